@@ -1,0 +1,98 @@
+"""The classic U-Net of Ronneberger et al. (https://arxiv.org/abs/1505.04597), with batch norm and same-size output."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Upsampling = Literal["transposed", "bilinear"]
+
+
+class DoubleConv(nn.Sequential):
+    """Two 3×3 convolutions that keep the size, each followed by batch norm and ReLU."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(
+            nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False),
+            nn.BatchNorm2d(out_channels),
+            nn.ReLU(),
+            nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
+            nn.BatchNorm2d(out_channels),
+            nn.ReLU(),
+        )
+
+
+def upsample(in_channels: int, out_channels: int, upsampling: Upsampling) -> nn.Module:
+    """The layer that doubles height and width and takes `in_channels` to `out_channels`."""
+    if upsampling == "transposed":
+        return nn.ConvTranspose2d(in_channels, out_channels, 2, stride=2)
+    if upsampling == "bilinear":
+        return nn.Sequential(
+            nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False),
+            nn.Conv2d(in_channels, out_channels, 1),
+        )
+    raise ValueError(f"upsampling must be 'transposed' or 'bilinear', got {upsampling!r}")
+
+
+class UNet(nn.Module):
+    """Encoder, bottleneck and decoder, joined by concatenation.
+
+    Args:
+        in_channels: channels of the image.
+        classes: channels of the logits.
+        base: channels of the first level; each level below has twice as many.
+        depth: how many times the image is halved; the classic net has 4, thus 64-128-256-512-1024.
+        upsampling: a 2×2 transposed convolution, or bilinear upsampling and a 1×1 convolution.
+        pad: take any height and width, by padding to a multiple of 2^depth and cropping the logits.
+    """
+
+    def __init__(
+        self,
+        in_channels: int = 3,
+        classes: int = 2,
+        base: int = 64,
+        depth: int = 4,
+        upsampling: Upsampling = "transposed",
+        pad: bool = True,
+    ) -> None:
+        super().__init__()
+        widths = [base * 2**level for level in range(depth + 1)]
+        self.encoder = nn.ModuleList(
+            DoubleConv(before, after) for before, after in zip([in_channels, *widths], widths[:-1], strict=False)
+        )
+        self.pool = nn.MaxPool2d(2)
+        self.bottleneck = DoubleConv(widths[-2] if depth else in_channels, widths[-1])
+        self.upsample = nn.ModuleList(upsample(2 * width, width, upsampling) for width in reversed(widths[:-1]))
+        self.decoder = nn.ModuleList(DoubleConv(2 * width, width) for width in reversed(widths[:-1]))
+        self.head = nn.Conv2d(base, classes, 1)
+        self.multiple = 2**depth
+        self.pad = pad
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Logits [batch, classes, height, width] of `image` [batch, in_channels, height, width].
+
+        Raises:
+            ValueError: the size is no multiple of 2^depth and `pad` is off.
+        """
+        height, width = image.shape[-2:]
+        below, right = -height % self.multiple, -width % self.multiple
+        if below or right:
+            if not self.pad:
+                raise ValueError(f"{height}×{width} is no multiple of {self.multiple}; set pad=true to take any size")
+            image = functional.pad(image, (0, right, 0, below), mode="replicate")
+        logits = self.decode(image)
+        return logits[..., :height, :width] if below or right else logits
+
+    def decode(self, image: Tensor) -> Tensor:
+        """The net itself, on a size that halves `depth` times without a rest."""
+        skips = []
+        for level in self.encoder:
+            image = level(image)
+            skips.append(image)
+            image = self.pool(image)
+        image = self.bottleneck(image)
+        for grow, level in zip(self.upsample, self.decoder, strict=True):
+            image = level(torch.cat([skips.pop(), grow(image)], dim=1))
+        logits: Tensor = self.head(image)
+        return logits

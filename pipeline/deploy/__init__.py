@@ -1,0 +1,1 @@
+"""What a run hands over: artefacts that load in a fresh process."""

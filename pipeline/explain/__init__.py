@@ -1,0 +1,1 @@
+"""Why a stage takes the time that it takes."""

@@ -1,0 +1,1 @@
+"""Records in, strings out; `write.py` alone writes files."""

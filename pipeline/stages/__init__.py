@@ -1,0 +1,46 @@
+"""What every stage has in common: a module with `build(workload, *, options) -> Runner`.
+
+Whatever is copied, cast, exported, compiled or tuned is so before `build` returns. The workload's model is never
+changed: a stage that needs another works on a deep copy.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+
+class Skip(Exception):  # noqa: N818 - it is no error: it says that a stage has no form on this machine
+    """Raised by `build` when the stage can't run on this machine; its text is the one-line reason."""
+
+
+class StageError(Exception):
+    """Raised by `build` when what was asked for isn't what would run; its text is the one-line reason."""
+
+
+def never_compiles() -> int:
+    """The count of compilations of a stage that has no compiler."""
+    return 0
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A stage, built and ready.
+
+    Attributes:
+        run: takes a batch [batch, channels, height, width], fp32, contiguous, on the workload's device, and returns
+            the logits [batch, classes, height, width] in any floating dtype on the same device. The returned tensor
+            may be overwritten by the next call. Work is queued on the current stream.
+        ran: what really runs, in a line: precision, layout, execution provider.
+        facts: what the record should keep besides (graph breaks, providers of the nodes): JSON values only.
+        compilations: how often something was compiled so far; a slice in which it grows is measured again.
+        save: writes the artefacts into the folder and returns their paths; None where there is nothing to keep.
+    """
+
+    run: Callable[[Tensor], Tensor]
+    ran: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    compilations: Callable[[], int] = never_compiles
+    save: Callable[[Path], list[Path]] | None = None
