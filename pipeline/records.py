@@ -7,13 +7,8 @@ History of the schema:
     1: the first.
 """
 
-import dataclasses
-import json
-import types
-import typing
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 SCHEMA_VERSION = 1
 
@@ -22,7 +17,7 @@ KernelClass = Literal["convolution", "matmul", "pointwise", "normalisation", "la
 
 
 @dataclass(frozen=True)
-class Warning:
+class Caution:
     """Something that a reader must know about a measurement, and what to do about it."""
 
     name: str  # such as "clocks disagree", "unsteady", "throttled": a fixed word to search for
@@ -233,7 +228,7 @@ class StageRecord:
     energy: Energy | None = None
     profile: Profile | None = None
     artefacts: list[Artefact] = field(default_factory=list)
-    warnings: list[Warning] = field(default_factory=list)
+    cautions: list[Caution] = field(default_factory=list)
     log: str | None = None  # path within the run's folder
     log_tail: str = ""
 
@@ -260,7 +255,7 @@ class RunRecord:
     stages: list[StageRecord] = field(default_factory=list)
     pairings: list[Pair] = field(default_factory=list)  # the fastest stage (as A) against its rivals
     drift: float | None = None  # of the baseline over the run: last slices' median over the first's, minus 1
-    warnings: list[Warning] = field(default_factory=list)
+    cautions: list[Caution] = field(default_factory=list)
     seconds: float = 0.0  # wall time of the whole run
     finished: bool = False  # False in what an interrupted run leaves
     schema_version: int = SCHEMA_VERSION
@@ -269,65 +264,3 @@ class RunRecord:
     def batch_size(self) -> int:
         """Images per call."""
         return int(self.config["data"]["batch_size"])
-
-
-class RecordError(Exception):
-    """A results.json that can't be read; the text is one line."""
-
-
-Revived = TypeVar("Revived")
-
-
-def revive(kind: type[Revived], value: Any) -> Revived:
-    """`value`, as JSON gave it, as the dataclass `kind`; fields that `kind` doesn't know are refused with a TypeError."""
-    hints = typing.get_type_hints(kind)
-    return kind(**{name: _revive_field(hints[name], part) if name in hints else part for name, part in value.items()})
-
-
-def _revive_field(hint: Any, value: Any) -> Any:
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if value is None:
-        return None
-    if origin in (types.UnionType, typing.Union):
-        return _revive_field(next(part for part in inner if part is not types.NoneType), value)
-    if origin is list:
-        return [_revive_field(inner[0], part) for part in value]
-    if origin is tuple:
-        return tuple(_revive_field(part, item) for part, item in zip(inner, value, strict=True))
-    if dataclasses.is_dataclass(hint):
-        return revive(typing.cast(type[Any], hint), value)
-    return value
-
-
-def to_json(record: Any) -> dict[str, Any]:
-    """The record as plain JSON values; NaN and infinities as Python's json writes them."""
-    return dataclasses.asdict(record)
-
-
-def save(run: RunRecord, folder: Path) -> Path:
-    """Write results.json, whole or not at all: an interrupted write leaves the last good one."""
-    path = folder / "results.json"
-    scratch = path.with_suffix(".json.part")
-    scratch.write_text(json.dumps(to_json(run), indent=1), encoding="utf-8")
-    scratch.replace(path)
-    return path
-
-
-def load(folder: Path) -> RunRecord:
-    """The record in `folder`.
-
-    Raises:
-        RecordError: there is none, or it was written by another version of the schema.
-    """
-    path = folder if folder.suffix == ".json" else folder / "results.json"
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if value.get("schema_version") != SCHEMA_VERSION:
-            raise RecordError(
-                f"{path}: schema version {value.get('schema_version')}, this program reads {SCHEMA_VERSION}"
-            )
-        return revive(RunRecord, value)
-    except FileNotFoundError:
-        raise RecordError(f"{path}: no such file; name the folder of a run, such as outputs/DATE/TIME") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, AttributeError, KeyError, ValueError) as error:
-        raise RecordError(f"{path}: not a run's record ({error})") from None
