@@ -58,6 +58,7 @@ class Plan:
             "verify": self.verify_limit_seconds,
             "warm": self.warm_phase_limit_seconds,
             "turns": self.slice_limit_seconds,
+            "check": self.verify_limit_seconds,
             "series": self.series_limit_seconds,
             "profile": self.profile_limit_seconds,
             "export": self.export_limit_seconds,

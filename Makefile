@@ -1,0 +1,34 @@
+# make run: set up .venv and run the main job; its last line is the report's path.
+# make test: set up .venv and run all tests. PYTHON chooses the interpreter, ARGS goes to the program.
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+PINS = constraints/python$(shell $(PYTHON) -c 'import sys; print("3.11" if sys.version_info < (3, 12) else "3.12")').txt
+
+.PHONY: run test lint pins clean
+
+run: .venv/ready
+	@$(BIN)/python -m pipeline $(ARGS)
+
+test: .venv/ready
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.venv/ready: pyproject.toml $(wildcard constraints/*.txt)
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable '.[dev]'
+	@touch $@
+
+# Renews the pins from pyproject.toml: names and versions only, one file per set of Python versions.
+pins: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	for version in 3.11 3.12; do $(BIN)/uv pip compile --quiet --upgrade --no-header --no-annotate --python-version $$version \
+	  --extra dev --extra nets pyproject.toml --output-file constraints/python$$version.txt; done
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

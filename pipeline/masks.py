@@ -1,0 +1,24 @@
+"""Saves what a person wants to look at: the image, and the mask that a stage made of it."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+# Of class 0, 1, 2, ...: dark ground, then colours that the colour-blind can tell apart (Okabe and Ito).
+PALETTE = [(24, 24, 27), (230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0)]
+SHOWN = 3  # images a stage
+
+
+def save_image(image: np.ndarray, path: Path) -> None:
+    """Write an image [height, width, 3], uint8, as PNG."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(image).save(path)
+
+
+def save_mask(classes: np.ndarray, path: Path) -> None:
+    """Write classes [height, width] as a PNG with a palette; classes beyond the palette take its colours again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture = Image.fromarray((classes % len(PALETTE)).astype(np.uint8), mode="P")
+    picture.putpalette([part for colour in PALETTE for part in colour])
+    picture.save(path, optimize=True)
