@@ -36,10 +36,9 @@ class Plan:
     ceilings_limit_seconds: float = 120.0
     reference_limit_seconds: float = 600.0
     build_limit_seconds: float = 1800.0
-    verify_limit_seconds: float = 600.0
+    verify_limit_seconds: float = 600.0  # holds for the check after the turns, too
     warm_phase_limit_seconds: float = 600.0
     slice_limit_seconds: float = 120.0  # of one slice, the wait for it included
-    check_limit_seconds: float = 300.0
     observe_limit_seconds: float = 300.0
     profile_limit_seconds: float = 300.0
     export_limit_seconds: float = 600.0
@@ -60,7 +59,6 @@ class Plan:
             "warm": self.warm_phase_limit_seconds,
             "turns": self.slice_limit_seconds,
             "check": self.verify_limit_seconds,
-            "check": self.check_limit_seconds,
             "observe": self.observe_limit_seconds,
             "profile": self.profile_limit_seconds,
             "export": self.export_limit_seconds,

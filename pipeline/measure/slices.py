@@ -4,26 +4,15 @@ import gc
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pipeline.measure.clock import Clock
+from pipeline.measure.nvml import DeviceState, throttle_reasons
 from pipeline.measure.plan import Plan
 from pipeline.records import Slice
-
-CONSTANT_SHARE = 0.01  # of a slice: a violation counter that grew by less is its own rounding
-
-
-@dataclass(frozen=True)
-class DeviceState:
-    """What the device says of itself at one moment."""
-
-    clock_mhz: int | None = None
-    throttled_seconds: dict[str, float] | None = None  # reason to cumulative seconds; None where it isn't counted
-    reasons: tuple[str, ...] = ()  # that hold at this moment, for devices that don't count
 
 
 def no_guards() -> tuple[int, ...]:
@@ -118,14 +107,6 @@ def _timed(
         clock.synchronize()
         seconds = clock.now() - start
     return counted, seconds, clock.device_seconds()
-
-
-def throttle_reasons(before: DeviceState, after: DeviceState, seconds: float) -> list[str]:
-    """Why the device slowed down between two states that lie `seconds` apart; by its counters where it has them."""
-    if before.throttled_seconds is None or after.throttled_seconds is None:
-        return sorted(after.reasons)
-    grown = {name: total - before.throttled_seconds.get(name, 0.0) for name, total in after.throttled_seconds.items()}
-    return sorted(name for name, more in grown.items() if more > CONSTANT_SHARE * seconds)
 
 
 def take_latencies(call: Callable[[Any], Any], next_batch: Callable[[], Any], clock: Clock, plan: Plan) -> list[float]:

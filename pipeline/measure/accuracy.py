@@ -1,0 +1,176 @@
+"""Is the answer right? A stage's logits against the reference's, on real images."""
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.records import Accuracy, Tolerance
+
+NOT_LABELLED = 255
+
+
+class WrongShape(Exception):  # noqa: N818 - named for what was found
+    """The logits are of another shape or number than the reference's; the text is the one-line reason."""
+
+
+def check(
+    outputs: Iterable[Tensor], references: list[Tensor], labels: np.ndarray | None, tolerance: Tolerance
+) -> tuple[Accuracy | None, Literal["ok", "inaccurate"], str]:
+    """Compare and judge.
+
+    Args:
+        outputs: logits [batch, classes, height, width] of each batch; drawn one at a time and used before the next is
+            drawn, so a stage may write over its output.
+        references: the reference's, of the same batches.
+        labels: [images, height, width] uint8 of the batches' images in order, 255 where not labelled.
+        tolerance: how far is too far.
+
+    Returns:
+        The figures (None where the shapes can't be compared), the status, and the reason if it isn't ok.
+    """
+    try:
+        accuracy = compare(outputs, references, labels)
+    except WrongShape as wrong:
+        return None, "inaccurate", str(wrong)
+    return accuracy, *judge(accuracy, tolerance)
+
+
+def judge(accuracy: Accuracy, tolerance: Tolerance) -> tuple[Literal["ok", "inaccurate"], str]:
+    """The status, and why it isn't ok: the worst cause first."""
+    if accuracy.nan_share == 1:
+        return "inaccurate", "all logits are NaN or infinite (their mask looks like a healthy empty one)"
+    if accuracy.nan_share > 0:
+        return "inaccurate", f"{_share(accuracy.nan_share)} of the logits are NaN or infinite"
+    if accuracy.one_class:
+        return "inaccurate", "every pixel is of one class, where the reference finds more"
+    if not accuracy.relative_l2 <= tolerance.relative_l2:
+        return (
+            "inaccurate",
+            f"logits differ by {accuracy.relative_l2:.2g} (relative L2), {tolerance.relative_l2:g} allowed",
+        )
+    if not accuracy.flipped_share <= tolerance.flipped_share:
+        flipped, allowed = _share(accuracy.flipped_share), _share(tolerance.flipped_share)
+        return "inaccurate", f"{flipped} of the pixels change their class, {allowed} allowed"
+    return "ok", ""
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.3g} %"
+
+
+def compare(outputs: Iterable[Tensor], references: list[Tensor], labels: np.ndarray | None) -> Accuracy:
+    """The figures over all batches; arguments as of `check`.
+
+    A logit that is NaN or infinite counts as 0 in the distances, so that these stay numbers; `nan_share` names it.
+
+    Raises:
+        WrongShape: other shapes, or fewer batches, than the reference's.
+    """
+    tally = _Tally(references[0].shape[1])
+    count = 0
+    for count, (output, reference) in enumerate(zip(outputs, references, strict=False), start=1):
+        if output.shape != reference.shape:
+            raise WrongShape(f"logits have shape {list(output.shape)}, the reference's have {list(reference.shape)}")
+        images = slice(tally.images, tally.images + len(reference))
+        tally.add(output, reference, None if labels is None else torch.from_numpy(np.ascontiguousarray(labels[images])))
+    if count != len(references):
+        raise WrongShape(f"{count} batches of logits came for {len(references)} batches of images")
+    return tally.accuracy()
+
+
+def classes_of(logits: Tensor) -> Tensor:
+    """[batch, height, width], uint8: the largest logit's class; of a single channel, whether it is above 0."""
+    chosen = logits.argmax(1) if logits.shape[1] > 1 else logits[:, 0] > 0
+    return chosen.to(torch.uint8)
+
+
+def margins(logits: Tensor) -> Tensor:
+    """[batch, height, width]: top-1 minus top-2 logit; of a single channel, the distance from 0."""
+    if logits.shape[1] == 1:
+        return logits[:, 0].abs()
+    best = logits.topk(2, dim=1).values
+    return best[:, 0] - best[:, 1]
+
+
+class _Tally:
+    """Sums over the batches."""
+
+    def __init__(self, channels: int) -> None:
+        self.classes = max(channels, 2)
+        self.images = self.logits = self.pixels = self.flipped = self.broken = 0
+        self.squared_error = self.squared = self.total = self.largest_error = 0.0
+        self.flipped_margin: float | None = None
+        self.found: set[int] = set()
+        self.expected: set[int] = set()
+        self.labelled = False
+        self.confusion = np.zeros((2, self.classes, self.classes), dtype=np.int64)  # of output and reference
+
+    def add(self, output: Tensor, reference: Tensor, labels: Tensor | None) -> None:
+        """One batch: both [batch, channels, height, width], labels [batch, height, width]."""
+        reference = reference.to(output.device, torch.float32)
+        output = output.float()
+        finite = output.isfinite()
+        self.broken += int((~finite).sum())
+        output = torch.where(finite, output, torch.zeros_like(output))
+        self._distances(output, reference)
+        chosen, right = classes_of(output), classes_of(reference)
+        flips = chosen != right
+        self.flipped += int(flips.sum())
+        self.pixels += flips.numel()
+        if flips.any():
+            self.flipped_margin = max(self.flipped_margin or 0.0, float(margins(reference)[flips].max()))
+        self.found |= set(chosen.unique().tolist())
+        self.expected |= set(right.unique().tolist())
+        self.images += len(output)
+        if labels is not None:
+            self.labelled = True
+            for row, classes in enumerate((chosen, right)):
+                self.confusion[row] += _confusion(classes.cpu(), labels, self.classes)
+
+    def _distances(self, output: Tensor, reference: Tensor) -> None:
+        error, exact = (output - reference).double(), reference.double()
+        self.squared_error += float(error.square().sum())
+        self.squared += float(exact.square().sum())
+        self.total += float(exact.sum())
+        self.largest_error = max(self.largest_error, float(error.abs().max()))
+        self.logits += exact.numel()
+
+    def accuracy(self) -> Accuracy:
+        """The figures."""
+        mean = self.total / self.logits
+        spread = math.sqrt(max(self.squared / self.logits - mean**2, 0.0))
+        dice, iou = _overlaps(self.confusion[0]) if self.labelled else (None, None)
+        reference_dice, reference_iou = _overlaps(self.confusion[1]) if self.labelled else (None, None)
+        return Accuracy(
+            relative_l2=math.sqrt(self.squared_error / self.squared) if self.squared else float(self.squared_error > 0),
+            largest_error=self.largest_error,
+            reference_spread=spread,
+            flipped_share=self.flipped / self.pixels,
+            flipped_margin=self.flipped_margin,
+            nan_share=self.broken / self.logits,
+            one_class=len(self.found) == 1 and len(self.expected) > 1,
+            dice=dice,
+            iou=iou,
+            reference_dice=reference_dice,
+            reference_iou=reference_iou,
+            images=self.images,
+        )
+
+
+def _confusion(chosen: Tensor, labels: Tensor, classes: int) -> np.ndarray:
+    """[label, chosen], of the pixels that are labelled with a class that the net has."""
+    known = labels < classes
+    pairs = classes * labels[known].long() + chosen[known].long()
+    return np.asarray(torch.bincount(pairs, minlength=classes**2).reshape(classes, classes))
+
+
+def _overlaps(confusion: np.ndarray) -> tuple[list[float], list[float]]:
+    """Dice 2|A∩B|/(|A|+|B|) and IoU |A∩B|/|A∪B| per class; 1 for a class that is neither labelled nor found."""
+    hits = np.diag(confusion)
+    sizes = confusion.sum(0) + confusion.sum(1)
+    dice = [2 * hit / size if size else 1.0 for hit, size in zip(hits.tolist(), sizes.tolist(), strict=True)]
+    return dice, [part / (2 - part) for part in dice]

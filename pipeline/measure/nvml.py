@@ -1,0 +1,136 @@
+"""A GPU as its driver sees it, through NVML. Imports no torch and holds no GPU context, so the parent may use it."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+ROUNDING_SHARE = 0.01  # of a slice: a violation counter that grew by less shows its own rounding
+
+# What NVML counts the time of, in its words; its "low utilisation" is a pause between slices and no disturbance.
+VIOLATIONS = {
+    "power": pynvml.NVML_PERF_POLICY_POWER,
+    "thermal": pynvml.NVML_PERF_POLICY_THERMAL,
+    "sync boost": pynvml.NVML_PERF_POLICY_SYNC_BOOST,
+    "board limit": pynvml.NVML_PERF_POLICY_BOARD_LIMIT,
+}
+REASONS = {
+    "power": pynvml.nvmlClocksEventReasonSwPowerCap,
+    "thermal": pynvml.nvmlClocksEventReasonSwThermalSlowdown | pynvml.nvmlClocksEventReasonHwThermalSlowdown,
+    "sync boost": pynvml.nvmlClocksEventReasonSyncBoost,
+    "hardware slowdown": pynvml.nvmlClocksEventReasonHwSlowdown,
+    "power brake": pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown,
+}
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """What the device says of itself at one moment."""
+
+    clock_mhz: int | None = None  # of the SMs
+    throttled_seconds: dict[str, float] | None = None  # reason to cumulative seconds; None where it isn't counted
+    reasons: tuple[str, ...] = ()  # that hold at this moment, for devices that don't count
+
+
+def throttle_reasons(before: DeviceState, after: DeviceState, seconds: float) -> list[str]:
+    """Why the device slowed down between two states around `seconds` of work; by its counters where it has them.
+
+    A counter tells of the slice itself; a reason that holds at the moment of asking may be that of the pause.
+    """
+    if before.throttled_seconds is None or after.throttled_seconds is None:
+        return sorted(after.reasons)
+    grown = {name: total - before.throttled_seconds.get(name, 0.0) for name, total in after.throttled_seconds.items()}
+    return sorted(name for name, more in grown.items() if more > ROUNDING_SHARE * seconds)
+
+
+class Gpu:
+    """One GPU. What a device or driver doesn't say is None."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    def name(self) -> str:
+        """Such as "NVIDIA H200"."""
+        return str(pynvml.nvmlDeviceGetName(self._handle))
+
+    def uuid(self) -> str:
+        """Such as "GPU-1234...": how CUDA names it, too."""
+        return str(pynvml.nvmlDeviceGetUUID(self._handle))
+
+    def used_bytes(self) -> int | None:
+        """Memory in use by all processes."""
+        memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, self._handle)
+        return None if memory is None else int(memory.used)
+
+    def processes(self) -> dict[int, int | None] | None:
+        """Process id to bytes of this device; a container may see ids that are not its own."""
+        found = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, self._handle)
+        return None if found is None else {process.pid: process.usedGpuMemory for process in found}
+
+    def joules(self) -> float | None:
+        """Energy since the driver was loaded; the counter moves some ten times a second."""
+        millijoules = _ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, self._handle)
+        return None if millijoules is None else millijoules / 1e3
+
+    def watts(self) -> float | None:
+        """Power now, averaged by the device over up to a second."""
+        milliwatts = _ask(pynvml.nvmlDeviceGetPowerUsage, self._handle)
+        return None if milliwatts is None else milliwatts / 1e3
+
+    def state(self) -> DeviceState:
+        """Clock and throttling."""
+        clock = _ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM)
+        counted = {
+            name: _ask(pynvml.nvmlDeviceGetViolationStatus, self._handle, key) for name, key in VIOLATIONS.items()
+        }
+        known = {name: value.violationTime / 1e9 for name, value in counted.items() if value is not None}
+        bits = _ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, self._handle) or 0
+        return DeviceState(
+            clock_mhz=clock,
+            throttled_seconds=known or None,
+            reasons=tuple(name for name, bit in REASONS.items() if bits & bit),
+        )
+
+
+def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
+    """The answer, or None where this device or driver has none."""
+    try:
+        return question(*arguments)
+    except pynvml.NVMLError:
+        return None
+
+
+def all_gpus() -> list[Gpu]:
+    """Every GPU that the driver knows; none without a driver."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    return [Gpu(pynvml.nvmlDeviceGetHandleByIndex(index)) for index in range(pynvml.nvmlDeviceGetCount())]
+
+
+def visible_gpus(gpus: list[Gpu], visible: str | None = None) -> list[Gpu]:
+    """Those that CUDA_VISIBLE_DEVICES leaves, in its order; as CUDA does, it ends at the first entry that is none."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") if visible is None else visible
+    if visible is None:
+        return gpus
+    chosen: list[Gpu] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        found = _named(gpus, entry)
+        if found is None:
+            break
+        chosen.append(found)
+    return chosen
+
+
+def _named(gpus: list[Gpu], entry: str) -> Gpu | None:
+    if entry.isdigit():
+        return gpus[int(entry)] if int(entry) < len(gpus) else None
+    return next((gpu for gpu in gpus if entry and gpu.uuid().startswith(entry)), None)
+
+
+def gpu_of(uuid: str) -> Gpu | None:
+    """The GPU with CUDA's `uuid`, with or without "GPU-"; None where NVML doesn't know it."""
+    return next((gpu for gpu in all_gpus() if gpu.uuid().removeprefix("GPU-") == uuid.removeprefix("GPU-")), None)
