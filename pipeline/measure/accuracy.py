@@ -71,14 +71,13 @@ def compare(outputs: Iterable[Tensor], references: list[Tensor], labels: np.ndar
         WrongShape: other shapes, or fewer batches, than the reference's.
     """
     tally = _Tally(references[0].shape[1])
-    count = 0
-    for count, (output, reference) in enumerate(zip(outputs, references, strict=False), start=1):
+    for output, reference in zip(outputs, references, strict=False):
         if output.shape != reference.shape:
             raise WrongShape(f"logits have shape {list(output.shape)}, the reference's have {list(reference.shape)}")
         images = slice(tally.images, tally.images + len(reference))
         tally.add(output, reference, None if labels is None else torch.from_numpy(np.ascontiguousarray(labels[images])))
-    if count != len(references):
-        raise WrongShape(f"{count} batches of logits came for {len(references)} batches of images")
+    if tally.images != (expected := sum(len(reference) for reference in references)):
+        raise WrongShape(f"logits of {tally.images} images came for {expected} images")
     return tally.accuracy()
 
 
@@ -123,8 +122,8 @@ class _Tally:
         self.pixels += flips.numel()
         if flips.any():
             self.flipped_margin = max(self.flipped_margin or 0.0, float(margins(reference)[flips].max()))
-        self.found |= set(chosen.unique().tolist())
-        self.expected |= set(right.unique().tolist())
+        self.found |= _values(chosen)
+        self.expected |= _values(right)
         self.images += len(output)
         if labels is not None:
             self.labelled = True
@@ -159,6 +158,10 @@ class _Tally:
             reference_iou=reference_iou,
             images=self.images,
         )
+
+
+def _values(classes: Tensor) -> set[int]:
+    return set(torch.bincount(classes.flatten().long()).nonzero().flatten().tolist())
 
 
 def _confusion(chosen: Tensor, labels: Tensor, classes: int) -> np.ndarray:

@@ -86,9 +86,10 @@ def clocks_differ(pairs: Sequence[Pair]) -> Caution | None:
     if abs(clocks[0] / clocks[1] - 1) <= CLOCK_SHARE:
         return None
     cycles = ratio(pairs).value * clocks[0] / clocks[1]
+    seen_text = f"the baseline ran at {clocks[0]:.0f} MHz and the stage at {clocks[1]:.0f} MHz"
     return Caution(
         "clocks differ",
-        f"the baseline ran at {clocks[0]:.0f} MHz and the stage at {clocks[1]:.0f} MHz; in cycles the ratio is {cycles:.3f}",
+        f"{seen_text}; in cycles the ratio is {cycles:.3f}",
         "one draws more power than the other; lock the clocks (nvidia-smi -lgc) to compare the code alone",
     )
 

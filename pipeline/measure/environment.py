@@ -29,7 +29,7 @@ def describe(device: "torch.device", launcher: str = "basic") -> Environment:
     import torch
 
     properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
-    cudnn = torch.backends.cudnn.version() if properties else None
+    cudnn = torch.backends.cudnn.version() if properties else None  # type: ignore[no-untyped-call]  # it has no types
     gpu = gpu_behind(device)
     commit, dirty = git_state(Path(__file__).parent)
     return Environment(
@@ -127,10 +127,9 @@ def git_state(folder: Path) -> tuple[str | None, bool | None]:
 
 
 def _git(folder: Path, *words: str) -> str | None:
+    command = ["git", "-C", str(folder), *words]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

@@ -29,7 +29,7 @@ class MemoryMeter:
         self._gpu = gpu
         self._before = gpu.used_bytes() if gpu else None
         if device.type == "cuda":
-            torch.cuda.init()
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # torch gives it no types
             torch.cuda.synchronize(device)  # makes the context
         self.context_bytes = self.process_bytes()
 

@@ -1,6 +1,5 @@
 """Who won, who tied, and what the winner is for how many images. Imports no torch."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.measure.cautions import clocks_disagree
@@ -73,30 +72,23 @@ def rivals(run: RunRecord) -> list[str]:
 
 
 def _direct(run: RunRecord, leader: str, ratios: dict[str, Ratio]) -> dict[str, Ratio]:
-    """Rivals' ratios to the leader from turns with it; the baseline has had turns with every stage."""
+    """Ratios to the leader from turns with it, its own included; the baseline has had turns with every stage."""
     met = [pair for pair in run.pairings if pair.baseline == leader and pair.stage in ratios and pair.blocks]
     found = {name: ratio([pair for pair in met if pair.stage == name]) for name in {pair.stage for pair in met}}
     if leader != run.baseline and run.baseline in ratios:
         found.setdefault(run.baseline, inverse(ratios[leader]))
-    return found
+    return {**found, leader: ITSELF}
 
 
 def _slower(name: str, winner: str, direct: dict[str, Ratio], ratios: dict[str, Ratio], floor: float) -> bool:
-    """Whether `name` is shown to be slower than `winner`; `direct` holds ratios to the first by the baseline."""
-    if winner in direct:  # the winner overtook the leader, so every rival is seen through that one
-        return (
-            _apart(direct[winner], direct.get(name, ITSELF), floor)
-            if name in direct
-            else _apart(ratios[winner], ratios[name], floor)
-        )
-    if name in direct:
-        return verdict(direct[name], floor) == "slower"
-    return _apart(ratios[winner], ratios[name], floor)
+    """Whether `name` is shown to be slower than `winner`: through the leader's turns where both had them."""
+    seen = direct if name in direct and winner in direct else ratios
+    return _apart(seen[winner], seen[name], floor)
 
 
 def _apart(fast: Ratio, slow: Ratio, floor: float) -> bool:
     """Whether the intervals don't overlap and the values differ by the floor."""
-    return fast.low > slow.high and fast.value >= slow.value * (1 + floor)
+    return fast.bounded and slow.bounded and fast.low > slow.high and fast.value >= slow.value * (1 + floor)
 
 
 def seconds_per_image(run: RunRecord) -> dict[str, float]:
@@ -137,8 +129,3 @@ def best_for(run: RunRecord, images: int) -> str | None:
 
 def _setup_of(run: RunRecord, name: str) -> float:
     return next((setup_seconds(stage) for stage in run.stages if stage.name == name), 0.0)
-
-
-def usable_names(stages: Sequence[StageRecord]) -> list[str]:
-    """The stages that may be ranked."""
-    return [stage.name for stage in stages if rankable(stage)]
