@@ -60,7 +60,8 @@ class WorkerProcess:
         self.phase = "start"
         self.refused: str | None = None
         self._limits = limits
-        self._deadline = time.monotonic() + limits["start"]
+        self._born = time.monotonic()
+        self._deadline = self._born + limits["start"]
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
         read_end, write_end = os.pipe()
         self._process = subprocess.Popen(
@@ -127,6 +128,8 @@ class WorkerProcess:
 
     def _fold(self, kind: str, value: Any) -> None:
         if kind == "phase":
+            if self.phase == "start" != value:
+                self.fields["start_seconds"] = time.monotonic() - self._born
             self.phase = value
             self._deadline = time.monotonic() + self._limits[value]
         elif kind == "report":
@@ -148,6 +151,11 @@ class WorkerProcess:
             if kind == "slice":
                 return revive(Slice, value)
         raise WorkerGone("failed", "ended while its turn was on")
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process still runs."""
+        return self._process.poll() is None
 
     def end_turns(self) -> None:
         """Let the worker go on to what follows the turns."""

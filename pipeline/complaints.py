@@ -1,4 +1,4 @@
-"""Turns what Hydra and OmegaConf say about a bad request, over several lines, into one that names the nearest choice."""
+"""Turns what Hydra and OmegaConf say of a bad request, over several lines, into one that names the nearest choice."""
 
 import re
 from pathlib import Path

@@ -66,6 +66,7 @@ class Job:
     threads: int | None
     seed: int
     time_inaccurate: bool
+    launcher: str  # Hydra's
     folder: str  # the stage's own
     reference: str  # the file with the reference's logits
 
@@ -84,6 +85,7 @@ class Question:
     time_inaccurate: bool
     strict: bool
     preset: str
+    launcher: str
     baseline: StageSpec
 
     def job(self, stage: StageSpec, role: str, run_folder: Path, name: str | None = None) -> Job:
@@ -98,18 +100,20 @@ class Question:
             threads=self.threads,
             seed=self.seed,
             time_inaccurate=self.time_inaccurate,
+            launcher=self.launcher,
             folder=str(run_folder / (name or stage.name)),
             reference=str(run_folder / "reference" / "logits.safetensors"),
         )
 
 
-def read(config: Mapping[str, Any], device: str, baseline: Mapping[str, Any]) -> Question:
+def read(config: Mapping[str, Any], device: str, baseline: Mapping[str, Any], launcher: str = "basic") -> Question:
     """The question that a resolved config asks, for `device` as it was found.
 
     Args:
         config: the composed config as plain containers.
         device: "cuda" or "cpu".
         baseline: the baseline's stage file, likewise.
+        launcher: Hydra's; it may change what is measured, so the record keeps it.
 
     Raises:
         RequestError: a value can't be; the text names the key and the nearest choice.
@@ -125,6 +129,7 @@ def read(config: Mapping[str, Any], device: str, baseline: Mapping[str, Any]) ->
         time_inaccurate=_flag("time_inaccurate", config["time_inaccurate"]),
         strict=_flag("strict", config["strict"]),
         preset=str(config["preset"]),
+        launcher=launcher,
         baseline=_stage(baseline),
     )
 

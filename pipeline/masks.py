@@ -22,3 +22,10 @@ def save_mask(classes: np.ndarray, path: Path) -> None:
     picture = Image.fromarray((classes % len(PALETTE)).astype(np.uint8), mode="P")
     picture.putpalette([part for colour in PALETTE for part in colour])
     picture.save(path, optimize=True)
+
+
+def save_reference(images: np.ndarray, classes: np.ndarray, folder: Path) -> None:
+    """Write the first images and the fp32 net's masks of them."""
+    for index in range(min(SHOWN, len(classes))):
+        save_image(images[index], folder / f"image_{index}.png")
+        save_mask(classes[index], folder / f"mask_{index}.png")

@@ -36,10 +36,15 @@ def _revive_field(hint: Any, value: Any) -> Any:
     if origin is list:
         return [_revive_field(inner[0], part) for part in value]
     if origin is tuple:
-        return tuple(_revive_field(part, item) for part, item in zip(inner, value, strict=True))
+        return tuple(_revive_field(inner[0], part) for part in value)
     if dataclasses.is_dataclass(hint):
         return revive(typing.cast(type[Any], hint), value)
     return value
+
+
+def revive_field(kind: type[Any], name: str, value: Any) -> Any:
+    """One field of the dataclass `kind` out of what JSON gave."""
+    return _revive_field(typing.get_type_hints(kind)[name], value)
 
 
 def to_json(record: Any) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
 
     Args:
         job: names them.
-        cache_bytes: of the device's last cache; the rotation is at least twice as large, so that no input is found there.
+        cache_bytes: of the device's last cache; the rotation is at least twice as large, so no input is found there.
 
     Raises:
         models.errors.InputError: a file, a class or a checkpoint is not what it should be; one line.

@@ -1,0 +1,185 @@
+"""What a worker does with one stage, phase by phase; `worker.run_stage` gives the order."""
+
+import importlib
+import time
+from hashlib import sha256
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline import masks, reference
+from pipeline.config import Job
+from pipeline.explain.profiler import profile_stage
+from pipeline.measure import accuracy, memory, power, slices
+from pipeline.measure.clock import TorchClock
+from pipeline.measure.warm import warm_up
+from pipeline.records import Accuracy, Artefact, Caution, Energy, Memory, Profile, Slice, Warm
+from pipeline.stages import Runner, StageError
+from pipeline.workload import Workload
+
+ANSWER_MOVED = 1e-2  # relative L2 between the answers before and after the turns; a deterministic stage gives 0
+
+
+class Bench:
+    """One stage on the bench: its runner, its inputs, and the instrument.
+
+    Attributes:
+        job: what is to be done.
+        workload: the net and the images.
+        runner: the stage, once it is built.
+    """
+
+    def __init__(self, job: Job, workload: Workload, context_bytes: int | None) -> None:
+        self.job = job
+        self.workload = workload
+        self.clock = TorchClock(workload.device)
+        self.state = power.device_state(workload.device)
+        self.context_bytes = context_bytes
+        self.rotation = cycle(workload.batches)
+        self.calls = 1
+        self.verified: list[Tensor] = []
+        self.runner: Runner
+
+    def build(self) -> dict[str, Any]:
+        """Build the stage and make its first call.
+
+        Raises:
+            StageError: its module has no `build`, or doesn't take these options.
+            Skip: it has no form on this machine.
+        """
+        spec = self.job.stage
+        try:
+            build = importlib.import_module(spec.target).build
+        except (ImportError, AttributeError) as error:
+            raise StageError(f"stage {spec.name}: {spec.target} has no build function ({error})") from error
+        started = self.clock.now()
+        self.runner = build(self.workload, **spec.options)
+        self.clock.synchronize()
+        built = self.clock.now()
+        with torch.inference_mode():
+            self.runner.run(self.workload.batches[0])
+        self.clock.synchronize()
+        first_call = self.clock.now() - built
+        return {"build_seconds": built - started, "first_call_seconds": first_call, "ran": self.runner.ran}
+
+    def verify(self) -> tuple[Accuracy, str, str]:
+        """The answer on the verified batches against the reference's: the comparison, the status and its reason."""
+        self.verified = self._answers()
+        expected = reference.load_logits(Path(self.job.reference))
+        found = accuracy.compare(self.verified, expected, self._verified_labels())
+        status, reason = accuracy.judge(found, self.job.stage.tolerance)
+        return found, status, reason
+
+    def save_masks(self) -> None:
+        """Leave the masks of the first images as pictures."""
+        classes = torch.cat([accuracy.classes(part) for part in self.verified])[: masks.SHOWN]
+        for index, mask in enumerate(classes):
+            masks.save_mask(mask.numpy(), self.workload.folder / f"mask_{index}.png")
+
+    def warm_up(self) -> Warm:
+        """Call until it is steady; the pace then says how many calls make a slice."""
+        plan = self.job.plan
+        warm, per_call = warm_up(self.runner.run, self._next, self.clock, plan, self.guards)
+        self.calls = slices.calls_per_slice(per_call, plan.slice_seconds(self.job.device), plan.least_calls)
+        return warm
+
+    def slice(self) -> Slice:
+        """One timed slice."""
+        plan = self.job.plan
+        return slices.take_slice(self.runner.run, self._next, self.calls, self.clock, plan, self.guards, self.state)
+
+    def check(self) -> tuple[str, str]:
+        """Whether it still answers as it did when it was verified: the status and its reason."""
+        for index, (before, after) in enumerate(zip(self.verified, self._answers(), strict=True)):
+            if not bool(torch.isfinite(after).all()):
+                return "inaccurate", f"after the turns the logits of batch {index} hold NaN or infinite values"
+            if (moved := reference.relative_l2(after, before)) > ANSWER_MOVED:
+                return (
+                    "inaccurate",
+                    f"after the turns the answer to batch {index} had moved by {moved:.2g} (relative L2)",
+                )
+        return "ok", ""
+
+    def series(self) -> dict[str, Any]:
+        """Latencies at both boundaries, memory and energy."""
+        plan, batches = self.job.plan, self.workload.batches
+        run = self.runner.run
+        return {
+            "latencies": slices.take_latencies(run, self._next, self.clock, plan),
+            "host_latencies": slices.take_host_latencies(run, batches, self.clock, plan),
+            "memory": self._memory(),
+            "energy": self._energy(),
+        }
+
+    def profile(self) -> Profile | None:
+        """The pass under the profiler."""
+        calls = self.job.plan.profile_calls
+        if not calls:
+            return None
+        folder = self.workload.folder
+        return profile_stage(self.runner.run, self.workload.batches, calls, folder, folder.name)
+
+    def export(self) -> list[Artefact]:
+        """What the stage leaves, with sizes and digests."""
+        if self.runner.save is None:
+            return []
+        folder = self.workload.folder
+        return [describe(path, folder.parent) for path in self.runner.save(folder)]
+
+    def cautions(self, warm: Warm) -> list[Caution]:
+        """What a reader must know of how it was measured."""
+        if warm.steady:
+            return []
+        text = f"after {warm.calls} calls in {warm.seconds:.1f} s its pace still changed"
+        return [Caution("unsteady", text, "close other programs, or give it longer: measure.warm_limit_seconds")]
+
+    def guards(self) -> tuple[int, ...]:
+        """Counters that must not grow within a slice: compilations, and allocations from the device."""
+        if self.workload.device.type != "cuda":
+            return (self.runner.compilations(),)
+        return self.runner.compilations(), torch.cuda.memory_stats().get("num_device_alloc", 0)
+
+    def _next(self) -> Tensor:
+        return next(self.rotation)
+
+    def _answers(self) -> list[Tensor]:
+        """The logits of the verified batches, on the CPU, in fp32 so that fp16 sums don't overflow."""
+        with torch.inference_mode():
+            return [self.runner.run(batch).float().cpu().clone() for batch in self._verified_batches()]
+
+    def _verified_batches(self) -> list[Tensor]:
+        return self.workload.batches[: self.workload.verified]
+
+    def _verified_labels(self) -> Tensor | None:
+        labels = self.workload.labels
+        images = self.workload.verified * self.workload.shape[0]
+        return None if labels is None else torch.from_numpy(labels[:images])
+
+    def _memory(self) -> Memory:
+        return memory.measure(self.runner.run, self.workload.batches[0], self.workload.model, self.context_bytes)
+
+    def _energy(self) -> Energy | None:
+        seconds = self.job.plan.energy_seconds
+        return (
+            power.energy(self.runner.run, self._next, self.clock, seconds, self.workload.shape[0]) if seconds else None
+        )
+
+
+def describe(path: Path, run_folder: Path) -> Artefact:
+    """A file's entry in the record."""
+    kinds = {".onnx": "onnx", ".pt": "torchscript", ".py": "generated code", ".cpp": "generated code"}
+    digest = sha256(path.read_bytes()).hexdigest()
+    return Artefact(
+        path=str(path.relative_to(run_folder)),
+        kind=kinds.get(path.suffix, path.suffix.lstrip(".")),
+        size_bytes=path.stat().st_size,
+        sha256=digest,
+    )
+
+
+def seconds_since(moment: float) -> float:
+    """Seconds since a moment of the performance counter."""
+    return time.perf_counter() - moment

@@ -1,0 +1,226 @@
+"""The parent: starts workers, lets them take turns, collects, and saves after every stage. Imports no torch."""
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipeline import store
+from pipeline.channel import WorkerGone, WorkerProcess
+from pipeline.config import Question, StageSpec
+from pipeline.errors import RequestError
+from pipeline.measure.standings import rivals
+from pipeline.measure.turns import take_turns
+from pipeline.progress import Progress
+from pipeline.records import Caution, Pair, RunRecord, StageRecord
+from pipeline.store import revive
+
+LOG_TAIL_LINES = 30
+AFTER_CHECK = {"series", "profile", "export"}  # phases that a right and measured stage may lose and stay so
+
+
+class Session:
+    """One run on its way.
+
+    Attributes:
+        record: what is known so far; saved after every stage, so that nothing finished is lost.
+    """
+
+    def __init__(self, question: Question, folder: Path, record: RunRecord, progress: Progress) -> None:
+        self.question = question
+        self.folder = folder
+        self.record = record
+        self.progress = progress
+        self.baseline: WorkerProcess | None = None
+        self.order = random.Random(question.seed)  # noqa: S311 - the order of turns is no secret
+
+    def keep(self, **fields: Any) -> None:
+        """Add to the record, and save it."""
+        self.record = replace(self.record, **fields)
+        store.save(self.record, self.folder)
+
+    def caution(self, name: str, text: str, remedy: str) -> None:
+        """Note something that a reader must know about the whole run."""
+        self.keep(cautions=[*self.record.cautions, Caution(name, text, remedy)])
+
+    def start(self, spec: StageSpec, role: str, folder: str) -> WorkerProcess:
+        """A fresh worker for the stage."""
+        job = self.question.job(spec, role, self.folder, folder)
+        return WorkerProcess(job, Path(job.folder) / "log.txt", self.question.plan.limits)
+
+    def advance(self, worker: WorkerProcess, title: str, until: str) -> bool:
+        """Follow the worker, showing its phases, until it says `until` (True) or is done without it (False).
+
+        Raises:
+            RequestError: the worker found the request to be wrong.
+            WorkerGone: it died or outlasted a limit.
+        """
+        for kind, value in worker.messages():
+            if kind == "phase":
+                self.progress.phase(title, value)
+            if worker.refused:
+                raise RequestError(worker.refused)
+            if kind == until:
+                return True
+        return False
+
+    def take_turns(self, baseline: WorkerProcess, stage: WorkerProcess, title: str) -> Pair:
+        """Blocks of turns between two warm workers."""
+        self.progress.phase(title, "turns")
+        plan = self.question.plan
+
+        def show(blocks: int) -> None:
+            self.progress.phase(title, "turns", f"block {blocks} of at most {plan.looks[-1]}")
+
+        return take_turns(baseline, stage, plan, self.order, time.monotonic, show)
+
+
+def run(question: Question, folder: Path, record: RunRecord, progress: Progress) -> RunRecord:
+    """Answer the question: reference, A/A, each stage, the winner's pairings; the record is on disk after each.
+
+    Raises:
+        RequestError: a worker found that the net, its weights or its images are not what they should be.
+        KeyboardInterrupt: interrupted; what was finished is saved.
+    """
+    session = Session(question, folder, record, progress)
+    started = time.monotonic()
+    try:
+        start_baseline(session)
+        measure_twins(session)
+        for spec in question.stages:
+            session.keep(stages=[*session.record.stages, measure_stage(session, spec)])
+        pair_the_winner(session)
+        session.keep(finished=True)
+    finally:
+        if session.baseline:
+            session.baseline.stop()
+        session.keep(seconds=time.monotonic() - started)
+    return session.record
+
+
+def start_baseline(session: Session) -> None:
+    """Start the worker that every stage is measured against; the first also describes the machine and the reference."""
+    title = f"{session.question.baseline.name} (baseline)"
+    again = session.baseline is not None
+    session.baseline = session.start(session.question.baseline, "companion" if again else "baseline", "reference")
+    try:
+        ready = session.advance(session.baseline, title, "turns")
+    except WorkerGone as gone:
+        raise RequestError(f"the baseline can't run: {gone.reason}; see {session.folder}/reference/log.txt") from None
+    if not ready:
+        raise RequestError(f"the baseline can't run: {session.baseline.fields.get('reason', 'no reason given')}")
+    if not again:
+        facts = session.baseline.facts
+        session.keep(**{name: store.revive_field(RunRecord, name, value) for name, value in facts.items()})
+
+
+def measure_twins(session: Session) -> None:
+    """A/A: pairs of fresh workers of the baseline, which say how far equal stages lie apart here."""
+    plan, spec = session.question.plan, session.question.baseline
+    for number in range(1, plan.twin_pairs + 1):
+        title = f"A/A {number} of {plan.twin_pairs}"
+        with stopping(
+            session.start(spec, "companion", f"twins/{number}a"), session.start(spec, "companion", f"twins/{number}b")
+        ) as (first, second):
+            try:
+                session.advance(first, title, "turns")
+                session.advance(second, title, "turns")
+                session.progress.phase(title, "turns")
+                pair = take_turns(first, second, plan.for_twins(), session.order, time.monotonic)
+            except WorkerGone as gone:
+                session.caution("A/A failed", gone.reason, f"see the logs in {session.folder}/twins")
+                return
+        session.keep(twins=[*session.record.twins, pair])
+
+
+@contextmanager
+def stopping(*workers: WorkerProcess) -> Iterator[tuple[WorkerProcess, ...]]:
+    """Whatever happens inside, the workers are gone after it."""
+    try:
+        yield workers
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+def measure_stage(session: Session, spec: StageSpec) -> StageRecord:
+    """One stage, in as many launches as the plan wants, whatever becomes of it."""
+    record = empty_record(session, spec)
+    if session.question.device not in spec.devices:
+        return replace(record, status="skipped", reason=spec.unavailable or f"no form on {session.question.device}")
+    session.progress.stage(spec.name, spec.adds or spec.summary)
+    for launch in range(1, session.question.plan.launches + 1):
+        record = measure_launch(session, spec, record, launch)
+        if record.status != "ok":
+            break
+    session.progress.verdict(session.record, record)
+    return record
+
+
+def measure_launch(session: Session, spec: StageSpec, record: StageRecord, launch: int) -> StageRecord:
+    """One fresh process of the stage, measured against the baseline; the first also observes, profiles and exports."""
+    folder = spec.name if launch == 1 else f"{spec.name}/launch_{launch}"
+    worker = session.start(spec, "stage" if launch == 1 else "companion", folder)
+    pairs = record.pairs
+    with stopping(worker):
+        try:
+            if session.advance(worker, spec.name, "turns"):
+                assert session.baseline is not None
+                pairs = [*pairs, session.take_turns(session.baseline, worker, spec.name)]
+                worker.end_turns()
+                session.advance(worker, spec.name, "done")
+            status = {"status": worker.fields.get("status", "ok")}
+        except WorkerGone as gone:
+            status = {"status": "ok" if worker.phase in AFTER_CHECK else gone.status, "reason": gone.reason}
+    if session.baseline and not session.baseline.alive:
+        session.caution("baseline restarted", f"its worker ended during {spec.name}", "see reference/log.txt")
+        start_baseline(session)
+    log = session.folder / folder / "log.txt"
+    fields = worker.fields if launch == 1 else {}
+    return revive_over(record, {**fields, **status}, pairs=pairs, log=f"{folder}/log.txt", log_tail=tail(log))
+
+
+def empty_record(session: Session, spec: StageSpec) -> StageRecord:
+    """What is known of a stage before it has run."""
+    return StageRecord(
+        name=spec.name,
+        summary=spec.summary,
+        adds=spec.adds if len(session.question.stages) > 1 else "",
+        tolerance=spec.tolerance,
+        options=spec.options,
+        legacy=spec.legacy,
+    )
+
+
+def pair_the_winner(session: Session) -> None:
+    """Measure the fastest right stage directly against those that its ratio doesn't set apart."""
+    plan, names = session.question.plan, rivals(session.record)
+    specs = {spec.name: spec for spec in session.question.stages}
+    if len(names) < 2 or not plan.pairings:
+        return
+    winner, title = names[0], f"{names[0]} against its rivals"
+    with stopping(session.start(specs[winner], "companion", f"pairings/{winner}")) as (best,):
+        try:
+            session.advance(best, title, "turns")
+            for name in names[1 : plan.pairings + 1]:
+                with stopping(session.start(specs[name], "companion", f"pairings/{name}")) as (rival,):
+                    session.advance(rival, f"{winner} against {name}", "turns")
+                    pair = session.take_turns(best, rival, f"{winner} against {name}")
+                session.keep(pairings=[*session.record.pairings, pair])
+        except WorkerGone as gone:
+            session.caution("pairing failed", gone.reason, f"see the logs in {session.folder}/pairings")
+
+
+def revive_over(record: StageRecord, reported: dict[str, Any], **fields: Any) -> StageRecord:
+    """`record` with what the worker reported, as JSON, and what the parent knows."""
+    known = {**store.to_json(record), **reported}
+    return replace(revive(StageRecord, known), **fields)
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])

@@ -1,0 +1,156 @@
+"""The child, `python -m pipeline.worker FD`: one stage from build to record; the parent gives the job on stdin."""
+
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from models.errors import InputError
+from pipeline import masks, reference, workload
+from pipeline.channel import ParentLine
+from pipeline.config import Job
+from pipeline.measure import ceilings, environment, memory
+from pipeline.phases import Bench
+from pipeline.records import Caution, Slice
+from pipeline.stages import Skip, StageError
+from pipeline.store import revive
+
+
+class Line(Protocol):
+    """How a stage speaks to whoever runs it: `pipeline.channel.ParentLine`, or a test's own."""
+
+    def phase(self, name: str) -> None:
+        """A phase begins."""
+
+    def report(self, **fields: Any) -> None:
+        """Fields of the StageRecord."""
+
+    def facts(self, **fields: Any) -> None:
+        """Fields of the RunRecord."""
+
+    def turns(self) -> Iterator[None]:
+        """Yields when a slice is wanted; ends when there are enough."""
+
+    def slice(self, taken: Slice) -> None:
+        """The slice that was wanted."""
+
+
+def run_stage(job: Job, line: Line) -> None:
+    """Take one stage from build to record.
+
+    What comes of each phase goes over `line` at once, so that whatever happens later loses none of it.
+
+    Raises:
+        InputError: the net, its weights or its images are not what they should be.
+        Skip, StageError, Exception: as the stage's build or call raised it.
+    """
+    line.phase("start")
+    bench = prepare(job)
+    if job.role == "baseline":
+        describe_run(bench, line)
+    line.phase("build")
+    line.report(**bench.build())
+    line.phase("verify")
+    if not verify(bench, line) and not job.time_inaccurate:
+        return
+    line.phase("warm")
+    warm = bench.warm_up()
+    cautions = bench.cautions(warm)
+    line.report(warm=warm, cautions=cautions)
+    for _ in line.turns():
+        line.slice(bench.slice())
+    if job.role == "stage":
+        finish(bench, line, cautions)
+
+
+def prepare(job: Job) -> Bench:
+    """The bench with the job's net and images; the device is the one that was asked for.
+
+    Raises:
+        StageError: torch doesn't see the device.
+    """
+    if job.device == "cuda" and not torch.cuda.is_available():
+        raise StageError("device=cuda: the driver lists a GPU but torch sees none; is this torch's CPU-only build?")
+    if job.threads:
+        torch.set_num_threads(job.threads)
+    device = torch.device(job.device)
+    context_bytes = memory.context_bytes(device)
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    return Bench(job, workload.load(job, environment.cache_bytes(device)), context_bytes)
+
+
+def describe_run(bench: Bench, line: Line) -> None:
+    """What the first worker finds out for the whole run: the machine, its ceilings, the reference and its logits."""
+    job, work = bench.job, bench.workload
+    line.facts(environment=environment.describe(work.device, job.launcher))
+    if job.plan.ceilings:
+        line.phase("ceilings")
+        line.facts(ceilings=ceilings.measure(work.device))
+    line.phase("reference")
+    found, logits = reference.compute(work, job.model.checkpoint)
+    reference.save_logits(logits, Path(job.reference))
+    line.facts(reference=found)
+    masks.save_reference(work, logits, Path(job.reference).parent)
+
+
+def verify(bench: Bench, line: Line) -> bool:
+    """Whether the answer is right; the comparison is reported either way."""
+    found, status, reason = bench.verify()
+    line.report(accuracy=found, status=status, reason=reason, facts=bench.runner.facts)
+    bench.save_masks()
+    return status == "ok"
+
+
+def finish(bench: Bench, line: Line, cautions: list[Caution]) -> None:
+    """All that follows the turns; once the answer is seen to be unmoved, the headline stands whatever else fails."""
+    line.phase("check")
+    status, reason = bench.check()
+    if status != "ok":
+        line.report(status=status, reason=reason)
+        return
+    afterwards: list[tuple[str, Callable[[], dict[str, Any]]]] = [
+        ("series", bench.series),
+        ("profile", lambda: {"profile": bench.profile()}),
+        ("export", lambda: {"artefacts": bench.export(), "facts": bench.runner.facts}),
+    ]
+    for phase, work in afterwards:
+        line.phase(phase)
+        try:
+            line.report(**work())
+        except Exception as error:  # noqa: BLE001 - what was measured must not be lost with it
+            traceback.print_exc()
+            cautions = [*cautions, Caution(f"{phase} failed", why(error), "the stage's log has the traceback")]
+            line.report(cautions=cautions)
+
+
+def why(error: Exception) -> str:
+    """One line that says what went wrong."""
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return f"out of memory: {str(error).splitlines()[0]}"
+    if isinstance(error, StageError | Skip):
+        return str(error)
+    first = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {first[0] if first else 'no text'}"
+
+
+def main() -> None:
+    """One job, then leave; a failure is reported as a record, and its traceback goes to the log."""
+    line = ParentLine(int(sys.argv[1]))
+    job = revive(Job, line.job())
+    try:
+        run_stage(job, line)
+    except InputError as error:
+        line.refuse(str(error))
+    except Skip as skip:
+        line.report(status="skipped", reason=str(skip))
+    except Exception as error:  # noqa: BLE001 - whatever a stage does ends as a record
+        traceback.print_exc()
+        line.report(status="failed", reason=why(error))
+    line.done()
+
+
+if __name__ == "__main__":
+    main()
