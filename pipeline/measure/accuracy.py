@@ -10,15 +10,13 @@ from torch import Tensor
 
 from pipeline.records import Accuracy, Tolerance
 
-NOT_LABELLED = 255
-
 
 class WrongShape(Exception):  # noqa: N818 - named for what was found
     """The logits are of another shape or number than the reference's; the text is the one-line reason."""
 
 
 def check(
-    outputs: Iterable[Tensor], references: list[Tensor], labels: np.ndarray | None, tolerance: Tolerance
+    outputs: Iterable[Tensor], references: list[Tensor], labels: Tensor | None, tolerance: Tolerance
 ) -> tuple[Accuracy | None, Literal["ok", "inaccurate"], str]:
     """Compare and judge.
 
@@ -62,7 +60,7 @@ def _share(value: float) -> str:
     return f"{100 * value:.3g} %"
 
 
-def compare(outputs: Iterable[Tensor], references: list[Tensor], labels: np.ndarray | None) -> Accuracy:
+def compare(outputs: Iterable[Tensor], references: list[Tensor], labels: Tensor | None) -> Accuracy:
     """The figures over all batches; arguments as of `check`.
 
     A logit that is NaN or infinite counts as 0 in the distances, so that these stay numbers; `nan_share` names it.
@@ -75,13 +73,13 @@ def compare(outputs: Iterable[Tensor], references: list[Tensor], labels: np.ndar
         if output.shape != reference.shape:
             raise WrongShape(f"logits have shape {list(output.shape)}, the reference's have {list(reference.shape)}")
         images = slice(tally.images, tally.images + len(reference))
-        tally.add(output, reference, None if labels is None else torch.from_numpy(np.ascontiguousarray(labels[images])))
+        tally.add(output, reference, None if labels is None else labels[images])
     if tally.images != (expected := sum(len(reference) for reference in references)):
         raise WrongShape(f"logits of {tally.images} images came for {expected} images")
     return tally.accuracy()
 
 
-def classes_of(logits: Tensor) -> Tensor:
+def classes(logits: Tensor) -> Tensor:
     """[batch, height, width], uint8: the largest logit's class; of a single channel, whether it is above 0."""
     chosen = logits.argmax(1) if logits.shape[1] > 1 else logits[:, 0] > 0
     return chosen.to(torch.uint8)
@@ -116,7 +114,7 @@ class _Tally:
         self.broken += int((~finite).sum())
         output = torch.where(finite, output, torch.zeros_like(output))
         self._distances(output, reference)
-        chosen, right = classes_of(output), classes_of(reference)
+        chosen, right = classes(output), classes(reference)
         flips = chosen != right
         self.flipped += int(flips.sum())
         self.pixels += flips.numel()
@@ -127,8 +125,8 @@ class _Tally:
         self.images += len(output)
         if labels is not None:
             self.labelled = True
-            for row, classes in enumerate((chosen, right)):
-                self.confusion[row] += _confusion(classes.cpu(), labels, self.classes)
+            for row, mask in enumerate((chosen, right)):
+                self.confusion[row] += _confusion(mask.cpu(), labels, self.classes)
 
     def _distances(self, output: Tensor, reference: Tensor) -> None:
         error, exact = (output - reference).double(), reference.double()
@@ -164,11 +162,11 @@ def _values(classes: Tensor) -> set[int]:
     return set(torch.bincount(classes.flatten().long()).nonzero().flatten().tolist())
 
 
-def _confusion(chosen: Tensor, labels: Tensor, classes: int) -> np.ndarray:
+def _confusion(chosen: Tensor, labels: Tensor, count: int) -> np.ndarray:
     """[label, chosen], of the pixels that are labelled with a class that the net has."""
-    known = labels < classes
-    pairs = classes * labels[known].long() + chosen[known].long()
-    return np.asarray(torch.bincount(pairs, minlength=classes**2).reshape(classes, classes))
+    known = labels < count
+    pairs = count * labels[known].long() + chosen[known].long()
+    return np.asarray(torch.bincount(pairs, minlength=count**2).reshape(count, count))
 
 
 def _overlaps(confusion: np.ndarray) -> tuple[list[float], list[float]]:

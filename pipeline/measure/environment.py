@@ -63,6 +63,13 @@ def gpu_behind(device: "torch.device") -> Gpu | None:
     return gpu_of(str(torch.cuda.get_device_properties(device).uuid))
 
 
+def cache_bytes(device: "torch.device") -> int | None:
+    """The GPU's last cache, which a rotation of inputs must outgrow; None on a CPU, where nothing is kept out of it."""
+    import torch
+
+    return torch.cuda.get_device_properties(device).L2_cache_size if device.type == "cuda" else None
+
+
 def others_on(gpu: Gpu) -> list[str]:
     """Other processes that hold the device, with their memory; those of this run's own group are not others."""
     found = gpu.processes() or {}
@@ -122,8 +129,9 @@ def installed(names: tuple[str, ...]) -> dict[str, str]:
 def git_state(folder: Path) -> tuple[str | None, bool | None]:
     """The commit that the code is at, and whether files differ from it; None and None outside a checkout."""
     commit = _git(folder, "rev-parse", "HEAD")
-    status = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return commit or None, None if status is None else bool(status)
+    if not commit:
+        return None, None
+    return commit, bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
 
 
 def _git(folder: Path, *words: str) -> str | None:

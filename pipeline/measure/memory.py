@@ -4,11 +4,11 @@ import os
 import resource
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import torch
+from torch import Tensor, nn
 
-from pipeline.measure.nvml import Gpu
+from pipeline.measure.environment import gpu_behind
 from pipeline.records import Memory
 
 
@@ -17,54 +17,49 @@ def device_allocations(device: torch.device) -> int:
     return int(torch.cuda.memory_stats(device).get("num_device_alloc", 0)) if device.type == "cuda" else 0
 
 
-class MemoryMeter:
-    """Reads one process's memory; made before its first tensor.
+def context_bytes(device: torch.device) -> int | None:
+    """What the process holds of the device before its first tensor; None where the device doesn't say."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.init()  # type: ignore[no-untyped-call]  # torch gives it no types
+    torch.cuda.synchronize(device)  # makes the context
+    return process_bytes(device)
 
-    Where the driver doesn't tell processes apart (in a container), the process's share is what the whole device holds
-    more than before the process began: right as long as the other worker rests, as it does.
+
+def process_bytes(device: torch.device) -> int | None:
+    """What the process holds of the device now; None where the driver doesn't tell processes apart."""
+    gpu = gpu_behind(device)
+    return (gpu.processes() or {}).get(os.getpid()) if gpu else None
+
+
+def measure(call: Callable[[Tensor], Tensor], batch: Tensor, model: nn.Module, context: int | None) -> Memory:
+    """Peak of one call, and the process as it stands after it.
+
+    Memory that a stage takes past torch's allocator (a session of ONNX Runtime) shows in `process_bytes` alone.
+
+    Args:
+        call: the stage.
+        batch: one input.
+        model: the workload's, for the weights as they come in fp32.
+        context: of `context_bytes`.
     """
-
-    def __init__(self, device: torch.device, gpu: Gpu | None) -> None:
-        self._device = device
-        self._gpu = gpu
-        self._before = gpu.used_bytes() if gpu else None
-        if device.type == "cuda":
-            torch.cuda.init()  # type: ignore[no-untyped-call]  # torch gives it no types
-            torch.cuda.synchronize(device)  # makes the context
-        self.context_bytes = self.process_bytes()
-
-    def process_bytes(self) -> int | None:
-        """What the process holds of the device now; None where the device doesn't say."""
-        if self._gpu is None:
-            return None
-        own = (self._gpu.processes() or {}).get(os.getpid())
-        if own is not None:
-            return own
-        now = self._gpu.used_bytes()
-        return None if now is None or self._before is None else now - self._before
-
-    def read(self, call: Callable[[Any], Any], batch: Any, weights_bytes: int) -> Memory:
-        """Peak of one call, and the process as it stands after it.
-
-        Memory that a stage takes past torch's allocator (a session of ONNX Runtime) shows in `process_bytes` alone.
-        """
-        allocated = reserved = None
+    allocated = reserved = None
+    if batch.is_cuda:
+        torch.cuda.synchronize(batch.device)
+        torch.cuda.reset_peak_memory_stats(batch.device)
         with torch.inference_mode():
-            if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)
-                torch.cuda.reset_peak_memory_stats(self._device)
-                call(batch)
-                torch.cuda.synchronize(self._device)
-                allocated = torch.cuda.max_memory_allocated(self._device)
-                reserved = torch.cuda.max_memory_reserved(self._device)
-        return Memory(
-            allocated_peak_bytes=allocated,
-            reserved_peak_bytes=reserved,
-            process_bytes=self.process_bytes(),
-            context_bytes=self.context_bytes,
-            weights_bytes=weights_bytes,
-            host_peak_bytes=host_peak_bytes(),
-        )
+            call(batch)
+        torch.cuda.synchronize(batch.device)
+        allocated = torch.cuda.max_memory_allocated(batch.device)
+        reserved = torch.cuda.max_memory_reserved(batch.device)
+    return Memory(
+        allocated_peak_bytes=allocated,
+        reserved_peak_bytes=reserved,
+        process_bytes=process_bytes(batch.device),
+        context_bytes=context,
+        weights_bytes=sum(part.numel() * part.element_size() for part in model.state_dict().values()),
+        host_peak_bytes=host_peak_bytes(),
+    )
 
 
 def host_peak_bytes() -> int:

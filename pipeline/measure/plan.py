@@ -39,7 +39,7 @@ class Plan:
     verify_limit_seconds: float = 600.0  # holds for the check after the turns, too
     warm_phase_limit_seconds: float = 600.0
     slice_limit_seconds: float = 120.0  # of one slice, the wait for it included
-    observe_limit_seconds: float = 300.0
+    series_limit_seconds: float = 300.0
     profile_limit_seconds: float = 300.0
     export_limit_seconds: float = 600.0
 
@@ -49,7 +49,7 @@ class Plan:
 
     @property
     def limits(self) -> dict[str, float]:
-        """Seconds that each phase may take; "turns" is for one slice, "observe" for latency, memory and energy."""
+        """Seconds that each phase may take; "turns" is for one slice, "series" for latency, memory and energy."""
         return {
             "start": self.start_limit_seconds,
             "ceilings": self.ceilings_limit_seconds,
@@ -59,7 +59,7 @@ class Plan:
             "warm": self.warm_phase_limit_seconds,
             "turns": self.slice_limit_seconds,
             "check": self.verify_limit_seconds,
-            "observe": self.observe_limit_seconds,
+            "series": self.series_limit_seconds,
             "profile": self.profile_limit_seconds,
             "export": self.export_limit_seconds,
         }

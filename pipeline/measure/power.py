@@ -1,14 +1,19 @@
-"""Energy per image, by the difference of the GPU's own total."""
+"""Energy per image by the GPU's own total, and the clocks and throttling around a slice."""
 
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import torch
+
 from pipeline.measure.clock import Clock
-from pipeline.measure.slices import undisturbed
+from pipeline.measure.environment import gpu_behind
+from pipeline.measure.nvml import DeviceState
+from pipeline.measure.slices import no_state, undisturbed
 from pipeline.records import Energy
 
 REST_SECONDS = 1.5  # the device averages its power over up to one second
+CALLS_BETWEEN_LOOKS = 10  # at the clock: a synchronisation after each call would let the device rest
 
 
 class PowerMeter(Protocol):
@@ -21,40 +26,40 @@ class PowerMeter(Protocol):
         """Power now."""
 
 
-def idle_watts(meter: PowerMeter | None, sleep: Callable[[float], None] = time.sleep) -> float | None:
-    """Power after a rest with nothing to do; None on a CPU. To be asked before the stage's first call."""
-    if meter is None:
-        return None
-    sleep(REST_SECONDS)
-    return meter.watts()
+def device_state(device: torch.device) -> Callable[[], DeviceState]:
+    """Asks the device for its clock and throttling; on a CPU, for nothing."""
+    gpu = gpu_behind(device)
+    return gpu.state if gpu else no_state
 
 
-def measure_energy(
+def energy(
     call: Callable[[Any], Any],
     next_batch: Callable[[], Any],
-    calls: int,
-    images_per_call: int,
     clock: Clock,
     seconds: float,
+    images_per_call: int,
     meter: PowerMeter | None,
-    idle: float | None,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Energy | None:
-    """Slices of `calls` calls for at least `seconds`; None where nothing counts energy, or where `seconds` is 0."""
-    before = meter.joules() if meter and seconds else None
-    if meter is None or before is None or idle is None:
+    """What calls for at least `seconds` take, after a rest that gives the idle power.
+
+    The device's total moves some ten times a second, so five seconds give it to about 2 %.
+
+    Returns:
+        None where nothing counts energy: on a CPU, and on GPUs that don't.
+    """
+    if meter is None or meter.joules() is None:
         return None
-    done = 0
+    sleep(REST_SECONDS)
+    idle, before, calls = meter.watts(), meter.joules(), 0
+    start = clock.now()
     with undisturbed():
-        clock.synchronize()
-        before = meter.joules()
-        start = clock.now()
         while clock.now() - start < seconds:
-            for _ in range(calls):
+            for _ in range(CALLS_BETWEEN_LOOKS):
                 call(next_batch())
             clock.synchronize()
-            done += calls
-        taken = clock.now() - start
-    after = meter.joules()
-    assert before is not None
-    assert after is not None
-    return Energy(joules=after - before, seconds=taken, images=done * images_per_call, idle_watts=idle)
+            calls += CALLS_BETWEEN_LOOKS
+    taken, after = clock.now() - start, meter.joules()
+    if idle is None or before is None or after is None:
+        return None
+    return Energy(joules=after - before, seconds=taken, images=calls * images_per_call, idle_watts=idle)

@@ -25,7 +25,7 @@ def warm_up(
     `warm_tolerance`, and no guard grew in the last two windows.
 
     Returns:
-        What it took, and the seconds per call of the last window, which say how many calls make a slice.
+        What it took, and the seconds per call back to back, which say how many calls make a slice.
     """
     opened = clock.now()
     medians: list[float] = []
@@ -39,7 +39,17 @@ def warm_up(
         counts.append(guards())
         enough = calls >= plan.warm_least_calls and clock.now() - opened >= plan.warm_least_seconds
         steady = enough and _at_rest(medians, counts, plan.warm_tolerance)
-    return Warm(calls=calls, seconds=clock.now() - opened, steady=steady), medians[-1]
+    return Warm(calls=calls, seconds=clock.now() - opened, steady=steady), _pace(call, next_batch, clock, len(window))
+
+
+def _pace(call: Callable[[Any], Any], next_batch: Callable[[], Any], clock: Clock, calls: int) -> float:
+    """Seconds per call without waiting for each: up to a few times less than a call with a synchronisation."""
+    with undisturbed():
+        start = clock.now()
+        for _ in range(calls):
+            call(next_batch())
+        clock.synchronize()
+        return (clock.now() - start) / calls
 
 
 def _window(
