@@ -15,6 +15,7 @@ from pipeline.config import Job
 from pipeline.explain.profiler import profile_stage
 from pipeline.measure import accuracy, memory, power, slices
 from pipeline.measure.clock import TorchClock
+from pipeline.measure.environment import gpu_behind
 from pipeline.measure.warm import warm_up
 from pipeline.records import Accuracy, Artefact, Caution, Energy, Memory, Profile, Slice, Warm
 from pipeline.stages import Runner, StageError
@@ -65,13 +66,11 @@ class Bench:
         first_call = self.clock.now() - built
         return {"build_seconds": built - started, "first_call_seconds": first_call, "ran": self.runner.ran}
 
-    def verify(self) -> tuple[Accuracy, str, str]:
+    def verify(self) -> tuple[Accuracy | None, str, str]:
         """The answer on the verified batches against the reference's: the comparison, the status and its reason."""
         self.verified = self._answers()
         expected = reference.load_logits(Path(self.job.reference))
-        found = accuracy.compare(self.verified, expected, self._verified_labels())
-        status, reason = accuracy.judge(found, self.job.stage.tolerance)
-        return found, status, reason
+        return accuracy.check(self.verified, expected, self._verified_labels(), self.job.stage.tolerance)
 
     def save_masks(self) -> None:
         """Leave the masks of the first images as pictures."""
@@ -163,9 +162,10 @@ class Bench:
 
     def _energy(self) -> Energy | None:
         seconds = self.job.plan.energy_seconds
-        return (
-            power.energy(self.runner.run, self._next, self.clock, seconds, self.workload.shape[0]) if seconds else None
-        )
+        if not seconds:
+            return None
+        gpu, images = gpu_behind(self.workload.device), self.workload.shape[0]
+        return power.energy(self.runner.run, self._next, self.clock, seconds, images, gpu)
 
 
 def describe(path: Path, run_folder: Path) -> Artefact:
