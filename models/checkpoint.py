@@ -1,0 +1,117 @@
+"""Reads and writes weights: safetensors, or a state dict that holds tensors alone. Code in a pickle is never run."""
+
+import json
+import pickle
+import struct
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from models.errors import CheckpointError
+
+ROOT = Path(__file__).resolve().parent.parent
+PICKLES = {".pt", ".pth", ".bin", ".ckpt"}
+NESTS = ("state_dict", "model_state_dict", "model")  # under which training scripts keep the weights
+READABLE = f"weights are read from .safetensors and, as a state dict, {', '.join(sorted(PICKLES))}"
+PREFIXES = ("module.", "_orig_mod.")  # that DataParallel and torch.compile put before every name
+
+
+def find(path: str) -> Path:
+    """The file, from where the user is or from the project's root.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    for candidate in (Path(path), ROOT / path):
+        if candidate.is_file():
+            return candidate
+    what = "is a folder, not a file of weights" if Path(path).is_dir() else "no such file"
+    raise CheckpointError(f"model.checkpoint={path}: {what}; {READABLE}")
+
+
+def load_into(model: nn.Module, path: str) -> None:
+    """Give the net the file's weights; half precision becomes the net's own.
+
+    Raises:
+        CheckpointError: the file can't be read safely, or belongs to another net.
+    """
+    state = read(find(path))
+    for prefix in PREFIXES:
+        if state and all(name.startswith(prefix) for name in state):
+            state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    if misfit := difference(model.state_dict(), state):
+        raise CheckpointError(f"{path}: weights of another net than {type(model).__name__}: {misfit}")
+    model.load_state_dict(state)
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file by name.
+
+    Raises:
+        CheckpointError: it is damaged, no such file format, or a pickle that holds more than tensors.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        if path.suffix in PICKLES:
+            return _tensors(path, torch.load(path, map_location="cpu", weights_only=True))
+    except pickle.UnpicklingError:
+        why = "no pickle, or one that holds more than tensors and could run code"
+        raise CheckpointError(f"{path}: {why}; save model.state_dict()") from None
+    except (SafetensorError, RuntimeError, EOFError, KeyError, ValueError, OSError) as error:
+        first = (str(error).splitlines() or ["no text"])[0]
+        raise CheckpointError(
+            f"{path}: no file of weights that can be read ({type(error).__name__}: {first})"
+        ) from None
+    raise CheckpointError(f"{path}: {path.suffix or 'no suffix'}: {READABLE}")
+
+
+def _tensors(path: Path, value: Any) -> dict[str, Tensor]:
+    while isinstance(value, Mapping) and (nests := [name for name in NESTS if isinstance(value.get(name), Mapping)]):
+        value = value[nests[0]]
+    if not isinstance(value, Mapping) or not value or not all(isinstance(part, Tensor) for part in value.values()):
+        raise CheckpointError(f"{path}: no state dict in it; save model.state_dict()")
+    return {str(name): part for name, part in value.items()}
+
+
+def difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
+    """What keeps `given` from being `wanted`, in a clause; empty where nothing does."""
+    missing = [name for name in wanted if name not in given]
+    strange = [name for name in given if name not in wanted]
+    shapes = [name for name in wanted if name in given and wanted[name].shape != given[name].shape]
+    parts = []
+    if missing:
+        parts.append(f"{len(missing)} of {len(wanted)} missing, first {missing[0]}")
+    if strange:
+        parts.append(f"{len(strange)} unknown, first {strange[0]}")
+    if shapes:
+        name = shapes[0]
+        sizes = f"{list(given[name].shape)} where {list(wanted[name].shape)} is wanted"
+        parts.append(f"{len(shapes)} of another shape, first {name}: {sizes}")
+    return "; ".join(parts)
+
+
+def save(model: nn.Module, path: Path, notes: Mapping[str, str]) -> None:
+    """Write the weights in fp16, which halves the file, with `notes` in its header; integers stay as they are."""
+    state = {name: part.half() if part.is_floating_point() else part for name, part in model.state_dict().items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({name: part.cpu().contiguous() for name, part in state.items()}, path, metadata=dict(notes))
+
+
+def notes(path: Path) -> dict[str, str]:
+    """The notes in a file's header: 8 bytes of length, then JSON (https://huggingface.co/docs/safetensors)."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+    return dict(header.get("__metadata__", {}))
+
+
+def digest(path: str) -> str:
+    """SHA-256 of the file: a flipped bit in weights loads without a word, so records keep it."""
+    return sha256(find(path).read_bytes()).hexdigest()

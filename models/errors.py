@@ -1,0 +1,17 @@
+"""What is wrong with a net, its weights or its images: one line each. Imports no torch."""
+
+
+class InputError(Exception):
+    """Something of the user's isn't what it should be; the text is one line that names it."""
+
+
+class ImageError(InputError):
+    """A file or folder of images."""
+
+
+class CheckpointError(InputError):
+    """A file of weights."""
+
+
+class ModelError(InputError):
+    """The class of a net, or its arguments."""

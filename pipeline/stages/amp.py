@@ -1,0 +1,34 @@
+"""Autocast with channels_last and cudnn.benchmark: what people run today, and the second baseline."""
+
+import copy
+
+import torch
+from torch import Tensor
+
+from pipeline.stages import Runner
+from pipeline.stages.casting import Dtype, allow_tf32, half_dtype, short
+from pipeline.workload import Workload
+
+
+def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:
+    """The fp32 net under autocast.
+
+    Args:
+        workload: gives the net.
+        dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU.
+        cudnn_benchmark: let cuDNN time its algorithms for each new shape.
+
+    Raises:
+        ValueError: no such precision.
+    """
+    half, device = half_dtype(dtype, workload.device), workload.device.type
+    allow_tf32(device == "cuda")
+    torch.backends.cudnn.benchmark = cudnn_benchmark
+    model = copy.deepcopy(workload.model).to(memory_format=torch.channels_last)
+
+    def run(batch: Tensor) -> Tensor:
+        with torch.autocast(device, half):
+            logits: Tensor = model(batch.contiguous(memory_format=torch.channels_last))
+        return logits
+
+    return Runner(run, ran=f"{short(half)} autocast, channels_last")

@@ -1,0 +1,96 @@
+"""Copies of a net in another precision or layout, and the switches of a process that decide how fp32 is computed."""
+
+import copy
+from typing import Literal
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+Dtype = Literal["auto", "fp16", "bf16"]
+HALVES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def allow_tf32(allowed: bool) -> None:
+    """Let matrix products and convolutions in fp32 round their inputs to TF32, or not: a switch of the process."""
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
+def half_dtype(asked: str, device: torch.device) -> torch.dtype:
+    """The half precision that was asked for; "auto" is fp16 on a GPU and bf16 on a CPU, most of which lack fp16 units.
+
+    Raises:
+        ValueError: no such precision.
+    """
+    if asked == "auto":
+        return torch.float16 if device.type == "cuda" else torch.bfloat16
+    if asked not in HALVES:
+        raise ValueError(f"dtype={asked}: choose one of auto, {', '.join(HALVES)}")
+    return HALVES[asked]
+
+
+def short(dtype: torch.dtype) -> str:
+    """The name that people use: fp32, fp16, bf16."""
+    return {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype]
+
+
+def folded(model: nn.Module) -> tuple[nn.Module, int]:
+    """A copy whose batch norms are part of the convolutions before them, and how many were.
+
+    Where torch.fx can't trace the net, only what a Sequential shows is folded.
+    """
+    twin = copy.deepcopy(model)
+    try:
+        graph = fx.symbolic_trace(twin)
+    except (fx.proxy.TraceError, TypeError, RuntimeError, ValueError):
+        return twin, _fold_neighbours(twin)
+    users = {node.target: node for node in graph.graph.nodes if node.op == "call_module"}
+    count = 0
+    for name, node in users.items():
+        before = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
+        if before is None or before.op != "call_module" or len(before.users) > 1:
+            continue
+        conv, norm = twin.get_submodule(str(before.target)), twin.get_submodule(str(name))
+        if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+            _replace(twin, str(before.target), fuse_conv_bn_eval(conv, norm))
+            _replace(twin, str(name), nn.Identity())
+            count += 1
+    return twin, count
+
+
+def _fold_neighbours(twin: nn.Module) -> int:
+    """Fold where a Sequential shows that a batch norm follows a convolution, and nothing comes between."""
+    count = 0
+    for block in [part for part in twin.modules() if _runs_in_order(part)]:
+        layers = list(block.named_children())
+        for (name, conv), (after, norm) in zip(layers, layers[1:], strict=False):
+            if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+                setattr(block, name, fuse_conv_bn_eval(conv, norm))
+                setattr(block, after, nn.Identity())
+                count += 1
+    return count
+
+
+def _runs_in_order(part: nn.Module) -> bool:
+    return isinstance(part, nn.Sequential) and type(part).forward is nn.Sequential.forward
+
+
+def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
+    parent, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(parent), leaf, layer)
+
+
+class Half(nn.Module):
+    """The net in half precision, batch norm folded, channels_last; takes and casts the user's fp32 batch itself."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        net, self.folds = folded(model)
+        self.net = net.to(dtype=dtype, memory_format=torch.channels_last)
+        self.dtype = dtype
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Logits in half precision of a batch in fp32."""
+        logits: Tensor = self.net(batch.to(dtype=self.dtype, memory_format=torch.channels_last))
+        return logits

@@ -1,0 +1,23 @@
+"""Activations and weights in NHWC, the layout that tensor cores read without a transposition."""
+
+import copy
+
+import torch
+from torch import Tensor
+
+from pipeline.stages import Runner
+from pipeline.stages.casting import allow_tf32
+from pipeline.workload import Workload
+
+
+def build(workload: Workload) -> Runner:
+    """The net in fp32 (on a GPU with TF32, as the rung before), channels_last."""
+    on_gpu = workload.device.type == "cuda"
+    allow_tf32(on_gpu)
+    model = copy.deepcopy(workload.model).to(memory_format=torch.channels_last)
+
+    def run(batch: Tensor) -> Tensor:
+        logits: Tensor = model(batch.contiguous(memory_format=torch.channels_last))
+        return logits
+
+    return Runner(run, ran=f"fp32{' with TF32' if on_gpu else ''}, channels_last")

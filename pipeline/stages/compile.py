@@ -1,0 +1,119 @@
+"""torch.compile with Inductor, on the half twin of the net; built cold, in a cache of the stage's own."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.stages import Runner, Skip
+from pipeline.stages.casting import Dtype, Half, allow_tf32, half_dtype, short
+from pipeline.workload import Workload
+
+Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+def build(
+    workload: Workload,
+    *,
+    mode: Mode = "default",
+    dynamic: bool | None = None,
+    fullgraph: bool = False,
+    freezing: bool = False,
+    dtype: Dtype = "auto",
+) -> Runner:
+    """Compile, and make the call that triggers it.
+
+    Args:
+        workload: gives the net, and the folder for Inductor's cache: a new one, so that the build is cold.
+        mode: of torch.compile.
+        dynamic: compile for any shape; None lets torch decide after a second shape.
+        fullgraph: fail at a graph break.
+        freezing: let Inductor take the weights as constants.
+        dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU.
+
+    Raises:
+        Skip: a CPU run without a C++ compiler, which Inductor needs.
+        ValueError: no such mode or precision.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode={mode}: choose one of {', '.join(MODES)}")
+    on_gpu = workload.device.type == "cuda"
+    if not on_gpu and not shutil.which(os.environ.get("CXX", "g++")):
+        raise Skip("Inductor needs a C++ compiler for the CPU and finds no g++; install g++ or set CXX")
+    half = half_dtype(dtype, workload.device)
+    allow_tf32(on_gpu)
+    torch.backends.cudnn.benchmark = True
+    cache = own_cache(workload.folder)
+    model = Half(workload.model, half).eval()
+    with torch.inference_mode():
+        compiled = compile_net(model, workload.batches[0], mode, dynamic, fullgraph, freezing)
+    options = [mode, *(["freezing"] if freezing else []), *(["fullgraph"] if fullgraph else [])]
+    return Runner(
+        lambda batch: run_compiled(compiled, batch),
+        ran=f"Inductor {', '.join(options)}, {short(half)} weights, channels_last, {model.folds} batch norms folded",
+        facts=facts(cache),
+        compilations=compilations,
+        save=lambda folder: generated(cache, folder),
+    )
+
+
+def own_cache(folder: Path) -> Path:
+    """Inductor's and Triton's caches, in the stage's own folder and empty."""
+    cache = (folder / "inductor").resolve()
+    shutil.rmtree(cache, ignore_errors=True)
+    cache.mkdir(parents=True)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
+    os.environ["TRITON_CACHE_DIR"] = str(cache / "triton")
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    return cache
+
+
+def compile_net(
+    model: nn.Module, batch: Tensor, mode: Mode, dynamic: bool | None, fullgraph: bool, freezing: bool
+) -> Any:
+    """The compiled net, after the call that compiled it."""
+    torch._inductor.config.freezing = freezing
+    compiled = torch.compile(model, mode=mode, dynamic=dynamic, fullgraph=fullgraph)
+    run_compiled(compiled, batch)
+    return compiled
+
+
+def run_compiled(compiled: Any, batch: Tensor) -> Tensor:
+    """One call; tells CUDA graph trees that the last answer may be overwritten."""
+    torch.compiler.cudagraph_mark_step_begin()
+    logits: Tensor = compiled(batch)
+    return logits
+
+
+def compilations() -> int:
+    """Graphs that Dynamo has compiled so far in this process."""
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def facts(cache: Path) -> dict[str, Any]:
+    """Graphs, graph breaks with their reasons, and how many kernels were generated."""
+    counters = torch._dynamo.utils.counters
+    breaks = {str(reason): int(count) for reason, count in counters["graph_break"].items()}
+    return {
+        "graphs": compilations(),
+        "graph_breaks": sum(breaks.values()),
+        "graph_break_reasons": breaks,
+        "recompiles": int(sum(counters["recompiles"].values())) if "recompiles" in counters else 0,
+        "generated_kernels": int(torch._inductor.metrics.generated_kernel_count),
+        "cache_bytes": sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()),
+    }
+
+
+def generated(cache: Path, folder: Path) -> list[Path]:
+    """Copy the programs that Inductor wrote, which hold its kernels, and drop the rest of the cache."""
+    kept = folder / "generated"
+    kept.mkdir(exist_ok=True)
+    programs = [path for path in cache.rglob("*.py") if b"async_compile" in path.read_bytes()]
+    copies = [Path(shutil.copyfile(path, kept / path.name)) for path in sorted(programs)]
+    shutil.rmtree(cache, ignore_errors=True)
+    return copies

@@ -1,0 +1,49 @@
+"""The eager half net, captured once as a CUDA graph and replayed: no Python and no launches between the kernels."""
+
+import torch
+from torch import Tensor
+
+from pipeline.stages import Runner, Skip
+from pipeline.stages.casting import Dtype, Half, allow_tf32, half_dtype, short
+from pipeline.workload import Workload
+
+SIDE_STREAM_CALLS = 3  # before the capture, as torch's notes on CUDA graphs ask: libraries allocate workspaces first
+
+
+def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:
+    """Capture on a fixed input; a call copies the batch there and replays.
+
+    Raises:
+        Skip: no GPU.
+        ValueError: no such precision.
+    """
+    if workload.device.type != "cuda":
+        raise Skip("CUDA graphs need a CUDA GPU")
+    half = half_dtype(dtype, workload.device)
+    allow_tf32(True)
+    torch.backends.cudnn.benchmark = cudnn_benchmark
+    model = Half(workload.model, half).eval()
+    graph, fixed, logits = capture(model, workload.batches[0])
+
+    def run(batch: Tensor) -> Tensor:
+        fixed.copy_(batch)
+        graph.replay()
+        return logits
+
+    ran = f"{short(half)} weights, channels_last, {model.folds} batch norms folded, one CUDA graph"
+    return Runner(run, ran=ran, facts={"folded_batch_norms": model.folds})
+
+
+def capture(model: torch.nn.Module, batch: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor]:
+    """The graph of one call, its fixed input and its fixed output."""
+    fixed = batch.clone()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.inference_mode(), torch.cuda.stream(side):
+        for _ in range(SIDE_STREAM_CALLS):
+            model(fixed)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.inference_mode(), torch.cuda.graph(graph):
+        logits = model(fixed)
+    return graph, fixed, logits

@@ -1,0 +1,26 @@
+"""Weights and activations in half precision, batch norm folded into the convolutions, channels_last."""
+
+import torch
+
+from pipeline.stages import Runner
+from pipeline.stages.casting import Dtype, Half, allow_tf32, half_dtype, short
+from pipeline.workload import Workload
+
+
+def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:
+    """The half twin of the net, eager.
+
+    Args:
+        workload: gives the net.
+        dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU.
+        cudnn_benchmark: let cuDNN time its algorithms for each new shape.
+
+    Raises:
+        ValueError: no such precision.
+    """
+    half = half_dtype(dtype, workload.device)
+    allow_tf32(workload.device.type == "cuda")
+    torch.backends.cudnn.benchmark = cudnn_benchmark
+    model = Half(workload.model, half).eval()
+    ran = f"{short(half)} weights, channels_last, {model.folds} batch norms folded"
+    return Runner(model, ran=ran, facts={"folded_batch_norms": model.folds})

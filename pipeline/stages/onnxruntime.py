@@ -1,0 +1,161 @@
+"""ONNX Runtime: exported by torch, checked, and run on the provider that was asked for, or not at all."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import onnxruntime as ort
+import torch
+from torch import Tensor
+
+from pipeline.stages import Runner, StageError
+from pipeline.stages.casting import half_dtype, short
+from pipeline.stages.onnx_export import INPUT, OUTPUT, export
+from pipeline.workload import Workload
+
+Provider = Literal["auto", "cuda", "cpu"]
+PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
+SEARCHES = ("EXHAUSTIVE", "HEURISTIC", "DEFAULT")
+ASSIGNMENT = "session.record_ep_graph_assignment_info"
+NUMPY_TYPES = {torch.float32: np.float32, torch.float16: np.float16}
+
+
+def build(
+    workload: Workload,
+    *,
+    provider: Provider = "auto",
+    dtype: Literal["auto", "fp32", "fp16"] = "auto",
+    nhwc: bool = True,
+    algo_search: str = "EXHAUSTIVE",
+    tf32: bool = True,
+    cuda_graph: bool = True,
+) -> Runner:
+    """Export, check, open a session, and bind fixed buffers on the device.
+
+    Args:
+        workload: gives the net and the folder for model.onnx.
+        provider: "cuda", "cpu", or "auto": the workload's device.
+        dtype: "fp32", "fp16", or "auto": fp16 on a GPU, fp32 on a CPU.
+        nhwc: let the CUDA provider keep activations in NHWC.
+        algo_search: how cuDNN's algorithms are chosen: EXHAUSTIVE, HEURISTIC or DEFAULT.
+        tf32: let fp32 convolutions use TF32.
+        cuda_graph: capture the session's work, and replay it.
+
+    Raises:
+        StageError: the session would run on another provider than was asked for.
+        ValueError: an option has no such value.
+    """
+    wanted = chosen_provider(provider, workload.device)
+    precision = chosen_dtype(dtype, workload.device)
+    if algo_search not in SEARCHES:
+        raise ValueError(f"algo_search={algo_search}: choose one of {', '.join(SEARCHES)}")
+    path = workload.folder / "model.onnx"
+    opset = export(workload.model, precision, workload.batches[0], path)
+    options = cuda_options(nhwc, algo_search, tf32, cuda_graph) if wanted == "cuda" else {}
+    session = open_session(path, wanted, options, workload.device)
+    run = bound(session, wanted, workload.batches[0], precision)
+    layout = f"{'NHWC' if nhwc else 'NCHW'}{', CUDA graph' if cuda_graph else ''}, " if wanted == "cuda" else ""
+    return Runner(
+        run,
+        ran=f"{PROVIDERS[wanted]}, {layout}{short(precision)}, opset {opset}",
+        facts={"providers": session.get_providers(), "nodes": assignments(session), "opset": opset},
+        save=lambda folder: sorted(folder.glob("model.onnx*")),
+    )
+
+
+def chosen_provider(asked: str, device: torch.device) -> str:
+    """The provider's short name; "auto" goes with the device.
+
+    Raises:
+        ValueError: no such provider.
+        StageError: asked for the GPU on a run without one.
+    """
+    if asked not in ("auto", *PROVIDERS):
+        raise ValueError(f"provider={asked}: choose one of auto, {', '.join(PROVIDERS)}")
+    if asked == "cuda" and device.type != "cuda":
+        raise StageError("provider=cuda was asked for and this run is on the CPU; provider=cpu runs it there")
+    return device.type if asked == "auto" else asked
+
+
+def chosen_dtype(asked: str, device: torch.device) -> torch.dtype:
+    """fp32 or fp16; "auto" is fp16 on a GPU.
+
+    Raises:
+        ValueError: no such precision; ONNX Runtime's CUDA convolutions have no bf16.
+    """
+    if asked not in ("auto", "fp32", "fp16"):
+        raise ValueError(f"dtype={asked}: choose one of auto, fp32, fp16")
+    if asked == "fp32" or (asked == "auto" and device.type == "cpu"):
+        return torch.float32
+    return half_dtype("fp16", device)
+
+
+def cuda_options(nhwc: bool, algo_search: str, tf32: bool, cuda_graph: bool) -> dict[str, str]:
+    """The CUDA provider's options; its work goes to torch's stream, so that torch's events and waits see it."""
+    return {
+        "prefer_nhwc": str(int(nhwc)),
+        "cudnn_conv_algo_search": algo_search,
+        "use_tf32": str(int(tf32)),
+        "enable_cuda_graph": str(int(cuda_graph)),
+        "user_compute_stream": str(torch.cuda.current_stream().cuda_stream),
+    }
+
+
+def open_session(path: Path, wanted: str, options: dict[str, str], device: torch.device) -> ort.InferenceSession:
+    """A session on the provider that is wanted.
+
+    Raises:
+        StageError: it landed on another one.
+    """
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 3
+    settings.add_session_config_entry(ASSIGNMENT, "1")
+    if wanted == "cuda":
+        ort.preload_dlls()
+        settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    else:
+        settings.intra_op_num_threads = torch.get_num_threads()
+    try:
+        session = ort.InferenceSession(str(path), settings, providers=[(PROVIDERS[wanted], options)])
+    except Exception as error:
+        first = (str(error).splitlines() or ["no reason given"])[0]
+        raise StageError(f"no session on {PROVIDERS[wanted]}: {first}") from error
+    landed = session.get_providers()[0]
+    if landed != PROVIDERS[wanted]:
+        raise StageError(
+            f"asked for {PROVIDERS[wanted]}, the session landed on {landed}: are its CUDA libraries there?"
+        )
+    return session
+
+
+def assignments(session: ort.InferenceSession) -> dict[str, dict[str, int]]:
+    """For each provider, how many nodes of each operator it runs."""
+    nodes: dict[str, Counter[str]] = {}
+    for subgraph in session.get_provider_graph_assignment_info():
+        for node in subgraph.get_nodes():
+            nodes.setdefault(subgraph.ep_name, Counter())[node.op_type] += 1
+    return {provider: dict(sorted(counts.items())) for provider, counts in sorted(nodes.items())}
+
+
+def bound(
+    session: ort.InferenceSession, wanted: str, batch: Tensor, precision: torch.dtype
+) -> Callable[[Tensor], Tensor]:
+    """A call that copies the batch to a fixed buffer and runs on fixed buffers, as a CUDA graph demands."""
+    fixed = batch.clone()
+    shape = session.get_outputs()[0].shape
+    logits = torch.empty([int(length) for length in shape], dtype=precision, device=batch.device)
+    binding: Any = session.io_binding()
+    place = (wanted, 0)
+    binding.bind_input(INPUT, *place, np.float32, tuple(fixed.shape), fixed.data_ptr())
+    binding.bind_output(OUTPUT, *place, NUMPY_TYPES[precision], tuple(logits.shape), logits.data_ptr())
+    unsynchronised = ort.RunOptions()
+    unsynchronised.add_run_config_entry("disable_synchronize_execution_providers", "1")
+
+    def run(given: Tensor) -> Tensor:
+        fixed.copy_(given)
+        session.run_with_iobinding(binding, unsynchronised)
+        return logits
+
+    return run

@@ -1,0 +1,19 @@
+"""The eager net with TF32 allowed: the tensor cores take fp32 inputs, rounded to 10 bits of mantissa."""
+
+import torch
+
+from pipeline.stages import Runner, Skip
+from pipeline.stages.casting import allow_tf32
+from pipeline.workload import Workload
+
+
+def build(workload: Workload) -> Runner:
+    """The net as it is, with the process's TF32 switches on.
+
+    Raises:
+        Skip: the GPU is older than Ampere, which brought TF32.
+    """
+    if workload.device.type == "cuda" and torch.cuda.get_device_capability() < (8, 0):
+        raise Skip(f"TF32 needs compute capability 8.0, {torch.cuda.get_device_name()} has less")
+    allow_tf32(True)
+    return Runner(workload.model, ran="fp32 with TF32, contiguous")

@@ -1,0 +1,77 @@
+"""TorchScript: traced or scripted, frozen, optimised for inference, saved, and run from the file. Legacy.
+
+torch deprecates torch.jit since 2.15; its warnings are filtered here alone.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import copyfile
+from typing import Literal
+
+import torch
+from torch import nn
+
+from pipeline.stages import Runner, StageError
+from pipeline.stages.casting import Dtype, Half, allow_tf32, half_dtype, short
+from pipeline.workload import Workload
+
+Method = Literal["trace", "script"]
+
+
+def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Literal["fp32"] = "auto") -> Runner:
+    """The frozen program, loaded from the file that was saved.
+
+    Args:
+        workload: gives the net and the folder for the file.
+        method: "trace" records one call, "script" compiles the source, which not every net's allows.
+        dtype: "fp16", "bf16", "fp32", or "auto": fp16 on a GPU, fp32 on a CPU.
+
+    Raises:
+        StageError: the net's source is beyond TorchScript.
+        ValueError: no such method or precision.
+    """
+    if method not in ("trace", "script"):
+        raise ValueError(f"method={method}: choose one of trace, script")
+    fp32 = dtype == "fp32" or (dtype == "auto" and workload.device.type == "cpu")
+    precision = torch.float32 if fp32 else half_dtype(dtype, workload.device)
+    allow_tf32(workload.device.type == "cuda")
+    path = workload.folder / "model.pt"
+    with deprecations_filtered():
+        program = compiled(Half(workload.model, precision).eval(), method, workload)
+        frozen = torch.jit.optimize_for_inference(torch.jit.freeze(program))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.jit.save(frozen, path)
+        loaded = torch.jit.load(path, map_location=workload.device)
+
+    def save(folder: Path) -> list[Path]:
+        if folder != path.parent:
+            copyfile(path, folder / path.name)
+        return [folder / path.name]
+
+    way = {"trace": "traced", "script": "scripted"}[method]
+    return Runner(loaded, ran=f"{way}, frozen, {short(precision)}, channels_last, loaded from its file", save=save)
+
+
+def compiled(model: nn.Module, method: Method, workload: Workload) -> torch.jit.ScriptModule:
+    """The net as a TorchScript program."""
+    if method == "trace":
+        with torch.inference_mode():
+            traced = torch.jit.trace(model, workload.batches[0], check_trace=False)
+        return traced  # type: ignore[no-any-return]  # torch gives it no type
+    try:
+        return torch.jit.script(model)  # type: ignore[no-any-return]
+    except RuntimeError as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")
+        raise StageError(f"the net can't be scripted ({reason}); stage.method=trace can take it") from error
+
+
+@contextmanager
+def deprecations_filtered() -> Iterator[None]:
+    """Only torch.jit's own word that it is deprecated, and only within."""
+    with warnings.catch_warnings():
+        for category in (FutureWarning, DeprecationWarning):
+            warnings.filterwarnings("ignore", message=r".*torch\.jit.*", category=category)
+        warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)
+        yield
