@@ -70,8 +70,9 @@ def take_slice(
         before = state()
         counted, seconds, device_seconds = _timed(call, next_batch, calls, clock, plan.settling_calls, guards)
         after = state()
-        redone += guards() != counted
-        if guards() == counted or redone > plan.most_redone:
+        disturbed = guards() != counted
+        redone += disturbed
+        if not disturbed or redone > plan.most_redone:
             break
     return Slice(
         calls=calls,

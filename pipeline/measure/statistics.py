@@ -158,7 +158,7 @@ def resolves(found: Ratio, floor: float) -> str:
             f"The difference of {abs(found.value - 1):.1%} is below the {floor:.1%} that A/A pairs show by themselves: "
             "measure.launches=3 averages over launches."
         )
-    needed = math.ceil(found.blocks * (width / (0.5 * SAME)) ** 2)  # an interval shrinks with the root of the blocks
+    needed = round(found.blocks * (width / (0.5 * SAME)) ** 2)  # an interval shrinks with the root of the blocks
     return f"The interval is ±{width:.1%} wide: some {needed} blocks (now {found.blocks}) or a quieter machine would."
 
 

@@ -1,0 +1,150 @@
+"""What is wrong is called wrong: planted answers against a reference."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipeline.measure.accuracy import check, classes, compare, judge
+from tests.measure.false import ACCURACY, TOLERANCE
+
+GENERATOR = torch.Generator().manual_seed(0)
+BATCHES = [torch.randn(2, 3, 8, 8, generator=GENERATOR) for _ in range(3)]
+NET = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(4, 2, 1)).eval()
+with torch.no_grad():
+    for part in NET.parameters():
+        part.copy_(torch.randn(part.shape, generator=GENERATOR))
+    REFERENCES = [NET(batch) for batch in BATCHES]
+
+
+def caching() -> Callable[[Tensor], Tensor]:
+    kept: list[Tensor] = []
+
+    def run(batch: Tensor) -> Tensor:
+        kept.append(NET(batch))
+        return kept[0]
+
+    return run
+
+
+def halving(batch: Tensor) -> Tensor:
+    half = NET(batch[: len(batch) // 2])
+    return torch.cat([half, half])
+
+
+def poisoned(batch: Tensor) -> Tensor:
+    logits = NET(batch).clone()
+    logits[0, 0, 0, 0] = float("inf")
+    return logits
+
+
+PLANTS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "caches its answer": (caching(), "logits differ"),
+    "ignores new input": (lambda _: NET(BATCHES[0]), "logits differ"),
+    "skips work": (lambda batch: NET[2](NET[0](batch)), "logits differ"),
+    "answers for half of the batch": (halving, "logits differ"),
+    "returns half of the batch": (
+        lambda batch: NET(batch[:1]),
+        "shape [1, 2, 8, 8], the reference's",
+    ),
+    "returns half of the image": (lambda batch: NET(batch)[..., ::2], "shape [2, 2, 8, 4]"),
+    "is all NaN": (lambda batch: NET(batch) * float("nan"), "all logits are NaN"),
+    "has one infinity": (poisoned, "of the logits are NaN or infinite"),
+    "is black": (lambda batch: torch.stack([torch.ones(2, 8, 8), torch.zeros(2, 8, 8)], 1), "one class"),
+}
+
+
+@pytest.mark.parametrize(("run", "reason"), PLANTS.values(), ids=PLANTS)
+@torch.no_grad()
+def test_a_planted_answer_is_inaccurate_and_named(run: Callable[[Tensor], Tensor], reason: str) -> None:
+    _, status, said = check((run(batch) for batch in BATCHES), REFERENCES, None, TOLERANCE)
+    assert status == "inaccurate"
+    assert reason in said
+
+
+@torch.no_grad()
+def test_an_honest_answer_is_ok_in_any_float_type() -> None:
+    loose = replace(TOLERANCE, relative_l2=0.01, flipped_share=0.02)
+    found, status, reason = check((NET(batch).bfloat16() for batch in BATCHES), REFERENCES, None, loose)
+    assert (status, reason) == ("ok", "")
+    assert found is not None
+    assert 0 < found.relative_l2 < 0.01
+    assert (found.images, found.nan_share, found.one_class, found.dice) == (6, 0.0, False, None)
+    assert found.reference_spread == pytest.approx(float(torch.cat(REFERENCES).std(correction=0)), rel=1e-4)
+
+
+def test_an_output_that_is_written_over_is_compared_before_the_next_call() -> None:
+    buffer = torch.empty_like(REFERENCES[0])
+
+    def outputs() -> Iterator[Tensor]:
+        for reference in REFERENCES:
+            yield buffer.copy_(reference)
+
+    assert compare(outputs(), REFERENCES, None).relative_l2 == 0
+
+
+def test_missing_batches_are_named() -> None:
+    assert check(REFERENCES[:2], REFERENCES, None, TOLERANCE) == (
+        None, "inaccurate", "logits of 4 images came for 6 images",
+    )  # fmt: skip
+
+
+def test_distances_by_hand() -> None:
+    """An error of 3 and 4 on a reference of norm 10: relative L2 0.5, largest 4."""
+    reference = torch.tensor([6.0, 8.0]).reshape(1, 2, 1, 1)
+    found = compare([torch.tensor([9.0, 4.0]).reshape(1, 2, 1, 1)], [reference], None)
+    assert (found.relative_l2, found.largest_error) == (pytest.approx(0.5), 4.0)
+    assert (found.flipped_share, found.flipped_margin) == (1.0, 2.0)
+
+
+def test_one_channel_is_cut_at_zero() -> None:
+    reference = torch.tensor([[-2.0, 0.5], [1.0, -0.25]]).reshape(1, 1, 2, 2)
+    output = torch.tensor([[-2.0, -0.5], [1.0, 0.25]]).reshape(1, 1, 2, 2)
+    labels = torch.tensor([[[0, 0], [1, 255]]], dtype=torch.uint8)
+    found = compare([output], [reference], labels)
+    assert (found.flipped_share, found.flipped_margin) == (0.5, 0.5)
+    assert found.dice == [1.0, 1.0]
+    assert found.reference_dice == [pytest.approx(2 / 3), pytest.approx(2 / 3)]
+    assert found.reference_iou == [pytest.approx(0.5), pytest.approx(0.5)]
+
+
+def test_more_classes_and_pixels_without_label() -> None:
+    """Class 2 is neither labelled nor found: 1. The pixel marked 255 counts nowhere."""
+    chosen = torch.tensor([[[0, 1], [1, 0]]])
+    logits = torch.nn.functional.one_hot(chosen, 3).permute(0, 3, 1, 2).float()
+    labels = torch.tensor([[[0, 1], [0, 255]]], dtype=torch.uint8)
+    found = compare([logits], [logits], labels)
+    assert found.dice == [pytest.approx(2 / 3), pytest.approx(2 / 3), 1.0]
+    assert torch.equal(classes(logits), chosen.byte())
+
+
+def test_labels_follow_their_images_over_the_batches() -> None:
+    labels = torch.cat([classes(reference) for reference in REFERENCES])
+    assert compare(REFERENCES, REFERENCES, labels).dice == [1.0, 1.0]
+    assert compare(REFERENCES, REFERENCES, labels.flip(0)).dice != [1.0, 1.0]
+
+
+def test_a_reference_of_one_class_asks_for_no_second() -> None:
+    black = torch.stack([torch.ones(1, 2, 2), torch.zeros(1, 2, 2)], 1)
+    assert check([black], [black], None, TOLERANCE)[1] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"relative_l2": 2e-3}, "logits differ by 0.002 (relative L2), 0.001 allowed"),
+        ({"flipped_share": 2e-3}, "0.2 % of the pixels change their class, 0.1 % allowed"),
+        ({"relative_l2": float("nan")}, "logits differ by nan"),
+        ({"nan_share": 0.25, "relative_l2": 9.0}, "25 % of the logits are NaN or infinite"),
+        ({"one_class": True, "flipped_share": 0.5}, "every pixel is of one class"),
+    ],
+)
+def test_the_worst_cause_is_named_first(changed: dict[str, float], reason: str) -> None:
+    status, said = judge(replace(ACCURACY, **changed), TOLERANCE)  # type: ignore[arg-type]
+    assert (status, said.startswith(reason)) == ("inaccurate", True)
+
+
+def test_at_its_limit_an_answer_is_ok() -> None:
+    assert judge(replace(ACCURACY, relative_l2=1e-3, flipped_share=1e-3), TOLERANCE) == ("ok", "")
