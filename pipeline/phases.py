@@ -1,7 +1,6 @@
 """What a worker does with one stage, phase by phase; `worker.run_stage` gives the order."""
 
 import importlib
-import time
 from hashlib import sha256
 from itertools import cycle
 from pathlib import Path
@@ -17,7 +16,7 @@ from pipeline.measure import accuracy, memory, power, slices
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.environment import gpu_behind
 from pipeline.measure.warm import warm_up
-from pipeline.records import Accuracy, Artefact, Caution, Energy, Memory, Profile, Slice, Warm
+from pipeline.records import Accuracy, Artefact, Energy, Memory, Profile, Slice, Warm
 from pipeline.stages import Runner, StageError
 from pipeline.workload import Workload
 
@@ -128,18 +127,9 @@ class Bench:
         folder = self.workload.folder
         return [describe(path, folder.parent) for path in self.runner.save(folder)]
 
-    def cautions(self, warm: Warm) -> list[Caution]:
-        """What a reader must know of how it was measured."""
-        if warm.steady:
-            return []
-        text = f"after {warm.calls} calls in {warm.seconds:.1f} s its pace still changed"
-        return [Caution("unsteady", text, "close other programs, or give it longer: measure.warm_limit_seconds")]
-
     def guards(self) -> tuple[int, ...]:
         """Counters that must not grow within a slice: compilations, and allocations from the device."""
-        if self.workload.device.type != "cuda":
-            return (self.runner.compilations(),)
-        return self.runner.compilations(), torch.cuda.memory_stats().get("num_device_alloc", 0)
+        return self.runner.compilations(), memory.device_allocations(self.workload.device)
 
     def _next(self) -> Tensor:
         return next(self.rotation)
@@ -178,8 +168,3 @@ def describe(path: Path, run_folder: Path) -> Artefact:
         size_bytes=path.stat().st_size,
         sha256=digest,
     )
-
-
-def seconds_since(moment: float) -> float:
-    """Seconds since a moment of the performance counter."""
-    return time.perf_counter() - moment
