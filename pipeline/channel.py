@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import Job, job_document
-from pipeline.records import Slice, to_json
-from pipeline.store import revive
+from pipeline.records import Slice
+from pipeline.store import revive, to_json
 
 LOG_LIMIT_BYTES = 2_000_000  # a stage that prints without end fills no disk
 GRACE_SECONDS = 5.0  # between TERM and KILL; native code ignores TERM

@@ -8,13 +8,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from models.checkpoint import digest
+from models.stain import WORD
+from pipeline.config import Job
 from pipeline.records import Reference
 from pipeline.workload import Workload
 
 FP64_LIMIT_BYTES = 24 * 2**30  # of a GPU's memory; a CPU takes one image
 
 
-def compute(workload: Workload, checkpoint_sha256: str | None, labels: str | None) -> tuple[Reference, list[Tensor]]:
+def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
     """The reference and its logits for the verified batches, on the CPU.
 
     Expects TF32 to be off.
@@ -28,13 +31,13 @@ def compute(workload: Workload, checkpoint_sha256: str | None, labels: str | Non
             flops_per_image=count_flops(model, batches[0][:1]),
             parameters=sum(part.numel() for part in model.parameters()),
             weights_bytes=sum(part.numel() * part.element_size() for part in model.state_dict().values()),
-            weights_sha256=checkpoint_sha256,
+            weights_sha256=digest(job.model.checkpoint) if job.model.checkpoint else None,
             repeat_relative_l2=relative_l2(repeat, logits[0]),
             batch_relative_l2=relative_l2(alone, logits[0]),
             fp64_relative_l2=_fp64_error(model, batches[0][:1], logits[0][:1]),
             minimal_bytes_per_image=count_activation_bytes(model, batches[0][:1]),
             images=list(workload.sources),
-            labels=labels,
+            labels=_word_on_labels(job.data.name, workload),
         )
     return reference, [part.cpu() for part in logits]
 
@@ -78,6 +81,12 @@ def count_activation_bytes(model: nn.Module, image: Tensor) -> int:
     for handle in handles:
         handle.remove()
     return total
+
+
+def _word_on_labels(data: str, workload: Workload) -> str | None:
+    if workload.labels is None:
+        return None
+    return WORD if data == "samples" else "the labels given with the images"
 
 
 def _fp64_error(model: nn.Module, image: Tensor, logits: Tensor) -> float | None:

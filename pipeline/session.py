@@ -12,7 +12,9 @@ from pipeline import store
 from pipeline.channel import WorkerGone, WorkerProcess
 from pipeline.config import Question, StageSpec
 from pipeline.errors import RequestError
+from pipeline.measure.cautions import drift
 from pipeline.measure.standings import rivals
+from pipeline.measure.statistics import slices_of
 from pipeline.measure.turns import take_turns
 from pipeline.progress import Progress
 from pipeline.records import Caution, Pair, RunRecord, StageRecord
@@ -93,7 +95,7 @@ def run(question: Question, folder: Path, record: RunRecord, progress: Progress)
         for spec in question.stages:
             session.keep(stages=[*session.record.stages, measure_stage(session, spec)])
         pair_the_winner(session)
-        session.keep(finished=True)
+        session.keep(finished=True, drift=drift_of(session.record))
     finally:
         if session.baseline:
             session.baseline.stop()
@@ -218,6 +220,12 @@ def revive_over(record: StageRecord, reported: dict[str, Any], **fields: Any) ->
     """`record` with what the worker reported, as JSON, and what the parent knows."""
     known = {**store.to_json(record), **reported}
     return replace(revive(StageRecord, known), **fields)
+
+
+def drift_of(record: RunRecord) -> float | None:
+    """How much slower the baseline was beside the last stage than beside the first."""
+    pairs = [pair for stage in record.stages for pair in stage.pairs if pair.blocks]
+    return drift(slices_of(pairs[0], "baseline"), slices_of(pairs[-1], "baseline")) if len(pairs) > 1 else None
 
 
 def tail(log: Path) -> str:

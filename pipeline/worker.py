@@ -12,10 +12,12 @@ from models.errors import InputError
 from pipeline import masks, reference, workload
 from pipeline.channel import ParentLine
 from pipeline.config import Job
-from pipeline.measure import ceilings, environment, memory
+from pipeline.measure import cautions, ceilings, environment, memory
+from pipeline.measure.accuracy import classes
 from pipeline.phases import Bench
 from pipeline.records import Caution, Slice
 from pipeline.stages import Skip, StageError
+from pipeline.stages.casting import allow_tf32
 from pipeline.store import revive
 
 
@@ -58,12 +60,13 @@ def run_stage(job: Job, line: Line) -> None:
         return
     line.phase("warm")
     warm = bench.warm_up()
-    cautions = bench.cautions(warm)
-    line.report(warm=warm, cautions=cautions)
+    caution = cautions.unsteady(warm)
+    noted = [caution] if caution else []
+    line.report(warm=warm, cautions=noted)
     for _ in line.turns():
         line.slice(bench.slice())
     if job.role == "stage":
-        finish(bench, line, cautions)
+        finish(bench, line, noted)
 
 
 def prepare(job: Job) -> Bench:
@@ -90,21 +93,25 @@ def describe_run(bench: Bench, line: Line) -> None:
         line.phase("ceilings")
         line.facts(ceilings=ceilings.measure(work.device))
     line.phase("reference")
-    found, logits = reference.compute(work, job.model.checkpoint)
+    allow_tf32(False)
+    found, logits = reference.compute(work, job)
     reference.save_logits(logits, Path(job.reference))
     line.facts(reference=found)
-    masks.save_reference(work, logits, Path(job.reference).parent)
+    assert work.images is not None
+    answers = torch.cat([classes(part) for part in logits]).numpy()
+    masks.save_reference(work.images, answers, Path(job.reference).parent)
 
 
 def verify(bench: Bench, line: Line) -> bool:
     """Whether the answer is right; the comparison is reported either way."""
     found, status, reason = bench.verify()
     line.report(accuracy=found, status=status, reason=reason, facts=bench.runner.facts)
-    bench.save_masks()
+    if found:
+        bench.save_masks()
     return status == "ok"
 
 
-def finish(bench: Bench, line: Line, cautions: list[Caution]) -> None:
+def finish(bench: Bench, line: Line, noted: list[Caution]) -> None:
     """All that follows the turns; once the answer is seen to be unmoved, the headline stands whatever else fails."""
     line.phase("check")
     status, reason = bench.check()
@@ -122,8 +129,8 @@ def finish(bench: Bench, line: Line, cautions: list[Caution]) -> None:
             line.report(**work())
         except Exception as error:  # noqa: BLE001 - what was measured must not be lost with it
             traceback.print_exc()
-            cautions = [*cautions, Caution(f"{phase} failed", why(error), "the stage's log has the traceback")]
-            line.report(cautions=cautions)
+            noted = [*noted, Caution(f"{phase} failed", why(error), "the stage's log has the traceback")]
+            line.report(cautions=noted)
 
 
 def why(error: Exception) -> str:

@@ -24,7 +24,7 @@ def ask(folder: Path, stages: list[StageSpec], **changes: Any) -> RunRecord:
     question = replace(
         Question(
             stages=stages,
-            model=ModelSpec("tiny", "models.unet.UNet", {"base": 4, "depth": 2}, None),
+            model=ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors"),
             data=DataSpec("samples", None, None, size=32, batch_size=1, batches=3),
             plan=SMOKE,
             device="cpu",

@@ -70,8 +70,8 @@ def job(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
     return Job(
         role=role,
         stage=stage,
-        model=ModelSpec("tiny", "models.unet.UNet", {"base": 4, "depth": 2}, None),
-        data=DataSpec("samples", None, None, size=32, batch_size=2, batches=3),
+        model=ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors"),
+        data=DataSpec("samples", None, None, size=96, batch_size=2, batches=3),
         plan=PLAN,
         device="cpu",
         threads=None,

@@ -1,6 +1,7 @@
 """Copies of a net in another precision or layout, and the switches of a process that decide how fp32 is computed."""
 
 import copy
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -64,7 +65,7 @@ def _fold_neighbours(twin: nn.Module) -> int:
     count = 0
     for block in [part for part in twin.modules() if _runs_in_order(part)]:
         layers = list(block.named_children())
-        for (name, conv), (after, norm) in zip(layers, layers[1:], strict=False):
+        for (name, conv), (after, norm) in pairwise(layers):
             if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
                 setattr(block, name, fuse_conv_bn_eval(conv, norm))
                 setattr(block, after, nn.Identity())

@@ -124,9 +124,7 @@ def open_session(path: Path, wanted: str, options: dict[str, str], device: torch
         raise StageError(f"no session on {PROVIDERS[wanted]}: {first}") from error
     landed = session.get_providers()[0]
     if landed != PROVIDERS[wanted]:
-        raise StageError(
-            f"asked for {PROVIDERS[wanted]}, the session landed on {landed}: are its CUDA libraries there?"
-        )
+        raise StageError(f"asked for {PROVIDERS[wanted]}, the session landed on {landed}; are its libraries there?")
     return session
 
 

@@ -1,4 +1,4 @@
-"""TorchScript: traced or scripted, frozen, optimised for inference, saved, and run from the file. Legacy.
+"""TorchScript: traced or scripted, frozen, saved, loaded again, optimised for inference and run. Legacy.
 
 torch deprecates torch.jit since 2.15; its warnings are filtered here alone.
 """
@@ -40,10 +40,10 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
     path = workload.folder / "model.pt"
     with deprecations_filtered():
         program = compiled(Half(workload.model, precision).eval(), method, workload)
-        frozen = torch.jit.optimize_for_inference(torch.jit.freeze(program))
         path.parent.mkdir(parents=True, exist_ok=True)
-        torch.jit.save(frozen, path)
-        loaded = torch.jit.load(path, map_location=workload.device)
+        torch.jit.save(torch.jit.freeze(program), path)
+        # Optimised after loading: on a CPU it packs the weights for oneDNN, and such constants can't be read from a file.
+        loaded = torch.jit.optimize_for_inference(torch.jit.load(path, map_location=workload.device))
 
     def save(folder: Path) -> list[Path]:
         if folder != path.parent:
@@ -58,8 +58,7 @@ def compiled(model: nn.Module, method: Method, workload: Workload) -> torch.jit.
     """The net as a TorchScript program."""
     if method == "trace":
         with torch.inference_mode():
-            traced = torch.jit.trace(model, workload.batches[0], check_trace=False)
-        return traced  # type: ignore[no-any-return]  # torch gives it no type
+            return torch.jit.trace(model, workload.batches[0], check_trace=False)  # type: ignore[no-any-return]
     try:
         return torch.jit.script(model)  # type: ignore[no-any-return]
     except RuntimeError as error:
