@@ -70,7 +70,7 @@ def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int) -> int:
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             loss = functional.cross_entropy(net(image.contiguous(memory_format=torch.channels_last)).float(), label)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
+        loss.backward()
         optimizer.step()
         steps += 1
         if time.monotonic() - said > 15:

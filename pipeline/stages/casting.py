@@ -88,7 +88,7 @@ class Half(nn.Module):
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
         net, self.folds = folded(model)
-        self.net = net.to(dtype=dtype, memory_format=torch.channels_last)
+        self.net = net.to(dtype).to(memory_format=torch.channels_last)
         self.dtype = dtype
 
     def forward(self, batch: Tensor) -> Tensor:

@@ -53,12 +53,13 @@ def build(
         raise ValueError(f"algo_search={algo_search}: choose one of {', '.join(SEARCHES)}")
     path = workload.folder / "model.onnx"
     opset = export(workload.model, precision, workload.batches[0], path)
-    options = cuda_options(nhwc, algo_search, tf32, cuda_graph) if wanted == "cuda" else {}
-    session = open_session(path, wanted, options, workload.device)
-    run = bound(session, wanted, workload.batches[0], precision)
+    stream = torch.cuda.Stream() if wanted == "cuda" else None
+    options = cuda_options(nhwc, algo_search, tf32, cuda_graph, stream) if stream else {}
+    session = open_session(path, wanted, options)
+    fixed, logits, replay = bound(session, wanted, workload.batches[0], precision)
     layout = f"{'NHWC' if nhwc else 'NCHW'}{', CUDA graph' if cuda_graph else ''}, " if wanted == "cuda" else ""
     return Runner(
-        run,
+        on_stream(fixed, logits, replay, stream) if stream else in_place(fixed, logits, replay),
         ran=f"{PROVIDERS[wanted]}, {layout}{short(precision)}, opset {opset}",
         facts={"providers": session.get_providers(), "nodes": assignments(session), "opset": opset},
         save=lambda folder: sorted(folder.glob("model.onnx*")),
@@ -92,18 +93,23 @@ def chosen_dtype(asked: str, device: torch.device) -> torch.dtype:
     return half_dtype("fp16", device)
 
 
-def cuda_options(nhwc: bool, algo_search: str, tf32: bool, cuda_graph: bool) -> dict[str, str]:
-    """The CUDA provider's options; its work goes to torch's stream, so that torch's events and waits see it."""
+def cuda_options(
+    nhwc: bool, algo_search: str, tf32: bool, cuda_graph: bool, stream: torch.cuda.Stream
+) -> dict[str, str]:
+    """The CUDA provider's options; its work goes to a stream of torch's, so that torch can order what is around it.
+
+    The default stream won't do: its handle is 0, which the provider takes for none, and no graph is captured there.
+    """
     return {
         "prefer_nhwc": str(int(nhwc)),
         "cudnn_conv_algo_search": algo_search,
         "use_tf32": str(int(tf32)),
         "enable_cuda_graph": str(int(cuda_graph)),
-        "user_compute_stream": str(torch.cuda.current_stream().cuda_stream),
+        "user_compute_stream": str(stream.cuda_stream),
     }
 
 
-def open_session(path: Path, wanted: str, options: dict[str, str], device: torch.device) -> ort.InferenceSession:
+def open_session(path: Path, wanted: str, options: dict[str, str]) -> ort.InferenceSession:
     """A session on the provider that is wanted.
 
     Raises:
@@ -139,21 +145,42 @@ def assignments(session: ort.InferenceSession) -> dict[str, dict[str, int]]:
 
 def bound(
     session: ort.InferenceSession, wanted: str, batch: Tensor, precision: torch.dtype
-) -> Callable[[Tensor], Tensor]:
-    """A call that copies the batch to a fixed buffer and runs on fixed buffers, as a CUDA graph demands."""
+) -> tuple[Tensor, Tensor, Callable[[], None]]:
+    """Fixed buffers for input and output, as a CUDA graph demands, and the call that goes from one to the other."""
     fixed = batch.clone()
-    shape = session.get_outputs()[0].shape
-    logits = torch.empty([int(length) for length in shape], dtype=precision, device=batch.device)
+    shape = [int(length) for length in session.get_outputs()[0].shape]
+    logits = torch.empty(shape, dtype=precision, device=batch.device)
     binding: Any = session.io_binding()
-    place = (wanted, 0)
-    binding.bind_input(INPUT, *place, np.float32, tuple(fixed.shape), fixed.data_ptr())
-    binding.bind_output(OUTPUT, *place, NUMPY_TYPES[precision], tuple(logits.shape), logits.data_ptr())
+    binding.bind_input(INPUT, wanted, 0, np.float32, tuple(fixed.shape), fixed.data_ptr())
+    binding.bind_output(OUTPUT, wanted, 0, NUMPY_TYPES[precision], tuple(logits.shape), logits.data_ptr())
     unsynchronised = ort.RunOptions()
     unsynchronised.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    return fixed, logits, lambda: session.run_with_iobinding(binding, unsynchronised)
 
-    def run(given: Tensor) -> Tensor:
-        fixed.copy_(given)
-        session.run_with_iobinding(binding, unsynchronised)
+
+def in_place(fixed: Tensor, logits: Tensor, replay: Callable[[], None]) -> Callable[[Tensor], Tensor]:
+    """A call on the CPU."""
+
+    def run(batch: Tensor) -> Tensor:
+        fixed.copy_(batch)
+        replay()
+        return logits
+
+    return run
+
+
+def on_stream(
+    fixed: Tensor, logits: Tensor, replay: Callable[[], None], stream: torch.cuda.Stream
+) -> Callable[[Tensor], Tensor]:
+    """A call on the session's stream, which waits for the caller's and is waited for by it."""
+
+    def run(batch: Tensor) -> Tensor:
+        caller = torch.cuda.current_stream()
+        stream.wait_stream(caller)
+        with torch.cuda.stream(stream):
+            fixed.copy_(batch)
+            replay()
+        caller.wait_stream(stream)
         return logits
 
     return run

@@ -42,7 +42,7 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
         program = compiled(Half(workload.model, precision).eval(), method, workload)
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.jit.save(torch.jit.freeze(program), path)
-        # Optimised after loading: on a CPU it packs the weights for oneDNN, and such constants can't be read from a file.
+        # Optimised after loading: on a CPU it packs the weights for oneDNN, and a file that holds those can't be read.
         loaded = torch.jit.optimize_for_inference(torch.jit.load(path, map_location=workload.device))
 
     def save(folder: Path) -> list[Path]:
@@ -60,7 +60,7 @@ def compiled(model: nn.Module, method: Method, workload: Workload) -> torch.jit.
         with torch.inference_mode():
             return torch.jit.trace(model, workload.batches[0], check_trace=False)  # type: ignore[no-any-return]
     try:
-        return torch.jit.script(model)  # type: ignore[no-any-return]
+        return torch.jit.script(model)
     except RuntimeError as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")
         raise StageError(f"the net can't be scripted ({reason}); stage.method=trace can take it") from error
@@ -72,5 +72,5 @@ def deprecations_filtered() -> Iterator[None]:
     with warnings.catch_warnings():
         for category in (FutureWarning, DeprecationWarning):
             warnings.filterwarnings("ignore", message=r".*torch\.jit.*", category=category)
-        warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)
+        warnings.filterwarnings("ignore", category=torch.jit._trace.TracerWarning)
         yield
