@@ -1,5 +1,6 @@
 """The parent: starts workers, lets them take turns, collects, and saves after every stage. Imports no torch."""
 
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pipeline import store
 from pipeline.channel import WorkerGone, WorkerProcess
 from pipeline.config import Question, StageSpec
 from pipeline.errors import RequestError
-from pipeline.measure.cautions import drift
+from pipeline.measure.cautions import busy_processor, cautions_of, drift, drifted, shared_device
 from pipeline.measure.standings import rivals
 from pipeline.measure.statistics import slices_of
 from pipeline.measure.turns import take_turns
@@ -37,6 +38,7 @@ class Session:
         self.record = record
         self.progress = progress
         self.baseline: WorkerProcess | None = None
+        self.load_before = os.getloadavg()[0]
         self.order = random.Random(question.seed)  # noqa: S311 - the order of turns is no secret
 
     def keep(self, **fields: Any) -> None:
@@ -95,7 +97,8 @@ def run(question: Question, folder: Path, record: RunRecord, progress: Progress)
         for spec in question.stages:
             session.keep(stages=[*session.record.stages, measure_stage(session, spec)])
         pair_the_winner(session)
-        session.keep(finished=True, drift=drift_of(session.record))
+        note_drift(session)
+        session.keep(finished=True)
     finally:
         if session.baseline:
             session.baseline.stop()
@@ -117,6 +120,10 @@ def start_baseline(session: Session) -> None:
     if not again:
         facts = session.baseline.facts
         session.keep(**{name: store.revive_field(RunRecord, name, value) for name, value in facts.items()})
+        environment = session.record.environment
+        noted = [busy_processor(session.load_before, os.cpu_count() or 1) if session.question.device == "cpu" else None]
+        noted += [shared_device(environment) if environment else None]
+        session.keep(cautions=[*session.record.cautions, *(part for part in noted if part)])
 
 
 def measure_twins(session: Session) -> None:
@@ -151,9 +158,11 @@ def stopping(*workers: WorkerProcess) -> Iterator[tuple[WorkerProcess, ...]]:
 def measure_stage(session: Session, spec: StageSpec) -> StageRecord:
     """One stage, in as many launches as the plan wants, whatever becomes of it."""
     record = empty_record(session, spec)
-    if session.question.device not in spec.devices:
-        return replace(record, status="skipped", reason=spec.unavailable or f"no form on {session.question.device}")
     session.progress.stage(spec.name, spec.adds or spec.summary)
+    if session.question.device not in spec.devices:
+        record = replace(record, status="skipped", reason=spec.unavailable or f"no form on {session.question.device}")
+        session.progress.verdict(session.record, record)
+        return record
     for launch in range(1, session.question.plan.launches + 1):
         record = measure_launch(session, spec, record, launch)
         if record.status != "ok":
@@ -176,13 +185,17 @@ def measure_launch(session: Session, spec: StageSpec, record: StageRecord, launc
                 session.advance(worker, spec.name, "done")
             status = {"status": worker.fields.get("status", "ok")}
         except WorkerGone as gone:
+            if session.baseline and not session.baseline.alive:
+                gone.reason = f"the baseline's worker, its partner, ended: {gone.reason}"
             status = {"status": "ok" if worker.phase in AFTER_CHECK else gone.status, "reason": gone.reason}
     if session.baseline and not session.baseline.alive:
         session.caution("baseline restarted", f"its worker ended during {spec.name}", "see reference/log.txt")
         start_baseline(session)
-    log = session.folder / folder / "log.txt"
     fields = worker.fields if launch == 1 else {}
-    return revive_over(record, {**fields, **status}, pairs=pairs, log=f"{folder}/log.txt", log_tail=tail(log))
+    record = revive_over(record, {**fields, **status}, pairs=pairs, log=f"{folder}/log.txt")
+    seen = cautions_of(pairs[-1:], session.question.plan.most_redone)
+    log_tail = tail(session.folder / folder / "log.txt") if record.status in ("failed", "timeout") else record.log_tail
+    return replace(record, cautions=[*record.cautions, *seen], log_tail=log_tail)
 
 
 def empty_record(session: Session, spec: StageSpec) -> StageRecord:
@@ -222,10 +235,14 @@ def revive_over(record: StageRecord, reported: dict[str, Any], **fields: Any) ->
     return replace(revive(StageRecord, known), **fields)
 
 
-def drift_of(record: RunRecord) -> float | None:
-    """How much slower the baseline was beside the last stage than beside the first."""
-    pairs = [pair for stage in record.stages for pair in stage.pairs if pair.blocks]
-    return drift(slices_of(pairs[0], "baseline"), slices_of(pairs[-1], "baseline")) if len(pairs) > 1 else None
+def note_drift(session: Session) -> None:
+    """Record how much slower the baseline was beside the last stage than beside the first."""
+    pairs = [pair for stage in session.record.stages for pair in stage.pairs if pair.blocks]
+    if len(pairs) < 2:
+        return
+    change = drift(slices_of(pairs[0], "baseline"), slices_of(pairs[-1], "baseline"))
+    seen = drifted(change)
+    session.keep(drift=change, cautions=[*session.record.cautions, *([seen] if seen else [])])
 
 
 def tail(log: Path) -> str:
