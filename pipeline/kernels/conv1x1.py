@@ -46,7 +46,7 @@ def _kernel(
     x_boxes, weight_boxes, out_boxes, alpha, beta, channels, tiles_out, tiles,
     IN: tl.constexpr, PIXELS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """x [pixels, IN], weight [channels, IN], out [pixels, channels]."""
+    """X [pixels, IN], weight [channels, IN], out [pixels, channels]."""
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         o0 = tile % tiles_out * OUT
         p0 = tile // tiles_out * PIXELS

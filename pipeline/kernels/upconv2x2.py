@@ -49,7 +49,7 @@ def _kernel(
     x_boxes, weight_boxes, out_boxes, alpha, beta, channels, tiles_x, tiles_out, tiles,
     IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """x [N · H, W, IN], weight [4, channels, IN], out [N · H, 2, W, 2, channels]: rows of all images in one line."""
+    """X [N · H, W, IN], weight [4, channels, IN], out [N · H, 2, W, 2, channels]: rows of all images in one line."""
     PIXELS: tl.constexpr = ROWS * COLS
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         o0 = tile % tiles_out * OUT

@@ -1,0 +1,111 @@
+"""What a group of warps of `conv3x3_shared` does with its sums: scale, shift, activation, and every way to write them.
+
+All here work on y [out, pixels], as wgmma leaves it: a thread has pairs of neighbouring pixels in all its columns.
+"""
+
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language._core import _unwrap_if_constexpr, builtin
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, tma, warpgroup_mma
+
+# Triton 3.9 renamed it.
+_store_box = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+
+
+@builtin
+def view(memory, dtype, shape, layout, _semantic=None):
+    """Shared memory from where `memory` begins, as another shape; it may reach past its end, into the next planes.
+
+    Triton 3.6 has it as a method `_reinterpret`, 3.9 under another name.
+    """
+    shape = [_unwrap_if_constexpr(size) for size in _unwrap_if_constexpr(shape)]
+    return _semantic.memdesc_reinterpret(memory, _unwrap_if_constexpr(dtype), shape, _unwrap_if_constexpr(layout))
+
+
+@gluon.jit
+def _larger(a, b):
+    return gl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@gluon.jit
+def finish(
+    acc, ends, o0, SCALED: gl.constexpr, RELU: gl.constexpr, PAIRED: gl.constexpr, OUT: gl.constexpr,
+    layout: gl.constexpr,
+):  # fmt: skip
+    """act(acc · alpha[o] + beta[o]) in the order of the channels.
+
+    A thread's rows lie 8 apart. Where `PAIRED`, the loading warp put channel 2 i + j of each 16 into row i + 8 j, so
+    that a thread has neighbouring channels: two bytes of fp8 are then one conversion and one store.
+    """
+    alpha, beta, channels = ends
+    row = gl.arange(0, OUT, layout=gl.SliceLayout(1, layout))
+    channel = o0 + (row // 16 * 16 + row % 8 * 2 + row // 8 % 2 if PAIRED else row)
+    inside = channel < channels
+    shift = gl.load(beta + channel, mask=inside, other=0.0)
+    if SCALED:
+        acc = acc * gl.load(alpha + channel, mask=inside, other=0.0).expand_dims(1)
+    acc = acc + shift.expand_dims(1)
+    if RELU:
+        acc = _larger(acc, 0.0)
+    if PAIRED:
+        PIXELS: gl.constexpr = acc.shape[1]
+        acc = acc.reshape([OUT // 16, 2, 8, PIXELS]).permute((0, 2, 1, 3)).reshape([OUT, PIXELS])
+    return acc
+
+
+@gluon.jit
+def _halves(y):
+    """The upper and the lower half of the tile's pixels: staging all at once would cost the memory of a box."""
+    OUT: gl.constexpr = y.shape[0]
+    PIXELS: gl.constexpr = y.shape[1]
+    return y.reshape([OUT, 2, PIXELS // 2]).permute((0, 2, 1)).split()
+
+
+@gluon.jit
+def write(y, boxes, staging, image, y0, x0, o0, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr):
+    """Y to NHWC. The conversion to fp8 saturates by itself (cvt.satfinite) and keeps a NaN."""
+    halves = _halves(y)
+    for half in gl.static_range(2):
+        tma.store_wait(0)
+        staging.permute((1, 0)).store(halves[half].to(boxes.dtype))
+        fence_async_shared()
+        box = view(staging, boxes.dtype, [1, ROWS // 2, COLS, OUT], boxes.layout)
+        _store_box(boxes, [image, y0 + half * (ROWS // 2), x0, o0], box)
+
+
+@gluon.jit
+def write_pooled(y, boxes, staging, image, y0, x0, o0, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr):
+    """The 2×2 maxima of y: all four pixels lie in one thread's registers, so nothing is exchanged."""
+    left, right = y.reshape([OUT, ROWS * COLS // 2, 2]).split()
+    across = _larger(left, right).reshape([OUT, ROWS // 2, 2, COLS // 2]).permute((0, 1, 3, 2))
+    upper, lower = across.split()
+    small = _larger(upper, lower).reshape([OUT, ROWS * COLS // 4])
+    tma.store_wait(0)
+    corner = view(staging, boxes.dtype, [ROWS * COLS // 4, OUT], staging.layout)
+    corner.permute((1, 0)).store(small.to(boxes.dtype))
+    fence_async_shared()
+    box = view(staging, boxes.dtype, [1, ROWS // 2, COLS // 2, OUT], boxes.layout)
+    _store_box(boxes, [image, y0 // 2, x0 // 2, o0], box)
+
+
+@gluon.jit
+def write_logits(y, head, staging, image, y0, x0, COLS: gl.constexpr, CLASSES: gl.constexpr):
+    """The 1×1 head: a product of y in fp16, pixels in its rows now, with the classes, of which wgmma takes 8."""
+    mixes, bias, logits, height, width = head
+    PIXELS: gl.constexpr = y.shape[1] // 2
+    layout: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[gl.num_warps(), 1], instr_shape=[16, 8, 16]
+    )
+    label = gl.arange(0, 8, layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    pixel = gl.arange(0, PIXELS, layout=gl.SliceLayout(1, layout)).expand_dims(1)
+    row, col = y0 + pixel // COLS, x0 + pixel % COLS
+    plane = logits + (image * CLASSES + label).to(gl.int64) * height * width
+    halves = _halves(y)
+    for half in gl.static_range(2):
+        staging.permute((1, 0)).store(halves[half].to(gl.float16))
+        fence_async_shared()
+        logit = warpgroup_mma(staging, mixes.permute((1, 0)), gl.zeros([PIXELS, 8], gl.float32, layout))
+        logit = logit + gl.load(bias + label, mask=label < CLASSES, other=0.0)
+        at = row + half * (PIXELS // COLS)
+        gl.store(plane + at * width + col, logit, mask=(at < height) & (col < width) & (label < CLASSES))
