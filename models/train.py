@@ -21,6 +21,9 @@ from models.stain import HELD_OUT, WORD, stain_mask
 from models.unet import UNet
 
 BATCH, CROP = 8, 128
+LEARNING_RATE = (
+    2e-3  # peak at base 16; wider nets take less: at 64 that rate drove a convolution to 3e4, near the end of fp16
+)
 
 
 @dataclass(frozen=True)
@@ -57,15 +60,16 @@ def crops(tissue: Tissue, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return torch.cat(images), torch.cat(labels)
 
 
-def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int) -> int:
+def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int, base: int) -> int:
     """AdamW with one cycle of the learning rate over the time given; returns the number of steps."""
     device = tissue.image.device
     generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=1e-4)
+    optimizer = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
+    peak = LEARNING_RATE * 16 / base
     began, steps, said = time.monotonic(), 0, 0.0
     net.train()
     while (elapsed := (time.monotonic() - began) / (60 * minutes)) < 1:
-        optimizer.param_groups[0]["lr"] = 2e-3 * min(1.0, 10 * elapsed + 0.05) * (1 - elapsed) + 1e-6
+        optimizer.param_groups[0]["lr"] = peak * min(1.0, 10 * elapsed + 0.05) * (1 - elapsed) + 1e-6
         image, label = crops(tissue, generator)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             loss = functional.cross_entropy(net(image.contiguous(memory_format=torch.channels_last)).float(), label)
@@ -104,7 +108,7 @@ def main() -> None:
     tissue = Tissue.load(device)
     net = UNet(base=asked.base).to(device)
     net.to(memory_format=torch.channels_last)
-    steps = train(net, tissue, asked.minutes, asked.seed)
+    steps = train(net, tissue, asked.minutes, asked.seed, asked.base)
     stored = copy.deepcopy(net).half().float()
     dice, iou = score(stored, tissue)
     command = f"python -m models.train --base {asked.base} --minutes {asked.minutes:g} --device {asked.device}"
