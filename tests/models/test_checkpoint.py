@@ -1,0 +1,130 @@
+"""Weights: read where that is safe, refused in one line where it isn't."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from models import checkpoint
+from models.build import build_model
+from models.errors import CheckpointError, ModelError
+from models.unet import UNet
+
+SHIPPED = "models/weights/unet_small.safetensors"
+
+
+class Bomb:
+    """What a hostile pickle would hold: a call."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("ran",)
+
+
+def net() -> UNet:
+    torch.manual_seed(1)
+    return UNet(base=4, depth=2)
+
+
+@pytest.mark.parametrize("nest", [None, "state_dict", "model"])
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod."])
+def test_a_state_dict_loads_however_it_was_saved(tmp_path: Path, nest: str | None, prefix: str) -> None:
+    """Nested under a name, or with the prefix of a wrapper."""
+    state: dict[str, Any] = {prefix + name: part for name, part in net().state_dict().items()}
+    torch.save({nest: state, "epoch": 3} if nest else state, tmp_path / "net.pt")
+    other = UNet(base=4, depth=2)
+    checkpoint.load_into(other, str(tmp_path / "net.pt"))
+    assert all(torch.equal(part, net().state_dict()[name]) for name, part in other.state_dict().items())
+
+
+def test_weights_stored_in_fp16_come_back_in_fp32(tmp_path: Path) -> None:
+    """Half the file, the net's own precision again."""
+    checkpoint.save(net(), tmp_path / "net.safetensors", {"labels": "none"})
+    other = UNet(base=4, depth=2)
+    checkpoint.load_into(other, str(tmp_path / "net.safetensors"))
+    assert other.head.weight.dtype == torch.float32
+    assert torch.equal(other.head.weight, net().head.weight.half().float())
+    assert checkpoint.notes(tmp_path / "net.safetensors") == {"labels": "none"}
+
+
+def bad_files(folder: Path) -> dict[str, Path]:
+    """One of each kind of file that is no checkpoint of this net."""
+    (folder / "text.pt").write_text("these are no weights")
+    (folder / "empty.pt").touch()
+    (folder / "text.safetensors").write_text("these are no weights")
+    (folder / "empty.safetensors").touch()
+    (folder / "notes.txt").write_text("x")
+    (folder / "folder.safetensors").mkdir()
+    save_file(net().state_dict(), folder / "whole.safetensors")
+    (folder / "cut.safetensors").write_bytes((folder / "whole.safetensors").read_bytes()[:-100])
+    (folder / "code.pt").write_bytes(pickle.dumps(Bomb(), protocol=2))
+    torch.save(Bomb(), folder / "code_in_zip.pt")
+    torch.save([1, 2], folder / "list.pt")
+    save_file(UNet(base=8, depth=2).state_dict(), folder / "wider.safetensors")
+    save_file({"other": torch.zeros(2)}, folder / "stranger.safetensors")
+    return {path.name: path for path in folder.iterdir()}
+
+
+BAD = [
+    ("text.pt", "no file of weights that can be read"),
+    ("empty.pt", "no file of weights that can be read"),
+    ("text.safetensors", "no file of weights"),
+    ("empty.safetensors", "no file of weights"),
+    ("cut.safetensors", "no file of weights"),
+    ("notes.txt", "weights are read from .safetensors"),
+    ("folder.safetensors", "is a folder"),
+    ("missing.safetensors", "no such file"),
+    ("code.pt", "could run code"),
+    ("code_in_zip.pt", "could run code"),
+    ("list.pt", "no state dict in it"),
+    ("wider.safetensors", "of another shape, first encoder.0.0.weight: [8, 3, 3, 3] where [4, 3, 3, 3]"),
+    ("stranger.safetensors", "missing, first encoder.0.0.weight; 1 unknown, first other"),
+]
+
+
+@pytest.mark.parametrize(("name", "said"), BAD)
+def test_a_bad_file_is_one_line_that_names_it(
+    tmp_path: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And no code in it is run."""
+    bad_files(tmp_path)
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.load_into(net(), str(tmp_path / name))
+    assert said in str(caught.value)
+    assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "ran" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "said"),
+    [
+        ("shutil.copyfile", {}, "no net's class"),
+        ("torch.load", {}, "no net's class"),
+        ("UNet", {}, "no net's class"),
+        ("no_such_package.Net", {}, "can't be imported"),
+        ("models.unet.Unet", {}, "did you mean UNet"),
+        ("models.unet.upsample", {}, "no such class of a net"),
+        ("models.unet.UNet", {"bases": 4}, "it takes in_channels, classes, base"),
+    ],
+)
+def test_a_target_that_is_no_net_is_refused(target: str, options: dict[str, Any], said: str) -> None:
+    """Functions, files of the standard library and torch's own readers among them."""
+    with pytest.raises(ModelError, match=said):
+        build_model(target, options, None, 0)
+
+
+def test_random_weights_follow_the_seed() -> None:
+    """The same seed gives the same net, another seed another."""
+    first, again, other = (build_model("models.unet.UNet", {"base": 4}, None, seed) for seed in (0, 0, 1))
+    assert torch.equal(first.head.weight, again.head.weight)  # type: ignore[arg-type]
+    assert not torch.equal(first.head.weight, other.head.weight)  # type: ignore[arg-type]
+
+
+def test_the_shipped_weights_are_small_and_named() -> None:
+    """At most 4 MB, and a plain word on what their labels are."""
+    path = checkpoint.find(SHIPPED)
+    assert path.stat().st_size <= 4_000_000
+    assert "no pathologist" in checkpoint.notes(path)["labels"]

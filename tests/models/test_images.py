@@ -1,0 +1,136 @@
+"""Real images, their labels, and folders that hold something else."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from models import checkpoint
+from models.build import build_model
+from models.errors import ImageError
+from models.samples import load_dataset, to_batch
+from models.stain import HELD_OUT, UNLABELLED
+from models.train import Tissue, crops, score
+from tests.models.test_checkpoint import SHIPPED
+
+
+def picture(path: Path, size: tuple[int, int] = (40, 60), mode: str = "RGB") -> None:
+    """A file with noise, `size` as (width, height)."""
+    noise = np.random.default_rng(0).integers(0, 255, (size[1], size[0], 3), np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(noise).convert(mode).save(path)
+
+
+@pytest.mark.parametrize("size", [64, 256, 512, 600])
+def test_samples_come_in_the_size_and_number_asked_for(size: int) -> None:
+    """Larger images are cut, smaller ones mirrored up; no two of a rotation are equal."""
+    dataset = load_dataset("samples", None, None, size, 24)
+    assert dataset.images.shape == (24, size, size, 3)
+    assert len({image.tobytes() for image in dataset.images}) == 24
+    assert dataset.labels is not None
+    assert (dataset.labels[0] != UNLABELLED).any()
+
+
+def test_more_images_than_windows_are_moved_copies() -> None:
+    """At 512 there are fewer windows than 64: they come again, never as they were."""
+    dataset = load_dataset("samples", None, None, 512, 64)
+    assert len({image.tobytes() for image in dataset.images}) == 64
+    assert any("rolled" in source for source in dataset.sources)
+
+
+def test_a_batch_is_normalised_in_the_nets_layout() -> None:
+    """[n, 3, height, width], fp32, 0 to −2 and 255 to 2."""
+    batch = to_batch(np.stack([np.zeros((8, 6, 3), np.uint8), np.full((8, 6, 3), 255, np.uint8)]))
+    assert batch.shape == (2, 3, 8, 6)
+    assert batch.dtype == torch.float32
+    assert batch.is_contiguous()
+    assert batch[0].unique().tolist() == [-2.0]
+    assert batch[1].unique().tolist() == [2.0]
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P"])
+def test_a_folder_of_any_kind_of_picture(tmp_path: Path, mode: str) -> None:
+    """Grey, transparent and palette pictures become three channels; size null keeps theirs."""
+    picture(tmp_path / "a.png", mode=mode)
+    dataset = load_dataset("folder", str(tmp_path), None, None, 3)
+    assert dataset.images.shape == (3, 60, 40, 3)
+    assert dataset.labels is None
+
+
+def test_labels_go_with_their_images(tmp_path: Path) -> None:
+    """One PNG of class indices for each image."""
+    picture(tmp_path / "images" / "a.png")
+    classes = np.tile(np.array([[0, 1], [2, 255]], np.uint8), (30, 20))
+    (tmp_path / "masks").mkdir()
+    Image.fromarray(classes).save(tmp_path / "masks" / "a.png")
+    dataset = load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+    assert dataset.labels is not None
+    assert np.array_equal(dataset.labels[0], classes)
+
+
+def wrong_folders(root: Path) -> None:
+    """One folder for each thing that can be wrong with it."""
+    (root / "empty").mkdir()
+    picture(root / "text" / "a.png")
+    (root / "text" / "b.png").write_text("no picture")
+    picture(root / "stranger" / "a.png")
+    (root / "stranger" / "notes.txt").write_text("x")
+    picture(root / "sizes" / "a.png")
+    picture(root / "sizes" / "b.png", (50, 50))
+    picture(root / "cut" / "a.png")
+    whole = (root / "cut" / "a.png").read_bytes()
+    (root / "cut" / "a.png").write_bytes(whole[: len(whole) // 2])
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        ("nowhere", "no such folder"),
+        ("empty", "no image in it"),
+        ("text", "b.png: not an image"),
+        ("stranger", "notes.txt: not an image"),
+        ("sizes", "set data.size"),
+        ("cut", "a.png: not an image"),
+    ],
+)
+def test_a_folder_that_is_none_of_images_is_one_line(tmp_path: Path, folder: str, said: str) -> None:
+    """The file or folder is named; nothing is left out silently."""
+    wrong_folders(tmp_path)
+    with pytest.raises(ImageError) as caught:
+        load_dataset("folder", str(tmp_path / folder), None, None, 1)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("label", "said"), [(None, "no such file"), ((9, 9), "its labels are 9×9, the image is 60×40")]
+)
+def test_labels_that_do_not_fit_are_refused(tmp_path: Path, label: tuple[int, int] | None, said: str) -> None:
+    """Missing, or of another size."""
+    picture(tmp_path / "images" / "a.png")
+    (tmp_path / "masks").mkdir()
+    if label:
+        picture(tmp_path / "masks" / "a.png", label, "L")
+    with pytest.raises(ImageError, match=said):
+        load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+
+
+def test_training_never_sees_the_held_out_quarter() -> None:
+    """Its pixels are made impossible, and no crop holds one."""
+    tissue = Tissue.load(torch.device("cpu"))
+    tissue.label[(..., *HELD_OUT)] = 7
+    generator = torch.Generator().manual_seed(0)
+    seen = [int(crops(tissue, generator)[1].max()) for _ in range(12)]
+    assert max(seen) == 1
+
+
+def test_the_shipped_weights_reach_what_their_header_says() -> None:
+    """Dice and IoU on the held-out quarter, worked out again."""
+    net = build_model("models.unet.UNet", {"base": 16}, SHIPPED, 0)
+    dice, iou = score(net, Tissue.load(torch.device("cpu")))
+    notes = checkpoint.notes(checkpoint.find(SHIPPED))
+    assert iou == pytest.approx(float(notes["held_out_iou"]), abs=1e-3)
+    assert dice == pytest.approx(float(notes["held_out_dice"]), abs=1e-3)
+    assert iou > 0.9

@@ -1,0 +1,46 @@
+"""The classic U-Net: its size, its shapes, and what it does with odd ones."""
+
+import pytest
+import torch
+
+from models.unet import UNet
+
+
+def test_the_classic_net_has_the_published_widths() -> None:
+    """64-128-256-512-1024, 31 million parameters."""
+    net = UNet()
+    widths = [level[0].out_channels for level in net.encoder] + [net.bottleneck[0].out_channels]
+    assert widths == [64, 128, 256, 512, 1024]
+    assert sum(part.numel() for part in net.parameters()) == 31_037_698
+
+
+@pytest.mark.parametrize("upsampling", ["transposed", "bilinear"])
+@pytest.mark.parametrize("size", [(32, 32), (33, 47), (1, 1), (64, 16)])
+def test_logits_have_the_image_s_size(upsampling: str, size: tuple[int, int]) -> None:
+    """Any height and width, by padding and cropping."""
+    net = UNet(base=4, classes=3, upsampling=upsampling).eval()
+    with torch.no_grad():
+        assert net(torch.rand(2, 3, *size)).shape == (2, 3, *size)
+
+
+def test_padding_changes_nothing_where_none_is_needed() -> None:
+    """The option costs an even size nothing."""
+    torch.manual_seed(0)
+    net = UNet(base=4).eval()
+    image = torch.rand(1, 3, 32, 32)
+    with torch.no_grad():
+        padded = net(image)
+        net.pad = False
+        assert torch.equal(net(image), padded)
+
+
+def test_an_odd_size_without_padding_is_refused() -> None:
+    """The line names the size, the multiple and the option."""
+    with pytest.raises(ValueError, match="33×48 is no multiple of 16; set pad=true"):
+        UNet(base=4, pad=False)(torch.rand(1, 3, 33, 48))
+
+
+def test_an_unknown_upsampling_is_refused() -> None:
+    """The two that there are stand in the line."""
+    with pytest.raises(ValueError, match="'transposed' or 'bilinear', got 'nearest'"):
+        UNet(base=4, upsampling="nearest")  # type: ignore[arg-type]
