@@ -32,7 +32,7 @@ class Tile:
 
 
 def pack(weight: Tensor) -> Tensor:
-    """A convolution's weight [out, in, 3, 3] as fp16 [window, out]: rows (3 r + s) · in + c, zeros up to a power of 2."""
+    """A convolution's weight [out, in, 3, 3] as fp16 [window, out]: rows (3 r + s) · in + c, padded with zeros."""
     outer, inner = weight.shape[:2]
     packed = weight.new_zeros(max(16, next_power_of_two(9 * inner)), outer, dtype=torch.float16)
     packed[: 9 * inner] = weight.permute(2, 3, 1, 0).reshape(9 * inner, outer).half()

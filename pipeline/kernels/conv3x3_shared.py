@@ -73,7 +73,7 @@ def _load(
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
     """The loading warp: for each tile, chunk of channels and horizontal shift one tall box and its three weights."""
-    box_full, box_empty, tap_full, tap_empty, order = bars
+    box_full, box_empty, tap_full, tap_empty, _ = bars
     tiles_y, tiles_x, tiles_out, tiles, chunks = geometry
     dtype: gl.constexpr = boxes.dtype
     BYTES: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 8

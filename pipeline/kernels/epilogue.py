@@ -44,6 +44,8 @@ def pooled_pairs(acc, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr,
     """
     if CHANNELS_FIRST:
         pairs = acc.reshape(OUT, ROWS // 2, 2, COLS // 2, 2)
-        return tl.reduce(tl.reduce(pairs, 4, larger), 2, larger).reshape(OUT, ROWS * COLS // 4)
-    pairs = acc.reshape(ROWS // 2, 2, COLS // 2, 2, OUT)
-    return tl.reduce(tl.reduce(pairs, 3, larger), 1, larger).reshape(ROWS * COLS // 4, OUT)
+        small = tl.reduce(tl.reduce(pairs, 4, larger), 2, larger).reshape(OUT, ROWS * COLS // 4)
+    else:
+        pairs = acc.reshape(ROWS // 2, 2, COLS // 2, 2, OUT)
+        small = tl.reduce(tl.reduce(pairs, 3, larger), 1, larger).reshape(ROWS * COLS // 4, OUT)
+    return small
