@@ -235,7 +235,8 @@ def _plan(value: Mapping[str, Any]) -> Plan:
         for number in part if isinstance(part, list) else [part]:
             if not isinstance(number, bool):
                 _number(f"measure.{key}", number)
-    return Plan(**{key: tuple(part) if isinstance(part, list) else part for key, part in value.items()})
+    knobs: dict[str, Any] = {key: tuple(part) if isinstance(part, list) else part for key, part in value.items()}
+    return Plan(**knobs)
 
 
 def _count(key: str, value: Any, least: int, optional: bool = False) -> int | None:

@@ -111,4 +111,5 @@ def busy_seconds(events: list[dict[str, Any]]) -> float:
 def _span_seconds(events: list[dict[str, Any]]) -> float:
     if not events:
         return 0.0
-    return (max(e["ts"] + e["dur"] for e in events) - min(e["ts"] for e in events)) / 1e6
+    end = max(float(event["ts"]) + float(event["dur"]) for event in events)
+    return (end - min(float(event["ts"]) for event in events)) / 1e6

@@ -29,7 +29,7 @@ def describe(device: "torch.device", launcher: str = "basic") -> Environment:
     import torch
 
     properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
-    cudnn = torch.backends.cudnn.version() if properties else None  # type: ignore[no-untyped-call]  # it has no types
+    cudnn = torch.backends.cudnn.version() if properties else None
     gpu = gpu_behind(device)
     commit, dirty = git_state(Path(__file__).parent)
     return Environment(

@@ -21,7 +21,7 @@ def context_bytes(device: torch.device) -> int | None:
     """What the process holds of the device before its first tensor; None where the device doesn't say."""
     if device.type != "cuda":
         return None
-    torch.cuda.init()  # type: ignore[no-untyped-call]  # torch gives it no types
+    torch.cuda.init()
     torch.cuda.synchronize(device)  # makes the context
     return process_bytes(device)
 
