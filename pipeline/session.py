@@ -96,6 +96,8 @@ def run(question: Question, folder: Path, record: RunRecord, progress: Progress)
         measure_twins(session)
         for spec in question.stages:
             session.keep(stages=[*session.record.stages, measure_stage(session, spec)])
+            if spec.target == question.baseline.target:
+                session.keep(twins=[*session.record.twins, *session.record.stages[-1].pairs])
         pair_the_winner(session)
         note_drift(session)
         session.keep(finished=True)
@@ -127,9 +129,13 @@ def start_baseline(session: Session) -> None:
 
 
 def measure_twins(session: Session) -> None:
-    """A/A: pairs of fresh workers of the baseline, which say how far equal stages lie apart here."""
+    """A/A: pairs of fresh workers of the baseline, which say how far equal stages lie apart here.
+
+    Where the baseline is a rung of its own, its turns with the baseline's worker are one such pair, and stand for it.
+    """
     plan, spec = session.question.plan, session.question.baseline
-    for number in range(1, plan.twin_pairs + 1):
+    own = any(stage.target == spec.target for stage in session.question.stages)
+    for number in range(1, plan.twin_pairs + 1 - own):
         title = f"A/A {number} of {plan.twin_pairs}"
         with stopping(
             session.start(spec, "companion", f"twins/{number}a"), session.start(spec, "companion", f"twins/{number}b")
