@@ -1,0 +1,164 @@
+"""Charts as inline SVG that takes its colours from the page, so that they follow it into the dark and onto paper."""
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+from pipeline.measure.statistics import Ratio
+from pipeline.report import words
+
+# matplotlib wants colours; these stand for what the page's style sheet says.
+INK, QUIET, GRID = "#010101", "#020202", "#030303"
+ACCENT, TIED, PLAIN, BAD = "#040404", "#050505", "#060606", "#070707"
+CLASSES = {
+    "convolution": "#0a0a01", "matmul": "#0a0a02", "pointwise": "#0a0a03", "normalisation": "#0a0a04",
+    "layout change": "#0a0a05", "copy": "#0a0a06", "pool": "#0a0a07", "other": "#0a0a08",
+}  # fmt: skip
+VARIABLES = {
+    INK: "var(--ink)", QUIET: "var(--quiet)", GRID: "var(--line)", ACCENT: "var(--accent)", TIED: "var(--tied)",
+    PLAIN: "var(--bar)", BAD: "var(--bad)", **{colour: f"var(--k{n})" for n, colour in enumerate(CLASSES.values())},
+}  # fmt: skip
+INCH_PER_BAR = 0.34
+STYLE = {
+    "svg.fonttype": "none", "svg.hashsalt": "ladder", "text.parse_math": False, "font.size": 9, "text.color": INK,
+    "axes.edgecolor": GRID, "axes.labelcolor": QUIET, "xtick.color": QUIET, "ytick.color": INK, "axes.axisbelow": True,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False, "grid.color": GRID,
+    "grid.linewidth": 0.6, "xtick.major.size": 0, "ytick.major.size": 0, "font.family": "DejaVu Sans",
+}  # fmt: skip
+
+
+@contextmanager
+def _axes(height: float, width: float = 7.6) -> Iterator[tuple[Any, Any]]:
+    """A figure in the page's style, and its axes; Agg's canvas needs no display and no pyplot state."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, figure.subplots()
+
+
+def _svg(figure: Any, title: str) -> str:
+    """The figure as an element for an HTML page: no addresses, no metadata, its title in front."""
+    out = io.StringIO()
+    figure.savefig(out, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    text = out.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'\s(xmlns(:\w+)?|version|id)="(http[^"]*|1\.1|[a-zA-Z]\w*_\d+)"', "", text)
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, variable)
+    head, rest = text.split(">", 1)
+    return f'{head} role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>{rest}'
+
+
+def ladder(bars: list[tuple[str, Ratio | None, str]], marks: list[tuple[str, float]], baseline: str) -> str:
+    """The ratio of every stage with its interval.
+
+    Args:
+        bars: name, ratio (None where it isn't ranked), and "winner", "tie", "" or the status.
+        marks: names and ratios to draw as lines across: the baselines.
+        baseline: what the ratios are relative to.
+    """
+    with _axes(0.8 + INCH_PER_BAR * len(bars)) as (figure, axes):
+        widest = max((ratio.high for _, ratio, _ in bars if ratio), default=1.0)
+        for place, (_, ratio, note) in enumerate(bars):
+            if ratio is None:
+                axes.text(0.01 * widest, place, note, va="center", color=QUIET if note == "skipped" else BAD)
+                continue
+            colour = {"winner": ACCENT, "tie": TIED}.get(note, PLAIN)
+            spread = [[max(0, ratio.value - ratio.low)], [max(0, ratio.high - ratio.value)]]
+            axes.barh(place, ratio.value, color=colour, height=0.62)
+            axes.errorbar(ratio.value, place, xerr=spread, color=INK, capsize=3, linewidth=1)
+            axes.text(ratio.high + 0.015 * widest, place, words.times(ratio), va="center", color=INK)
+        for name, value in marks:
+            axes.axvline(value, color=QUIET, linewidth=0.8, linestyle=(0, (3, 3)))
+            axes.text(value, -0.75, name, color=QUIET, ha="center", va="bottom", fontsize=8)
+        axes.set_yticks(range(len(bars)), [name for name, _, _ in bars])
+        axes.set_ylim(len(bars) - 0.4, -0.8)
+        axes.set_xlim(0, 1.12 * widest)
+        axes.set_xlabel(f"times as fast as {baseline}, with 95 % intervals")
+        axes.grid(axis="x")
+        return _svg(figure, f"The ladder: times as fast as {baseline}")
+
+
+def profiles(stages: list[tuple[str, dict[str, float]]], unit: str) -> str:
+    """Milliseconds per call by class of work, stacked, one bar a stage."""
+    with _axes(1.1 + INCH_PER_BAR * len(stages)) as (figure, axes):
+        left = [0.0] * len(stages)
+        for kind, colour in CLASSES.items():
+            parts = [1e3 * by_class.get(kind, 0.0) for _, by_class in stages]
+            if any(parts):
+                axes.barh(range(len(stages)), parts, left=left, color=colour, height=0.62, label=kind)
+            left = [before + part for before, part in zip(left, parts, strict=True)]
+        axes.set_yticks(range(len(stages)), [name for name, _ in stages])
+        axes.set_ylim(len(stages) - 0.4, -0.6)
+        axes.set_xlabel(unit)
+        axes.grid(axis="x")
+        figure.legend(loc="outside upper left", ncols=4, frameon=False, fontsize=8)
+        return _svg(figure, "Where the time goes: milliseconds per call by class of work")
+
+
+def front(points: list[tuple[str, float, float, str]], labels: tuple[str, str, str], log: bool) -> str:
+    """Points of (name, x, y, place) with their names beside them; `labels` are the title, the x and the y axis."""
+    with _axes(3.4) as (figure, axes):
+        for name, x, y, place in points:
+            colour = {"winner": ACCENT, "tie": TIED}.get(place, PLAIN)
+            axes.plot([x], [y], "o", color=colour, markersize=7)
+            axes.annotate(name, (x, y), xytext=(6, 4), textcoords="offset points", color=INK, fontsize=8)
+        if log:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(0, 1.15 * max((y for _, _, y, _ in points), default=1.0))
+        axes.set_xlim(0, 1.15 * max((x for _, x, _, _ in points), default=1.0))
+        axes.set_xlabel(labels[1])
+        axes.set_ylabel(labels[2])
+        axes.tick_params(axis="y", colors=QUIET)
+        axes.grid()
+        return _svg(figure, labels[0])
+
+
+def waterfall(steps: list[tuple[str, float, float]], unit: str) -> str:
+    """From the baseline to the winner: (name, seconds before, seconds after) of every rung on the way, in order."""
+    with _axes(0.9 + INCH_PER_BAR * len(steps)) as (figure, axes):
+        widest = max((max(before, after) for _, before, after in steps), default=1.0) * 1e3
+        for place, (_, before, after) in enumerate(steps):
+            low, high = sorted((1e3 * before, 1e3 * after))
+            whole = before == 0
+            colour = PLAIN if whole else ACCENT if after < before else BAD
+            axes.barh(place, high - low, left=low, color=colour, height=0.62)
+            change = words.milliseconds(after) if whole else f"{1e3 * (after - before):+.3g}"
+            axes.text(high + 0.012 * widest, place, change.replace("-", "−"), va="center")
+        axes.set_yticks(range(len(steps)), [name for name, _, _ in steps])
+        axes.set_ylim(len(steps) - 0.4, -0.6)
+        axes.set_xlim(0, 1.12 * widest)
+        axes.set_xlabel(unit)
+        axes.grid(axis="x")
+        return _svg(figure, "From the baseline to the winner: what each rung took away")
+
+
+def lines(
+    series: dict[str, list[tuple[float, float]]], marked: dict[str, tuple[float, float]], labels: tuple[str, str, str]
+) -> str:
+    """Lines over batch or size, both axes by powers of two; `marked` are the knees, `labels` title, x and y axis."""
+    with _axes(3.6) as (figure, axes):
+        palette = list(CLASSES.values())
+        for index, (name, points) in enumerate(series.items()):
+            colour = palette[index % (len(palette) - 1)]
+            axes.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, linewidth=1.5, label=name)
+            if name in marked:
+                axes.plot(*marked[name], "o", markersize=11, markerfacecolor="none", markeredgecolor=colour)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        ticks = sorted({x for points in series.values() for x, _ in points})
+        axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.minorticks_off()
+        axes.set_xlabel(labels[1])
+        axes.set_ylabel(labels[2])
+        axes.tick_params(axis="y", colors=QUIET)
+        axes.grid()
+        figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+        return _svg(figure, labels[0])

@@ -1,0 +1,165 @@
+"""A run as the renderers need it: every stage with its figures, taken from `pipeline.measure` and worked out once."""
+
+from dataclasses import dataclass
+
+from pipeline.measure import cautions as noise
+from pipeline.measure.plan import Plan
+from pipeline.measure.standings import Standings, best_for, break_even_images, rankable, setup_seconds, standings
+from pipeline.measure.statistics import (
+    Estimate,
+    Latency,
+    Ratio,
+    Word,
+    composed,
+    latency,
+    ratio,
+    resolves,
+    seconds_per_call,
+    throughput,
+    verdict,
+)
+from pipeline.records import Caution, RunRecord, StageRecord
+
+FEW, MANY = 100, 10_000_000  # images, for which the best stage is named
+TAIL_MARGIN = 1.10  # p99s of some hundred calls that are nearer than this count as equal
+
+
+@dataclass(frozen=True)
+class Row:
+    """One stage and all figures that its records give; None where they give none."""
+
+    stage: StageRecord
+    ratio: Ratio | None  # to the baseline
+    word: Word | None
+    second: Ratio | None  # to the second baseline
+    second_word: Word | None
+    unresolved: str  # what would resolve the ratio
+    seconds: Estimate | None  # per call
+    images_per_second: Estimate | None
+    latency: Latency | None
+    host_latency: Latency | None
+    joules_per_image: float | None
+    setup_seconds: float | None
+    break_even: float | None  # images; None for never, and where it isn't ranked
+    ranked: bool
+    place: str  # "winner", "tie" or ""
+    cautions: list[Caution]
+
+    @property
+    def name(self) -> str:
+        """The stage's."""
+        return self.stage.name
+
+    @property
+    def status(self) -> str:
+        """The stage's status, or why one that is ok isn't ranked."""
+        unranked = self.stage.status == "ok" and not self.ranked
+        return ("not ranked" if self.stage.pairs else "not measured") if unranked else self.stage.status
+
+
+@dataclass(frozen=True)
+class Digest:
+    """A run and what follows from it."""
+
+    run: RunRecord
+    standings: Standings
+    rows: list[Row]
+    cautions: list[Caution]
+    baseline_seconds: Estimate | None  # per call, over all turns
+    best_for_few: str | None
+    best_for_many: str | None
+    best_for_service: str | None
+    gpu_hour_price: float | None
+
+    def row(self, name: str | None) -> Row | None:
+        """The stage called `name`; None for a baseline that was no stage of its own."""
+        return next((row for row in self.rows if row.name == name), None)
+
+    @property
+    def winner(self) -> Row | None:
+        """The fastest stage that is right."""
+        return self.row(self.standings.winner)
+
+    @property
+    def has_second(self) -> bool:
+        """Whether the run measured the second baseline as a stage."""
+        return any(row.second for row in self.rows)
+
+
+def digest(run: RunRecord) -> Digest:
+    """All that the renderers show, worked out once."""
+    found = standings(run)
+    second = next((s for s in run.stages if s.name == run.second_baseline and rankable(s)), None)
+    rows = [_row(run, stage, found, second) for stage in run.stages]
+    pairs = [pair for row in rows if row.ranked for pair in row.stage.pairs]
+    price = (run.config.get("report") or {}).get("gpu_hour_price")
+    return Digest(
+        run=run,
+        standings=found,
+        rows=rows,
+        cautions=_run_cautions(run),
+        baseline_seconds=seconds_per_call(pairs, "baseline") if pairs else None,
+        best_for_few=best_for(run, FEW),
+        best_for_many=best_for(run, MANY),
+        best_for_service=_best_for_service(rows, found.winner),
+        gpu_hour_price=float(price) if isinstance(price, int | float) else None,
+    )
+
+
+def _row(run: RunRecord, stage: StageRecord, found: Standings, second: StageRecord | None) -> Row:
+    pairs = [pair for pair in stage.pairs if pair.blocks]
+    ranked = stage.name in found.ratios and rankable(stage)
+    to_first = ratio(pairs) if pairs else None
+    word = verdict(to_first, found.floor) if to_first else None
+    to_second = composed(pairs, second.pairs) if pairs and second and second.name != stage.name else None
+    each = seconds_per_call(pairs) if pairs else None
+    energy = stage.energy
+    return Row(
+        stage=stage,
+        ratio=to_first,
+        word=word if ranked else None,
+        second=to_second,
+        second_word=verdict(to_second, found.floor) if to_second and ranked else None,
+        unresolved=resolves(to_first, found.floor) if to_first and word == "not resolved" and ranked else "",
+        seconds=each,
+        images_per_second=throughput(each, run.batch_size) if each else None,
+        latency=latency(stage.latencies) if stage.latencies else None,
+        host_latency=latency(stage.host_latencies) if stage.host_latencies else None,
+        joules_per_image=energy.joules / energy.images if energy and energy.images else None,
+        setup_seconds=setup_seconds(stage) if stage.build_seconds is not None else None,
+        break_even=break_even_images(stage, run) if ranked else None,
+        ranked=ranked,
+        place="winner" if stage.name == found.winner else "tie" if stage.name in found.ties else "",
+        cautions=_stage_cautions(run, stage),
+    )
+
+
+def _best_for_service(rows: list[Row], winner: str | None) -> str | None:
+    """The least p99 of those built and warm; the winner, if its own is hardly longer."""
+    tails = {row.name: row.latency.p99 for row in rows if row.ranked and row.latency}
+    if not tails:
+        return winner
+    least = min(tails, key=lambda name: tails[name])
+    return winner if winner in tails and tails[winner] <= TAIL_MARGIN * tails[least] else least
+
+
+def _stage_cautions(run: RunRecord, stage: StageRecord) -> list[Caution]:
+    most_redone = (run.config.get("measure") or {}).get("most_redone", Plan.most_redone)
+    seen = noise.cautions_of(stage.pairs, most_redone)
+    rest = noise.unsteady(stage.warm) if stage.warm else None
+    return _merged(stage.cautions, [*seen, *([rest] if rest else [])])
+
+
+def _run_cautions(run: RunRecord) -> list[Caution]:
+    moved = noise.drifted(run.drift) if run.drift is not None else None
+    shared = noise.shared_device(run.environment) if run.environment else None
+    return _merged(run.cautions, [part for part in (moved, shared) if part])
+
+
+def _merged(recorded: list[Caution], computed: list[Caution]) -> list[Caution]:
+    """What was recorded, and what the samples show besides."""
+    merged = list(recorded)
+    for caution in computed:
+        if all(caution.name != known.name for known in merged):
+            merged.append(caution)
+    return merged

@@ -1,0 +1,43 @@
+"""What a million images cost: time, energy, and money where the user names a price."""
+
+from pipeline.measure.standings import seconds_per_image
+from pipeline.report import words
+from pipeline.report.digest import Digest
+from pipeline.report.ladder import Cell, Table
+
+MILLION = 1e6
+JOULES_PER_KWH = 3.6e6
+
+
+def cost_table(found: Digest) -> Table:
+    """Of the ranked stages; columns without a figure are left out."""
+    each, price = seconds_per_image(found.run), found.gpu_hour_price
+    rows = [row for row in found.rows if row.ranked]
+    energy = any(row.joules_per_image for row in rows)
+    titles = [("stage", ""), ("images/s", "throughput"), ("hours", "for a million images")]
+    titles += [("images/J", "images per joule"), ("kWh", "for a million images")] if energy else []
+    titles += [("price", f"of a million images at {price:g} an hour")] if price is not None else []
+    titles += [("pays after", f"images until the set-up has paid for itself against {found.run.baseline}")]
+    table = []
+    for row in rows:
+        seconds = each[row.name]
+        hours = seconds * MILLION / 3600
+        cells = [Cell(words.clean(row.name)), _cell(1 / seconds), _cell(hours)]
+        if energy:
+            joules = row.joules_per_image
+            cells += [
+                _cell(1 / joules if joules else None),
+                _cell(joules * MILLION / JOULES_PER_KWH if joules else None),
+            ]
+        if price is not None:
+            cells.append(_cell(hours * price))
+        paid = row.break_even
+        text = (
+            "its own" if row.name == found.run.baseline else "never" if paid is None else f"{words.images(paid)} images"
+        )
+        table.append([*cells, Cell(text, paid)])
+    return Table(titles, table)
+
+
+def _cell(value: float | None) -> Cell:
+    return Cell(words.NOTHING) if value is None else Cell(words.significant(value), value)

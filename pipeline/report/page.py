@@ -1,0 +1,187 @@
+"""report.html: one file that needs no network. Records in, a string out; everything from a record is escaped."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from pipeline.records import RunRecord
+from pipeline.report import answers, charts, why, words
+from pipeline.report.digest import Digest, Row, digest
+from pipeline.report.ladder import Cell, Table, ladder, peak_bytes
+from pipeline.report.money import cost_table
+from pipeline.report.pictures import Picture
+
+TOP_KERNELS = 12
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart, and the table that says the same."""
+
+    title: str
+    svg: Markup
+    note: str = ""
+    table: Table | None = None
+
+
+def environment() -> Environment:
+    """The templates, with everything escaped that isn't a chart of our own."""
+    found = Environment(loader=PackageLoader("pipeline.report"), autoescape=True, undefined=StrictUndefined)
+    found.trim_blocks = found.lstrip_blocks = True
+    found.globals["words"] = words
+    return found
+
+
+def page(run: RunRecord, pictures: Sequence[Sequence[Picture]] = ()) -> str:
+    """The report of one run.
+
+    Args:
+        run: its record.
+        pictures: of each image shown: the image, the reference's mask, the stages' masks.
+    """
+    found = digest(run)
+    return environment().get_template("report.html.j2").render(
+        run=run,
+        found=found,
+        headline=headline(found),
+        machine=answers.machine(run),
+        state=answers.state(run),
+        answers=answers.answers(found),
+        unwell=answers.unwell(found),
+        cautions=answers.all_cautions(found),
+        trust=answers.trust(found),
+        ladder=ladder(found),
+        marks=dict(enumerate(mark(row) for row in found.rows)),
+        links={at: f"stage-{at + 1}" for at in range(len(found.rows))},
+        ladder_chart=ladder_chart(found) if found.rows else "",
+        way=why.steps(found),
+        figures=[figure for figure in (waterfall(found), classes(found), *fronts(found)) if figure],
+        cost=cost_table(found),
+        price=found.gpu_hour_price,
+        stages=[section(row) for row in found.rows],
+        pictures=pictures,
+        config=json.dumps(run.config, indent=1, ensure_ascii=False, default=str),
+    )  # fmt: skip
+
+
+def mark(row: Row) -> str:
+    """The style of a stage's line in the ladder."""
+    return "winner" if row.place == "winner" else "" if row.ranked else "out"
+
+
+def headline(found: Digest) -> str:
+    """The answer in one line."""
+    winner = found.winner
+    if winner is None or winner.ratio is None:
+        return "No stage won"
+    if winner.name == found.run.baseline:
+        return f"{winner.name}: nothing is faster here"
+    return f"{winner.name}: {words.times(winner.ratio)} {found.run.baseline}"
+
+
+def ladder_chart(found: Digest) -> Markup:
+    """Bars with error bars; both baselines as lines."""
+    bars = [
+        (words.clean(row.name), row.ratio if row.ranked else None, row.place if row.ranked else row.status)
+        for row in found.rows
+    ]
+    second = found.row(found.run.second_baseline)
+    marks = [(words.clean(found.run.baseline), 1.0)]
+    if second and second.ranked and second.ratio:
+        marks.append((words.clean(second.name), second.ratio.value))
+    return Markup(charts.ladder(bars, marks, words.clean(found.run.baseline)))  # noqa: S704 - escaped by matplotlib
+
+
+def waterfall(found: Digest) -> Figure | None:
+    """From the baseline to the winner."""
+    way = why.steps(found)
+    if not way:
+        return None
+    first = (next(row.name for row in found.rows if row.ranked), 0.0, way[0].before)
+    last = ("→ the winner", 0.0, way[-1].after)
+    bars = [first, *((f"+ {step.name}", step.before, step.after) for step in way), last]
+    svg = charts.waterfall([(words.clean(name), *rest) for name, *rest in bars], "milliseconds per call")  # type: ignore[misc]
+    table = Table(
+        [("rung", ""), ("before", ""), ("after", ""), ("change", "")],
+        [
+            [
+                Cell(step.name),
+                Cell(words.seconds(step.before), step.before),
+                Cell(words.seconds(step.after), step.after),
+                Cell(why.signed(step.after - step.before), step.after - step.before),
+            ]
+            for step in way
+        ],
+    )
+    return Figure("From the baseline to the winner", Markup(svg), "", table)  # noqa: S704
+
+
+def classes(found: Digest) -> Figure | None:
+    """Where the time goes, by class of work."""
+    rows = [row for row in found.rows if row.stage.profile and row.stage.profile.kernels]
+    if not rows:
+        return None
+    sums = [(words.clean(row.name), why.by_class(row.stage.profile)) for row in rows if row.stage.profile]
+    kinds = [kind for kind in charts.CLASSES if any(kind in by_class for _, by_class in sums)]
+    table = Table(
+        [("stage", ""), *((kind, "ms per call") for kind in kinds), ("seen", "share of the stage's time that this is")],
+        [
+            _class_cells(row, name, [by.get(kind, 0.0) for kind in kinds])
+            for row, (name, by) in zip(rows, sums, strict=True)
+        ],
+    )
+    note = "From a pass under the profiler, apart from all timing. What it can't see inside, it can't class."
+    svg = charts.profiles(sums, "milliseconds per call, under the profiler")
+    return Figure("Where the time goes", Markup(svg), note, table)  # noqa: S704
+
+
+def _class_cells(row: Row, name: str, parts: list[float]) -> list[Cell]:
+    seen = why.seen_share(row)
+    return [Cell(name), *(Cell(words.milliseconds(part), part) for part in parts), Cell(words.share(seen), seen)]
+
+
+def fronts(found: Digest) -> list[Figure]:
+    """Accuracy and memory against speed, of the ranked stages."""
+    rows = [row for row in found.rows if row.ranked and row.ratio]
+    baseline = words.clean(found.run.baseline)
+    accuracy = [(row, row.stage.accuracy.relative_l2) for row in rows if row.stage.accuracy]
+    accuracy = [(row, error) for row, error in accuracy if error > 0]
+    memory = [(row, peak / 2**20) for row in rows if (peak := peak_bytes(row))]
+    x_axis = f"times as fast as {baseline}"
+    figures = []
+    if len(accuracy) > 1:
+        svg = charts.front(_points(accuracy), ("Error against speed", x_axis, "relative L2 of the logits"), log=True)
+        note = "Right and low is better. A stage without any error is not drawn; the table of the ladder has it."
+        figures.append(Figure("Error against speed", Markup(svg), note))  # noqa: S704
+    if len(memory) > 1:
+        svg = charts.front(_points(memory), ("Memory against speed", x_axis, "MiB at the peak"), log=False)
+        figures.append(Figure("Memory against speed", Markup(svg), "Right and low is better."))  # noqa: S704
+    return figures
+
+
+def _points(rows: list[tuple[Row, float]]) -> list[tuple[str, float, float, str]]:
+    return [(words.clean(row.name), row.ratio.value, value, row.place) for row, value in rows if row.ratio]
+
+
+def section(row: Row) -> dict[str, Any]:
+    """What the page of one stage shows."""
+    stage, found = row.stage, row.stage.accuracy
+    kernels = stage.profile.kernels[:TOP_KERNELS] if stage.profile else []
+    return {
+        "row": row,
+        "stage": stage,
+        "right": answers.right(stage) if found else "",
+        "memory": answers.memory_words(stage) if stage.memory else "",
+        "kernels": kernels,
+        "kernel_total": sum(part.seconds_per_call for part in stage.profile.kernels) if stage.profile else 0.0,
+        "asked": [(key, _value(value)) for key, value in stage.options.items()],
+        "facts": [(key, _value(value)) for key, value in stage.facts.items()],
+    }
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

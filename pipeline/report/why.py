@@ -1,0 +1,100 @@
+"""What each rung took away, in sentences: neighbours compared by class of work."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pipeline.measure.standings import seconds_per_image
+from pipeline.records import Profile
+from pipeline.report import words
+from pipeline.report.digest import Digest, Row
+
+LEAST_SHARE = 0.05  # of a change, that a class must hold to be named
+MOST_CLASSES = 3
+SEEN_SHARE = 0.5  # of a stage's time that its profile must account for, or the classes say little
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rung on the way from the baseline to the winner, in seconds per call."""
+
+    name: str
+    before: float
+    after: float
+    sentence: str
+
+
+def steps(found: Digest) -> list[Step]:
+    """The ranked rungs up to the winner, each against the one before it; empty with fewer than two."""
+    each = seconds_per_image(found.run)
+    rows = [row for row in found.rows if row.ranked]
+    names = [row.name for row in rows]
+    if found.standings.winner not in names:
+        return []
+    way = rows[: names.index(found.standings.winner) + 1]
+    size = found.run.batch_size
+    return [
+        Step(row.name, each[before.name] * size, each[row.name] * size, sentence(before, row, each, size))
+        for before, row in pairwise(way)
+    ]
+
+
+def sentence(before: Row, after: Row, each: dict[str, float], size: int) -> str:
+    """Such as "half → compile: −3.2 ms a call. By the profile: pointwise −2.6 ms (46 → 23 launches)."."""
+    change = (each[after.name] - each[before.name]) * size
+    text = f"{before.name} → {after.name}: {signed(change)} a call."
+    for row in (before, after):
+        seen = seen_share(row)
+        if seen is None:
+            return f"{text} Why is unknown: {row.name} has no profile."
+        if seen < SEEN_SHARE:
+            return f"{text} Why is unknown: the profiler sees inside only {words.share(seen)} of {row.name}'s time."
+    first, second = before.stage.profile, after.stage.profile
+    assert first is not None
+    assert second is not None
+    parts, rest = _parts(first, second, change)
+    named = ", ".join(parts) if parts else "no class of work changed by much"
+    unseen = "in what is smaller or in no kernel (launches, Python, waiting)"
+    return f"{text} By the profile: {named}; {signed(rest)} {unseen}."
+
+
+def _parts(first: Profile, second: Profile, change: float) -> tuple[list[str], float]:
+    """The classes that changed most, as clauses, and what is left of `change` without them."""
+    old, new = by_class(first), by_class(second)
+    launched, launches = launches_by_class(first), launches_by_class(second)
+    moved = {kind: new.get(kind, 0.0) - old.get(kind, 0.0) for kind in {*old, *new}}
+    kinds = sorted(moved, key=lambda kind: -abs(moved[kind]))[:MOST_CLASSES]
+    kinds = [kind for kind in kinds if abs(moved[kind]) >= LEAST_SHARE * abs(change)]
+    parts = [
+        f"{kind} {signed(moved[kind])} ({launched.get(kind, 0):.0f} → {launches.get(kind, 0):.0f} launches)"
+        for kind in kinds
+    ]
+    return parts, change - sum(moved[kind] for kind in kinds)
+
+
+def signed(change: float) -> str:
+    """A change of time with its sign."""
+    return f"{'−' if change < 0 else '+'}{words.seconds(abs(change))}"
+
+
+def seen_share(row: Row) -> float | None:
+    """How much of a stage's time its kernels or operators in the profile add up to."""
+    if row.stage.profile is None or row.seconds is None:
+        return None
+    return sum(kernel.seconds_per_call for kernel in row.stage.profile.kernels) / row.seconds.value
+
+
+def by_class(profile: Profile) -> dict[str, float]:
+    """Seconds per call of every class of work."""
+    total: dict[str, float] = defaultdict(float)
+    for row in profile.kernels:
+        total[row.kind] += row.seconds_per_call
+    return dict(total)
+
+
+def launches_by_class(profile: Profile) -> dict[str, float]:
+    """Launches per call of every class of work."""
+    total: dict[str, float] = defaultdict(float)
+    for row in profile.kernels:
+        total[row.kind] += row.launches_per_call
+    return dict(total)

@@ -1,0 +1,204 @@
+"""A run as the pipeline might leave it, with everything in it that a report must show or survive."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from pipeline.records import (
+    Accuracy,
+    Artefact,
+    Block,
+    Caution,
+    Ceilings,
+    Energy,
+    Environment,
+    KernelRow,
+    Memory,
+    Pair,
+    Profile,
+    Reference,
+    RunRecord,
+    Slice,
+    StageRecord,
+    Tolerance,
+    Warm,
+)
+
+HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m & "quoted" | piped'
+TOLERANCE = Tolerance(3e-2, 5e-3, "fp16 keeps 10 bits of mantissa")
+BASELINE_SECONDS = 0.08154  # of a batch of 8
+# name, ratio to eager, build seconds, peak bytes, what it adds
+LADDER = [
+    ("eager", 1.0, 0.1, 2_400_000_000, "nothing: the baseline"),
+    ("tf32", 3.6, 0.1, 2_400_000_000, "tensor cores for fp32"),
+    ("channels_last", 4.6, 0.2, 2_300_000_000, "NHWC, so that no kernel transposes"),
+    ("amp", 6.7, 0.4, 1_600_000_000, "autocast to half precision"),
+    ("half", 7.1, 0.5, 1_200_000_000, "half-precision weights, batch norm folded"),
+    ("torchscript", 7.1, 4.0, 1_250_000_000, "a frozen program without Python"),
+    ("cuda_graph", 7.15, 1.0, 1_300_000_000, "one launch for the whole net"),
+    ("compile", 10.8, 27.0, 1_100_000_000, "generated kernels that fuse"),
+    ("onnxruntime", 10.75, 9.0, 1_500_000_000, "another runtime, with its own fusions"),
+]
+KINDS = ("convolution", "pointwise", "layout change", "normalisation", "copy", "pool", "other")
+
+
+def slices(seconds: float, draw: random.Random, device: str) -> tuple[Slice, Slice]:
+    """Two slices around `seconds` a call."""
+    taken = [5 * seconds * draw.gauss(1, 0.004) for _ in range(2)]
+    return tuple(Slice(5, part, part * 0.999 if device == "cuda" else None, clock_mhz=1980) for part in taken)  # type: ignore[return-value]
+
+
+def pair(baseline: str, stage: str, times: tuple[float, float], device: str = "cuda", blocks: int = 30) -> Pair:
+    """Turns of two stages that take so many seconds a call."""
+    draw = random.Random(f"{baseline} {stage}")
+    return Pair(
+        baseline,
+        stage,
+        [Block("ABBA", slices(times[0], draw, device), slices(times[1], draw, device)) for _ in range(blocks)],
+    )
+
+
+def accuracy(**fields: Any) -> Accuracy:
+    """A right answer, but for `fields`."""
+    right = Accuracy(
+        3.7e-4, 0.02, 2.1, 4e-5, 0.01, 0.0, False, [0.98, 0.94], [0.96, 0.89], [0.98, 0.94], [0.96, 0.89], images=24
+    )
+    return replace(right, **fields)
+
+
+def profile(seconds: float, kinds: tuple[str, ...] = KINDS) -> Profile:
+    """Kernels of which each class takes half of what the one before it takes."""
+    rows = []
+    for index, kind in enumerate(kinds):
+        for number in range(3):
+            part = seconds * 0.5 ** (index + 1) / 3
+            rows.append(KernelRow(f"sm90_{kind.replace(' ', '_')}_{number}", kind, 2.0 + number, part))  # type: ignore[arg-type]
+    return Profile(10, seconds * 1.02, 0.97, 120.0, rows, "half/trace.json.gz")
+
+
+def stage(name: str, ratio: float, build: float, peak: int, adds: str, **fields: Any) -> StageRecord:
+    """A stage that is right and measured, but for `fields`."""
+    each, draw = BASELINE_SECONDS / ratio, random.Random(name)
+    device = fields.pop("device", "cuda")
+    good = StageRecord(
+        name,
+        f"{name} as it is run",
+        adds,
+        TOLERANCE,
+        {"dtype": "auto"},
+        status="ok",
+        legacy=name == "torchscript",
+        ran="fp16, channels_last",
+        facts={"graphs": 1},
+        start_seconds=2.0,
+        build_seconds=build,
+        first_call_seconds=build / 4,
+        warm=Warm(25, 2.5, True),
+        accuracy=accuracy(),
+        pairs=[pair("eager", name, (BASELINE_SECONDS, each), device)],
+        latencies=[each * draw.gauss(1.02, 0.01) for _ in range(100)],
+        host_latencies=[each * draw.gauss(1.2, 0.01) for _ in range(100)],
+        memory=Memory(peak, peak + 2**28, peak + 2**29, 600 * 2**20, 124_000_000, 3 * 2**30),
+        energy=Energy(3000.0, 5.0, int(5 / each) * 8, 75.0),
+        profile=profile(each),
+        artefacts=[Artefact(f"{name}/model.onnx", "onnx", 62_000_000, "ab" * 32)],
+        log=f"{name}/log.txt",
+    )
+    return replace(good, **fields)
+
+
+def unwell() -> list[StageRecord]:
+    """One stage of every way to end badly, with strings that a browser must not run."""
+    tail = f"Traceback (most recent call last):\n{HOSTILE}"
+    empty = {"pairs": [], "profile": None, "memory": None, "energy": None, "latencies": [], "host_latencies": []}
+    black = accuracy(nan_share=1.0, one_class=True, relative_l2=float("nan"), flipped_share=0.31)
+    wrong = stage("black", 30.0, 0.1, 10**9, "fp16 that overflowed")
+    return [
+        stage(
+            "crashed",
+            1,
+            1,
+            1,
+            HOSTILE,
+            **{**empty, "status": "failed", "reason": HOSTILE, "log_tail": tail, "accuracy": None},
+        ),
+        stage(
+            "hung",
+            1,
+            1,
+            1,
+            "",
+            **{**empty, "status": "timeout", "reason": "build took more than 1800 s", "accuracy": None},
+        ),
+        stage(
+            "absent",
+            1,
+            1,
+            1,
+            "",
+            **{**empty, "status": "skipped", "reason": "needs a GPU", "accuracy": None, "build_seconds": None},
+        ),
+        replace(wrong, status="inaccurate", reason="all logits are NaN", accuracy=black),
+    ]
+
+
+def environment() -> Environment:
+    """An H200's."""
+    return Environment(
+        "cuda",
+        "NVIDIA H200",
+        "570.1",
+        "13.0",
+        "9.19",
+        "9.0",
+        132,
+        150_000_000_000,
+        60_000_000,
+        "a processor",
+        16,
+        "3.12.3",
+        "Linux",
+        {"torch": "2.11.0", "triton": "3.6.0", "onnxruntime-gpu": "1.31.1"},
+        "abc123",
+        False,
+        "basic",
+        [],
+    )
+
+
+def run(**fields: Any) -> RunRecord:
+    """A whole ladder on a GPU, with stages that ended badly, but for `fields`."""
+    stages = [stage(*rung) for rung in LADDER]
+    stages[4] = replace(stages[4], cautions=[Caution("unsteady", "its pace still changed", "close other programs")])
+    whole = RunRecord(
+        "2026-11-20T12:00:00+00:00",
+        "python -m pipeline data.batch_size=8",
+        "gpu",
+        {
+            "data": {"name": "samples", "size": 512, "batch_size": 8},
+            "model": {"name": "unet"},
+            "measure": {"most_redone": 3},
+            "report": {"gpu_hour_price": 3.5},
+        },
+        environment(),
+        Ceilings({"fp32": 51.0, "tf32": 404.0, "fp16": 750.0, "bf16": 781.0}, 4.24e12, 55.5e9, 23.1e9, 2.1),
+        Reference(
+            385_000_000_000,
+            31_000_000,
+            124_000_000,
+            None,
+            0.0,
+            1e-7,
+            2e-6,
+            3_000_000_000,
+            ["immunohistochemistry"],
+            "a threshold",
+        ),
+        twins=[pair("eager", f"twin {number}", (BASELINE_SECONDS, BASELINE_SECONDS)) for number in range(5)],
+        stages=[*stages, *unwell()],
+        drift=0.001,
+        seconds=900.0,
+        finished=True,
+        cautions=[Caution("baseline restarted", "its worker ended during hung", "see reference/log.txt")],
+    )
+    return replace(whole, **fields)
