@@ -29,6 +29,7 @@ class Tile:
     out: int
     warps: int = 4
     programs: int = 4  # per multiprocessor
+    stages: int = 3
 
 
 def pack(weight: Tensor) -> Tensor:
@@ -138,6 +139,7 @@ def conv3x3_first(
         OUT=tile.out,
         RELU=relu,
         num_warps=tile.warps,
+        num_stages=tile.stages,
     )
 
 

@@ -56,7 +56,7 @@ class Tile:
 
 
 # Triton 3.9 renamed it.
-_load_box = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
+load_box = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
 
 
 @gluon.jit
@@ -84,7 +84,7 @@ def _load(
         for tap in range(9):
             for chunk in range(chunks):
                 held = view(weights.index(tap * chunks + chunk), dtype, weight_boxes.block_shape, weight_boxes.layout)
-                _load_box(weight_boxes, [tap, block, 0, 0, chunk * DEPTH], tap_full.index(0), held)
+                load_box(weight_boxes, [tap, block, 0, 0, chunk * DEPTH], tap_full.index(0), held)
     turn = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         image, y0, x0, o0 = _place(tile, tiles_y, tiles_x, tiles_out, ROWS, COLS, OUT)
@@ -97,8 +97,8 @@ def _load(
                 first = view(pixels.index(slot * (ROWS + 2)), dtype, [1, ROWS, COLS, DEPTH], boxes.layout)
                 rest = view(pixels.index(slot * (ROWS + 2) + ROWS), dtype, [1, 2, COLS, DEPTH], last_rows.layout)
                 left = x0 + shift - 1
-                _load_box(boxes, [image, y0 - 1, left, chunk * DEPTH], full, first)
-                _load_box(last_rows, [image, y0 + ROWS - 1, left, chunk * DEPTH], full, rest)
+                load_box(boxes, [image, y0 - 1, left, chunk * DEPTH], full, first)
+                load_box(last_rows, [image, y0 + ROWS - 1, left, chunk * DEPTH], full, rest)
                 if TAPS > 0:
                     for down in gl.static_range(3):
                         spot = (3 * turn + down) % TAPS
@@ -107,7 +107,7 @@ def _load(
                         mbarrier.expect(ready, OUT * BYTES)
                         held = view(weights.index(spot), dtype, weight_boxes.block_shape, weight_boxes.layout)
                         tap_at = [3 * down + shift, o0 // STEP, 0, 0, chunk * DEPTH]
-                        _load_box(weight_boxes, tap_at, ready, held)
+                        load_box(weight_boxes, tap_at, ready, held)
                 turn += 1
 
 
@@ -267,13 +267,13 @@ def boxes_of(tensor: Tensor, box: list[int], swizzle_as: list[int]) -> TensorDes
     return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), box, layout)
 
 
-def weight_boxes(weight: Tensor, tile: Tile, paired: bool) -> TensorDescriptor:
-    """The boxes [out, depth] of weight [9, out, in], where `paired` in the order that `finish` undoes."""
-    boxed = [tile.rows * tile.cols, tile.depth]
+def weight_boxes_of(weight: Tensor, rows: int, swizzle_as: list[int], paired: bool) -> TensorDescriptor:
+    """Boxes of `rows` channels of weight [taps, out, in], where `paired` in the order that `finish` undoes."""
+    depth = swizzle_as[-1]
     if paired:
         pairs = weight.unflatten(1, (-1, 8, 2)).transpose(2, 3)
-        return boxes_of(pairs, [1, tile.out // 16, 2, 8, tile.depth], boxed)
-    return boxes_of(weight[:, :, None, None], [1, tile.out, 1, 1, tile.depth], boxed)
+        return boxes_of(pairs, [1, rows // 16, 2, 8, depth], swizzle_as)
+    return boxes_of(weight[:, :, None, None], [1, rows, 1, 1, depth], swizzle_as)
 
 
 def missing() -> str | None:
@@ -305,7 +305,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     _kernel[min(tiles, programs),](
         boxes_of(x, [1, tile.rows, tile.cols, tile.depth], boxed),
         boxes_of(x, [1, 2, tile.cols, tile.depth], boxed),
-        weight_boxes(weight, tile, paired),
+        weight_boxes_of(weight, tile.out, boxed, paired),
         boxes_of(x if written is None else written, half, stored),
         boxes_of(x if pooled is None else pooled, quarter, stored),
         beta if alpha is None else alpha,

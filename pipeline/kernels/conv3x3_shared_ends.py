@@ -10,7 +10,7 @@ from triton.experimental.gluon.language._core import _unwrap_if_constexpr, built
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, tma, warpgroup_mma
 
 # Triton 3.9 renamed it.
-_store_box = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+store_box = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
 
 
 @builtin
@@ -55,7 +55,7 @@ def finish(
 
 
 @gluon.jit
-def _halves(y):
+def halves_of(y):
     """The upper and the lower half of the tile's pixels: staging all at once would cost the memory of a box."""
     OUT: gl.constexpr = y.shape[0]
     PIXELS: gl.constexpr = y.shape[1]
@@ -65,13 +65,13 @@ def _halves(y):
 @gluon.jit
 def write(y, boxes, staging, image, y0, x0, o0, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr):
     """Y to NHWC. The conversion to fp8 saturates by itself (cvt.satfinite) and keeps a NaN."""
-    halves = _halves(y)
+    halves = halves_of(y)
     for half in gl.static_range(2):
         tma.store_wait(0)
         staging.permute((1, 0)).store(halves[half].to(boxes.dtype))
         fence_async_shared()
         box = view(staging, boxes.dtype, [1, ROWS // 2, COLS, OUT], boxes.layout)
-        _store_box(boxes, [image, y0 + half * (ROWS // 2), x0, o0], box)
+        store_box(boxes, [image, y0 + half * (ROWS // 2), x0, o0], box)
 
 
 @gluon.jit
@@ -86,7 +86,7 @@ def write_pooled(y, boxes, staging, image, y0, x0, o0, ROWS: gl.constexpr, COLS:
     corner.permute((1, 0)).store(small.to(boxes.dtype))
     fence_async_shared()
     box = view(staging, boxes.dtype, [1, ROWS // 2, COLS // 2, OUT], boxes.layout)
-    _store_box(boxes, [image, y0 // 2, x0 // 2, o0], box)
+    store_box(boxes, [image, y0 // 2, x0 // 2, o0], box)
 
 
 @gluon.jit
@@ -101,7 +101,7 @@ def write_logits(y, head, staging, image, y0, x0, COLS: gl.constexpr, CLASSES: g
     pixel = gl.arange(0, PIXELS, layout=gl.SliceLayout(1, layout)).expand_dims(1)
     row, col = y0 + pixel // COLS, x0 + pixel % COLS
     plane = logits + (image * CLASSES + label).to(gl.int64) * height * width
-    halves = _halves(y)
+    halves = halves_of(y)
     for half in gl.static_range(2):
         staging.permute((1, 0)).store(halves[half].to(gl.float16))
         fence_async_shared()
