@@ -94,7 +94,7 @@ def how_much(found: Digest, winner: Row) -> str:
     assert ratio is not None
     if winner.name == run.baseline:
         return f"Nothing is shown to be faster than the baseline, {run.baseline} in fp32."
-    text = f"{words.times(ratio)} {words.interval(ratio)} {run.baseline} fp32: {winner.word}"
+    text = f"{words.times(ratio)} as fast as {run.baseline} fp32 {words.interval(ratio)}: {winner.word}"
     text += f" ({words.plural(ratio.blocks, 'block')} of turns, 95 % interval)." if ratio.bounded else "."
     if winner.second and winner.second_word:
         text += f" Against {run.second_baseline}, what people run today: {words.times(winner.second)}"
@@ -203,7 +203,7 @@ def all_cautions(found: Digest) -> list[tuple[str, Caution]]:
 def trust(found: Digest) -> str:
     """How far equal things lie apart here: what the instrument can claim."""
     pairs = len([pair for pair in found.run.twins if pair.blocks])
-    floor = f"{found.standings.floor:.1%}"
+    floor = words.share(found.standings.floor)
     if not pairs:
         return f"The baseline was not measured against itself (A/A); differences under {floor} are not claimed."
     ratios = words.plural(pairs, "pair")

@@ -41,10 +41,9 @@ def _titles(found: Digest) -> list[tuple[str, str]]:
     return [
         ("stage", "▸ the winner, = a tie with it"),
         ("adds", "what this rung adds to the one before"),
-        ("status", "ok, or why it isn't ranked"),
         (f"× {baseline}", f"the time of {baseline} over this stage's: above 1 is faster"),
         ("95 % interval", "of that ratio, by order statistics of the blocks"),
-        ("word", "faster, slower, same within 1 %, or not resolved"),
+        ("verdict", "faster, slower, same within 1 % or not resolved; else why it isn't ranked"),
         (f"× {second}", f"the same against {second}, what people run today"),
         (f"ms a call, {device}", f"median of the slices, {run.batch_size} images a call"),
         ("images/s", "throughput, calls back to back"),
@@ -68,14 +67,14 @@ def _cells(found: Digest, row: Row) -> list[Cell]:
     stage, shown, second = row.stage, row.ratio if row.ranked else None, row.second if row.ranked else None
     rate, each, quick = row.images_per_second, row.seconds, row.latency
     mark = {"winner": "▸ ", "tie": "= "}.get(row.place, "")
+    word = row.word or row.status
     own = row.name == found.run.second_baseline and row.ranked
     cells = [
         Cell(f"{mark}{words.clean(row.name)}{' (legacy)' if stage.legacy else ''}", words.clean(row.name)),
         Cell(words.clean(stage.adds or stage.summary)),
-        Cell(row.status, row.status, TONES.get(row.status, "")),
         Cell(words.times(shown), shown.value if shown else None),
         Cell(words.interval(shown), shown.low if shown else None),
-        Cell(row.word or "", row.word or "", TONES.get(row.word or "", "")),
+        Cell(word, word, TONES.get(word, "")),
         Cell("1" if own else words.times(second), 1.0 if own else second.value if second else None),
         _figure(each.value if each else None, words.milliseconds),
         _figure(rate.value if rate else None, words.significant),

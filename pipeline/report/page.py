@@ -80,7 +80,10 @@ def headline(found: Digest) -> str:
         return "No stage won"
     if winner.name == found.run.baseline:
         return f"{winner.name}: nothing is faster here"
-    return f"{winner.name}: {words.times(winner.ratio)} {found.run.baseline}"
+    name = words.listed([winner.name, *found.standings.ties])
+    if winner.word != "faster":
+        return f"{winner.name} leads, by no margin that this run resolves"
+    return f"{name}: {words.times(winner.ratio)} {found.run.baseline}{', a tie' if found.standings.ties else ''}"
 
 
 def ladder_chart(found: Digest) -> Markup:

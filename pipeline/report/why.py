@@ -34,15 +34,22 @@ def steps(found: Digest) -> list[Step]:
     way = rows[: names.index(found.standings.winner) + 1]
     size = found.run.batch_size
     return [
-        Step(row.name, each[before.name] * size, each[row.name] * size, sentence(before, row, each, size))
+        Step(
+            row.name,
+            each[before.name] * size,
+            each[row.name] * size,
+            sentence(before, row, each, size, found.standings.floor),
+        )
         for before, row in pairwise(way)
     ]
 
 
-def sentence(before: Row, after: Row, each: dict[str, float], size: int) -> str:
+def sentence(before: Row, after: Row, each: dict[str, float], size: int, floor: float) -> str:
     """Such as "half → compile: −3.2 ms a call. By the profile: pointwise −2.6 ms (46 → 23 launches)."."""
     change = (each[after.name] - each[before.name]) * size
     text = f"{before.name} → {after.name}: {signed(change)} a call."
+    if abs(change) < floor * each[before.name] * size:
+        return f"{text} That is no difference to claim."
     for row in (before, after):
         seen = seen_share(row)
         if seen is None:
@@ -54,8 +61,7 @@ def sentence(before: Row, after: Row, each: dict[str, float], size: int) -> str:
     assert second is not None
     parts, rest = _parts(first, second, change)
     named = ", ".join(parts) if parts else "no class of work changed by much"
-    unseen = "in what is smaller or in no kernel (launches, Python, waiting)"
-    return f"{text} By the profile: {named}; {signed(rest)} {unseen}."
+    return f"{text} By the profile: {named}; the rest, {signed(rest)}."
 
 
 def _parts(first: Profile, second: Profile, change: float) -> tuple[list[str], float]:
