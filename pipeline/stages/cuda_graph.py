@@ -1,5 +1,7 @@
 """The eager half net, captured once as a CUDA graph and replayed: no Python and no launches between the kernels."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -34,7 +36,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     return Runner(run, ran=ran, facts={"folded_batch_norms": model.folds})
 
 
-def capture(model: torch.nn.Module, batch: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor]:
+def capture(model: Callable[[Tensor], Tensor], batch: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor]:
     """The graph of one call, its fixed input and its fixed output."""
     fixed = batch.clone()
     side = torch.cuda.Stream()

@@ -1,0 +1,84 @@
+"""A rewritten net as files: graph.json, and weights.safetensors. Holds no code, and needs none of the net's own."""
+
+import json
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from pipeline.kernels import conv1x1, conv3x3_first, conv3x3_nine, conv3x3_shared, upconv2x2
+from pipeline.rewrites.graph import Graph, Node
+from pipeline.rewrites.precision import Precision
+from pipeline.rewrites.program import Program
+
+FORMAT = 1
+TILES = {
+    module.Tile.__module__: module.Tile for module in (conv1x1, conv3x3_first, conv3x3_nine, conv3x3_shared, upconv2x2)
+}
+
+
+class ArtefactError(Exception):
+    """A folder that holds no rewritten net that this version reads; one line."""
+
+
+def save(program: Program, folder: Path) -> list[Path]:
+    """Write the program; its choices hold for the GPU that they were measured on."""
+    graph, precision = program.graph, program.precision
+    used = {key for node in graph.nodes for key in node.tensors.values()}
+    document = {
+        "format": FORMAT,
+        "nodes": [asdict(node) for node in graph.nodes],
+        "shapes": graph.shapes,
+        "input": graph.input,
+        "output": graph.output,
+        "places": graph.places,
+        "precision": {"work": precision.work, "eighths": sorted(precision.eighths), "scales": precision.scales},
+        "choices": {name: encode(choice) for name, choice in program.choices.items()},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "graph.json").write_text(json.dumps(document, indent=1))
+    save_file(
+        {key: graph.tensors[key].cpu().contiguous().clone() for key in sorted(used)}, folder / "weights.safetensors"
+    )
+    return [folder / "graph.json", folder / "weights.safetensors"]
+
+
+def load(folder: Path, device: torch.device) -> Program:
+    """The program, ready to run in a process that has never seen the net's class.
+
+    Raises:
+        ArtefactError: it isn't one, or of another format.
+    """
+    try:
+        document = json.loads((folder / "graph.json").read_text())
+        tensors = load_file(folder / "weights.safetensors")
+    except (OSError, ValueError) as error:
+        raise ArtefactError(f"{folder}: no rewritten net ({error})") from None
+    if document.get("format") != FORMAT:
+        raise ArtefactError(f"{folder}: format {document.get('format')}, this version reads {FORMAT}")
+    graph = Graph(
+        nodes=[Node(**node) for node in document["nodes"]],
+        tensors=tensors,
+        shapes=document["shapes"],
+        input=document["input"],
+        output=document["output"],
+        places={part: (wide, first) for part, (wide, first) in document["places"].items()},
+    )
+    given = document["precision"]
+    precision = Precision(given["work"], set(given["eighths"]), given["scales"])
+    choices = {name: decode(choice) for name, choice in document["choices"].items()}
+    return Program(graph, precision, device, choices)
+
+
+def encode(choice: Any) -> Any:
+    """A tile as its class's module and its fields; the library and the reference as their names."""
+    if is_dataclass(choice) and not isinstance(choice, type):
+        return {"tile": type(choice).__module__, "fields": asdict(choice)}
+    return choice
+
+
+def decode(choice: Any) -> Any:
+    """The tile, or the name, that `encode` gave."""
+    return TILES[choice["tile"]](**choice["fields"]) if isinstance(choice, dict) else choice

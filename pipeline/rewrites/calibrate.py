@@ -1,0 +1,64 @@
+"""Finds the scales of fp8 on the user's images, and the operations that have to stay in fp16 for the masks' sake."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from pipeline.measure.accuracy import classes
+from pipeline.rewrites.graph import Graph
+from pipeline.rewrites.precision import READS_FP8, Precision, eighths, scales
+from pipeline.rewrites.program import Program
+
+Make = Callable[[Precision], Program]
+
+
+def largest(program: Program, batches: list[Tensor]) -> dict[str, float]:
+    """The largest magnitude of every value over the batches."""
+    seen: dict[str, float] = {}
+    for batch in batches:
+        seen = {value: max(amount, seen.get(value, 0.0)) for value, amount in program.largest(batch).items()}
+    return seen
+
+
+def mixed(graph: Graph, seen: dict[str, float], keep: list[str], work: str) -> Precision:
+    """fp8 wherever it goes, but for the operations in `keep`."""
+    return Precision(work, eighths(graph, keep), scales(graph, seen))
+
+
+def quantisable(graph: Graph) -> list[str]:
+    """The operations that can read fp8."""
+    return [node.name for node in graph.nodes if node.op in READS_FP8]
+
+
+def flipped_share(program: Program, batches: list[Tensor], masks: list[Tensor]) -> float:
+    """The share of pixels whose class isn't that of `masks`."""
+    flips = [
+        float((classes(program(batch)) != mask).float().mean()) for batch, mask in zip(batches, masks, strict=True)
+    ]
+    return sum(flips) / len(flips)
+
+
+def keep_for(
+    graph: Graph, make: Make, precision: Callable[[list[str]], Precision], batches: list[Tensor], budget: float
+) -> tuple[list[str], dict[str, float]]:
+    """The operations to keep in fp16 so that at most `budget` of the pixels change their class, and why those.
+
+    Each operation's sensitivity is the share of pixels that stop flipping when it alone is kept. The most sensitive
+    are kept one after the other until the rest is within the budget.
+
+    Returns:
+        The names kept, and each operation's sensitivity; none of either where all fp8 is within the budget.
+    """
+    exact = make(precision(quantisable(graph)))
+    masks = [classes(exact(batch)) for batch in batches]
+    everything = flipped_share(make(precision([])), batches, masks)
+    if everything <= budget:
+        return [], {}
+    names = quantisable(graph)
+    gains = {name: everything - flipped_share(make(precision([name])), batches, masks) for name in names}
+    kept: list[str] = []
+    for name in sorted(names, key=lambda name: -gains[name]):
+        kept.append(name)
+        if flipped_share(make(precision(kept)), batches, masks) <= budget:
+            break
+    return kept, gains

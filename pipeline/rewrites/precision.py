@@ -1,0 +1,86 @@
+"""In which precision each value is stored, and with which scale: fp8 where every reader takes it, else fp16."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from pipeline.kernels.nhwc import FP8_MAX
+from pipeline.rewrites.graph import Graph, Node
+
+READS_FP8 = {"conv3x3", "conv1x1", "upconv2x2"}
+WRITES_FP8 = {"conv3x3", "conv3x3_first", "conv1x1", "upconv2x2"}
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "fp8": torch.float8_e4m3fn}
+
+
+@dataclass
+class Precision:
+    """How values are stored.
+
+    Attributes:
+        work: the precision of everything that isn't fp8: "fp16" on a GPU, "fp32" for the reference on a CPU.
+        eighths: the values stored in fp8 (e4m3).
+        scales: of each of those: stored value × scale = value.
+    """
+
+    work: str = "fp16"
+    eighths: set[str] = field(default_factory=set)
+    scales: dict[str, float] = field(default_factory=dict)
+
+    def dtype(self, value: str) -> torch.dtype:
+        """The type in which a value is stored."""
+        return DTYPES["fp8" if value in self.eighths else self.work]
+
+    def scale(self, value: str) -> float:
+        """By which a stored value is to be multiplied; 1 outside fp8."""
+        return self.scales[value] if value in self.eighths else 1.0
+
+
+def eighths(graph: Graph, keep: Iterable[str]) -> set[str]:
+    """The values that can be stored in fp8 when the operations named in `keep` read fp16."""
+    kept = set(keep)
+    written = {value for node in graph.nodes if node.op in WRITES_FP8 for value in (node.output, node.pooled) if value}
+    joined = {wide for wide, _ in graph.places.values()}
+    found = {value for value in written | joined if value != graph.output}
+    while True:
+        refused = {value for value in found if not all(takes_fp8(node, found, kept) for node in graph.users(value))}
+        for node in graph.nodes:
+            together = {value for value in (node.output, node.pooled) if value}
+            if node.op in WRITES_FP8 and together & found and not together <= found:
+                refused |= together  # one kernel stores both in one type
+        for part, (wide, _) in graph.places.items():
+            if part not in found or wide not in found:
+                refused |= {part, wide}  # one buffer has one type
+        if not refused & found:
+            return found
+        found -= refused
+
+
+def takes_fp8(node: Node, found: set[str], kept: set[str]) -> bool:
+    """Whether a reader takes fp8: one of our products that isn't kept, or a join whose buffer is fp8."""
+    if node.op == "joined":
+        return str(node.output) in found
+    return node.op in READS_FP8 and node.name not in kept
+
+
+def scales(graph: Graph, largest: dict[str, float]) -> dict[str, float]:
+    """Per-tensor scales that put the largest magnitude seen at the end of e4m3; the parts of a join share one."""
+    shared = dict(largest)
+    for part, (wide, _) in graph.places.items():
+        shared[wide] = max(shared.get(wide, 0.0), largest[part])
+    for part, (wide, _) in graph.places.items():
+        shared[part] = shared[wide]
+    for node in graph.nodes:
+        if node.pooled and node.output in shared:
+            shared[node.pooled] = shared[node.output]  # one kernel stores both with one scale
+    return {value: max(amount, 1e-12) / FP8_MAX for value, amount in shared.items()}
+
+
+def quantised(weight: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """A weight in e4m3 and the scale of each output channel, which lies along `axis`."""
+    others = [dim for dim in range(weight.ndim) if dim != axis]
+    scale = weight.abs().amax(others).clamp_min(1e-12) / FP8_MAX
+    shape = [1] * weight.ndim
+    shape[axis] = -1
+    return (weight / scale.reshape(shape)).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn), scale

@@ -1,0 +1,92 @@
+"""The rewritten net in fp8 (e4m3), scales calibrated on the user's images, sensitive layers kept in fp16."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipeline.kernels.capability import supported
+from pipeline.kernels.tuning import HOME, Tuner
+from pipeline.rewrites.calibrate import keep_for, largest, mixed, quantisable
+from pipeline.rewrites.graph import Graph
+from pipeline.rewrites.layers import LIBRARY
+from pipeline.rewrites.precision import Precision
+from pipeline.rewrites.program import Program
+from pipeline.stages import Runner, Skip
+from pipeline.stages.fused import rewritten, runner, switch_on_the_library, tuned
+from pipeline.workload import Workload
+
+
+def build(
+    workload: Workload,
+    *,
+    calibration_batches: int = 4,
+    keep_fp16: str | list[str] = "auto",
+    budget: float = 5e-4,
+    tuning_folder: str | None = None,
+) -> Runner:
+    """Trace, rewrite, calibrate, decide what stays in fp16, measure each layer's candidates, capture.
+
+    Args:
+        workload: gives the net, and the images that the scales come from.
+        calibration_batches: how many of its batches the scales come from.
+        keep_fp16: names of layers, "none", or "auto": as many as it takes to stay within the budget.
+        budget: for "auto", the share of pixels that may change their class against fp16.
+        tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
+
+    Raises:
+        Skip: no CUDA GPU, or one without fp8 products or without what the kernels need.
+        ValueError: a layer of `keep_fp16` isn't there.
+    """
+    if workload.device.type != "cuda":
+        raise Skip("the project's fp8 kernels need a CUDA GPU")
+    if reason := supported(torch.cuda.get_device_capability(workload.device), torch.float8_e4m3fn):
+        raise Skip(reason)
+    switch_on_the_library()
+    graph, passes = rewritten(workload)
+    batches = workload.batches[:calibration_batches]
+    with torch.inference_mode():
+        half = Program(graph, Precision(), workload.device, dict.fromkeys(ours(graph), LIBRARY))
+        seen = largest(half, batches)
+        kept, gains = layers_to_keep(graph, seen, workload, keep_fp16, budget)
+    tuner = Tuner(Path(tuning_folder) if tuning_folder else HOME)
+    precision = mixed(graph, seen, kept, "fp16")
+    program = tuned(Program(graph, precision, workload.device, {}), workload.batches[0], tuner, None)
+    facts: dict[str, Any] = {
+        "passes": passes,
+        "candidates_measured": tuner.measured,
+        "kept_fp16": kept,
+        "sensitivity": gains,
+        "stored_fp8": sorted(precision.eighths),
+        "largest": seen,
+    }
+    return runner(workload, program, facts, None, f"fp8 ({len(kept)} layers kept in fp16)")
+
+
+def ours(graph: Graph) -> list[str]:
+    """The operations that a program may choose for."""
+    return [node.name for node in graph.nodes if node.op in ("conv3x3", "conv3x3_first", "conv1x1", "upconv2x2")]
+
+
+def layers_to_keep(
+    graph: Graph, seen: dict[str, float], workload: Workload, asked: str | list[str], budget: float
+) -> tuple[list[str], dict[str, float]]:
+    """What stays in fp16, and each layer's sensitivity where it was measured.
+
+    Raises:
+        ValueError: no such layer.
+    """
+    if asked == "none":
+        return [], {}
+    if asked != "auto":
+        names = [asked] if isinstance(asked, str) else list(asked)
+        if strange := sorted(set(names) - set(quantisable(graph))):
+            raise ValueError(f"keep_fp16={strange[0]}: no such layer; choose among {', '.join(quantisable(graph))}")
+        return names, {}
+    first_tiles = dict.fromkeys(ours(graph))
+
+    def make(precision: Precision) -> Program:
+        return Program(graph, precision, workload.device, first_tiles)
+
+    batches = workload.batches[: workload.verified]
+    return keep_for(graph, make, lambda kept: mixed(graph, seen, kept, "fp16"), batches, budget)

@@ -1,0 +1,92 @@
+"""The net rewritten for the project's kernels in fp16; each layer by the fastest of kernel and library, in one graph."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline.deploy.fused import save
+from pipeline.kernels.capability import supported
+from pipeline.kernels.tuning import HOME, Tuner
+from pipeline.rewrites import rewrite
+from pipeline.rewrites.choose import choose, describe, milliseconds, with_choices
+from pipeline.rewrites.graph import Graph, trace
+from pipeline.rewrites.layers import LIBRARY
+from pipeline.rewrites.precision import Precision
+from pipeline.rewrites.program import OURS, Program
+from pipeline.stages import Runner, Skip
+from pipeline.stages.casting import Half, allow_tf32
+from pipeline.stages.cuda_graph import capture
+from pipeline.workload import Workload
+
+BORDERS = {"aten.pad.default", "aten.slice.Tensor", "joined"}  # that cost next to nothing and need no kernel
+
+
+def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
+    """Trace, rewrite, measure each layer's candidates, capture.
+
+    Args:
+        workload: gives the net and its images.
+        tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
+
+    Raises:
+        Skip: no CUDA GPU.
+    """
+    if workload.device.type != "cuda":
+        raise Skip("the project's kernels need a CUDA GPU")
+    switch_on_the_library()
+    graph, passes = rewritten(workload)
+    tuner = Tuner(Path(tuning_folder) if tuning_folder else HOME)
+    reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16)
+    program = tuned(Program(graph, Precision(), workload.device, {}), workload.batches[0], tuner, reason)
+    return runner(workload, program, {"passes": passes, "candidates_measured": tuner.measured}, reason, "fp16")
+
+
+def switch_on_the_library() -> None:
+    """CuDNN may time its algorithms, and round what is left in fp32 to TF32."""
+    allow_tf32(True)
+    torch.backends.cudnn.benchmark = True
+
+
+def rewritten(workload: Workload) -> tuple[Graph, dict[str, list[str]]]:
+    """The net's graph after all passes, and what each matched."""
+    with torch.no_grad():
+        graph = trace(workload.model, workload.batches[0])
+        return graph, rewrite(graph)
+
+
+def tuned(program: Program, image: Tensor, tuner: Tuner, reason: str | None) -> Program:
+    """The program with each operation's fastest way of running; the library's alone where `reason` bars the kernels."""
+    with torch.inference_mode():
+        if reason:
+            return with_choices(program, dict.fromkeys(program.layers, LIBRARY))
+        return with_choices(program, choose(program, image, tuner))
+
+
+def runner(workload: Workload, program: Program, facts: dict[str, Any], reason: str | None, precision: str) -> Runner:
+    """The captured program; or the captured half net, where much is left to ATen and that is faster."""
+    graph, fixed, logits = capture(program, workload.batches[0])
+    left = sorted({node.op for node in program.graph.nodes if node.op not in OURS | BORDERS})
+    ours = sum(choice != LIBRARY for choice in program.choices.values())
+    facts |= {"choices": describe(program.choices), "left_to_torch": left, "kernels_barred": reason or ""}
+    ran = f"{precision}, {ours} layers by own kernels, {len(program.choices) - ours} by the library, one CUDA graph"
+    if left and (faster := faster_half(workload, graph)):
+        graph, fixed, logits = faster
+        ran = f"fp16 half net in one CUDA graph: of its operations too few match a rewrite ({ours} by own kernels lost)"
+
+    def run(batch: Tensor) -> Tensor:
+        fixed.copy_(batch)
+        graph.replay()
+        return logits
+
+    return Runner(run, ran=ran, facts=facts, save=lambda folder: save(program, folder / "net"))
+
+
+def faster_half(workload: Workload, graph: torch.cuda.CUDAGraph) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None:
+    """The half net's own graph, where it takes less time than `graph`."""
+    half = capture(Half(workload.model, torch.float16).eval(), workload.batches[0])
+    replays: list[Callable[[], None]] = [half[0].replay, graph.replay]
+    ours = min(milliseconds(replays[1]) for _ in range(3))
+    return half if min(milliseconds(replays[0]) for _ in range(3)) < ours else None
