@@ -1,0 +1,246 @@
+"""Every stage in its CPU form, against eager fp32 and within the tolerance of its own YAML."""
+
+import importlib
+import inspect
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from pipeline.config import STAGE_FIELDS
+from pipeline.measure import accuracy
+from pipeline.records import Tolerance
+from pipeline.stages import Runner, Skip, StageError
+from pipeline.stages.casting import Half, folded
+from pipeline.workload import Workload
+
+CONF = Path(__file__).resolve().parents[2] / "conf" / "stage"
+FILES = sorted(path.stem for path in CONF.glob("*.yaml") if path.stem != "ladder")
+SLOW = {"compile"}
+GPU_ONLY = {name for name in FILES if "cpu" not in OmegaConf.load(CONF / f"{name}.yaml").devices}
+ON_THE_CPU = [
+    pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in FILES if name not in GPU_ONLY
+]
+
+
+def settings(name: str) -> tuple[Any, dict[str, Any]]:
+    """The stage's YAML, and of it the options that go to `build`."""
+    value = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"))
+    assert isinstance(value, dict)
+    return value, {str(key): part for key, part in value.items() if key not in STAGE_FIELDS}
+
+
+def built(name: str, workload: Workload, **options: Any) -> Runner:
+    """The stage as the worker builds it, with some options other than its YAML's."""
+    value, defaults = settings(name)
+    runner = importlib.import_module(value["target"]).build(workload, **{**defaults, **options})
+    assert isinstance(runner, Runner)
+    return runner
+
+
+def answers(runner: Runner, workload: Workload) -> list[Tensor]:
+    with torch.inference_mode():
+        return [runner.run(batch).float().clone() for batch in workload.batches]
+
+
+def references(workload: Workload) -> list[Tensor]:
+    with torch.inference_mode():
+        return [workload.model(batch) for batch in workload.batches]
+
+
+def status(name: str, runner: Runner, workload: Workload) -> tuple[str, str]:
+    tolerance = Tolerance(**settings(name)[0]["tolerance"])
+    _, word, reason = accuracy.check(answers(runner, workload), references(workload), None, tolerance)
+    return word, reason
+
+
+@pytest.mark.parametrize("name", ON_THE_CPU)
+def test_a_stage_answers_as_eager_within_its_tolerance(name: str, workload: Workload) -> None:
+    """On real images and trained weights, every batch is as right as the stage's YAML promises."""
+    assert status(name, built(name, workload), workload) == ("ok", "")
+
+
+@pytest.mark.parametrize("name", ON_THE_CPU)
+def test_a_stage_leaves_the_net_as_it_was(name: str, workload: Workload) -> None:
+    """Building and running changes no weight, no precision and no mode of the workload's net."""
+    before = {key: value.clone() for key, value in workload.model.state_dict().items()}
+    layouts = {key: value.stride() for key, value in workload.model.state_dict().items()}
+    answers(built(name, workload), workload)
+    after = workload.model.state_dict()
+    assert after.keys() == before.keys()
+    assert not workload.model.training
+    for key, value in after.items():
+        assert value.dtype == before[key].dtype
+        assert value.stride() == layouts[key]
+        assert torch.equal(value, before[key])
+
+
+@pytest.mark.parametrize("name", ON_THE_CPU)
+def test_a_stage_takes_sizes_that_do_not_halve(name: str, workload: Workload) -> None:
+    """An odd height and width and a batch of two come out at their own size, and right."""
+    pairs = [torch.cat(workload.batches[:2])[..., :45, :61].contiguous()]
+    odd = replace(workload, batches=pairs)
+    runner = built(name, odd)
+    assert answers(runner, odd)[0].shape == (2, 2, 45, 61)
+    assert status(name, runner, odd) == ("ok", "")
+
+
+@pytest.mark.parametrize("name", sorted(set(FILES) & {"tf32", "cuda_graph"}))
+def test_a_stage_of_the_gpu_says_why_it_has_no_form_here(name: str) -> None:
+    """Its YAML lists the GPU alone and gives the reason that the report shows."""
+    value, _ = settings(name)
+    assert value["devices"] == ["cuda"]
+    assert len(value["unavailable"]) > 10
+
+
+def test_a_cuda_graph_on_a_cpu_is_skipped_with_a_reason(workload: Workload) -> None:
+    """`build` itself refuses too, in a line."""
+    with pytest.raises(Skip, match="need a CUDA GPU"):
+        built("cuda_graph", workload)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_yaml_is_the_signature(name: str) -> None:
+    """The YAML's options are the keywords of `build`, no more and no fewer, with the same defaults."""
+    value, options = settings(name)
+    parameters = inspect.signature(importlib.import_module(value["target"]).build).parameters
+    keywords = {key: part for key, part in parameters.items() if key != "workload"}
+    assert all(part.kind is inspect.Parameter.KEYWORD_ONLY for part in keywords.values())
+    assert options == {key: part.default for key, part in keywords.items()}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_can_be_chosen_includes_what_is_set(name: str) -> None:
+    """`choices` speaks of options that exist, and each default is among them."""
+    value, options = settings(name)
+    for option, allowed in (value.get("choices") or {}).items():
+        assert options[option] in allowed
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "named"),
+    [
+        ("amp", "dtype", "bf16"),
+        ("half", "dtype", "bf16"),
+        ("torchscript", "method", "script"),
+        ("torchscript", "dtype", "bf16"),
+        ("compile", "mode", "max-autotune"),
+        ("onnxruntime", "provider", "cuda"),
+        ("onnxruntime", "dtype", "fp16"),
+        ("onnxruntime", "algo_search", "HEURISTIC"),
+    ],
+)
+def test_a_wrong_option_is_one_line_with_the_choices(name: str, option: str, named: str, workload: Workload) -> None:
+    """Also for who calls `build` without the config's own check."""
+    with pytest.raises(ValueError, match=rf"{option}=nonsense.*{named}") as caught:
+        built(name, workload, **{option: "nonsense"})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["trace", "script"])
+def test_torchscript_saves_a_file_that_gives_the_same_answer(method: str, workload: Workload, tmp_path: Path) -> None:
+    """The artefact, loaded on its own, is the net, traced or scripted."""
+    runner = built("torchscript", workload, method=method)
+    assert runner.save is not None
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (path,) = runner.save(kept)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        loaded = torch.jit.load(path)
+    with torch.inference_mode():
+        logits = loaded(workload.batches[0])
+    torch.testing.assert_close(logits, references(workload)[0], rtol=1e-3, atol=1e-3)
+
+
+def test_onnxruntime_asked_for_the_gpu_on_a_cpu_fails(workload: Workload) -> None:
+    """It never runs on the CPU and calls that a result."""
+    with pytest.raises(StageError, match="provider=cuda was asked for and this run is on the CPU"):
+        built("onnxruntime", workload, provider="cuda")
+
+
+def test_onnxruntime_says_where_every_node_runs(workload: Workload) -> None:
+    """Each node of the optimised graph has its provider, and the file it leaves is valid and whole."""
+    runner = built("onnxruntime", workload)
+    nodes = runner.facts["nodes"]
+    assert list(nodes) == ["CPUExecutionProvider"]
+    assert sum(nodes["CPUExecutionProvider"].values()) > 18  # convolutions alone
+    assert runner.save is not None
+    paths = runner.save(workload.folder)
+    assert paths[0].name == "model.onnx"
+    onnx.checker.check_model(str(paths[0]), full_check=True)
+
+
+@pytest.mark.slow
+def test_compile_counts_what_it_compiles(workload: Workload) -> None:
+    """One graph, no break, no recompilation on a second batch of the shape; one more on another shape."""
+    runner = built("compile", workload)
+    answers(runner, workload)
+    assert runner.facts["graphs"] == 1
+    assert runner.facts["graph_breaks"] == 0
+    assert runner.facts["generated_kernels"] > 0
+    assert runner.compilations() == 1
+    with torch.inference_mode():
+        runner.run(workload.batches[0][..., :64].contiguous())
+    assert runner.compilations() == 2
+    assert runner.save is not None
+    assert runner.save(workload.folder)
+
+
+def test_batch_norm_folded_is_the_same_net(workload: Workload) -> None:
+    """Every one of the 18 is gone, and fp32 answers agree to its rounding."""
+    twin, count = folded(workload.model)
+    assert count == 18
+    assert not any(isinstance(part, torch.nn.BatchNorm2d) for part in twin.modules())
+    with torch.inference_mode():
+        torch.testing.assert_close(twin(workload.batches[0]), references(workload)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_batch_norm_whose_convolution_others_read_stays(workload: Workload) -> None:
+    """Folding there would change what the other reader gets."""
+
+    class Fork(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 3, 1)
+            self.norm = torch.nn.BatchNorm2d(3)
+
+        def forward(self, image: Tensor) -> Tensor:
+            features = self.conv(image)
+            total: Tensor = self.norm(features) + features
+            return total
+
+    net = Fork().eval()
+    net.norm.running_mean.fill_(0.5)  # type: ignore[union-attr]
+    twin, count = folded(net)
+    assert count == 0
+    with torch.inference_mode():
+        assert torch.equal(twin(workload.batches[0]), net(workload.batches[0]))
+
+
+def test_the_baseline_turns_off_what_others_turn_on(workload: Workload) -> None:
+    """Whatever was allowed before, eager's fp32 is fp32 and its algorithms aren't searched for."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
+    built("eager", workload)
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cudnn.benchmark
+
+
+def test_the_images_have_both_classes(workload: Workload) -> None:
+    """Otherwise no check of masks here could fail."""
+    assert all(len(logits.argmax(1).unique()) == 2 for logits in references(workload))
+
+
+def test_half_gives_half(workload: Workload) -> None:
+    """Weights and logits are in the precision that was asked for, whatever the batch comes in."""
+    model = Half(workload.model, torch.bfloat16).eval()
+    assert {part.dtype for part in model.parameters()} == {torch.bfloat16}
+    with torch.inference_mode():
+        assert model(workload.batches[0]).dtype == torch.bfloat16
