@@ -22,6 +22,7 @@ VARIABLES = {
     PLAIN: "var(--bar)", BAD: "var(--bad)", **{colour: f"var(--k{n})" for n, colour in enumerate(CLASSES.values())},
 }  # fmt: skip
 INCH_PER_BAR = 0.34
+LETTER_POINTS = 5.2  # wide at 8 points, generously
 STYLE = {
     "svg.fonttype": "none", "svg.hashsalt": "ladder", "text.parse_math": False, "font.size": 9, "text.color": INK,
     "axes.edgecolor": GRID, "axes.labelcolor": QUIET, "xtick.color": QUIET, "ytick.color": INK, "axes.axisbelow": True,
@@ -104,12 +105,13 @@ def profiles(stages: list[tuple[str, dict[str, float]]], unit: str) -> str:
 def front(points: list[tuple[str, float, float, str]], labels: tuple[str, str, str], log: bool) -> str:
     """Points of (name, x, y, place) with their names beside them; `labels` are the title, the x and the y axis."""
     with _axes(3.4) as (figure, axes):
-        for name, x, y, place in points:
+        for _, x, y, place in points:
             colour = {"winner": ACCENT, "tie": TIED}.get(place, PLAIN)
             axes.plot([x], [y], "o", color=colour, markersize=7)
-            axes.annotate(name, (x, y), xytext=(6, 4), textcoords="offset points", color=INK, fontsize=8)
         if log:
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:.0e}")
+            axes.minorticks_off()
         else:
             axes.set_ylim(0, 1.15 * max((y for _, _, y, _ in points), default=1.0))
         axes.set_xlim(0, 1.15 * max((x for _, x, _, _ in points), default=1.0))
@@ -117,7 +119,22 @@ def front(points: list[tuple[str, float, float, str]], labels: tuple[str, str, s
         axes.set_ylabel(labels[2])
         axes.tick_params(axis="y", colors=QUIET)
         axes.grid()
+        _name_points(figure, axes, [(name, x, y) for name, x, y, _ in points])
         return _svg(figure, labels[0])
+
+
+def _name_points(figure: Any, axes: Any, points: list[tuple[str, float, float]]) -> None:
+    """A name beside every point, moved up or down until it covers no other name."""
+    figure.draw_without_rendering()  # only then do data have places
+    taken: list[tuple[float, float, float]] = []  # left, right and height in points of 1/72 inch
+    for name, x, y in sorted(points, key=lambda point: -point[2]):
+        left, height = axes.transData.transform((x, y)) * 72 / figure.dpi
+        right = left + LETTER_POINTS * len(name)
+        for away in (4, -10, 16, -21, 27, -32, 38, -43):
+            if all(abs(height + away - h) > 10 or right < a or left > b for a, b, h in taken):
+                break
+        taken.append((left, right, height + away))
+        axes.annotate(name, (x, y), xytext=(7, away - 1), textcoords="offset points", color=INK, fontsize=8)
 
 
 def waterfall(steps: list[tuple[str, float, float]], unit: str) -> str:

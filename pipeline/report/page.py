@@ -125,7 +125,7 @@ def waterfall(found: Digest) -> Figure | None:
 
 def classes(found: Digest) -> Figure | None:
     """Where the time goes, by class of work."""
-    rows = [row for row in found.rows if row.stage.profile and row.stage.profile.kernels]
+    rows = [row for row in found.rows if row.ranked and row.stage.profile and row.stage.profile.kernels]
     if not rows:
         return None
     sums = [(words.clean(row.name), why.by_class(row.stage.profile)) for row in rows if row.stage.profile]

@@ -1,0 +1,141 @@
+"""Terminal, Markdown, CSV, the figures in words, and the sentences of the waterfall."""
+
+import csv
+import io
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from rich.console import Console
+
+from pipeline.measure.statistics import Ratio
+from pipeline.report import words
+from pipeline.report.digest import digest
+from pipeline.report.markdown import markdown
+from pipeline.report.money import cost_table
+from pipeline.report.spreadsheet import COLUMNS, csv_text
+from pipeline.report.terminal import first_screen, verdict_line
+from pipeline.report.why import steps
+from tests.report import planted
+
+RUN = planted.run()
+
+
+def printed(terminal: bool = False) -> str:
+    """The first screen as a console prints it."""
+    console = Console(width=80, file=io.StringIO(), force_terminal=terminal)
+    console.print(first_screen(RUN))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_first_screen_fits_80_columns_and_has_no_colour_off_a_terminal() -> None:
+    """Nor any control sequence that a record brought along."""
+    text = printed()
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "\x1b" not in text
+    assert "\x1b[" in printed(terminal=True)
+    assert "\x1b[31m &" not in printed(terminal=True)
+
+
+def test_the_first_screen_answers_first() -> None:
+    """The winner, then the ladder, then what isn't ranked."""
+    text = " ".join(printed().split())
+    assert text.index("Which stage should I use?") < text.index("▸ compile") < text.index("absent skipped")
+    assert "10.81 × as fast as eager fp32" in text
+
+
+@pytest.mark.parametrize(
+    ("index", "line"),
+    [
+        (7, r"compile: 10\.8\d × \[10\.\d\d, 10\.\d\d\] eager, faster; 7\.\d\d ms a call"),
+        (10, r"hung: timeout: build took more than 1800 s"),
+        (11, r"absent: skipped: needs a GPU"),
+    ],
+)
+def test_a_stage_s_verdict_is_a_line(index: int, line: str) -> None:
+    """What progress says when a stage is done."""
+    assert re.fullmatch(line, verdict_line(RUN, RUN.stages[index]))
+
+
+def test_markdown_is_a_table_that_no_text_breaks() -> None:
+    """Pipes, tags and backticks of a record stay in their cells."""
+    lines = markdown(RUN).splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    assert len(table) == len(RUN.stages) + 2
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
+    assert "<script" not in markdown(RUN)
+
+
+def test_csv_holds_plain_numbers_and_no_formula() -> None:
+    """It parses; ratios are numbers; a cell that a spreadsheet would reckon with is quoted."""
+    sly = replace(RUN, stages=[replace(RUN.stages[0], adds="=HYPERLINK(0)"), *RUN.stages[1:]])
+    rows = list(csv.DictReader(io.StringIO(csv_text(sly))))
+    assert [row["stage"] for row in rows] == [stage.name for stage in RUN.stages]
+    assert list(rows[0]) == list(COLUMNS)
+    assert rows[0]["adds"] == "'=HYPERLINK(0)"
+    assert float(rows[7]["ratio_low"]) < 10.8 < float(rows[7]["ratio_high"])
+    assert rows[10]["ratio"] == ""
+    assert rows[12]["status"] == "inaccurate"
+    assert rows[12]["word"] == ""
+
+
+def test_the_wrong_and_the_failed_are_never_placed() -> None:
+    """The planted stage that is fastest and wrong wins nothing."""
+    found = digest(RUN)
+    assert found.standings.winner == "compile"
+    assert {row.name for row in found.rows if row.place} == {"compile", "onnxruntime"}
+    assert all(row.word is None for row in found.rows if not row.ranked)
+
+
+def test_the_way_to_the_winner_adds_up_and_says_why() -> None:
+    """Each rung begins where the one before it ended; classes are named with their launches."""
+    way = steps(digest(RUN))
+    assert [step.name for step in way] == [
+        "tf32", "channels_last", "amp", "half", "torchscript", "cuda_graph", "compile"
+    ]  # fmt: skip
+    assert all(one.after == other.before for one, other in pairwise(way))
+    assert re.search(r"convolution −29\.\d ms \(9 → 9 launches\)", way[0].sentence)
+    assert "no difference to claim" in way[4].sentence
+
+
+def test_why_is_unknown_where_the_profiler_sees_nothing() -> None:
+    """A runtime that hides its kernels isn't explained by a guess."""
+    hidden = replace(RUN.stages[1], profile=planted.profile(1e-5))
+    found = digest(replace(RUN, stages=[RUN.stages[0], hidden]))
+    assert "Why is unknown: the profiler sees inside only" in steps(found)[0].sentence
+    bare = digest(replace(RUN, stages=[RUN.stages[0], replace(hidden, profile=None)]))
+    assert "tf32 has no profile" in steps(bare)[0].sentence
+
+
+def test_a_price_is_reckoned_from_the_hour_s() -> None:
+    """A million images at 3.5 an hour: hours × 3.5."""
+    table = cost_table(digest(RUN))
+    titles = [title for title, _ in table.titles]
+    for row in table.rows:
+        hours, price = row[titles.index("hours")].key, row[titles.index("price")].key
+        assert isinstance(hours, float)
+        assert price == pytest.approx(3.5 * hours)
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (words.seconds(0.00754), "7.54 ms"),
+        (words.seconds(142.0), "142 s"),
+        (words.seconds(600.0), "10.0 min"),
+        (words.seconds(None), "–"),
+        (words.size(2**30), "1.00 GiB"),
+        (words.share(4e-5), "0.0040 %"),
+        (words.significant(float("nan")), "nan"),
+        (words.significant(1234567.0), "1,230,000"),
+        (words.images(2.34e6), "2.3 million"),
+        (words.times(Ratio(1.8412, 1.838, 1.844, 30)), "1.841 ×"),
+        (words.interval(Ratio(10.8, 10.72, 10.91, 30)), "[10.72, 10.91]"),
+        (words.clean("a\x1b[2J\nb"), "a [2J b"),
+    ],
+)
+def test_figures_in_words(shown: str, expected: str) -> None:
+    """Digits no finer than the interval; units that a person would choose."""
+    assert shown == expected
