@@ -1,6 +1,7 @@
 """Copies of a net in another precision or layout, and the switches of a process that decide how fp32 is computed."""
 
 import copy
+from collections import Counter
 from itertools import pairwise
 from typing import Literal
 
@@ -46,11 +47,14 @@ def folded(model: nn.Module) -> tuple[nn.Module, int]:
         graph = fx.symbolic_trace(twin)
     except (fx.proxy.TraceError, TypeError, RuntimeError, ValueError):
         return twin, _fold_neighbours(twin)
-    users = {node.target: node for node in graph.graph.nodes if node.op == "call_module"}
+    called = [node for node in graph.graph.nodes if node.op == "call_module"]
+    calls = Counter(node.target for node in called)
     count = 0
-    for name, node in users.items():
-        before = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
+    for node in called:
+        name, before = node.target, node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
         if before is None or before.op != "call_module" or len(before.users) > 1:
+            continue
+        if calls[name] > 1 or calls[before.target] > 1:  # folded for one call, it would be wrong for the other
             continue
         conv, norm = twin.get_submodule(str(before.target)), twin.get_submodule(str(name))
         if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):

@@ -51,13 +51,14 @@ def build(
     model = Half(workload.model, half).eval()
     with torch.inference_mode():
         compiled = compile_net(model, workload.batches[0], mode, dynamic, fullgraph, freezing)
+    found = facts(cache)
     options = [mode, *(["freezing"] if freezing else []), *(["fullgraph"] if fullgraph else [])]
     return Runner(
         lambda batch: run_compiled(compiled, batch),
         ran=f"Inductor {', '.join(options)}, {short(half)} weights, channels_last, {model.folds} batch norms folded",
-        facts=facts(cache),
+        facts=found,
         compilations=compilations,
-        save=lambda folder: generated(cache, folder),
+        save=lambda folder: generated(cache, folder, found),
     )
 
 
@@ -70,6 +71,7 @@ def own_cache(folder: Path) -> Path:
     os.environ["TRITON_CACHE_DIR"] = str(cache / "triton")
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
+    torch._dynamo.utils.clear_compilation_metrics()
     return cache
 
 
@@ -95,6 +97,12 @@ def compilations() -> int:
     return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
 
+def recompile_reasons() -> list[str]:
+    """Why Dynamo compiled a frame again, for each time that it did."""
+    metrics = torch._dynamo.utils.get_compilation_metrics()
+    return [str(entry.recompile_reason) for entry in metrics if entry.recompile_reason]
+
+
 def facts(cache: Path) -> dict[str, Any]:
     """Graphs, graph breaks with their reasons, and how many kernels were generated."""
     counters = torch._dynamo.utils.counters
@@ -103,14 +111,19 @@ def facts(cache: Path) -> dict[str, Any]:
         "graphs": compilations(),
         "graph_breaks": sum(breaks.values()),
         "graph_break_reasons": breaks,
-        "recompiles": int(sum(counters["recompiles"].values())) if "recompiles" in counters else 0,
+        "recompiles": len(recompile_reasons()),
+        "recompile_reasons": recompile_reasons(),
         "generated_kernels": int(torch._inductor.metrics.generated_kernel_count),
         "cache_bytes": sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()),
     }
 
 
-def generated(cache: Path, folder: Path) -> list[Path]:
-    """Copy the programs that Inductor wrote, which hold its kernels, and drop the rest of the cache."""
+def generated(cache: Path, folder: Path, found: dict[str, Any]) -> list[Path]:
+    """Copy the programs that Inductor wrote, which hold its kernels, and drop the rest of the cache.
+
+    What was compiled since the build is added to what was `found` then: this is called last.
+    """
+    found.update(facts(cache))
     kept = folder / "generated"
     kept.mkdir(exist_ok=True)
     programs = [path for path in cache.rglob("*.py") if b"async_compile" in path.read_bytes()]

@@ -186,11 +186,15 @@ def test_compile_counts_what_it_compiles(workload: Workload) -> None:
     assert runner.facts["graph_breaks"] == 0
     assert runner.facts["generated_kernels"] > 0
     assert runner.compilations() == 1
+    narrow = workload.batches[0][..., :64].contiguous()
     with torch.inference_mode():
-        runner.run(workload.batches[0][..., :64].contiguous())
+        runner.run(narrow)
     assert runner.compilations() == 2
+    assert runner.facts["recompiles"] == 0
     assert runner.save is not None
     assert runner.save(workload.folder)
+    assert runner.facts["recompiles"] == 1
+    assert "size mismatch" in runner.facts["recompile_reasons"][0]
 
 
 def test_batch_norm_folded_is_the_same_net(workload: Workload) -> None:
@@ -218,6 +222,31 @@ def test_a_batch_norm_whose_convolution_others_read_stays(workload: Workload) ->
 
     net = Fork().eval()
     net.norm.running_mean.fill_(0.5)  # type: ignore[union-attr]
+    twin, count = folded(net)
+    assert count == 0
+    with torch.inference_mode():
+        assert torch.equal(twin(workload.batches[0]), net(workload.batches[0]))
+
+
+class Shared(torch.nn.Module):
+    """A convolution that two batch norms follow, or a batch norm that follows two convolutions."""
+
+    def __init__(self, convs: int, norms: int) -> None:
+        super().__init__()
+        self.convs = torch.nn.ModuleList(torch.nn.Conv2d(3, 3, 1) for _ in range(convs))
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(3) for _ in range(norms))
+        for norm in self.norms:
+            norm.register_buffer("running_mean", torch.rand(3))
+
+    def forward(self, image: Tensor) -> Tensor:
+        total: Tensor = self.norms[0](self.convs[0](image)) + self.norms[-1](self.convs[-1](image))
+        return total
+
+
+@pytest.mark.parametrize(("convs", "norms"), [(1, 2), (2, 1)])
+def test_layers_that_are_called_twice_are_not_folded(convs: int, norms: int, workload: Workload) -> None:
+    """Folded for one call, they would be wrong for the other."""
+    net = Shared(convs, norms).eval()
     twin, count = folded(net)
     assert count == 0
     with torch.inference_mode():
