@@ -5,13 +5,17 @@ ARGS ?=
 BIN := .venv/bin
 PINS = constraints/python$(shell $(PYTHON) -c 'import sys; print("3.11" if sys.version_info < (3, 12) else "3.12")').txt
 
-.PHONY: run test lint pins clean
+.PHONY: run test browser lint pins clean
 
 run: .venv/ready
 	@$(BIN)/python -m pipeline $(ARGS)
 
 test: .venv/ready
 	$(BIN)/python -m pytest $(ARGS)
+
+# Opens a report in chromium, which must be installed; not part of test.
+browser: .venv/ready
+	$(BIN)/python -m pytest tests/browser/check_report.py $(ARGS)
 
 lint: .venv/ready
 	$(BIN)/ruff check .
