@@ -4,15 +4,20 @@ It comes from torch.export, so every operation is an ATen one until a pass makes
 [batch, channels, height, width] (or whatever an ATen operation gives); ours keep them in channels_last.
 """
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 
 IDENTITIES = {"aten.dropout.default", "aten.clone.default", "aten.contiguous.default", "aten.detach.default"}
+
+
+class UnsupportedError(Exception):
+    """A net that can't be taken apart into operations that each make a new value; one line."""
 
 
 @dataclass
@@ -23,8 +28,9 @@ class Node:
         op: "aten.relu.default" and the like, or one of ours: conv3x3, conv3x3_first, conv1x1, upconv2x2, upsample2x.
         inputs: the values that it reads.
         output: the value that it writes; None where only `pooled` or `logits` is wanted.
-        attributes: JSON values; of an ATen operation "args" and "kwargs", where {"input": i} stands for a value and
-            {"tensor": role} for one of `tensors`.
+        attributes: JSON values; of an ATen operation "args" and "kwargs", where {"input": i} stands for a value,
+            {"tensor": role} for one of `tensors`, {"torch": name} for torch's constant of that name and
+            {"device": true} for the device that the net runs on.
         tensors: role ("weight", "bias", ...) to a key of the graph's tensors.
         pooled: the value that holds the 2×2 maxima of the output.
         logits: the value that a folded 1×1 head writes.
@@ -99,9 +105,11 @@ def trace(model: nn.Module, batch: Tensor) -> Graph:
     """The net for batches of this shape.
 
     Raises:
+        UnsupportedError: the net writes into a part of a value.
         Exception: whatever torch.export raises for a net that it can't export.
     """
     program = torch.export.export(model, (batch,))
+    refuse_writes_to_views(program.graph)
     tensors = parameters(program)
     graph = Graph([], {}, {}, "", "")
     for node in program.graph.nodes:
@@ -126,25 +134,59 @@ def parameters(program: ExportedProgram) -> dict[str, Tensor]:
     return {name: tensor.detach() for name, tensor in {**found, **constants}.items() if isinstance(tensor, Tensor)}
 
 
-def read(graph: Graph, node: torch.fx.Node, tensors: dict[str, Tensor]) -> None:
+def refuse_writes_to_views(graph: fx.Graph) -> None:
+    """An operation in place becomes one that makes a new tensor; where the old one is seen through a view it can't.
+
+    Raises:
+        UnsupportedError: there is such an operation.
+    """
+    for node in graph.nodes:
+        if not mutates(node):
+            continue
+        written = node.args[0]
+        if is_view(written) or any(is_view(user) for user in written.users):
+            raise UnsupportedError(f"{node.target} writes into a value that is also seen through a view")
+
+
+def mutates(node: fx.Node) -> bool:
+    """Whether an operation writes into its first argument."""
+    return isinstance(node.target, torch._ops.OpOverload) and bool(node.target._schema.is_mutable)
+
+
+def is_view(node: fx.Node) -> bool:
+    """Whether an operation gives a window on its argument's memory."""
+    if not isinstance(node.target, torch._ops.OpOverload) or mutates(node):
+        return False
+    return any(given.alias_info is not None for given in node.target._schema.returns)
+
+
+def read(graph: Graph, node: fx.Node, tensors: dict[str, Tensor]) -> None:
     """Append one call of the exported program; an operation in place becomes the one that makes a new tensor."""
-    added = Node(str(node.target).replace("_.", "."), [], node.name)
-
-    def encode(value: Any) -> Any:
-        if isinstance(value, torch.fx.Node) and value.name in tensors:
-            role = f"t{len(added.tensors)}"
-            added.tensors[role] = value.name
-            graph.tensors[value.name] = tensors[value.name]
-            return {"tensor": role}
-        if isinstance(value, torch.fx.Node):
-            added.inputs.append(value.name)
-            return {"input": len(added.inputs) - 1}
-        if isinstance(value, list | tuple):
-            return [encode(part) for part in value]
-        return {"dtype": str(value)} if isinstance(value, torch.dtype) else value
-
-    added.attributes = {"args": encode(node.args), "kwargs": {key: encode(part) for key, part in node.kwargs.items()}}
+    added = Node("getitem" if node.target is operator.getitem else str(node.target).replace("_.", "."), [], node.name)
+    added.attributes = {
+        "args": encode(graph, added, node.args, tensors),
+        "kwargs": encode(graph, added, dict(node.kwargs), tensors),
+    }
     graph.nodes.append(added)
     answer = node.meta.get("val")
     if isinstance(answer, Tensor):
         graph.shapes[node.name] = [int(length) for length in answer.shape]
+
+
+def encode(graph: Graph, node: Node, value: Any, tensors: dict[str, Tensor]) -> Any:
+    """An argument as `Node.attributes` keeps it; the values and tensors in it are added to the node."""
+    if isinstance(value, fx.Node) and value.name in tensors:
+        role = f"t{len(node.tensors)}"
+        node.tensors[role] = value.name
+        graph.tensors[value.name] = tensors[value.name]
+        return {"tensor": role}
+    if isinstance(value, fx.Node):
+        node.inputs.append(value.name)
+        return {"input": len(node.inputs) - 1}
+    if isinstance(value, list | tuple):
+        return [encode(graph, node, part, tensors) for part in value]
+    if isinstance(value, dict):
+        return {key: encode(graph, node, part, tensors) for key, part in value.items()}
+    if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+        return {"torch": str(value).removeprefix("torch.")}
+    return {"device": True} if isinstance(value, torch.device) else value

@@ -1,6 +1,8 @@
 """Runs a rewritten graph: one step an operation, each with its weights packed and its way of running chosen."""
 
+import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -91,9 +93,10 @@ class Program:
         """A value as an operation of ours reads it: the image as it came, anything else in channels_last."""
         if node.op == "conv3x3_first":
             return value.float().contiguous()
-        if value.dtype == DTYPES["fp8"] or value.stride(1) == 1:
-            return value if value.dtype == DTYPES["fp8"] else _cast(value, DTYPES[self.precision.work])
-        return _cast(value, DTYPES[self.precision.work]).contiguous(memory_format=torch.channels_last)
+        if value.dtype == DTYPES["fp8"]:
+            return value
+        worked: Tensor = _cast(value, DTYPES[self.precision.work])
+        return worked if worked.stride(1) == 1 else worked.contiguous(memory_format=torch.channels_last)
 
     def _convolution(self, node: Node) -> Callable[[Values], None]:
         """A convolution that no kernel of ours takes, by the library."""
@@ -117,7 +120,7 @@ class Program:
 
     def _aten(self, node: Node) -> Callable[[Values], None]:
         """An operation as torch has it, in the working precision."""
-        call = aten(node.op)
+        call = operator.getitem if node.op == "getitem" else aten(node.op)
         work = DTYPES[self.precision.work]
         tensors = {role: _cast(self.graph.tensors[key].to(self.device), work) for role, key in node.tensors.items()}
 
@@ -125,8 +128,10 @@ class Program:
             inputs = [values[name] for name in node.inputs]
             if node.op not in KEEP_FP32:
                 inputs = [_cast(value, work) for value in inputs]
-            args = decode(node.attributes["args"], inputs, tensors)
-            values[str(node.output)] = call(*args, **decode(node.attributes["kwargs"], inputs, tensors))
+            known = Known(inputs, tensors, self.device)
+            values[str(node.output)] = call(
+                *known.decode(node.attributes["args"]), **known.decode(node.attributes["kwargs"])
+            )
 
         return step
 
@@ -145,17 +150,32 @@ def aten(name: str) -> Any:
     return found
 
 
-def decode(value: Any, inputs: list[Tensor], tensors: dict[str, Tensor]) -> Any:
-    """Arguments out of JSON, with the values and tensors that they stand for."""
-    if isinstance(value, list | tuple):
-        return [decode(part, inputs, tensors) for part in value]
-    if isinstance(value, dict) and "input" in value:
-        return inputs[value["input"]]
-    if isinstance(value, dict) and "tensor" in value:
-        return tensors[value["tensor"]]
-    if isinstance(value, dict) and "dtype" in value:
-        return getattr(torch, value["dtype"].removeprefix("torch."))
-    return {key: decode(part, inputs, tensors) for key, part in value.items()} if isinstance(value, dict) else value
+@dataclass(frozen=True)
+class Known:
+    """What the placeholders in an ATen operation's arguments stand for."""
+
+    inputs: list[Any]
+    tensors: dict[str, Tensor]
+    device: torch.device
+
+    def decode(self, value: Any) -> Any:
+        """Arguments out of JSON."""
+        match value:
+            case list():
+                return [self.decode(part) for part in value]
+            case {"input": index}:
+                found: Any = self.inputs[index]
+            case {"tensor": role}:
+                found = self.tensors[role]
+            case {"torch": name}:
+                found = getattr(torch, name)
+            case {"device": True}:
+                found = self.device
+            case dict():
+                found = {key: self.decode(part) for key, part in value.items()}
+            case _:
+                found = value
+        return found
 
 
 def last_uses(graph: Graph) -> list[list[str]]:
@@ -169,5 +189,6 @@ def last_uses(graph: Graph) -> list[list[str]]:
     return [[value for value, last in readers.items() if last == index] for index in range(len(graph.nodes))]
 
 
-def _cast(value: Tensor, work: torch.dtype) -> Tensor:
-    return value.to(work) if value.is_floating_point() and value.dtype != work else value
+def _cast(value: Any, work: torch.dtype) -> Any:
+    floating = isinstance(value, Tensor) and value.is_floating_point() and value.dtype != work
+    return value.to(work) if floating else value
