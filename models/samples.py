@@ -1,6 +1,7 @@
 """Real images: those in scikit-image's wheel, which need no download, or a folder of the user's."""
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def load_dataset(name: str, path: str | None, labels: str | None, size: int | No
     """`count` images of one size.
 
     Args:
-        name: "samples" or "folder".
+        name: "samples", "stain" or "folder".
         path: the folder of a "folder".
         labels: a folder of PNGs with class indices, of the same names as the images; None without labels.
         size: height and width; None keeps the size of the images, which must then be the same for all.
@@ -62,7 +63,7 @@ def load_dataset(name: str, path: str | None, labels: str | None, size: int | No
     Raises:
         ImageError: a file is no image, the folder holds none, or sizes differ; one line.
     """
-    named = sample_images() if name == "samples" else folder_images(path, labels)
+    named = {"samples": sample_images, "stain": held_out_image}.get(name, partial(folder_images, path, labels))()
     tiles = [tile for source, image, label in named for tile in cut(source, image, label, size)]
     shapes = {tile[1].shape for tile in tiles}
     if len(shapes) > 1:
@@ -86,6 +87,12 @@ def sample_images() -> list[Named]:
     labels = np.full(tissue.shape[:2], UNLABELLED, np.uint8)
     labels[HELD_OUT] = stain_mask(tissue)[HELD_OUT]
     return [(f"scikit-image {name}", image, labels if image is tissue else None) for name, image in images]
+
+
+def held_out_image() -> list[Named]:
+    """The quarter of the stained tissue that no training has seen, every pixel labelled."""
+    tissue = read_image(SAMPLE_FOLDER / SAMPLES[0])
+    return [(f"scikit-image {SAMPLES[0]}, held-out quarter", tissue[HELD_OUT], stain_mask(tissue)[HELD_OUT])]
 
 
 def folder_images(path: str | None, labels: str | None) -> list[Named]:

@@ -42,7 +42,7 @@ class Tissue:
 
 
 def crops(tissue: Tissue, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """A batch of crops that don't touch the held-out quarter: turned, mirrored, brighter or darker."""
+    """A batch of crops that don't touch the held-out quarter: turned, mirrored, in other tints, with noise."""
     images: list[Tensor] = []
     labels: list[Tensor] = []
     while len(images) < BATCH:
@@ -51,11 +51,12 @@ def crops(tissue: Tissue, generator: torch.Generator) -> tuple[Tensor, Tensor]:
             continue
         window = (..., slice(top, top + CROP), slice(left, left + CROP))
         turns, mirror = (int(part) for part in torch.randint(0, 4, (2,), generator=generator))
-        gain, shift = (1 + 0.15 * (2 * torch.rand(2, generator=generator) - 1)).tolist()
+        gain, shift = 0.3 * torch.rand(2, 1, 3, 1, 1, generator=generator).to(tissue.image.device) - 0.15
         image, label = (torch.rot90(part[window], turns, (-2, -1)) for part in (tissue.image, tissue.label))
         if mirror % 2:
             image, label = image.flip(-1), label.flip(-1)
-        images.append(image * gain + (shift - 1))
+        noise = 0.1 * torch.randn(image.shape, generator=generator).to(image.device)
+        images.append(image * (1 + gain) + shift + noise)
         labels.append(label)
     return torch.cat(images), torch.cat(labels)
 

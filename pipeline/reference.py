@@ -86,7 +86,7 @@ def count_activation_bytes(model: nn.Module, image: Tensor) -> int:
 def _word_on_labels(data: str, workload: Workload) -> str | None:
     if workload.labels is None:
         return None
-    return WORD if data == "samples" else "the labels given with the images"
+    return WORD if data in ("samples", "stain") else "the labels given with the images"
 
 
 def _fp64_error(model: nn.Module, image: Tensor, logits: Tensor) -> float | None:

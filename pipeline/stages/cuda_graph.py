@@ -25,27 +25,31 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     allow_tf32(True)
     torch.backends.cudnn.benchmark = cudnn_benchmark
     model = Half(workload.model, half).eval()
-    graph, fixed, logits = capture(model, workload.batches[0])
-
-    def run(batch: Tensor) -> Tensor:
-        fixed.copy_(batch)
-        graph.replay()
-        return logits
-
     ran = f"{short(half)} weights, channels_last, {model.folds} batch norms folded, one CUDA graph"
-    return Runner(run, ran=ran, facts={"folded_batch_norms": model.folds})
+    return Runner(Captured(model, workload.batches[0]), ran=ran, facts={"folded_batch_norms": model.folds})
 
 
-def capture(model: Callable[[Tensor], Tensor], batch: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor]:
-    """The graph of one call, its fixed input and its fixed output."""
-    fixed = batch.clone()
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.inference_mode(), torch.cuda.stream(side):
-        for _ in range(SIDE_STREAM_CALLS):
-            model(fixed)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.inference_mode(), torch.cuda.graph(graph):
-        logits = model(fixed)
-    return graph, fixed, logits
+class Captured:
+    """One call of a net as a CUDA graph, on a fixed input.
+
+    It keeps the net: a graph knows its weights by address alone, and freed memory is soon another's.
+    """
+
+    def __init__(self, model: Callable[[Tensor], Tensor], batch: Tensor) -> None:
+        self.model = model
+        self.fixed = batch.clone()
+        self.graph = torch.cuda.CUDAGraph()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.inference_mode(), torch.cuda.stream(side):
+            for _ in range(SIDE_STREAM_CALLS):
+                model(self.fixed)
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.inference_mode(), torch.cuda.graph(self.graph):
+            self.logits = model(self.fixed)
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        """The logits of a batch; the next call overwrites them."""
+        self.fixed.copy_(batch)
+        self.graph.replay()
+        return self.logits

@@ -1,5 +1,6 @@
 """The rewritten net in fp8 (e4m3), scales calibrated on the user's images, sensitive layers kept in fp16."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pipeline.workload import Workload
 def build(
     workload: Workload,
     *,
-    calibration_batches: int = 4,
+    calibration_images: int = 32,
     keep_fp16: str | list[str] = "auto",
     budget: float = 5e-4,
     tuning_folder: str | None = None,
@@ -29,7 +30,7 @@ def build(
 
     Args:
         workload: gives the net, and the images that the scales come from.
-        calibration_batches: how many of its batches the scales come from.
+        calibration_images: how many images the scales come from.
         keep_fp16: names of layers, "none", or "auto": as many as it takes to stay within the budget.
         budget: for "auto", the share of pixels that may change their class against fp16.
         tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
@@ -44,7 +45,7 @@ def build(
         raise Skip(reason)
     switch_on_the_library()
     graph, passes = rewritten(workload)
-    batches = workload.batches[:calibration_batches]
+    batches = workload.batches[: math.ceil(calibration_images / workload.shape[0])]
     with torch.inference_mode():
         half = Program(graph, Precision(), workload.device, dict.fromkeys(ours(graph), LIBRARY))
         seen = largest(half, batches)
@@ -83,10 +84,9 @@ def layers_to_keep(
         if strange := sorted(set(names) - set(quantisable(graph))):
             raise ValueError(f"keep_fp16={strange[0]}: no such layer; choose among {', '.join(quantisable(graph))}")
         return names, {}
-    first_tiles = dict.fromkeys(ours(graph))
 
     def make(precision: Precision) -> Program:
-        return Program(graph, precision, workload.device, first_tiles)
+        return Program(graph, precision, workload.device, {})  # by the references: no mix of types needs a tile then
 
     batches = workload.batches[: workload.verified]
     return keep_for(graph, make, lambda kept: mixed(graph, seen, kept, "fp16"), batches, budget)

@@ -18,7 +18,7 @@ from pipeline.rewrites.precision import Precision
 from pipeline.rewrites.program import OURS, Program
 from pipeline.stages import Runner, Skip
 from pipeline.stages.casting import Half, allow_tf32
-from pipeline.stages.cuda_graph import capture
+from pipeline.stages.cuda_graph import Captured
 from pipeline.workload import Workload
 
 BORDERS = {"aten.pad.default", "aten.slice.Tensor", "joined"}  # that cost next to nothing and need no kernel
@@ -67,26 +67,19 @@ def tuned(program: Program, image: Tensor, tuner: Tuner, reason: str | None) -> 
 
 def runner(workload: Workload, program: Program, facts: dict[str, Any], reason: str | None, precision: str) -> Runner:
     """The captured program; or the captured half net, where much is left to ATen and that is faster."""
-    graph, fixed, logits = capture(program, workload.batches[0])
+    run = Captured(program, workload.batches[0])
     left = sorted({node.op for node in program.graph.nodes if node.op not in OURS | BORDERS})
     ours = sum(choice != LIBRARY for choice in program.choices.values())
     facts |= {"choices": describe(program.choices), "left_to_torch": left, "kernels_barred": reason or ""}
     ran = f"{precision}, {ours} layers by own kernels, {len(program.choices) - ours} by the library, one CUDA graph"
-    if left and (faster := faster_half(workload, graph)):
-        graph, fixed, logits = faster
+    if left and (faster := faster_half(workload, run)):
+        run = faster
         ran = f"fp16 half net in one CUDA graph: of its operations too few match a rewrite ({ours} by own kernels lost)"
-
-    def run(batch: Tensor) -> Tensor:
-        fixed.copy_(batch)
-        graph.replay()
-        return logits
-
     return Runner(run, ran=ran, facts=facts, save=lambda folder: save(program, folder / "net"))
 
 
-def faster_half(workload: Workload, graph: torch.cuda.CUDAGraph) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None:
-    """The half net's own graph, where it takes less time than `graph`."""
-    half = capture(Half(workload.model, torch.float16).eval(), workload.batches[0])
-    replays: list[Callable[[], None]] = [half[0].replay, graph.replay]
-    ours = min(milliseconds(replays[1]) for _ in range(3))
-    return half if min(milliseconds(replays[0]) for _ in range(3)) < ours else None
+def faster_half(workload: Workload, ours: Captured) -> Captured | None:
+    """The half net's own graph, where it takes less time than the rewritten one's."""
+    half = Captured(Half(workload.model, torch.float16).eval(), workload.batches[0])
+    best = {run: min(milliseconds(run.graph.replay) for _ in range(3)) for run in (half, ours)}
+    return half if best[half] < best[ours] else None

@@ -40,6 +40,16 @@ def test_more_images_than_windows_are_moved_copies() -> None:
     assert any("rolled" in source for source in dataset.sources)
 
 
+def test_the_stain_data_is_held_out_and_labelled_in_every_pixel() -> None:
+    """The quarter that no training has seen, mirrored up to the size, moved a little for each image."""
+    dataset = load_dataset("stain", None, None, 512, 3)
+    assert dataset.labels is not None
+    assert set(np.unique(dataset.labels)) == {0, 1}
+    tissue = Tissue.load(torch.device("cpu")).label[0][HELD_OUT].numpy()
+    assert np.array_equal(dataset.labels[0][:256, :256], tissue)
+    assert len({image.tobytes() for image in dataset.images}) == 3
+
+
 def test_a_batch_is_normalised_in_the_nets_layout() -> None:
     """[n, 3, height, width], fp32, 0 to −2 and 255 to 2."""
     batch = to_batch(np.stack([np.zeros((8, 6, 3), np.uint8), np.full((8, 6, 3), 255, np.uint8)]))
