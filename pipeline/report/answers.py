@@ -35,9 +35,7 @@ def machine(run: RunRecord) -> Machine:
     if found is None:
         return Machine("the machine was never described", preset, shape, "versions unknown")
     versions = [f"Python {found.python}"]
-    versions += [
-        f"{name} {found.packages[name]}" for name in ("torch", "triton", "onnxruntime") if name in found.packages
-    ]
+    versions += [f"{name} {found.packages[name]}" for name in NAMED_PACKAGES if name in found.packages]
     versions += [f"{label} {value}" for label, value in _drivers(run) if value]
     where = found.device_name if found.device == "cuda" else f"CPU: {found.cpu_name}, {found.cpu_threads} threads"
     return Machine(where, preset, shape, ", ".join(versions))
