@@ -11,18 +11,20 @@ from pipeline.measure.statistics import Ratio
 from pipeline.report import words
 
 # matplotlib wants colours; these stand for what the page's style sheet says.
-INK, QUIET, GRID = "#010101", "#020202", "#030303"
+INK, QUIET, GRID, PAPER = "#010101", "#020202", "#030303", "#080808"
 ACCENT, TIED, PLAIN, BAD = "#040404", "#050505", "#060606", "#070707"
 CLASSES = {
     "convolution": "#0a0a01", "matmul": "#0a0a02", "pointwise": "#0a0a03", "normalisation": "#0a0a04",
     "layout change": "#0a0a05", "copy": "#0a0a06", "pool": "#0a0a07", "other": "#0a0a08",
 }  # fmt: skip
 VARIABLES = {
-    INK: "var(--ink)", QUIET: "var(--quiet)", GRID: "var(--line)", ACCENT: "var(--accent)", TIED: "var(--tied)",
-    PLAIN: "var(--bar)", BAD: "var(--bad)", **{colour: f"var(--k{n})" for n, colour in enumerate(CLASSES.values())},
+    INK: "var(--ink)", QUIET: "var(--quiet)", GRID: "var(--line)", PAPER: "var(--paper)", ACCENT: "var(--accent)",
+    TIED: "var(--tied)", PLAIN: "var(--bar)", BAD: "var(--bad)",
+    **{colour: f"var(--k{n})" for n, colour in enumerate(CLASSES.values())},
 }  # fmt: skip
 INCH_PER_BAR = 0.34
-LETTER_POINTS = 5.2  # wide at 8 points, generously
+LETTER_POINTS = 5.5  # wide at 8 points, generously
+BLANK = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}  # behind a word that a line would cross
 STYLE = {
     "svg.fonttype": "none", "svg.hashsalt": "ladder", "text.parse_math": False, "font.size": 9, "text.color": INK,
     "axes.edgecolor": GRID, "axes.labelcolor": QUIET, "xtick.color": QUIET, "ytick.color": INK, "axes.axisbelow": True,
@@ -67,7 +69,8 @@ def ladder(bars: list[tuple[str, Ratio | None, str]], marks: list[tuple[str, flo
         widest = max((ratio.high for _, ratio, _ in bars if ratio), default=1.0)
         for place, (_, ratio, note) in enumerate(bars):
             if ratio is None:
-                axes.text(0.01 * widest, place, note, va="center", color=QUIET if note == "skipped" else BAD)
+                colour = QUIET if note == "skipped" else BAD
+                axes.text(0.01 * widest, place, note, va="center", color=colour, bbox=BLANK)
                 continue
             colour = {"winner": ACCENT, "tie": TIED}.get(note, PLAIN)
             spread = [[max(0, ratio.value - ratio.low)], [max(0, ratio.high - ratio.value)]]
@@ -75,7 +78,7 @@ def ladder(bars: list[tuple[str, Ratio | None, str]], marks: list[tuple[str, flo
             axes.errorbar(ratio.value, place, xerr=spread, color=INK, capsize=3, linewidth=1)
             axes.text(ratio.high + 0.015 * widest, place, words.times(ratio), va="center", color=INK)
         for name, value in marks:
-            axes.axvline(value, color=QUIET, linewidth=0.8, linestyle=(0, (3, 3)))
+            axes.axvline(value, color=QUIET, linewidth=0.8, linestyle=(0, (3, 3)), zorder=0.6)
             axes.text(value, -0.75, name, color=QUIET, ha="center", va="bottom", fontsize=8)
         axes.set_yticks(range(len(bars)), [name for name, _, _ in bars])
         axes.set_ylim(len(bars) - 0.4, -0.8)
@@ -126,9 +129,11 @@ def front(points: list[tuple[str, float, float, str]], labels: tuple[str, str, s
 def _name_points(figure: Any, axes: Any, points: list[tuple[str, float, float]]) -> None:
     """A name beside every point, moved up or down until it covers no other name."""
     figure.draw_without_rendering()  # only then do data have places
-    taken: list[tuple[float, float, float]] = []  # left, right and height in points of 1/72 inch
+    places = {name: axes.transData.transform((x, y)) * 72 / figure.dpi for name, x, y in points}
+    # Left, right and height of what is there already, in points of 1/72 inch.
+    taken = [(across - 5, across + 5, height - 3) for across, height in places.values()]
     for name, x, y in sorted(points, key=lambda point: -point[2]):
-        left, height = axes.transData.transform((x, y)) * 72 / figure.dpi
+        left, height = places[name] + (7, 0)
         right = left + LETTER_POINTS * len(name)
         for away in (4, -10, 16, -21, 27, -32, 38, -43):
             if all(abs(height + away - h) > 10 or right < a or left > b for a, b, h in taken):

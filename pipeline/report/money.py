@@ -2,7 +2,7 @@
 
 from pipeline.measure.standings import seconds_per_image
 from pipeline.report import words
-from pipeline.report.digest import Digest
+from pipeline.report.digest import Digest, Row
 from pipeline.report.ladder import Cell, Table
 
 MILLION = 1e6
@@ -31,12 +31,16 @@ def cost_table(found: Digest) -> Table:
             ]
         if price is not None:
             cells.append(_cell(hours * price))
-        paid = row.break_even
-        text = (
-            "its own" if row.name == found.run.baseline else "never" if paid is None else f"{words.images(paid)} images"
-        )
-        table.append([*cells, Cell(text, paid)])
+        table.append([*cells, Cell(_paid(found, row), row.break_even)])
     return Table(titles, table)
+
+
+def _paid(found: Digest, row: Row) -> str:
+    if row.name == found.run.baseline:
+        return "its own"
+    if row.break_even is None:
+        return "never"
+    return "at once" if row.break_even < 1 else f"{words.images(row.break_even)} images"
 
 
 def _cell(value: float | None) -> Cell:

@@ -57,8 +57,10 @@ def page(run: RunRecord, pictures: Sequence[Sequence[Picture]] = ()) -> str:
         ladder=ladder(found),
         marks=dict(enumerate(mark(row) for row in found.rows)),
         links={at: f"stage-{at + 1}" for at in range(len(found.rows))},
+        anchors={row.name: f"stage-{at + 1}" for at, row in enumerate(found.rows)},
         ladder_chart=ladder_chart(found) if found.rows else "",
         way=why.steps(found),
+        aside=words.listed(why.way(found)[1]),
         figures=[figure for figure in (waterfall(found), classes(found), *fronts(found)) if figure],
         cost=cost_table(found),
         price=found.gpu_hour_price,
@@ -157,13 +159,22 @@ def fronts(found: Digest) -> list[Figure]:
     x_axis = f"times as fast as {baseline}"
     figures = []
     if len(accuracy) > 1:
-        svg = charts.front(_points(accuracy), ("Error against speed", x_axis, "relative L2 of the logits"), log=True)
-        note = "Right and low is better. A stage without any error is not drawn; the table of the ladder has it."
-        figures.append(Figure("Error against speed", Markup(svg), note))  # noqa: S704
+        titles = ("Error against speed", x_axis, "relative L2 of the logits")
+        note = "Right and low is better. A stage without any error has no place on this scale."
+        figures.append(_front(accuracy, titles, note, log=True))
     if len(memory) > 1:
-        svg = charts.front(_points(memory), ("Memory against speed", x_axis, "MiB at the peak"), log=False)
-        figures.append(Figure("Memory against speed", Markup(svg), "Right and low is better."))  # noqa: S704
+        figures.append(_front(memory, ("Memory against speed", x_axis, "MiB at the peak"), "Right and low is better."))
     return figures
+
+
+def _front(rows: list[tuple[Row, float]], titles: tuple[str, str, str], note: str, log: bool = False) -> Figure:
+    points = _points(rows)
+    cells = [
+        [Cell(name), Cell(words.significant(x), x), Cell(words.significant(y), y)]
+        for name, x, y, _ in sorted(points, key=lambda point: -point[1])
+    ]
+    table = Table([("stage", ""), (titles[1], ""), (titles[2], "")], cells)
+    return Figure(titles[0], Markup(charts.front(points, titles, log)), note, table)  # noqa: S704
 
 
 def _points(rows: list[tuple[Row, float]]) -> list[tuple[str, float, float, str]]:

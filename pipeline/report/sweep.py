@@ -39,6 +39,9 @@ def read_jobs(folder: Path) -> list[Job]:
     """All jobs; one that left no record says so."""
     jobs = []
     for path in job_folders(folder):
+        if not (path / "results.json").exists():
+            jobs.append(Job(path.name, None, "it left no record"))
+            continue
         try:
             run = store.load(path)
         except store.RecordError as error:

@@ -24,15 +24,27 @@ class Step:
     sentence: str
 
 
-def steps(found: Digest) -> list[Step]:
-    """The ranked rungs up to the winner, each against the one before it; empty with fewer than two."""
+def way(found: Digest) -> tuple[list[Row], list[str]]:
+    """The rungs from the first ranked one to the winner, and the names of those left out between them.
+
+    A rung that isn't faster than the best before it, by what can be claimed, took nothing away: it isn't on the way.
+    """
     each = seconds_per_image(found.run)
     rows = [row for row in found.rows if row.ranked]
     names = [row.name for row in rows]
     if found.standings.winner not in names:
-        return []
-    way = rows[: names.index(found.standings.winner) + 1]
-    size = found.run.batch_size
+        return [], []
+    *before, winner = rows[: names.index(found.standings.winner) + 1]
+    kept: list[Row] = []
+    for row in before:
+        if not kept or each[row.name] * (1 + found.standings.floor) <= each[kept[-1].name]:
+            kept.append(row)
+    return [*kept, winner], [row.name for row in before if row not in kept]
+
+
+def steps(found: Digest) -> list[Step]:
+    """Each rung on the way to the winner against the one before it; empty with fewer than two."""
+    each, size = seconds_per_image(found.run), found.run.batch_size
     return [
         Step(
             row.name,
@@ -40,7 +52,7 @@ def steps(found: Digest) -> list[Step]:
             each[row.name] * size,
             sentence(before, row, each, size, found.standings.floor),
         )
-        for before, row in pairwise(way)
+        for before, row in pairwise(way(found)[0])
     ]
 
 

@@ -17,6 +17,7 @@ from pipeline.report.money import cost_table
 from pipeline.report.spreadsheet import COLUMNS, csv_text
 from pipeline.report.terminal import first_screen, verdict_line
 from pipeline.report.why import steps
+from pipeline.report.why import way as way_to_winner
 from tests.report import planted
 
 RUN = planted.run()
@@ -92,12 +93,17 @@ def test_the_wrong_and_the_failed_are_never_placed() -> None:
 def test_the_way_to_the_winner_adds_up_and_says_why() -> None:
     """Each rung begins where the one before it ended; classes are named with their launches."""
     way = steps(digest(RUN))
-    assert [step.name for step in way] == [
-        "tf32", "channels_last", "amp", "half", "torchscript", "cuda_graph", "compile"
-    ]  # fmt: skip
+    assert [step.name for step in way] == ["tf32", "channels_last", "amp", "half", "compile"]
     assert all(one.after == other.before for one, other in pairwise(way))
     assert re.search(r"convolution −29\.\d ms \(9 → 9 launches\)", way[0].sentence)
-    assert "no difference to claim" in way[4].sentence
+    assert way[4].sentence.startswith("half → compile: −3.9")
+
+
+def test_a_rung_that_takes_nothing_away_is_not_on_the_way() -> None:
+    """Such as torchscript, as fast as half before it; and a winner by no margin is said to be one."""
+    assert way_to_winner(digest(RUN))[1] == ["torchscript", "cuda_graph"]
+    near = replace(RUN, stages=[RUN.stages[4], RUN.stages[6]])
+    assert "no difference to claim" in steps(digest(near))[0].sentence
 
 
 def test_why_is_unknown_where_the_profiler_sees_nothing() -> None:
