@@ -66,7 +66,7 @@ def _device(found: Digest) -> str:
 def _cells(found: Digest, row: Row) -> list[Cell]:
     stage, shown, second = row.stage, row.ratio if row.ranked else None, row.second if row.ranked else None
     rate, each, quick = row.images_per_second, row.seconds, row.latency
-    mark = {"winner": "▸ ", "tie": "= "}.get(row.place, "")
+    mark = {"winner": "▸\u00a0", "tie": "=\u00a0"}.get(row.place, "")
     word = row.word or row.status
     own = row.name == found.run.second_baseline and row.ranked
     cells = [
