@@ -4,6 +4,7 @@ import re
 
 from pipeline.records import RunRecord
 from pipeline.report import words
+from pipeline.report.advice import advice
 from pipeline.report.answers import all_cautions, answers, machine, state, trust, unwell
 from pipeline.report.digest import digest
 from pipeline.report.ladder import Table, ladder
@@ -36,6 +37,12 @@ def markdown(run: RunRecord) -> str:
         lines += [
             f"- **{escape(who)}, {escape(part.name)}**: {escape(part.text)}. What to do: {escape(part.remedy)}."
             for who, part in every
+        ]
+    if tips := advice(found):
+        lines += ["", "## What to try next", ""]
+        lines += [
+            f"{at}. {escape(tip.text)}: {escape(tip.evidence.rstrip('.'))}. `{tip.attempt.replace('`', '')}`"
+            for at, tip in enumerate(tips, 1)
         ]
     command = words.clean(run.command).replace("`", "")
     lines += ["", f"`{command}`, started {escape(run.started_at)}, took {words.seconds(run.seconds)}.", ""]

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from pipeline.records import RunRecord
 from pipeline.report import answers, charts, why, words
+from pipeline.report.advice import advice
 from pipeline.report.digest import Digest, Row, digest
 from pipeline.report.ladder import Cell, Table, ladder, peak_bytes
 from pipeline.report.money import cost_table
@@ -62,6 +63,7 @@ def page(run: RunRecord, pictures: Sequence[Sequence[Picture]] = ()) -> str:
         way=why.steps(found),
         aside=words.listed(why.way(found)[1]),
         figures=[figure for figure in (waterfall(found), classes(found), *fronts(found)) if figure],
+        advice=advice(found),
         cost=cost_table(found),
         price=found.gpu_hour_price,
         stages=[section(row) for row in found.rows],

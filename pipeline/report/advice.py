@@ -1,0 +1,219 @@
+"""What to try next: a short ordered list drawn from the figures, each line with its evidence and what to type."""
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pipeline.report import words
+from pipeline.report.digest import Digest, Row
+from pipeline.report.why import SEEN_SHARE, by_class, launches_by_class, seen_share
+
+MOST = 5  # lines; more is a manual
+IDLE_SHARE = 0.2  # of the profiled time without any kernel, from which launches are the limit
+FULL_SHARE = 0.4  # of the measured ceiling, below which a larger batch may fill the device
+LAYOUT_SHARE = 0.05  # of the kernels' time
+COPY_SHARE = 0.2  # of the latency from host memory and back
+NOISY_FLOOR = 0.05
+SLOW_BUILD_SECONDS, QUICKER = 1.0, 2.0  # a tie that is built so many times sooner is worth naming
+TENSOR_CORE_CHANNELS = 8  # fp16 tensor cores take channels by eights (NVIDIA, Deep Learning Performance: Convolutional)
+THOROUGH_SECONDS = 60.0  # of turns, as conf/measure/thorough.yaml has it
+PRECISIONS = ("fp8", "bf16", "fp16", "tf32", "fp32")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One thing to try: what, the figures that speak for it, and the command or the line of code."""
+
+    text: str
+    evidence: str
+    attempt: str
+
+
+def advice(found: Digest) -> list[Advice]:
+    """At most five, what matters most first; none without a winner."""
+    winner = found.winner
+    if winner is None:
+        return []
+    rules: tuple[Callable[[Digest, Row], Advice | None], ...] = (
+        resolve, quieten, prefer_the_quicker_build, remove_launches, recompile_less, mend_breaks, fill_the_device,
+        change_layout_less, tune_longer, pin_the_copies, suit_the_tensor_cores,
+    )  # fmt: skip
+    return [line for rule in rules if (line := rule(found, winner))][:MOST]
+
+
+def retyped(command: str, *overrides: str) -> str:
+    """The user's command with these overrides in place of those of the same key.
+
+    A new stage takes the old stage's knobs with it; a sweep's other lists stay lists.
+    """
+    try:
+        typed = shlex.split(command)
+    except ValueError:
+        typed = []
+    keys = [override.split("=", 1)[0] for override in overrides]
+    kept = [word for word in typed[3:] if "=" in word and not _replaced(word.split("=", 1)[0], keys)]
+    sweep = ["-m"] if any("," in word for word in kept) and {"-m", "--multirun"} & set(typed) else []
+    return words.clean(shlex.join(["python", "-m", "pipeline", *sweep, *kept, *overrides]))
+
+
+def _replaced(key: str, keys: list[str]) -> bool:
+    return key in keys or ("stage" in keys and key.startswith("stage."))
+
+
+def resolve(found: Digest, winner: Row) -> Advice | None:
+    """An answer that isn't one yet."""
+    if not winner.unresolved:
+        return None
+    longer = (found.run.config.get("measure") or {}).get("turns_seconds", 0) < THOROUGH_SECONDS
+    attempt = retyped(found.run.command, "measure=thorough" if longer else "measure.launches=3")
+    return Advice(f"Measure longer before choosing {winner.name}", winner.unresolved, attempt)
+
+
+def quieten(found: Digest, winner: Row) -> Advice | None:
+    """A machine on which equal things lie far apart."""
+    if winner.unresolved or found.standings.floor <= NOISY_FLOOR or not found.run.twins:
+        return None
+    evidence = f"equal stages lay up to {words.share(found.standings.floor)} apart; less than that is not claimed"
+    return Advice("End other programs and run again", evidence, words.clean(found.run.command))
+
+
+def prefer_the_quicker_build(found: Digest, winner: Row) -> Advice | None:
+    """A tie that is ready far sooner."""
+    ties = [row for row in found.rows if row.name in found.standings.ties and row.setup_seconds is not None]
+    quick = min(ties, key=lambda row: row.setup_seconds or 0.0, default=None)
+    own = winner.setup_seconds
+    if quick is None or own is None or quick.setup_seconds is None or own < SLOW_BUILD_SECONDS:
+        return None
+    if quick.setup_seconds * QUICKER > own:
+        return None
+    evidence = f"it isn't shown to be slower, and is set up in {words.seconds(quick.setup_seconds)}"
+    text = f"Where starts count, take {quick.name}"
+    return Advice(
+        text, f"{evidence}, {winner.name} in {words.seconds(own)}", retyped(found.run.command, f"stage={quick.name}")
+    )
+
+
+def remove_launches(found: Digest, winner: Row) -> Advice | None:
+    """A GPU that waits for its next kernel."""
+    profile = winner.stage.profile
+    if profile is None or profile.busy_share is None or 1 - profile.busy_share < IDLE_SHARE:
+        return None
+    if winner.stage.options.get("mode") == "reduce-overhead" or winner.name == "cuda_graph":
+        return None
+    evidence = f"under the profiler the GPU idles for {words.share(1 - profile.busy_share)} of {winner.name}'s time"
+    return Advice(
+        "Take the launches out with a CUDA graph",
+        f"{evidence}, over {words.significant(profile.launches_per_call)} launches a call",
+        retyped(found.run.command, "stage=compile", "stage.mode=reduce-overhead"),
+    )
+
+
+def recompile_less(found: Digest, winner: Row) -> Advice | None:
+    """A program that is compiled again and again."""
+    for row in found.rows:
+        times = row.stage.facts.get("recompiles")
+        if isinstance(times, int) and times > 0:
+            attempt = retyped(found.run.command, "stage=compile", "stage.dynamic=true")
+            evidence = f"{row.name} was compiled again {words.plural(times, 'time')}"
+            return Advice("Compile one program for all shapes", evidence, attempt)
+    return None
+
+
+def mend_breaks(found: Digest, winner: Row) -> Advice | None:
+    """A net that compiles in pieces."""
+    for row in found.rows:
+        breaks = row.stage.facts.get("graph_breaks")
+        if isinstance(breaks, int) and breaks > 0:
+            attempt = retyped(found.run.command, "stage=compile", "stage.fullgraph=true")
+            evidence = f"{row.name} has {words.plural(breaks, 'graph break')}; this stops at the first and names it"
+            return Advice("Make the net one graph", evidence, attempt)
+    return None
+
+
+def fill_the_device(found: Digest, winner: Row) -> Advice | None:
+    """A batch that leaves most of the device's arithmetic idle."""
+    run = found.run
+    ran = winner.stage.ran.lower().replace("tf32 off", "")
+    precision = next((name for name in PRECISIONS if name in ran), None)
+    ceiling = run.ceilings.tflops.get(precision) if run.ceilings and precision else None
+    if not ceiling or run.reference is None or winner.images_per_second is None or not _on_gpu(found):
+        return None
+    reached = run.reference.flops_per_image * winner.images_per_second.value / 1e12
+    if reached >= FULL_SHARE * ceiling:
+        return None
+    share = words.share(reached / ceiling)
+    evidence = f"{winner.name} reaches {words.significant(reached)} TFLOP/s, {share} of the {precision} ceiling here"
+    attempt = retyped(run.command, f"data.batch_size={2 * run.batch_size}")
+    return Advice("See whether a larger batch fills the device", evidence, attempt)
+
+
+def change_layout_less(found: Digest, winner: Row) -> Advice | None:
+    """Time that goes into turning NCHW into NHWC and back."""
+    profile, seen = winner.stage.profile, seen_share(winner)
+    if profile is None or seen is None or seen < SEEN_SHARE:
+        return None
+    spent, total = by_class(profile).get("layout change", 0.0), sum(by_class(profile).values())
+    overrides = _other_layout(winner)
+    if not overrides or spent < LAYOUT_SHARE * total:
+        return None
+    launches = words.significant(launches_by_class(profile).get("layout change", 0.0))
+    evidence = f"layout changes take {words.seconds(spent)} a call, {words.share(spent / total)} of {winner.name}'s"
+    attempt = retyped(found.run.command, *overrides)
+    return Advice("Keep one layout through the net", f"{evidence} profile, in {launches} launches", attempt)
+
+
+def _other_layout(winner: Row) -> list[str]:
+    if winner.name == "onnxruntime":
+        return ["stage=onnxruntime", "stage.nhwc=true"] if winner.stage.options.get("nhwc") is False else []
+    return ["stage=channels_last"] if winner.name in ("eager", "tf32") else []
+
+
+def tune_longer(found: Digest, winner: Row) -> Advice | None:
+    """A compiler that was not asked to search."""
+    if winner.stage.options.get("mode") != "default" or not _on_gpu(found):
+        return None
+    evidence = f"{winner.name} won in mode default, built in {words.seconds(winner.stage.build_seconds)}"
+    attempt = retyped(found.run.command, "stage=compile", "stage.mode=max-autotune")
+    return Advice("Let the compiler try its kernels, for minutes", evidence, attempt)
+
+
+def pin_the_copies(found: Digest, winner: Row) -> Advice | None:
+    """A service whose callers wait for copies."""
+    inside, outside = winner.latency, winner.host_latency
+    if inside is None or outside is None or not _on_gpu(found):
+        return None
+    copies = outside.p50 - inside.p50
+    if copies < COPY_SHARE * outside.p50:
+        return None
+    evidence = (
+        f"copies take {words.seconds(copies)} of the {words.seconds(outside.p50)} from pinned host memory and back"
+    )
+    rates = found.run.ceilings
+    if rates and rates.pinned_copy_bytes_per_s and rates.pageable_copy_bytes_per_s:
+        pinned, pageable = rates.pinned_copy_bytes_per_s / 1e9, rates.pageable_copy_bytes_per_s / 1e9
+        evidence += (
+            f"; pinned memory copies {words.significant(pinned)} GB/s here, pageable {words.significant(pageable)}"
+        )
+    return Advice(
+        "Copy from pinned memory, and while the last batch computes",
+        evidence,
+        'batch.pin_memory().to("cuda", non_blocking=True)',
+    )
+
+
+def suit_the_tensor_cores(found: Digest, winner: Row) -> Advice | None:
+    """Channels that leave a part of every tensor core idle."""
+    model = found.run.config.get("model") or {}
+    base = (model.get("options") or {}).get("base")
+    if model.get("checkpoint"):  # trained weights fit one width alone
+        return None
+    if not isinstance(base, int) or base < 1 or base % TENSOR_CORE_CHANNELS == 0 or not _on_gpu(found):
+        return None
+    wider = -(-base // TENSOR_CORE_CHANNELS) * TENSOR_CORE_CHANNELS
+    evidence = f"the net begins with {base} channels; tensor cores take them by {TENSOR_CORE_CHANNELS}"
+    attempt = retyped(found.run.command, f"model.options.base={wider}")
+    return Advice("Give the net channels that suit the tensor cores", evidence, attempt)
+
+
+def _on_gpu(found: Digest) -> bool:
+    return found.run.environment is not None and found.run.environment.device == "cuda"

@@ -1,0 +1,215 @@
+"""Every rule of the advice is tripped by a run made for it, and silent on one that gives it no cause."""
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from pipeline.records import RunRecord
+from pipeline.report import advice as rules
+from pipeline.report.advice import Advice, advice, retyped
+from pipeline.report.digest import Row, digest
+from pipeline.report.markdown import markdown
+from pipeline.report.page import page
+from tests.report import planted
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+Rule = Callable[[Any, Row], Advice | None]
+
+
+def run_with(winner: dict[str, Any] | None = None, **fields: Any) -> RunRecord:
+    """The planted run with the winner's record changed; compile wins there, with onnxruntime beside it."""
+    whole = planted.run(**fields)
+    name = digest(whole).standings.winner
+    stages = [replace(stage, **(winner or {})) if stage.name == name else stage for stage in whole.stages]
+    return replace(whole, stages=stages)
+
+
+def with_config(**rooms: dict[str, Any]) -> dict[str, Any]:
+    """The planted config with these rooms over it."""
+    return {**planted.run().config, **rooms}
+
+
+def noisy() -> list[Any]:
+    """A/A pairs that lie 5 % apart: differences of that size aren't claimed."""
+    seconds = planted.BASELINE_SECONDS
+    return [planted.pair("eager", f"twin {number}", (seconds, seconds * 1.05)) for number in range(5)]
+
+
+def unresolved() -> RunRecord:
+    """One stage, 0.2 % from the baseline, in which the interval says nothing."""
+    seconds = planted.BASELINE_SECONDS
+    near = planted.stage(
+        "half", 1.03, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (seconds, seconds / 1.03), blocks=4)]
+    )
+    return planted.run(stages=[near], config=with_config(measure={"turns_seconds": 6}))
+
+
+BUSY = planted.profile(0.0075)
+TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
+    "unresolved": (rules.resolve, unresolved(), "measure=thorough", "4 blocks"),
+    "noisy": (rules.quieten, run_with(twins=noisy()), "data.batch_size=8", "apart"),
+    "tie": (rules.prefer_the_quicker_build, planted.run(), "stage=onnxruntime", "isn't shown to be slower"),
+    "idle": (
+        rules.remove_launches,
+        run_with({"profile": replace(BUSY, busy_share=0.55)}),
+        "stage.mode=reduce-overhead",
+        "45 %",
+    ),
+    "recompiled": (rules.recompile_less, run_with({"facts": {"recompiles": 3}}), "stage.dynamic=true", "3 times"),
+    "broken": (rules.mend_breaks, run_with({"facts": {"graph_breaks": 1}}), "stage.fullgraph=true", "1 graph break"),
+    "empty": (
+        rules.fill_the_device,
+        run_with(ceilings=replace(planted.run().ceilings, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
+        "data.batch_size=16",
+        "fp16 ceiling",
+    ),
+    "untuned": (rules.tune_longer, run_with({"options": {"mode": "default"}}), "stage.mode=max-autotune", "27"),
+    "copies": (
+        rules.pin_the_copies,
+        run_with({"latencies": [0.005] * 100, "host_latencies": [0.009] * 100}),
+        "non_blocking",
+        "23.1",
+    ),
+    "channels": (
+        rules.suit_the_tensor_cores,
+        run_with(config=with_config(model={"name": "unet", "options": {"base": 50}})),
+        "model.options.base=56",
+        "50 channels",
+    ),
+}
+
+
+def layout_bound() -> RunRecord:
+    """A baseline that wins, and spends half of its kernels' time on changes of layout."""
+    eager = planted.stage(
+        "eager",
+        1.0,
+        0.1,
+        10**9,
+        "",
+        profile=planted.profile(planted.BASELINE_SECONDS, ("layout change", "convolution")),
+    )
+    return planted.run(stages=[eager])
+
+
+TRIPPED["layout"] = (rules.change_layout_less, layout_bound(), "stage=channels_last", "layout changes take")
+
+
+@pytest.mark.parametrize("case", TRIPPED)
+def test_rule_speaks_with_evidence(case: str) -> None:
+    """The rule names the figure that speaks for it and what to type."""
+    rule, run, attempt, evidence = TRIPPED[case]
+    found = digest(run)
+    assert found.winner is not None
+    line = rule(found, found.winner)
+    assert line is not None
+    assert attempt in line.attempt
+    assert evidence in line.evidence
+
+
+SILENT: dict[str, tuple[Rule, RunRecord]] = {
+    "resolved": (rules.resolve, planted.run()),
+    "quiet": (rules.quieten, planted.run()),
+    "quick": (rules.prefer_the_quicker_build, run_with({"build_seconds": 0.5, "first_call_seconds": 0.1})),
+    "busy": (rules.remove_launches, planted.run()),
+    "captured": (
+        rules.remove_launches,
+        run_with({"profile": replace(BUSY, busy_share=0.5), "options": {"mode": "reduce-overhead"}}),
+    ),
+    "compiled once": (rules.recompile_less, run_with({"facts": {"recompiles": 0}})),
+    "whole": (rules.mend_breaks, run_with({"facts": {"graph_breaks": 0}})),
+    "full": (rules.fill_the_device, planted.run()),
+    "tuned": (rules.tune_longer, run_with({"options": {"mode": "max-autotune"}})),
+    "few copies": (rules.pin_the_copies, run_with({"latencies": [0.0085] * 100, "host_latencies": [0.009] * 100})),
+    "trained": (
+        rules.suit_the_tensor_cores,
+        run_with(config=with_config(model={"checkpoint": "w.safetensors", "options": {"base": 50}})),
+    ),
+    "eights": (rules.suit_the_tensor_cores, run_with(config=with_config(model={"options": {"base": 64}}))),
+    "one layout": (
+        rules.change_layout_less,
+        planted.run(
+            stages=[planted.stage("eager", 1.0, 0.1, 10**9, "", profile=planted.profile(0.08, ("convolution",)))]
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SILENT)
+def test_rule_is_silent_without_cause(case: str) -> None:
+    """No figure, no advice."""
+    rule, run = SILENT[case]
+    found = digest(run)
+    assert found.winner is not None
+    assert rule(found, found.winner) is None
+
+
+def test_tf32_off_is_no_tf32_ceiling() -> None:
+    """Eager's "fp32, TF32 off" is held against the fp32 ceiling, not that of TF32."""
+    eager = planted.stage("eager", 1.0, 0.1, 10**9, "", ran="fp32, TF32 off, contiguous")
+    rates = replace(planted.run().ceilings, tflops={"fp32": 200.0, "tf32": 400.0})  # type: ignore[type-var]
+    found = digest(planted.run(stages=[eager], ceilings=rates))
+    assert found.winner is not None
+    line = rules.fill_the_device(found, found.winner)
+    assert line is not None
+    assert "fp32 ceiling" in line.evidence
+    assert "tf32" not in line.evidence
+
+
+@pytest.mark.parametrize("case", sorted(TRIPPED.keys() - {"copies"}))
+def test_command_is_one_that_the_program_takes(case: str) -> None:
+    """What the advice tells a user to type composes: no knob is misspelt."""
+    rule, run, _, _ = TRIPPED[case]
+    found = digest(run)
+    assert found.winner is not None
+    line = rule(found, found.winner)
+    assert line is not None
+    words = shlex.split(line.attempt)
+    assert words[:3] == ["python", "-m", "pipeline"]
+    with initialize_config_dir(str(CONF), version_base=None):
+        assert compose("config", overrides=words[3:]).data.batch_size in (8, 16)
+
+
+def test_at_most_five_and_none_without_a_winner() -> None:
+    """The list is short; a run in which nothing is right gets no advice."""
+    everything = run_with(
+        {"facts": {"recompiles": 3, "graph_breaks": 1}, "options": {"mode": "default"},
+         "profile": replace(BUSY, busy_share=0.5), "latencies": [0.005] * 9, "host_latencies": [0.009] * 9},
+        twins=noisy(),
+    )  # fmt: skip
+    assert len(advice(digest(everything))) == rules.MOST
+    assert advice(digest(planted.run(stages=planted.unwell()))) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "overrides", "expected"),
+    [
+        ("python -m pipeline", ["a=1"], "python -m pipeline a=1"),
+        ("python -m pipeline a=2 b=3", ["a=1"], "python -m pipeline b=3 a=1"),
+        ("python -m pipeline stage=compile stage.mode=default", ["stage=amp"], "python -m pipeline stage=amp"),
+        ("python -m pipeline -m stage=a,b", ["stage=amp"], "python -m pipeline stage=amp"),
+        ("python -m pipeline -m stage=a,b data.size=1,2", ["stage=c"], "python -m pipeline -m data.size=1,2 stage=c"),
+        ("python -m pipeline 'unclosed", ["a=1"], "python -m pipeline a=1"),
+        ("python -m pipeline 'x=$(rm -rf ~)'", ["a=1"], "python -m pipeline 'x=$(rm -rf ~)' a=1"),
+    ],
+)
+def test_retyped_keeps_what_the_user_typed(command: str, overrides: list[str], expected: str) -> None:
+    """Only the override at hand changes, and what a shell would run stays quoted."""
+    assert retyped(command, *overrides) == expected
+
+
+@pytest.mark.parametrize("drawn", [page, markdown])
+def test_reports_show_the_advice(drawn: Callable[[RunRecord], str]) -> None:
+    """HTML and Markdown hold each line with its command; a hostile command stays text."""
+    hostile = planted.run(command=f"python -m pipeline {shlex.quote('x=' + planted.HOSTILE)}")
+    text = drawn(hostile)
+    assert "What to try next" in text
+    assert all(line.text in text for line in advice(digest(hostile)))
+    assert "stage=onnxruntime" in text
+    assert "<script>alert" not in re.sub(r"`[^`\n]*`", "", text)  # a code span is text already
