@@ -23,7 +23,7 @@ def build(
     *,
     calibration_images: int = 32,
     keep_fp16: str | list[str] = "auto",
-    budget: float = 5e-4,
+    budget: float = 7e-4,
     tuning_folder: str | None = None,
 ) -> Runner:
     """Trace, rewrite, calibrate, decide what stays in fp16, measure each layer's candidates, capture.

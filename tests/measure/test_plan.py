@@ -12,8 +12,8 @@ FOLDER = Path(__file__).parents[2] / "conf" / "measure"
 FILES = sorted(FOLDER.glob("*.yaml"))
 
 
-def test_the_three_plans_are_there() -> None:
-    assert [path.stem for path in FILES] == ["quick", "smoke", "thorough"]
+def test_the_four_plans_are_there() -> None:
+    assert [path.stem for path in FILES] == ["quick", "smoke", "standard", "thorough"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
