@@ -43,22 +43,24 @@ def keep_for(
 ) -> tuple[list[str], dict[str, float]]:
     """The operations to keep in fp16 so that at most `budget` of the pixels change their class, and why those.
 
-    Each operation's sensitivity is the share of pixels that stop flipping when it alone is kept. The most sensitive
-    are kept one after the other until the rest is within the budget.
+    One after the other is kept, each time the one that stops most pixels from flipping beside those kept already: an
+    operation's gain depends on them, since it shares its input's type with its neighbours.
 
     Returns:
-        The names kept, and each operation's sensitivity; none of either where all fp8 is within the budget.
+        The names kept, and for every operation the share of pixels that stopped, or would have stopped, flipping when
+        it was last tried; none of either where all fp8 is within the budget.
     """
-    exact = make(precision(quantisable(graph)))
-    masks = [classes(exact(batch)) for batch in batches]
-    everything = flipped_share(make(precision([])), batches, masks)
-    if everything <= budget:
-        return [], {}
     names = quantisable(graph)
-    gains = {name: everything - flipped_share(make(precision([name])), batches, masks) for name in names}
+    exact = make(precision(names))
+    masks = [classes(exact(batch)) for batch in batches]
     kept: list[str] = []
-    for name in sorted(names, key=lambda name: -gains[name]):
-        kept.append(name)
-        if flipped_share(make(precision(kept)), batches, masks) <= budget:
-            break
+    gains: dict[str, float] = {}
+    flips = flipped_share(make(precision(kept)), batches, masks)
+    while flips > budget and len(kept) < len(names):
+        rest = [name for name in names if name not in kept]
+        left = {name: flipped_share(make(precision([*kept, name])), batches, masks) for name in rest}
+        gains |= {name: flips - after for name, after in left.items()}
+        best = min(rest, key=left.__getitem__)
+        kept.append(best)
+        flips = left[best]
     return kept, gains

@@ -54,7 +54,7 @@ class Layer:
         packed = MODULES[node.op].pack(weight.to(device))
         factor = torch.full((len(bias),), in_scale / out_scale, device=device)
         if node.inputs[0] in precision.eighths:
-            packed, per_channel = quantised(packed, OUT_AXIS[node.op])
+            packed, per_channel = quantised(packed, OUT_AXIS[node.op], summed=0 if node.op == "conv3x3" else None)
             factor = factor * per_channel
         work = DTYPES[precision.work]
         self.packed = packed if packed.dtype == DTYPES["fp8"] else packed.to(work)

@@ -77,10 +77,37 @@ def scales(graph: Graph, largest: dict[str, float]) -> dict[str, float]:
     return {value: max(amount, 1e-12) / FP8_MAX for value, amount in shared.items()}
 
 
-def quantised(weight: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    """A weight in e4m3 and the scale of each output channel, which lies along `axis`."""
+def quantised(weight: Tensor, axis: int, summed: int | None = None) -> tuple[Tensor, Tensor]:
+    """A weight in e4m3 and the scale of each output channel, which lies along `axis`.
+
+    Args:
+        weight: packed as its kernel wants it.
+        axis: of the output channels.
+        summed: the axis of a window's taps, if it has one. In flat parts of an image all taps of a channel see the same
+            value, so what counts is the sum of their rounding errors: each tap takes over the errors of those before
+            it, the largest first. On the shipped net in fp8 weights and exact activations that took the logits from
+            1.5e-2 to 4.9e-3 (relative L2).
+    """
     others = [dim for dim in range(weight.ndim) if dim != axis]
     scale = weight.abs().amax(others).clamp_min(1e-12) / FP8_MAX
     shape = [1] * weight.ndim
     shape[axis] = -1
-    return (weight / scale.reshape(shape)).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn), scale
+    scaled = weight / scale.reshape(shape)
+    return (rounded(scaled) if summed is None else rounded_together(scaled, summed)), scale
+
+
+def rounded(value: Tensor) -> Tensor:
+    """To e4m3, saturating."""
+    return value.clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
+
+
+def rounded_together(value: Tensor, dim: int) -> Tensor:
+    """To e4m3 so that the sum along `dim` keeps as near as the smallest part's rounding allows."""
+    order = value.abs().argsort(dim, descending=True)
+    carried = torch.zeros_like(value.select(dim, 0))
+    parts = []
+    for part in value.gather(dim, order).unbind(dim):
+        parts.append(rounded(part + carried).float())
+        carried = part + carried - parts[-1]
+    together = torch.stack(parts, dim)
+    return torch.empty_like(together).scatter_(dim, order, together).to(torch.float8_e4m3fn)
