@@ -1,0 +1,1 @@
+"""The GPU kernels: one file each, with its reference in PyTorch, its launcher, and the tiles worth measuring."""

@@ -26,7 +26,7 @@ def _kernel(
     x_image_stride, x_row_stride, x_pixel_stride, x_channel_stride,
     out_image_stride, out_row_stride, out_pixel_stride, scale, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """X [N, H, W, channels] with any strides, out [N, H, W, channels] with channel stride 1."""
+    """Read x [N, H, W, channels] with any strides, out [N, H, W, channels] with channel stride 1."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     channel, pixel = at % channels, at // channels
     col, row, image = pixel % width, pixel // width % height, pixel // width // height
@@ -37,7 +37,7 @@ def _kernel(
 
 
 def rescale(x: Tensor, out: Tensor, *, scale: float = 1.0) -> None:
-    """X · scale, rounded to `out`'s dtype: quantises with 1 / scale, dequantises with scale, changes layout with 1.
+    """Write x · scale, rounded to `out`'s dtype: 1 / scale quantises, scale dequantises, 1 changes the layout.
 
     Args:
         x: [N, H, W, C] with any strides (an NCHW tensor permuted, say), fp32, fp16 or fp8.

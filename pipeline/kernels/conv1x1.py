@@ -46,7 +46,7 @@ def _kernel(
     x_boxes, weight_boxes, out_boxes, alpha, beta, channels, tiles_out, tiles,
     IN: tl.constexpr, PIXELS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """X [pixels, IN], weight [channels, IN], out [pixels, channels]."""
+    """Read x [pixels, IN], weight [channels, IN], out [pixels, channels]."""
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         o0 = tile % tiles_out * OUT
         p0 = tile // tiles_out * PIXELS
@@ -75,8 +75,9 @@ def conv1x1(
     Args:
         x: [N, H, W, in], fp16 or fp8; the pixels must follow each other at one step, as in a channel slice.
         weight: [out, in] of x's dtype, from `pack`.
-        beta: [out] fp32; alpha likewise, or None for 1.
+        beta: [out] fp32.
         out: [N, H, W, out], laid out as x.
+        alpha: [out] fp32, or None for 1.
         relu: whether the activation is ReLU or nothing.
         tile: one of `candidates`; the first of them without.
 

@@ -98,8 +98,9 @@ def conv3x3_first(
     Args:
         image: [N, in, H, W] fp32 contiguous, at most 14 channels.
         weight: [window, out] fp16, from `pack`.
-        beta: [out] fp32; alpha likewise, or None for 1.
+        beta: [out] fp32.
         out: [N, H, W, out] fp16 or fp8, a channel slice of a wider tensor at will.
+        alpha: [out] fp32, or None for 1.
         relu: whether the activation is ReLU or nothing.
         tile: one of `candidates`; the first of them without.
 

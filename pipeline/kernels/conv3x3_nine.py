@@ -43,7 +43,7 @@ def _kernel(
     IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
     CLASSES: tl.constexpr, RELU: tl.constexpr, SWAP: tl.constexpr,
 ):  # fmt: skip
-    """X [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC."""
+    """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC."""
     PIXELS: tl.constexpr = ROWS * COLS
     STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-import triton
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -25,10 +24,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from pipeline.kernels.conv3x3_operands import Operands, check_folds
-from pipeline.kernels.conv3x3_shared_ends import finish, view, write, write_logits, write_pooled
+from pipeline.kernels.conv3x3_shared_ends import finish, load_ends, write, write_logits, write_pooled
+from pipeline.kernels.gluon_boxes import barriers, boxes_of, load_box, view, weight_boxes_of
 from pipeline.kernels.nhwc import multiprocessors, next_power_of_two
 
 SHARED_BYTES = 227 * 1024  # what one program may have on compute capability 9.0
@@ -53,10 +52,6 @@ class Tile:
     taps: int
     groups: int
     warps: int
-
-
-# Triton 3.9 renamed it.
-load_box = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
 
 
 @gluon.jit
@@ -135,6 +130,7 @@ def _multiply(
     count = GROUP * 1
     for tile in range(gl.program_id(0) + GROUP * gl.num_programs(0), tiles, GROUPS * gl.num_programs(0)):
         image, y0, x0, o0 = _place(tile, tiles_y, tiles_x, tiles_out, ROWS, COLS, OUT)
+        scale, shift = load_ends(ends, o0, SCALED, PAIRED, OUT, layout)
         acc = gl.zeros([OUT, ROWS * COLS], gl.float32, layout)
         turn = count * 3 * chunks
         # A barrier tells this phase from the one before, not from the one before that: a group that ran ahead of the
@@ -142,11 +138,11 @@ def _multiply(
         if GROUPS == 2:
             mbarrier.wait(order.index(GROUP), (count // 2 & 1) ^ (1 - GROUP))
         for chunk in range(chunks):
-            for shift in gl.static_range(3):
+            for across in gl.static_range(3):
                 mbarrier.wait(box_full.index(turn % BOXES), turn // BOXES & 1)
                 for down in gl.static_range(3):
                     if TAPS == 0:
-                        taps = weights.index((3 * down + shift) * chunks + chunk)
+                        taps = weights.index((3 * down + across) * chunks + chunk)
                     else:
                         spot = (3 * turn + down) % TAPS
                         mbarrier.wait(tap_full.index(spot), (3 * turn + down) // TAPS & 1)
@@ -157,7 +153,7 @@ def _multiply(
                     # Once only this tap's product is on its way, the one before it is done with its weights, and the
                     # first of a box shows that the box before is done with.
                     acc = warpgroup_mma_wait(1, deps=(acc,))
-                    started = chunk + shift + down > 0
+                    started = chunk + across + down > 0
                     if TAPS > 0:
                         mbarrier.arrive(tap_empty.index((3 * turn + down + TAPS - 1) % TAPS), count=1, pred=started)
                     if down == 0:
@@ -169,11 +165,11 @@ def _multiply(
         if TAPS > 0:
             mbarrier.arrive(tap_empty.index((3 * turn - 1) % TAPS), count=1)
         mbarrier.arrive(box_empty.index((turn - 1) % BOXES), count=1)
-        y = finish(acc, ends, o0, SCALED, RELU, PAIRED, OUT, layout)
+        y = finish(acc, scale, shift, SCALED, RELU, PAIRED)
         if WRITES:
-            write(y, out_boxes, staging, image, y0, x0, o0, ROWS, COLS, OUT)
+            write(y, out_boxes, staging, image, y0, x0, o0, GROUP, ROWS, COLS, OUT)
         if POOLS:
-            write_pooled(y, pooled_boxes, staging, image, y0, x0, o0, ROWS, COLS, OUT)
+            write_pooled(y, pooled_boxes, staging, image, y0, x0, o0, GROUP, ROWS, COLS, OUT)
         if CLASSES > 0:
             write_logits(y, head, head_staging, image, y0, x0, COLS, CLASSES)
         count += GROUPS
@@ -186,32 +182,22 @@ def _kernel(
     height, width, channels, tiles_y, tiles_x, tiles_out, tiles, chunks,
     ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, CLASSES: gl.constexpr,
-    RELU: gl.constexpr,
-    SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr, PAIRED: gl.constexpr, num_warps: gl.constexpr,
+    RELU: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr, PAIRED: gl.constexpr,
+    num_warps: gl.constexpr,
 ):  # fmt: skip
-    """X [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC."""
+    """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC."""
     dtype: gl.constexpr = boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS, DEPTH], dtype)
     pixels = gl.allocate_shared_memory(dtype, [BOXES * (ROWS + 2), COLS, DEPTH], swizzled)
     weights = gl.allocate_shared_memory(dtype, [HELD, OUT, DEPTH], swizzled)
-    box_full = gl.allocate_shared_memory(gl.int64, [BOXES, 1], mbarrier.MBarrierLayout())
-    box_empty = gl.allocate_shared_memory(gl.int64, [BOXES, 1], mbarrier.MBarrierLayout())
-    tap_full = gl.allocate_shared_memory(gl.int64, [HELD, 1], mbarrier.MBarrierLayout())
-    tap_empty = gl.allocate_shared_memory(gl.int64, [HELD, 1], mbarrier.MBarrierLayout())
-    for slot in gl.static_range(BOXES):
-        mbarrier.init(box_full.index(slot), count=1)
-        mbarrier.init(box_empty.index(slot), count=1)
-    for slot in gl.static_range(HELD):
-        mbarrier.init(tap_full.index(slot), count=1)
-        mbarrier.init(tap_empty.index(slot), count=1)
-    order = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    for group in gl.static_range(2):
-        mbarrier.init(order.index(group), count=1)
+    box_full, box_empty = barriers(BOXES), barriers(BOXES)
+    tap_full, tap_empty = barriers(HELD), barriers(HELD)
+    order = barriers(2)
     fence_async_shared()
     out_dtype: gl.constexpr = out_boxes.dtype
-    out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS // 2, OUT], out_dtype)
-    STAGED: gl.constexpr = ROWS * COLS // 2 if WRITES or POOLS else 8
-    staging = gl.allocate_shared_memory(out_dtype, [GROUPS, STAGED, OUT], out_layout)
+    out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS // 4, OUT], out_dtype)
+    STAGED: gl.constexpr = ROWS * COLS // 4 if WRITES or POOLS else 8
+    staging = gl.allocate_shared_memory(out_dtype, [2 * GROUPS, STAGED, OUT], out_layout)
     head_layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, rank=2)
     HEAD_STAGED: gl.constexpr = ROWS * COLS // 2 if CLASSES > 0 else 8
     head_staging = gl.allocate_shared_memory(gl.float16, [GROUPS, HEAD_STAGED, OUT], head_layout)
@@ -230,7 +216,7 @@ def _kernel(
     if GROUPS == 1:
         gl.warp_specialize([
             (_multiply, (
-                out_boxes, pooled_boxes, pixels, weights, staging.index(0), head_staging.index(0),
+                out_boxes, pooled_boxes, pixels, weights, staging, head_staging.index(0),
                 bars, geometry, ends, head, 0, ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, CLASSES, RELU, SCALED,
                 WRITES, POOLS, PAIRED,
             )),
@@ -242,12 +228,12 @@ def _kernel(
     else:
         gl.warp_specialize([
             (_multiply, (
-                out_boxes, pooled_boxes, pixels, weights, staging.index(0), head_staging.index(0),
+                out_boxes, pooled_boxes, pixels, weights, staging, head_staging.index(0),
                 bars, geometry, ends, head, 0, ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, CLASSES, RELU, SCALED,
                 WRITES, POOLS, PAIRED,
             )),
             (_multiply, (
-                out_boxes, pooled_boxes, pixels, weights, staging.index(1), head_staging.index(1),
+                out_boxes, pooled_boxes, pixels, weights, staging, head_staging.index(1),
                 bars, geometry, ends, head, 1, ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, CLASSES, RELU, SCALED,
                 WRITES, POOLS, PAIRED,
             )),
@@ -256,31 +242,6 @@ def _kernel(
                 BOXES, TAPS, HELD, PAIRED,
             )),
         ], [num_warps, 4], [232, 40])  # fmt: skip
-
-
-def boxes_of(tensor: Tensor, box: list[int], swizzle_as: list[int]) -> TensorDescriptor:
-    """What TMA needs to move boxes of this shape, swizzled as a matrix of the other shape is."""
-    types = {torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
-    dtype = types[tensor.dtype]
-    flat = gl.NVMMASharedLayout.get_default_for(swizzle_as, dtype)
-    layout = gl.NVMMASharedLayout(flat.swizzle_byte_width, flat.element_bitwidth, rank=len(box))
-    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), box, layout)
-
-
-def weight_boxes_of(weight: Tensor, rows: int, swizzle_as: list[int], paired: bool) -> TensorDescriptor:
-    """Boxes of `rows` channels of weight [taps, out, in], where `paired` in the order that `finish` undoes."""
-    depth = swizzle_as[-1]
-    if paired:
-        pairs = weight.unflatten(1, (-1, 8, 2)).transpose(2, 3)
-        return boxes_of(pairs, [1, rows // 16, 2, 8, depth], swizzle_as)
-    return boxes_of(weight[:, :, None, None], [1, rows, 1, 1, depth], swizzle_as)
-
-
-def missing() -> str | None:
-    """Why this kernel can't be built with the Triton at hand, or None where it can."""
-    if tuple(int(part) for part in triton.__version__.split(".")[:2]) > (3, 6):
-        return f"Triton {triton.__version__} refuses a view beyond one plane of a box; 3.6 builds it"
-    return None
 
 
 def launch(operands: Operands, tile: Tile) -> None:
@@ -299,42 +260,24 @@ def launch(operands: Operands, tile: Tile) -> None:
     chunks = -(-x.shape[3] // tile.depth)
     paired = weight.dtype == torch.float8_e4m3fn and weight.shape[1] % 16 == 0
     boxed = [tile.rows * tile.cols, tile.depth]
-    stored = [tile.rows * tile.cols // 2, tile.out]
-    half, quarter = [1, tile.rows // 2, tile.cols, tile.out], [1, tile.rows // 2, tile.cols // 2, tile.out]
+    stored = [tile.rows * tile.cols // 4, tile.out]
+    quarter, small = [1, tile.rows // 4, tile.cols, tile.out], [1, tile.rows // 2, tile.cols // 2, tile.out]
     written = pooled if out is None else out
     _kernel[min(tiles, programs),](
         boxes_of(x, [1, tile.rows, tile.cols, tile.depth], boxed),
         boxes_of(x, [1, 2, tile.cols, tile.depth], boxed),
         weight_boxes_of(weight, tile.out, boxed, paired),
-        boxes_of(x if written is None else written, half, stored),
-        boxes_of(x if pooled is None else pooled, quarter, stored),
+        boxes_of(x if written is None else written, quarter, stored),
+        boxes_of(x if pooled is None else pooled, small, stored),
         beta if alpha is None else alpha,
         beta,
         *(head or (beta, beta, beta)),
-        x.shape[1],
-        x.shape[2],
-        weight.shape[1],
-        tiles_y,
-        tiles_x,
-        tiles_out,
-        tiles,
-        chunks,
-        ROWS=tile.rows,
-        COLS=tile.cols,
-        OUT=tile.out,
-        DEPTH=tile.depth,
-        BOXES=tile.boxes,
-        TAPS=tile.taps,
-        HELD=tile.taps or 9 * chunks,
-        GROUPS=tile.groups,
-        CLASSES=0 if head is None else len(head.bias),
-        RELU=relu,
-        SCALED=alpha is not None,
-        WRITES=out is not None,
-        POOLS=pooled is not None,
-        PAIRED=paired,
-        num_warps=tile.warps,
-    )
+        *x.shape[1:3], weight.shape[1], tiles_y, tiles_x, tiles_out, tiles, chunks,
+        ROWS=tile.rows, COLS=tile.cols, OUT=tile.out, DEPTH=tile.depth,
+        BOXES=tile.boxes, TAPS=tile.taps, HELD=tile.taps or 9 * chunks, GROUPS=tile.groups,
+        CLASSES=0 if head is None else len(head.bias), RELU=relu, SCALED=alpha is not None,
+        WRITES=out is not None, POOLS=pooled is not None, PAIRED=paired, num_warps=tile.warps,
+    )  # fmt: skip
 
 
 def candidates(x: Tensor, outer: int, *, head: bool = False) -> Iterator[Tile]:

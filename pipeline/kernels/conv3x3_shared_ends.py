@@ -6,21 +6,9 @@ All here work on y [out, pixels], as wgmma leaves it: a thread has pairs of neig
 import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language._core import _unwrap_if_constexpr, builtin
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, tma, warpgroup_mma
 
-# Triton 3.9 renamed it.
-store_box = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
-
-
-@builtin
-def view(memory, dtype, shape, layout, _semantic=None):
-    """Shared memory from where `memory` begins, as another shape; it may reach past its end, into the next planes.
-
-    Triton 3.6 has it as a method `_reinterpret`, 3.9 under another name.
-    """
-    shape = [_unwrap_if_constexpr(size) for size in _unwrap_if_constexpr(shape)]
-    return _semantic.memdesc_reinterpret(memory, _unwrap_if_constexpr(dtype), shape, _unwrap_if_constexpr(layout))
+from pipeline.kernels.gluon_boxes import store_box, view
 
 
 @gluon.jit
@@ -29,11 +17,12 @@ def _larger(a, b):
 
 
 @gluon.jit
-def finish(
-    acc, ends, o0, SCALED: gl.constexpr, RELU: gl.constexpr, PAIRED: gl.constexpr, OUT: gl.constexpr,
-    layout: gl.constexpr,
+def load_ends(
+    ends, o0, SCALED: gl.constexpr, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr
 ):  # fmt: skip
-    """act(acc · alpha[o] + beta[o]) in the order of the channels.
+    """Alpha and beta of a tile's channels, in the order of the accumulator's rows.
+
+    Loaded before the products and used after them: the way to memory and back is several hundred cycles.
 
     A thread's rows lie 8 apart. Where `PAIRED`, the loading warp put channel 2 i + j of each 16 into row i + 8 j, so
     that a thread has neighbouring channels: two bytes of fp8 are then one conversion and one store.
@@ -43,12 +32,20 @@ def finish(
     channel = o0 + (row // 16 * 16 + row % 8 * 2 + row // 8 % 2 if PAIRED else row)
     inside = channel < channels
     shift = gl.load(beta + channel, mask=inside, other=0.0)
+    scale = gl.load(alpha + channel, mask=inside, other=0.0) if SCALED else shift
+    return scale, shift
+
+
+@gluon.jit
+def finish(acc, scale, shift, SCALED: gl.constexpr, RELU: gl.constexpr, PAIRED: gl.constexpr):
+    """act(acc · alpha[o] + beta[o]), then in the order of the channels."""
     if SCALED:
-        acc = acc * gl.load(alpha + channel, mask=inside, other=0.0).expand_dims(1)
+        acc = acc * scale.expand_dims(1)
     acc = acc + shift.expand_dims(1)
     if RELU:
         acc = _larger(acc, 0.0)
     if PAIRED:
+        OUT: gl.constexpr = acc.shape[0]
         PIXELS: gl.constexpr = acc.shape[1]
         acc = acc.reshape([OUT // 16, 2, 8, PIXELS]).permute((0, 2, 1, 3)).reshape([OUT, PIXELS])
     return acc
@@ -63,29 +60,47 @@ def halves_of(y):
 
 
 @gluon.jit
-def write(y, boxes, staging, image, y0, x0, o0, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr):
-    """Y to NHWC. The conversion to fp8 saturates by itself (cvt.satfinite) and keeps a NaN."""
-    halves = halves_of(y)
-    for half in gl.static_range(2):
-        tma.store_wait(0)
-        staging.permute((1, 0)).store(halves[half].to(boxes.dtype))
-        fence_async_shared()
-        box = view(staging, boxes.dtype, [1, ROWS // 2, COLS, OUT], boxes.layout)
-        store_box(boxes, [image, y0 + half * (ROWS // 2), x0, o0], box)
+def stage(part, buffer, dtype: gl.constexpr):
+    """A quarter of a tile into one of two buffers, once TMA has read what was in it before.
+
+    The conversion to fp8 saturates by itself (cvt.satfinite) and keeps a NaN.
+    """
+    tma.store_wait(1)
+    buffer.permute((1, 0)).store(part.to(dtype))
+    fence_async_shared()
 
 
 @gluon.jit
-def write_pooled(y, boxes, staging, image, y0, x0, o0, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr):
+def write(
+    y, boxes, staging, image, y0, x0, o0, GROUP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr,
+    OUT: gl.constexpr,
+):  # fmt: skip
+    """Y to NHWC, a quarter of its rows at a time: while TMA stores one, the next is made."""
+    halves = halves_of(y)
+    for half in gl.static_range(2):
+        quarters = halves_of(halves[half])
+        for slot in gl.static_range(2):
+            buffer = staging.index(2 * GROUP + slot)
+            stage(quarters[slot], buffer, boxes.dtype)
+            box = view(buffer, boxes.dtype, [1, ROWS // 4, COLS, OUT], boxes.layout)
+            store_box(boxes, [image, y0 + (2 * half + slot) * (ROWS // 4), x0, o0], box)
+
+
+@gluon.jit
+def write_pooled(
+    y, boxes, staging, image, y0, x0, o0, GROUP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr,
+    OUT: gl.constexpr,
+):  # fmt: skip
     """The 2×2 maxima of y: all four pixels lie in one thread's registers, so nothing is exchanged."""
     left, right = y.reshape([OUT, ROWS * COLS // 2, 2]).split()
     across = _larger(left, right).reshape([OUT, ROWS // 2, 2, COLS // 2]).permute((0, 1, 3, 2))
     upper, lower = across.split()
-    small = _larger(upper, lower).reshape([OUT, ROWS * COLS // 4])
+    # The second buffer: the next tile's first quarter waits for all stores but the last, which is this one.
+    buffer = staging.index(2 * GROUP + 1)
     tma.store_wait(0)
-    corner = view(staging, boxes.dtype, [ROWS * COLS // 4, OUT], staging.layout)
-    corner.permute((1, 0)).store(small.to(boxes.dtype))
+    buffer.permute((1, 0)).store(_larger(upper, lower).reshape([OUT, ROWS * COLS // 4]).to(boxes.dtype))
     fence_async_shared()
-    box = view(staging, boxes.dtype, [1, ROWS // 2, COLS // 2, OUT], boxes.layout)
+    box = view(buffer, boxes.dtype, [1, ROWS // 2, COLS // 2, OUT], boxes.layout)
     store_box(boxes, [image, y0 // 2, x0 // 2, o0], box)
 
 

@@ -178,11 +178,12 @@ CASES = {"conv3x3": conv_case, "conv3x3_first": first_case, "upconv2x2": upconv_
 def ceiling(dtype: torch.dtype, side: int = 8192) -> float:
     """TFLOP/s of the library's matrix product of this dtype on random values: what a share is a share of."""
     a, b = random(side, side, dtype=dtype), random(side, side, dtype=dtype)
-    one = torch.ones((), device="cuda")
     if dtype == torch.float16:
         return 2.0 * side**3 / on_device(lambda: torch.mm(a, b.t())) / 1e9
-    fast = {"out_dtype": torch.float16, "use_fast_accum": True}
-    return 2.0 * side**3 / on_device(lambda: torch._scaled_mm(a, b.t(), one, one, **fast)) / 1e9
+    one = torch.ones((), device="cuda")
+    half = torch.float16
+    took = on_device(lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=half, use_fast_accum=True))
+    return 2.0 * side**3 / took / 1e9
 
 
 def measure(layer: Layer, batch: int, name: str, top: float, tuner: Tuner) -> Row:

@@ -113,7 +113,7 @@ def build_side_by_side(calls: list[Callable[[], None]]) -> None:
     torch.cuda.synchronize()
 
 
-def on_device(call: Callable[[], None], calls: int = 8, replays: int = 5) -> float:
+def on_device(call: Callable[[], object], calls: int = 8, replays: int = 5) -> float:
     """Median milliseconds of a call, from CUDA graphs of several.
 
     A graph, because a launch from Python takes longer than most of these kernels do (0.16 ms of host time for a kernel

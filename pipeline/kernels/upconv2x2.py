@@ -15,8 +15,8 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from pipeline.kernels import upconv2x2_turns
-from pipeline.kernels.conv3x3_shared import missing
 from pipeline.kernels.epilogue import rounded, scale_shift
+from pipeline.kernels.gluon_boxes import missing
 from pipeline.kernels.nhwc import (
     check,
     check_vector,
@@ -59,7 +59,7 @@ def _kernel(
     x_boxes, weight_boxes, out_boxes, alpha, beta, channels, tiles_x, tiles_out, tiles,
     IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """X [N · H, W, IN], weight [4, channels, IN], out [N · H, 2, W, 2, channels]: rows of all images in one line."""
+    """Read x [N · H, W, IN], weight [4, channels, IN], out [N · H, 2, W, 2, channels]."""
     PIXELS: tl.constexpr = ROWS * COLS
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         o0 = tile % tiles_out * OUT
@@ -90,8 +90,9 @@ def upconv2x2(
     Args:
         x: [N, H, W, in], fp16 or fp8; the images must follow each other without a gap.
         weight: [4, out, in] of x's dtype, from `pack`.
-        beta: [out] fp32; alpha likewise, or None for 1.
+        beta: [out] fp32.
         out: [N, 2 H, 2 W, out], a channel slice of a wider tensor at will.
+        alpha: [out] fp32, or None for 1.
         tile: one of `candidates`; the first of them without.
 
     Raises:

@@ -22,8 +22,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from pipeline.kernels.conv3x3_shared import boxes_of, load_box, weight_boxes_of
-from pipeline.kernels.conv3x3_shared_ends import finish, halves_of, store_box, view
+from pipeline.kernels.conv3x3_shared_ends import finish, halves_of, load_ends, stage
+from pipeline.kernels.gluon_boxes import barriers, boxes_of, load_box, store_box, view, weight_boxes_of
 from pipeline.kernels.nhwc import multiprocessors, next_power_of_two
 
 
@@ -84,6 +84,7 @@ def _multiply(
     count = GROUP * 1
     for tile in range(gl.program_id(0) + GROUP * gl.num_programs(0), tiles, 2 * gl.num_programs(0)):
         y0, x0, corner, o0 = _place(tile, tiles_x, tiles_out, ROWS, COLS)
+        scale, shift = load_ends(ends, o0, SCALED, PAIRED, 64, layout)
         acc = gl.zeros([64, ROWS * COLS], gl.float32, layout)
         turn = count * chunks
         # As in conv3x3_shared: no group may run so far ahead that it takes an old box for its own.
@@ -98,13 +99,15 @@ def _multiply(
         mbarrier.arrive(order.index(1 - GROUP), count=1)
         acc = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(empty.index((turn - 1) % BOXES), count=1)
-        halves = halves_of(finish(acc, ends, o0, SCALED, False, PAIRED, 64, layout))
+        halves = halves_of(finish(acc, scale, shift, SCALED, False, PAIRED))
         for half in gl.static_range(2):
-            tma.store_wait(0)
-            staging.permute((1, 0)).store(halves[half].to(out_boxes.dtype))
-            fence_async_shared()
-            box = view(staging, out_boxes.dtype, out_boxes.block_shape, out_boxes.layout)
-            store_box(out_boxes, [y0 + half * (ROWS // 2), corner // 2, x0, corner % 2, o0], box)
+            quarters = halves_of(halves[half])
+            for slot in gl.static_range(2):
+                buffer = staging.index(2 * GROUP + slot)
+                stage(quarters[slot], buffer, out_boxes.dtype)
+                box = view(buffer, out_boxes.dtype, out_boxes.block_shape, out_boxes.layout)
+                row = y0 + (2 * half + slot) * (ROWS // 4)
+                store_box(out_boxes, [row, corner // 2, x0, corner % 2, o0], box)
         count += 2
     tma.store_wait(0)
 
@@ -120,26 +123,19 @@ def _kernel(
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS, DEPTH], dtype)
     pixels = gl.allocate_shared_memory(dtype, [BOXES, ROWS * COLS, DEPTH], swizzled)
     weights = gl.allocate_shared_memory(dtype, [BOXES, 64, DEPTH], swizzled)
-    out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS // 2, 64], out_boxes.dtype)
-    staging = gl.allocate_shared_memory(out_boxes.dtype, [2, ROWS * COLS // 2, 64], out_layout)
-    full = gl.allocate_shared_memory(gl.int64, [BOXES, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [BOXES, 1], mbarrier.MBarrierLayout())
-    order = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    for slot in gl.static_range(BOXES):
-        mbarrier.init(full.index(slot), count=1)
-        mbarrier.init(empty.index(slot), count=1)
-    for group in gl.static_range(2):
-        mbarrier.init(order.index(group), count=1)
+    out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS // 4, 64], out_boxes.dtype)
+    staging = gl.allocate_shared_memory(out_boxes.dtype, [4, ROWS * COLS // 4, 64], out_layout)
+    full, empty, order = barriers(BOXES), barriers(BOXES), barriers(2)
     fence_async_shared()
     geometry = (tiles_x, tiles_out, tiles, chunks)
     ends = (alpha, beta, channels)
     gl.warp_specialize([
         (_multiply, (
-            out_boxes, pixels, weights, staging.index(0), full, empty, order, geometry, ends,
+            out_boxes, pixels, weights, staging, full, empty, order, geometry, ends,
             0, ROWS, COLS, DEPTH, BOXES, SCALED, PAIRED,
         )),
         (_multiply, (
-            out_boxes, pixels, weights, staging.index(1), full, empty, order, geometry, ends,
+            out_boxes, pixels, weights, staging, full, empty, order, geometry, ends,
             1, ROWS, COLS, DEPTH, BOXES, SCALED, PAIRED,
         )),
         (_load, (
@@ -178,12 +174,12 @@ def launch(x: Tensor, weight: Tensor, beta: Tensor, out: Tensor, alpha: Tensor |
 
 
 def shuffled_boxes(out: Tensor, tile: Tile) -> TensorDescriptor:
-    """`out` [N, 2 H, 2 W, channels] seen as [N · H, 2, W, 2, channels]; a box is half a tile, of one of the four."""
+    """`out` [N, 2 H, 2 W, channels] seen as [N · H, 2, W, 2, channels]; a box is a quarter of a tile."""
     batch, height, width, outer = out.shape
     shape = (batch * height // 2, 2, width // 2, 2, outer)
     strides = (2 * out.stride(1), out.stride(1), 2 * out.stride(2), out.stride(2), 1)
-    box = [tile.rows // 2, 1, tile.cols, 1, 64]
-    return boxes_of(out.as_strided(shape, strides), box, [tile.rows * tile.cols // 2, 64])
+    box = [tile.rows // 4, 1, tile.cols, 1, 64]
+    return boxes_of(out.as_strided(shape, strides), box, [tile.rows * tile.cols // 4, 64])
 
 
 def candidates(x: Tensor) -> Iterator[Tile]:

@@ -27,7 +27,7 @@ def _kernel(
     x, out, height, width, channels, elements, x_image_stride, x_row_stride, x_pixel_stride,
     out_image_stride, out_row_stride, out_pixel_stride, scale, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """X [N, H, W, channels], out [N, 2 H, 2 W, channels], channel stride 1."""
+    """Read x [N, H, W, channels], out [N, 2 H, 2 W, channels], channel stride 1."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     channel, pixel = at % channels, at // channels
     col, row, image = pixel % (2 * width), pixel // (2 * width) % (2 * height), pixel // (4 * width * height)
@@ -47,7 +47,7 @@ def _kernel(
 
 
 def upsample2x(x: Tensor, out: Tensor, *, scale: float = 1.0) -> None:
-    """X at twice the height and width, times `scale`, rounded to `out`'s dtype.
+    """Write x at twice the height and width, times `scale`, rounded to `out`'s dtype.
 
     Args:
         x: [N, H, W, C] with channel stride 1, fp32, fp16 or fp8.
