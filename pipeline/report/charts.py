@@ -1,6 +1,7 @@
 """Charts as inline SVG that takes its colours from the page, so that they follow it into the dark and onto paper."""
 
 import io
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -161,6 +162,17 @@ def waterfall(steps: list[tuple[str, float, float]], unit: str) -> str:
         return _svg(figure, "From the baseline to the winner: what each rung took away")
 
 
+def _log_ticks(values: list[float]) -> list[float]:
+    """Round figures around positive values: powers of two; over less than two octaves, four steps to each."""
+    low, high = min(values), max(values)
+    steps = (1.0,) if high >= 4 * low else (1.0, 1.25, 1.5, 1.75)
+    powers = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
+    ticks = [2.0**power * step for power in powers for step in steps]
+    before = max((tick for tick in ticks if tick <= low), default=ticks[0])
+    after = min((tick for tick in ticks if tick >= high and tick > before), default=2 * before)
+    return [*(tick for tick in ticks if before <= tick < after), after]
+
+
 def lines(
     series: dict[str, list[tuple[float, float]]], marked: dict[str, tuple[float, float]], labels: tuple[str, str, str]
 ) -> str:
@@ -176,6 +188,7 @@ def lines(
         axes.set_yscale("log", base=2)
         ticks = sorted({x for points in series.values() for x, _ in points})
         axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
+        axes.set_yticks(_log_ticks([y for points in series.values() for _, y in points]))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
         axes.set_xlabel(labels[1])
