@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from pipeline import store
@@ -19,7 +20,7 @@ def draw(folder: Path) -> Path:
     """
     if not (folder / "results.json").exists() and job_folders(folder):
         for job in job_folders(folder):
-            if (job / "results.json").exists():
+            with suppress(store.RecordError):  # the sweep's report says which job has no record, and why
                 write_report(store.load(job), job)
         return write_sweep_report(folder)
     return write_report(store.load(folder), folder)

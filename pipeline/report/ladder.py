@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from pipeline.records import RunRecord
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
 
@@ -45,7 +46,7 @@ def _titles(found: Digest) -> list[tuple[str, str]]:
         ("95 % interval", "of that ratio, by order statistics of the blocks"),
         ("verdict", "faster, slower, same within 1 % or not resolved; else why it isn't ranked"),
         (f"× {second}", f"the same against {second}, what people run today"),
-        (f"ms a call, {device}", f"median of the slices, {run.batch_size} images a call"),
+        (f"ms a call, {device}", f"median of the slices, {_batch(run)} images a call"),
         ("images/s", "throughput, calls back to back"),
         ("p50 ms", "latency of single calls, device to device"),
         ("p99 ms", "the slowest of a hundred single calls"),
@@ -54,6 +55,11 @@ def _titles(found: Digest) -> list[tuple[str, str]]:
         ("set-up", "build and first call"),
         ("flipped", "pixels whose class differs from the fp32 net's"),
     ]
+
+
+def _batch(run: RunRecord) -> str:
+    """As it was asked for: in what a refused job leaves it may be no number."""
+    return words.clean((run.config.get("data") or {}).get("batch_size", "?"))
 
 
 def _device(found: Digest) -> str:

@@ -44,7 +44,10 @@ def way(found: Digest) -> tuple[list[Row], list[str]]:
 
 def steps(found: Digest) -> list[Step]:
     """Each rung on the way to the winner against the one before it; empty with fewer than two."""
-    each, size = seconds_per_image(found.run), found.run.batch_size
+    each = seconds_per_image(found.run)
+    if not each:  # then the config may be one that was refused, with a batch that is no number
+        return []
+    size = found.run.batch_size
     return [
         Step(
             row.name,

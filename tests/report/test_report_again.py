@@ -1,0 +1,44 @@
+"""Drawing a sweep's report again when some of its jobs left nothing to draw."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline import store
+from pipeline.records import Caution
+from pipeline.report.__main__ import main
+from tests.report import planted
+
+
+def sweep_of(folder: Path) -> Path:
+    """Job 0 is well, 1 left no record, 2 half a record, 3 was refused for a batch that is no number."""
+    for number in range(4):
+        (folder / str(number)).mkdir()
+    whole = planted.run(stages=planted.run().stages[:2])
+    store.save(whole, folder / "0")
+    (folder / "2" / "results.json").write_text('{"schema_version": 1', encoding="utf-8")
+    config = {**whole.config, "data": {"batch_size": "abc"}}
+    refused = Caution("refused", "data.batch_size=abc: a whole number", "correct the request")
+    store.save(replace(whole, config=config, stages=[], twins=[], cautions=[refused], finished=False), folder / "3")
+    return folder
+
+
+def test_sweep_is_drawn_again_though_jobs_left_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every job that can be drawn is, and the sweep's report names the others with their reasons."""
+    folder = sweep_of(tmp_path)
+    assert main([str(folder)]) == 0
+    assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert "it left no record" in text
+    assert "not a run&#39;s record" in text
+    assert "data.batch_size=abc: a whole number" in text
+    assert (folder / "0" / "report.html").exists()
+    assert not (folder / "2" / "report.html").exists()
+
+
+def test_single_broken_record_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run, unlike a sweep, has nothing else to show: one line, exit code 2."""
+    folder = sweep_of(tmp_path) / "2"
+    assert main([str(folder)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
