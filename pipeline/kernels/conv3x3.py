@@ -84,8 +84,8 @@ def conv3x3(
 def candidates(x: Tensor, outer: int, *, head: bool = False) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, in] and `outer` output channels, the likeliest first.
 
-    Where `conv3x3_shared` can be built `conv3x3_nine` isn't tried: on an H200 it was slower in each of the 17
-    convolutions of the classic net, in fp16 and fp8, at batch 1 and 8.
+    Where `conv3x3_shared` can be built `conv3x3_nine` isn't tried: measured on an H200 with both on offer, it was
+    chosen for none of the 17 convolutions of the classic net, in fp16 or fp8, at batch 1 or 8.
     """
     if missing() is None and not interpreted():
         return conv3x3_shared.candidates(x, outer, head=head)

@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from pipeline.kernels import border, conv1x1, conv3x3, conv3x3_first, upconv2x2
 from pipeline.kernels.capability import supported
+from pipeline.kernels.gluon_boxes import missing
 from pipeline.kernels.nhwc import next_power_of_two
 
 
@@ -100,3 +101,9 @@ def test_rescaling_needs_equal_shapes():
 @pytest.mark.parametrize(("number", "power"), [(1, 1), (2, 2), (3, 4), (27, 32), (64, 64), (65, 128)])
 def test_next_power_of_two(number, power):
     assert next_power_of_two(number) == power
+
+
+@pytest.mark.parametrize(("version", "builds"), [("3.5.1", False), ("3.6.0", True), ("3.7.1", True), ("3.9.0", False)])
+def test_the_version_of_triton_that_lacks_a_kernel_is_named(version, builds):
+    reason = missing(version)
+    assert reason is None if builds else version in str(reason)
