@@ -7,7 +7,7 @@ machine that was busier that day changes no ratio. Exit codes: 0 no regression, 
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,7 +52,15 @@ def compare(first: RunRecord, second: RunRecord) -> list[Change]:
     old = {stage.name: stage for stage in first.stages}
     new = {stage.name: stage for stage in second.stages}
     floor = max(claim_floor(first.twins), claim_floor(second.twins))
-    return [_change(name, old.get(name), new.get(name), floor) for name in [*new, *(n for n in old if n not in new)]]
+    changes = [_change(name, old.get(name), new.get(name), floor) for name in [*new, *(n for n in old if n not in new)]]
+    return changes if second.finished else [_lost(change) for change in changes]
+
+
+def _lost(change: Change) -> Change:
+    """A stage that a run lost by not finishing: nobody left it out on purpose."""
+    if change.outcome != "gone" or change.before is None:
+        return change
+    return replace(change, outcome="broken", note="run B did not finish")
 
 
 def _change(name: str, old: StageRecord | None, new: StageRecord | None, floor: float) -> Change:
@@ -137,9 +145,18 @@ def conclusion(changes: Sequence[Change]) -> str:
     worse = [part.stage for part in changes if part.outcome in REGRESSIONS]
     better = [part.stage for part in changes if part.outcome in ("faster", "mended")]
     if not worse and not better:
-        return "Nothing changed beyond the noise."
+        return _unchanged(changes)
     parts = [f"{label}: {words.listed(names)}" for label, names in (("Regressed", worse), ("Better", better)) if names]
     return ". ".join(parts) + "."
+
+
+def _unchanged(changes: Sequence[Change]) -> str:
+    """That nothing changed, said of no more than was compared."""
+    gone = [words.clean(part.stage) for part in changes if part.outcome == "gone"]
+    left_out = f" Not in B: {words.listed(gone)}." if gone else ""
+    if not any(part.change for part in changes):
+        return f"No stage was measured in both runs: nothing is compared.{left_out}"
+    return f"Nothing changed beyond the noise.{left_out}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -67,17 +67,19 @@ def ladder(bars: list[tuple[str, Ratio | None, str]], marks: list[tuple[str, flo
         baseline: what the ratios are relative to.
     """
     with _axes(0.8 + INCH_PER_BAR * len(bars)) as (figure, axes):
-        widest = max((ratio.high for _, ratio, _ in bars if ratio), default=1.0)
+        widest = max((ratio.high if ratio.bounded else ratio.value for _, ratio, _ in bars if ratio), default=1.0)
         for place, (_, ratio, note) in enumerate(bars):
             if ratio is None:
                 colour = QUIET if note == "skipped" else BAD
                 axes.text(0.01 * widest, place, note, va="center", color=colour, bbox=BLANK)
                 continue
             colour = {"winner": ACCENT, "tie": TIED}.get(note, PLAIN)
-            spread = [[max(0, ratio.value - ratio.low)], [max(0, ratio.high - ratio.value)]]
+            end = ratio.high if ratio.bounded else ratio.value
             axes.barh(place, ratio.value, color=colour, height=0.62)
-            axes.errorbar(ratio.value, place, xerr=spread, color=INK, capsize=3, linewidth=1)
-            axes.text(ratio.high + 0.015 * widest, place, words.times(ratio), va="center", color=INK)
+            if ratio.bounded:
+                spread = [[max(0, ratio.value - ratio.low)], [max(0, ratio.high - ratio.value)]]
+                axes.errorbar(ratio.value, place, xerr=spread, color=INK, capsize=3, linewidth=1)
+            axes.text(end + 0.015 * widest, place, words.times(ratio), va="center", color=INK)
         for name, value in marks:
             axes.axvline(value, color=QUIET, linewidth=0.8, linestyle=(0, (3, 3)), zorder=0.6)
             axes.text(value, -0.75, name, color=QUIET, ha="center", va="bottom", fontsize=8)

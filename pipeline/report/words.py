@@ -67,6 +67,8 @@ def images(value: float) -> str:
 
 def decimals(found: Ratio) -> int:
     """Digits after the point that the interval supports."""
+    if not found.bounded:
+        return 1
     width = found.high - found.low
     return 1 if width > 0.5 else 2 if width > 0.01 else 3
 
@@ -77,9 +79,11 @@ def times(found: Ratio | None) -> str:
 
 
 def interval(found: Ratio | None) -> str:
-    """The interval of a ratio such as [1.82, 1.86]."""
+    """The interval of a ratio such as [1.82, 1.86]; with too few blocks there is none, and none is shown."""
     if found is None or found.blocks == 0:
         return ""
+    if not found.bounded:
+        return "(no interval)"
     places = decimals(found)
     return f"[{found.low:.{places}f}, {found.high:.{places}f}]"
 
