@@ -1,11 +1,13 @@
 """A rewritten net as files: graph.json, and weights.safetensors. Holds no code, and needs none of the net's own."""
 
+import hashlib
 import json
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from pipeline.kernels import conv1x1, conv3x3_first, conv3x3_nine, conv3x3_shared, upconv2x2
@@ -38,10 +40,10 @@ def save(program: Program, folder: Path) -> list[Path]:
         "choices": {name: encode(choice) for name, choice in program.choices.items()},
     }
     folder.mkdir(parents=True, exist_ok=True)
+    weights = folder / "weights.safetensors"
+    save_file({key: graph.tensors[key].cpu().contiguous().clone() for key in sorted(used)}, weights)
+    document["weights_sha256"] = hashlib.sha256(weights.read_bytes()).hexdigest()
     (folder / "graph.json").write_text(json.dumps(document, indent=1))
-    save_file(
-        {key: graph.tensors[key].cpu().contiguous().clone() for key in sorted(used)}, folder / "weights.safetensors"
-    )
     return [folder / "graph.json", folder / "weights.safetensors"]
 
 
@@ -49,15 +51,18 @@ def load(folder: Path, device: torch.device) -> Program:
     """The program, ready to run in a process that has never seen the net's class.
 
     Raises:
-        ArtefactError: it isn't one, or of another format.
+        ArtefactError: it isn't one, is of another format, or its weights were changed.
     """
     try:
         document = json.loads((folder / "graph.json").read_text())
         tensors = load_file(folder / "weights.safetensors")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ArtefactError(f"{folder}: no rewritten net ({error})") from None
     if document.get("format") != FORMAT:
         raise ArtefactError(f"{folder}: format {document.get('format')}, this version reads {FORMAT}")
+    found = hashlib.sha256((folder / "weights.safetensors").read_bytes()).hexdigest()
+    if document["weights_sha256"] != found:
+        raise ArtefactError(f"{folder}: weights.safetensors isn't the one that graph.json was written with")
     graph = Graph(
         nodes=[Node(**node) for node in document["nodes"]],
         tensors=tensors,

@@ -145,7 +145,7 @@ def aten(name: str) -> Any:
     space, _, rest = name.partition(".")
     packet, _, overload = rest.partition(".")
     found = getattr(getattr(torch.ops.aten, packet, None), overload, None) if space == "aten" else None
-    if found is None:
+    if not isinstance(found, torch._ops.OpOverload):
         raise ValueError(f"{name}: no operation of ATen")
     return found
 
