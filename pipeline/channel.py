@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +100,9 @@ class WorkerProcess:
 
     def _command(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # its end of messages follows and says why
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # its end of messages follows and says why
 
     def messages(self) -> Iterator[tuple[str, Any]]:
         """What the worker says, until it says "done"; reports are folded into `fields` and `facts` on the way.
@@ -185,7 +184,8 @@ class WorkerProcess:
                 continue
         self._process.wait()
         if self._process.stdin:
-            self._process.stdin.close()
+            with suppress(BrokenPipeError):  # a command that it never read
+                self._process.stdin.close()
         for thread in self._threads:
             thread.join(timeout=GRACE_SECONDS)
 

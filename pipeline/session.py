@@ -71,6 +71,16 @@ class Session:
                 return True
         return False
 
+    def warm(self, worker: WorkerProcess, title: str) -> None:
+        """Follow the worker until it is warm and waits for its turns.
+
+        Raises:
+            RequestError: as `advance`.
+            WorkerGone: as `advance`, and where it ended without coming so far.
+        """
+        if not self.advance(worker, title, "turns"):
+            raise WorkerGone(str(worker.fields.get("status", "failed")), str(worker.fields.get("reason", "no reason")))
+
     def take_turns(self, baseline: WorkerProcess, stage: WorkerProcess, title: str) -> Pair:
         """Blocks of turns between two warm workers."""
         self.progress.phase(title, "turns")
@@ -114,11 +124,9 @@ def start_baseline(session: Session) -> None:
     again = session.baseline is not None
     session.baseline = session.start(session.question.baseline, "companion" if again else "baseline", "reference")
     try:
-        ready = session.advance(session.baseline, title, "turns")
+        session.warm(session.baseline, title)
     except WorkerGone as gone:
         raise RequestError(f"the baseline can't run: {gone.reason}; see {session.folder}/reference/log.txt") from None
-    if not ready:
-        raise RequestError(f"the baseline can't run: {session.baseline.fields.get('reason', 'no reason given')}")
     if not again:
         facts = session.baseline.facts
         session.keep(**{name: store.revive_field(RunRecord, name, value) for name, value in facts.items()})
@@ -135,20 +143,25 @@ def measure_twins(session: Session) -> None:
     """
     plan, spec = session.question.plan, session.question.baseline
     own = any(stage.target == spec.target for stage in session.question.stages)
-    for number in range(1, plan.twin_pairs + 1 - own):
+    wanted = range(1, plan.twin_pairs + 1 - own)
+    if wanted and session.baseline:
+        session.baseline.stop()  # three at once may not fit: fp32 at batch 8 holds 68 GiB of an H200, cuDNN's workspace
+    for number in wanted:
         title = f"A/A {number} of {plan.twin_pairs}"
         with stopping(
             session.start(spec, "companion", f"twins/{number}a"), session.start(spec, "companion", f"twins/{number}b")
         ) as (first, second):
             try:
-                session.advance(first, title, "turns")
-                session.advance(second, title, "turns")
+                session.warm(first, title)
+                session.warm(second, title)
                 session.progress.phase(title, "turns")
                 pair = take_turns(first, second, plan.for_twins(), session.order, time.monotonic)
             except WorkerGone as gone:
                 session.caution("A/A failed", gone.reason, f"see the logs in {session.folder}/twins")
-                return
+                break
         session.keep(twins=[*session.record.twins, pair])
+    if wanted:
+        start_baseline(session)
 
 
 @contextmanager
@@ -225,10 +238,10 @@ def pair_the_winner(session: Session) -> None:
     winner, title = names[0], f"{names[0]} against its rivals"
     with stopping(session.start(specs[winner], "companion", f"pairings/{winner}")) as (best,):
         try:
-            session.advance(best, title, "turns")
+            session.warm(best, title)
             for name in names[1 : plan.pairings + 1]:
                 with stopping(session.start(specs[name], "companion", f"pairings/{name}")) as (rival,):
-                    session.advance(rival, f"{winner} against {name}", "turns")
+                    session.warm(rival, f"{winner} against {name}")
                     pair = session.take_turns(best, rival, f"{winner} against {name}")
                 session.keep(pairings=[*session.record.pairings, pair])
         except WorkerGone as gone:
