@@ -17,7 +17,7 @@ IDENTITIES = {"aten.dropout.default", "aten.clone.default", "aten.contiguous.def
 
 
 class UnsupportedError(Exception):
-    """A net that can't be taken apart into operations that each make a new value; one line."""
+    """A net that torch can't export, or not as operations that each make a new value; one line."""
 
 
 @dataclass
@@ -105,10 +105,13 @@ def trace(model: nn.Module, batch: Tensor) -> Graph:
     """The net for batches of this shape.
 
     Raises:
-        UnsupportedError: the net writes into a part of a value.
-        Exception: whatever torch.export raises for a net that it can't export.
+        UnsupportedError: torch can't export the net, or the net writes into a part of a value.
     """
-    program = torch.export.export(model, (batch,))
+    try:
+        program = torch.export.export(model, (batch,))
+    except Exception as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise UnsupportedError(f"torch can't export the net: {said[0]}") from error
     refuse_writes_to_views(program.graph)
     tensors = parameters(program)
     graph = Graph([], {}, {}, "", "")

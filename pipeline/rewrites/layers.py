@@ -13,7 +13,7 @@ from pipeline.kernels.conv3x3_operands import Head
 from pipeline.rewrites.graph import Graph, Node
 from pipeline.rewrites.precision import DTYPES, Precision, quantised
 
-LIBRARY, REFERENCE = "library", "reference"
+KERNEL, LIBRARY, REFERENCE = "kernel", "library", "reference"  # the first for a kernel that has no tiles
 MODULES: dict[str, Any] = {
     "conv3x3": conv3x3,
     "conv3x3_first": conv3x3_first,
@@ -44,6 +44,7 @@ class Layer:
         self.node = node
         self.op = node.op
         self.relu = bool(node.attributes.get("relu", False))
+        self.alpha: Tensor | None = None
         if node.op == "upsample2x":
             return
         weight, bias = graph.parameter(node, "weight"), graph.parameter(node, "bias")
@@ -70,6 +71,9 @@ class Layer:
 
     def candidates(self, x: Tensor, outputs: Outputs) -> Iterator[Any]:
         """What is worth measuring: the kernel's tiles, and the library where it computes the same."""
+        if self.op == "upsample2x":
+            yield from (KERNEL, LIBRARY)
+            return
         if self.op == "conv3x3":
             yield from conv3x3.candidates(nhwc(x), self.packed.shape[1], head=outputs.logits is not None)
         elif self.op == "conv3x3_first":
@@ -122,7 +126,11 @@ class Layer:
             call(image, self.packed, self.beta, out, alpha=self.alpha, relu=self.relu, **extra)
 
     def _library(self, x: Tensor, outputs: Outputs) -> None:
-        """CuDNN's fused convolution where it has one, and copies into the places that ours would have written."""
+        """The library's own operation, and copies into the places that ours would have written."""
+        if self.op == "upsample2x":
+            assert outputs.out is not None
+            outputs.out.copy_(functional.interpolate(x, scale_factor=2, mode="bilinear"))
+            return
         x = x.to(self.whole.dtype, memory_format=torch.channels_last)
         if self.op == "upconv2x2":
             y = functional.conv_transpose2d(x, self.whole, self.bias, stride=2)

@@ -9,12 +9,12 @@ import torch
 from pipeline.kernels.capability import supported
 from pipeline.kernels.tuning import HOME, Tuner
 from pipeline.rewrites.calibrate import keep_for, largest, mixed, quantisable
-from pipeline.rewrites.graph import Graph
+from pipeline.rewrites.graph import Graph, UnsupportedError
 from pipeline.rewrites.layers import LIBRARY
 from pipeline.rewrites.precision import Precision
 from pipeline.rewrites.program import Program
 from pipeline.stages import Runner, Skip
-from pipeline.stages.fused import rewritten, runner, switch_on_the_library, tuned
+from pipeline.stages.fused import half_instead, rewritten, runner, switch_on_the_library, tuned
 from pipeline.workload import Workload
 
 
@@ -44,7 +44,10 @@ def build(
     if reason := supported(torch.cuda.get_device_capability(workload.device), torch.float8_e4m3fn):
         raise Skip(reason)
     switch_on_the_library()
-    graph, passes = rewritten(workload)
+    try:
+        graph, passes = rewritten(workload)
+    except UnsupportedError as error:
+        return half_instead(workload, str(error))
     batches = workload.batches[: math.ceil(calibration_images / workload.shape[0])]
     with torch.inference_mode():
         half = Program(graph, Precision(), workload.device, dict.fromkeys(ours(graph), LIBRARY))

@@ -1,6 +1,5 @@
-"""The net rewritten for the project's kernels in fp16; each layer by the fastest of kernel and library, in one graph."""
+"""The net rewritten for the project's kernels in fp16, each layer by the faster of kernel and library, as one graph."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from pipeline.kernels.capability import supported
 from pipeline.kernels.tuning import HOME, Tuner
 from pipeline.rewrites import rewrite
 from pipeline.rewrites.choose import choose, describe, milliseconds, with_choices
-from pipeline.rewrites.graph import Graph, trace
+from pipeline.rewrites.graph import Graph, UnsupportedError, trace
 from pipeline.rewrites.layers import LIBRARY
 from pipeline.rewrites.precision import Precision
 from pipeline.rewrites.program import OURS, Program
@@ -37,7 +36,10 @@ def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
     if workload.device.type != "cuda":
         raise Skip("the project's kernels need a CUDA GPU")
     switch_on_the_library()
-    graph, passes = rewritten(workload)
+    try:
+        graph, passes = rewritten(workload)
+    except UnsupportedError as error:
+        return half_instead(workload, str(error))
     tuner = Tuner(Path(tuning_folder) if tuning_folder else HOME)
     reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16)
     program = tuned(Program(graph, Precision(), workload.device, {}), workload.batches[0], tuner, reason)
@@ -55,6 +57,12 @@ def rewritten(workload: Workload) -> tuple[Graph, dict[str, list[str]]]:
     with torch.no_grad():
         graph = trace(workload.model, workload.batches[0])
         return graph, rewrite(graph)
+
+
+def half_instead(workload: Workload, why: str) -> Runner:
+    """The half net, for a net that can't be rewritten."""
+    run = Captured(Half(workload.model, torch.float16).eval(), workload.batches[0])
+    return Runner(run, ran=f"fp16 half net in one CUDA graph: {why}", facts={"not_rewritten": why})
 
 
 def tuned(program: Program, image: Tensor, tuner: Tuner, reason: str | None) -> Program:

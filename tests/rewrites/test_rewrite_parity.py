@@ -96,3 +96,13 @@ def test_a_net_that_writes_through_a_view_is_refused() -> None:
 def test_a_graph_can_name_nothing_but_operations_of_aten(name: str) -> None:
     with pytest.raises(ValueError, match="no operation of ATen"):
         aten(name)
+
+
+def test_a_net_that_torch_cannot_export_is_refused_in_one_line() -> None:
+    class Fickle(nn.Module):
+        def forward(self, image: Tensor) -> Tensor:
+            return image if image.sum() > 0 else -image
+
+    with pytest.raises(UnsupportedError, match="torch can't export the net: ") as caught:
+        traced(Fickle(), image(1, 3, 8, 8))
+    assert "\n" not in str(caught.value)
