@@ -123,9 +123,30 @@ def trace(model: nn.Module, batch: Tensor) -> Graph:
             read(graph, node, tensors)
         elif node.op == "output":
             graph.output = node.args[0][0].name
+    rename(graph, module_names(program.graph))
     for node in [node for node in graph.nodes if node.op in IDENTITIES]:
         graph.drop(node, node.inputs[0])
     return graph
+
+
+def module_names(graph: fx.Graph) -> dict[str, str]:
+    """For the first operation of each of the net's modules the module's name, as the user knows it."""
+    named: dict[str, str] = {}
+    for node in graph.nodes:
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        module = stack[-1][0] if stack else ""
+        if module and module not in named.values():
+            named[node.name] = module
+    return named
+
+
+def rename(graph: Graph, named: dict[str, str]) -> None:
+    """Give values other names."""
+    for node in graph.nodes:
+        node.inputs = [named.get(value, value) for value in node.inputs]
+        node.output = named.get(str(node.output), node.output)
+    graph.shapes = {named.get(value, value): shape for value, shape in graph.shapes.items()}
+    graph.output = named.get(graph.output, graph.output)
 
 
 def parameters(program: ExportedProgram) -> dict[str, Tensor]:

@@ -69,9 +69,9 @@ def test_a_fresh_process_gives_the_same_answer(net: nn.Module, batch: Tensor, ei
 def test_tiles_survive(tmp_path: Path) -> None:
     program = program_of(classic())
     tile = conv3x3_nine.Tile(8, 16, 64, 32, swap=False)
-    program.choices = {"conv2d_1": tile, "conv2d_2": "library"}
+    program.choices = {"encoder.0.3": tile, "encoder.1.0": "library"}
     save(program, tmp_path)
-    assert load(tmp_path, CPU).choices == {"conv2d_1": tile, "conv2d_2": "library"}
+    assert load(tmp_path, CPU).choices == {"encoder.0.3": tile, "encoder.1.0": "library"}
 
 
 def test_a_folder_that_is_no_net_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_of_the_bilinear_net_nothing_is_left_to_torch() -> None:
 
 def test_the_padding_of_an_odd_size_stays_in_front_of_the_first_layer() -> None:
     graph = traced(classic(), image(1, 3, 33, 47))
-    assert rewrite(graph)["take_first"] == ["conv2d"]
+    assert rewrite(graph)["take_first"] == ["encoder.0.0"]
     assert graph.nodes[0].op == "aten.pad.default"
 
 
@@ -106,3 +106,12 @@ def test_a_net_that_torch_cannot_export_is_refused_in_one_line() -> None:
     with pytest.raises(UnsupportedError, match="torch can't export the net: ") as caught:
         traced(Fickle(), image(1, 3, 8, 8))
     assert "\n" not in str(caught.value)
+
+
+def test_layers_go_by_the_names_that_the_user_gave_them() -> None:
+    graph = traced(classic(depth=1), image(1, 3, 16, 16))
+    rewrite(graph)
+    names = [node.name for node in graph.nodes]
+    assert names == [
+        "encoder.0.0", "encoder.0.3", "bottleneck.0", "bottleneck.3", "upsample.0", "cat", "decoder.0.0", "head"
+    ]  # fmt: skip
