@@ -45,15 +45,16 @@ class Layer:
         self.op = node.op
         self.relu = bool(node.attributes.get("relu", False))
         self.alpha: Tensor | None = None
+        out_scale = precision.scale(str(node.output or node.pooled)) if node.output or node.pooled else 1.0
+        in_scale = precision.scale(node.inputs[0])
+        self.rescale = in_scale / out_scale
         if node.op == "upsample2x":
             return
         weight, bias = graph.parameter(node, "weight"), graph.parameter(node, "bias")
         assert weight is not None
         assert bias is not None
-        out_scale = precision.scale(str(node.output or node.pooled)) if node.output or node.pooled else 1.0
-        in_scale = precision.scale(node.inputs[0])
         packed = MODULES[node.op].pack(weight.to(device))
-        factor = torch.full((len(bias),), in_scale / out_scale, device=device)
+        factor = torch.full((len(bias),), self.rescale, device=device)
         if node.inputs[0] in precision.eighths:
             packed, per_channel = quantised(packed, OUT_AXIS[node.op], summed=0 if node.op == "conv3x3" else None)
             factor = factor * per_channel
@@ -72,7 +73,9 @@ class Layer:
     def candidates(self, x: Tensor, outputs: Outputs) -> Iterator[Any]:
         """What is worth measuring: the kernel's tiles, and the library where it computes the same."""
         if self.op == "upsample2x":
-            yield from (KERNEL, LIBRARY)
+            yield KERNEL
+            if x.dtype == torch.float16 and outputs.out is not None and outputs.out.dtype == x.dtype:
+                yield LIBRARY
             return
         if self.op == "conv3x3":
             yield from conv3x3.candidates(nhwc(x), self.packed.shape[1], head=outputs.logits is not None)
@@ -96,7 +99,7 @@ class Layer:
         out = None if outputs.out is None else nhwc(outputs.out)
         if self.op == "upsample2x":
             assert out is not None
-            (upsample2x.reference if choice == REFERENCE else upsample2x.upsample2x)(nhwc(x), out)
+            (upsample2x.reference if choice == REFERENCE else upsample2x.upsample2x)(nhwc(x), out, scale=self.rescale)
             return
         extra = {} if choice == REFERENCE else {"tile": choice}
         module = MODULES[self.op]

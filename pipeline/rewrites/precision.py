@@ -9,8 +9,8 @@ from torch import Tensor
 from pipeline.kernels.nhwc import FP8_MAX
 from pipeline.rewrites.graph import Graph, Node
 
-READS_FP8 = {"conv3x3", "conv1x1", "upconv2x2"}
-WRITES_FP8 = {"conv3x3", "conv3x3_first", "conv1x1", "upconv2x2"}
+READS_FP8 = {"conv3x3", "conv1x1", "upconv2x2", "upsample2x"}
+WRITES_FP8 = READS_FP8 | {"conv3x3_first"}
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "fp8": torch.float8_e4m3fn}
 
 
@@ -58,7 +58,7 @@ def eighths(graph: Graph, keep: Iterable[str]) -> set[str]:
 
 
 def takes_fp8(node: Node, found: set[str], kept: set[str]) -> bool:
-    """Whether a reader takes fp8: one of our products that isn't kept, or a join whose buffer is fp8."""
+    """Whether a reader takes fp8: one of our operations that isn't kept, or a join whose buffer is fp8."""
     if node.op == "joined":
         return str(node.output) in found
     return node.op in READS_FP8 and node.name not in kept

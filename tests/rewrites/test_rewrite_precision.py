@@ -94,6 +94,17 @@ def test_the_parts_of_a_join_share_type_and_scale() -> None:
                 assert precision.scale(node.pooled) == precision.scale(node.output)
 
 
+def test_a_bilinear_net_is_fp8_throughout() -> None:
+    net, batch = classic(upsampling="bilinear"), image(2, 3, 32, 48)
+    graph = traced(net, batch)
+    rewrite(graph)
+    precision, logits = simulated(graph, [batch], [])
+    written = {value for node in graph.nodes for value in (node.output, node.pooled) if value}
+    assert precision.eighths == written
+    with torch.no_grad():
+        assert 1e-3 < float((logits - net(batch)).norm() / net(batch).norm()) < 0.1
+
+
 def test_a_kept_layer_and_what_torch_reads_stay_in_fp16() -> None:
     graph = traced(classic(), image(1, 3, 32, 32))
     rewrite(graph)
