@@ -10,6 +10,7 @@ from pipeline.rewrites.precision import READS_FP8, Precision, eighths, scales
 from pipeline.rewrites.program import Program
 
 Make = Callable[[Precision], Program]
+TRIED_AGAIN = 4  # operations at each step: trying all of some forty would take minutes
 
 
 def largest(program: Program, batches: list[Tensor]) -> dict[str, float]:
@@ -26,8 +27,9 @@ def mixed(graph: Graph, seen: dict[str, float], keep: list[str], work: str) -> P
 
 
 def quantisable(graph: Graph) -> list[str]:
-    """The operations that can read fp8."""
-    return [node.name for node in graph.nodes if node.op in READS_FP8]
+    """The operations that can read fp8, and whose input can be stored in it."""
+    stored = eighths(graph, [])
+    return [node.name for node in graph.nodes if node.op in READS_FP8 and node.inputs[0] in stored]
 
 
 def flipped_share(program: Program, batches: list[Tensor], masks: list[Tensor]) -> float:
@@ -44,7 +46,8 @@ def keep_for(
     """The operations to keep in fp16 so that at most `budget` of the pixels change their class, and why those.
 
     One after the other is kept, each time the one that stops most pixels from flipping beside those kept already: an
-    operation's gain depends on them, since it shares its input's type with its neighbours.
+    operation's gain depends on them, since it shares its input's type with its neighbours. All are tried at first;
+    then, at each step, those few that promised most when they were tried last.
 
     Returns:
         The names kept, and for every operation the share of pixels that stopped, or would have stopped, flipping when
@@ -57,10 +60,11 @@ def keep_for(
     gains: dict[str, float] = {}
     flips = flipped_share(make(precision(kept)), batches, masks)
     while flips > budget and len(kept) < len(names):
-        rest = [name for name in names if name not in kept]
-        left = {name: flipped_share(make(precision([*kept, name])), batches, masks) for name in rest}
+        rest = sorted((name for name in names if name not in kept), key=lambda name: -gains.get(name, 0.0))
+        tried = rest[:TRIED_AGAIN] if gains else rest
+        left = {name: flipped_share(make(precision([*kept, name])), batches, masks) for name in tried}
         gains |= {name: flips - after for name, after in left.items()}
-        best = min(rest, key=left.__getitem__)
+        best = min(tried, key=left.__getitem__)
         kept.append(best)
         flips = left[best]
     return kept, gains

@@ -11,7 +11,7 @@ from pipeline.kernels.tuning import HOME, Tuner
 from pipeline.rewrites.calibrate import keep_for, largest, mixed, quantisable
 from pipeline.rewrites.graph import Graph, UnsupportedError
 from pipeline.rewrites.layers import LIBRARY
-from pipeline.rewrites.precision import Precision
+from pipeline.rewrites.precision import READS_FP8, Precision
 from pipeline.rewrites.program import Program
 from pipeline.stages import Runner, Skip
 from pipeline.stages.fused import half_instead, rewritten, runner, switch_on_the_library, tuned
@@ -64,7 +64,13 @@ def build(
         "stored_fp8": sorted(precision.eighths),
         "largest": seen,
     }
-    return runner(workload, program, facts, None, f"fp8 ({len(kept)} layers kept in fp16)")
+    return runner(workload, program, facts, None, stored(graph, precision, kept))
+
+
+def stored(graph: Graph, precision: Precision, kept: list[str]) -> str:
+    """How many layers read fp8, in words."""
+    eighth = sum(node.op in READS_FP8 and node.inputs[0] in precision.eighths for node in graph.nodes)
+    return f"fp8 in {eighth} layers ({len(kept)} kept in fp16)" if eighth else "fp16 (no layer reads fp8)"
 
 
 def ours(graph: Graph) -> list[str]:

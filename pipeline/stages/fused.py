@@ -81,8 +81,8 @@ def runner(workload: Workload, program: Program, facts: dict[str, Any], reason: 
     facts |= {"choices": describe(program.choices), "left_to_torch": left, "kernels_barred": reason or ""}
     ran = f"{precision}, {ours} layers by own kernels, {len(program.choices) - ours} by the library, one CUDA graph"
     if left and (faster := faster_half(workload, run)):
-        run = faster
         ran = f"fp16 half net in one CUDA graph: of its operations too few match a rewrite ({ours} by own kernels lost)"
+        return Runner(faster, ran=ran, facts=facts)
     return Runner(run, ran=ran, facts=facts, save=lambda folder: save(program, folder / "net"))
 
 
