@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from hydra.errors import OverrideParseException
 from omegaconf import OmegaConf
 
 from pipeline.errors import nearest
@@ -11,16 +12,14 @@ from pipeline.errors import nearest
 def one_line(error: Exception, conf: Path) -> str:
     """The one line for `error`; `conf` is the folder of the config files, for the names that would have been right."""
     text = str(error)
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: an override is written key=value, such as stage=compile or data.batch_size=8"
     if found := re.search(r"Could not find '([\w/]+)/([^'/]+)'", text):
         return _unknown_file(conf, *found.groups())
     if found := re.search(r"Could not override '([^']+)'", text):
         return _unknown_key(conf, found[1])
     if found := re.search(r"Key '([^']+)' is not in struct\s+full_key: (\S+)", text):
         return _unknown_key(conf, found[2])
-    if found := re.search(r"Error parsing override '([^']*)'", text):
-        return f"{found[1]}: an override is written key=value, such as stage=compile or data.batch_size=8"
-    if found := re.search(r"Could not override '([^']+)'.*No match in the defaults list", text, re.DOTALL):
-        return _unknown_key(conf, found[1])
     return text.strip().splitlines()[0] if text.strip() else type(error).__name__
 
 
@@ -41,5 +40,5 @@ def known_keys(conf: Path) -> list[str]:
     for path in conf.glob("*/*.yaml"):
         loaded = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         if isinstance(loaded, dict):
-            keys |= {path.parent.name} | {f"{path.parent.name}.{key}" for key in loaded if key != "defaults"}
+            keys |= {path.parent.name} | {f"{path.parent.name}.{key!s}" for key in loaded if key != "defaults"}
     return sorted(keys)
