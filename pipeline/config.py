@@ -57,7 +57,7 @@ class DataSpec:
 class Job:
     """All that a worker needs to know, as one JSON document."""
 
-    role: str  # "baseline" keeps the reference and takes turns all along; "stage" is measured against it
+    role: str  # "reference" describes the run; "companion" takes turns and no more; "stage" does all
     stage: StageSpec
     model: ModelSpec
     data: DataSpec

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pipeline import store
 from pipeline.channel import WorkerGone, WorkerProcess
@@ -102,8 +102,9 @@ def run(question: Question, folder: Path, record: RunRecord, progress: Progress)
     session = Session(question, folder, record, progress)
     started = time.monotonic()
     try:
-        start_baseline(session)
+        describe_run(session)
         measure_twins(session)
+        start_baseline(session)
         for spec in question.stages:
             session.keep(stages=[*session.record.stages, measure_stage(session, spec)])
             if spec.target == question.baseline.target:
@@ -118,22 +119,40 @@ def run(question: Question, folder: Path, record: RunRecord, progress: Progress)
     return session.record
 
 
+def describe_run(session: Session) -> None:
+    """Find out what all stages share: the machine, its ceilings, the reference's logits.
+
+    In a process of its own, which then ends: what it allocates would give a baseline measured in it another history
+    than the stages have. glibc raises its mmap threshold as large blocks are freed, and on a CPU such a baseline ran
+    a quarter faster than the same net in a fresh process.
+    """
+    with stopping(session.start(session.question.baseline, "reference", "reference")) as (worker,):
+        try:
+            session.advance(worker, "reference", "done")
+        except WorkerGone as gone:
+            refuse_baseline(session, gone.reason)
+        if "reason" in worker.fields:
+            refuse_baseline(session, worker.fields["reason"])
+        facts = worker.facts
+    session.keep(**{name: store.revive_field(RunRecord, name, value) for name, value in facts.items()})
+    environment = session.record.environment
+    noted = [busy_processor(session.load_before, os.cpu_count() or 1) if session.question.device == "cpu" else None]
+    noted += [shared_device(environment) if environment else None]
+    session.keep(cautions=[*session.record.cautions, *(part for part in noted if part)])
+
+
 def start_baseline(session: Session) -> None:
-    """Start the worker that every stage is measured against; the first also describes the machine and the reference."""
-    title = f"{session.question.baseline.name} (baseline)"
-    again = session.baseline is not None
-    session.baseline = session.start(session.question.baseline, "companion" if again else "baseline", "reference")
+    """Start the worker that every stage takes turns with."""
+    session.baseline = session.start(session.question.baseline, "companion", "baseline")
     try:
-        session.warm(session.baseline, title)
+        session.warm(session.baseline, f"{session.question.baseline.name} (baseline)")
     except WorkerGone as gone:
-        raise RequestError(f"the baseline can't run: {gone.reason}; see {session.folder}/reference/log.txt") from None
-    if not again:
-        facts = session.baseline.facts
-        session.keep(**{name: store.revive_field(RunRecord, name, value) for name, value in facts.items()})
-        environment = session.record.environment
-        noted = [busy_processor(session.load_before, os.cpu_count() or 1) if session.question.device == "cpu" else None]
-        noted += [shared_device(environment) if environment else None]
-        session.keep(cautions=[*session.record.cautions, *(part for part in noted if part)])
+        refuse_baseline(session, gone.reason)
+
+
+def refuse_baseline(session: Session, reason: str) -> NoReturn:
+    """There is nothing to measure against."""
+    raise RequestError(f"the baseline can't run: {reason}; the logs are in {session.folder}")
 
 
 def measure_twins(session: Session) -> None:
@@ -143,10 +162,7 @@ def measure_twins(session: Session) -> None:
     """
     plan, spec = session.question.plan, session.question.baseline
     own = any(stage.target == spec.target for stage in session.question.stages)
-    wanted = range(1, plan.twin_pairs + 1 - own)
-    if wanted and session.baseline:
-        session.baseline.stop()  # three at once may not fit: fp32 at batch 8 holds 68 GiB of an H200, cuDNN's workspace
-    for number in wanted:
+    for number in range(1, plan.twin_pairs + 1 - own):
         title = f"A/A {number} of {plan.twin_pairs}"
         with stopping(
             session.start(spec, "companion", f"twins/{number}a"), session.start(spec, "companion", f"twins/{number}b")
@@ -160,8 +176,6 @@ def measure_twins(session: Session) -> None:
                 session.caution("A/A failed", gone.reason, f"see the logs in {session.folder}/twins")
                 break
         session.keep(twins=[*session.record.twins, pair])
-    if wanted:
-        start_baseline(session)
 
 
 @contextmanager
@@ -208,7 +222,7 @@ def measure_launch(session: Session, spec: StageSpec, record: StageRecord, launc
                 gone.reason = f"the baseline's worker, its partner, ended: {gone.reason}"
             status = {"status": "ok" if worker.phase in AFTER_CHECK else gone.status, "reason": gone.reason}
     if session.baseline and not session.baseline.alive:
-        session.caution("baseline restarted", f"its worker ended during {spec.name}", "see reference/log.txt")
+        session.caution("baseline restarted", f"its worker ended during {spec.name}", "see baseline/log.txt")
         start_baseline(session)
     fields = worker.fields if launch == 1 else {}
     record = revive_over(record, {**fields, **status}, pairs=pairs, log=f"{folder}/log.txt")

@@ -62,7 +62,7 @@ class Recorder:
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose baseline has left its reference."""
     folder = tmp_path_factory.mktemp("run")
-    run_stage(job(EAGER, folder, role="baseline"), Recorder(0))
+    run_stage(job(EAGER, folder, role="reference"), Recorder(0))
     return folder
 
 
@@ -94,7 +94,7 @@ def planted(kind: str, folder: Path) -> Recorder:
 def test_the_baseline_describes_the_run(run_folder: Path) -> None:
     """Its worker leaves the machine, the reference and its logits."""
     line = Recorder(0)
-    run_stage(job(EAGER, run_folder, role="baseline"), line)
+    run_stage(job(EAGER, run_folder, role="reference"), line)
     reference = line.run_facts["reference"]
     assert line.run_facts["environment"].device == "cpu"
     assert reference.flops_per_image > 1e6
