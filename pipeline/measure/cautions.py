@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from pipeline.measure.statistics import Side, ratio, slices_of
+from pipeline.measure.statistics import Side, outliers, ratio, slices_of
 from pipeline.records import Caution, Environment, Pair, Slice, Warm
 
 CLOCKS_SHARE, CLOCKS_SECONDS = 0.02, 20e-6  # by which wall and device may differ, whichever is more
@@ -11,6 +11,7 @@ CLOCK_SHARE = 0.02  # by which the SM clocks of A and B may differ
 DRIFT_WARNS, DRIFT_UNFAIR = 0.02, 0.10
 END_SHARE = 0.25  # of the turns at each end, between which the baseline's drift is taken
 CLOCKS_DISAGREE = "clocks disagree"
+OUTLIER_SHARE = 0.05  # of the slices, beyond which a reader is told
 
 
 def cautions_of(pairs: Sequence[Pair], most_redone: int) -> list[Caution]:
@@ -22,6 +23,7 @@ def cautions_of(pairs: Sequence[Pair], most_redone: int) -> list[Caution]:
         not_at_rest(pairs, most_redone),
         throttled(pairs),
         clocks_differ(pairs),
+        outlying(pairs),
         *(drifted(drift_within(pair)) for pair in pairs if len(pair.blocks) >= 1 / END_SHARE),
     ]
     return [caution for caution in found if caution is not None]
@@ -44,6 +46,15 @@ def clocks_disagree(pairs: Sequence[Pair], side: Side = "stage") -> Caution | No
         f"a slice took {wall * 1e3:.3g} ms by the wall and {device * 1e3:.3g} ms by the device's events",
         "look for work on a stream of its own, or a call that returns too early; such a stage isn't ranked",
     )
+
+
+def outlying(pairs: Sequence[Pair]) -> Caution | None:
+    """More than 5 % of the stage's slices lie far from the rest; they are marked here and dropped nowhere."""
+    marked = outliers([part.per_call for part in slices_of(pairs, "stage")])
+    if sum(marked) <= OUTLIER_SHARE * len(marked):
+        return None
+    text = f"{sum(marked)} of {len(marked)} slices lie more than 14.8 median deviations from the median"
+    return Caution("outliers", text, "end what else runs; the ratio's interval takes them into account")
 
 
 def not_at_rest(pairs: Sequence[Pair], most_redone: int) -> Caution | None:

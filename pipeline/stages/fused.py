@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pipeline.deploy.fused import save
 from pipeline.kernels.capability import supported
+from pipeline.kernels.gluon_boxes import missing
 from pipeline.kernels.tuning import HOME, Tuner
 from pipeline.rewrites import rewrite
 from pipeline.rewrites.choose import choose, describe, milliseconds, with_choices
@@ -78,8 +79,10 @@ def runner(workload: Workload, program: Program, facts: dict[str, Any], reason: 
     run = Captured(program, workload.batches[0])
     left = sorted({node.op for node in program.graph.nodes if node.op not in OURS | BORDERS})
     ours = sum(choice != LIBRARY for choice in program.choices.values())
-    facts |= {"choices": describe(program.choices), "left_to_torch": left, "kernels_barred": reason or ""}
+    barred = reason or missing()
+    facts |= {"choices": describe(program.choices), "left_to_torch": left, "kernels_barred": barred or ""}
     ran = f"{precision}, {ours} layers by own kernels, {len(program.choices) - ours} by the library, one CUDA graph"
+    ran += f"; the fastest kernels are barred: {barred}" if barred else ""
     if left and (faster := faster_half(workload, run)):
         ran = f"fp16 half net in one CUDA graph: of its operations too few match a rewrite ({ours} by own kernels lost)"
         return Runner(faster, ran=ran, facts=facts)
