@@ -22,7 +22,7 @@ lint: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-.venv/ready: pyproject.toml $(wildcard constraints/*.txt)
+.venv/ready: pyproject.toml $(wildcard constraints/python*.txt)
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable '.[dev]'
@@ -32,7 +32,7 @@ lint: .venv/ready
 pins: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	for version in 3.11 3.12; do $(BIN)/uv pip compile --quiet --upgrade --no-header --no-annotate --python-version $$version \
-	  --extra dev --extra nets pyproject.toml --output-file constraints/python$$version.txt; done
+	  --constraint constraints/held.txt --extra dev --extra nets pyproject.toml --output-file constraints/python$$version.txt; done
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
