@@ -57,11 +57,18 @@ class Leaky(nn.Sequential):
         super().__init__(nn.Conv2d(3, 16, 3, padding=1), nn.LeakyReLU(0.1), nn.Conv2d(16, 2, 1))
 
 
-def test_the_record_says_what_matched_and_what_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("barred", "said"), [(None, ""), ("too new a Triton", "; the fastest kernels are barred: too new a Triton")]
+)
+def test_the_record_says_what_matched_and_what_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, barred: str | None, said: str
+) -> None:
+    monkeypatch.setattr(fused, "missing", lambda: barred)
     work = workload(UNet(base=16, depth=1), tmp_path)
     ready, passes = program(work, REFERENCE)
     stage = fused.runner(work, ready, {"passes": passes}, None, "fp16")
-    assert stage.ran == "fp16, 7 layers by own kernels, 0 by the library, one CUDA graph"
+    assert stage.ran == f"fp16, 7 layers by own kernels, 0 by the library, one CUDA graph{said}"
+    assert stage.facts["kernels_barred"] == (barred or "")
     assert stage.facts["left_to_torch"] == []
     assert stage.facts["passes"]["join_without_copy"] == ["cat"]
     assert stage.facts["choices"] == dict.fromkeys(ready.layers, REFERENCE)

@@ -39,13 +39,9 @@ def build(
         Skip: a CPU run without a C++ compiler, which Inductor needs.
         ValueError: no such mode or precision.
     """
-    if mode not in MODES:
-        raise ValueError(f"mode={mode}: choose one of {', '.join(MODES)}")
-    on_gpu = workload.device.type == "cuda"
-    if not on_gpu and not shutil.which(os.environ.get("CXX", "g++")):
-        raise Skip("Inductor needs a C++ compiler for the CPU and finds no g++; install g++ or set CXX")
+    check_possible(mode, workload.device)
     half = half_dtype(dtype, workload.device)
-    allow_tf32(on_gpu)
+    allow_tf32(workload.device.type == "cuda")
     torch.backends.cudnn.benchmark = True
     cache = own_cache(workload.folder)
     model = Half(workload.model, half).eval()
@@ -60,6 +56,14 @@ def build(
         compilations=compilations,
         save=lambda folder: generated(cache, folder, found),
     )
+
+
+def check_possible(mode: str, device: torch.device) -> None:
+    """Raise `build`'s ValueError for a mode that isn't there, or its Skip where Inductor can't work."""
+    if mode not in MODES:
+        raise ValueError(f"mode={mode}: choose one of {', '.join(MODES)}")
+    if device.type == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
+        raise Skip("Inductor needs a C++ compiler for the CPU and finds no g++; install g++ or set CXX")
 
 
 def own_cache(folder: Path) -> Path:

@@ -48,23 +48,25 @@ def build(
         graph, passes = rewritten(workload)
     except UnsupportedError as error:
         return half_instead(workload, str(error))
-    batches = workload.batches[: math.ceil(calibration_images / workload.shape[0])]
+    precision, facts = calibrated(graph, workload, calibration_images, keep_fp16, budget)
+    tuner = Tuner(Path(tuning_folder) if tuning_folder else HOME)
+    program = tuned(Program(graph, precision, workload.device, {}), workload.batches[0], tuner, None)
+    facts |= {"passes": passes, "candidates_measured": tuner.measured}
+    return runner(workload, program, facts, None, stored(graph, precision, facts["kept_fp16"]))
+
+
+def calibrated(
+    graph: Graph, workload: Workload, images: int, keep_fp16: str | list[str], budget: float
+) -> tuple[Precision, dict[str, Any]]:
+    """Which values are stored in fp8 and with which scales, and what the record should keep of how that came about."""
+    batches = workload.batches[: math.ceil(images / workload.shape[0])]
     with torch.inference_mode():
         half = Program(graph, Precision(), workload.device, dict.fromkeys(ours(graph), LIBRARY))
         seen = largest(half, batches)
         kept, gains = layers_to_keep(graph, seen, workload, keep_fp16, budget)
-    tuner = Tuner(Path(tuning_folder) if tuning_folder else HOME)
     precision = mixed(graph, seen, kept, "fp16")
-    program = tuned(Program(graph, precision, workload.device, {}), workload.batches[0], tuner, None)
-    facts: dict[str, Any] = {
-        "passes": passes,
-        "candidates_measured": tuner.measured,
-        "kept_fp16": kept,
-        "sensitivity": gains,
-        "stored_fp8": sorted(precision.eighths),
-        "largest": seen,
-    }
-    return runner(workload, program, facts, None, stored(graph, precision, kept))
+    facts = {"kept_fp16": kept, "sensitivity": gains, "stored_fp8": sorted(precision.eighths), "largest": seen}
+    return precision, facts
 
 
 def stored(graph: Graph, precision: Precision, kept: list[str]) -> str:

@@ -47,20 +47,18 @@ def build(
         StageError: the session would run on another provider than was asked for.
         ValueError: an option has no such value.
     """
-    wanted = chosen_provider(provider, workload.device)
-    precision = chosen_dtype(dtype, workload.device)
+    wanted, precision = chosen_provider(provider, workload.device), chosen_dtype(dtype, workload.device)
     if algo_search not in SEARCHES:
         raise ValueError(f"algo_search={algo_search}: choose one of {', '.join(SEARCHES)}")
-    path = workload.folder / "model.onnx"
-    opset = export(workload.model, precision, workload.batches[0], path)
+    opset = export(workload.model, precision, workload.batches[0], path := workload.folder / "model.onnx")
     stream = torch.cuda.Stream() if wanted == "cuda" else None
     options = cuda_options(nhwc, algo_search, tf32, cuda_graph, stream) if stream else {}
     session = open_session(path, wanted, options)
-    fixed, logits, replay = bound(session, wanted, workload.batches[0], precision)
-    layout = f"{'NHWC' if nhwc else 'NCHW'}{', CUDA graph' if cuda_graph else ''}, " if wanted == "cuda" else ""
+    buffers = bound(session, wanted, workload.batches[0], precision)
+    ways = ["NHWC" if nhwc else "NCHW", *(["CUDA graph"] if cuda_graph else [])] if stream else []
     return Runner(
-        on_stream(fixed, logits, replay, stream) if stream else in_place(fixed, logits, replay),
-        ran=f"{PROVIDERS[wanted]}, {layout}{short(precision)}, opset {opset}",
+        on_stream(*buffers, stream) if stream else in_place(*buffers),
+        ran=", ".join([PROVIDERS[wanted], *ways, short(precision), f"opset {opset}"]),
         facts={"providers": session.get_providers(), "nodes": assignments(session), "opset": opset},
         save=lambda folder: sorted(folder.glob("model.onnx*")),
     )
