@@ -44,7 +44,8 @@ def net_class(target: str) -> type[nn.Module]:
     """
     module_name, _, name = target.rpartition(".")
     top = target.partition(".")[0]
-    if not module_name or top in sys.stdlib_module_names or top in NOT_NETS:
+    named = module_name and all(part.isidentifier() for part in target.split("."))
+    if not named or top in sys.stdlib_module_names or top in NOT_NETS:
         raise ModelError(f"model.target={target}: no net's class; name yours as my_package.MyNet")
     try:
         module = importlib.import_module(module_name)

@@ -2,21 +2,23 @@
 
 import pytest
 import torch
+from torch import nn
 
-from models.unet import UNet
+from models.unet import UNet, Upsampling
 
 
 def test_the_classic_net_has_the_published_widths() -> None:
     """64-128-256-512-1024, 31 million parameters."""
     net = UNet()
-    widths = [level[0].out_channels for level in net.encoder] + [net.bottleneck[0].out_channels]
+    first = [next(part for part in level.modules() if isinstance(part, nn.Conv2d)) for level in net.encoder]
+    widths = [conv.out_channels for conv in first] + [net.bottleneck.get_submodule("0").out_channels]
     assert widths == [64, 128, 256, 512, 1024]
     assert sum(part.numel() for part in net.parameters()) == 31_037_698
 
 
 @pytest.mark.parametrize("upsampling", ["transposed", "bilinear"])
 @pytest.mark.parametrize("size", [(32, 32), (33, 47), (1, 1), (64, 16)])
-def test_logits_have_the_image_s_size(upsampling: str, size: tuple[int, int]) -> None:
+def test_logits_have_the_image_s_size(upsampling: Upsampling, size: tuple[int, int]) -> None:
     """Any height and width, by padding and cropping."""
     net = UNet(base=4, classes=3, upsampling=upsampling).eval()
     with torch.no_grad():
