@@ -12,6 +12,7 @@ from pipeline.measure.plan import Plan
 from pipeline.records import Tolerance
 
 BASELINE = "eager"
+REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
 DEVICES = ("auto", "cuda", "cpu")
 STAGE_FIELDS = ("name", "target", "summary", "adds", "devices", "unavailable", "legacy", "tolerance", "choices")
 
@@ -102,7 +103,7 @@ class Question:
             time_inaccurate=self.time_inaccurate,
             launcher=self.launcher,
             folder=str(run_folder / (name or stage.name)),
-            reference=str(run_folder / "reference" / "logits.safetensors"),
+            reference=str(run_folder / REFERENCE_LOGITS),
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from pipeline import store
 from pipeline.channel import WorkerGone, WorkerProcess
-from pipeline.config import Question, StageSpec
+from pipeline.config import REFERENCE_LOGITS, Question, StageSpec
 from pipeline.errors import RequestError
 from pipeline.measure.cautions import busy_processor, cautions_of, drift, drifted, shared_device
 from pipeline.measure.standings import rivals
@@ -115,6 +115,9 @@ def run(question: Question, folder: Path, record: RunRecord, progress: Progress)
     finally:
         if session.baseline:
             session.baseline.stop()
+        (folder / REFERENCE_LOGITS).unlink(
+            missing_ok=True
+        )  # 50 MB at 24 images of 512×512, and of no use without workers
         session.keep(seconds=time.monotonic() - started)
     return session.record
 
