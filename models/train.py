@@ -108,7 +108,7 @@ def main() -> None:
     device = torch.device(asked.device)
     tissue = Tissue.load(device)
     net = UNet(base=asked.base).to(device)
-    net.to(memory_format=torch.channels_last)
+    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload, unused-ignore]  # 2.12's types lack it
     steps = train(net, tissue, asked.minutes, asked.seed, asked.base)
     stored = copy.deepcopy(net).half().float()
     dice, iou = score(stored, tissue)

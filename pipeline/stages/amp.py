@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pipeline.stages import Runner
-from pipeline.stages.casting import Dtype, allow_tf32, half_dtype, short
+from pipeline.stages.casting import Dtype, allow_tf32, half_dtype, in_channels_last, short
 from pipeline.workload import Workload
 
 
@@ -24,7 +24,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     half, device = half_dtype(dtype, workload.device), workload.device.type
     allow_tf32(device == "cuda")
     torch.backends.cudnn.benchmark = cudnn_benchmark
-    model = copy.deepcopy(workload.model).to(memory_format=torch.channels_last)
+    model = in_channels_last(copy.deepcopy(workload.model))
 
     def run(batch: Tensor) -> Tensor:
         with torch.autocast(device, half):

@@ -86,13 +86,19 @@ def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
     setattr(model.get_submodule(parent), leaf, layer)
 
 
+def in_channels_last(model: nn.Module) -> nn.Module:
+    """The net itself, its weights laid out in NHWC."""
+    # torch takes it; the types of torch 2.12 do not know.
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return, unused-ignore]
+
+
 class Half(nn.Module):
     """The net in half precision, batch norm folded, channels_last; takes and casts the user's fp32 batch itself."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
         net, self.folds = folded(model)
-        self.net = net.to(dtype).to(memory_format=torch.channels_last)
+        self.net = in_channels_last(net.to(dtype))
         self.dtype = dtype
 
     def forward(self, batch: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pipeline.stages import Runner
-from pipeline.stages.casting import allow_tf32
+from pipeline.stages.casting import allow_tf32, in_channels_last
 from pipeline.workload import Workload
 
 
@@ -14,7 +14,7 @@ def build(workload: Workload) -> Runner:
     """The net in fp32 (on a GPU with TF32, as the rung before), channels_last."""
     on_gpu = workload.device.type == "cuda"
     allow_tf32(on_gpu)
-    model = copy.deepcopy(workload.model).to(memory_format=torch.channels_last)
+    model = in_channels_last(copy.deepcopy(workload.model))
 
     def run(batch: Tensor) -> Tensor:
         logits: Tensor = model(batch.contiguous(memory_format=torch.channels_last))
