@@ -12,7 +12,8 @@ from pipeline.stages import Runner, Skip, StageError
 from pipeline.workload import Workload
 
 Run = Callable[[Tensor], Tensor]
-RIGHT_CALLS = 12  # of a stage that turns wrong later: enough for the first call and the verification of a small run
+VERIFYING_CALLS = 5  # the first call, and the verification of eight images in batches of two; however short the warm-up
+LIVING_CALLS = 6  # of a stage that dies later: within the turns, if not in the warm-up
 
 
 def zeros(net: nn.Module) -> Run:
@@ -54,7 +55,7 @@ def wrong_later(net: nn.Module) -> Run:
     def run(batch: Tensor) -> Tensor:
         nonlocal calls
         calls += 1
-        return net(batch) if calls <= RIGHT_CALLS else torch.zeros(batch.shape[0], 2, *batch.shape[2:])
+        return net(batch) if calls <= VERIFYING_CALLS else torch.zeros(batch.shape[0], 2, *batch.shape[2:])
 
     return run
 
@@ -66,7 +67,7 @@ def dies_at_work(net: nn.Module) -> Run:
     def run(batch: Tensor) -> Tensor:
         nonlocal calls
         calls += 1
-        if calls > RIGHT_CALLS:
+        if calls > LIVING_CALLS:
             os.kill(os.getpid(), signal.SIGKILL)
         return net(batch)
 
