@@ -5,12 +5,16 @@ torch: the parent process and the report need none.
 
 History of the schema:
     1: the first.
+    2: Reference.layers and StageRecord.why; records of 1 are read as having neither.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-SCHEMA_VERSION = 1
+from pipeline.reasons import LayerWork, Why
+
+SCHEMA_VERSION = 2
+READABLE_VERSIONS = (1, 2)
 
 Status = Literal["ok", "failed", "inaccurate", "timeout", "skipped"]
 KernelClass = Literal["convolution", "matmul", "pointwise", "normalisation", "layout change", "copy", "pool", "other"]
@@ -74,6 +78,7 @@ class Reference:
     minimal_bytes_per_image: int  # fp32 activations of every layer read and written once, for the roofline
     images: list[str]  # where the images come from
     labels: str | None  # what the labels are; None without labels
+    layers: list[LayerWork] = field(default_factory=list)  # in the order in which they run
 
 
 @dataclass(frozen=True)
@@ -227,6 +232,7 @@ class StageRecord:
     memory: Memory | None = None
     energy: Energy | None = None
     profile: Profile | None = None
+    why: Why | None = None
     artefacts: list[Artefact] = field(default_factory=list)
     cautions: list[Caution] = field(default_factory=list)
     log: str | None = None  # path within the run's folder

@@ -7,7 +7,7 @@ import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.records import SCHEMA_VERSION, RunRecord
+from pipeline.records import READABLE_VERSIONS, SCHEMA_VERSION, RunRecord
 
 
 class RecordError(Exception):
@@ -70,7 +70,7 @@ def load(folder: Path) -> RunRecord:
     path = folder if folder.suffix == ".json" else folder / "results.json"
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-        if value.get("schema_version") != SCHEMA_VERSION:
+        if value.get("schema_version") not in READABLE_VERSIONS:
             raise RecordError(
                 f"{path}: schema version {value.get('schema_version')}, this program reads {SCHEMA_VERSION}"
             )

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -12,21 +11,12 @@ from pipeline.records import RunRecord
 from pipeline.report import answers, charts, why, words
 from pipeline.report.advice import advice
 from pipeline.report.digest import Digest, Row, digest
+from pipeline.report.figure import Figure
 from pipeline.report.ladder import Cell, Table, ladder, peak_bytes
 from pipeline.report.money import cost_table
 from pipeline.report.pictures import Picture
 
 TOP_KERNELS = 12
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A chart, and the table that says the same."""
-
-    title: str
-    svg: Markup
-    note: str = ""
-    table: Table | None = None
 
 
 def environment() -> Environment:

@@ -12,9 +12,10 @@ from pipeline.records import RunRecord
 from pipeline.report import charts, words
 from pipeline.report.answers import machine
 from pipeline.report.digest import Digest, Row, digest
+from pipeline.report.figure import Figure
 from pipeline.report.ladder import Cell, Table, peak_bytes
 from pipeline.report.markdown import escape, table
-from pipeline.report.page import Figure, environment
+from pipeline.report.page import environment
 from pipeline.report.spreadsheet import csv_text
 
 KNEE_SHARE = 0.90  # of the best throughput: the least batch that reaches it is the knee

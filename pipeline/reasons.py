@@ -1,0 +1,109 @@
+"""Why a stage takes the time and the memory that it takes: the part of a record that explains. Imports no torch.
+
+Units stand in the names; "per call" is one batch.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class LayerWork:
+    """What one layer of the untouched net has to do for one image, in any precision."""
+
+    name: str  # the module's path in the net, such as "encoder.0.3"
+    kind: str  # the module's class, such as "Conv2d"
+    level: str  # where in the net: "encoder 0", "bottleneck", "decoder 1", "head", or the path's first part
+    flops: int  # 2 per multiply-add, as torch.utils.flop_counter counts
+    read_elements: int  # of its inputs, each once
+    written_elements: int
+    weight_elements: int  # read once per call, not per image
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """What the profile gave one layer; `name` is a LayerWork's, or "" for what belongs to none."""
+
+    name: str
+    seconds_per_call: float
+    launches_per_call: float
+
+
+@dataclass(frozen=True)
+class TimeSplit:
+    """Where the wall time of a profiled call went; the parts but the last are on the host, and overlap the GPU's."""
+
+    wall_seconds: float
+    device_seconds: float | None  # some kernel ran; None on a CPU
+    launch_seconds: float  # inside calls to the driver that start work
+    framework_seconds: float  # inside the framework's operators, without those launches
+    interpreter_seconds: float  # inside the call, but in no operator and no launch
+    waiting_seconds: float  # in synchronisation
+    queue_lead_seconds: float | None  # median time between a launch and the start of what it launched
+
+
+@dataclass(frozen=True)
+class BatchGrowth:
+    """Time of one call at smaller batches: what is bound by overhead does not grow with the batch."""
+
+    images: list[int]
+    seconds: list[float]  # per call, the median of a few slices
+
+
+@dataclass(frozen=True)
+class LayoutChange:
+    """One kernel, operator or node that turns NCHW into NHWC or back."""
+
+    name: str
+    where: str  # the layer or node it serves; "unknown" where the profile can't say
+    source: str  # "trace" or "ONNX graph"
+    times_per_call: float
+    seconds_per_call: float | None  # None where only a graph says that it is there
+
+
+@dataclass(frozen=True)
+class FusedKernel:
+    """A kernel that a compiler wrote, with the operators that it does in one pass."""
+
+    name: str
+    operators: list[str]  # in order, as ATen names them
+    direction: str  # "vertical" (each feeds the next), "horizontal" (siblings) or "both"
+    source: str  # path within the run's folder of the file that holds it
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """How much is left to launch, and what went into one kernel."""
+
+    kernels_per_call: float
+    bytes_per_call: int | None  # through device memory; None where it can't be counted
+    bytes_from: str  # "operators' inputs and outputs", "hardware counters", or why it is unknown
+    kernels: list[FusedKernel] = field(default_factory=list)
+    graphs: list[str] = field(default_factory=list)  # paths of the compiler's graphs as text
+
+
+@dataclass(frozen=True)
+class MemoryTimeline:
+    """Allocated bytes through one call, and what they are."""
+
+    seconds: list[float]  # since the call began
+    allocated_bytes: list[int]
+    weights_bytes: int  # of the stage's own copy, as far as it is known
+    activations_bytes: int  # at the peak, above what is held between calls
+    workspace_bytes: int | None  # of that, what libraries took to work in; None where it can't be told apart
+    held_bytes: int  # between calls: weights, buffers, captured graphs
+    context_bytes: int | None
+    peak_holders: list[str] = field(default_factory=list)  # the largest blocks alive at the peak, with what made them
+
+
+@dataclass(frozen=True)
+class Why:
+    """All that explains one stage."""
+
+    layers: list[LayerTime] = field(default_factory=list)
+    layers_from: str = ""  # "its own profile", or "the eager twin's shares" where the stage hides its modules
+    split: TimeSplit | None = None
+    growth: BatchGrowth | None = None
+    layout: list[LayoutChange] = field(default_factory=list)
+    fusion: Fusion | None = None
+    timeline: MemoryTimeline | None = None
+    notes: list[str] = field(default_factory=list)  # what could not be found out, and why

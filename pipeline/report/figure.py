@@ -1,0 +1,17 @@
+"""A chart of the report with the table that says the same."""
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from pipeline.report.ladder import Table
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What the page shows under one title."""
+
+    title: str
+    svg: Markup  # of our own drawing, so not escaped
+    note: str = ""
+    table: Table | None = None
