@@ -5,6 +5,7 @@ machine that was busier that day changes no ratio. Exit codes: 0 no regression, 
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import Any, Literal
 
 from pipeline import store
 from pipeline.measure.standings import rankable
-from pipeline.measure.statistics import Ratio, claim_floor, composed, ratio, verdict
+from pipeline.measure.statistics import Ratio, claim_floor, composed, launch_spread, ratio, verdict
 from pipeline.records import Environment, RunRecord, StageRecord
 from pipeline.report import words
 from pipeline.report.digest import digest
@@ -52,7 +53,9 @@ def compare(first: RunRecord, second: RunRecord) -> list[Change]:
     old = {stage.name: stage for stage in first.stages}
     new = {stage.name: stage for stage in second.stages}
     floor = max(claim_floor(first.twins), claim_floor(second.twins))
-    changes = [_change(name, old.get(name), new.get(name), floor) for name in [*new, *(n for n in old if n not in new)]]
+    spread = max(launch_spread(first.twins), launch_spread(second.twins))
+    names = [*new, *(name for name in old if name not in new)]
+    changes = [_change(name, old.get(name), new.get(name), floor, spread) for name in names]
     return changes if second.finished else [_lost(change) for change in changes]
 
 
@@ -63,13 +66,13 @@ def _lost(change: Change) -> Change:
     return replace(change, outcome="broken", note="run B did not finish")
 
 
-def _change(name: str, old: StageRecord | None, new: StageRecord | None, floor: float) -> Change:
-    before = ratio(old.pairs) if old and rankable(old) else None
-    after = ratio(new.pairs) if new and rankable(new) else None
+def _change(name: str, old: StageRecord | None, new: StageRecord | None, floor: float, spread: float) -> Change:
+    before = ratio(old.pairs, spread) if old and rankable(old) else None
+    after = ratio(new.pairs, spread) if new and rankable(new) else None
     if old is None or new is None:
         return Change(name, before, after, None, "gone" if new is None else "new")
     if before and after:
-        change = composed(new.pairs, old.pairs)
+        change = composed(new.pairs, old.pairs, spread * math.sqrt(2))  # both runs launched both
         return Change(name, before, after, change, verdict(change, floor))
     note = words.clean(new.reason) or new.status
     if before:

@@ -3,7 +3,16 @@
 from dataclasses import dataclass
 
 from pipeline.measure.cautions import clocks_disagree
-from pipeline.measure.statistics import Ratio, Word, claim_floor, inverse, ratio, seconds_per_call, verdict
+from pipeline.measure.statistics import (
+    Ratio,
+    Word,
+    claim_floor,
+    inverse,
+    launch_spread,
+    ratio,
+    seconds_per_call,
+    verdict,
+)
 from pipeline.records import RunRecord, StageRecord
 
 ITSELF = Ratio(1.0, 1.0, 1.0, 0)
@@ -37,7 +46,8 @@ def rankable(stage: StageRecord) -> bool:
 
 def ratios_of(run: RunRecord) -> dict[str, Ratio]:
     """Each rankable stage's ratio to the baseline; the baseline's own is 1 unless it was a stage as well."""
-    found = {stage.name: ratio(stage.pairs) for stage in run.stages if rankable(stage)}
+    spread = launch_spread(run.twins)
+    found = {stage.name: ratio(stage.pairs, spread) for stage in run.stages if rankable(stage)}
     if any(stage.name == run.baseline for stage in run.stages if stage.status != "ok"):
         return found
     return found if not found or run.baseline in found else {**found, run.baseline: ITSELF}
@@ -74,7 +84,8 @@ def rivals(run: RunRecord) -> list[str]:
 def _direct(run: RunRecord, leader: str, ratios: dict[str, Ratio]) -> dict[str, Ratio]:
     """Ratios to the leader from turns with it, its own included; the baseline has had turns with every stage."""
     met = [pair for pair in run.pairings if pair.baseline == leader and pair.stage in ratios and pair.blocks]
-    found = {name: ratio([pair for pair in met if pair.stage == name]) for name in {pair.stage for pair in met}}
+    names, spread = {pair.stage for pair in met}, launch_spread(run.twins)
+    found = {name: ratio([pair for pair in met if pair.stage == name], spread) for name in names}
     if leader != run.baseline and run.baseline in ratios:
         found.setdefault(run.baseline, inverse(ratios[leader]))
     return {**found, leader: ITSELF}

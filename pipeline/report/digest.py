@@ -12,6 +12,7 @@ from pipeline.measure.statistics import (
     Word,
     composed,
     latency,
+    launch_spread,
     ratio,
     resolves,
     seconds_per_call,
@@ -109,9 +110,11 @@ def digest(run: RunRecord) -> Digest:
 def _row(run: RunRecord, stage: StageRecord, found: Standings, second: StageRecord | None) -> Row:
     pairs = [pair for pair in stage.pairs if pair.blocks]
     ranked = stage.name in found.ratios and rankable(stage)
-    to_first = ratio(pairs) if pairs else None
+    spread = launch_spread(run.twins)
+    to_first = ratio(pairs, spread) if pairs else None
     word = verdict(to_first, found.floor) if to_first else None
-    to_second = composed(pairs, second.pairs) if pairs and second and second.name != stage.name else None
+    other = second.pairs if second and second.name != stage.name else None
+    to_second = composed(pairs, other, spread) if pairs and other else None
     each = seconds_per_call(pairs) if pairs else None
     energy = stage.energy
     return Row(

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.measure.standings import rankable
-from pipeline.measure.statistics import claim_floor, ratio, seconds_per_call, verdict
+from pipeline.measure.statistics import claim_floor, launch_spread, ratio, seconds_per_call, verdict
 from pipeline.records import RunRecord, StageRecord
 from pipeline.report import words
 from pipeline.report.answers import all_cautions, answers, machine, state, trust, unwell
@@ -43,7 +43,7 @@ def verdict_line(run: RunRecord, stage: StageRecord) -> str:
     each = words.seconds(seconds_per_call(stage.pairs).value)
     if not rankable(stage):
         return f"{name}: not ranked, {each} a call; the report says why"
-    found = ratio(stage.pairs)
+    found = ratio(stage.pairs, launch_spread(run.twins))
     word = verdict(found, claim_floor(run.twins))
     return f"{name}: {words.times(found)} {words.interval(found)} {run.baseline}, {word}; {each} a call"
 

@@ -6,7 +6,7 @@ import pytest
 from pipeline.measure.cautions import cautions_of
 from pipeline.measure.plan import Plan
 from pipeline.measure.standings import rivals, standings
-from pipeline.measure.statistics import claim_floor, half_width, ratio, verdict
+from pipeline.measure.statistics import LAUNCH_SPREAD, claim_floor, half_width, launch_spread, ratio, verdict
 from pipeline.records import Pair
 from tests.measure.false import Machine, run_record, stage_record, turns
 
@@ -105,6 +105,29 @@ def test_what_a_launch_brings_by_itself_is_not_claimed(spread: float) -> None:
         naive += not found.low <= 1 <= found.high
     assert claimed <= 0.08 * 300
     assert naive >= 0.3 * 300
+
+
+def test_the_interval_of_one_launch_holds_what_launches_differ_by() -> None:
+    """Quiet slices and a 0.5 % spread between launches: the blocks alone mostly miss the truth."""
+    rng = generator(20)
+    faults = {"noise": 0.001, "launch": 0.005}
+    own = [turns(Machine(rng, **faults), 1.0, Plan().for_twins()) for _ in range(20)]  # type: ignore[arg-type]
+    spread = launch_spread(own)
+    pairs = [turns(Machine(rng, **faults), 1.10) for _ in range(300)]  # type: ignore[arg-type]
+    inside = {
+        told: sum(found.low <= 1.10 <= found.high for found in (ratio(pair, told) for pair in pairs))
+        for told in (0.0, spread)
+    }
+    assert inside[0.0] <= 0.5 * 300
+    assert 0.88 * 300 <= inside[spread] <= 0.99 * 300
+
+
+def test_few_twins_leave_the_spread_at_what_was_measured_before() -> None:
+    """No pair, and one quiet pair, don't make launches equal; five that are equal do."""
+    quiet = Machine(generator(9), noise=1e-5)
+    assert launch_spread([]) == LAUNCH_SPREAD
+    assert launch_spread([turns(quiet, 1.0)]) == LAUNCH_SPREAD
+    assert launch_spread([turns(quiet, 1.0) for _ in range(5)]) < 1e-4
 
 
 def test_three_launches_widen_the_interval_to_what_launches_differ_by() -> None:
