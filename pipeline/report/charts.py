@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
-from pipeline.measure.statistics import Ratio
+from pipeline.measure.statistics import Estimate, Ratio
 from pipeline.report import words
 
 # matplotlib wants colours; these stand for what the page's style sheet says.
@@ -89,6 +89,23 @@ def ladder(bars: list[tuple[str, Ratio | None, str]], marks: list[tuple[str, flo
         axes.set_xlabel(f"times as fast as {baseline}, with 95 % intervals")
         axes.grid(axis="x")
         return _svg(figure, f"The ladder: times as fast as {baseline}")
+
+
+def bars(values: list[tuple[str, Estimate, str, bool]], labels: tuple[str, str]) -> str:
+    """Bars of (name, value with its interval, the value in words, whether it is the best); `labels`: title, x axis."""
+    with _axes(0.8 + INCH_PER_BAR * len(values)) as (figure, axes):
+        widest = max(found.high for _, found, _, _ in values)
+        for place, (_, found, said, best) in enumerate(values):
+            axes.barh(place, found.value, color=ACCENT if best else PLAIN, height=0.62)
+            spread = [[max(0, found.value - found.low)], [max(0, found.high - found.value)]]
+            axes.errorbar(found.value, place, xerr=spread, color=INK, capsize=3, linewidth=1)
+            axes.text(found.high + 0.015 * widest, place, said, va="center", color=INK)
+        axes.set_yticks(range(len(values)), [name for name, _, _, _ in values])
+        axes.set_ylim(len(values) - 0.4, -0.6)
+        axes.set_xlim(0, 1.16 * widest)
+        axes.set_xlabel(labels[1])
+        axes.grid(axis="x")
+        return _svg(figure, labels[0])
 
 
 def profiles(stages: list[tuple[str, dict[str, float]]], unit: str) -> str:
@@ -199,3 +216,58 @@ def lines(
         axes.grid()
         figure.legend(loc="outside right upper", frameon=False, fontsize=8)
         return _svg(figure, labels[0])
+
+
+def roofline(
+    layers: list[tuple[str, float, float]],
+    levels: list[tuple[str, float, float]],
+    ceilings: list[tuple[str, float, float]],
+    title: str,
+) -> str:
+    """Points of (name, FLOP per byte, FLOP/s) under ceilings of (name, FLOP/s, bytes/s); both axes logarithmic.
+
+    The first ceiling is a line, the others are dashed. The levels are larger than the layers, and named.
+    """
+    with _axes(4.4) as (figure, axes):
+        points = [*layers, *levels]
+        low = min(x for _, x, _ in points) / 2
+        high = 2 * max([x for _, x, _ in points] + [rate / width for _, rate, width in ceilings])
+        for place, (name, rate, width) in enumerate(ceilings):
+            style = "-" if place == 0 else (0, (4, 3))
+            corners = [low, rate / width, high]
+            heights = [min(rate, x * width) / 1e12 for x in corners]
+            axes.plot(corners, heights, color=QUIET, linewidth=1.4 if place == 0 else 0.8, linestyle=style)
+            away = -11 if place == 0 else 3
+            axes.annotate(
+                f"{rate / 1e12:.4g} TFLOP/s {name}", (high, rate / 1e12), xytext=(0, away), color=QUIET, ha="right",
+                textcoords="offset points", fontsize=8,
+            )  # fmt: skip
+        axes.plot([x for _, x, _ in layers], [y / 1e12 for _, _, y in layers], "o", color=PLAIN, markersize=4)
+        axes.plot([x for _, x, _ in levels], [y / 1e12 for _, _, y in levels], "o", color=ACCENT, markersize=8)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.minorticks_off()
+        axes.set_xlabel("FLOP per byte that must be moved")
+        axes.set_ylabel("TFLOP/s")
+        axes.tick_params(axis="y", colors=QUIET)
+        axes.grid()
+        _name_points(figure, axes, [(name, x, y / 1e12) for name, x, y in levels])
+        return _svg(figure, title)
+
+
+def levels(bars: list[tuple[str, float, float]], title: str) -> str:
+    """Of every level (name, seconds at the roof, seconds above it), stacked."""
+    with _axes(1.1 + INCH_PER_BAR * len(bars)) as (figure, axes):
+        places, floors = range(len(bars)), [1e3 * floor for _, floor, _ in bars]
+        axes.barh(places, floors, color=PLAIN, height=0.62, label="at the roof, or with no work on record")
+        axes.barh(
+            places, [1e3 * above for *_, above in bars], left=floors, color=ACCENT, height=0.62, label="could be won"
+        )
+        axes.set_yticks(places, [name for name, _, _ in bars])
+        axes.set_ylim(len(bars) - 0.4, -0.6)
+        axes.set_xlabel("milliseconds per call, by the profile")
+        axes.grid(axis="x")
+        figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8)
+        return _svg(figure, title)

@@ -1,0 +1,102 @@
+"""`python -m pipeline.lessons`: small experiments on your device, each with a table, a chart and what it showed.
+
+Exit codes: 0 all well, 1 a lesson failed, 2 the request was wrong, 130 interrupted; what was finished is saved.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.errors import RequestError, nearest
+from pipeline.lessons.lesson import Lesson
+from pipeline.progress import Progress, complain
+from pipeline.store import RecordError
+
+FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+DEVICES = ("auto", "cuda", "cpu")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    found = argparse.ArgumentParser(prog="python -m pipeline.lessons", description="Small experiments that teach.")
+    found.add_argument("--device", default="auto", help="auto, cuda or cpu")
+    found.add_argument("--out", type=Path, default=Path("outputs/lessons"), metavar="FOLDER")
+    found.add_argument("--only", default="", metavar="NAME,NAME", help="these lessons alone")
+    found.add_argument("--draw", type=Path, metavar="FOLDER", help="draw a folder's lessons again; measures nothing")
+    return found
+
+
+def chosen(only: str, contents: Sequence[Lesson]) -> list[Lesson]:
+    """The lessons named, in the order of the contents; all where none is.
+
+    Raises:
+        RequestError: there is no lesson of that name.
+    """
+    names = [part.strip() for part in only.split(",") if part.strip()]
+    known = [lesson.name for lesson in contents]
+    for name in names:
+        if name not in known:
+            raise RequestError(f"--only {name}: no such lesson; {nearest(name, known)}")
+    return [lesson for lesson in contents if not names or lesson.name in names]
+
+
+def device_of(asked: str) -> str:
+    """The kind of device, "cuda" or "cpu".
+
+    Raises:
+        RequestError: there is no such device here.
+    """
+    from pipeline.measure.environment import cuda_devices
+
+    if asked not in DEVICES:
+        raise RequestError(f"--device {asked}: no such device; {nearest(asked, DEVICES)}")
+    present = bool(cuda_devices())
+    if asked == "cuda" and not present:
+        raise RequestError("--device cuda: no GPU that CUDA may use; did you mean 'cpu'?")
+    return "cuda" if present and asked != "cpu" else "cpu"
+
+
+def attend(asked: argparse.Namespace) -> int:
+    """Run the lessons and draw them; 1 where one failed."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler's chatter would stand among the progress lines
+    import torch
+
+    from pipeline.lessons.bench import Bench
+    from pipeline.lessons.contents import CONTENTS
+    from pipeline.lessons.draw import draw
+    from pipeline.lessons.session import hold
+
+    lessons = chosen(asked.only, CONTENTS)
+    bench = Bench(torch.device(device_of(asked.device)))
+    with Progress(len(lessons)) as progress:
+        record = hold(lessons, bench, asked.out, progress.stage)
+        for part in record.lessons:
+            if part.outcome != "ok":
+                progress.say(f"{part.name} {part.outcome}: {part.reason.removeprefix('failed: ')}")
+    sys.stdout.write(f"{draw(record, asked.out)}\n")
+    return FAILED if any(part.outcome == "failed" for part in record.lessons) else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run lessons, or draw them again; the last line is the path of lessons.html."""
+    asked = parser().parse_args(arguments)
+    try:
+        if asked.draw:
+            from pipeline.lessons.draw import draw
+            from pipeline.lessons.records import load
+
+            sys.stdout.write(f"{draw(load(asked.draw), asked.draw)}\n")
+            return 0
+        return attend(asked)
+    except (RequestError, RecordError, OSError) as error:
+        complain(str(error))
+        return REFUSED
+    except KeyboardInterrupt:
+        complain(f"interrupted; what was finished is in {asked.out}, and --draw {asked.out} draws it")
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""The bench that every lesson stands on: warms up, then times its variants in turns, with the pipeline's own code."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from pipeline.lessons.records import Row
+from pipeline.measure.clock import Clock, TorchClock
+from pipeline.measure.plan import Plan
+from pipeline.measure.slices import calls_per_slice, take_slice, undisturbed
+from pipeline.measure.warm import warm_up
+from pipeline.records import Slice
+
+Call = Callable[[], Any]
+
+ROUNDS = 12  # of turns: x(3) to x(10) hold the median with 96 %
+PLAN = Plan(
+    cpu_slice_seconds=0.03,
+    least_calls=2,
+    settling_calls=1,
+    warm_least_calls=3,
+    warm_least_seconds=0.1,
+    warm_window_seconds=0.04,
+    warm_limit_seconds=0.5,
+    turns_seconds=4.0,
+)
+# Pointwise arithmetic in fp32, in another order or with a multiply-add for two roundings.
+RELATIVE, ABSOLUTE = 1e-3, 1e-4
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A variant that was built, checked and warmed."""
+
+    row: Row
+    call: Call
+    calls: int  # of a slice
+
+
+class Bench:
+    """Times variants of one experiment on one device."""
+
+    def __init__(self, device: torch.device, clock: Clock | None = None, plan: Plan = PLAN) -> None:
+        self.device = device
+        self.on_gpu = device.type == "cuda"
+        self._clock = clock or TorchClock(device)
+        self._plan = plan
+
+    def random(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Normal random numbers on the device: zeros draw less power, and so run faster on a GPU."""
+        return torch.randn(shape, device=self.device).to(dtype)
+
+    def turns(self, variants: list[tuple[Row, Call]], agree: bool = False) -> list[Row]:
+        """Time all variants in turns, forward in one round and backward in the next.
+
+        Args:
+            variants: what is to be filled with samples, and the call. One that raises keeps its reason instead.
+            agree: hold every answer against the first one's; one that differs isn't timed.
+        """
+        rows: list[Row] = []
+        ready: list[Ready] = []
+        expected: list[Any] = []
+        for row, call in variants:
+            try:
+                rows.append(self._prepare(row, call, expected if agree else None, ready))
+            except Exception as error:  # noqa: BLE001 - a variant that can't be built here is a result
+                rows.append(replace(row, reason=why(error)))
+        taken = self._take(ready)
+        return [replace(row, slices=taken.get(row.name, [])) for row in rows]
+
+    def _prepare(self, row: Row, call: Call, expected: list[Any] | None, ready: list[Ready]) -> Row:
+        """Build, check and warm one variant; append it to `ready`."""
+        with undisturbed():
+            began = self._clock.now()
+            answer = call()
+            self._clock.synchronize()
+            first_seconds = self._clock.now() - began
+            if expected is not None:
+                expected.append(answer)
+                torch.testing.assert_close(answer, expected[0], rtol=RELATIVE, atol=ABSOLUTE)
+        _, pace = warm_up(lambda _: call(), lambda: None, self._clock, self._plan)
+        calls = calls_per_slice(pace, self._plan.slice_seconds(self.device.type), self._plan.least_calls)
+        ready.append(Ready(row, call, calls))
+        return replace(row, built_seconds=first_seconds) if row.built_seconds is not None else row
+
+    def _take(self, ready: list[Ready]) -> dict[str, list[Slice]]:
+        """The slices of every variant, as many of each: a round that began is ended."""
+        taken: dict[str, list[Slice]] = {part.row.name: [] for part in ready}
+        opened = self._clock.now()
+        for number in range(ROUNDS):
+            for part in ready if number % 2 == 0 else reversed(ready):
+                taken[part.row.name].append(self._slice(part))
+            if self._clock.now() - opened > self._plan.turns_seconds:
+                break
+        return taken
+
+    def _slice(self, part: Ready) -> Slice:
+        return take_slice(lambda _: part.call(), lambda: None, part.calls, self._clock, self._plan)
+
+
+def why(error: BaseException) -> str:
+    """An error's first line, with its kind."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"failed: {type(error).__name__}: {first[:200]}" if first else f"failed: {type(error).__name__}"
+
+
+def skipped(row: Row, reason: str) -> Row:
+    """A row that this device can't fill."""
+    return replace(row, reason=f"skipped: {reason}")

@@ -1,0 +1,145 @@
+"""What people repeat, and what this device says of it, by a rule that stands beside it. Imports no torch."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.lessons.records import LessonsRecord
+from pipeline.lessons.rows import Rows, amount, value
+from pipeline.measure.statistics import Ratio
+from pipeline.report import words
+
+Verdict = Literal["right", "wrong", "depends", "unknown"]
+NEAR = 1.25  # times by which a repeated factor may be missed
+GB = 1e9
+
+Lessons = Mapping[str, Rows]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was found here, and whether the claim holds."""
+
+    here: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something that people repeat.
+
+    Attributes:
+        text: the claim.
+        lesson: the name of the lesson that it stands beside.
+        rule: when it is right, wrong, or depends.
+        judge: applies the rule to the rows of all lessons.
+    """
+
+    text: str
+    lesson: str
+    rule: str
+    judge: Callable[[Lessons], Judged]
+
+
+def nothing(reason: str) -> Judged:
+    """Nothing was measured that could tell."""
+    return Judged(reason, "unknown")
+
+
+def together(held: list[bool]) -> Verdict:
+    """Right where all hold, wrong where none does, else it depends."""
+    return "right" if all(held) else "depends" if any(held) else "wrong"
+
+
+def is_near(ratio: Ratio, factor: float) -> bool:
+    """Within a quarter of the factor, up or down."""
+    return factor / NEAR <= ratio.value <= factor * NEAR
+
+
+def rows_of(lessons: Lessons, name: str) -> Rows:
+    """The rows of that lesson; none where it was not run."""
+    return lessons.get(name, Rows([]))
+
+
+def half_precision(lessons: Lessons) -> Judged:
+    """The matmul in fp16 against fp32, and against TF32 where there is one."""
+    rows = rows_of(lessons, "precisions")
+    found = {name: ratio for name in ("fp32", "tf32") if (ratio := rows.times(name, "fp16"))}
+    if "fp32" not in found:
+        return nothing("the matmul in fp16 was not measured here")
+    said = [f"{amount(ratio)} the speed of {name.upper() if name == 'tf32' else name}" for name, ratio in found.items()]
+    return Judged(words.listed(said), together([is_near(ratio, 16) for ratio in found.values()]))
+
+
+def context_memory(lessons: Lessons) -> Judged:
+    """The context alone, and with the libraries that a net loads."""
+    held = [found.value for row in rows_of(lessons, "context") if (found := value(row, "memory"))]
+    if not held:
+        return nothing("no CUDA context was measured here")
+    ends = [held[0], held[-1]]
+    said = f"{ends[0] / GB:.2f} GB alone, {ends[1] / GB:.2f} GB with its libraries at work"
+    return Judged(said, together([1 <= size / GB <= 2 for size in ends]))
+
+
+def contiguous_pays(lessons: Lessons) -> Judged:
+    """Every use of the lesson, the copy included."""
+    rows = rows_of(lessons, "contiguous")
+    pairs = [(row.name, row.against) for row in rows.measured() if row.against]
+    found = {name.split(",")[0]: rows.word(against, name) for name, against in pairs}
+    told = {use: word for use, word in found.items() if word}
+    if not told:
+        return nothing("no use was measured both ways here")
+    said = "; ".join(f"{use}: {word}" for use, word in told.items())
+    return Judged(said, together([word == "faster" for word in told.values()]))
+
+
+COMPILED_PAIRS = {
+    "chain": ("eager", "compiled"),
+    "gelu": ("spelt out, eager", "spelt out, compiled"),
+    "many-tensors": ("one by one", "compiled"),
+}
+
+
+def compile_factor(lessons: Lessons) -> Judged:
+    """Everything that the lessons compile, beside its eager twin."""
+    found = {name: rows_of(lessons, name).times(*pair) for name, pair in COMPILED_PAIRS.items()}
+    told = {name: ratio for name, ratio in found.items() if ratio}
+    if not told:
+        return nothing("nothing was compiled here")
+    said = words.listed([f"{amount(ratio)} in {name}" for name, ratio in told.items()])
+    return Judged(said, together([is_near(ratio, 2.3) for ratio in told.values()]))
+
+
+CLAIMS = (
+    Claim(
+        "CUDA contexts cost 1 to 2 GB.",
+        "context",
+        "Right where the context alone and with its libraries both hold 1 to 2 · 10⁹ bytes; depends where one does.",
+        context_memory,
+    ),
+    Claim(
+        "fp16 is 16 times faster.",
+        "precisions",
+        "Right where a large matmul gains 16 × within a quarter over fp32 and over TF32, where there is one; depends "
+        "where it gains that over one of them.",
+        half_precision,
+    ),
+    Claim(
+        ".contiguous() always pays.",
+        "contiguous",
+        "Right where it is faster, its own copy included, in every use tried; depends where it is in some.",
+        contiguous_pays,
+    ),
+    Claim(
+        "torch.compile makes it 2.3 times faster.",
+        "chain",
+        "Right where everything that the lessons compile gains 2.3 × within a quarter; depends where some does.",
+        compile_factor,
+    ),
+)
+
+
+def judged_all(record: LessonsRecord) -> list[tuple[Claim, Judged]]:
+    """Every claim with its verdict on this record."""
+    lessons = {part.name: Rows(part.rows) for part in record.lessons}
+    return [(claim, claim.judge(lessons)) for claim in CLAIMS]

@@ -1,0 +1,32 @@
+"""The lessons, in the order in which they are read: memory, arithmetic, access, then overhead and fusion."""
+
+from pipeline.lessons.lesson import Lesson
+from pipeline.lessons.themes import (
+    batches,
+    chain,
+    context,
+    contiguous,
+    gelu,
+    in_place,
+    launches,
+    many_tensors,
+    precisions,
+    sizes,
+    strides,
+    transfers,
+)
+
+CONTENTS: tuple[Lesson, ...] = (
+    context.LESSON,
+    transfers.LESSON,
+    precisions.LESSON,
+    sizes.LESSON,
+    batches.LESSON,
+    in_place.LESSON,
+    strides.LESSON,
+    contiguous.LESSON,
+    chain.LESSON,
+    gelu.LESSON,
+    launches.LESSON,
+    many_tensors.LESSON,
+)

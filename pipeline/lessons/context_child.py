@@ -1,0 +1,53 @@
+"""A fresh process that says what its CUDA context takes of the device, as JSON on stdout."""
+
+import json
+import sys
+
+from pipeline.measure.nvml import Gpu, gpu_of
+
+
+def steps(gpu: Gpu) -> dict[str, float]:
+    """Bytes of the device, beyond torch's own pool, after each step."""
+    before = used(gpu)
+    import torch
+
+    def held() -> float:
+        torch.cuda.synchronize(device)
+        return used(gpu) - before - torch.cuda.memory_reserved(device)
+
+    device = torch.device("cuda", _index(torch, gpu.uuid()))
+    torch.ones(1, device=device)
+    found = {"the context": held()}
+    square = torch.randn(256, 256, device=device, dtype=torch.float16)
+    square @ square
+    found["and a matmul"] = held()
+    image = torch.randn(1, 64, 64, 64, device=device, dtype=torch.float16)
+    torch.nn.functional.conv2d(image, torch.randn(64, 64, 3, 3, device=device, dtype=torch.float16))
+    found["and a convolution"] = held()
+    return found
+
+
+def used(gpu: Gpu) -> int:
+    """Bytes in use on the device.
+
+    Raises:
+        RuntimeError: the driver doesn't say.
+    """
+    found = gpu.used_bytes()
+    if found is None:
+        raise RuntimeError("NVML doesn't say how much of the device's memory is in use")
+    return found
+
+
+def _index(torch: object, uuid: str) -> int:
+    """Which of CUDA's devices has that uuid."""
+    cuda = torch.cuda  # type: ignore[attr-defined]
+    names = [str(cuda.get_device_properties(index).uuid) for index in range(cuda.device_count())]
+    return names.index(uuid.removeprefix("GPU-"))
+
+
+if __name__ == "__main__":
+    asked = gpu_of(sys.argv[1])
+    if asked is None:
+        sys.exit(f"NVML knows no device {sys.argv[1]}, as with MIG slices")
+    sys.stdout.write(json.dumps(steps(asked)))

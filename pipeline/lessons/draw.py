@@ -1,0 +1,195 @@
+"""lessons.html and lessons.md out of lessons.json."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+
+from pipeline.lessons.claims import Claim, Judged, judged_all
+from pipeline.lessons.contents import CONTENTS
+from pipeline.lessons.lesson import Lesson
+from pipeline.lessons.records import LessonRecord, LessonsRecord, Row
+from pipeline.lessons.rows import Rows, Unit, amount, shown, value
+from pipeline.measure.statistics import Estimate
+from pipeline.records import Environment
+from pipeline.report import charts, words
+from pipeline.report.ladder import Cell, Table
+from pipeline.report.markdown import escape
+from pipeline.report.markdown import table as markdown_table
+from pipeline.report.page import environment
+
+TONES = {"right": "good", "wrong": "bad", "depends": "", "unknown": "quiet"}
+CHART_UNITS: dict[Unit, list[tuple[float, str]]] = {
+    "time": [(1e-3, "µs"), (1, "ms"), (float("inf"), "s")],
+    "memory": [(float("inf"), "MiB")],
+    "TFLOP/s": [(float("inf"), "TFLOP/s")],
+    "GB/s": [(float("inf"), "GB/s")],
+}
+SCALE = {"µs": 1e6, "ms": 1e3, "s": 1.0, "MiB": 1 / 2**20, "TFLOP/s": 1.0, "GB/s": 1.0}
+
+
+def draw(record: LessonsRecord, folder: Path) -> Path:
+    """Write both files into the folder; the path of lessons.html."""
+    (folder / "lessons.md").write_text(markdown(record), encoding="utf-8")
+    path = folder / "lessons.html"
+    path.write_text(page(record), encoding="utf-8")
+    return path
+
+
+def lesson_of(part: LessonRecord) -> Lesson | None:
+    """What the record's lesson is; None where this version has none of that name."""
+    return next((lesson for lesson in CONTENTS if lesson.name == part.name), None)
+
+
+@dataclass(frozen=True)
+class Section:
+    """What page and Markdown show of one lesson."""
+
+    part: LessonRecord
+    title: str
+    how: str
+    reason: str
+    says: str
+    claims: list[tuple[Claim, Judged]]
+    chart: Markup | None
+    table: Table | None
+
+
+def sections(record: LessonsRecord) -> list[Section]:
+    """Every lesson, in the order in which they were held."""
+    claims = judged_all(record)
+    return [section(part, [pair for pair in claims if pair[0].lesson == part.name]) for part in record.lessons]
+
+
+def section(part: LessonRecord, claims: list[tuple[Claim, Judged]]) -> Section:
+    """One lesson; of one that this version doesn't have, the table alone."""
+    lesson, rows = lesson_of(part), Rows(part.rows)
+    table = table_of(rows) if part.rows else None
+    if lesson is None:
+        unknown = "this version has no lesson of that name, and can't say what it showed"
+        return Section(part, words.clean(part.name), "", unknown, "", claims, None, table)
+    says = " ".join(sentence for sentence in lesson.says(rows) if sentence)
+    reason = part.reason.removeprefix(f"{part.outcome}: ")
+    return Section(part, lesson.title, lesson.how, reason, says, claims, chart(lesson, rows), table)
+
+
+def page(record: LessonsRecord) -> str:
+    """One file that needs no network; everything from the record is escaped."""
+    return environment().get_template("lessons.html.j2").render(
+        record=record,
+        machine=machine(record.environment),
+        sections=sections(record),
+        claims=judged_all(record),
+        tones=TONES,
+    )  # fmt: skip
+
+
+def machine(found: Environment) -> str:
+    """The device and the versions that count."""
+    parts = [words.clean(found.device_name), f"torch {words.clean(found.packages.get('torch', 'unknown'))}"]
+    if found.device == "cpu":
+        parts.append(words.plural(found.cpu_threads, "thread"))
+    parts += [f"{name} {words.clean(version)}" for name, version in
+              (("CUDA", found.cuda), ("driver", found.driver)) if version]  # fmt: skip
+    return " · ".join(parts)
+
+
+def table_of(rows: Rows) -> Table:
+    """Every row; the columns that none fills are left out."""
+    titles = [
+        ("variant", ""), ("value", "median; of one repeat, where a call repeats the work"), ("unit", ""),
+        ("95 % interval", "of the median, by order statistics of the slices; the extremes, of fewer than six"),
+        ("times as fast", "in turns with the row that it is compared with, with a 95 % interval"), ("as", ""),
+        ("TFLOP/s", ""), ("GB/s", ""), ("kernels a call", ""), ("bytes moved", "through memory or over the link"),
+        ("first call", "which builds"), ("note", ""),
+    ]  # fmt: skip
+    lines = [cells(row, rows) for row in rows]
+    kept = [index for index in range(len(titles)) if any(line[index].text not in ("", words.NOTHING) for line in lines)]
+    return Table([titles[index] for index in kept], [[line[index] for index in kept] for line in lines])
+
+
+def cells(row: Row, rows: Rows) -> list[Cell]:
+    """One row of the table."""
+    unit: Unit = "memory" if row.held_bytes else "time"
+    found = value(row, unit)
+    name, scale = scale_of(unit, [found.value] if found else [])
+    ratio = rows.times(row.against, row.name) if row.against else None
+    moved = row.moved_bytes / row.repeats if row.moved_bytes is not None else None
+    rates: list[Estimate | None] = [value(row, "TFLOP/s"), value(row, "GB/s")]
+    return [
+        Cell(words.clean(row.name), words.clean(row.name)),
+        Cell(words.significant(found.value * scale) if found else words.NOTHING, found.value if found else None),
+        Cell(name if found else ""),
+        Cell(between(found, scale) if found else "", found.high - found.low if found else None),
+        Cell(amount(ratio) if ratio else "", ratio.value if ratio else None),
+        Cell(words.clean(row.against) if ratio else ""),
+        *(Cell(words.significant(rate.value) if rate else words.NOTHING, rate.value if rate else None)
+          for rate in rates),
+        Cell(f"{row.kernels:g}" if row.kernels is not None else words.NOTHING, row.kernels),
+        Cell(words.size(moved), moved),
+        Cell(words.seconds(row.built_seconds), row.built_seconds),
+        Cell(words.clean(row.reason or row.note), tone="bad" if row.reason.startswith("failed") else "quiet"),
+    ]  # fmt: skip
+
+
+def between(found: Estimate, scale: float) -> str:
+    """The interval in the unit of its value."""
+    return f"[{words.significant(found.low * scale)}, {words.significant(found.high * scale)}]"
+
+
+def scale_of(unit: Unit, values: list[float]) -> tuple[str, float]:
+    """The unit's name that suits the largest value, and the factor to it."""
+    most = max(values, default=0.0)
+    name = next(name for limit, name in CHART_UNITS[unit] if most < limit)
+    return name, SCALE[name]
+
+
+def chart(lesson: Lesson, rows: Rows) -> Markup | None:
+    """Bars with intervals, or lines over the lesson's axis; None where nothing was measured."""
+    taken = [(row, found) for row in rows.measured() if (found := value(row, lesson.unit))]
+    if not taken:
+        return None
+    name, scale = scale_of(lesson.unit, [found.value for _, found in taken])
+    if lesson.axis:
+        series: dict[str, list[tuple[float, float]]] = {}
+        for row, found in taken:
+            series.setdefault(words.clean(row.series), []).append((row.at or 0.0, found.value * scale))
+        return Markup(charts.lines(series, {}, (lesson.title, lesson.axis, name)))  # noqa: S704 - escaped by matplotlib
+    pick = max if lesson.unit in ("TFLOP/s", "GB/s") else min
+    best = pick(found.value for _, found in taken)
+    bars = [
+        (words.clean(row.name), Estimate(found.value * scale, found.low * scale, found.high * scale),
+         shown(found.value, lesson.unit), found.value == best)
+        for row, found in taken
+    ]  # fmt: skip
+    return Markup(charts.bars(bars, (lesson.title, name)))  # noqa: S704
+
+
+def markdown(record: LessonsRecord) -> str:
+    """The same as Markdown, without charts."""
+    lines = ["# Lessons", "", f"{escape(machine(record.environment))}, {escape(record.started_at)}.", ""]
+    lines += ["| people say | here | verdict |", "| --- | --- | --- |"]
+    lines += [f"| {escape(c.text)} | {escape(found.here)} | **{found.verdict}** |" for c, found in judged_all(record)]
+    for section in sections(record):
+        lines += section_lines(section)
+    return "\n".join([*lines, ""])
+
+
+def section_lines(section: Section) -> list[str]:
+    """One lesson."""
+    lines = ["", f"## {escape(section.title)}", "", escape(section.how)]
+    if section.reason:
+        lines += ["", f"**{section.part.outcome}**: {escape(section.reason)}"]
+    if section.says:
+        lines += ["", escape(section.says)]
+    lines += claim_lines(section.claims)
+    return [*lines, "", *markdown_table(section.table)] if section.table else lines
+
+
+def claim_lines(claims: list[tuple[Claim, Judged]]) -> list[str]:
+    """The claims of a lesson."""
+    lines: list[str] = []
+    for claim, found in claims:
+        lines += ["", f"People say: “{escape(claim.text)}” Here: {escape(found.here)}: **{found.verdict}**. "
+                  f"{escape(claim.rule)}"]  # fmt: skip
+    return lines

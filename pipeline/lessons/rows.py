@@ -1,0 +1,108 @@
+"""What the samples of a lesson say: medians, ratios of rows that took turns, and both in words."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+
+from pipeline.lessons.records import Row
+from pipeline.measure.statistics import LEAST_FLOOR, Estimate, Ratio, Word, median_interval, verdict
+from pipeline.report import words
+
+Unit = Literal["time", "TFLOP/s", "GB/s", "memory"]
+
+
+def measured(row: Row) -> bool:
+    """Whether it has samples."""
+    return bool(row.slices or row.held_bytes)
+
+
+def seconds(row: Row) -> Estimate:
+    """Median seconds of the work, with its interval; where a call repeats the work, of one repeat."""
+    return Estimate(*median_interval(np.array([part.per_call / row.repeats for part in row.slices]))[:3])
+
+
+def value(row: Row, unit: Unit) -> Estimate | None:
+    """The row's figure in seconds, 10^12 FLOP/s, 10^9 bytes/s or bytes; None where it has none in that unit."""
+    if unit == "memory":
+        return Estimate(*median_interval(np.array(row.held_bytes))[:3]) if row.held_bytes else None
+    if not row.slices:
+        return None
+    found = seconds(row)
+    work = {"TFLOP/s": row.flops, "GB/s": row.moved_bytes}.get(unit)
+    if unit == "time":
+        return found
+    if work is None:
+        return None
+    amount = work / row.repeats / (1e12 if unit == "TFLOP/s" else 1e9)
+    return Estimate(amount / found.value, amount / found.high, amount / found.low)
+
+
+def shown(found: float, unit: Unit) -> str:
+    """A figure with its unit."""
+    if unit == "time":
+        return words.seconds(found)
+    return words.size(found) if unit == "memory" else f"{words.significant(found)} {unit}"
+
+
+class Rows(Sequence[Row]):
+    """The rows of a lesson, by name."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self._rows = rows
+
+    def __getitem__(self, index: int) -> Row:  # type: ignore[override]
+        return self._rows[index]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def measured(self) -> Iterator[Row]:
+        """Those that have samples."""
+        return filter(measured, self._rows)
+
+    def row(self, name: str) -> Row | None:
+        """The measured row of that name; None where there is none."""
+        return next((row for row in self.measured() if row.name == name), None)
+
+    def times(self, slow: str, fast: str) -> Ratio | None:
+        """The first row's time over the second's: above 1, the second is faster. Round by round, as they took turns."""
+        first, second = self.row(slow), self.row(fast)
+        if first is None or second is None or not first.slices or not second.slices:
+            return None
+        own, other = (np.array([part.per_call / row.repeats for part in row.slices]) for row in (first, second))
+        rounds = min(len(own), len(other))
+        middle, low, high, bounded = median_interval(np.log(own[:rounds] / other[:rounds]))
+        return Ratio(math.exp(middle), math.exp(low), math.exp(high), rounds, 1, bounded)
+
+    def word(self, slow: str, fast: str) -> Word | None:
+        """One of the four words for the second row beside the first."""
+        found = self.times(slow, fast)
+        return verdict(found, LEAST_FLOOR) if found else None
+
+    def sentence(self, name: str, other: str) -> str:
+        """How the first row did beside the second; empty where either is missing."""
+        ratio, own, beside = self.times(other, name), self.row(name), self.row(other)
+        if ratio is None or own is None or beside is None:
+            return ""
+        both = f"“{name}” took {words.seconds(seconds(own).value)}, “{other}” {words.seconds(seconds(beside).value)}"
+        return f"{both}: {judged(ratio)}."
+
+
+def judged(ratio: Ratio) -> str:
+    """A ratio in words, no stronger than its interval."""
+    word = verdict(ratio, LEAST_FLOOR)
+    if word == "same":
+        return "the same within 1 %"
+    if word == "not resolved":
+        return f"{amount(ratio)} as fast, too near 1 for this run to tell"
+    if word == "slower":
+        inverse = Ratio(1 / ratio.value, 1 / ratio.high, 1 / ratio.low, ratio.blocks)
+        return f"{amount(inverse)} as slow"
+    return f"{amount(ratio)} as fast"
+
+
+def amount(ratio: Ratio) -> str:
+    """A ratio with its interval, such as 2.31 × [2.30, 2.33]."""
+    return f"{words.times(ratio)} {words.interval(ratio)}".strip()

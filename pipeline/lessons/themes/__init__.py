@@ -1,0 +1,1 @@
+"""One lesson a file; `pipeline.lessons.contents` puts them in order."""
