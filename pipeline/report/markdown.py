@@ -5,7 +5,8 @@ import re
 from pipeline.records import RunRecord
 from pipeline.report import words
 from pipeline.report.advice import advice
-from pipeline.report.answers import all_cautions, answers, machine, state, trust, unwell
+from pipeline.report.answers import all_cautions, machine, state, trust, unwell
+from pipeline.report.because import first_screen
 from pipeline.report.digest import digest
 from pipeline.report.ladder import Table, ladder
 
@@ -27,7 +28,7 @@ def markdown(run: RunRecord) -> str:
     ]
     if note := state(run):
         lines += ["", f"**{escape(note)}**"]
-    for question, answer in answers(found):
+    for question, answer in first_screen(found):
         lines += ["", f"**{escape(question)}** {escape(answer)}"]
     lines += ["", "## The ladder", "", *table(ladder(found)), "", escape(trust(found))]
     if unwell(found):

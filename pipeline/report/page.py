@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipeline.records import RunRecord
-from pipeline.report import answers, charts, why, words
+from pipeline.report import answers, because, charts, regime, roofline, split, why, words
 from pipeline.report.advice import advice
 from pipeline.report.digest import Digest, Row, digest
 from pipeline.report.figure import Figure
@@ -41,7 +41,7 @@ def page(run: RunRecord, pictures: Sequence[Sequence[Picture]] = ()) -> str:
         headline=headline(found),
         machine=answers.machine(run),
         state=answers.state(run),
-        answers=answers.answers(found),
+        answers=because.first_screen(found),
         unwell=answers.unwell(found),
         cautions=answers.all_cautions(found),
         trust=answers.trust(found),
@@ -52,14 +52,24 @@ def page(run: RunRecord, pictures: Sequence[Sequence[Picture]] = ()) -> str:
         ladder_chart=ladder_chart(found) if found.rows else "",
         way=why.steps(found),
         aside=words.listed(why.way(found)[1]),
-        figures=[figure for figure in (waterfall(found), classes(found), *fronts(found)) if figure],
+        figures=figures(found),
+        definition=regime.DEFINITION,
+        ceilings=roofline.ceilings(run),
+        splits=split.table(found),
+        layers_flops=split.layers_flops(run),
         advice=advice(found),
         cost=cost_table(found),
         price=found.gpu_hour_price,
-        stages=[section(row) for row in found.rows],
+        stages=[section(run, row) for row in found.rows],
         pictures=pictures,
         config=json.dumps(run.config, indent=1, ensure_ascii=False, default=str),
     )  # fmt: skip
+
+
+def figures(found: Digest) -> list[Figure]:
+    """What explains the ladder, in the order in which it is read."""
+    drawn = (waterfall(found), classes(found), *roofline.rooflines(found), *fronts(found))
+    return [figure for figure in drawn if figure]
 
 
 def mark(row: Row) -> str:
@@ -173,7 +183,7 @@ def _points(rows: list[tuple[Row, float]]) -> list[tuple[str, float, float, str]
     return [(words.clean(row.name), row.ratio.value, value, row.place) for row, value in rows if row.ratio]
 
 
-def section(row: Row) -> dict[str, Any]:
+def section(run: RunRecord, row: Row) -> dict[str, Any]:
     """What the page of one stage shows."""
     stage, found = row.stage, row.stage.accuracy
     kernels = stage.profile.kernels[:TOP_KERNELS] if stage.profile else []
@@ -182,6 +192,10 @@ def section(row: Row) -> dict[str, Any]:
         "stage": stage,
         "right": answers.right(stage) if found else "",
         "memory": answers.memory_words(stage) if stage.memory else "",
+        "regime": regime.of_stage(run, row).sentence if row.seconds else "",
+        "split": split.section(run, stage),
+        "layers": roofline.top_layers(run, stage),
+        "notes": stage.why.notes if stage.why else [],
         "kernels": kernels,
         "kernel_total": sum(part.seconds_per_call for part in stage.profile.kernels) if stage.profile else 0.0,
         "asked": [(key, _value(value)) for key, value in stage.options.items()],

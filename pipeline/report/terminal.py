@@ -8,13 +8,15 @@ from rich.text import Text
 from pipeline.measure.standings import rankable
 from pipeline.measure.statistics import claim_floor, launch_spread, ratio, seconds_per_call, verdict
 from pipeline.records import RunRecord, StageRecord
-from pipeline.report import words
-from pipeline.report.answers import all_cautions, answers, machine, state, trust, unwell
+from pipeline.report import because, words
+from pipeline.report.advice import advice
+from pipeline.report.answers import all_cautions, machine, state, trust, unwell
 from pipeline.report.digest import Digest, Row, digest
 from pipeline.report.ladder import peak_bytes
 
 COLOURS = {"faster": "green", "slower": "red", "failed": "red", "inaccurate": "red", "timeout": "red"}
 WIDTH = 80
+MOST_ADVICE = 3
 MOST_CAUTIONS = 4  # on the first screen; the report has all
 
 
@@ -27,10 +29,11 @@ def first_screen(run: RunRecord) -> RenderableType:
     if note := state(run):
         parts.append(Text(note, style="bold yellow"))
     parts.append(Text(""))
-    for question, answer in answers(found):
+    for question, answer in because.first_screen(found):
         parts += [Text(question, style="bold"), _indented(answer)]
     parts += [Text(""), ladder(found)]
     parts += [_indented(line) for line in unwell(found)]
+    parts += _next(found)
     parts += [Text(""), *_cautions(found), Text(trust(found))]
     return Group(*parts)
 
@@ -86,6 +89,14 @@ def _cautions(found: Digest) -> list[RenderableType]:
     if len(every) > MOST_CAUTIONS:
         lines.append(Text(f"! and {words.plural(len(every) - MOST_CAUTIONS, 'caution')} more, in the report"))
     return lines
+
+
+def _next(found: Digest) -> list[RenderableType]:
+    """The first pieces of advice, each with its command on lines of its own, to be copied."""
+    lines: list[RenderableType] = []
+    for number, tip in enumerate(advice(found)[:MOST_ADVICE], 1):
+        lines += [_indented(f"{number}. {tip.text}: {tip.evidence.rstrip('.')}."), _indented(f"   {tip.attempt}")]
+    return [Text(""), Text("What to try next", style="bold"), *lines] if lines else []
 
 
 def _indented(text: str) -> Padding:

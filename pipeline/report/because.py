@@ -1,0 +1,71 @@
+"""Why the winner wins and what still holds it back: one answer for the first screen."""
+
+from pipeline.report import words
+from pipeline.report.answers import Answer, answers
+from pipeline.report.digest import Digest, Row
+from pipeline.report.layers import parts, won_by_level
+from pipeline.report.regime import Evidence, Regime, of_stage
+from pipeline.report.roofs import Roofs, roofs
+from pipeline.report.why import by_class, signed, steps
+
+QUESTION = "Why does it win, and what holds it back?"
+AFTER = 2  # its place: after which stage, and how much faster
+
+
+def first_screen(found: Digest) -> list[Answer]:
+    """All answers, with this one among them where there is a winner."""
+    given = answers(found)
+    winner = found.winner
+    if winner is None:
+        return given
+    return [*given[:AFTER], (QUESTION, because(found, winner)), *given[AFTER:]]
+
+
+def because(found: Digest, winner: Row) -> str:
+    """Such as "The largest step to it was tf32, −59 ms a call. It is compute-bound … Most could still be won in …"."""
+    regime = of_stage(found.run, winner)
+    return " ".join(part for part in (largest_step(found), holding(regime), still_to_win(found, winner)) if part)
+
+
+def largest_step(found: Digest) -> str:
+    """The rung that took the most away; empty where nothing is on the way."""
+    way = steps(found)
+    if not way:
+        return ""
+    largest = min(way, key=lambda step: step.after - step.before)
+    change = largest.after - largest.before
+    return f"The largest step to it was {largest.name}, {signed(change)} a call." if change < 0 else ""
+
+
+def holding(regime: Regime) -> str:
+    """The regime, with the one figure that decides it."""
+    if regime.word == "unknown":
+        return f"What bounds it is unknown: {regime.reason}{_known(regime.evidence)}."
+    return f"It is {regime.word}{_known(regime.evidence)}."
+
+
+def _known(found: Evidence) -> str:
+    shares = [
+        (found.compute, "{} of the arithmetic"),
+        (found.memory, "{} of the bandwidth"),
+        (found.idle, "the GPU idle for {}"),
+    ]
+    said = [text.format(words.share(share)) for share, text in shares if share is not None]
+    return f" ({', '.join(said)})" if said else ""
+
+
+def still_to_win(found: Digest, winner: Row) -> str:
+    """The level with the most time above its roof; by classes of work where no layer's time is known."""
+    bounds = roofs(found.run, winner.stage)
+    if isinstance(bounds, Roofs):
+        won = won_by_level(parts(found.run, winner.stage, bounds.element_bytes), bounds)
+        level = next(iter(won), "")
+        if level and won[level] > 0:
+            total = words.seconds(sum(won.values()))
+            return f"Most could still be won in {level}: {words.seconds(won[level])} of {total} above the roofs."
+    profile = winner.stage.profile
+    if profile is None or not profile.kernels:
+        return ""
+    rest = {kind: each for kind, each in by_class(profile).items() if kind not in ("convolution", "matmul")}
+    kind = max(rest, key=lambda kind: rest[kind], default="")
+    return f"Beside its matrix work most time goes into {kind}: {words.seconds(rest[kind])}." if kind else ""
