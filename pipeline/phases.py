@@ -11,11 +11,14 @@ from torch import Tensor
 
 from pipeline import masks, reference
 from pipeline.config import Job
-from pipeline.explain.profiler import profile_stage
+from pipeline.explain import profiler
+from pipeline.explain.stage import explain
+from pipeline.explain.traces import Event
 from pipeline.measure import accuracy, memory, power, slices
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.environment import gpu_behind
 from pipeline.measure.warm import warm_up
+from pipeline.reasons import Why
 from pipeline.records import Accuracy, Artefact, Energy, Memory, Profile, Slice, Warm
 from pipeline.stages import Runner, StageError
 from pipeline.workload import Workload
@@ -41,6 +44,7 @@ class Bench:
         self.rotation = cycle(workload.batches)
         self.calls = 1
         self.verified: list[Tensor] = []
+        self.events: list[Event] = []
         self.runner: Runner
 
     def build(self) -> dict[str, Any]:
@@ -117,8 +121,17 @@ class Bench:
         calls = self.job.plan.profile_calls
         if not calls:
             return None
-        folder = self.workload.folder
-        return profile_stage(self.runner.run, self.workload.batches, calls, folder, folder.name)
+        folder, batches = self.workload.folder, self.workload.batches
+        self.events, text = profiler.record(self.runner.run, batches, calls, folder)
+        profiler.keep(text, folder)
+        return profiler.profile_of(self.events, calls, batches[0].is_cuda, folder.name)
+
+    def explain(self) -> Why | None:
+        """What explains the profile; passes of its own, so that none disturbs another."""
+        calls, work = self.job.plan.profile_calls, self.workload
+        if not calls:
+            return None
+        return explain(self.runner, work.batches, self.events, calls, work.folder, self.clock, self.context_bytes)
 
     def export(self) -> list[Artefact]:
         """What the stage leaves, with sizes and digests."""

@@ -55,7 +55,7 @@ class LayoutChange:
 
     name: str
     where: str  # the layer or node it serves; "unknown" where the profile can't say
-    source: str  # "trace" or "ONNX graph"
+    source: str  # "trace", "ONNX graph" or "generated code"
     times_per_call: float
     seconds_per_call: float | None  # None where only a graph says that it is there
 
@@ -66,8 +66,10 @@ class FusedKernel:
 
     name: str
     operators: list[str]  # in order, as ATen names them
-    direction: str  # "vertical" (each feeds the next), "horizontal" (siblings) or "both"
+    direction: str  # "vertical" (each feeds the next), "horizontal" (siblings), "both", "single" or "unknown"
     source: str  # path within the run's folder of the file that holds it
+    turns_layout: bool = False  # what it reads and what it writes lie in different orders
+    launches_per_call: int = 0  # by the program that calls it
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,9 @@ class MemoryTimeline:
 
     seconds: list[float]  # since the call began
     allocated_bytes: list[int]
-    weights_bytes: int  # of the stage's own copy, as far as it is known
-    activations_bytes: int  # at the peak, above what is held between calls
-    workspace_bytes: int | None  # of that, what libraries took to work in; None where it can't be told apart
+    weights_bytes: int | None  # of the stage's own copy; None where nobody knows which it is
+    activations_bytes: int  # at the peak, above what is held between calls and the workspace
+    workspace_bytes: int | None  # at the peak, what libraries took to work in; None where it can't be told apart
     held_bytes: int  # between calls: weights, buffers, captured graphs
     context_bytes: int | None
     peak_holders: list[str] = field(default_factory=list)  # the largest blocks alive at the peak, with what made them

@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from models.checkpoint import digest
 from models.stain import WORD
 from pipeline.config import Job
+from pipeline.explain.layers import layer_work
 from pipeline.records import Reference
 from pipeline.workload import Workload
 
@@ -38,6 +39,7 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
             minimal_bytes_per_image=count_activation_bytes(model, batches[0][:1]),
             images=list(workload.sources),
             labels=_word_on_labels(job.data.name, workload),
+            layers=layer_work(model, batches[0][:1]),
         )
     return reference, [part.cpu() for part in logits]
 

@@ -22,7 +22,7 @@ from pipeline.records import Caution, Pair, RunRecord, StageRecord
 from pipeline.store import revive
 
 LOG_TAIL_LINES = 30
-AFTER_CHECK = {"series", "profile", "export"}  # phases that a right and measured stage may lose and stay so
+AFTER_CHECK = {"series", "profile", "explain", "export"}  # phases that a right and measured stage may lose and stay so
 
 
 class Session:

@@ -122,6 +122,7 @@ def finish(bench: Bench, line: Line, noted: list[Caution]) -> None:
     afterwards: list[tuple[str, Callable[[], dict[str, Any]]]] = [
         ("series", bench.series),
         ("profile", lambda: {"profile": bench.profile()}),
+        ("explain", lambda: {"why": bench.explain()}),
         ("export", lambda: {"artefacts": bench.export(), "facts": bench.runner.facts}),
     ]
     for phase, work in afterwards:

@@ -107,7 +107,7 @@ def test_a_right_stage_goes_through_every_phase_in_order(run_folder: Path) -> No
     """Build, verify, warm, turns, check, series, profile, export; each leaves its part of the record."""
     line = Recorder()
     run_stage(job(EAGER, run_folder), line)
-    assert line.phases == ["start", "build", "verify", "warm", "check", "series", "profile", "export"]
+    assert line.phases == ["start", "build", "verify", "warm", "check", "series", "profile", "explain", "export"]
     assert line.fields["status"] == "ok"
     assert line.fields["accuracy"].flipped_share == 0
     assert len(line.slices) == 3

@@ -10,31 +10,31 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from pipeline.explain.kernels import classify
+from pipeline.explain.traces import CALL, GPU_WORK, Event, complete, end, length, of
 from pipeline.records import KernelRow, Profile
 
-GPU_CATEGORIES = {"kernel", "gpu_memcpy", "gpu_memset"}
 
-
-def profile_stage(
-    run: Callable[[Tensor], Tensor], batches: list[Tensor], calls: int, folder: Path, shown: str
-) -> Profile:
-    """Profile `calls` calls of a warm stage and leave a Chrome trace, gzipped, that opens in Perfetto.
+def record(
+    run: Callable[[Tensor], Tensor], batches: list[Tensor], calls: int, folder: Path, shapes: bool = False
+) -> tuple[list[Event], bytes]:
+    """The complete events of `calls` calls of a warm stage, and the Chrome trace that they are from.
 
     Args:
         run: the stage.
         batches: its inputs, taken in turn.
         calls: how many calls the pass holds.
-        folder: where trace.json.gz goes.
-        shown: the folder's path as the record is to name it.
+        folder: where the trace may lie meanwhile.
+        shapes: keep the shapes of the operators' inputs as well, at the price of slower operators.
     """
     on_gpu = batches[0].is_cuda
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if on_gpu else [])
-    with torch.inference_mode(), profile(activities=activities) as session:
+    with torch.inference_mode(), profile(activities=activities, record_shapes=shapes) as session:
         for batch in islice(cycle(batches), calls):
-            run(batch)
+            with record_function(CALL):
+                run(batch)
         if on_gpu:
             torch.cuda.synchronize()
     folder.mkdir(parents=True, exist_ok=True)
@@ -42,29 +42,37 @@ def profile_stage(
     session.export_chrome_trace(str(raw))
     text = raw.read_bytes()
     raw.unlink()
+    return complete(json.loads(text)["traceEvents"]), text
+
+
+def keep(text: bytes, folder: Path) -> None:
+    """Leave the trace as trace.json.gz, which opens in Perfetto."""
     (folder / "trace.json.gz").write_bytes(gzip.compress(text, compresslevel=6, mtime=0))
-    events = [event for event in json.loads(text)["traceEvents"] if event.get("ph") == "X"]
+
+
+def profile_of(events: list[Event], calls: int, on_gpu: bool, shown: str) -> Profile:
+    """What the trace of `calls` calls says, by kernel or by operator; `shown` is the folder's path in the record."""
     rows = gpu_rows(events, calls) if on_gpu else cpu_rows(events, calls)
-    work = [event for event in events if event.get("cat") in (GPU_CATEGORIES if on_gpu else {"cpu_op"})]
-    wall = _span_seconds(work)
+    work = of(events, *(GPU_WORK if on_gpu else {"cpu_op"}))
+    wall = (max(map(end, work)) - min(float(event["ts"]) for event in work)) / 1e6 if work else 0.0
     return Profile(
         calls=calls,
         wall_seconds_per_call=wall / calls,
-        busy_share=busy_seconds(work) / wall if on_gpu and wall else None,
+        busy_share=length(work) / wall if on_gpu and wall else None,
         launches_per_call=sum(row.launches_per_call for row in rows),
         kernels=rows,
         trace=f"{shown}/trace.json.gz",
     )
 
 
-def gpu_rows(events: list[dict[str, Any]], calls: int) -> list[KernelRow]:
+def gpu_rows(events: list[Event], calls: int) -> list[KernelRow]:
     """Every kernel, copy and fill on the GPU, longest first; `events` as a Chrome trace holds them (µs)."""
-    return _rows([(event["name"], event["dur"]) for event in events if event.get("cat") in GPU_CATEGORIES], calls)
+    return _rows([(event["name"], event["dur"]) for event in events if event.get("cat") in GPU_WORK], calls)
 
 
-def cpu_rows(events: list[dict[str, Any]], calls: int) -> list[KernelRow]:
+def cpu_rows(events: list[Event], calls: int) -> list[KernelRow]:
     """Every CPU operator by the time spent in itself, without the operators that it calls."""
-    threads: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+    threads: dict[Any, list[Event]] = defaultdict(list)
     for event in events:
         if event.get("cat") == "cpu_op":
             threads[event["tid"]].append(event)
@@ -72,7 +80,7 @@ def cpu_rows(events: list[dict[str, Any]], calls: int) -> list[KernelRow]:
     return _rows(own, calls)
 
 
-def _own_times(events: list[dict[str, Any]]) -> list[tuple[str, float]]:
+def _own_times(events: list[Event]) -> list[tuple[str, float]]:
     """Each operator of one thread with its duration less that of its direct children, in µs."""
     own: list[tuple[str, float]] = []
     open_operators: list[tuple[float, int]] = []  # end, index into own
@@ -96,20 +104,3 @@ def _rows(timed: list[tuple[str, float]], calls: int) -> list[KernelRow]:
         launches[name] += 1
     rows = [KernelRow(name, classify(name), launches[name] / calls, seconds[name] / calls) for name in seconds]
     return sorted(rows, key=lambda row: -row.seconds_per_call)
-
-
-def busy_seconds(events: list[dict[str, Any]]) -> float:
-    """The length of the union of the events' intervals: overlapping streams count once."""
-    total = reach = 0.0
-    for event in sorted(events, key=lambda event: float(event["ts"])):
-        start, end = event["ts"], event["ts"] + event["dur"]
-        total += max(0.0, end - max(start, reach))
-        reach = max(reach, end)
-    return total / 1e6
-
-
-def _span_seconds(events: list[dict[str, Any]]) -> float:
-    if not events:
-        return 0.0
-    end = max(float(event["ts"]) + float(event["dur"]) for event in events)
-    return (end - min(float(event["ts"]) for event in events)) / 1e6

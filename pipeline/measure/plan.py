@@ -61,6 +61,7 @@ class Plan:
             "check": self.verify_limit_seconds,
             "series": self.series_limit_seconds,
             "profile": self.profile_limit_seconds,
+            "explain": self.profile_limit_seconds,
             "export": self.export_limit_seconds,
         }
 

@@ -50,6 +50,11 @@ class Node:
         return str(self.output or self.logits or self.pooled)
 
     @property
+    def layer(self) -> str:
+        """The module of the net whose weights it uses, whatever else it does; its name where it has none."""
+        return self.tensors["weight"].removesuffix(".weight") if "weight" in self.tensors else self.name
+
+    @property
     def writes(self) -> list[str]:
         """The values that it writes."""
         return [value for value in (self.output, self.pooled, self.logits) if value]

@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.profiler import record_function
 
+from pipeline.explain.traces import LAYER
 from pipeline.rewrites.graph import Graph, Node
 from pipeline.rewrites.layers import REFERENCE, Layer, Outputs, convolution
 from pipeline.rewrites.precision import DTYPES, Precision
@@ -36,8 +38,9 @@ class Program:
     def __call__(self, image: Tensor, keep: bool = False) -> Tensor:
         """The logits of a batch in fp32; `keep` keeps every value, for `largest`."""
         values = {self.graph.input: image}
-        for step, dying in zip(self.steps, self.last_uses, strict=True):
-            step(values)
+        for node, step, dying in zip(self.graph.nodes, self.steps, self.last_uses, strict=True):
+            with record_function(f"{LAYER}{node.layer}"):
+                step(values)
             for value in [] if keep else dying:
                 values.pop(value, None)
         self.values = values if keep else {}
@@ -48,6 +51,18 @@ class Program:
         self(image, keep=True)
         written = [value for node in self.graph.nodes if node.op in OURS for value in (node.output, node.pooled)]
         return {value: float(self.values[value].float().abs().max()) for value in written if value}
+
+    def moved(self, image: Tensor) -> int:
+        """Bytes that the operations of one call read and write: values once for each operation, and weights."""
+        self(image, keep=True)
+        working = [node for node in self.graph.nodes if node.op != "joined"]
+        parts = [self.values[value] for node in working for value in [*node.inputs, *node.writes]]
+        self.values = {}
+        packed = [layer.packed for layer in self.layers.values() if layer.op != "upsample2x"]
+        width = DTYPES[self.precision.work].itemsize
+        others = [self.graph.tensors[key] for node in working if node.op not in OURS for key in node.tensors.values()]
+        moved = sum(part.numel() * part.element_size() for part in [*parts, *packed] if isinstance(part, Tensor))
+        return moved + sum(part.numel() for part in others) * width
 
     def place(self, values: Values, name: str | None) -> Tensor | None:
         """Memory for a value: its part of a joined buffer, or a tensor of its own; channels_last."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Skip(Exception):  # noqa: N818 - it is no error: it says that a stage has no form on this machine
@@ -25,6 +25,11 @@ def never_compiles() -> int:
     return 0
 
 
+def unseen(_: Any) -> tuple[int, str]:
+    """The `traffic` of a runtime whose work torch's dispatcher doesn't see: nobody knows."""
+    return 0, ""
+
+
 @dataclass(frozen=True)
 class Runner:
     """A stage, built and ready.
@@ -37,6 +42,10 @@ class Runner:
         facts: what the record should keep besides (graph breaks, providers of the nodes): JSON values only.
         compilations: how often something was compiled so far; a slice in which it grows is measured again.
         save: writes the artefacts into the folder and returns their paths; None where there is nothing to keep.
+        module: the net whose submodules run one by one within `run`, or within `twin`; None where nobody knows them.
+        twin: launches one by one the kernels that `run` replays all at once; None where `run` itself launches them.
+        traffic: bytes that a call moves through device memory, and how they were counted; None leaves the counting to
+            torch's dispatcher, which sees the operators of `twin`, or of `run`.
     """
 
     run: Callable[[Tensor], Tensor]
@@ -44,3 +53,6 @@ class Runner:
     facts: dict[str, Any] = field(default_factory=dict)
     compilations: Callable[[], int] = never_compiles
     save: Callable[[Path], list[Path]] | None = None
+    module: nn.Module | None = None
+    twin: Callable[[Tensor], Tensor] | None = None
+    traffic: Callable[[Tensor], tuple[int, str]] | None = None

@@ -1,5 +1,6 @@
 """torch.compile with Inductor, on the half twin of the net; built cold, in a cache of the stage's own."""
 
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from pipeline.stages import Runner, Skip
 from pipeline.stages.casting import Dtype, Half, allow_tf32, half_dtype, short
+from pipeline.stages.inductor_files import generated, keep_graphs, own_cache
 from pipeline.workload import Workload
 
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
@@ -54,7 +56,8 @@ def build(
         ran=f"Inductor {', '.join(options)}, {short(half)} weights, channels_last, {model.folds} batch norms folded",
         facts=found,
         compilations=compilations,
-        save=lambda folder: generated(cache, folder, found),
+        save=lambda folder: save(cache, folder, found),
+        traffic=lambda _: (bytes_of_kernels(), "Inductor's count of what its kernels read and write"),
     )
 
 
@@ -66,24 +69,13 @@ def check_possible(mode: str, device: torch.device) -> None:
         raise Skip("Inductor needs a C++ compiler for the CPU and finds no g++; install g++ or set CXX")
 
 
-def own_cache(folder: Path) -> Path:
-    """Inductor's and Triton's caches, in the stage's own folder and empty."""
-    cache = (folder / "inductor").resolve()
-    shutil.rmtree(cache, ignore_errors=True)
-    cache.mkdir(parents=True)
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
-    os.environ["TRITON_CACHE_DIR"] = str(cache / "triton")
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    torch._dynamo.utils.clear_compilation_metrics()
-    return cache
-
-
 def compile_net(
     model: nn.Module, batch: Tensor, mode: Mode, dynamic: bool | None, fullgraph: bool, freezing: bool
 ) -> Any:
     """The compiled net, after the call that compiled it."""
     torch._inductor.config.freezing = freezing
+    count_bytes()
+    keep_graphs()
     compiled = torch.compile(model, mode=mode, dynamic=dynamic, fullgraph=fullgraph)
     run_compiled(compiled, batch)
     return compiled
@@ -122,15 +114,20 @@ def facts(cache: Path) -> dict[str, Any]:
     }
 
 
-def generated(cache: Path, folder: Path, found: dict[str, Any]) -> list[Path]:
-    """Copy the programs that Inductor wrote, which hold its kernels, and drop the rest of the cache.
+def count_bytes() -> None:
+    """Have Inductor count the bytes that its kernels move, which it does for a log that somebody reads."""
+    log = logging.getLogger("torch._inductor.compile_fx.__inductor_metrics")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.addHandler(logging.NullHandler())
 
-    What was compiled since the build is added to what was `found` then: this is called last.
-    """
+
+def bytes_of_kernels() -> int:
+    """What Inductor has counted for the graphs compiled since the build began; one call runs each of them once."""
+    return int(torch._inductor.metrics.num_bytes_accessed)
+
+
+def save(cache: Path, folder: Path, found: dict[str, Any]) -> list[Path]:
+    """The generated files; what was compiled since the build is added to what was `found` then: this is called last."""
     found.update(facts(cache))
-    kept = folder / "generated"
-    kept.mkdir(exist_ok=True)
-    programs = [path for path in cache.rglob("*.py") if b"async_compile" in path.read_bytes()]
-    copies = [Path(shutil.copyfile(path, kept / path.name)) for path in sorted(programs)]
-    shutil.rmtree(cache, ignore_errors=True)
-    return copies
+    return generated(cache, folder)

@@ -26,7 +26,8 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     torch.backends.cudnn.benchmark = cudnn_benchmark
     model = Half(workload.model, half).eval()
     ran = f"{short(half)} weights, channels_last, {model.folds} batch norms folded, one CUDA graph"
-    return Runner(Captured(model, workload.batches[0]), ran=ran, facts={"folded_batch_norms": model.folds})
+    run = Captured(model, workload.batches[0])
+    return Runner(run, ran=ran, facts={"folded_batch_norms": model.folds}, module=model.net, twin=model)
 
 
 class Captured:

@@ -86,7 +86,14 @@ def runner(workload: Workload, program: Program, facts: dict[str, Any], reason: 
     if left and (faster := faster_half(workload, run)):
         ran = f"fp16 half net in one CUDA graph: of its operations too few match a rewrite ({ours} by own kernels lost)"
         return Runner(faster, ran=ran, facts=facts)
-    return Runner(run, ran=ran, facts=facts, save=lambda folder: save(program, folder / "net"))
+    return Runner(
+        run,
+        ran=ran,
+        facts=facts,
+        save=lambda folder: save(program, folder / "net"),
+        twin=program,
+        traffic=lambda image: (program.moved(image), "what each operation of the rewritten graph reads and writes"),
+    )
 
 
 def faster_half(workload: Workload, ours: Captured) -> Captured | None:

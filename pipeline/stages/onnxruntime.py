@@ -10,7 +10,7 @@ import onnxruntime as ort
 import torch
 from torch import Tensor
 
-from pipeline.stages import Runner, StageError
+from pipeline.stages import Runner, StageError, unseen
 from pipeline.stages.casting import half_dtype, short
 from pipeline.stages.onnx_export import INPUT, OUTPUT, export
 from pipeline.workload import Workload
@@ -61,6 +61,7 @@ def build(
         ran=", ".join([PROVIDERS[wanted], *ways, short(precision), f"opset {opset}"]),
         facts={"providers": session.get_providers(), "nodes": assignments(session), "opset": opset},
         save=lambda folder: sorted(folder.glob("model.onnx*")),
+        traffic=unseen,
     )
 
 

@@ -1,0 +1,74 @@
+"""How much is left to launch, how much is moved, and what a compiler put into one kernel."""
+
+from collections import defaultdict
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from pipeline.explain.inductor import compile_fusion
+from pipeline.explain.traces import Event, end, of
+from pipeline.explain.traffic import COUNTED, counted
+from pipeline.reasons import Fusion, LayoutChange
+from pipeline.stages import Runner
+from pipeline.stages.inductor_files import CACHE, KEPT, graphs, programs
+
+GENERATED = "generated code"
+UNSEEN = "unknown: its operators don't pass torch's dispatcher, and no hardware counter was read"
+
+
+def fusion(runner: Runner, batch: Tensor, events: list[Event], calls: int, folder: Path) -> Fusion:
+    """Kernels and bytes of one call, and what a compiler fused.
+
+    Args:
+        runner: the stage.
+        batch: one input.
+        events: of its profile of `calls` calls.
+        calls: how many.
+        folder: the stage's own, in which Inductor's cache may lie.
+    """
+    work = of(events, "kernel") if batch.is_cuda else innermost(of(events, "cpu_op"))
+    moved, source = traffic(runner, batch)
+    cache, shown = folder / CACHE, f"{folder.name}/{KEPT}"
+    return Fusion(
+        kernels_per_call=len(work) / calls,
+        bytes_per_call=moved,
+        bytes_from=source,
+        kernels=compile_fusion(programs(cache), shown),
+        graphs=[f"{shown}/{path.name}" for path in graphs(cache)],
+    )
+
+
+def traffic(runner: Runner, batch: Tensor) -> tuple[int | None, str]:
+    """Bytes that one call moves and how they were counted; None and why not."""
+    try:
+        found = runner.traffic(batch) if runner.traffic else (counted(runner.twin or runner.run, batch), COUNTED)
+    except RuntimeError as error:
+        return None, f"unknown: torch's dispatcher can't count it ({next(iter(str(error).splitlines()), 'no reason')})"
+    return found if found[0] else (None, UNSEEN)
+
+
+def innermost(operators: list[Event]) -> list[Event]:
+    """Of the operators of a CPU, by their beginnings, those that call no other."""
+    threads: dict[Any, list[Event]] = defaultdict(list)
+    for event in operators:
+        threads[event["tid"]].append(event)
+    return [
+        event
+        for thread in threads.values()
+        for event, following in zip_longest(thread, thread[1:])
+        if following is None or following["ts"] >= end(event)
+    ]
+
+
+def compiled_turns(found: Fusion, events: list[Event], calls: int) -> list[LayoutChange]:
+    """The kernels that a compiler wrote which read in one layout and write in the other, with their times."""
+    changes = []
+    for kernel in found.kernels:
+        times = [event["dur"] / 1e6 for event in of(events, "kernel", "cpu_op") if event["name"] == kernel.name]
+        if kernel.turns_layout:
+            seconds = sum(times) / calls if times else None
+            where = ", ".join(kernel.operators) or "unknown"
+            changes.append(LayoutChange(kernel.name, where, GENERATED, float(kernel.launches_per_call), seconds))
+    return sorted(changes, key=lambda change: -(change.seconds_per_call or 0.0))

@@ -1,0 +1,110 @@
+"""All that explains one stage, each part on its own: what one can't find out is noted and costs no other."""
+
+import traceback
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from pipeline.explain import fusion, growth, layers, layout, profiler, split, timeline
+from pipeline.explain.announce import announced
+from pipeline.explain.traces import Event
+from pipeline.measure.clock import Clock
+from pipeline.reasons import Fusion, LayerTime, LayoutChange, MemoryTimeline, Why
+from pipeline.stages import Runner
+
+OWN, TWIN = "its own profile", "the same kernels launched one by one"
+Part = TypeVar("Part")
+
+
+class Explained:
+    """A stage on its way to a `Why`."""
+
+    def __init__(self, runner: Runner, batches: list[Tensor], folder: Path) -> None:
+        self.runner = runner
+        self.batches = batches
+        self.folder = folder
+        self.notes: list[str] = []
+
+    def tried(self, what: str, part: Callable[[], Part], instead: Part) -> Part:
+        """The part, or what stands for it and a note where finding it out failed."""
+        try:
+            return part()
+        except Exception as error:  # noqa: BLE001 - an explanation is not worth a measured stage
+            traceback.print_exc()
+            self.notes.append(f"{what}: {type(error).__name__}: {next(iter(str(error).splitlines()), 'no text')}")
+            return instead
+
+    def layers(self, events: list[Event], calls: int) -> tuple[list[LayerTime], str]:
+        """Each layer's time, and where it is from; nothing and a note where the stage hides its layers."""
+        if self.runner.module is not None and self.runner.twin is None:
+            with announced(self.runner.module):
+                own, _ = profiler.record(self.runner.run, self.batches, calls, self.folder)
+            return layers.own_times(own, calls), OWN
+        if self.runner.twin is None:
+            self.notes.append("layers: this runtime doesn't say which layer a kernel is for; see the eager half net's")
+            return [], ""
+        twin = self.one_by_one(shapes=False)
+        found = layers.twin_times(events, twin, calls)
+        if found is None:
+            self.notes.append("layers: the replayed kernels aren't those that the same net launches one by one")
+        return found or [], TWIN if found else ""
+
+    def one_by_one(self, shapes: bool) -> list[Event]:
+        """One call of the twin, or of the stage itself, with its layers announced where they can be."""
+        with announced(self.runner.module) if self.runner.module is not None else nullcontext():
+            events, _ = profiler.record(self.runner.twin or self.runner.run, self.batches, 1, self.folder, shapes)
+        return events
+
+    def layout(self, compiled: Fusion | None, events: list[Event], calls: int) -> list[LayoutChange]:
+        """Changes of layout by the trace, by what a compiler wrote, and by the exported graph."""
+        written = fusion.compiled_turns(compiled, events, calls) if compiled else []
+        names = {change.name for change in written}
+        traced = [
+            change for change in layout.trace_changes(self.one_by_one(shapes=True), 1) if change.name not in names
+        ]
+        graph = self.folder / "model.onnx"
+        return [*traced, *written, *(layout.onnx_changes(graph) if graph.exists() else [])]
+
+    def memory(self, context_bytes: int | None) -> MemoryTimeline | None:
+        """The allocator's timeline; none on a CPU."""
+        if not self.batches[0].is_cuda:
+            self.notes.append("memory timeline: torch keeps no books of what it allocates on a CPU")
+            return None
+        return timeline.memory_timeline(self.runner, self.batches[0], timeline.CudaBooks(), context_bytes)
+
+
+def explain(
+    runner: Runner, batches: list[Tensor], events: list[Event], calls: int, folder: Path, clock: Clock,
+    context_bytes: int | None,
+) -> Why:  # fmt: skip
+    """Why the stage takes the time and the memory that it takes.
+
+    Args:
+        runner: the stage, warm.
+        batches: its inputs.
+        events: of its profile.
+        calls: that the profile holds.
+        folder: the stage's own.
+        clock: of the device.
+        context_bytes: what the process held of the device before its first tensor.
+    """
+    stage = Explained(runner, batches, folder)
+    unknown: tuple[list[LayerTime], str] = ([], "")
+    nothing: Any = None
+    found, source = stage.tried("layers", lambda: stage.layers(events, calls), unknown)
+    fused: Fusion | None = stage.tried(
+        "fusion", lambda: fusion.fusion(runner, batches[0], events, calls, folder), nothing
+    )
+    return Why(
+        layers=found,
+        layers_from=source,
+        split=stage.tried("time split", lambda: split.split(events, calls), nothing),
+        growth=stage.tried("growth with the batch", lambda: growth.growth(runner, batches[0], clock), nothing),
+        layout=stage.tried("layout", lambda: stage.layout(fused, events, calls), []),
+        fusion=fused,
+        timeline=stage.tried("memory", lambda: stage.memory(context_bytes), nothing),
+        notes=stage.notes,
+    )

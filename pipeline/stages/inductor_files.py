@@ -1,0 +1,76 @@
+"""What Inductor writes: its cache, the graphs that it compiles as text, and the programs that hold its kernels."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+KEPT = "generated"  # the folder of the stage that the files go to
+CACHE = "inductor"
+
+
+class AsText(CustomGraphPass):
+    """Leaves every graph as text in Inductor's cache, as it stands right before kernels are made of it."""
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        """Write graph_0.txt, graph_1.txt, ... in the order in which they are compiled."""
+        cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+        module: Any = graph.owning_module
+        text = module.print_readable(print_output=False, include_stride=True)
+        (cache / f"graph_{len(graphs(cache))}.txt").write_text(text, encoding="utf-8")
+
+    def uuid(self) -> str:
+        """What Inductor's cache knows this pass by: it changes nothing."""
+        return "graphs as text"
+
+
+def own_cache(folder: Path) -> Path:
+    """Inductor's and Triton's caches, in the stage's own folder and empty."""
+    cache = (folder / CACHE).resolve()
+    shutil.rmtree(cache, ignore_errors=True)
+    cache.mkdir(parents=True)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
+    os.environ["TRITON_CACHE_DIR"] = str(cache / "triton")
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    torch._dynamo.utils.clear_compilation_metrics()
+    torch._inductor.metrics.reset()
+    return cache
+
+
+def keep_graphs() -> None:
+    """From now on every graph that is compiled is left as text."""
+    torch._inductor.config.post_grad_custom_post_pass = AsText()
+
+
+def programs(cache: Path) -> list[Path]:
+    """The programs that define and call the kernels."""
+    return sorted(path for path in cache.rglob("*.py") if b"async_compile" in path.read_bytes())
+
+
+def graphs(cache: Path) -> list[Path]:
+    """The graphs as text."""
+    return sorted(cache.glob("graph_*.txt"))
+
+
+def generated(cache: Path, folder: Path) -> list[Path]:
+    """Copy the programs and the graphs, without the paths of this machine, and drop the rest of the cache."""
+    kept = folder / KEPT
+    kept.mkdir(exist_ok=True)
+    copies = []
+    for path in [*programs(cache), *graphs(cache)]:
+        copies.append(kept / path.name)
+        copies[-1].write_text(nameless(path.read_text(encoding="utf-8"), cache), encoding="utf-8")
+    shutil.rmtree(cache, ignore_errors=True)
+    return copies
+
+
+def nameless(text: str, cache: Path) -> str:
+    """The text with paths relative to the cache, the interpreter and the working folder."""
+    for place, name in ((cache, CACHE), (Path(sys.prefix), "python"), (Path.cwd(), ".")):
+        text = text.replace(str(place), name)
+    return text
