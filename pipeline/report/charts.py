@@ -226,24 +226,22 @@ def roofline(
 ) -> str:
     """Points of (name, FLOP per byte, FLOP/s) under ceilings of (name, FLOP/s, bytes/s); both axes logarithmic.
 
-    The first ceiling is a line, the others are dashed. The levels are larger than the layers, and named.
+    The first ceiling is a line, the others are dashed. The levels are larger than the layers, and numbered.
     """
-    with _axes(4.4) as (figure, axes):
+    with _axes(4.8) as (figure, axes):
         points = [*layers, *levels]
         low = min(x for _, x, _ in points) / 2
         high = 2 * max([x for _, x, _ in points] + [rate / width for _, rate, width in ceilings])
         for place, (name, rate, width) in enumerate(ceilings):
-            style = "-" if place == 0 else (0, (4, 3))
             corners = [low, rate / width, high]
             heights = [min(rate, x * width) / 1e12 for x in corners]
-            axes.plot(corners, heights, color=QUIET, linewidth=1.4 if place == 0 else 0.8, linestyle=style)
-            away = -11 if place == 0 else 3
-            axes.annotate(
-                f"{rate / 1e12:.4g} TFLOP/s {name}", (high, rate / 1e12), xytext=(0, away), color=QUIET, ha="right",
-                textcoords="offset points", fontsize=8,
-            )  # fmt: skip
+            dashes = "-" if place == 0 else (0, (4, 3))
+            label = f"{name}: {words.significant(rate / 1e12)} TFLOP/s, {words.significant(width / 1e12)} TB/s"
+            axes.plot(corners, heights, color=QUIET, linewidth=1.4 - 0.5 * place, linestyle=dashes, label=label)
         axes.plot([x for _, x, _ in layers], [y / 1e12 for _, _, y in layers], "o", color=PLAIN, markersize=4)
-        axes.plot([x for _, x, _ in levels], [y / 1e12 for _, _, y in levels], "o", color=ACCENT, markersize=8)
+        for number, (_, x, y) in enumerate(levels, 1):
+            axes.plot([x], [y / 1e12], "o", color=ACCENT, markersize=10, alpha=0.85)
+            axes.annotate(str(number), (x, y / 1e12), color=PAPER, ha="center", va="center", fontsize=7)
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
@@ -253,7 +251,9 @@ def roofline(
         axes.set_ylabel("TFLOP/s")
         axes.tick_params(axis="y", colors=QUIET)
         axes.grid()
-        _name_points(figure, axes, [(name, x, y / 1e12) for name, x, y in levels])
+        figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8)
+        names = [axes.plot([], [], " ", label=f"{place} {name}")[0] for place, (name, *_) in enumerate(levels, 1)]
+        figure.legend(handles=names, loc="outside right upper", handlelength=0, frameon=False, fontsize=8)
         return _svg(figure, title)
 
 

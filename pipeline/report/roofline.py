@@ -64,7 +64,7 @@ def _layers_figure(run: RunRecord, name: str, row: Row, bounds: Roofs) -> Figure
 def _levels_figure(name: str, timed: list[Part], bounds: Roofs) -> Figure:
     won = won_by_level(timed, bounds)
     levels = sorted(level_parts(timed), key=lambda part: -won.get(part.level, 0.0))
-    bars = [(words.clean(part.name), part.seconds - won[part.level], won[part.level]) for part in levels]
+    bars = [(words.clean(part.name), part.seconds - won[part.level], won[part.level]) for part in level_parts(timed)]
     title = f"{name}, level by level"
     svg = charts.levels(bars, title)
     note = "A level's time: at its layers' roofs, and above them, which is what could be won."

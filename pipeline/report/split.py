@@ -10,6 +10,7 @@ from pipeline.report.ladder import Cell, Table
 
 IDLE_WORTH_NAMING = 0.1  # of the wall time under the profiler
 LEAD_WORTH_NAMING = 5.0  # launches: with so many queued the GPU never waits for the next one
+ROUNDING = 1e-4  # of two sums that ought to agree
 TITLES = [
     ("stage", ""),
     ("wall", "ms per call, under the profiler, which slows the host"),
@@ -118,5 +119,5 @@ def _both(first: float, second: float, shown: Callable[[float], str]) -> str:
     if not second:
         return f"{shown(first)}, against nothing on record"
     apart = abs(first / second - 1)
-    said = "the same" if apart == 0 else f"{words.share(apart)} apart"
+    said = "the same" if apart < ROUNDING else f"{words.share(apart)} apart"
     return f"{shown(first)}, {shown(second)}: {said}"
