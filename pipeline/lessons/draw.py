@@ -80,8 +80,16 @@ def page(record: LessonsRecord) -> str:
         machine=machine(record.environment),
         sections=sections(record),
         claims=judged_all(record),
+        sum=summary(record),
         tones=TONES,
     )  # fmt: skip
+
+
+def summary(record: LessonsRecord) -> str:
+    """How many claims are right here, wrong, and neither."""
+    verdicts = [found.verdict for _, found in judged_all(record)]
+    said = {"right": "right", "wrong": "wrong", "depends": "so only in part", "unknown": "not told by this run"}
+    return ", ".join(f"{verdicts.count(verdict)} {text}" for verdict, text in said.items() if verdict in verdicts)
 
 
 def machine(found: Environment) -> str:
@@ -99,8 +107,9 @@ def table_of(rows: Rows) -> Table:
     titles = [
         ("variant", ""), ("value", "median; of one repeat, where a call repeats the work"), ("unit", ""),
         ("95 % interval", "of the median, by order statistics of the slices; the extremes, of fewer than six"),
-        ("times as fast", "in turns with the row that it is compared with, with a 95 % interval"), ("as", ""),
-        ("TFLOP/s", ""), ("GB/s", ""), ("kernels a call", ""), ("bytes moved", "through memory or over the link"),
+        ("times as fast", "in turns with the row that it is compared with, with a 95 % interval"),
+        ("compared with", ""), ("TFLOP/s", ""), ("GB/s", ""), ("kernels a call", ""),
+        ("bytes moved", "through memory or over the link"),
         ("first call", "which builds"), ("note", ""),
     ]  # fmt: skip
     lines = [cells(row, rows) for row in rows]

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch._C._autograd import DeviceType
 from torch._inductor import metrics
+from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
 from pipeline.lessons.bench import Bench, Call
@@ -26,6 +27,11 @@ def compiled_afresh(function: Callable[[Any], Made]) -> Callable[[Any], Made]:
     return found
 
 
+def on_device(event: FunctionEvent) -> bool:
+    """Whether it is a kernel, a copy or a fill; annotations of compiled code show on the device's timeline, too."""
+    return event.device_type == DeviceType.CUDA and not event.is_user_annotation
+
+
 def counted(row: Row, call: Call, bench: Bench) -> Row:
     """The row with the kernels of one call, which must be warm; unchanged where they can't be counted.
 
@@ -41,7 +47,7 @@ def counted(row: Row, call: Call, bench: Bench) -> Row:
             torch.cuda.synchronize(bench.device)
     events = session.events() or []
     if bench.on_gpu:
-        return replace(row, kernels=sum(event.device_type == DeviceType.CUDA for event in events) or None)
+        return replace(row, kernels=sum(map(on_device, events)) or None)
     leaves = [event.name for event in events if not event.cpu_children and event.name.startswith("aten::")]
     seen = sum(not name.startswith(IDLE) for name in leaves)
     return replace(row, kernels=seen or metrics.generated_kernel_count or None)

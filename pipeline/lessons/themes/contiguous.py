@@ -11,7 +11,7 @@ from pipeline.lessons.records import Row
 from pipeline.lessons.rows import Rows
 from pipeline.report import words
 
-GPU_SIDE, CPU_SIDE = 4096, 1024
+GPU_SIDE, CPU_SIDE = 4096, 768
 Use = Callable[[torch.Tensor], None]
 
 USES = ("one sum", "ten sums", "one matmul")

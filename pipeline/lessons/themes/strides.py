@@ -38,11 +38,19 @@ def says(rows: Rows) -> list[str]:
     if first not in rates or last not in rates:
         return []
     factor = rates[first] / rates[last]
-    said = f"Side by side, {shown(rates[first], 'GB/s')} of useful bytes move; {STRIDES[-1]} apart, {shown(rates[last], 'GB/s')}"  # noqa: E501
+    ends = f"{shown(rates[first], 'GB/s')} of useful bytes move; {STRIDES[-1]} apart, {shown(rates[last], 'GB/s')}"
     if factor < 1.1:
-        return [f"{said}: this device shows no price for the stride."]
-    return [f"{said}, {words.significant(factor)} times less. Memory moves in whole lines: what isn't used of a line "
-            "was fetched for nothing."]  # fmt: skip
+        return [f"Side by side, {ends}: this device shows no price for the stride."]
+    sentences = [
+        f"Side by side, {ends}, {words.significant(factor)} times less. Memory moves in whole lines: what isn't used "
+        "of a line was fetched for nothing."
+    ]
+    if factor > STRIDES[-1]:
+        sentences.append(
+            f"That alone costs no more than the stride, {STRIDES[-1]} times; the rest, such as vector loads or a cache "
+            "that the wider stretch no longer fits, isn't told apart here."
+        )
+    return sentences
 
 
 LESSON = Lesson(

@@ -1,0 +1,104 @@
+"""Sentences and figures come from the rows."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.lessons.contents import CONTENTS
+from pipeline.lessons.records import Row
+from pipeline.lessons.rows import Rows, Unit, seconds, value
+from pipeline.lessons.themes.launches import EAGER, GRAPH
+from pipeline.lessons.themes.launches import row_of as launch
+from tests.lessons.planted import held, timed
+
+RATES: tuple[Unit, ...] = ("TFLOP/s", "GB/s")
+LESSONS = {lesson.name: lesson for lesson in CONTENTS}
+ISSUE = {
+    "context", "transfers", "precisions", "batches", "in-place", "sizes", "strides", "contiguous", "chain", "launches",
+    "many-tensors", "gelu",
+}  # fmt: skip
+
+
+def said(name: str, rows: list[Row]) -> str:
+    return " ".join(LESSONS[name].says(Rows(rows)))
+
+
+def test_the_contents_hold_every_lesson_once() -> None:
+    assert set(LESSONS) == ISSUE
+    assert len(CONTENTS) == len(ISSUE)
+
+
+@pytest.mark.parametrize("name", sorted(ISSUE))
+def test_nothing_is_said_of_rows_without_samples(name: str) -> None:
+    assert said(name, []).strip() == ""
+
+
+def test_rates_are_work_over_time() -> None:
+    row = timed("fp32", 2e-3, flops=4e9, moved_bytes=8e6)
+    rates = [found.value for unit in RATES if (found := value(row, unit))]
+    assert rates == pytest.approx([2.0, 4.0])
+    assert value(row, "memory") is None
+
+
+def test_repeats_share_the_time_of_a_call() -> None:
+    assert seconds(timed("add", 2e-3, repeats=20)).value == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        (5e-4, "2.000 × [2.000, 2.000] as fast"),
+        (2e-3, "2.000 × [2.000, 2.000] as slow"),
+        (1e-3, "the same within 1 %"),
+        (0.992e-3, "the same within 1 %"),
+    ],
+)
+def test_a_sentence_says_how_much_and_which_way(own: float, words: str) -> None:
+    assert words in Rows([timed("eager", 1e-3), timed("other", own)]).sentence("other", "eager")
+
+
+def test_what_noise_hides_is_not_called_faster() -> None:
+    """Every second slice of the one is slow: the interval holds 1."""
+    shaky = timed("other", 0.97e-3)
+    slices = [replace(part, seconds=part.seconds * (1 + 0.1 * (at % 2))) for at, part in enumerate(shaky.slices)]
+    sentence = Rows([timed("eager", 1e-3), replace(shaky, slices=slices)]).sentence("other", "eager")
+    assert "too near 1 for this run to tell" in sentence
+
+
+def test_what_in_place_wins_is_read_from_the_rows() -> None:
+    """The same sentence is not said of both outcomes."""
+    wins = said("in-place", [timed("a new tensor", 2e-3), timed("in place", 1e-3)])
+    draws = said("in-place", [timed("a new tensor", 1e-3), timed("in place", 1e-3)])
+    assert "wins time as well" in wins
+    assert "no time" in draws
+
+
+def test_a_launch_s_floor_and_the_size_that_hides_it() -> None:
+    times = {1: 5e-6, 64: 6e-6, 1024: 2e-5}
+    rows = [timed(launch(EAGER, n).name, 20 * t, series=EAGER, at=n, repeats=20) for n, t in times.items()]
+    rows += [timed(launch(GRAPH, n).name, 20 * t / 4, series=GRAPH, at=n, repeats=20) for n, t in times.items()]
+    text = said("launches", rows)
+    assert "5.00 µs" in text
+    assert "from 1,024 Ki" in text
+    assert "4.000 ×" in text
+
+
+def test_the_chain_s_time_is_held_against_its_bytes() -> None:
+    eager = timed("eager", 9e-3, moved_bytes=9e8, kernels=9)
+    bound = said("chain", [eager, timed("compiled", 1e-3, moved_bytes=1e8, kernels=1)])
+    other = said("chain", [eager, timed("compiled", 4e-3, moved_bytes=1e8, kernels=1)])
+    assert "bound by memory" in bound
+    assert "bytes are not all" in other
+
+
+def test_a_context_s_steps_add_up() -> None:
+    text = said("context", [held("the context", 500 * 2**20), held("and a matmul", 600 * 2**20)])
+    assert "500 MiB" in text
+    assert "100 MiB more with a matmul" in text
+
+
+def test_a_stride_that_costs_nothing_is_not_called_dear() -> None:
+    rows = [timed(f"stride {n}", 1e-3 * cost, moved_bytes=1e9) for n, cost in ((1, 1), (16, 1))]
+    dear = [timed(f"stride {n}", 1e-3 * cost, moved_bytes=1e9) for n, cost in ((1, 1), (16, 8))]
+    assert "no price" in said("strides", rows)
+    assert "8.00 times less" in said("strides", dear)

@@ -1,0 +1,136 @@
+"""Lessons as they are held: failures kept, requests refused, one lesson for real."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.lessons import contents
+from pipeline.lessons.__main__ import main
+from pipeline.lessons.bench import ROUNDS, Bench, Call
+from pipeline.lessons.lesson import Lesson
+from pipeline.lessons.records import Row, load
+from pipeline.lessons.session import hold, one
+from pipeline.measure.plan import Plan
+from tests.measure.false import FalseClock
+
+Capture = pytest.CaptureFixture[str]
+PLAN = Plan(cpu_slice_seconds=0.01, least_calls=2, settling_calls=1, warm_least_calls=3, warm_least_seconds=0.01,
+            warm_window_seconds=0.01, warm_limit_seconds=0.1)  # fmt: skip
+
+
+class Worked:
+    """A bench on a false clock, and calls that take a known time."""
+
+    def __init__(self) -> None:
+        self.clock = FalseClock()
+        self.bench = Bench(torch.device("cpu"), self.clock, PLAN)
+        self.order: list[str] = []
+
+    def call(self, name: str, seconds: float, answer: float = 1.0) -> Call:
+        def work() -> torch.Tensor:
+            self.order.append(name)
+            self.clock.work(seconds)
+            return torch.tensor(answer)
+
+        return work
+
+
+def lesson(name: str, run: Callable[[Bench], list[Row]]) -> Lesson:
+    return Lesson(name, f"{name}?", "", "time", run, lambda rows: [])
+
+
+def broken(bench: Bench) -> list[Row]:
+    raise ValueError("the kernel is\nout of order")
+
+
+def test_variants_take_turns_and_are_measured_right() -> None:
+    worked = Worked()
+    rows = worked.bench.turns([(Row("a"), worked.call("a", 1e-3)), (Row("b"), worked.call("b", 3e-3))])
+    assert [len(row.slices) for row in rows] == [ROUNDS, ROUNDS]
+    assert [row.slices[0].per_call for row in rows] == pytest.approx([1e-3, 3e-3])
+    changes = [name for name, after in zip(worked.order, worked.order[1:], strict=False) if name != after]
+    assert len(changes) >= ROUNDS
+
+
+def test_a_variant_that_raises_costs_no_other() -> None:
+    worked = Worked()
+
+    def raises() -> None:
+        raise RuntimeError("no compiler\nis here")
+
+    rows = worked.bench.turns([(Row("compiled"), raises), (Row("eager"), worked.call("eager", 1e-3))])
+    assert rows[0].reason == "failed: RuntimeError: no compiler"
+    assert not rows[0].slices
+    assert len(rows[1].slices) == ROUNDS
+
+
+def test_a_variant_that_answers_otherwise_is_not_timed() -> None:
+    worked = Worked()
+    variants = [(Row(name), worked.call(name, 1e-3, answer)) for name, answer in (("right", 1.0), ("wrong", 1.1))]
+    rows = worked.bench.turns(variants, agree=True)
+    assert rows[0].slices
+    assert not rows[1].slices
+    assert rows[1].reason.startswith("failed: AssertionError")
+
+
+def test_a_lesson_that_fails_is_kept_with_its_reason(tmp_path: Path) -> None:
+    worked = Worked()
+    well = lesson("well", lambda bench: bench.turns([(Row("a"), worked.call("a", 1e-3))]))
+    seen: list[str] = []
+    hold([lesson("broken", broken), well], worked.bench, tmp_path, lambda name, title: seen.append(name))
+    parts = load(tmp_path).lessons
+    assert seen == ["broken", "well"]
+    assert [part.outcome for part in parts] == ["failed", "ok"]
+    assert parts[0].reason == "failed: ValueError: the kernel is"
+
+
+def test_a_lesson_of_failed_variants_alone_failed() -> None:
+    worked = Worked()
+    empty = lesson("empty", lambda bench: [Row("a", reason="failed: nothing")])
+    assert one(empty, worked.bench).outcome == "failed"
+
+
+def test_a_gpu_s_lesson_is_skipped_on_a_cpu() -> None:
+    gpu = replace(lesson("gpu", broken), gpu_only="a CPU has none")
+    found = one(gpu, Worked().bench)
+    assert (found.outcome, found.reason) == ("skipped", "a CPU has none")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--only", "chain,gellu"], "--only gellu: no such lesson; did you mean 'gelu'?"),
+        (["--device", "cdua"], "--device cdua: no such device; did you mean 'cuda'?"),
+    ],
+)
+def test_a_wrong_request_names_the_nearest_choice(words: list[str], complaint: str, capsys: Capture) -> None:
+    assert main(words) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_failed_lesson_makes_the_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(contents, "CONTENTS", (lesson("broken", broken),))
+    assert main(["--device", "cpu", "--out", str(tmp_path)]) == 1
+    shown = capsys.readouterr()
+    assert "broken failed: ValueError" in shown.err
+    assert shown.out.splitlines()[-1] == str(tmp_path / "lessons.html")
+
+
+def test_one_lesson_for_real(tmp_path: Path, capsys: Capture) -> None:
+    """From the command line to the files, and drawn again without measuring."""
+    assert main(["--device", "cpu", "--out", str(tmp_path), "--only", "in-place"]) == 0
+    page = Path(capsys.readouterr().out.splitlines()[-1])
+    (part,) = load(tmp_path).lessons
+    assert [row.name for row in part.rows] == ["a new tensor", "into a kept buffer", "in place"]
+    assert all(len(row.slices) == ROUNDS and row.slices[0].seconds > 0 for row in part.rows)
+    drawn = page.read_text()
+    assert "In place, or new?" in drawn
+    assert (tmp_path / "lessons.md").exists()
+    page.unlink()
+    assert main(["--draw", str(tmp_path)]) == 0
+    assert page.read_text() == drawn
