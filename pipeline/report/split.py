@@ -26,10 +26,10 @@ TITLES = [
 
 
 def table(found: Digest) -> Table:
-    """Every stage whose split is on record."""
+    """Every ranked stage whose split is on record."""
     launch = found.run.ceilings.launch_us if found.run.ceilings else None
-    splits = [(row.name, row.stage.why.split) for row in found.rows if row.stage.why and row.stage.why.split]
-    return Table(TITLES, [cells(name, split, launch) for name, split in splits])
+    whys = [(row.name, row.stage.why) for row in found.rows if row.ranked and row.stage.why]
+    return Table(TITLES, [cells(name, why.split, launch) for name, why in whys if why.split])
 
 
 def section(run: RunRecord, stage: StageRecord) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+from pipeline.reasons import BatchGrowth, LayerTime, LayerWork, TimeSplit, Why
 from pipeline.records import (
     Accuracy,
     Artefact,
@@ -39,6 +40,21 @@ LADDER = [
     ("compile", 10.8, 27.0, 1_100_000_000, "generated kernels that fuse"),
     ("onnxruntime", 10.75, 9.0, 1_500_000_000, "another runtime, with its own fusions"),
 ]
+FLOPS = 385_000_000_000  # of an image
+# name, kind, level, share of the FLOPs, million elements read and written, thousand weights, share of the time
+LAYERS = [
+    ("encoder.0.0", "Conv2d", "encoder 0", 0.10, 0.8, 16.8, 1.7, 0.06),
+    ("encoder.0.1", "BatchNorm2d", "encoder 0", 0.0, 16.8, 16.8, 0.1, 0.05),
+    ("encoder.0.2", "ReLU", "encoder 0", 0.0, 16.8, 16.8, 0.0, 0.04),
+    ("pool", "MaxPool2d", "pool", 0.0, 16.8, 4.2, 0.0, 0.03),
+    ("bottleneck.0", "Conv2d", "bottleneck 0", 0.30, 4.2, 8.4, 9400.0, 0.24),
+    ("bottleneck.1", "ReLU", "bottleneck 1", 0.0, 8.4, 8.4, 0.0, 0.02),
+    ("upsample.0", "ConvTranspose2d", "upsample 0", 0.05, 8.4, 16.8, 500.0, 0.08),
+    ("decoder.0.0", "Conv2d", "decoder 0", 0.54, 33.6, 16.8, 4700.0, 0.40),
+    ("head", "Conv2d", "head", 0.01, 16.8, 0.5, 0.1, 0.05),
+    ("", "between layers", "between layers", 0.0, 0.0, 0.0, 0.0, 0.03),
+]
+HIDES_ITS_LAYERS = {"torchscript", "compile", "onnxruntime"}
 KINDS = ("convolution", "pointwise", "layout change", "normalisation", "copy", "pool", "other")
 
 
@@ -76,6 +92,27 @@ def profile(seconds: float, kinds: tuple[str, ...] = KINDS) -> Profile:
     return Profile(10, seconds * 1.02, 0.97, 120.0, rows, "half/trace.json.gz")
 
 
+def layers() -> list[LayerWork]:
+    """What each layer of the net has to do for one image; the FLOPs add up to the net's."""
+    return [
+        LayerWork(name, kind, level, round(flops * FLOPS), int(1e6 * read), int(1e6 * written), int(1e3 * weights))
+        for name, kind, level, flops, read, written, weights, _ in LAYERS
+    ]
+
+
+def why(seconds: float, hides_layers: bool = False, on_gpu: bool = True) -> Why:
+    """Of a stage that takes so long: its layers share the time, unless it hides them."""
+    times = [LayerTime(name, share * seconds, 1.0) for name, *_, share in LAYERS]
+    gpu, lead = (0.98 * seconds, 8e-4) if on_gpu else (None, None)
+    return Why(
+        layers=[] if hides_layers else times,
+        layers_from="" if hides_layers else "its own profile",
+        split=TimeSplit(seconds, gpu, 3e-4, 9e-4, 4e-4, 0.0, lead),
+        growth=None if hides_layers else BatchGrowth([1, 4, 8], [0.17 * seconds, 0.52 * seconds, seconds]),
+        notes=["layers: this runtime doesn't say which layer a kernel is for"] if hides_layers else [],
+    )
+
+
 def stage(name: str, ratio: float, build: float, peak: int, adds: str, **fields: Any) -> StageRecord:
     """A stage that is right and measured, but for `fields`."""
     each, draw = BASELINE_SECONDS / ratio, random.Random(name)
@@ -101,6 +138,7 @@ def stage(name: str, ratio: float, build: float, peak: int, adds: str, **fields:
         memory=Memory(peak, peak + 2**28, peak + 2**29, 600 * 2**20, 124_000_000, 3 * 2**30),
         energy=Energy(3000.0, 5.0, int(5 / each) * 8, 75.0),
         profile=profile(each),
+        why=why(each, name in HIDES_ITS_LAYERS, device == "cuda"),
         artefacts=[Artefact(f"{name}/model.onnx", "onnx", 62_000_000, "ab" * 32)],
         log=f"{name}/log.txt",
     )
@@ -110,7 +148,15 @@ def stage(name: str, ratio: float, build: float, peak: int, adds: str, **fields:
 def unwell() -> list[StageRecord]:
     """One stage of every way to end badly, with strings that a browser must not run."""
     tail = f"Traceback (most recent call last):\n{HOSTILE}"
-    empty = {"pairs": [], "profile": None, "memory": None, "energy": None, "latencies": [], "host_latencies": []}
+    empty: dict[str, Any] = {
+        "pairs": [],
+        "profile": None,
+        "why": None,
+        "memory": None,
+        "energy": None,
+        "latencies": [],
+        "host_latencies": [],
+    }
     black = accuracy(nan_share=1.0, one_class=True, relative_l2=float("nan"), flipped_share=0.31)
     wrong = stage("black", 30.0, 0.1, 10**9, "fp16 that overflowed")
     return [
@@ -183,7 +229,7 @@ def run(**fields: Any) -> RunRecord:
         environment(),
         Ceilings({"fp32": 51.0, "tf32": 404.0, "fp16": 750.0, "bf16": 781.0}, 4.24e12, 55.5e9, 23.1e9, 2.1),
         Reference(
-            385_000_000_000,
+            FLOPS,
             31_000_000,
             124_000_000,
             None,
@@ -193,6 +239,7 @@ def run(**fields: Any) -> RunRecord:
             3_000_000_000,
             ["immunohistochemistry"],
             "a threshold",
+            layers(),
         ),
         twins=[pair("eager", f"twin {number}", (BASELINE_SECONDS, BASELINE_SECONDS)) for number in range(5)],
         stages=[*stages, *unwell()],

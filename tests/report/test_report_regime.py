@@ -1,0 +1,220 @@
+"""The regime of nets made to be in each, of the layers in them, and at the borders of every rule."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.reasons import BatchGrowth, Fusion, LayerTime, LayerWork, Why
+from pipeline.records import Ceilings, KernelRow, Profile, RunRecord
+from pipeline.report.digest import Row, digest
+from pipeline.report.layers import Part
+from pipeline.report.regime import (
+    FAR_BELOW,
+    FLAT_SLOPE,
+    IDLE_MOST,
+    Evidence,
+    decide,
+    growth_slope,
+    of_layer,
+    of_stage,
+)
+from pipeline.report.roofs import Roofs, precision_of
+from tests.report import planted
+
+ROOFS = Roofs("fp16", 800e12, 4e12, 2e-6)  # ridge at 200 FLOP per byte
+CEILINGS = Ceilings({"fp16": 800.0}, 4e12, None, None, 2.0)
+BATCH = 8
+
+
+def net(layers: list[LayerWork], times: list[LayerTime], seconds: float, slope: float = 1.0) -> tuple[RunRecord, Row]:
+    """A run of one stage that takes so long a call, whose kernels take what its layers do."""
+    busy = sum(time.seconds_per_call for time in times)
+    kernels = [KernelRow("kernel", "pointwise", sum(time.launches_per_call for time in times), busy)]
+    growth = BatchGrowth([1, 4, BATCH], [seconds / 2**slope / 4, seconds / 2**slope, seconds])
+    half = planted.stage(
+        "half", 1.0, 0.1, 10**9, "", ran="fp16 weights, channels_last",
+        pairs=[planted.pair("eager", "half", (seconds, seconds))],
+        profile=Profile(10, seconds, 0.9, 10.0, kernels, None), why=Why(times, "its own profile", growth=growth),
+    )  # fmt: skip
+    whole = planted.run(stages=[half], ceilings=CEILINGS)
+    assert whole.reference is not None
+    reference = replace(whole.reference, layers=layers, flops_per_image=sum(layer.flops for layer in layers))
+    whole = replace(whole, reference=reference)
+    return whole, digest(whole).rows[0]
+
+
+def many_tiny_layers() -> tuple[RunRecord, Row]:
+    """Three hundred layers of 3 µs that the host starts every 10 µs."""
+    layers = [LayerWork(f"tiny.{n}", "Conv2d", "tiny", 10**6, 1000, 1000, 100) for n in range(300)]
+    times = [LayerTime(layer.name, 3e-6, 1.0) for layer in layers]
+    return net(layers, times, seconds=3e-3, slope=0.05)
+
+
+def wide_pointwise_chain() -> tuple[RunRecord, Row]:
+    """Ten ReLUs over 100 million elements, at 90 % of the bandwidth, after a small convolution."""
+    elements = 10**8
+    chain = [LayerWork(f"relu.{n}", "ReLU", "chain", 0, elements, elements, 0) for n in range(10)]
+    first = LayerWork("conv", "Conv2d", "conv", 10**8, elements // 100, elements // 100, 100)
+    at_the_roof = 2 * 2 * BATCH * elements / ROOFS.bytes_per_s
+    times = [LayerTime("conv", 1e-4, 1.0), *(LayerTime(layer.name, at_the_roof / 0.9, 1.0) for layer in chain)]
+    return net([first, *chain], times, seconds=sum(time.seconds_per_call for time in times) * 1.01)
+
+
+def large_channel_counts() -> tuple[RunRecord, Row]:
+    """Four convolutions of 1024 channels at 70 % of the matrix ceiling."""
+    layers = [LayerWork(f"conv.{n}", "Conv2d", "convs", 10**11, 4 * 10**6, 4 * 10**6, 9 * 10**6) for n in range(4)]
+    each = BATCH * 1e11 / ROOFS.flops_per_s / 0.7
+    return net(layers, [LayerTime(layer.name, each, 1.0) for layer in layers], seconds=4 * each * 1.02)
+
+
+@pytest.mark.parametrize(
+    ("built", "word", "figure"),
+    [
+        (many_tiny_layers(), "overhead-bound", "GPU idle 70 %"),
+        (wide_pointwise_chain(), "memory-bound", "of the bandwidth"),
+        (large_channel_counts(), "compute-bound", "69 % of the fp16 ceiling (800 TFLOP/s measured here)"),
+    ],
+)
+def test_a_net_built_for_a_regime_is_in_it(built: tuple[RunRecord, Row], word: str, figure: str) -> None:
+    """And the sentence holds the figure that says so."""
+    found = of_stage(*built)
+    assert found.word == word
+    assert found.sentence.startswith(f"{word}: ")
+    assert figure in found.sentence
+
+
+def test_the_sentence_holds_all_four_figures() -> None:
+    """Both roofs, the idle share and the growth."""
+    said = of_stage(*large_channel_counts()).sentence
+    for figure in ("of the fp16 ceiling", "of the bandwidth", "GPU idle", "time grows with the batch (slope 1.00)"):
+        assert figure in said
+
+
+JUST = 1e-6
+
+
+@pytest.mark.parametrize(
+    ("evidence", "word"),
+    [
+        (Evidence(0.9, 0.9, IDLE_MOST + JUST, 1.0), "overhead-bound"),
+        (Evidence(0.3, 0.2, IDLE_MOST, 1.0), "compute-bound"),
+        (Evidence(0.9, 0.2, 0.0, FLAT_SLOPE - JUST), "overhead-bound"),
+        (Evidence(0.9, 0.2, 0.0, FLAT_SLOPE), "compute-bound"),
+        (Evidence(FAR_BELOW, 0.0, None, None), "compute-bound"),
+        (Evidence(0.0, FAR_BELOW, None, None), "memory-bound"),
+        (Evidence(FAR_BELOW - JUST, FAR_BELOW - JUST, 0.1, 1.0), "below both roofs"),
+        (Evidence(0.5, 0.5, None, None), "compute-bound"),
+        (Evidence(0.9, None, 0.0, 1.0), "unknown"),
+        (Evidence(None, 0.9, 0.0, 1.0), "unknown"),
+        (Evidence(None, None, None, None), "unknown"),
+        (Evidence(None, None, 0.8, None), "overhead-bound"),
+    ],
+)
+def test_the_borders_of_the_rules(evidence: Evidence, word: str) -> None:
+    """Each threshold from both sides, and what is missing."""
+    assert decide(evidence)[0] == word
+
+
+def part(seconds: float, flops: float, moved: float, launches: float = 1.0) -> Part:
+    """A layer."""
+    return Part("a", "Conv2d", "level", seconds, launches, flops, moved)
+
+
+@pytest.mark.parametrize(
+    ("layer", "word"),
+    [
+        (part(1e-3, 0.5 * 800e9, 1e6), "compute-bound"),
+        (part(1e-3, 1e6, 0.5 * 4e9), "memory-bound"),
+        (part(1e-3, 0.1 * 800e9, 0.1 * 4e9), "below both roofs"),
+        (part(5e-6, 1e6, 1e4), "overhead-bound"),
+        (part(6e-6, 1e6, 1e4), "below both roofs"),
+        (part(60e-6, 1e6, 1e4, launches=20.0), "overhead-bound"),
+        (part(5e-6, 0.5 * 4e9, 1e4), "compute-bound"),
+        (part(1e-3, 0.0, 0.0), "unknown"),
+        (part(5e-6, 0.0, 0.0), "overhead-bound"),
+        (part(0.0, 1e6, 1e4, launches=0.0), "unknown"),
+    ],
+)
+def test_a_layer_s_regime(layer: Part, word: str) -> None:
+    """The roof over it, or neither; kernels under three launches of 2 µs are mostly beginning and end."""
+    assert of_layer(layer, ROOFS) == word
+
+
+def test_nothing_is_called_short_where_nothing_is_launched() -> None:
+    """On a CPU there is no launch to hold a layer against."""
+    assert of_layer(part(5e-6, 1e6, 1e4), replace(ROOFS, launch_seconds=None)) == "below both roofs"
+
+
+@pytest.mark.parametrize(
+    ("growth", "slope"),
+    [
+        (BatchGrowth([1, 4, 8], [1.0, 4.0, 8.0]), 1.0),
+        (BatchGrowth([1, 4, 8], [1.0, 4.0, 4.0]), 0.0),
+        (BatchGrowth([1, 2], [1.0, 2**0.5]), 0.5),
+        (BatchGrowth([8], [1.0]), None),
+        (BatchGrowth([], []), None),
+        (BatchGrowth([1, 2], [0.0, 1.0]), None),
+        (None, None),
+    ],
+)
+def test_growth_is_that_of_the_two_largest_batches(growth: BatchGrowth | None, slope: float | None) -> None:
+    """1 where the time doubles with the batch."""
+    assert growth_slope(growth) == (None if slope is None else pytest.approx(slope))
+
+
+@pytest.mark.parametrize(
+    ("ran", "precision"),
+    [
+        ("fp32, TF32 off, contiguous", "fp32"),
+        ("fp32 with TF32, channels_last", "tf32"),
+        ("fp16 autocast, channels_last", "fp16"),
+        ("Inductor default, bf16 weights", "bf16"),
+        ("fp8, 17 layers by own kernels, fp16 elsewhere", "fp8"),
+        ("", None),
+    ],
+)
+def test_the_precision_that_ran(ran: str, precision: str | None) -> None:
+    """The one of the matrix work."""
+    assert precision_of(ran) == precision
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"ceilings": None}, "this run measured no ceilings"),
+        ({"ceilings": replace(CEILINGS, tflops={"fp32": 60.0})}, "no fp16 ceiling"),
+        ({"reference": None}, "no FLOPs on record"),
+    ],
+)
+def test_what_is_missing_makes_it_unknown_and_is_named(changed: dict[str, object], said: str) -> None:
+    """No regime by guess."""
+    run, row = large_channel_counts()
+    found = of_stage(replace(run, **changed), row)  # type: ignore[arg-type]
+    assert found.word == "unknown"
+    assert said in found.sentence
+
+
+def test_a_stage_that_was_not_measured_is_unknown() -> None:
+    """It failed, or was skipped."""
+    run, row = large_channel_counts()
+    assert of_stage(run, replace(row, seconds=None)).sentence.startswith("unknown: ")
+
+
+def test_a_processor_idles_no_gpu() -> None:
+    """Said, instead of an idle share of an operator profile."""
+    run, row = large_channel_counts()
+    cpu = replace(planted.environment(), device="cpu")
+    found = of_stage(replace(run, environment=cpu), row)
+    assert found.evidence.idle is None
+    assert "no GPU to idle" in found.sentence
+
+
+def test_bytes_of_a_stage_that_hides_its_layers() -> None:
+    """Those that were counted, else those of the layers that compute; the source is named."""
+    run, row = large_channel_counts()
+    hidden = Why(fusion=Fusion(10.0, 4 * 10**9, "operators' inputs and outputs"))
+    counted = of_stage(run, replace(row, stage=replace(row.stage, why=hidden)))
+    bare = of_stage(run, replace(row, stage=replace(row.stage, why=None)))
+    assert "operators' inputs and outputs" in counted.sentence
+    assert "the rest fused" in bare.sentence
+    assert "timed at one batch only" in bare.sentence

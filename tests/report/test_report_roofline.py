@@ -1,0 +1,160 @@
+"""Layers and levels against the roofs: what they had to do, what could be won, and the charts of it."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from pipeline.reasons import LayerTime, LayerWork, Why
+from pipeline.report.digest import digest
+from pipeline.report.layers import Part, level_parts, parts, to_be_won, won_by_level
+from pipeline.report.page import page
+from pipeline.report.roofline import ceilings, layers_table, of_row, rooflines
+from pipeline.report.roofs import Roofs, datasheet, roofs
+from tests.report import planted
+
+RUN = planted.run()
+HALF = next(stage for stage in RUN.stages if stage.name == "half")
+BOUNDS = Roofs("fp16", 750e12, 4.24e12, 2.1 / 1e6)  # as the planted run's ceilings say
+
+
+def conv(name: str, flops: int = 100) -> LayerWork:
+    """A layer that reads 10 elements an image, writes 20, and has 5 weights."""
+    return LayerWork(name, "Conv2d", "net", flops, 10, 20, 5)
+
+
+def timed_parts(layers: list[LayerWork], times: list[LayerTime]) -> list[Part]:
+    """The parts of a stage with these layers, in fp16 and batches of 8."""
+    assert RUN.reference is not None
+    run = replace(RUN, reference=replace(RUN.reference, layers=layers))
+    return parts(run, replace(HALF, why=Why(times, "its own profile")), 2)
+
+
+def test_images_count_by_the_batch_and_weights_once() -> None:
+    """A layer's work per call: FLOPs × 8; 2 bytes × (8 × 30 elements + 5 weights)."""
+    (found,) = timed_parts([conv("a")], [LayerTime("a", 1e-3, 1.0)])
+    assert found.flops == 800
+    assert found.moved_bytes == 2 * (8 * 30 + 5)
+
+
+def test_the_roofs_are_those_of_what_ran() -> None:
+    """Rates per second and seconds, out of the run's ceilings."""
+    assert roofs(RUN, HALF) == BOUNDS
+
+
+@pytest.mark.parametrize("timed", ["last", "head"])
+def test_a_head_in_an_epilogue_is_one_part_with_its_convolution(timed: str) -> None:
+    """Whichever of the two the time is booked on: both FLOPs, and nothing moved between them."""
+    layers = [conv("first"), conv("last"), LayerWork("relu", "ReLU", "net", 0, 20, 20, 0), conv("head", 7)]
+    found = timed_parts(layers, [LayerTime("first", 1e-3, 1.0), LayerTime(timed, 1e-3, 1.0)])
+    assert [part.name for part in found] == ["first", "last with head"]
+    assert found[1].flops == 8 * 107
+    assert found[1].moved_bytes == 2 * (8 * 30 + 10)
+
+
+def test_layers_that_are_missing_together_are_not_given_to_a_neighbour() -> None:
+    """Two untimed convolutions in a row: nobody knows where they ran."""
+    found = timed_parts([conv("a"), conv("b"), conv("c")], [LayerTime("c", 1e-3, 1.0)])
+    assert [(part.name, part.flops) for part in found] == [("c", 800)]
+
+
+def test_time_of_what_the_net_has_no_layer_for_is_listed_without_work() -> None:
+    """A node of a rewritten graph, such as a concatenation."""
+    found = timed_parts([conv("a")], [LayerTime("cat_1", 1e-3, 2.0), LayerTime("a", 1e-3, 1.0)])
+    assert [part.name for part in found] == ["a", "cat_1"]
+    assert not found[1].has_work
+    assert to_be_won(found[1], BOUNDS) is None
+
+
+def test_a_block_s_layers_are_one_level_and_siblings_stay_levels() -> None:
+    """A Sequential of unlike layers is one level; a list of upsamplings is several."""
+    layers = [
+        LayerWork("bottleneck.0", "Conv2d", "bottleneck 0", 1, 1, 1, 1),
+        LayerWork("bottleneck.1", "ReLU", "bottleneck 1", 0, 1, 1, 1),
+        LayerWork("upsample.0", "ConvTranspose2d", "upsample 0", 1, 1, 1, 1),
+        LayerWork("upsample.1", "ConvTranspose2d", "upsample 1", 1, 1, 1, 1),
+    ]
+    found = timed_parts(layers, [LayerTime(layer.name, 1e-3, 1.0) for layer in layers])
+    assert [part.level for part in level_parts(found)] == ["bottleneck", "upsample 0", "upsample 1"]
+    assert level_parts(found)[0].seconds == pytest.approx(2e-3)
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "seconds", "won"),
+    [(8e12, 1.0, 0.03, 0.02), (1.0, 4e10, 0.03, 0.02), (8e12, 4e10, 0.005, 0.0)],
+)
+def test_what_could_be_won_is_the_time_above_the_nearer_roof(
+    flops: float, moved: float, seconds: float, won: float
+) -> None:
+    """Bound by arithmetic, by memory, and faster than the roof: from a cache, with nothing to win."""
+    bounds = Roofs("fp16", 800e12, 4e12, 2e-6)
+    assert to_be_won(Part("a", "", "l", seconds, 1.0, flops, moved), bounds) == pytest.approx(won)
+
+
+def test_the_table_is_sorted_by_what_could_be_won() -> None:
+    """The most first; what has no work on record last."""
+    found = parts(RUN, HALF, 2)
+    rows = layers_table(found, BOUNDS).rows
+    won = [row[-1].key for row in rows]
+    known = [float(value) for value in won if value is not None]
+    assert known == sorted(known, reverse=True)
+    assert rows[-1][0].text == "between layers"
+    assert won[-1] is None
+    assert rows[0][0].text == "decoder.0.0"
+    assert layers_table(found, BOUNDS, 3).rows == rows[:3]
+
+
+def test_levels_hold_all_that_their_layers_do() -> None:
+    """Seconds, FLOPs and what could be won add up."""
+    found = parts(RUN, HALF, 2)
+    levels = level_parts(found)
+    assert sum(level.seconds for level in levels) == pytest.approx(sum(part.seconds for part in found))
+    assert sum(level.flops for level in levels) == pytest.approx(8 * planted.FLOPS)
+    each = sum(to_be_won(part, BOUNDS) or 0.0 for part in found)
+    assert sum(won_by_level(found, BOUNDS).values()) == pytest.approx(each)
+
+
+def test_the_rooflines_are_of_the_winner_or_its_nearest_and_of_the_baseline() -> None:
+    """Compile hides its layers, so cuda_graph, the fastest that shows them, stands for it."""
+    titles = [figure.title for figure in rooflines(digest(RUN))]
+    assert titles == [
+        "Roofline of cuda_graph", "cuda_graph, level by level", "Roofline of eager", "eager, level by level",
+    ]  # fmt: skip
+    alone = digest(replace(RUN, stages=RUN.stages[:1]))
+    assert [figure.title for figure in rooflines(alone)] == titles[2:]
+
+
+def test_a_roofline_names_its_ceilings_levels_and_source() -> None:
+    """Measured and the datasheet's; a record without layers draws none."""
+    row = digest(RUN).row("half")
+    assert row is not None
+    chart = of_row(RUN, row)[0]
+    text = " ".join(re.findall(r">([^<>]+)</text>", chart.svg))
+    assert "measured here: 750 TFLOP/s, 4.24 TB/s" in text
+    assert "the datasheet's: 989 TFLOP/s, 4.80 TB/s" in text
+    assert "decoder 0" in text
+    assert "its own profile" in chart.note
+    assert of_row(RUN, replace(row, stage=replace(row.stage, why=None))) == []
+
+
+def test_an_unknown_device_has_only_measured_ceilings() -> None:
+    """No datasheet is guessed from a similar name."""
+    assert "% of 989" in ceilings(RUN)
+    other = replace(RUN, environment=replace(planted.environment(), device_name="NVIDIA H200 NVL"))
+    assert datasheet(other, "fp16") is None
+    assert ceilings(other) == "fp32 51.0 TFLOP/s, tf32 404 TFLOP/s, fp16 750 TFLOP/s, bf16 781 TFLOP/s, copy 4.24 TB/s"
+    assert ceilings(replace(RUN, ceilings=None)) == ""
+
+
+def test_the_page_shows_layers_regime_and_what_is_unknown() -> None:
+    """In each stage's own section; a record of the first schema draws without them."""
+    text = page(RUN)
+    assert "Layers by what could be won" in text
+    assert "bound by</dt><dd>" in text
+    assert "unknown</dt><dd>layers: this runtime" in text
+    assert RUN.reference is not None
+    old = replace(
+        RUN, reference=replace(RUN.reference, layers=[]), stages=[replace(stage, why=None) for stage in RUN.stages]
+    )
+    assert "Roofline of" not in page(old)
+    assert "no layers on record" in page(old)

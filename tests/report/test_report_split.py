@@ -1,0 +1,104 @@
+"""Where the wall time goes, what it means, and whether the sums agree."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.reasons import TimeSplit, Why
+from pipeline.records import KernelRow, Profile
+from pipeline.report import because
+from pipeline.report.digest import digest
+from pipeline.report.markdown import markdown
+from pipeline.report.page import page
+from pipeline.report.split import classes_sum, idle, layers_flops, meaning, section, table
+from tests.report import planted
+
+RUN = planted.run()
+BUSY = TimeSplit(10e-3, 9.8e-3, 0.3e-3, 0.9e-3, 0.4e-3, 0.0, 3.1e-3)
+CPU = TimeSplit(10e-3, None, 0.0, 8e-3, 2e-3, 0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("split", "said"),
+    [
+        (BUSY, "The host runs 3.10 ms ahead of the GPU: launches are not what limits."),
+        (replace(BUSY, queue_lead_seconds=9e-6), "The GPU idles for only 2.0 %: launches are not what limits."),
+        (replace(BUSY, device_seconds=6e-3), "The GPU waits for 40 % of the time; of the host's, the framework"),
+        (replace(BUSY, device_seconds=6e-3, interpreter_seconds=3e-3), "the interpreter takes the most"),
+        (CPU, "No GPU: 20 % of the time is outside the framework's operators."),
+        (replace(CPU, wall_seconds=0.0), "Nothing was recorded."),
+    ],
+)
+def test_what_a_split_means(split: TimeSplit, said: str) -> None:
+    """One sentence, with its figure."""
+    assert said in meaning(split, 2.1)
+
+
+def test_idle_is_what_no_kernel_fills() -> None:
+    """Of a GPU; never negative."""
+    assert idle(BUSY) == pytest.approx(0.2e-3)
+    assert idle(replace(BUSY, device_seconds=11e-3)) == 0.0
+    assert idle(CPU) is None
+
+
+@pytest.mark.parametrize(
+    ("split", "classes", "said"),
+    [
+        (BUSY, 9.8e-3, "classes and GPU time: 9.80 ms, 9.80 ms: the same"),
+        (BUSY, 10.29e-3, "5.0 % apart"),
+        (CPU, 8e-3, "classes and time inside operators: 8.00 ms, 8.00 ms: the same"),
+    ],
+)
+def test_the_classes_are_held_against_the_busy_time(split: TimeSplit, classes: float, said: str) -> None:
+    """The GPU's, or on a CPU that of the operators."""
+    profile = Profile(1, 10e-3, None, 1.0, [KernelRow("a", "other", 1.0, classes)], None)
+    stage = replace(RUN.stages[0], profile=profile, why=Why(split=split))
+    assert said in classes_sum(stage)
+    assert [name for name, _ in section(RUN, stage)] == ["split", "adds up?"]
+    assert classes_sum(replace(stage, profile=None)) == ""
+    assert section(RUN, replace(stage, why=None)) == []
+
+
+def test_the_layers_flops_are_held_against_the_counted() -> None:
+    """Both figures, and how far they are apart."""
+    assert layers_flops(RUN) == "385.000 GFLOP, 385.000 GFLOP: the same"
+    assert RUN.reference is not None
+    short = replace(RUN.reference, layers=RUN.reference.layers[:-2])
+    assert layers_flops(replace(RUN, reference=short)).endswith("1.0 % apart")
+    assert layers_flops(replace(RUN, reference=replace(short, layers=[]))) == ""
+
+
+def test_every_ranked_stage_s_split_is_a_line() -> None:
+    """On the page too, with the sums."""
+    assert [row[0].text for row in table(digest(RUN)).rows] == [rung[0] for rung in planted.LADDER]
+    text = page(RUN)
+    assert 'id="split-table"' in text
+    assert "adds up?" in text
+    assert "of the layers and counted for the whole net" in text
+
+
+def test_the_first_screen_says_why_the_winner_wins_and_what_holds_it_back() -> None:
+    """The largest step, the regime with its figures, and where most could be won."""
+    found = digest(RUN)
+    answers = because.first_screen(found)
+    assert [question for question, _ in answers].index(because.QUESTION) == because.AFTER
+    said = dict(answers)[because.QUESTION]
+    assert said.startswith("The largest step to it was tf32, −58.")
+    assert "It is compute-bound (54 % of the arithmetic, " in said
+    assert "Beside its matrix work most time goes into pointwise: 1.89 ms." in said
+    assert because.QUESTION in page(RUN)
+    assert because.QUESTION.replace("?", "") in markdown(RUN)
+
+
+def test_a_winner_that_shows_its_layers_names_the_level() -> None:
+    """The one with the most milliseconds above its roof."""
+    found = digest(replace(RUN, stages=RUN.stages[:5]))
+    assert "Most could still be won in decoder 0: " in dict(because.first_screen(found))[because.QUESTION]
+
+
+def test_without_a_winner_nothing_is_explained() -> None:
+    """Nor where the record holds neither roofs nor kernels."""
+    assert because.QUESTION not in dict(because.first_screen(digest(replace(RUN, stages=[]))))
+    bare = replace(RUN, ceilings=None, stages=[replace(RUN.stages[0], profile=None, why=None)])
+    said = dict(because.first_screen(digest(bare)))[because.QUESTION]
+    assert said == "What bounds it is unknown: a bound is told by both roofs."
