@@ -1,5 +1,7 @@
 """The roofline: every layer and level against the measured ceilings, and the layers by what could be won."""
 
+from dataclasses import replace
+
 from markupsafe import Markup
 
 from pipeline.records import RunRecord, StageRecord
@@ -27,11 +29,23 @@ TITLES = [
 
 
 def rooflines(found: Digest) -> list[Figure]:
-    """Of the winner and of the baseline: the layers, then the levels; nothing where no layer has a time."""
+    """Of the winner and of the baseline: the layers, then the levels; nothing where no layer has a time.
+
+    For a winner that hides its layers stands the fastest stage that shows them.
+    """
+    ranked = sorted(
+        (row for row in found.rows if row.ranked and row.seconds),
+        key=lambda row: (row is not found.winner, row.seconds.value if row.seconds else 0.0),
+    )
+    shown = next(((row, figures) for row in ranked if (figures := of_row(found.run, row))), None)
+    if shown is None:
+        return []
+    fastest, figures = shown
+    if found.winner is not None and fastest is not found.winner:
+        why = f"{found.winner.name} hides its layers; {fastest.name} is the fastest that shows them. "
+        figures = [replace(figure, note=words.clean(why + figure.note)) for figure in figures]
     baseline = found.row(found.run.baseline)
-    rows = [row for row in (found.winner, baseline) if row is not None]
-    unique = {row.name: row for row in rows}
-    return [figure for row in unique.values() for figure in of_row(found.run, row)]
+    return [*figures, *(of_row(found.run, baseline) if baseline and baseline is not fastest else [])]
 
 
 def of_row(run: RunRecord, row: Row) -> list[Figure]:

@@ -69,14 +69,23 @@ def sentence(before: Row, after: Row, each: dict[str, float], size: int, floor: 
         seen = seen_share(row)
         if seen is None:
             return f"{text} Why is unknown: {row.name} has no profile."
-        if seen < SEEN_SHARE:
+        if seen < SEEN_SHARE and not _idles(row):
             return f"{text} Why is unknown: the profiler sees inside only {words.share(seen)} of {row.name}'s time."
     first, second = before.stage.profile, after.stage.profile
     assert first is not None
     assert second is not None
     parts, rest = _parts(first, second, change)
+    idle = _idle(first, each[after.name] * size - change, second, each[after.name] * size)
+    if idle is not None and abs(idle) >= LEAST_SHARE * abs(change):
+        parts, rest = [*parts, f"{signed(idle)} from idle between kernels"], rest - idle
     named = ", ".join(parts) if parts else "no class of work changed by much"
     return f"{text} By the profile: {named}; the rest, {signed(rest)}."
+
+
+def _idles(row: Row) -> bool:
+    """Whether a GPU had little to do in the profile too: then what the kernels leave is idle time, not unseen."""
+    profile = row.stage.profile
+    return profile is not None and profile.busy_share is not None and profile.busy_share < SEEN_SHARE
 
 
 def _parts(first: Profile, second: Profile, change: float) -> tuple[list[str], float]:
@@ -91,6 +100,17 @@ def _parts(first: Profile, second: Profile, change: float) -> tuple[list[str], f
         for kind in kinds
     ]
     return parts, change - sum(moved[kind] for kind in kinds)
+
+
+def _idle(first: Profile, before: float, second: Profile, after: float) -> float | None:
+    """The change of the headline time in which no kernel runs; None where there is no GPU to idle."""
+    if first.busy_share is None or second.busy_share is None:
+        return None
+    old, new = (
+        max(0.0, seconds - sum(kernel.seconds_per_call for kernel in profile.kernels))
+        for seconds, profile in ((before, first), (after, second))
+    )
+    return new - old
 
 
 def signed(change: float) -> str:

@@ -145,3 +145,16 @@ def test_a_price_is_reckoned_from_the_hour_s() -> None:
 def test_figures_in_words(shown: str, expected: str) -> None:
     """Digits no finer than the interval; units that a person would choose."""
     assert shown == expected
+
+
+def test_a_step_s_idle_time_is_named() -> None:
+    """Where kernels take the same and the call less, what went is idle time between kernels."""
+    kernels = replace(planted.profile(5e-3), busy_share=0.4)
+    half, graph = (replace(RUN.stages[at], profile=kernels) for at in (4, 7))  # 11.5 ms and 7.5 ms a call
+    said = steps(digest(replace(RUN, stages=[half, graph])))[0].sentence
+    assert re.search(r"By the profile: −3\.9\d ms from idle between kernels; the rest, [−+]\d", said)
+    cpu = replace(planted.profile(7e-3), busy_share=None)
+    bare = [replace(stage, profile=cpu) for stage in (half, graph)]
+    processor = steps(digest(replace(RUN, stages=bare)))[0].sentence
+    assert "By the profile" in processor
+    assert "idle" not in processor
