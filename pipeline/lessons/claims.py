@@ -46,14 +46,22 @@ def nothing(reason: str) -> Judged:
     return Judged(reason, "unknown")
 
 
-def together(held: list[bool]) -> Verdict:
-    """Right where all hold, wrong where none does, else it depends."""
-    return "right" if all(held) else "depends" if any(held) else "wrong"
+def together(held: list[bool | None]) -> Verdict:
+    """Right where all hold, wrong where none does, else it depends; None is what noise hides.
+
+    What is hidden could only turn right or wrong into depends, so it leaves depends alone and makes the others unknown.
+    """
+    if True in held and False in held:
+        return "depends"
+    return "unknown" if None in held else "right" if True in held else "wrong"
 
 
-def is_near(ratio: Ratio, factor: float) -> bool:
-    """Within a quarter of the factor, up or down."""
-    return factor / NEAR <= ratio.value <= factor * NEAR
+def is_near(ratio: Ratio, factor: float) -> bool | None:
+    """Whether the interval lies within a quarter of the factor, up or down; None where it crosses that limit."""
+    low, high = factor / NEAR, factor * NEAR
+    if low <= ratio.low and ratio.high <= high:
+        return True
+    return False if ratio.high < low or ratio.low > high else None
 
 
 def rows_of(lessons: Lessons, name: str) -> Rows:
@@ -90,7 +98,7 @@ def contiguous_pays(lessons: Lessons) -> Judged:
     if not told:
         return nothing("no use was measured both ways here")
     said = "; ".join(f"{use}: {word}" for use, word in told.items())
-    return Judged(said, together([word == "faster" for word in told.values()]))
+    return Judged(said, together([None if word == "not resolved" else word == "faster" for word in told.values()]))
 
 
 COMPILED_PAIRS = {
@@ -121,19 +129,21 @@ CLAIMS = (
         "fp16 is 16 times faster.",
         "precisions",
         "Right where a large matmul gains 16 × within a quarter over fp32 and over TF32, where there is one; depends "
-        "where it gains that over one of them.",
+        "where it gains that over one of them. An interval that crosses the limit tells nothing.",
         half_precision,
     ),
     Claim(
         ".contiguous() always pays.",
         "contiguous",
-        "Right where it is faster, its own copy included, in every use tried; depends where it is in some.",
+        "Right where it is faster, its own copy included, in every use tried; depends where it is in some. A "
+        "difference that isn't resolved tells nothing.",
         contiguous_pays,
     ),
     Claim(
         "torch.compile makes it 2.3 times faster.",
         "chain",
-        "Right where everything that the lessons compile gains 2.3 × within a quarter; depends where some does.",
+        "Right where everything that the lessons compile gains 2.3 × within a quarter; depends where some does. An "
+        "interval that crosses the limit tells nothing.",
         compile_factor,
     ),
 )

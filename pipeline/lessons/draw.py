@@ -88,7 +88,7 @@ def page(record: LessonsRecord) -> str:
 def summary(record: LessonsRecord) -> str:
     """How many claims are right here, wrong, and neither."""
     verdicts = [found.verdict for _, found in judged_all(record)]
-    said = {"right": "right", "wrong": "wrong", "depends": "so only in part", "unknown": "not told by this run"}
+    said = {"right": "right", "wrong": "wrong", "depends": "partly right", "unknown": "not told by this run"}
     return ", ".join(f"{verdicts.count(verdict)} {text}" for verdict, text in said.items() if verdict in verdicts)
 
 
@@ -110,7 +110,7 @@ def table_of(rows: Rows) -> Table:
         ("times as fast", "in turns with the row that it is compared with, with a 95 % interval"),
         ("compared with", ""), ("TFLOP/s", ""), ("GB/s", ""), ("kernels a call", ""),
         ("bytes moved", "through memory or over the link"),
-        ("first call", "which builds"), ("note", ""),
+        ("first call", "which builds, or finds the build in the compiler's cache on disk"), ("note", ""),
     ]  # fmt: skip
     lines = [cells(row, rows) for row in rows]
     kept = [index for index in range(len(titles)) if any(line[index].text not in ("", words.NOTHING) for line in lines)]
@@ -164,14 +164,22 @@ def chart(lesson: Lesson, rows: Rows) -> Markup | None:
         for row, found in taken:
             series.setdefault(words.clean(row.series), []).append((row.at or 0.0, found.value * scale))
         return Markup(charts.lines(series, {}, (lesson.title, lesson.axis, name)))  # noqa: S704 - escaped by matplotlib
-    pick = max if lesson.unit in ("TFLOP/s", "GB/s") else min
-    best = pick(found.value for _, found in taken)
+    best = best_of([(row.against or row.name, found.value) for row, found in taken], lesson.unit)
     bars = [
         (words.clean(row.name), Estimate(found.value * scale, found.low * scale, found.high * scale),
-         shown(found.value, lesson.unit), found.value == best)
+         shown(found.value, lesson.unit), found.value == best.get(row.against or row.name))
         for row, found in taken
     ]  # fmt: skip
     return Markup(charts.bars(bars, (lesson.title, name)))  # noqa: S704
+
+
+def best_of(values: list[tuple[str, float]], unit: Unit) -> dict[str, float]:
+    """The best value of every group of rows that are compared with each other, where there are two or more."""
+    pick = max if unit in ("TFLOP/s", "GB/s") else min
+    groups: dict[str, list[float]] = {}
+    for group, found in values:
+        groups.setdefault(group, []).append(found)
+    return {group: pick(found) for group, found in groups.items() if len(found) > 1}
 
 
 def markdown(record: LessonsRecord) -> str:

@@ -1,5 +1,7 @@
 """Claims are judged by their rule, on rows planted so that each is right, wrong and neither."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipeline.lessons.claims import CLAIMS, Judged, judged_all
@@ -62,6 +64,18 @@ def test_what_was_not_measured_is_unknown() -> None:
     assert {found.verdict for _, found in judged_all(record())} == {"unknown"}
     empty = judge("precisions", precisions=[timed("fp32", 1e-3), Row("fp16", reason="failed: out of memory")])
     assert empty.verdict == "unknown"
+
+
+def test_what_noise_hides_is_neither_right_nor_wrong() -> None:
+    """An interval across the limit tells nothing, beside a wrong one; beside right and wrong it changes nothing."""
+    shaky = timed("spelt out, eager", 2.5e-3)
+    slices = [replace(part, seconds=part.seconds * (1 + 0.5 * (at % 2))) for at, part in enumerate(shaky.slices)]
+    gelu = [replace(shaky, slices=slices), timed("spelt out, compiled", 1e-3)]
+    dear = [timed("eager", 7e-3), timed("compiled", 1e-3)]
+    fair = [timed("one by one", 2.3e-3), timed("compiled", 1e-3)]
+    assert judge("chain", gelu=gelu).verdict == "unknown"
+    assert judge("chain", gelu=gelu, chain=dear).verdict == "unknown"
+    assert judge("chain", gelu=gelu, chain=dear, many_tensors=fair).verdict == "depends"
 
 
 def test_every_claim_has_a_rule() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lessons.draw import draw, markdown, page
+from pipeline.lessons.draw import best_of, draw, markdown, page
 from pipeline.lessons.records import SCHEMA_VERSION, LessonRecord, Row, load, save
 from pipeline.store import RecordError
 from tests.lessons.planted import ENVIRONMENT, held, record, timed
@@ -49,6 +49,13 @@ def test_every_lesson_shows_its_chart_its_table_and_its_claim() -> None:
     assert [tag for tag, _ in reader.tags].count("table") == 4
     assert "fp16 is 16 times faster" in reader.text
     assert "15.000 × [15.000, 15.000] the speed of fp32 right" in reader.text
+
+
+def test_the_best_is_marked_among_what_is_compared() -> None:
+    """Not across groups, and not where there is nothing to be better than."""
+    values = [("sum", 2.0), ("sum", 1.0), ("matmul", 5.0), ("matmul", 6.0), ("alone", 0.1)]
+    assert best_of(values, "time") == {"sum": 1.0, "matmul": 5.0}
+    assert best_of(values, "GB/s") == {"sum": 2.0, "matmul": 6.0}
 
 
 def test_a_variant_that_failed_says_why_in_both_files() -> None:

@@ -23,6 +23,13 @@ def said(name: str, rows: list[Row]) -> str:
     return " ".join(LESSONS[name].says(Rows(rows)))
 
 
+def shaken(name: str, seconds: float) -> Row:
+    """A row whose every second slice takes a tenth longer."""
+    row = timed(name, seconds)
+    slices = [replace(part, seconds=part.seconds * (1 + 0.1 * (at % 2))) for at, part in enumerate(row.slices)]
+    return replace(row, slices=slices)
+
+
 def test_the_contents_hold_every_lesson_once() -> None:
     assert set(LESSONS) == ISSUE
     assert len(CONTENTS) == len(ISSUE)
@@ -59,15 +66,15 @@ def test_a_sentence_says_how_much_and_which_way(own: float, words: str) -> None:
 
 def test_what_noise_hides_is_not_called_faster() -> None:
     """Every second slice of the one is slow: the interval holds 1."""
-    shaky = timed("other", 0.97e-3)
-    slices = [replace(part, seconds=part.seconds * (1 + 0.1 * (at % 2))) for at, part in enumerate(shaky.slices)]
-    sentence = Rows([timed("eager", 1e-3), replace(shaky, slices=slices)]).sentence("other", "eager")
+    sentence = Rows([timed("eager", 1e-3), shaken("other", 0.97e-3)]).sentence("other", "eager")
     assert "too near 1 for this run to tell" in sentence
 
 
 def test_what_in_place_wins_is_read_from_the_rows() -> None:
     """The same sentence is not said of both outcomes."""
     wins = said("in-place", [timed("a new tensor", 2e-3), timed("in place", 1e-3)])
+    noisy = said("in-place", [timed("a new tensor", 1e-3), shaken("in place", 0.97e-3)])
+    assert "can't tell" in noisy
     draws = said("in-place", [timed("a new tensor", 1e-3), timed("in place", 1e-3)])
     assert "wins time as well" in wins
     assert "no time" in draws
@@ -95,6 +102,13 @@ def test_a_context_s_steps_add_up() -> None:
     text = said("context", [held("the context", 500 * 2**20), held("and a matmul", 600 * 2**20)])
     assert "500 MiB" in text
     assert "100 MiB more with a matmul" in text
+
+
+def test_a_size_is_called_dear_only_where_it_is() -> None:
+    sides = [timed("4,096", 1e-3, flops=1e12), timed("4,095", 3e-3, "4,096", flops=1e12, note="odd")]
+    alike = [timed("4,096", 1e-3, flops=1e12), timed("4,095", 1.001e-3, "4,096", flops=1e12)]
+    assert "67 % of the rate is lost" in said("sizes", sides)
+    assert "no price" in said("sizes", alike)
 
 
 def test_a_stride_that_costs_nothing_is_not_called_dear() -> None:

@@ -31,8 +31,10 @@ def says(rows: Rows) -> list[str]:
     word = rows.word(NEW, IN_PLACE)
     if word == "faster":
         return [*found, "In place wins time as well as memory here."]
-    if word is not None:
+    if word in ("same", "slower"):
         return [*found, "In place wins memory here, and no time: the same bytes move either way."]
+    if word == "not resolved":
+        return [*found, "In place wins memory; whether it wins time, this run can't tell."]
     return found
 
 

@@ -39,6 +39,8 @@ def says(rows: Rows) -> list[str]:
     worst = min(rates, key=lambda name: rates[name])
     if worst == friendly:
         return [f"{friendly} is the slowest of its neighbours here: nothing is won by that size."]
+    if rows.word(friendly, worst) != "slower":
+        return [f"This run shows no price for a side other than {friendly}."]
     lost = 1 - rates[worst] / rates[friendly]
     sentences = [
         f"A side of {friendly} reaches {shown(rates[friendly], 'TFLOP/s')}, one of {worst} "
