@@ -1,6 +1,7 @@
 """The question as the user asked it: Hydra's config checked and turned into plain dataclasses. Imports no torch."""
 
 import difflib
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -14,6 +15,7 @@ from pipeline.records import Tolerance
 BASELINE = "eager"
 REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
 DEVICES = ("auto", "cuda", "cpu")
+REPORT_KEYS = ("gpu_hour_price", "target_images_per_second", "target_p99_ms")
 STAGE_FIELDS = ("name", "target", "summary", "adds", "devices", "unavailable", "legacy", "tolerance", "choices")
 
 
@@ -119,6 +121,7 @@ def read(config: Mapping[str, Any], device: str, baseline: Mapping[str, Any], la
     Raises:
         RequestError: a value can't be; the text names the key and the nearest choice.
     """
+    check_report(config.get("report") or {})
     return Question(
         stages=_stages(config["stage"]),
         model=_model(config["model"]),
@@ -133,6 +136,21 @@ def read(config: Mapping[str, Any], device: str, baseline: Mapping[str, Any], la
         launcher=launcher,
         baseline=_stage(baseline),
     )
+
+
+def check_report(knobs: Mapping[str, Any]) -> None:
+    """Whether the report can be drawn with these knobs.
+
+    Raises:
+        RequestError: a key that isn't known, or a value that is neither null nor a number above 0.
+    """
+    for key, value in knobs.items():
+        if key not in REPORT_KEYS:
+            raise RequestError(f"report.{key}: no such key; {nearest(key, REPORT_KEYS)}")
+        free = key == "gpu_hour_price" and value == 0
+        wrong = isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf
+        if value is not None and wrong and not free:
+            raise RequestError(f"report.{key}={_word(value)}: a number above 0 is wanted, or null")
 
 
 def choose_device(asked: Any, found: list[str]) -> str:

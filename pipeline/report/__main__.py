@@ -1,19 +1,29 @@
-"""`python -m pipeline.report RUN`: draw a report again, of a run, of a sweep, or of several."""
+"""`python -m pipeline.report RUN [report.key=value]`: draw a report again, of a run, of a sweep, or of several."""
 
 import argparse
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pipeline import store
+from pipeline.config import REPORT_KEYS, check_report
+from pipeline.errors import RequestError, nearest
+from pipeline.records import RunRecord
 from pipeline.report.sweep import job_folders
 from pipeline.report.write import write_report, write_sweep_report
 
 REFUSED = 2
 
 
-def draw(folder: Path) -> Path:
+def draw(folder: Path, knobs: dict[str, Any]) -> Path:
     """The report of what the folder holds: a run, or a sweep's jobs.
+
+    Args:
+        folder: of a run or a sweep.
+        knobs: of the config's `report`, in place of what the run was asked with; the record stays as it is.
 
     Raises:
         RecordError: neither is there, or the record can't be read.
@@ -21,19 +31,54 @@ def draw(folder: Path) -> Path:
     if not (folder / "results.json").exists() and job_folders(folder):
         for job in job_folders(folder):
             with suppress(store.RecordError):  # the sweep's report says which job has no record, and why
-                write_report(store.load(job), job)
+                write_report(changed(store.load(job), knobs), job)
         return write_sweep_report(folder)
-    return write_report(store.load(folder), folder)
+    return write_report(changed(store.load(folder), knobs), folder)
+
+
+def changed(run: RunRecord, knobs: dict[str, Any]) -> RunRecord:
+    """The record with other knobs of the report."""
+    return replace(run, config={**run.config, "report": {**(run.config.get("report") or {}), **knobs}})
+
+
+def split(arguments: Sequence[str]) -> tuple[list[Path], dict[str, Any]]:
+    """The folders, and the report's knobs.
+
+    Raises:
+        RequestError: a key that isn't the report's, or a value that can't be.
+    """
+    overrides = [word for word in arguments if "=" in word and not Path(word).exists()]
+    knobs = {}
+    for word in overrides:
+        key, _, value = word.partition("=")
+        if not key.startswith("report."):
+            known = [f"report.{name}" for name in REPORT_KEYS]
+            raise RequestError(f"{key}: not a key of the report; {nearest(key, known)}")
+        knobs[key.removeprefix("report.")] = _number(value)
+    check_report(knobs)
+    return [Path(word) for word in arguments if word not in overrides], knobs
+
+
+def _number(text: str) -> float | str | None:
+    if text == "null":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the path of every report drawn; 2 with one line where a folder holds none."""
+    """Print the path of every report drawn; 2 with one line where a folder holds none, or a knob is wrong."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.report", description=__doc__)
-    parser.add_argument("run", nargs="+", type=Path, help="the folder of a run or a sweep, such as outputs/DATE/TIME")
+    parser.add_argument("run", nargs="+", help="the folder of a run or a sweep, or report.key=value for all of them")
     try:
-        for folder in parser.parse_args(arguments).run:
-            sys.stdout.write(f"{draw(folder)}\n")
-    except (store.RecordError, OSError) as error:
+        folders, knobs = split(parser.parse_args(arguments).run)
+        if not folders:
+            raise RequestError("name the folder of a run or a sweep, such as outputs/DATE/TIME")
+        for folder in folders:
+            sys.stdout.write(f"{draw(folder, knobs)}\n")
+    except (RequestError, store.RecordError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return REFUSED
     return 0

@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipeline.records import RunRecord
-from pipeline.report import answers, because, charts, regime, roofline, split, why, words
+from pipeline.report import answers, because, charts, queue, regime, roofline, split, why, words
 from pipeline.report.advice import advice
 from pipeline.report.digest import Digest, Row, digest
 from pipeline.report.figure import Figure
@@ -60,6 +60,7 @@ def page(run: RunRecord, pictures: Sequence[Sequence[Picture]] = ()) -> str:
         advice=advice(found),
         cost=cost_table(found),
         price=found.gpu_hour_price,
+        queue=queue.section(found),
         stages=[section(run, row) for row in found.rows],
         pictures=pictures,
         config=json.dumps(run.config, indent=1, ensure_ascii=False, default=str),

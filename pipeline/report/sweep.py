@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from pipeline import store
 from pipeline.records import RunRecord
-from pipeline.report import charts, words
+from pipeline.report import charts, shapes, words
 from pipeline.report.answers import machine
 from pipeline.report.digest import Digest, Row, digest
 from pipeline.report.figure import Figure
@@ -174,17 +174,26 @@ def opening(jobs: list[Job]) -> list[str]:
     return lines
 
 
+def sizes(jobs: list[Job]) -> shapes.Section | None:
+    """What each size costs, where the sweep varied it."""
+    return shapes.section([job.found for job in jobs if job.found])
+
+
 def sweep_page(jobs: list[Job]) -> str:
     """The sweep's report as one HTML file."""
     reports = [job.name for job in jobs if job.found]
     return environment().get_template("sweep.html.j2").render(
-        opening=opening(jobs), figures=sweep_figures(jobs), summary=summary(jobs), reports=reports
+        opening=opening(jobs), figures=sweep_figures(jobs), shapes=sizes(jobs), summary=summary(jobs), reports=reports
     )  # fmt: skip
 
 
 def sweep_markdown(jobs: list[Job]) -> str:
     """The sweep's report as Markdown."""
-    lines = ["# A sweep", "", *(f"- {escape(line)}" for line in opening(jobs)), "", *table(summary(jobs)), ""]
+    lines = ["# A sweep", "", *(f"- {escape(line)}" for line in opening(jobs)), ""]
+    if found := sizes(jobs):
+        lines += ["## Shapes", "", escape(found.note), "", *(f"- {escape(text)}" for text in found.sentences), ""]
+        lines += [*table(found.table), "", "## All jobs", ""]
+    lines += [*table(summary(jobs)), ""]
     return "\n".join(lines)
 
 
