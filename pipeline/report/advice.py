@@ -1,15 +1,19 @@
 """What to try next: a short ordered list drawn from the figures, each line with its evidence and what to type."""
 
-import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pipeline.report import words
+from pipeline.report.advice_on_bounds import lower_the_bytes, mind_the_first_layer, try_fp8
+from pipeline.report.attempts import Advice, retyped
 from pipeline.report.digest import Digest, Row
+from pipeline.report.regime import growth_slope, idle_share
+from pipeline.report.roofs import precision_of
 from pipeline.report.why import SEEN_SHARE, by_class, launches_by_class, seen_share
 
 MOST = 5  # lines; more is a manual
-IDLE_SHARE = 0.2  # of the profiled time without any kernel, from which launches are the limit
+IDLE_SHARE = 0.2  # of the time without any kernel, from which launches are worth taking out
+CAPTURED = ("cuda_graph", "fused", "fp8")  # one graph already
+FULL_SLOPE = 0.9  # of the time with the batch: a device that is full takes twice as long for twice the images
 FULL_SHARE = 0.4  # of the measured ceiling, below which a larger batch may fill the device
 LAYOUT_SHARE = 0.05  # of the kernels' time
 COPY_SHARE = 0.2  # of the latency from host memory and back
@@ -17,16 +21,6 @@ NOISY_FLOOR = 0.05
 SLOW_BUILD_SECONDS, QUICKER = 1.0, 2.0  # a tie that is built so many times sooner is worth naming
 TENSOR_CORE_CHANNELS = 8  # fp16 tensor cores take channels by eights (NVIDIA, Deep Learning Performance: Convolutional)
 THOROUGH_SECONDS = 60.0  # of turns, as conf/measure/thorough.yaml has it
-PRECISIONS = ("fp8", "bf16", "fp16", "tf32", "fp32")
-
-
-@dataclass(frozen=True)
-class Advice:
-    """One thing to try: what, the figures that speak for it, and the command or the line of code."""
-
-    text: str
-    evidence: str
-    attempt: str
 
 
 def advice(found: Digest) -> list[Advice]:
@@ -36,28 +30,10 @@ def advice(found: Digest) -> list[Advice]:
         return []
     rules: tuple[Callable[[Digest, Row], Advice | None], ...] = (
         resolve, quieten, prefer_the_quicker_build, remove_launches, recompile_less, mend_breaks, fill_the_device,
-        change_layout_less, tune_longer, pin_the_copies, suit_the_tensor_cores,
+        lower_the_bytes, try_fp8, change_layout_less, mind_the_first_layer, tune_longer, pin_the_copies,
+        suit_the_tensor_cores,
     )  # fmt: skip
     return [line for rule in rules if (line := rule(found, winner))][:MOST]
-
-
-def retyped(command: str, *overrides: str) -> str:
-    """The user's command with these overrides in place of those of the same key.
-
-    A new stage takes the old stage's knobs with it; a sweep's other lists stay lists.
-    """
-    try:
-        typed = shlex.split(command)
-    except ValueError:
-        typed = []
-    keys = [override.split("=", 1)[0] for override in overrides]
-    kept = [word for word in typed[3:] if "=" in word and not _replaced(word.split("=", 1)[0], keys)]
-    sweep = ["-m"] if any("," in word for word in kept) and {"-m", "--multirun"} & set(typed) else []
-    return words.clean(shlex.join(["python", "-m", "pipeline", *sweep, *kept, *overrides]))
-
-
-def _replaced(key: str, keys: list[str]) -> bool:
-    return key in keys or ("stage" in keys and key.startswith("stage."))
 
 
 def resolve(found: Digest, winner: Row) -> Advice | None:
@@ -95,15 +71,15 @@ def prefer_the_quicker_build(found: Digest, winner: Row) -> Advice | None:
 
 def remove_launches(found: Digest, winner: Row) -> Advice | None:
     """A GPU that waits for its next kernel."""
-    profile = winner.stage.profile
-    if profile is None or profile.busy_share is None or 1 - profile.busy_share < IDLE_SHARE:
+    profile, idle = winner.stage.profile, idle_share(winner)
+    if profile is None or profile.busy_share is None or idle is None or idle < IDLE_SHARE:
         return None
-    if winner.stage.options.get("mode") == "reduce-overhead" or winner.name == "cuda_graph":
+    if winner.stage.options.get("mode") == "reduce-overhead" or winner.name in CAPTURED:
         return None
-    evidence = f"under the profiler the GPU idles for {words.share(1 - profile.busy_share)} of {winner.name}'s time"
+    evidence = f"no kernel runs for {words.share(idle)} of {winner.name}'s time"
     return Advice(
         "Take the launches out with a CUDA graph",
-        f"{evidence}, over {words.significant(profile.launches_per_call)} launches a call",
+        f"{evidence}, which has {words.significant(profile.launches_per_call)} launches a call",
         retyped(found.run.command, "stage=compile", "stage.mode=reduce-overhead"),
     )
 
@@ -132,17 +108,17 @@ def mend_breaks(found: Digest, winner: Row) -> Advice | None:
 
 def fill_the_device(found: Digest, winner: Row) -> Advice | None:
     """A batch that leaves most of the device's arithmetic idle."""
-    run = found.run
-    ran = winner.stage.ran.lower().replace("tf32 off", "")
-    precision = next((name for name in PRECISIONS if name in ran), None)
+    run, slope = found.run, growth_slope(winner.stage.why.growth if winner.stage.why else None)
+    precision = precision_of(winner.stage.ran)
     ceiling = run.ceilings.tflops.get(precision) if run.ceilings and precision else None
     if not ceiling or run.reference is None or winner.images_per_second is None or not _on_gpu(found):
         return None
     reached = run.reference.flops_per_image * winner.images_per_second.value / 1e12
-    if reached >= FULL_SHARE * ceiling:
+    if reached >= FULL_SHARE * ceiling or (slope is not None and slope >= FULL_SLOPE):
         return None
     share = words.share(reached / ceiling)
     evidence = f"{winner.name} reaches {words.significant(reached)} TFLOP/s, {share} of the {precision} ceiling here"
+    evidence += "" if slope is None else f"; twice the images take {2**slope:.2f} times as long"
     attempt = retyped(run.command, f"data.batch_size={2 * run.batch_size}")
     return Advice("See whether a larger batch fills the device", evidence, attempt)
 

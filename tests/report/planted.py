@@ -43,14 +43,14 @@ LADDER = [
 FLOPS = 385_000_000_000  # of an image
 # name, kind, level, share of the FLOPs, million elements read and written, thousand weights, share of the time
 LAYERS = [
-    ("encoder.0.0", "Conv2d", "encoder 0", 0.10, 0.8, 16.8, 1.7, 0.06),
+    ("encoder.0.0", "Conv2d", "encoder 0", 0.02, 0.786432, 16.8, 1.7, 0.06),
     ("encoder.0.1", "BatchNorm2d", "encoder 0", 0.0, 16.8, 16.8, 0.1, 0.05),
     ("encoder.0.2", "ReLU", "encoder 0", 0.0, 16.8, 16.8, 0.0, 0.04),
     ("pool", "MaxPool2d", "pool", 0.0, 16.8, 4.2, 0.0, 0.03),
     ("bottleneck.0", "Conv2d", "bottleneck 0", 0.30, 4.2, 8.4, 9400.0, 0.24),
     ("bottleneck.1", "ReLU", "bottleneck 1", 0.0, 8.4, 8.4, 0.0, 0.02),
     ("upsample.0", "ConvTranspose2d", "upsample 0", 0.05, 8.4, 16.8, 500.0, 0.08),
-    ("decoder.0.0", "Conv2d", "decoder 0", 0.54, 33.6, 16.8, 4700.0, 0.40),
+    ("decoder.0.0", "Conv2d", "decoder 0", 0.62, 33.6, 16.8, 4700.0, 0.40),
     ("head", "Conv2d", "head", 0.01, 16.8, 0.5, 0.1, 0.05),
     ("", "between layers", "between layers", 0.0, 0.0, 0.0, 0.0, 0.03),
 ]

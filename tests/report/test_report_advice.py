@@ -12,7 +12,9 @@ from hydra import compose, initialize_config_dir
 
 from pipeline.records import RunRecord
 from pipeline.report import advice as rules
-from pipeline.report.advice import Advice, advice, retyped
+from pipeline.report import advice_on_bounds as on_bounds
+from pipeline.report.advice import advice
+from pipeline.report.attempts import Advice, retyped
 from pipeline.report.digest import Row, digest
 from pipeline.report.markdown import markdown
 from pipeline.report.page import page
@@ -51,13 +53,36 @@ def unresolved() -> RunRecord:
 
 
 BUSY = planted.profile(0.0075)
+IDLING = planted.profile(0.00418)  # of the 7.55 ms that compile takes
+
+
+def half_wins(**fields: Any) -> RunRecord:
+    """Only eager and half, which shows its layers, with half's record changed."""
+    stages = planted.run().stages
+    return planted.run(stages=[stages[0], replace(stages[4], **fields)])
+
+
+def bytes_bound(ran: str) -> RunRecord:
+    """Half wins on a device that computes faster than it remembers."""
+    run = half_wins(ran=ran)
+    assert run.ceilings is not None
+    return replace(run, ceilings=replace(run.ceilings, bandwidth_bytes_per_s=0.5e12))
+
+
+def near_full(**tflops: float) -> RunRecord:
+    """Half wins at 70 % of a low fp16 ceiling."""
+    run = half_wins()
+    assert run.ceilings is not None
+    return replace(run, ceilings=replace(run.ceilings, tflops={"fp16": 385.0, **tflops}))
+
+
 TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
     "unresolved": (rules.resolve, unresolved(), "measure=thorough", "4 blocks"),
     "noisy": (rules.quieten, run_with(twins=noisy()), "data.batch_size=8", "apart"),
     "tie": (rules.prefer_the_quicker_build, planted.run(), "stage=onnxruntime", "isn't shown to be slower"),
     "idle": (
         rules.remove_launches,
-        run_with({"profile": replace(BUSY, busy_share=0.55)}),
+        run_with({"profile": IDLING}),
         "stage.mode=reduce-overhead",
         "45 %",
     ),
@@ -82,6 +107,14 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
         "model.options.base=56",
         "50 channels",
     ),
+}
+
+
+TRIPPED |= {
+    "bytes of fp32": (on_bounds.lower_the_bytes, bytes_bound("tf32"), "stage=half", "memory-bound"),
+    "bytes": (on_bounds.lower_the_bytes, bytes_bound("fp16"), "stage=compile", "% of the bandwidth"),
+    "fp8": (on_bounds.try_fp8, near_full(fp8=1400.0), "stage=fp8", "3.6 times as high"),
+    "first layer": (on_bounds.mind_the_first_layer, half_wins(), "stage=fused", "encoder.0.0 reads 3 channels"),
 }
 
 
@@ -114,13 +147,25 @@ def test_rule_speaks_with_evidence(case: str) -> None:
 
 
 SILENT: dict[str, tuple[Rule, RunRecord]] = {
+    "arithmetic": (on_bounds.lower_the_bytes, half_wins()),
+    "no fp8 here": (on_bounds.try_fp8, near_full()),
+    "far from full": (on_bounds.try_fp8, half_wins()),
+    "wide image": (
+        on_bounds.mind_the_first_layer,
+        replace(half_wins(), config=with_config(data={"size": 256, "batch_size": 8})),
+    ),
+    "no layers": (on_bounds.mind_the_first_layer, half_wins(why=None)),
+    "full by growth": (
+        rules.fill_the_device,
+        replace(half_wins(), ceilings=replace(planted.run().ceilings, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
+    ),
     "resolved": (rules.resolve, planted.run()),
     "quiet": (rules.quieten, planted.run()),
     "quick": (rules.prefer_the_quicker_build, run_with({"build_seconds": 0.5, "first_call_seconds": 0.1})),
     "busy": (rules.remove_launches, planted.run()),
     "captured": (
         rules.remove_launches,
-        run_with({"profile": replace(BUSY, busy_share=0.5), "options": {"mode": "reduce-overhead"}}),
+        run_with({"profile": IDLING, "options": {"mode": "reduce-overhead"}}),
     ),
     "compiled once": (rules.recompile_less, run_with({"facts": {"recompiles": 0}})),
     "whole": (rules.mend_breaks, run_with({"facts": {"graph_breaks": 0}})),
@@ -152,7 +197,7 @@ def test_rule_is_silent_without_cause(case: str) -> None:
 
 def test_tf32_off_is_no_tf32_ceiling() -> None:
     """Eager's "fp32, TF32 off" is held against the fp32 ceiling, not that of TF32."""
-    eager = planted.stage("eager", 1.0, 0.1, 10**9, "", ran="fp32, TF32 off, contiguous")
+    eager = planted.stage("eager", 1.0, 0.1, 10**9, "", ran="fp32, TF32 off, contiguous", why=None)
     rates = replace(planted.run().ceilings, tflops={"fp32": 200.0, "tf32": 400.0})  # type: ignore[type-var]
     found = digest(planted.run(stages=[eager], ceilings=rates))
     assert found.winner is not None
@@ -180,7 +225,7 @@ def test_at_most_five_and_none_without_a_winner() -> None:
     """The list is short; a run in which nothing is right gets no advice."""
     everything = run_with(
         {"facts": {"recompiles": 3, "graph_breaks": 1}, "options": {"mode": "default"},
-         "profile": replace(BUSY, busy_share=0.5), "latencies": [0.005] * 9, "host_latencies": [0.009] * 9},
+         "profile": IDLING, "latencies": [0.005] * 9, "host_latencies": [0.009] * 9},
         twins=noisy(),
     )  # fmt: skip
     assert len(advice(digest(everything))) == rules.MOST
