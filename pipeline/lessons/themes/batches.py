@@ -9,7 +9,7 @@ from pipeline.lessons.rows import Rows, seconds
 from pipeline.report import words
 
 SAMPLES = 1024
-GPU_WIDTH, CPU_WIDTH = 1024, 512
+GPU_WIDTH, CPU_WIDTH = 1024, 256
 BATCHES = (1, 4, 16, 64, 256, 1024)
 
 
@@ -58,7 +58,7 @@ def says(rows: Rows) -> list[str]:
 LESSON = Lesson(
     name="batches",
     title="One large batch, or many small ones?",
-    how="1,024 samples through one linear layer, 1,024 wide on a GPU and 512 on a CPU, in batches of 1 to 1,024.",
+    how="1,024 samples through one linear layer, 1,024 wide on a GPU and 256 on a CPU, in batches of 1 to 1,024.",
     unit="time",
     run=run,
     says=says,
