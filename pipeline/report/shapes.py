@@ -30,6 +30,7 @@ class Point:
     recompiles: int | None
     searches: str
     status: str
+    steady: bool = True  # its pace had come to rest before it was measured
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ def _point(found: Digest, row: Row, size: int) -> Point:
         recompiles=recompiles if isinstance(recompiles, int) else None,
         searches=_searches(found, row),
         status=row.status,
+        steady=row.stage.warm is None or row.stage.warm.steady,
     )
 
 
@@ -151,26 +153,32 @@ def saved_seconds(small: list[Point]) -> float:
 def extra_seconds(small: list[Point], bucket: Point) -> float:
     """Seconds a call that padding costs: of the one size's calls, or the mean over all where several share the bucket.
 
-    A size whose interval doesn't lie below the bucket's costs nothing that was measured.
+    Below 0 where the larger size is the faster one. A size whose interval overlaps the bucket's adds nothing.
     """
     assert bucket.warm
-    waits = [
-        bucket.warm.value - point.warm.value for point in small if point.warm and point.warm.high < bucket.warm.low
-    ]
+    waits = [_difference(point.warm, bucket.warm) for point in small if point.warm]
     return sum(waits) / (1 if len(small) == 1 else len(small) + 1)
+
+
+def _difference(small: Estimate, large: Estimate) -> float:
+    apart = small.high < large.low or large.high < small.low
+    return large.value - small.value if apart else 0.0
 
 
 def verdict(small: list[Point], bucket: Point) -> str:
     """Such as "saves 41 s of set-up and costs 1.9 ms a call: it pays for fewer than 21,600 calls."."""
     saved, extra = saved_seconds(small), extra_seconds(small, bucket)
+    restless = words.listed([str(point.size) for point in [*small, bucket] if not point.steady])
+    rough = f" A rough figure: the pace was still changing at {restless}." if restless else ""
     if saved < LEAST_COLD_SECONDS:
         return f"gains nothing: {words.seconds(saved)} of set-up is all that it saves."
-    gain = f"saves {words.seconds(saved)} of set-up and costs"
+    gain, mean = f"saves {words.seconds(saved)} of set-up and", " on average, if all sizes come equally often"
+    each = f"{words.seconds(abs(extra))} a call{mean if len(small) > 1 else ''}"
     if extra == 0:
-        return f"{gain} no time that was measured: it pays."
-    mean = " on average, if all sizes come equally often" if len(small) > 1 else ""
-    calls = words.significant(saved / extra)
-    return f"{gain} {words.seconds(extra)} a call{mean}: it pays for fewer than {calls} calls."
+        return f"{gain} costs no time that was measured: it pays.{rough}"
+    if extra < 0:
+        return f"{gain} {each}: it pays.{rough}"
+    return f"{gain} costs {each}: it pays for fewer than {words.significant(saved / extra)} calls.{rough}"
 
 
 def _table(found: list[Line]) -> Table:
@@ -195,5 +203,7 @@ def _cells(name: str, point: Point) -> list[Cell]:
         Cell(words.milliseconds(each), each),
         Cell(words.NOTHING if count is None else str(count), count),
         Cell(point.searches, point.searches),
-        Cell(point.status, point.status, "" if point.status == "ok" else "bad"),
+        Cell(
+            f"{point.status}{'' if point.steady else ', unsteady'}", point.status, "" if point.status == "ok" else "bad"
+        ),
     ]
