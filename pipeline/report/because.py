@@ -23,8 +23,10 @@ def first_screen(found: Digest) -> list[Answer]:
 
 def because(found: Digest, winner: Row) -> str:
     """Such as "The largest step to it was tf32, −59 ms a call. It is compute-bound … Most could still be won in …"."""
-    regime = of_stage(found.run, winner)
-    return " ".join(part for part in (largest_step(found), holding(regime), still_to_win(found, winner)) if part)
+    bounds = roofs(found.run, winner.stage)
+    ceiling = f"the {bounds.precision} ceiling" if isinstance(bounds, Roofs) else "the arithmetic"
+    regime = holding(of_stage(found.run, winner), ceiling)
+    return " ".join(part for part in (largest_step(found), regime, still_to_win(found, winner)) if part)
 
 
 def largest_step(found: Digest) -> str:
@@ -37,16 +39,16 @@ def largest_step(found: Digest) -> str:
     return f"The largest step to it was {largest.name}, {signed(change)} a call." if change < 0 else ""
 
 
-def holding(regime: Regime) -> str:
-    """The regime, with the one figure that decides it."""
+def holding(regime: Regime, ceiling: str) -> str:
+    """The regime, with the figures that decide it."""
     if regime.word == "unknown":
-        return f"What bounds it is unknown: {regime.reason}{_known(regime.evidence)}."
-    return f"It is {regime.word}{_known(regime.evidence)}."
+        return f"What bounds it is unknown: {regime.reason}{_known(regime.evidence, ceiling)}."
+    return f"It is {regime.word}{_known(regime.evidence, ceiling)}."
 
 
-def _known(found: Evidence) -> str:
+def _known(found: Evidence, ceiling: str) -> str:
     shares = [
-        (found.compute, "{} of the arithmetic"),
+        (found.compute, f"{{}} of {ceiling}"),
         (found.memory, "{} of the bandwidth"),
         (found.idle, "the GPU idle for {}"),
     ]

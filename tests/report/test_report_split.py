@@ -84,7 +84,7 @@ def test_the_first_screen_says_why_the_winner_wins_and_what_holds_it_back() -> N
     assert [question for question, _ in answers].index(because.QUESTION) == because.AFTER
     said = dict(answers)[because.QUESTION]
     assert said.startswith("The largest step to it was tf32, −58.")
-    assert "It is compute-bound (54 % of the arithmetic, " in said
+    assert "It is compute-bound (54 % of the fp16 ceiling, " in said
     assert "Beside its matrix work most time goes into pointwise: 1.89 ms." in said
     assert because.QUESTION in page(RUN)
     assert because.QUESTION.replace("?", "") in markdown(RUN)
