@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from pipeline.report import words
 
+OWN_FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -18,7 +20,8 @@ class Advice:
 def retyped(command: str, *overrides: str) -> str:
     """The user's command with these overrides in place of those of the same key.
 
-    A new stage takes the old stage's knobs with it; a sweep's other lists stay lists.
+    That run's folder is left out: it is taken. A new stage takes the old stage's knobs with it; a sweep's other lists
+    stay lists.
     """
     try:
         typed = shlex.split(command)
@@ -31,4 +34,4 @@ def retyped(command: str, *overrides: str) -> str:
 
 
 def _replaced(key: str, keys: list[str]) -> bool:
-    return key in keys or ("stage" in keys and key.startswith("stage."))
+    return key in keys or key in OWN_FOLDERS or ("stage" in keys and key.startswith("stage."))

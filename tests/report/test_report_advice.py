@@ -236,6 +236,7 @@ def test_at_most_five_and_none_without_a_winner() -> None:
     ("command", "overrides", "expected"),
     [
         ("python -m pipeline", ["a=1"], "python -m pipeline a=1"),
+        ("python -m pipeline hydra.run.dir=here b=3", ["a=1"], "python -m pipeline b=3 a=1"),
         ("python -m pipeline a=2 b=3", ["a=1"], "python -m pipeline b=3 a=1"),
         ("python -m pipeline stage=compile stage.mode=default", ["stage=amp"], "python -m pipeline stage=amp"),
         ("python -m pipeline -m stage=a,b", ["stage=amp"], "python -m pipeline stage=amp"),
