@@ -1,6 +1,7 @@
 """What a new image size costs in a sweep over data.size, and whether padding sizes to a larger one pays."""
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -178,7 +179,9 @@ def verdict(small: list[Point], bucket: Point) -> str:
         return f"{gain} costs no time that was measured: it pays.{rough}"
     if extra < 0:
         return f"{gain} {each}: it pays.{rough}"
-    return f"{gain} costs {each}: it pays for fewer than {words.significant(saved / extra)} calls.{rough}"
+    calls = saved / extra
+    count = words.significant(calls) if calls > 100 else f"{math.ceil(calls)}"
+    return f"{gain} costs {each}: it pays for fewer than {count} calls.{rough}"
 
 
 def _table(found: list[Line]) -> Table:

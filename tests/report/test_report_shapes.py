@@ -52,6 +52,8 @@ def test_example_of_one_pair() -> None:
     (text,) = padding(Line("compile", [point(384, 41.0, 0.0081), point(512, 60.0, 0.0100)]))
     assert text.startswith("compile: padding 384 to 512 saves 41.0 s of set-up and costs 1.90 ms a call:")
     assert text.endswith("it pays for fewer than 21,600 calls.")
+    (few,) = padding(Line("compile", [point(384, 2.0, 0.1), point(512, 60.0, 0.5)]))
+    assert few.endswith("it pays for fewer than 5 calls.")
 
 
 def test_all_sizes_to_the_largest() -> None:

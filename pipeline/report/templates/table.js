@@ -18,4 +18,4 @@ document.querySelectorAll("input[data-filters]").forEach(input => input.addEvent
   const rows = document.getElementById(input.dataset.filters).tBodies[0].rows, wanted = input.value.toLowerCase();
   for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
 }));
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(part => part.open = true));
+addEventListener("beforeprint", () => document.querySelectorAll(".banner details").forEach(part => part.open = true));
