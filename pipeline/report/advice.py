@@ -16,6 +16,7 @@ CAPTURED = ("cuda_graph", "fused", "fp8")  # one graph already
 FULL_SLOPE = 0.9  # of the time with the batch: a device that is full takes twice as long for twice the images
 FULL_SHARE = 0.4  # of the measured ceiling, below which a larger batch may fill the device
 LAYOUT_SHARE = 0.05  # of the kernels' time
+NAMED_PLACES = 3  # at which the layout changes
 COPY_SHARE = 0.2  # of the latency from host memory and back
 NOISY_FLOOR = 0.05
 SLOW_BUILD_SECONDS, QUICKER = 1.0, 2.0  # a tie that is built so many times sooner is worth naming
@@ -134,8 +135,11 @@ def change_layout_less(found: Digest, winner: Row) -> Advice | None:
         return None
     launches = words.significant(launches_by_class(profile).get("layout change", 0.0))
     evidence = f"layout changes take {words.seconds(spent)} a call, {words.share(spent / total)} of {winner.name}'s"
+    places = [change.where for change in winner.stage.why.layout] if winner.stage.why else []
+    known = [words.clean(place) for place in dict.fromkeys(places) if place != "unknown"][:NAMED_PLACES]
+    where = f", at {words.listed(known)}" if known else ""
     attempt = retyped(found.run.command, *overrides)
-    return Advice("Keep one layout through the net", f"{evidence} profile, in {launches} launches", attempt)
+    return Advice("Keep one layout through the net", f"{evidence} profile, in {launches} launches{where}", attempt)
 
 
 def _other_layout(winner: Row) -> list[str]:

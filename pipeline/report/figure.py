@@ -1,6 +1,6 @@
 """A chart of the report with the table that says the same."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
@@ -15,3 +15,4 @@ class Figure:
     svg: Markup  # of our own drawing, so not escaped
     note: str = ""
     table: Table | None = None
+    texts: list[int] = field(default_factory=lambda: [0])  # the table's columns that hold text

@@ -1,7 +1,7 @@
 """A stage's layers and levels: what each took, by the profile, and what it had to do. Records in, figures out."""
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pipeline.reasons import LayerTime, LayerWork
 from pipeline.records import RunRecord, StageRecord
@@ -61,8 +61,7 @@ def works_of(layers: list[LayerWork], timed: set[str]) -> list[Work]:
     """The timed layers, each with the one untimed layer with FLOPs right before it; the last also with one after it."""
     works: list[Work] = []
     waiting: list[LayerWork] = []
-    levels = level_names(layers)
-    for layer in [replace(layer, level=levels[layer.level]) for layer in layers]:
+    for layer in layers:
         if layer.name in timed:
             works.append(Work(layer.name, [*(waiting if layer.flops and len(waiting) == 1 else []), layer]))
             waiting = []
@@ -72,26 +71,6 @@ def works_of(layers: list[LayerWork], timed: set[str]) -> list[Work]:
     if computing and len(waiting) == 1 and len(computing[-1].layers) == 1:
         computing[-1].layers.extend(waiting)
     return works
-
-
-def level_names(layers: list[LayerWork]) -> dict[str, str]:
-    """Each recorded level's name as it is shown.
-
-    "bottleneck 0", "bottleneck 1", ... of one layer each and of different kinds are the layers of one block, so one
-    level; of the same kind ("upsample 0", "upsample 1") they are levels.
-    """
-    inside: dict[str, list[LayerWork]] = defaultdict(list)
-    for layer in layers:
-        first, _, number = layer.level.rpartition(" ")
-        if number.isdigit():
-            inside[first].append(layer)
-    single = {
-        first
-        for first, found in inside.items()
-        if len({layer.level for layer in found}) == len(found) and len({layer.kind for layer in found}) > 1
-    }
-    names = {layer.level: layer.level.rpartition(" ")[0] for layer in layers}
-    return {level: first if first in single else level for level, first in names.items()}
 
 
 def _part(time: LayerTime, work: Work, batch: int, element_bytes: int) -> Part:

@@ -14,6 +14,7 @@ from pipeline.report.regime import of_layer, shares
 from pipeline.report.roofs import DATASHEET_SOURCE, Roofs, beside, datasheet, roofs
 
 TOP_LAYERS = 12  # in a stage's own section
+LAYER_TEXTS, LEVEL_TEXTS = [0, 1, 8], [0, 7]  # columns that are read, not compared
 TITLES = [
     ("layer", ""),
     ("level", ""),
@@ -22,7 +23,11 @@ TITLES = [
     ("GFLOP", "of a batch, 2 per multiply-add"),
     ("MB", "at least: inputs, outputs and weights once, in the precision that ran"),
     ("TFLOP/s", ""),
-    ("of its roof", "the larger of its shares of the arithmetic and of the bandwidth; above 100 % a cache helped"),
+    (
+        "of its roof",
+        "the larger of its shares of the arithmetic and of the bandwidth; above 100 % a cache helped, or an "
+        "algorithm with fewer multiplications than counted",
+    ),
     ("regime", ""),
     ("ms to be won", "its time less the time at its roof; a layer that fuses into another wins all of its time"),
 ]
@@ -72,7 +77,7 @@ def _layers_figure(run: RunRecord, name: str, row: Row, bounds: Roofs) -> Figure
     note = f"{source}Small: a layer; large: a level of the net. Ceilings in {bounds.precision}"
     note += f", dashed: {DATASHEET_SOURCE}." if said else "."
     note += f" What computes no FLOP has no place here ({undrawn} in the table)." if undrawn else ""
-    return Figure(title, Markup(svg), note, layers_table(timed, bounds))  # noqa: S704 - escaped by matplotlib
+    return Figure(title, Markup(svg), note, layers_table(timed, bounds), LAYER_TEXTS)  # noqa: S704 - escaped by matplotlib
 
 
 def _levels_figure(name: str, timed: list[Part], bounds: Roofs) -> Figure:
@@ -82,7 +87,7 @@ def _levels_figure(name: str, timed: list[Part], bounds: Roofs) -> Figure:
     title = f"{name}, level by level"
     svg = charts.levels(bars, title)
     note = "A level's time: at its layers' roofs, and above them, which is what could be won."
-    return Figure(title, Markup(svg), note, _levels_table(levels, won, bounds))  # noqa: S704 - escaped by matplotlib
+    return Figure(title, Markup(svg), note, _levels_table(levels, won, bounds), LEVEL_TEXTS)  # noqa: S704 - escaped by matplotlib
 
 
 def top_layers(run: RunRecord, stage: StageRecord) -> Table | None:
@@ -132,7 +137,7 @@ def _cells(part: Part, bounds: Roofs, won: float | None) -> list[Cell]:
         Cell(words.clean(part.name)),
         Cell(words.clean(part.level)),
         Cell(words.milliseconds(part.seconds), part.seconds),
-        Cell(words.significant(part.launches), part.launches),
+        Cell(f"{part.launches:.4g}", part.launches),
         _figure(part.flops / 1e9 if part.flops else None),
         _figure(part.moved_bytes / 1e6 if part.moved_bytes else None),
         _figure(rate),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 
+from pipeline.reasons import LayoutChange, Why
 from pipeline.records import RunRecord
 from pipeline.report import advice as rules
 from pipeline.report import advice_on_bounds as on_bounds
@@ -259,3 +260,15 @@ def test_reports_show_the_advice(drawn: Callable[[RunRecord], str]) -> None:
     assert all(line.text in text for line in advice(digest(hostile)))
     assert "stage=onnxruntime" in text
     assert "<script>alert" not in re.sub(r"`[^`\n]*`", "", text)  # a code span is text already
+
+
+def test_layout_changes_are_named_where_they_happen() -> None:
+    """Each place once, at most three; one that nobody knows is no place."""
+    places = ["upsample.3", "unknown", "upsample.3", "upsample.2", "upsample.1", "upsample.0"]
+    changes = [LayoutChange("copy", place, "trace", 1.0, 1e-3) for place in places]
+    run = layout_bound()
+    found = digest(replace(run, stages=[replace(run.stages[0], why=Why(layout=changes))]))
+    assert found.winner is not None
+    line = rules.change_layout_less(found, found.winner)
+    assert line is not None
+    assert line.evidence.endswith("launches, at upsample.3, upsample.2 and upsample.1")

@@ -66,19 +66,6 @@ def test_time_of_what_the_net_has_no_layer_for_is_listed_without_work() -> None:
     assert to_be_won(found[1], BOUNDS) is None
 
 
-def test_a_block_s_layers_are_one_level_and_siblings_stay_levels() -> None:
-    """A Sequential of unlike layers is one level; a list of upsamplings is several."""
-    layers = [
-        LayerWork("bottleneck.0", "Conv2d", "bottleneck 0", 1, 1, 1, 1),
-        LayerWork("bottleneck.1", "ReLU", "bottleneck 1", 0, 1, 1, 1),
-        LayerWork("upsample.0", "ConvTranspose2d", "upsample 0", 1, 1, 1, 1),
-        LayerWork("upsample.1", "ConvTranspose2d", "upsample 1", 1, 1, 1, 1),
-    ]
-    found = timed_parts(layers, [LayerTime(layer.name, 1e-3, 1.0) for layer in layers])
-    assert [part.level for part in level_parts(found)] == ["bottleneck", "upsample 0", "upsample 1"]
-    assert level_parts(found)[0].seconds == pytest.approx(2e-3)
-
-
 @pytest.mark.parametrize(
     ("flops", "moved", "seconds", "won"),
     [(8e12, 1.0, 0.03, 0.02), (1.0, 4e10, 0.03, 0.02), (8e12, 4e10, 0.005, 0.0)],
