@@ -100,19 +100,22 @@ def _memory(run: RunRecord, row: Row, found: Roofs | str) -> tuple[float | None,
 
 
 def traffic(run: RunRecord, row: Row, element_bytes: int) -> tuple[float | None, str]:
-    """Bytes of one call through device memory, at the least, and how they are known; None and why they aren't."""
-    timed = [part for part in parts(run, row.stage, element_bytes) if part.has_work]
-    if timed:
-        return summed("", timed).moved_bytes, "each layer's input and output once"
+    """Bytes of one call through device memory, at the least, and how they are known; None and why they aren't.
+
+    Those that were counted while the stage ran, as they hold what runs between layers too; else its layers', by work.
+    """
     fusion = row.stage.why.fusion if row.stage.why else None
     if fusion is not None and fusion.bytes_per_call is not None:
         return float(fusion.bytes_per_call), words.clean(fusion.bytes_from)
+    timed = [part for part in parts(run, row.stage, element_bytes) if part.has_work]
+    if timed:
+        return summed("", timed).moved_bytes, "at least: each layer's input and output once"
     layers = [layer for layer in (run.reference.layers if run.reference else []) if layer.flops]
     if not layers:
         return None, "no layers on record"
     images = run.batch_size * sum(layer.read_elements + layer.written_elements for layer in layers)
     weights = sum(layer.weight_elements for layer in layers)
-    return float(element_bytes * (images + weights)), "inputs and outputs of the layers with FLOPs once, the rest fused"
+    return float(element_bytes * (images + weights)), "at least: the layers with FLOPs, the rest fused"
 
 
 def _idle(run: RunRecord, row: Row) -> tuple[float | None, str]:

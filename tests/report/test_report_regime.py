@@ -209,12 +209,18 @@ def test_a_processor_idles_no_gpu() -> None:
     assert "no GPU to idle" in found.sentence
 
 
-def test_bytes_of_a_stage_that_hides_its_layers() -> None:
-    """Those that were counted, else those of the layers that compute; the source is named."""
+def test_bytes_are_counted_ones_before_the_layers_and_those_before_a_guess() -> None:
+    """Each source is named, and the first that is on record is taken."""
     run, row = large_channel_counts()
-    hidden = Why(fusion=Fusion(10.0, 4 * 10**9, "operators' inputs and outputs"))
-    counted = of_stage(run, replace(row, stage=replace(row.stage, why=hidden)))
-    bare = of_stage(run, replace(row, stage=replace(row.stage, why=None)))
-    assert "operators' inputs and outputs" in counted.sentence
+    assert row.stage.why is not None
+    counted = replace(row.stage.why, fusion=Fusion(10.0, 4 * 10**9, "operators' inputs and outputs"))
+    hardly = replace(row.stage.why, fusion=Fusion(10.0, None, "unknown: no counter"))
+    found, uncounted, bare = (
+        of_stage(run, replace(row, stage=replace(row.stage, why=why))) for why in (counted, hardly, None)
+    )
+    assert row.seconds is not None
+    assert found.evidence.memory == pytest.approx(4e9 / row.seconds.value / CEILINGS.bandwidth_bytes_per_s)
+    assert "operators' inputs and outputs" in found.sentence
+    assert "each layer's input and output once" in uncounted.sentence
     assert "the rest fused" in bare.sentence
     assert "timed at one batch only" in bare.sentence
