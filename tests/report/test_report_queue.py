@@ -17,6 +17,7 @@ from pipeline.report.digest import digest
 from pipeline.report.page import page
 from pipeline.report.queue import Service, Target, fleet, simulate, sojourns
 from tests.report import planted
+from tests.test_config import composed, question
 
 SECOND = 0.010  # of service
 
@@ -167,6 +168,13 @@ def test_wrong_value_is_refused(value: object) -> None:
     """Neither a number above 0 nor null."""
     with pytest.raises(RequestError, match=r"report\.target_p99_ms="):
         check_report({"target_p99_ms": value})
+
+
+@pytest.mark.parametrize("knob", ["target_p99_ms=-1", "target_images_per_second=0", "gpu_hour_price=cheap"])
+def test_wrong_value_is_refused_before_a_run(knob: str) -> None:
+    """The question is refused, not only the drawing."""
+    with pytest.raises(RequestError, match=f"report.{knob}: a number above 0 is wanted, or null"):
+        question(composed(f"report.{knob}"))
 
 
 def test_right_values_are_taken() -> None:
