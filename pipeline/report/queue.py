@@ -60,11 +60,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Fleet:
-    """The GPUs that hold a target, or why there are none."""
+    """The GPUs that hold a target, or none and why; `note` also says what to try."""
 
     gpus: int | None
     trial: Trial | None
-    reason: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,8 @@ def fleet(service: Service, target: Target) -> Fleet:
         return trials[gpus].p99 <= target.p99_seconds
 
     gpus = least + bisect_left(range(least, most), True, key=holds)
-    return Fleet(gpus, trials[gpus])
+    empty = gpus > 1 and trials[gpus].images_per_batch < service.batch / 2
+    return Fleet(gpus, trials[gpus], "mostly empty batches: measure a smaller data.batch_size" if empty else "")
 
 
 def measured(stage: StageRecord, batch: int) -> Service | None:
@@ -185,7 +186,7 @@ def _cells(row: Row, batch: int, target: Target, price: float | None) -> list[Ce
     ]
     if price is not None:
         cells.append(Cell(words.significant(gpus * price), gpus * price) if gpus else Cell(words.NOTHING))
-    return [*cells, Cell(needed.reason, needed.reason)]
+    return [*cells, Cell(needed.note, needed.note)]
 
 
 def _trial_cells(trial: Trial) -> list[Cell]:

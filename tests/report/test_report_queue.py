@@ -3,12 +3,15 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 from pipeline import store
-from pipeline.config import check_report
+from pipeline.config import check_report, read
 from pipeline.errors import RequestError
 from pipeline.records import RunRecord
 from pipeline.report import queue
@@ -17,8 +20,8 @@ from pipeline.report.digest import digest
 from pipeline.report.page import page
 from pipeline.report.queue import Service, Target, fleet, simulate, sojourns
 from tests.report import planted
-from tests.test_config import composed, question
 
+CONF = Path(__file__).resolve().parents[2] / "conf"
 SECOND = 0.010  # of service
 
 
@@ -121,7 +124,7 @@ def test_target_out_of_reach_says_why(service: Service, target: Target, reason: 
     """A batch that is too slow by itself, a rate that is too high, a tail that leaves no room to wait."""
     found = fleet(service, target)
     assert found.gpus is None
-    assert reason in found.reason
+    assert reason in found.note
 
 
 def test_without_targets_the_report_names_the_knobs() -> None:
@@ -145,6 +148,18 @@ def test_table_of_a_target() -> None:
     assert fast["an hour"].key == 2.5 * float(fast["GPUs"].key or 0)
     assert float(fast["p99 ms"].key or 1) <= 0.030
     assert "GPUs for the target" in page(run)
+
+
+def test_mostly_empty_batches_are_named() -> None:
+    """Where many GPUs are needed only because a part batch costs as a full one, a smaller batch is what to try."""
+    tight = asked(target_images_per_second=500.0, target_p99_ms=12.0)
+    wide = asked(target_images_per_second=4_000.0, target_p99_ms=300.0)
+    notes = []
+    for run in (tight, wide):
+        table = queue.section(digest(run)).table
+        assert table is not None
+        notes.append(table.rows[1][-1].text)
+    assert notes == ["mostly empty batches: measure a smaller data.batch_size", ""]
 
 
 def test_stage_without_latencies_is_unknown() -> None:
@@ -173,8 +188,10 @@ def test_wrong_value_is_refused(value: object) -> None:
 @pytest.mark.parametrize("knob", ["target_p99_ms=-1", "target_images_per_second=0", "gpu_hour_price=cheap"])
 def test_wrong_value_is_refused_before_a_run(knob: str) -> None:
     """The question is refused, not only the drawing."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config: Any = OmegaConf.to_container(compose("config", [f"report.{knob}"]), resolve=True)
     with pytest.raises(RequestError, match=f"report.{knob}: a number above 0 is wanted, or null"):
-        question(composed(f"report.{knob}"))
+        read(config, "cpu", {})
 
 
 def test_right_values_are_taken() -> None:
