@@ -26,7 +26,9 @@ def lower_the_bytes(found: Digest, winner: Row) -> Advice | None:
     if winner.name in FUSED_ALREADY:
         return None
     attempt = retyped(found.run.command, "stage=compile")
-    return Advice("Fuse what passes through memory", f"{evidence}, each layer's input and output", attempt)
+    return Advice(
+        "Fuse what passes through memory", f"{evidence}, with every layer's output written and read again", attempt
+    )
 
 
 def try_fp8(found: Digest, winner: Row) -> Advice | None:

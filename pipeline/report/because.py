@@ -59,12 +59,15 @@ def _known(found: Evidence, ceiling: str) -> str:
 def still_to_win(found: Digest, winner: Row) -> str:
     """The level with the most time above its roof; by classes of work where no layer's time is known."""
     bounds = roofs(found.run, winner.stage)
-    if isinstance(bounds, Roofs):
-        won = won_by_level(parts(found.run, winner.stage, bounds.element_bytes), bounds)
-        level = next(iter(won), "")
-        if level and won[level] > 0:
-            total = words.seconds(sum(won.values()))
-            return f"Most could still be won in {level}: {words.seconds(won[level])} of {total} above the roofs."
+    timed = parts(found.run, winner.stage, bounds.element_bytes) if isinstance(bounds, Roofs) else []
+    won = won_by_level(timed, bounds) if isinstance(bounds, Roofs) else {}
+    level = next(iter(won), "")
+    if level and won[level] > 0:
+        total, bare = sum(won.values()), sum(part.seconds for part in timed if not part.has_work)
+        text = (
+            f"Most could still be won in {level}: {words.seconds(won[level])} of {words.seconds(total)} above the roofs"
+        )
+        return text + (f"; {words.seconds(bare)} lie between layers, where no roof is known." if bare > total else ".")
     profile = winner.stage.profile
     if profile is None or not profile.kernels:
         return ""

@@ -3,12 +3,13 @@
 import re
 
 from pipeline.records import RunRecord
-from pipeline.report import words
+from pipeline.report import bounds, words
 from pipeline.report.advice import advice
 from pipeline.report.answers import all_cautions, machine, state, trust, unwell
 from pipeline.report.because import first_screen
 from pipeline.report.digest import digest
 from pipeline.report.ladder import Table, ladder
+from pipeline.report.regime import DEFINITION
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 
@@ -31,6 +32,8 @@ def markdown(run: RunRecord) -> str:
     for question, answer in first_screen(found):
         lines += ["", f"**{escape(question)}** {escape(answer)}"]
     lines += ["", "## The ladder", "", *table(ladder(found)), "", escape(trust(found))]
+    if any(row.ranked for row in found.rows):
+        lines += ["", "## What bounds each stage", "", escape(DEFINITION), "", *table(bounds.table(found))]
     if unwell(found):
         lines += ["", "## Not ranked", "", *(f"- {escape(line)}" for line in unwell(found))]
     if every := all_cautions(found):

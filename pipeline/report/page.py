@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipeline.records import RunRecord
-from pipeline.report import answers, because, charts, queue, regime, roofline, split, why, words
+from pipeline.report import answers, because, bounds, charts, queue, regime, roofline, split, why, words
 from pipeline.report.advice import advice
 from pipeline.report.digest import Digest, Row, digest
 from pipeline.report.figure import Figure
@@ -54,6 +54,7 @@ def page(run: RunRecord, pictures: Sequence[Sequence[Picture]] = ()) -> str:
         aside=words.listed(why.way(found)[1]),
         figures=figures(found),
         definition=regime.DEFINITION,
+        bounds=bounds.table(found),
         ceilings=roofline.ceilings(run),
         splits=split.table(found),
         layers_flops=split.layers_flops(run),

@@ -60,7 +60,7 @@ def decide(found: Evidence) -> tuple[Word, str]:
     if found.compute is None or found.memory is None:
         return "unknown", "a bound is told by both roofs"
     if max(found.compute, found.memory) < FAR_BELOW:
-        return "below both roofs", "the kernels, not the device, are the limit"
+        return "below both roofs", "its kernels or operators are the limit, not the device"
     return ("compute-bound" if found.compute >= found.memory else "memory-bound"), ""
 
 

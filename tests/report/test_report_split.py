@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.reasons import TimeSplit, Why
+from pipeline.reasons import LayerTime, TimeSplit, Why
 from pipeline.records import KernelRow, Profile
-from pipeline.report import because
+from pipeline.report import because, bounds, words
 from pipeline.report.digest import digest
 from pipeline.report.markdown import markdown
 from pipeline.report.page import page
@@ -102,3 +102,25 @@ def test_without_a_winner_nothing_is_explained() -> None:
     bare = replace(RUN, ceilings=None, stages=[replace(RUN.stages[0], profile=None, why=None)])
     said = dict(because.first_screen(digest(bare)))[because.QUESTION]
     assert said == "What bounds it is unknown: a bound is told by both roofs."
+
+
+def test_time_between_layers_is_named_where_it_is_the_most() -> None:
+    """A chain of operators in no layer has no roof on record; what its layers could win isn't all."""
+    half = RUN.stages[4]
+    assert half.why is not None
+    times = [LayerTime(time.name, 9e-3 if not time.name else 1e-4, 1.0) for time in half.why.layers]
+    slow = replace(half, why=replace(half.why, layers=times))
+    said = dict(because.first_screen(digest(replace(RUN, stages=[slow]))))[because.QUESTION]
+    assert said.endswith("; 9.00 ms lie between layers, where no roof is known.")
+
+
+def test_what_bounds_each_stage_stands_side_by_side() -> None:
+    """Every ranked stage with its word and figures; nothing is filled in for what isn't known."""
+    rows = bounds.table(digest(RUN)).rows
+    assert [row[0].text for row in rows] == [rung[0] for rung in planted.LADDER]
+    shown = {row[0].text: [cell.text for cell in row[1:]] for row in rows}
+    assert shown["half"] == ["compute-bound", "fp16 750", "36 %", "7.5 %", "0.88 %", "0.94"]
+    assert shown["compile"][-1] == words.NOTHING
+    bare = bounds.table(digest(replace(RUN, ceilings=None))).rows[0]
+    assert [cell.text for cell in bare[1:5]] == ["unknown", *[words.NOTHING] * 3]
+    assert "What bounds each stage" in page(RUN)

@@ -63,7 +63,7 @@ def test_a_stage_s_verdict_is_a_line(index: int, line: str) -> None:
 def test_markdown_is_a_table_that_no_text_breaks() -> None:
     """Pipes, tags and backticks of a record stay in their cells."""
     lines = markdown(RUN).splitlines()
-    table = [line for line in lines if line.startswith("|")]
+    table = [line for line in lines[: lines.index("## What bounds each stage")] if line.startswith("|")]
     assert len(table) == len(RUN.stages) + 2
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
     assert "<script" not in markdown(RUN)

@@ -1,0 +1,35 @@
+"""What bounds every stage, side by side."""
+
+from pipeline.report import words
+from pipeline.report.digest import Digest, Row
+from pipeline.report.ladder import Cell, Table
+from pipeline.report.regime import Regime, of_stage
+from pipeline.report.roofs import Roofs, roofs
+
+TEXTS = [0, 1]  # columns that are read, not compared
+TITLES = [
+    ("stage", ""),
+    ("regime", ""),
+    ("ceiling", "TFLOP/s measured here, of the precision that ran"),
+    ("of the ceiling", "the net's FLOPs over the time of a call"),
+    ("of the bandwidth", "the bytes of a call over its time, of the copy measured here"),
+    ("GPU idle", "1 less the kernels' time over that of a call"),
+    ("growth", "slope of the time with the batch: 1 grows with it, 0 does not"),
+]
+
+
+def table(found: Digest) -> Table:
+    """One line for every ranked stage."""
+    return Table(TITLES, [_cells(found, row, of_stage(found.run, row)) for row in found.rows if row.ranked])
+
+
+def _cells(found: Digest, row: Row, regime: Regime) -> list[Cell]:
+    limits, evidence = roofs(found.run, row.stage), regime.evidence
+    ceiling = f"{limits.precision} {words.significant(limits.flops_per_s / 1e12)}" if isinstance(limits, Roofs) else ""
+    return [
+        Cell(words.clean(row.name)),
+        Cell(regime.word),
+        Cell(ceiling or words.NOTHING, limits.flops_per_s if isinstance(limits, Roofs) else None),
+        *(Cell(words.share(share), share) for share in (evidence.compute, evidence.memory, evidence.idle)),
+        Cell(words.NOTHING if evidence.slope is None else f"{evidence.slope:.2f}", evidence.slope),
+    ]
