@@ -6,12 +6,11 @@ from pipeline.report.ladder import Cell, Table
 from pipeline.report.regime import Regime, of_stage
 from pipeline.report.roofs import Roofs, roofs
 
-TEXTS = [0, 1]  # columns that are read, not compared
 TITLES = [
     ("stage", ""),
     ("regime", ""),
     ("ceiling", "TFLOP/s measured here, of the precision that ran"),
-    ("of the ceiling", "the net's FLOPs over the time of a call"),
+    ("of the ceiling", "the net's FLOPs over the time of a call; above 100 % an algorithm multiplies less than counted"),
     ("of the bandwidth", "the bytes of a call over its time, of the copy measured here"),
     ("GPU idle", "1 less the kernels' time over that of a call"),
     ("growth", "slope of the time with the batch: 1 grows with it, 0 does not"),
