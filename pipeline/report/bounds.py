@@ -10,7 +10,7 @@ TITLES = [
     ("stage", ""),
     ("regime", ""),
     ("ceiling", "TFLOP/s measured here, of the precision that ran"),
-    ("of the ceiling", "the net's FLOPs over the time of a call; above 100 % an algorithm multiplies less than counted"),
+    ("of the ceiling", "the net's FLOPs over the time of a call; above 100 %: fewer multiplications than counted"),
     ("of the bandwidth", "the bytes of a call over its time, of the copy measured here"),
     ("GPU idle", "1 less the kernels' time over that of a call"),
     ("growth", "slope of the time with the batch: 1 grows with it, 0 does not"),
