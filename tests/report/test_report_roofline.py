@@ -145,3 +145,15 @@ def test_the_page_shows_layers_regime_and_what_is_unknown() -> None:
     )
     assert "Roofline of" not in page(old)
     assert "no layers on record" in page(old)
+
+
+def test_a_layer_s_name_is_text() -> None:
+    """In the tables and in the charts: nothing that a record holds is markup."""
+    assert RUN.reference is not None
+    layers = [replace(layer, name=planted.HOSTILE, level=planted.HOSTILE) for layer in RUN.reference.layers[:1]]
+    why = Why([LayerTime(planted.HOSTILE, 1e-3, 1.0)], planted.HOSTILE, notes=[planted.HOSTILE])
+    run = replace(RUN, reference=replace(RUN.reference, layers=layers), stages=[replace(RUN.stages[0], why=why)])
+    text = page(run)
+    assert "Roofline of eager" in text
+    assert text.count("<script") == 1
+    assert "<img" not in text
