@@ -51,7 +51,7 @@ def quieten(found: Digest, winner: Row) -> Advice | None:
     if winner.unresolved or found.standings.floor <= NOISY_FLOOR or not found.run.twins:
         return None
     evidence = f"equal stages lay up to {words.share(found.standings.floor)} apart; less than that is not claimed"
-    return Advice("End other programs and run again", evidence, words.clean(found.run.command))
+    return Advice("End other programs and run again", evidence, retyped(found.run.command))
 
 
 def prefer_the_quicker_build(found: Digest, winner: Row) -> Advice | None:
