@@ -21,7 +21,7 @@ def reference(x: Tensor, out: Tensor, *, scale: float = 1.0) -> None:
 
 
 @triton.jit
-def _kernel(
+def _border(
     x, out, height, width, channels, elements,
     x_image_stride, x_row_stride, x_pixel_stride, x_channel_stride,
     out_image_stride, out_row_stride, out_pixel_stride, scale, BLOCK: tl.constexpr,
@@ -52,7 +52,7 @@ def rescale(x: Tensor, out: Tensor, *, scale: float = 1.0) -> None:
     if out.stride(3) != 1:
         raise ValueError(f"out must have its channels side by side, got stride {out.stride(3)}")
     _, height, width, channels = x.shape
-    _kernel[triton.cdiv(x.numel(), BLOCK),](
+    _border[triton.cdiv(x.numel(), BLOCK),](
         x, out, height, width, channels, x.numel(), *x.stride(), *out.stride()[:3], scale, BLOCK=BLOCK
     )
 

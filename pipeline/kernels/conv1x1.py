@@ -42,7 +42,7 @@ def reference(
 
 
 @triton.jit
-def _kernel(
+def _conv1x1(
     x_boxes, weight_boxes, out_boxes, alpha, beta, channels, tiles_out, tiles,
     IN: tl.constexpr, PIXELS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
@@ -98,7 +98,7 @@ def conv1x1(
     lines, out_lines = in_line("x", x), in_line("out", out)
     tiles_out = -(-outer // tile.out)
     tiles = -(-len(lines) // tile.pixels) * tiles_out
-    _kernel[min(tiles, multiprocessors(x.device) * tile.programs),](
+    _conv1x1[min(tiles, multiprocessors(x.device) * tile.programs),](
         descriptor(lines, [tile.pixels, tile.depth]),
         descriptor(weight, [tile.out, tile.depth]),
         descriptor(out_lines, [tile.pixels, tile.out]),

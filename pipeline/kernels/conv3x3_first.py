@@ -52,7 +52,7 @@ def reference(
 
 
 @triton.jit
-def _kernel(
+def _conv3x3_first(
     image, weight, out_boxes, alpha, beta, height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
     IN: tl.constexpr, WINDOW: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr,
     RELU: tl.constexpr,
@@ -120,7 +120,7 @@ def conv3x3_first(
     tile = tile or next(candidates(outer))
     tiles_y, tiles_x, tiles_out = -(-height // tile.rows), -(-width // tile.cols), -(-outer // tile.out)
     tiles = batch * tiles_y * tiles_x * tiles_out
-    _kernel[min(tiles, multiprocessors(image.device) * tile.programs),](
+    _conv3x3_first[min(tiles, multiprocessors(image.device) * tile.programs),](
         image,
         weight,
         descriptor(out, [1, tile.rows, tile.cols, tile.out]),

@@ -37,7 +37,7 @@ class Tile:
 
 
 @triton.jit
-def _kernel(
+def _conv3x3_nine(
     x_boxes, weight_boxes, out_boxes, pooled_boxes, alpha, beta, head_weight, head_bias, logits,
     height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
     IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
@@ -91,7 +91,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     tiles_y, tiles_x, tiles_out = operands.tiles(tile.rows, tile.cols, tile.out)
     tiles = len(x) * tiles_y * tiles_x * tiles_out
     half = [1, tile.rows // 2, tile.cols // 2, tile.out]
-    _kernel[min(tiles, multiprocessors(x.device) * tile.programs),](
+    _conv3x3_nine[min(tiles, multiprocessors(x.device) * tile.programs),](
         descriptor(x, [1, tile.rows, tile.cols, tile.depth]),
         descriptor(weight, [1, tile.out, tile.depth]),
         None if out is None else descriptor(out, [1, tile.rows, tile.cols, tile.out]),

@@ -177,7 +177,7 @@ def _multiply(
 
 
 @gluon.jit(do_not_specialize=["height", "width", "channels", "tiles_y", "tiles_x", "tiles_out", "tiles", "chunks"])
-def _kernel(
+def _conv3x3_shared(
     boxes, last_rows, weight_boxes, out_boxes, pooled_boxes, alpha, beta, mixes, bias, logits,
     height, width, channels, tiles_y, tiles_x, tiles_out, tiles, chunks,
     ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
@@ -263,7 +263,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     stored = [tile.rows * tile.cols // 4, tile.out]
     quarter, small = [1, tile.rows // 4, tile.cols, tile.out], [1, tile.rows // 2, tile.cols // 2, tile.out]
     written = pooled if out is None else out
-    _kernel[min(tiles, programs),](
+    _conv3x3_shared[min(tiles, programs),](
         boxes_of(x, [1, tile.rows, tile.cols, tile.depth], boxed),
         boxes_of(x, [1, 2, tile.cols, tile.depth], boxed),
         weight_boxes_of(weight, tile.out, boxed, paired),

@@ -55,7 +55,7 @@ def reference(x: Tensor, weight: Tensor, beta: Tensor, out: Tensor, *, alpha: Te
 
 
 @triton.jit
-def _kernel(
+def _upconv2x2(
     x_boxes, weight_boxes, out_boxes, alpha, beta, channels, tiles_x, tiles_out, tiles,
     IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
@@ -124,7 +124,7 @@ def launch(x: Tensor, weight: Tensor, beta: Tensor, out: Tensor, alpha: Tensor |
     outer = weight.shape[1]
     tiles_x, tiles_out = -(-width // tile.cols), -(-outer // tile.out)
     tiles = -(-batch * height // tile.rows) * tiles_x * tiles_out
-    _kernel[min(tiles, multiprocessors(x.device) * tile.programs),](
+    _upconv2x2[min(tiles, multiprocessors(x.device) * tile.programs),](
         descriptor(x.reshape(batch * height, width, inner), [tile.rows, tile.cols, tile.depth]),
         descriptor(weight, [4, tile.out, tile.depth]),
         shuffling(out, tile),

@@ -113,7 +113,7 @@ def _multiply(
 
 
 @gluon.jit(do_not_specialize=["channels", "tiles_x", "tiles_out", "tiles", "chunks"])
-def _kernel(
+def _upconv2x2_turns(
     x_boxes, weight_boxes, out_boxes, alpha, beta, channels, tiles_x, tiles_out, tiles, chunks,
     ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr, SCALED: gl.constexpr,
     PAIRED: gl.constexpr, num_warps: gl.constexpr,
@@ -152,7 +152,7 @@ def launch(x: Tensor, weight: Tensor, beta: Tensor, out: Tensor, alpha: Tensor |
     tiles = -(-batch * height // tile.rows) * tiles_x * tiles_out * 4
     paired = weight.dtype == torch.float8_e4m3fn and outer % 16 == 0
     boxed = [tile.rows * tile.cols, tile.depth]
-    _kernel[min(tiles, multiprocessors(x.device)),](
+    _upconv2x2_turns[min(tiles, multiprocessors(x.device)),](
         boxes_of(x.reshape(batch * height, width, inner), [tile.rows, tile.cols, tile.depth], boxed),
         weight_boxes_of(weight, 64, boxed, paired),
         shuffled_boxes(out, tile),

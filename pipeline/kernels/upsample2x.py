@@ -23,7 +23,7 @@ def reference(x: Tensor, out: Tensor, *, scale: float = 1.0) -> None:
 
 
 @triton.jit
-def _kernel(
+def _upsample2x(
     x, out, height, width, channels, elements, x_image_stride, x_row_stride, x_pixel_stride,
     out_image_stride, out_row_stride, out_pixel_stride, scale, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -62,6 +62,6 @@ def upsample2x(x: Tensor, out: Tensor, *, scale: float = 1.0) -> None:
         raise ValueError(f"out must be {[batch, 2 * height, 2 * width, channels]}, got {list(out.shape)}")
     if x.stride(3) != 1 or out.stride(3) != 1:
         raise ValueError("x and out must have their channels side by side")
-    _kernel[triton.cdiv(out.numel(), BLOCK),](
+    _upsample2x[triton.cdiv(out.numel(), BLOCK),](
         x, out, height, width, channels, out.numel(), *x.stride()[:3], *out.stride()[:3], scale, BLOCK=BLOCK
     )

@@ -125,8 +125,8 @@ def fold_head(graph: Graph) -> list[str]:
         kernel, shift = graph.parameter(conv, "weight"), graph.parameter(conv, "bias")
         assert kernel is not None
         assert shift is not None
-        conv.logits, conv.output = head.output, None
         put(graph, conv, weight=kernel, bias=shift, head_weight=weight.flatten(1), head_bias=bias)
+        conv.logits, conv.output = head.output, None
         graph.nodes.remove(head)
         matched.append(conv.name)
     return matched

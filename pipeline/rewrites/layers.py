@@ -62,7 +62,8 @@ class Layer:
         self.packed = packed if packed.dtype == DTYPES["fp8"] else packed.to(work)
         self.alpha = None if bool((factor == 1).all()) else factor.float().contiguous()
         self.beta = (bias.to(device) / out_scale).float().contiguous()
-        self.whole = weight.to(device, work).contiguous(memory_format=torch.channels_last)
+        self.work = work
+        self.whole: Tensor | None = weight.to(device, work).contiguous(memory_format=torch.channels_last)
         self.bias = bias.to(device, work)
         self.head_weight, self.head_bias = (self._on(graph, role, device) for role in ("head_weight", "head_bias"))
 
@@ -84,8 +85,24 @@ class Layer:
         else:
             yield from MODULES[self.op].candidates(nhwc(x), self.packed.shape[OUT_AXIS[self.op]])
         written = [part for part in (outputs.out, outputs.pooled) if part is not None]
-        if self.alpha is None and all(part.dtype == self.whole.dtype for part in written):
+        if self.alpha is None and all(part.dtype == self.work for part in written):
             yield LIBRARY
+
+    @property
+    def weights(self) -> Tensor | None:
+        """The weights that it reads as it runs; None where it has none."""
+        if self.op == "upsample2x":
+            return None
+        return self.packed if self.packed.numel() else self.whole
+
+    def settle_for(self, choice: Any) -> None:
+        """Drop the weights that this way of running doesn't read; no other can be run from now on."""
+        if self.op == "upsample2x":
+            return
+        if choice == LIBRARY:
+            self.packed = self.packed.new_empty(0)
+        else:
+            self.whole = None
 
     def run(self, x: Tensor, outputs: Outputs, choice: Any) -> None:
         """Write the outputs, by the tile, the library or the reference that `choice` says."""
@@ -134,7 +151,8 @@ class Layer:
             assert outputs.out is not None
             outputs.out.copy_(functional.interpolate(x, scale_factor=2, mode="bilinear"))
             return
-        x = x.to(self.whole.dtype, memory_format=torch.channels_last)
+        assert self.whole is not None
+        x = x.to(self.work, memory_format=torch.channels_last)
         if self.op == "upconv2x2":
             y = functional.conv_transpose2d(x, self.whole, self.bias, stride=2)
         else:

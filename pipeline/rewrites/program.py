@@ -32,6 +32,8 @@ class Program:
         self.device = device
         self.choices = choices
         self.layers = {node.name: Layer(node, graph, precision, device) for node in graph.nodes if node.op in OURS}
+        for name, choice in choices.items():
+            self.layers[name].settle_for(choice)
         self.steps = [self._step(node) for node in graph.nodes]
         self.last_uses = last_uses(graph)
 
@@ -50,7 +52,9 @@ class Program:
         """The largest magnitude of every value that one of our operations writes."""
         self(image, keep=True)
         written = [value for node in self.graph.nodes if node.op in OURS for value in (node.output, node.pooled)]
-        return {value: float(self.values[value].float().abs().max()) for value in written if value}
+        found = {value: float(self.values[value].float().abs().max()) for value in written if value}
+        self.values = {}
+        return found
 
     def moved(self, image: Tensor) -> int:
         """Bytes that the operations of one call read and write: values once for each operation, and weights."""
@@ -58,7 +62,7 @@ class Program:
         working = [node for node in self.graph.nodes if node.op != "joined"]
         parts = [self.values[value] for node in working for value in [*node.inputs, *node.writes]]
         self.values = {}
-        packed = [layer.packed for layer in self.layers.values() if layer.op != "upsample2x"]
+        packed = [layer.weights for layer in self.layers.values()]
         width = DTYPES[self.precision.work].itemsize
         others = [self.graph.tensors[key] for node in working if node.op not in OURS for key in node.tensors.values()]
         moved = sum(part.numel() * part.element_size() for part in [*parts, *packed] if isinstance(part, Tensor))

@@ -1,5 +1,6 @@
 """The net rewritten for the project's kernels in fp16, each layer by the faster of kernel and library, as one graph."""
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,9 @@ def rewritten(workload: Workload) -> tuple[Graph, dict[str, list[str]]]:
     """The net's graph after all passes, and what each matched."""
     with torch.no_grad():
         graph = trace(workload.model, workload.batches[0])
-        return graph, rewrite(graph)
+        passes = rewrite(graph)
+    graph.tensors = {name: tensor.cpu() for name, tensor in graph.tensors.items()}  # each program takes what it needs
+    return graph, passes
 
 
 def half_instead(workload: Workload, why: str) -> Runner:
@@ -76,6 +79,7 @@ def tuned(program: Program, image: Tensor, tuner: Tuner, reason: str | None) -> 
 
 def runner(workload: Workload, program: Program, facts: dict[str, Any], reason: str | None, precision: str) -> Runner:
     """The captured program; or the captured half net, where much is left to ATen and that is faster."""
+    free_what_was_tried()
     run = Captured(program, workload.batches[0])
     left = sorted({node.op for node in program.graph.nodes if node.op not in OURS | BORDERS})
     ours = sum(choice != LIBRARY for choice in program.choices.values())
@@ -94,6 +98,12 @@ def runner(workload: Workload, program: Program, facts: dict[str, Any], reason: 
         twin=program,
         traffic=lambda image: (program.moved(image), "what each operation of the rewritten graph reads and writes"),
     )
+
+
+def free_what_was_tried() -> None:
+    """Programs hold themselves through their steps, so that only a collection frees the weights of those tried."""
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def faster_half(workload: Workload, ours: Captured) -> Captured | None:
