@@ -46,9 +46,9 @@ class WidePointwise(nn.Module):
 
 
 class LargeChannels(nn.Module):
-    """Bound by compute: 3×3 convolutions of a thousand channels at an eighth of the image's size."""
+    """Bound by compute: 3×3 convolutions of hundreds of channels at an eighth of the image's size."""
 
-    def __init__(self, layers: int = 6, channels: int = 1024) -> None:
+    def __init__(self, layers: int = 6, channels: int = 768) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, channels, 8, stride=8)
         self.layers = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1) for _ in range(layers))

@@ -1,6 +1,8 @@
 """Finds the scales of fp8 on the user's images, and the operations that have to stay in fp16 for the masks' sake."""
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -32,39 +34,55 @@ def quantisable(graph: Graph) -> list[str]:
     return [node.name for node in graph.nodes if node.op in READS_FP8 and node.inputs[0] in stored]
 
 
-def flipped_share(program: Program, batches: list[Tensor], masks: list[Tensor]) -> float:
-    """The share of pixels whose class isn't that of `masks`."""
-    flips = [
-        float((classes(program(batch)) != mask).float().mean()) for batch, mask in zip(batches, masks, strict=True)
-    ]
-    return sum(flips) / len(flips)
+@dataclass(frozen=True)
+class Budget:
+    """How far fp8 may be from fp16."""
+
+    flips: float  # share of pixels that may change their class
+    error: float  # relative L2 of the logits
+
+    def used(self, program: Program, batches: list[Tensor], exact: list[Tensor]) -> float:
+        """How much of the budget a program takes, of the part that it takes most of; 1 is all of it.
+
+        Args:
+            program: the one to judge.
+            batches: its inputs.
+            exact: the logits to be met, one tensor a batch.
+        """
+        flips = error = size = 0.0
+        for batch, logits in zip(batches, exact, strict=True):
+            given = program(batch).float()
+            flips += float((classes(given) != classes(logits)).float().mean()) / len(batches)
+            error += float((given - logits).square().sum())
+            size += float(logits.square().sum())
+        return max(flips / self.flips, math.sqrt(error / (size or 1.0)) / self.error)
 
 
 def keep_for(
-    graph: Graph, make: Make, precision: Callable[[list[str]], Precision], batches: list[Tensor], budget: float
+    graph: Graph, make: Make, precision: Callable[[list[str]], Precision], batches: list[Tensor], budget: Budget
 ) -> tuple[list[str], dict[str, float]]:
-    """The operations to keep in fp16 so that at most `budget` of the pixels change their class, and why those.
+    """The operations to keep in fp16 so that the budget holds, and why those.
 
-    One after the other is kept, each time the one that stops most pixels from flipping beside those kept already: an
+    One after the other is kept, each time the one that saves most of the budget beside those kept already: an
     operation's gain depends on them, since it shares its input's type with its neighbours. All are tried at first;
     then, at each step, those few that promised most when they were tried last.
 
     Returns:
-        The names kept, and for every operation the share of pixels that stopped, or would have stopped, flipping when
-        it was last tried; none of either where all fp8 is within the budget.
+        The names kept, and for every operation how much of the budget it saved, or would have saved, when it was last
+        tried; none of either where all fp8 is within the budget.
     """
     names = quantisable(graph)
-    exact = make(precision(names))
-    masks = [classes(exact(batch)) for batch in batches]
+    reference = make(precision(names))
+    exact = [reference(batch).float() for batch in batches]
     kept: list[str] = []
     gains: dict[str, float] = {}
-    flips = flipped_share(make(precision(kept)), batches, masks)
-    while flips > budget and len(kept) < len(names):
+    used = budget.used(make(precision(kept)), batches, exact)
+    while used > 1 and len(kept) < len(names):
         rest = sorted((name for name in names if name not in kept), key=lambda name: -gains.get(name, 0.0))
         tried = rest[:TRIED_AGAIN] if gains else rest
-        left = {name: flipped_share(make(precision([*kept, name])), batches, masks) for name in tried}
-        gains |= {name: flips - after for name, after in left.items()}
+        left = {name: budget.used(make(precision([*kept, name])), batches, exact) for name in tried}
+        gains |= {name: used - after for name, after in left.items()}
         best = min(tried, key=left.__getitem__)
         kept.append(best)
-        flips = left[best]
+        used = left[best]
     return kept, gains

@@ -8,7 +8,7 @@ import torch
 
 from pipeline.kernels.capability import supported
 from pipeline.kernels.tuning import HOME, Tuner
-from pipeline.rewrites.calibrate import keep_for, largest, mixed, quantisable
+from pipeline.rewrites.calibrate import Budget, keep_for, largest, mixed, quantisable
 from pipeline.rewrites.graph import Graph, UnsupportedError
 from pipeline.rewrites.layers import LIBRARY
 from pipeline.rewrites.precision import READS_FP8, Precision
@@ -24,6 +24,7 @@ def build(
     calibration_images: int = 32,
     keep_fp16: str | list[str] = "auto",
     budget: float = 7e-4,
+    error_budget: float = 5e-2,
     tuning_folder: str | None = None,
 ) -> Runner:
     """Trace, rewrite, calibrate, decide what stays in fp16, measure each layer's candidates, capture.
@@ -33,6 +34,7 @@ def build(
         calibration_images: how many images the scales come from.
         keep_fp16: names of layers, "none", or "auto": as many as it takes to stay within the budget.
         budget: for "auto", the share of pixels that may change their class against fp16.
+        error_budget: for "auto", the relative L2 by which the logits may differ from fp16's.
         tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
 
     Raises:
@@ -48,7 +50,7 @@ def build(
         graph, passes = rewritten(workload)
     except UnsupportedError as error:
         return half_instead(workload, str(error))
-    precision, facts = calibrated(graph, workload, calibration_images, keep_fp16, budget)
+    precision, facts = calibrated(graph, workload, calibration_images, keep_fp16, Budget(budget, error_budget))
     tuner = Tuner(Path(tuning_folder) if tuning_folder else HOME)
     program = tuned(Program(graph, precision, workload.device, {}), workload.batches[0], tuner, None)
     facts |= {"passes": passes, "candidates_measured": tuner.measured}
@@ -56,7 +58,7 @@ def build(
 
 
 def calibrated(
-    graph: Graph, workload: Workload, images: int, keep_fp16: str | list[str], budget: float
+    graph: Graph, workload: Workload, images: int, keep_fp16: str | list[str], budget: Budget
 ) -> tuple[Precision, dict[str, Any]]:
     """Which values are stored in fp8 and with which scales, and what the record should keep of how that came about."""
     batches = workload.batches[: math.ceil(images / workload.shape[0])]
@@ -81,7 +83,7 @@ def ours(graph: Graph) -> list[str]:
 
 
 def layers_to_keep(
-    graph: Graph, seen: dict[str, float], workload: Workload, asked: str | list[str], budget: float
+    graph: Graph, seen: dict[str, float], workload: Workload, asked: str | list[str], budget: Budget
 ) -> tuple[list[str], dict[str, float]]:
     """What stays in fp16, and each layer's sensitivity where it was measured.
 

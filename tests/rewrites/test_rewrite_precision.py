@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from models.build import build_model
 from models.samples import load_dataset, to_batch
 from pipeline.rewrites import rewrite
-from pipeline.rewrites.calibrate import keep_for, largest, mixed, quantisable
+from pipeline.rewrites.calibrate import Budget, keep_for, largest, mixed, quantisable
 from pipeline.rewrites.graph import Graph
 from pipeline.rewrites.precision import FP8_MAX, Precision, eighths, quantised, rounded
 from pipeline.rewrites.program import Program
@@ -71,12 +71,36 @@ def test_layers_are_kept_until_the_masks_are_within_the_budget(
             torch.stack([program(b).argmax(1) != m for b, m in zip(batches, masks, strict=True)]).float().mean()
         )
 
+    def make(given: Precision) -> Program:
+        return Program(graph, given, CPU, {})
+
     every = flips([])
-    kept, gains = keep_for(graph, lambda given: Program(graph, given, CPU, {}), precision, batches, 0.6 * every)
+    kept, gains = keep_for(graph, make, precision, batches, Budget(0.6 * every, 1.0))
     assert 0 < len(kept) < len(quantisable(graph))
     assert set(gains) == set(quantisable(graph))
     assert flips(kept) <= 0.6 * every
-    assert keep_for(graph, lambda given: Program(graph, given, CPU, {}), precision, batches, every) == ([], {})
+    assert keep_for(graph, make, precision, batches, Budget(every, 1.0)) == ([], {})
+
+
+@torch.no_grad()
+def test_layers_are_kept_until_the_logits_are_within_the_budget(
+    trained: tuple[Graph, nn.Module, list[Tensor]],
+) -> None:
+    """Although no pixel may be said to flip too much: masks can be right where the logits are far off."""
+    graph, _, batches = trained
+    seen = largest(Program(graph, Precision("fp32"), CPU, {}), batches)
+
+    def precision(keep: list[str]) -> Precision:
+        return mixed(graph, seen, keep, "fp32")
+
+    def make(given: Precision) -> Program:
+        return Program(graph, given, CPU, {})
+
+    exact = [make(Precision("fp32"))(batch) for batch in batches]
+    every = Budget(1.0, 1.0).used(make(precision([])), batches, exact)
+    kept, _ = keep_for(graph, make, precision, batches, Budget(1.0, 0.7 * every))
+    assert kept
+    assert Budget(1.0, 0.7 * every).used(make(precision(kept)), batches, exact) <= 1
 
 
 def test_the_parts_of_a_join_share_type_and_scale() -> None:

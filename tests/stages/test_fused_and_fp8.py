@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.rewrites.calibrate import largest, quantisable
+from pipeline.rewrites.calibrate import Budget, largest, quantisable
 from pipeline.rewrites.precision import Precision
 from pipeline.rewrites.program import Program
 from pipeline.stages import Skip, fp8, fused
@@ -45,7 +45,7 @@ def test_no_layer_is_kept_where_the_masks_are_within_the_budget(workload: Worklo
     one = replace(workload, verified=1)
     graph, _ = fused.rewritten(one)
     seen = largest(Program(graph, Precision("fp32"), one.device, {}), one.batches)
-    assert fp8.layers_to_keep(graph, seen, one, "auto", 1.0) == ([], {})
-    kept, gains = fp8.layers_to_keep(graph, seen, one, "auto", 2e-3)
+    assert fp8.layers_to_keep(graph, seen, one, "auto", Budget(1.0, 1.0)) == ([], {})
+    kept, gains = fp8.layers_to_keep(graph, seen, one, "auto", Budget(2e-3, 1.0))
     assert set(kept) <= set(quantisable(graph))
     assert all(name in gains for name in kept)
