@@ -13,7 +13,7 @@ from pipeline import store
 from pipeline.channel import WorkerGone, WorkerProcess
 from pipeline.config import REFERENCE_LOGITS, Question, StageSpec
 from pipeline.errors import RequestError
-from pipeline.measure.cautions import busy_processor, cautions_of, drift, drifted, shared_device
+from pipeline.measure.cautions import busy_processor, cautions_of, drift, drifted, reference_in_doubt, shared_device
 from pipeline.measure.standings import rivals
 from pipeline.measure.statistics import slices_of
 from pipeline.measure.turns import take_turns
@@ -154,8 +154,11 @@ def start_baseline(session: Session) -> None:
 
 
 def refuse_baseline(session: Session, reason: str) -> NoReturn:
-    """There is nothing to measure against."""
-    raise RequestError(f"the baseline can't run: {reason}; the logs are in {session.folder}")
+    """There is nothing to measure against; a reference that is itself wrong may be why."""
+    found = session.record.reference
+    doubt = reference_in_doubt(found) if found else None
+    why = f"{reason}; {doubt.name}: {doubt.text}" if doubt else reason
+    raise RequestError(f"the baseline can't run: {why}; the logs are in {session.folder}")
 
 
 def measure_twins(session: Session) -> None:

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from statistics import median
 
 from pipeline.measure.statistics import Side, outliers, ratio, slices_of
-from pipeline.records import Caution, Environment, Pair, Slice, Warm
+from pipeline.records import Caution, Environment, Pair, Reference, Slice, Warm
 
 CLOCKS_SHARE, CLOCKS_SECONDS = 0.02, 20e-6  # by which wall and device may differ, whichever is more
 CLOCK_SHARE = 0.02  # by which the SM clocks of A and B may differ
 DRIFT_WARNS, DRIFT_UNFAIR = 0.02, 0.10
 END_SHARE = 0.25  # of the turns at each end, between which the baseline's drift is taken
 CLOCKS_DISAGREE = "clocks disagree"
+SLOWER_ALONE = "slower alone"
+ALONE_SHARE = 0.03  # by which a stage may be slower alone than in turns
+DOUBTFUL = 1e-3  # relative L2 of the reference: a thousand times what fp32 rounds to, below what any stage is allowed
 OUTLIER_SHARE = 0.05  # of the slices, beyond which a reader is told
 
 
@@ -102,6 +105,38 @@ def clocks_differ(pairs: Sequence[Pair]) -> Caution | None:
         "clocks differ",
         f"{seen_text}; in cycles the ratio is {cycles:.3f}",
         "one draws more power than the other; lock the clocks (nvidia-smi -lgc) to compare the code alone",
+    )
+
+
+def slower_alone(in_turns: float, alone: float | None) -> Caution | None:
+    """Called back to back the stage takes more than 3 % longer than in turns; both in seconds per call.
+
+    In turns the device rests a little while the slower baseline runs; a stage that draws all the power that the device
+    may take is then faster than it can be for long.
+    """
+    if alone is None or alone <= (1 + ALONE_SHARE) * in_turns:
+        return None
+    return Caution(
+        SLOWER_ALONE,
+        f"at full load, alone, it takes {alone * 1e3:.3g} ms a call, {alone / in_turns - 1:.0%} more than in turns",
+        "plan a service at full load with the longer time; throughput and cost in this report do",
+    )
+
+
+def reference_in_doubt(reference: Reference) -> Caution | None:
+    """The fp32 net's own answer is far from that in fp64, or depends on how many images it is given at once.
+
+    Healthy nets stay near 1e-6. cuDNN has been seen to be off by 0.1 in fp32 with an algorithm that worked in more
+    than 100 GiB (six 3×3 convolutions of 1024 channels on 64×64 maps, batch 8, NVIDIA H200).
+    """
+    seen = {"fp64": reference.fp64_relative_l2, "each image alone": reference.batch_relative_l2}
+    far = [f"{error:.2g} from {what}" for what, error in seen.items() if error is not None and error > DOUBTFUL]
+    if not far:
+        return None
+    return Caution(
+        "reference in doubt",
+        f"the fp32 net's logits are {' and '.join(far)} (relative L2)",
+        "no check here is better than its reference: try another batch size, or torch.backends.cudnn.deterministic",
     )
 
 

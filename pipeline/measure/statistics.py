@@ -244,11 +244,6 @@ def seconds_per_call(pairs: Pair | Sequence[Pair], side: Side = "stage") -> Esti
     return Estimate(*median_interval(taken)[:3])
 
 
-def throughput(seconds: Estimate, images_per_call: int) -> Estimate:
-    """Images per second."""
-    return Estimate(images_per_call / seconds.value, images_per_call / seconds.high, images_per_call / seconds.low)
-
-
 def latency(series: Sequence[float]) -> Latency:
     """The percentiles of a series of single calls.
 

@@ -114,7 +114,7 @@ def fill_the_device(found: Digest, winner: Row) -> Advice | None:
     ceiling = run.ceilings.tflops.get(precision) if run.ceilings and precision else None
     if not ceiling or run.reference is None or winner.images_per_second is None or not _on_gpu(found):
         return None
-    reached = run.reference.flops_per_image * winner.images_per_second.value / 1e12
+    reached = run.reference.flops_per_image * winner.images_per_second / 1e12
     if reached >= FULL_SHARE * ceiling or (slope is not None and slope >= FULL_SLOPE):
         return None
     share = words.share(reached / ceiling)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pipeline.measure.cautions import SLOWER_ALONE
 from pipeline.records import Accuracy, Caution, RunRecord, StageRecord
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
@@ -97,7 +98,17 @@ def how_much(found: Digest, winner: Row) -> str:
     if winner.second and winner.second_word:
         text += f" Against {run.second_baseline}, what people run today: {words.times(winner.second)}"
         text += f" {words.interval(winner.second)}, {winner.second_word}."
-    return text + (f" {winner.unresolved}" if winner.unresolved else "")
+    return text + at_full_load(found, winner) + (f" {winner.unresolved}" if winner.unresolved else "")
+
+
+def at_full_load(found: Digest, winner: Row) -> str:
+    """How the two compare when each runs alone, if the winner then is slower than in turns by what is worth a word."""
+    baseline = found.row(found.run.baseline)
+    first = baseline.alone_seconds if baseline else None
+    if first is None or not winner.alone_seconds or not any(part.name == SLOWER_ALONE for part in winner.cautions):
+        return ""
+    times = words.significant(first / winner.alone_seconds)
+    return f" At full load, each alone: {times} ×, {words.seconds(winner.alone_seconds)} for {words.seconds(first)}."
 
 
 def right(stage: StageRecord) -> str:

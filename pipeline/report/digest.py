@@ -16,7 +16,6 @@ from pipeline.measure.statistics import (
     ratio,
     resolves,
     seconds_per_call,
-    throughput,
     verdict,
 )
 from pipeline.records import Caution, RunRecord, StageRecord
@@ -36,7 +35,8 @@ class Row:
     second_word: Word | None
     unresolved: str  # what would resolve the ratio
     seconds: Estimate | None  # per call
-    images_per_second: Estimate | None
+    alone_seconds: float | None  # per call, called back to back with nothing else on the device
+    images_per_second: float | None  # at full load
     latency: Latency | None
     host_latency: Latency | None
     joules_per_image: float | None
@@ -50,6 +50,11 @@ class Row:
     def name(self) -> str:
         """The stage's."""
         return self.stage.name
+
+    @property
+    def pace(self) -> float | None:
+        """Seconds per call at full load: alone where that was measured, else in turns."""
+        return self.alone_seconds or (self.seconds.value if self.seconds else None)
 
     @property
     def status(self) -> str:
@@ -117,6 +122,8 @@ def _row(run: RunRecord, stage: StageRecord, found: Standings, second: StageReco
     to_second = composed(pairs, other, spread) if pairs and other else None
     each = seconds_per_call(pairs) if pairs else None
     energy = stage.energy
+    alone = energy.seconds / energy.images * run.batch_size if energy and energy.images else None
+    pace = alone or (each.value if each else None)
     return Row(
         stage=stage,
         ratio=to_first,
@@ -125,7 +132,8 @@ def _row(run: RunRecord, stage: StageRecord, found: Standings, second: StageReco
         second_word=verdict(to_second, found.floor) if to_second and ranked else None,
         unresolved=resolves(to_first, found.floor) if to_first and word == "not resolved" and ranked else "",
         seconds=each,
-        images_per_second=throughput(each, run.batch_size) if each else None,
+        alone_seconds=alone,
+        images_per_second=run.batch_size / pace if pace else None,
         latency=latency(stage.latencies) if stage.latencies else None,
         host_latency=latency(stage.host_latencies) if stage.host_latencies else None,
         joules_per_image=energy.joules / energy.images if energy and energy.images else None,
@@ -133,7 +141,7 @@ def _row(run: RunRecord, stage: StageRecord, found: Standings, second: StageReco
         break_even=break_even_images(stage, run) if ranked else None,
         ranked=ranked,
         place="winner" if stage.name == found.winner else "tie" if stage.name in found.ties else "",
-        cautions=_stage_cautions(run, stage),
+        cautions=_stage_cautions(run, stage, noise.slower_alone(each.value, alone) if each else None),
     )
 
 
@@ -146,17 +154,18 @@ def _best_for_service(rows: list[Row], winner: str | None) -> str | None:
     return winner if winner in tails and tails[winner] <= TAIL_MARGIN * tails[least] else least
 
 
-def _stage_cautions(run: RunRecord, stage: StageRecord) -> list[Caution]:
+def _stage_cautions(run: RunRecord, stage: StageRecord, alone: Caution | None) -> list[Caution]:
     most_redone = (run.config.get("measure") or {}).get("most_redone", Plan.most_redone)
     seen = noise.cautions_of(stage.pairs, most_redone)
     rest = noise.unsteady(stage.warm) if stage.warm else None
-    return _merged(stage.cautions, [*seen, *([rest] if rest else [])])
+    return _merged(stage.cautions, [*seen, *(part for part in (rest, alone) if part)])
 
 
 def _run_cautions(run: RunRecord) -> list[Caution]:
     moved = noise.drifted(run.drift) if run.drift is not None else None
     shared = noise.shared_device(run.environment) if run.environment else None
-    return _merged(run.cautions, [part for part in (moved, shared) if part])
+    doubt = noise.reference_in_doubt(run.reference) if run.reference else None
+    return _merged(run.cautions, [part for part in (doubt, moved, shared) if part])
 
 
 def _merged(recorded: list[Caution], computed: list[Caution]) -> list[Caution]:

@@ -1,6 +1,5 @@
 """What a million images cost: time, energy, and money where the user names a price."""
 
-from pipeline.measure.standings import seconds_per_image
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
 from pipeline.report.ladder import Cell, Table
@@ -11,16 +10,16 @@ JOULES_PER_KWH = 3.6e6
 
 def cost_table(found: Digest) -> Table:
     """Of the ranked stages; columns without a figure are left out."""
-    each, price = seconds_per_image(found.run), found.gpu_hour_price
+    price = found.gpu_hour_price
     rows = [row for row in found.rows if row.ranked]
     energy = any(row.joules_per_image for row in rows)
-    titles = [("stage", ""), ("images/s", "throughput"), ("hours", "for a million images")]
+    titles = [("stage", ""), ("images/s", "throughput at full load"), ("hours", "for a million images")]
     titles += [("images/J", "images per joule"), ("kWh", "for a million images")] if energy else []
     titles += [("price", f"of a million images at {price:g} an hour")] if price is not None else []
     titles += [("pays after", f"images until the set-up has paid for itself against {found.run.baseline}")]
     table = []
     for row in rows:
-        seconds = each[row.name]
+        seconds = (row.pace or 0.0) / found.run.batch_size
         hours = seconds * MILLION / 3600
         cells = [Cell(words.clean(row.name)), _cell(1 / seconds), _cell(hours)]
         if energy:

@@ -65,11 +65,11 @@ def decide(found: Evidence) -> tuple[Word, str]:
 
 
 def of_stage(run: RunRecord, row: Row) -> Regime:
-    """A stage's regime, by its headline time, its profile and the run's ceilings."""
+    """A stage's regime, by its time at full load, its profile and the run's ceilings."""
     if row.seconds is None:
         return Regime("unknown", "it was not measured", Evidence(None, None, None, None), "no figures")
     found = roofs(run, row.stage)
-    compute, compute_words = _compute(run, row.seconds.value, found)
+    compute, compute_words = _compute(run, row.pace or row.seconds.value, found)
     memory, memory_words = _memory(run, row, found)
     idle, idle_words = _idle(run, row)
     slope, slope_words = _growth(row)
@@ -95,7 +95,7 @@ def _memory(run: RunRecord, row: Row, found: Roofs | str) -> tuple[float | None,
     moved, source = traffic(run, row, found.element_bytes)
     if moved is None:
         return None, f"share of the bandwidth unknown ({source})"
-    share = moved / row.seconds.value / found.bytes_per_s
+    share = moved / (row.pace or row.seconds.value) / found.bytes_per_s
     return share, f"{words.share(share)} of the bandwidth ({source})"
 
 

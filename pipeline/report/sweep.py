@@ -82,7 +82,7 @@ def _cells(job: Job, found: Digest, row: Row) -> list[Cell]:
         Cell(words.times(shown), shown.value if shown else None),
         Cell(words.interval(shown), shown.low if shown else None),
         Cell(row.word or "", row.word or ""),
-        Cell(words.significant(rate.value) if rate else words.NOTHING, rate.value if rate else None),
+        Cell(words.significant(rate) if rate else words.NOTHING, rate),
         Cell(words.milliseconds(quick.p50 if quick else None), quick.p50 if quick else None),
         Cell(words.milliseconds(quick.p99 if quick else None), quick.p99 if quick else None),
         Cell(words.size(peak), peak),
@@ -109,7 +109,7 @@ def series(jobs: list[Job], axis: str, figure: str) -> Series:
             assert job.found
             batch, size = job.found.run.batch_size, _size(job.found.run)
             x, other = (batch, f" at {size}") if axis == "batch" else (size, f", batch {batch}")
-            y = row.images_per_second.value if figure == "throughput" and row.images_per_second else None
+            y = row.images_per_second if figure == "throughput" and row.images_per_second else None
             y = 1e3 * row.latency.p50 if figure == "latency" and row.latency else y
             if row.ranked and x is not None and y is not None:
                 lines.setdefault(f"{words.clean(row.name)}{other}", []).append((float(x), y))
@@ -160,7 +160,7 @@ def opening(jobs: list[Job]) -> list[str]:
             f"On {words.listed(names)}." + (" They are different machines: compare no times." if len(names) > 1 else "")
         )
     rates = [
-        (row.images_per_second.value, row, job)
+        (row.images_per_second, row, job)
         for job in jobs
         if job.found
         for row in job.found.rows

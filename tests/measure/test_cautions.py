@@ -8,7 +8,7 @@ from pipeline.measure import cautions
 from pipeline.measure.environment import describe
 from pipeline.measure.plan import Plan
 from pipeline.measure.slices import take_slice
-from pipeline.records import Block, Caution, Pair, Slice, Warm
+from pipeline.records import Block, Caution, Pair, Reference, Slice, Warm
 from tests.measure.false import FalseClock, pair_of, steady_pair
 
 CLEAN = steady_pair(1.5, device_seconds=0.02, clock_mhz=1980)
@@ -94,3 +94,29 @@ def test_what_the_machine_and_the_warm_up_give_cause_to_say() -> None:
     assert [caution and caution.name for caution in found] == [
         None, "shared device", None, "busy processor", None, "unsteady",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("alone", "named"), [(None, False), (0.0040, False), (0.00411, False), (0.0046, True)])
+def test_a_stage_that_full_load_slows_down_is_named(alone: float | None, named: bool) -> None:
+    """From 3 % on, with its time and the difference; 4 ms in turns."""
+    found = cautions.slower_alone(0.004, alone)
+    assert (found is not None) is named
+    if found:
+        assert "4.6 ms a call, 15% more than in turns" in found.text
+
+
+@pytest.mark.parametrize(
+    ("fp64", "batch", "said"),
+    [
+        (1e-6, 1e-6, ""),
+        (None, 0.0, ""),
+        (0.104, 1e-7, "0.1 from fp64"),
+        (None, 0.108, "0.11 from each image alone"),
+        (0.104, 0.108, "0.1 from fp64 and 0.11 from each image alone"),
+    ],
+)
+def test_a_reference_that_is_itself_wrong_is_named(fp64: float | None, batch: float, said: str) -> None:
+    """By its distance from fp64 and from itself at batch 1, as far as they are known."""
+    reference = Reference(10**9, 10**6, 4 * 10**6, None, 0.0, batch, fp64, 10**7, [], None)
+    found = cautions.reference_in_doubt(reference)
+    assert (found.text if found else "") == (f"the fp32 net's logits are {said} (relative L2)" if said else "")

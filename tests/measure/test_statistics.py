@@ -18,7 +18,6 @@ from pipeline.measure.statistics import (
     ratio,
     resolves,
     seconds_per_call,
-    throughput,
     verdict,
 )
 from pipeline.records import Block, Pair, Slice
@@ -133,13 +132,10 @@ def test_composed_of_exact_or_few_samples_stays_a_number() -> None:
     assert (few.low, few.high, few.bounded) == (pytest.approx(2.0), pytest.approx(4.0), False)
 
 
-def test_times_throughput_and_percentiles() -> None:
+def test_times_and_percentiles() -> None:
     seconds = seconds_per_call(pair_of(lambda i: (0.2, 0.1 + 0.001 * i)), "stage")
     assert seconds.value == pytest.approx(0.01145)
     assert seconds.low < seconds.value < seconds.high
-    rate = throughput(seconds, 4)
-    assert rate.value == pytest.approx(4 / seconds.value)
-    assert rate.low < rate.value < rate.high
     found = latency([float(index) for index in range(101)])
     assert (found.p50, found.p90, found.p99) == (50.0, 90.0, 99.0)
 

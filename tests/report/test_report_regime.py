@@ -33,7 +33,7 @@ def net(layers: list[LayerWork], times: list[LayerTime], seconds: float, slope: 
     growth = BatchGrowth([1, 4, BATCH], [seconds / 2**slope / 4, seconds / 2**slope, seconds])
     half = planted.stage(
         "half", 1.0, 0.1, 10**9, "", ran="fp16 weights, channels_last",
-        pairs=[planted.pair("eager", "half", (seconds, seconds))],
+        pairs=[planted.pair("eager", "half", (seconds, seconds))], energy=None,
         profile=Profile(10, seconds, 0.9, 10.0, kernels, None), why=Why(times, "its own profile", growth=growth),
     )  # fmt: skip
     whole = planted.run(stages=[half], ceilings=CEILINGS)

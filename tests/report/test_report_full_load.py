@@ -1,0 +1,42 @@
+"""What the report says of a stage that full load slows down."""
+
+from dataclasses import replace
+
+from pipeline.records import Energy
+from pipeline.report.answers import answers
+from pipeline.report.digest import digest
+from pipeline.report.ladder import ladder
+from pipeline.report.money import cost_table
+from tests.report import planted
+
+
+def test_both_paces_are_shown_and_cost_takes_the_slower() -> None:
+    """In turns 10 ms a call of 8 images, alone 12.5 ms: 640 images/s, and both ratios."""
+    fast = planted.stage(
+        "half", 4.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (0.04, 0.010))],
+        energy=Energy(3000.0, 5.0, 3200, 75.0),
+    )  # fmt: skip
+    first = planted.stage(
+        "eager", 1.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "eager", (0.04, 0.04))],
+        energy=Energy(3000.0, 5.0, 1000, 75.0),
+    )  # fmt: skip
+    found = digest(planted.run(stages=[first, fast]))
+    row = found.row("half")
+    assert row is not None
+    assert (row.alone_seconds, row.images_per_second) == (0.0125, 640)
+    assert any(caution.name == "slower alone" for caution in row.cautions)
+    assert "At full load, each alone: 3.20 ×, 12.5 ms for 40.0 ms." in dict(answers(found))["How much faster is it?"]
+    titles = [title for title, _ in ladder(found).titles]
+    assert ladder(found).rows[1][titles.index("alone")].text == "12.5"
+    assert cost_table(found).rows[1][1].text == "640"
+
+
+def test_without_a_stretch_at_full_load_the_turns_stand_for_it() -> None:
+    """As on a CPU, which has no energy counter."""
+    only = planted.stage("half", 4.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (0.04, 0.010))], energy=None)
+    run = planted.run(stages=[only])
+    (row,) = digest(replace(run)).rows
+    assert row.alone_seconds is None
+    assert row.seconds is not None
+    assert row.images_per_second == 8 / row.seconds.value
+    assert "alone" not in [title for title, _ in ladder(digest(run)).titles]
