@@ -108,21 +108,35 @@ def bars(values: list[tuple[str, Estimate, str, bool]], labels: tuple[str, str])
         return _svg(figure, labels[0])
 
 
-def profiles(stages: list[tuple[str, dict[str, float]]], unit: str) -> str:
-    """Milliseconds per call by class of work, stacked, one bar a stage."""
-    with _axes(1.1 + INCH_PER_BAR * len(stages)) as (figure, axes):
-        left = [0.0] * len(stages)
-        for kind, colour in CLASSES.items():
-            parts = [1e3 * by_class.get(kind, 0.0) for _, by_class in stages]
-            if any(parts):
-                axes.barh(range(len(stages)), parts, left=left, color=colour, height=0.62, label=kind)
-            left = [before + part for before, part in zip(left, parts, strict=True)]
-        axes.set_yticks(range(len(stages)), [name for name, _ in stages])
-        axes.set_ylim(len(stages) - 0.4, -0.6)
-        axes.set_xlabel(unit)
+def stacked(rows: list[tuple[str, dict[str, float]]], palette: dict[str, str], labels: tuple[str, str]) -> str:
+    """Bars of parts laid end to end; `palette` has the parts in order with their colours, `labels` title and x axis."""
+    with _axes(1.1 + INCH_PER_BAR * len(rows)) as (figure, axes):
+        left = [0.0] * len(rows)
+        for part, colour in palette.items():
+            values = [amounts.get(part, 0.0) for _, amounts in rows]
+            if any(values):
+                axes.barh(range(len(rows)), values, left=left, color=colour, height=0.62, label=part)
+            left = [before + value for before, value in zip(left, values, strict=True)]
+        axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.set_xlabel(labels[1])
         axes.grid(axis="x")
         figure.legend(loc="outside upper left", ncols=4, frameon=False, fontsize=8)
-        return _svg(figure, "Where the time goes: milliseconds per call by class of work")
+        return _svg(figure, labels[0])
+
+
+def timeline(seconds: list[float], amounts: list[float], labels: tuple[str, str, str]) -> str:
+    """An amount over the time of a call, its peak marked; `labels` are the title, the x and the y axis."""
+    with _axes(2.4) as (figure, axes):
+        axes.fill_between([1e3 * moment for moment in seconds], amounts, color=PLAIN, linewidth=0, step="post")
+        peak = max(range(len(amounts)), key=amounts.__getitem__)
+        axes.plot([1e3 * seconds[peak]], [amounts[peak]], "o", color=ACCENT, markersize=6)
+        axes.set_ylim(0, 1.12 * max(amounts))
+        axes.set_xlabel(labels[1])
+        axes.set_ylabel(labels[2])
+        axes.tick_params(axis="y", colors=QUIET)
+        axes.grid()
+        return _svg(figure, labels[0])
 
 
 def front(points: list[tuple[str, float, float, str]], labels: tuple[str, str, str], log: bool) -> str:
@@ -133,7 +147,7 @@ def front(points: list[tuple[str, float, float, str]], labels: tuple[str, str, s
             axes.plot([x], [y], "o", color=colour, markersize=7)
         if log:
             axes.set_yscale("log")
-            axes.yaxis.set_major_formatter("{x:.0e}")
+            axes.yaxis.set_major_formatter("{x:,g}" if min(y for _, _, y, _ in points) >= 1 else "{x:.0e}")
             axes.minorticks_off()
         else:
             axes.set_ylim(0, 1.15 * max((y for _, _, y, _ in points), default=1.0))

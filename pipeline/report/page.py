@@ -1,14 +1,29 @@
 """report.html: one file that needs no network. Records in, a string out; everything from a record is escaped."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pipeline.records import RunRecord
-from pipeline.report import answers, because, bounds, charts, queue, regime, roofline, split, why, words
+from pipeline.report import (
+    answers,
+    because,
+    bounds,
+    charts,
+    fusion,
+    layout,
+    memory,
+    queue,
+    regime,
+    roofline,
+    split,
+    why,
+    words,
+)
 from pipeline.report.advice import advice
 from pipeline.report.digest import Digest, Row, digest
 from pipeline.report.figure import Figure
@@ -17,6 +32,7 @@ from pipeline.report.money import cost_table
 from pipeline.report.pictures import Picture
 
 TOP_KERNELS = 12
+WIDE_RANGE = 20  # from the least to the most: on a linear axis all but the most would lie on the floor
 
 
 def environment() -> Environment:
@@ -24,7 +40,15 @@ def environment() -> Environment:
     found = Environment(loader=PackageLoader("pipeline.report"), autoescape=True, undefined=StrictUndefined)
     found.trim_blocks = found.lstrip_blocks = True
     found.globals["words"] = words
+    found.filters["file"] = file_link
     return found
+
+
+def file_link(path: str) -> Markup:
+    """A link to a file of the run's folder; what doesn't look like one stays text, wherever a record says it is."""
+    if re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", path):
+        return Markup('<a href="{0}">{0}</a>').format(path)
+    return escape(path)
 
 
 def page(run: RunRecord, pictures: Sequence[Sequence[Picture]] = ()) -> str:
@@ -57,6 +81,8 @@ def page(run: RunRecord, pictures: Sequence[Sequence[Picture]] = ()) -> str:
         bounds=bounds.table(found),
         ceilings=roofline.ceilings(run),
         splits=split.table(found),
+        turns=layout.table(found),
+        turns_note=layout.sentence(found),
         layers_flops=split.layers_flops(run),
         advice=advice(found),
         cost=cost_table(found),
@@ -70,7 +96,10 @@ def page(run: RunRecord, pictures: Sequence[Sequence[Picture]] = ()) -> str:
 
 def figures(found: Digest) -> list[Figure]:
     """What explains the ladder, in the order in which it is read."""
-    drawn = (waterfall(found), classes(found), *roofline.rooflines(found), *fronts(found))
+    drawn = (
+        waterfall(found), classes(found), *roofline.rooflines(found), fusion.figure(found), *memory.figures(found),
+        *fronts(found),
+    )  # fmt: skip
     return [figure for figure in drawn if figure]
 
 
@@ -144,7 +173,9 @@ def classes(found: Digest) -> Figure | None:
         ],
     )
     note = "From a pass under the profiler, apart from all timing. What it can't see inside, it can't class."
-    svg = charts.profiles(sums, "milliseconds per call, under the profiler")
+    bars = [(name, {kind: 1e3 * seconds for kind, seconds in by.items()}) for name, by in sums]
+    title = "Where the time goes: milliseconds per call by class of work"
+    svg = charts.stacked(bars, charts.CLASSES, (title, "milliseconds per call, under the profiler"))
     return Figure("Where the time goes", Markup(svg), note, table)  # noqa: S704
 
 
@@ -167,7 +198,9 @@ def fronts(found: Digest) -> list[Figure]:
         note = "Right and low is better. A stage without any error has no place on this scale."
         figures.append(_front(accuracy, titles, note, log=True))
     if len(memory) > 1:
-        figures.append(_front(memory, ("Memory against speed", x_axis, "MiB at the peak"), "Right and low is better."))
+        peaks = [peak for _, peak in memory]
+        titles = ("Memory against speed", x_axis, "MiB at the peak")
+        figures.append(_front(memory, titles, "Right and low is better.", log=max(peaks) > WIDE_RANGE * min(peaks)))
     return figures
 
 
@@ -198,6 +231,12 @@ def section(run: RunRecord, row: Row) -> dict[str, Any]:
         "split": split.section(run, stage),
         "layers": roofline.top_layers(run, stage),
         "notes": stage.why.notes if stage.why else [],
+        "changes": layout.changes(stage),
+        "generated": fusion.generated(stage),
+        "fused": fusion.summary(stage),
+        "sources": fusion.sources(stage),
+        "graphs": stage.why.fusion.graphs if stage.why and stage.why.fusion else [],
+        "holders": memory.holders(stage),
         "kernels": kernels,
         "kernel_total": sum(part.seconds_per_call for part in stage.profile.kernels) if stage.profile else 0.0,
         "asked": [(key, _value(value)) for key, value in stage.options.items()],
