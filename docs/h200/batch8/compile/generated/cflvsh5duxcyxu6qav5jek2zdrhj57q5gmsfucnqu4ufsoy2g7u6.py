@@ -1,0 +1,1898 @@
+# AOT ID: ['0_inference']
+from ctypes import c_void_p, c_long, c_int
+import torch
+import math
+import random
+import os
+import tempfile
+from math import inf, nan
+from cmath import nanj
+from torch._inductor.hooks import run_intermediate_hooks
+from torch._inductor.utils import maybe_profile
+from torch._inductor.codegen.memory_planning import _align as align
+from torch import device, empty_strided
+from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.select_algorithm import extern_kernels
+import triton
+import triton.language as tl
+from torch._inductor.runtime.triton_heuristics import start_graph, end_graph
+from torch._C import _cuda_getCurrentRawStream as get_raw_stream
+
+aten = torch.ops.aten
+inductor_ops = torch.ops.inductor
+_quantized = torch.ops._quantized
+assert_size_stride = torch._C._dynamo.guards.assert_size_stride
+assert_alignment = torch._C._dynamo.guards.assert_alignment
+empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
+empty_strided_cpu_pinned = torch._C._dynamo.guards._empty_strided_cpu_pinned
+empty_strided_cuda = torch._C._dynamo.guards._empty_strided_cuda
+empty_strided_xpu = torch._C._dynamo.guards._empty_strided_xpu
+empty_strided_mtia = torch._C._dynamo.guards._empty_strided_mtia
+reinterpret_tensor = torch._C._dynamo.guards._reinterpret_tensor
+alloc_from_pool = torch.ops.inductor._alloc_from_pool
+async_compile = AsyncCompile()
+empty_strided_p2p = torch._C._distributed_c10d._SymmetricMemory.empty_strided_p2p
+
+
+# kernel path: inductor/ib/cibsfcr5rbkbz44qipoe7ac4dgglom2ht2e2fisyovphlageqzli.py
+# Topologically Sorted Source Nodes: [to], Original ATen: [aten._to_copy]
+# Source node to ATen node mapping:
+#   to => clone, convert_element_type
+# Graph fragment:
+#   %arg0_1 : Tensor "f32[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0" = PlaceHolder[target=arg0_1]
+#   %convert_element_type : Tensor "f16[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg0_1, torch.float16), kwargs = {})
+#   %clone : Tensor "f16[8, 3, 512, 512][786432, 1, 1536, 3]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%convert_element_type,), kwargs = {memory_format: torch.channels_last})
+#   return %clone
+triton_poi_fused__to_copy_0 = async_compile.triton('triton_poi_fused__to_copy_0', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 32, 'x': 262144}, tile_hint=TileHint.SQUARE,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp32', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused__to_copy_0', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 1, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 25165824, 'x': 25165824}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused__to_copy_0(in_ptr0, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 24
+    xnumel = 262144
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = yindex < ynumel
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = xindex
+    y3 = yindex
+    y0 = (yindex % 3)
+    y1 = yindex // 3
+    tmp0 = tl.load(in_ptr0 + (x2 + 262144*y3), ymask, eviction_policy='evict_last')
+    tmp1 = tmp0.to(tl.float32)
+    tl.store(out_ptr0 + (y0 + 3*x2 + 786432*y1), tmp1, ymask)
+''', device_str='cuda')
+
+
+# kernel path: inductor/vg/cvgsmswdarexg7hoqo3tcvuamvriv24rioadyjhgijl7m5or47ax.py
+# Topologically Sorted Source Nodes: [to, input_1, input_2], Original ATen: [aten._to_copy, aten.convolution, aten.relu]
+# Source node to ATen node mapping:
+#   input_1 => convolution
+#   input_2 => relu
+#   to => clone, convert_element_type
+# Graph fragment:
+#   %buf1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0" = PlaceHolder[target=buf1]
+#   %arg2_1 : Tensor "f16[64][1]cuda:0" = PlaceHolder[target=arg2_1]
+#   %convert_element_type : Tensor "f16[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg0_1, torch.float16), kwargs = {})
+#   %clone : Tensor "f16[8, 3, 512, 512][786432, 1, 1536, 3]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%convert_element_type,), kwargs = {memory_format: torch.channels_last})
+#   %convolution : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%clone, %arg1_1, %arg2_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution,), kwargs = {})
+#   return %relu
+triton_poi_fused__to_copy_convolution_relu_1 = async_compile.triton('triton_poi_fused__to_copy_convolution_relu_1', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'x': 134217728}, 
+    filename=__file__,
+    triton_meta={'signature': {'in_out_ptr0': '*fp16', 'in_ptr0': '*fp16', 'xnumel': 'i32', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid1D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused__to_copy_convolution_relu_1', 'mutated_arg_names': ['in_out_ptr0'], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 2, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'x': 805306496}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused__to_copy_convolution_relu_1(in_out_ptr0, in_ptr0, xnumel, XBLOCK : tl.constexpr):
+    xnumel = 134217728
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[:]
+    xmask = tl.full([XBLOCK], True, tl.int1)[:]
+    x2 = xindex
+    x0 = (xindex % 64)
+    tmp0 = tl.load(in_out_ptr0 + (x2), None).to(tl.float32)
+    tmp1 = tl.load(in_ptr0 + (x0), None, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = tmp0 + tmp1
+    tmp3 = tl.full([1], 0, tl.int32)
+    tmp4 = triton_helpers.maximum(tmp3, tmp2)
+    tl.store(in_out_ptr0 + (x2), tmp4, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/gs/cgslyc6f75rcjolincop77mwk32y3wgf5jtjchtvr6nulu5htfrm.py
+# Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4], Original ATen: [aten._to_copy, aten.convolution, aten.relu]
+# Source node to ATen node mapping:
+#   input_1 => convolution
+#   input_2 => relu
+#   input_3 => convolution_1
+#   input_4 => relu_1
+#   to => clone, convert_element_type
+# Graph fragment:
+#   %buf3 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0" = PlaceHolder[target=buf3]
+#   %arg4_1 : Tensor "f16[64][1]cuda:0" = PlaceHolder[target=arg4_1]
+#   %convert_element_type : Tensor "f16[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg0_1, torch.float16), kwargs = {})
+#   %clone : Tensor "f16[8, 3, 512, 512][786432, 1, 1536, 3]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%convert_element_type,), kwargs = {memory_format: torch.channels_last})
+#   %convolution : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%clone, %arg1_1, %arg2_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution,), kwargs = {})
+#   %convolution_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu, %arg3_1, %arg4_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_1,), kwargs = {})
+#   return %relu_1
+triton_poi_fused__to_copy_convolution_relu_2 = async_compile.triton('triton_poi_fused__to_copy_convolution_relu_2', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 512, 'x': 262144}, tile_hint=TileHint.DEFAULT,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'in_ptr1': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]], (4,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused__to_copy_convolution_relu_2', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 2, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 268435584, 'x': 536870912}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused__to_copy_convolution_relu_2(in_ptr0, in_ptr1, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 512
+    xnumel = 262144
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = yindex < ynumel
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = xindex
+    y0 = (yindex % 64)
+    y1 = yindex // 64
+    tmp0 = tl.load(in_ptr0 + (y0 + 64*x2 + 16777216*y1), ymask, eviction_policy='evict_last').to(tl.float32)
+    tmp1 = tl.load(in_ptr1 + (y0), ymask, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = tmp0 + tmp1
+    tmp3 = tl.full([1, 1], 0, tl.int32)
+    tmp4 = triton_helpers.maximum(tmp3, tmp2)
+    tl.store(out_ptr0 + (x2 + 262144*y0 + 33554432*y1), tmp4, ymask)
+''', device_str='cuda')
+
+
+# kernel path: inductor/g2/cg22l5ymceevsiipcktmwrz7kmnzkqm3etixm7vcgzdyirwh6l2i.py
+# Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+# Source node to ATen node mapping:
+#   image => _low_memory_max_pool_with_offsets
+#   input_1 => convolution
+#   input_2 => relu
+#   input_3 => convolution_1
+#   input_4 => relu_1
+#   to => clone, convert_element_type
+# Graph fragment:
+#   %relu_1 : Tensor "f16[8, 64, 512, 512][33554432, 262144, 512, 1]cuda:0" = PlaceHolder[target=relu_1]
+#   %convert_element_type : Tensor "f16[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg0_1, torch.float16), kwargs = {})
+#   %clone : Tensor "f16[8, 3, 512, 512][786432, 1, 1536, 3]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%convert_element_type,), kwargs = {memory_format: torch.channels_last})
+#   %convolution : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%clone, %arg1_1, %arg2_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution,), kwargs = {})
+#   %convolution_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu, %arg3_1, %arg4_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_1,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_1, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   return %getitem
+triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_3 = async_compile.triton('triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_3', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 512, 'x': 65536}, tile_hint=TileHint.SQUARE,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_3', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 4, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 134217728, 'x': 0}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_3(in_ptr0, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 512
+    xnumel = 65536
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = yindex < ynumel
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = (xindex % 256)
+    x3 = xindex // 256
+    y0 = (yindex % 64)
+    y1 = yindex // 64
+    x4 = xindex
+    tmp0 = tl.load(in_ptr0 + (2*x2 + 1024*x3 + 262144*y0 + 33554432*y1), ymask, eviction_policy='evict_last').to(tl.float32)
+    tmp1 = tl.load(in_ptr0 + (1 + 2*x2 + 1024*x3 + 262144*y0 + 33554432*y1), ymask, eviction_policy='evict_last').to(tl.float32)
+    tmp3 = tl.load(in_ptr0 + (512 + 2*x2 + 1024*x3 + 262144*y0 + 33554432*y1), ymask, eviction_policy='evict_last').to(tl.float32)
+    tmp5 = tl.load(in_ptr0 + (513 + 2*x2 + 1024*x3 + 262144*y0 + 33554432*y1), ymask, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = triton_helpers.maximum(tmp0, tmp1)
+    tmp4 = triton_helpers.maximum(tmp2, tmp3)
+    tmp6 = triton_helpers.maximum(tmp4, tmp5)
+    tl.store(out_ptr0 + (y0 + 64*x4 + 4194304*y1), tmp6, ymask)
+''', device_str='cuda')
+
+
+# kernel path: inductor/g7/cg7kq7npa4ju2tjqaoauvgbzgezlq4r7z7geocjbhpaypydggrky.py
+# Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+# Source node to ATen node mapping:
+#   image => _low_memory_max_pool_with_offsets
+#   input_1 => convolution
+#   input_2 => relu
+#   input_3 => convolution_1
+#   input_4 => relu_1
+#   input_5 => convolution_2
+#   input_6 => relu_2
+#   to => clone, convert_element_type
+# Graph fragment:
+#   %buf6 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0" = PlaceHolder[target=buf6]
+#   %arg6_1 : Tensor "f16[128][1]cuda:0" = PlaceHolder[target=arg6_1]
+#   %convert_element_type : Tensor "f16[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg0_1, torch.float16), kwargs = {})
+#   %clone : Tensor "f16[8, 3, 512, 512][786432, 1, 1536, 3]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%convert_element_type,), kwargs = {memory_format: torch.channels_last})
+#   %convolution : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%clone, %arg1_1, %arg2_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution,), kwargs = {})
+#   %convolution_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu, %arg3_1, %arg4_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_1,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_1, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem, %arg5_1, %arg6_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_2,), kwargs = {})
+#   return %relu_2
+triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_4 = async_compile.triton('triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_4', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'x': 67108864}, 
+    filename=__file__,
+    triton_meta={'signature': {'in_out_ptr0': '*fp16', 'in_ptr0': '*fp16', 'xnumel': 'i32', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid1D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_4', 'mutated_arg_names': ['in_out_ptr0'], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 2, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'x': 402653440}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_4(in_out_ptr0, in_ptr0, xnumel, XBLOCK : tl.constexpr):
+    xnumel = 67108864
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[:]
+    xmask = tl.full([XBLOCK], True, tl.int1)[:]
+    x2 = xindex
+    x0 = (xindex % 128)
+    tmp0 = tl.load(in_out_ptr0 + (x2), None).to(tl.float32)
+    tmp1 = tl.load(in_ptr0 + (x0), None, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = tmp0 + tmp1
+    tmp3 = tl.full([1], 0, tl.int32)
+    tmp4 = triton_helpers.maximum(tmp3, tmp2)
+    tl.store(in_out_ptr0 + (x2), tmp4, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/pm/cpmdeojs2sx2kifa5tbzy5egqyhz5o33ptw4q4kthrxvpzcfdldg.py
+# Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+# Source node to ATen node mapping:
+#   image => _low_memory_max_pool_with_offsets
+#   input_1 => convolution
+#   input_2 => relu
+#   input_3 => convolution_1
+#   input_4 => relu_1
+#   input_5 => convolution_2
+#   input_6 => relu_2
+#   input_7 => convolution_3
+#   input_8 => relu_3
+#   to => clone, convert_element_type
+# Graph fragment:
+#   %buf8 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0" = PlaceHolder[target=buf8]
+#   %arg8_1 : Tensor "f16[128][1]cuda:0" = PlaceHolder[target=arg8_1]
+#   %convert_element_type : Tensor "f16[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg0_1, torch.float16), kwargs = {})
+#   %clone : Tensor "f16[8, 3, 512, 512][786432, 1, 1536, 3]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%convert_element_type,), kwargs = {memory_format: torch.channels_last})
+#   %convolution : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%clone, %arg1_1, %arg2_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution,), kwargs = {})
+#   %convolution_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu, %arg3_1, %arg4_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_1,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_1, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem, %arg5_1, %arg6_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_2,), kwargs = {})
+#   %convolution_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_2, %arg7_1, %arg8_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_3,), kwargs = {})
+#   return %relu_3
+triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_5 = async_compile.triton('triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_5', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 1024, 'x': 65536}, tile_hint=TileHint.DEFAULT,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'in_ptr1': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]], (4,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_5', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 2, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 134217984, 'x': 268435456}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_5(in_ptr0, in_ptr1, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 1024
+    xnumel = 65536
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = tl.full([YBLOCK], True, tl.int1)[:, None]
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = xindex
+    y0 = (yindex % 128)
+    y1 = yindex // 128
+    tmp0 = tl.load(in_ptr0 + (y0 + 128*x2 + 8388608*y1), None, eviction_policy='evict_last').to(tl.float32)
+    tmp1 = tl.load(in_ptr1 + (y0), None, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = tmp0 + tmp1
+    tmp3 = tl.full([1, 1], 0, tl.int32)
+    tmp4 = triton_helpers.maximum(tmp3, tmp2)
+    tl.store(out_ptr0 + (x2 + 65536*y0 + 16777216*y1), tmp4, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/ps/cpslidvpmemps74gxx73ql3fklwvmyk6kxucvxpz4bn3goa7gelu.py
+# Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+# Source node to ATen node mapping:
+#   image => _low_memory_max_pool_with_offsets
+#   image_1 => _low_memory_max_pool_with_offsets_1
+#   input_1 => convolution
+#   input_2 => relu
+#   input_3 => convolution_1
+#   input_4 => relu_1
+#   input_5 => convolution_2
+#   input_6 => relu_2
+#   input_7 => convolution_3
+#   input_8 => relu_3
+#   to => clone, convert_element_type
+# Graph fragment:
+#   %relu_3 : Tensor "f16[8, 128, 256, 256][16777216, 65536, 256, 1]cuda:0" = PlaceHolder[target=relu_3]
+#   %convert_element_type : Tensor "f16[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg0_1, torch.float16), kwargs = {})
+#   %clone : Tensor "f16[8, 3, 512, 512][786432, 1, 1536, 3]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%convert_element_type,), kwargs = {memory_format: torch.channels_last})
+#   %convolution : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%clone, %arg1_1, %arg2_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution,), kwargs = {})
+#   %convolution_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu, %arg3_1, %arg4_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_1,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_1, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem, %arg5_1, %arg6_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_2,), kwargs = {})
+#   %convolution_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_2, %arg7_1, %arg8_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_3,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_1 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_3, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   return %getitem_2
+triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_6 = async_compile.triton('triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_6', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 1024, 'x': 16384}, tile_hint=TileHint.SQUARE,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_6', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 4, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 67108864, 'x': 0}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_6(in_ptr0, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 1024
+    xnumel = 16384
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = tl.full([YBLOCK], True, tl.int1)[:, None]
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = (xindex % 128)
+    x3 = xindex // 128
+    y0 = (yindex % 128)
+    y1 = yindex // 128
+    x4 = xindex
+    tmp0 = tl.load(in_ptr0 + (2*x2 + 512*x3 + 65536*y0 + 16777216*y1), None, eviction_policy='evict_last').to(tl.float32)
+    tmp1 = tl.load(in_ptr0 + (1 + 2*x2 + 512*x3 + 65536*y0 + 16777216*y1), None, eviction_policy='evict_last').to(tl.float32)
+    tmp3 = tl.load(in_ptr0 + (256 + 2*x2 + 512*x3 + 65536*y0 + 16777216*y1), None, eviction_policy='evict_last').to(tl.float32)
+    tmp5 = tl.load(in_ptr0 + (257 + 2*x2 + 512*x3 + 65536*y0 + 16777216*y1), None, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = triton_helpers.maximum(tmp0, tmp1)
+    tmp4 = triton_helpers.maximum(tmp2, tmp3)
+    tmp6 = triton_helpers.maximum(tmp4, tmp5)
+    tl.store(out_ptr0 + (y0 + 128*x4 + 2097152*y1), tmp6, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/az/caz4gcp3iujnm4jaejl6dek3ynn2ymh34whg4fsftx7bvxt27wuu.py
+# Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+# Source node to ATen node mapping:
+#   image => _low_memory_max_pool_with_offsets
+#   image_1 => _low_memory_max_pool_with_offsets_1
+#   input_1 => convolution
+#   input_10 => relu_4
+#   input_2 => relu
+#   input_3 => convolution_1
+#   input_4 => relu_1
+#   input_5 => convolution_2
+#   input_6 => relu_2
+#   input_7 => convolution_3
+#   input_8 => relu_3
+#   input_9 => convolution_4
+#   to => clone, convert_element_type
+# Graph fragment:
+#   %buf11 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0" = PlaceHolder[target=buf11]
+#   %arg10_1 : Tensor "f16[256][1]cuda:0" = PlaceHolder[target=arg10_1]
+#   %convert_element_type : Tensor "f16[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg0_1, torch.float16), kwargs = {})
+#   %clone : Tensor "f16[8, 3, 512, 512][786432, 1, 1536, 3]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%convert_element_type,), kwargs = {memory_format: torch.channels_last})
+#   %convolution : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%clone, %arg1_1, %arg2_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution,), kwargs = {})
+#   %convolution_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu, %arg3_1, %arg4_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_1,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_1, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem, %arg5_1, %arg6_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_2,), kwargs = {})
+#   %convolution_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_2, %arg7_1, %arg8_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_3,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_1 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_3, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem_2, %arg9_1, %arg10_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_4,), kwargs = {})
+#   return %relu_4
+triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_7 = async_compile.triton('triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_7', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'x': 33554432}, 
+    filename=__file__,
+    triton_meta={'signature': {'in_out_ptr0': '*fp16', 'in_ptr0': '*fp16', 'xnumel': 'i32', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid1D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_7', 'mutated_arg_names': ['in_out_ptr0'], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 2, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'x': 201327104}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_7(in_out_ptr0, in_ptr0, xnumel, XBLOCK : tl.constexpr):
+    xnumel = 33554432
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[:]
+    xmask = tl.full([XBLOCK], True, tl.int1)[:]
+    x2 = xindex
+    x0 = (xindex % 256)
+    tmp0 = tl.load(in_out_ptr0 + (x2), None).to(tl.float32)
+    tmp1 = tl.load(in_ptr0 + (x0), None, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = tmp0 + tmp1
+    tmp3 = tl.full([1], 0, tl.int32)
+    tmp4 = triton_helpers.maximum(tmp3, tmp2)
+    tl.store(in_out_ptr0 + (x2), tmp4, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/a5/ca5gbfdl6lzbo7j2uqvvbmfjdjcytb2d7bb5azqbbvvgz3plqsy5.py
+# Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+# Source node to ATen node mapping:
+#   image => _low_memory_max_pool_with_offsets
+#   image_1 => _low_memory_max_pool_with_offsets_1
+#   input_1 => convolution
+#   input_10 => relu_4
+#   input_11 => convolution_5
+#   input_12 => relu_5
+#   input_2 => relu
+#   input_3 => convolution_1
+#   input_4 => relu_1
+#   input_5 => convolution_2
+#   input_6 => relu_2
+#   input_7 => convolution_3
+#   input_8 => relu_3
+#   input_9 => convolution_4
+#   to => clone, convert_element_type
+# Graph fragment:
+#   %buf13 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0" = PlaceHolder[target=buf13]
+#   %arg12_1 : Tensor "f16[256][1]cuda:0" = PlaceHolder[target=arg12_1]
+#   %convert_element_type : Tensor "f16[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg0_1, torch.float16), kwargs = {})
+#   %clone : Tensor "f16[8, 3, 512, 512][786432, 1, 1536, 3]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%convert_element_type,), kwargs = {memory_format: torch.channels_last})
+#   %convolution : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%clone, %arg1_1, %arg2_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution,), kwargs = {})
+#   %convolution_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu, %arg3_1, %arg4_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_1,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_1, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem, %arg5_1, %arg6_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_2,), kwargs = {})
+#   %convolution_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_2, %arg7_1, %arg8_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_3,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_1 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_3, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem_2, %arg9_1, %arg10_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_4,), kwargs = {})
+#   %convolution_5 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_4, %arg11_1, %arg12_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_5 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_5,), kwargs = {})
+#   return %relu_5
+triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_8 = async_compile.triton('triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_8', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 2048, 'x': 16384}, tile_hint=TileHint.DEFAULT,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'in_ptr1': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]], (4,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_8', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 2, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 67109376, 'x': 134217728}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_8(in_ptr0, in_ptr1, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 2048
+    xnumel = 16384
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = tl.full([YBLOCK], True, tl.int1)[:, None]
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = xindex
+    y0 = (yindex % 256)
+    y1 = yindex // 256
+    tmp0 = tl.load(in_ptr0 + (y0 + 256*x2 + 4194304*y1), None, eviction_policy='evict_last').to(tl.float32)
+    tmp1 = tl.load(in_ptr1 + (y0), None, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = tmp0 + tmp1
+    tmp3 = tl.full([1, 1], 0, tl.int32)
+    tmp4 = triton_helpers.maximum(tmp3, tmp2)
+    tl.store(out_ptr0 + (x2 + 16384*y0 + 8388608*y1), tmp4, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/ug/cug4k5m3ililatqbnafk7d4rtn26gnd3teibz3ru3v2op3sr4cg6.py
+# Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+# Source node to ATen node mapping:
+#   image => _low_memory_max_pool_with_offsets
+#   image_1 => _low_memory_max_pool_with_offsets_1
+#   image_2 => _low_memory_max_pool_with_offsets_2
+#   input_1 => convolution
+#   input_10 => relu_4
+#   input_11 => convolution_5
+#   input_12 => relu_5
+#   input_2 => relu
+#   input_3 => convolution_1
+#   input_4 => relu_1
+#   input_5 => convolution_2
+#   input_6 => relu_2
+#   input_7 => convolution_3
+#   input_8 => relu_3
+#   input_9 => convolution_4
+#   to => clone, convert_element_type
+# Graph fragment:
+#   %relu_5 : Tensor "f16[8, 256, 128, 128][8388608, 16384, 128, 1]cuda:0" = PlaceHolder[target=relu_5]
+#   %convert_element_type : Tensor "f16[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg0_1, torch.float16), kwargs = {})
+#   %clone : Tensor "f16[8, 3, 512, 512][786432, 1, 1536, 3]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%convert_element_type,), kwargs = {memory_format: torch.channels_last})
+#   %convolution : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%clone, %arg1_1, %arg2_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution,), kwargs = {})
+#   %convolution_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu, %arg3_1, %arg4_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_1,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_1, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem, %arg5_1, %arg6_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_2,), kwargs = {})
+#   %convolution_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_2, %arg7_1, %arg8_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_3,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_1 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_3, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem_2, %arg9_1, %arg10_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_4,), kwargs = {})
+#   %convolution_5 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_4, %arg11_1, %arg12_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_5 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_5,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_2 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_5, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   return %getitem_4
+triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_9 = async_compile.triton('triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_9', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 2048, 'x': 4096}, tile_hint=TileHint.SQUARE,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_9', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 4, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 33554432, 'x': 0}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_9(in_ptr0, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 2048
+    xnumel = 4096
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = tl.full([YBLOCK], True, tl.int1)[:, None]
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = (xindex % 64)
+    x3 = xindex // 64
+    y0 = (yindex % 256)
+    y1 = yindex // 256
+    x4 = xindex
+    tmp0 = tl.load(in_ptr0 + (2*x2 + 256*x3 + 16384*y0 + 8388608*y1), None, eviction_policy='evict_last').to(tl.float32)
+    tmp1 = tl.load(in_ptr0 + (1 + 2*x2 + 256*x3 + 16384*y0 + 8388608*y1), None, eviction_policy='evict_last').to(tl.float32)
+    tmp3 = tl.load(in_ptr0 + (128 + 2*x2 + 256*x3 + 16384*y0 + 8388608*y1), None, eviction_policy='evict_last').to(tl.float32)
+    tmp5 = tl.load(in_ptr0 + (129 + 2*x2 + 256*x3 + 16384*y0 + 8388608*y1), None, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = triton_helpers.maximum(tmp0, tmp1)
+    tmp4 = triton_helpers.maximum(tmp2, tmp3)
+    tmp6 = triton_helpers.maximum(tmp4, tmp5)
+    tl.store(out_ptr0 + (y0 + 256*x4 + 1048576*y1), tmp6, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/l7/cl74kz4ptv7ntw6ampa6ppv4jq2l4ysurnnekmlp7tntceekjjie.py
+# Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13, input_14], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+# Source node to ATen node mapping:
+#   image => _low_memory_max_pool_with_offsets
+#   image_1 => _low_memory_max_pool_with_offsets_1
+#   image_2 => _low_memory_max_pool_with_offsets_2
+#   input_1 => convolution
+#   input_10 => relu_4
+#   input_11 => convolution_5
+#   input_12 => relu_5
+#   input_13 => convolution_6
+#   input_14 => relu_6
+#   input_2 => relu
+#   input_3 => convolution_1
+#   input_4 => relu_1
+#   input_5 => convolution_2
+#   input_6 => relu_2
+#   input_7 => convolution_3
+#   input_8 => relu_3
+#   input_9 => convolution_4
+#   to => clone, convert_element_type
+# Graph fragment:
+#   %buf16 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0" = PlaceHolder[target=buf16]
+#   %arg14_1 : Tensor "f16[512][1]cuda:0" = PlaceHolder[target=arg14_1]
+#   %convert_element_type : Tensor "f16[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg0_1, torch.float16), kwargs = {})
+#   %clone : Tensor "f16[8, 3, 512, 512][786432, 1, 1536, 3]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%convert_element_type,), kwargs = {memory_format: torch.channels_last})
+#   %convolution : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%clone, %arg1_1, %arg2_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution,), kwargs = {})
+#   %convolution_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu, %arg3_1, %arg4_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_1,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_1, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem, %arg5_1, %arg6_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_2,), kwargs = {})
+#   %convolution_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_2, %arg7_1, %arg8_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_3,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_1 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_3, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem_2, %arg9_1, %arg10_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_4,), kwargs = {})
+#   %convolution_5 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_4, %arg11_1, %arg12_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_5 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_5,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_2 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_5, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_6 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem_4, %arg13_1, %arg14_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_6 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_6,), kwargs = {})
+#   return %relu_6
+triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_10 = async_compile.triton('triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_10', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'x': 16777216}, 
+    filename=__file__,
+    triton_meta={'signature': {'in_out_ptr0': '*fp16', 'in_ptr0': '*fp16', 'xnumel': 'i32', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid1D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_10', 'mutated_arg_names': ['in_out_ptr0'], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 2, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'x': 100664320}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_10(in_out_ptr0, in_ptr0, xnumel, XBLOCK : tl.constexpr):
+    xnumel = 16777216
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[:]
+    xmask = tl.full([XBLOCK], True, tl.int1)[:]
+    x2 = xindex
+    x0 = (xindex % 512)
+    tmp0 = tl.load(in_out_ptr0 + (x2), None).to(tl.float32)
+    tmp1 = tl.load(in_ptr0 + (x0), None, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = tmp0 + tmp1
+    tmp3 = tl.full([1], 0, tl.int32)
+    tmp4 = triton_helpers.maximum(tmp3, tmp2)
+    tl.store(in_out_ptr0 + (x2), tmp4, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/ol/coldqcwyqnnmiwwo3fwe3sof4jl3c3ay7whbwncrm3y62yeeyuo4.py
+# Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13, input_14, input_15, input_16], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+# Source node to ATen node mapping:
+#   image => _low_memory_max_pool_with_offsets
+#   image_1 => _low_memory_max_pool_with_offsets_1
+#   image_2 => _low_memory_max_pool_with_offsets_2
+#   input_1 => convolution
+#   input_10 => relu_4
+#   input_11 => convolution_5
+#   input_12 => relu_5
+#   input_13 => convolution_6
+#   input_14 => relu_6
+#   input_15 => convolution_7
+#   input_16 => relu_7
+#   input_2 => relu
+#   input_3 => convolution_1
+#   input_4 => relu_1
+#   input_5 => convolution_2
+#   input_6 => relu_2
+#   input_7 => convolution_3
+#   input_8 => relu_3
+#   input_9 => convolution_4
+#   to => clone, convert_element_type
+# Graph fragment:
+#   %buf18 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0" = PlaceHolder[target=buf18]
+#   %arg16_1 : Tensor "f16[512][1]cuda:0" = PlaceHolder[target=arg16_1]
+#   %convert_element_type : Tensor "f16[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg0_1, torch.float16), kwargs = {})
+#   %clone : Tensor "f16[8, 3, 512, 512][786432, 1, 1536, 3]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%convert_element_type,), kwargs = {memory_format: torch.channels_last})
+#   %convolution : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%clone, %arg1_1, %arg2_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution,), kwargs = {})
+#   %convolution_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu, %arg3_1, %arg4_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_1,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_1, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem, %arg5_1, %arg6_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_2,), kwargs = {})
+#   %convolution_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_2, %arg7_1, %arg8_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_3,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_1 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_3, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem_2, %arg9_1, %arg10_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_4,), kwargs = {})
+#   %convolution_5 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_4, %arg11_1, %arg12_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_5 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_5,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_2 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_5, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_6 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem_4, %arg13_1, %arg14_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_6 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_6,), kwargs = {})
+#   %convolution_7 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_6, %arg15_1, %arg16_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_7 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_7,), kwargs = {})
+#   return %relu_7
+triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_11 = async_compile.triton('triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_11', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 4096, 'x': 4096}, tile_hint=TileHint.DEFAULT,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'in_ptr1': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]], (4,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_11', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 2, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 33555456, 'x': 67108864}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_11(in_ptr0, in_ptr1, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 4096
+    xnumel = 4096
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = tl.full([YBLOCK], True, tl.int1)[:, None]
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = xindex
+    y0 = (yindex % 512)
+    y1 = yindex // 512
+    tmp0 = tl.load(in_ptr0 + (y0 + 512*x2 + 2097152*y1), None).to(tl.float32)
+    tmp1 = tl.load(in_ptr1 + (y0), None, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = tmp0 + tmp1
+    tmp3 = tl.full([1, 1], 0, tl.int32)
+    tmp4 = triton_helpers.maximum(tmp3, tmp2)
+    tl.store(out_ptr0 + (x2 + 4096*y0 + 4194304*y1), tmp4, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/jc/cjce6v3t7wop4h5ferqcfb3m34hxj2wyyv6ucdgoyddxnrqqgh2p.py
+# Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13, input_14, input_15, input_16, image_3], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+# Source node to ATen node mapping:
+#   image => _low_memory_max_pool_with_offsets
+#   image_1 => _low_memory_max_pool_with_offsets_1
+#   image_2 => _low_memory_max_pool_with_offsets_2
+#   image_3 => _low_memory_max_pool_with_offsets_3
+#   input_1 => convolution
+#   input_10 => relu_4
+#   input_11 => convolution_5
+#   input_12 => relu_5
+#   input_13 => convolution_6
+#   input_14 => relu_6
+#   input_15 => convolution_7
+#   input_16 => relu_7
+#   input_2 => relu
+#   input_3 => convolution_1
+#   input_4 => relu_1
+#   input_5 => convolution_2
+#   input_6 => relu_2
+#   input_7 => convolution_3
+#   input_8 => relu_3
+#   input_9 => convolution_4
+#   to => clone, convert_element_type
+# Graph fragment:
+#   %relu_7 : Tensor "f16[8, 512, 64, 64][4194304, 4096, 64, 1]cuda:0" = PlaceHolder[target=relu_7]
+#   %convert_element_type : Tensor "f16[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg0_1, torch.float16), kwargs = {})
+#   %clone : Tensor "f16[8, 3, 512, 512][786432, 1, 1536, 3]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%convert_element_type,), kwargs = {memory_format: torch.channels_last})
+#   %convolution : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%clone, %arg1_1, %arg2_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution,), kwargs = {})
+#   %convolution_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu, %arg3_1, %arg4_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_1,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_1, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem, %arg5_1, %arg6_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_2,), kwargs = {})
+#   %convolution_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_2, %arg7_1, %arg8_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_3,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_1 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_3, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem_2, %arg9_1, %arg10_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_4,), kwargs = {})
+#   %convolution_5 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_4, %arg11_1, %arg12_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_5 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_5,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_2 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_5, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_6 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem_4, %arg13_1, %arg14_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_6 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_6,), kwargs = {})
+#   %convolution_7 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_6, %arg15_1, %arg16_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_7 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_7,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_3 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_7, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   return %getitem_6
+triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_12 = async_compile.triton('triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_12', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 4096, 'x': 1024}, tile_hint=TileHint.SQUARE,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_12', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 4, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 16777216, 'x': 0}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_12(in_ptr0, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 4096
+    xnumel = 1024
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = tl.full([YBLOCK], True, tl.int1)[:, None]
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = xindex < xnumel
+    x2 = (xindex % 32)
+    x3 = xindex // 32
+    y0 = (yindex % 512)
+    y1 = yindex // 512
+    x4 = xindex
+    tmp0 = tl.load(in_ptr0 + (2*x2 + 128*x3 + 4096*y0 + 4194304*y1), xmask, eviction_policy='evict_last').to(tl.float32)
+    tmp1 = tl.load(in_ptr0 + (1 + 2*x2 + 128*x3 + 4096*y0 + 4194304*y1), xmask, eviction_policy='evict_last').to(tl.float32)
+    tmp3 = tl.load(in_ptr0 + (64 + 2*x2 + 128*x3 + 4096*y0 + 4194304*y1), xmask, eviction_policy='evict_last').to(tl.float32)
+    tmp5 = tl.load(in_ptr0 + (65 + 2*x2 + 128*x3 + 4096*y0 + 4194304*y1), xmask, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = triton_helpers.maximum(tmp0, tmp1)
+    tmp4 = triton_helpers.maximum(tmp2, tmp3)
+    tmp6 = triton_helpers.maximum(tmp4, tmp5)
+    tl.store(out_ptr0 + (y0 + 512*x4 + 524288*y1), tmp6, xmask)
+''', device_str='cuda')
+
+
+# kernel path: inductor/tt/ctttqp2qaft2macttl3vmfneddb4je4iadcqmumjjwyst2v7oo2q.py
+# Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13, input_14, input_15, input_16, image_3, input_17, input_18], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+# Source node to ATen node mapping:
+#   image => _low_memory_max_pool_with_offsets
+#   image_1 => _low_memory_max_pool_with_offsets_1
+#   image_2 => _low_memory_max_pool_with_offsets_2
+#   image_3 => _low_memory_max_pool_with_offsets_3
+#   input_1 => convolution
+#   input_10 => relu_4
+#   input_11 => convolution_5
+#   input_12 => relu_5
+#   input_13 => convolution_6
+#   input_14 => relu_6
+#   input_15 => convolution_7
+#   input_16 => relu_7
+#   input_17 => convolution_8
+#   input_18 => relu_8
+#   input_2 => relu
+#   input_3 => convolution_1
+#   input_4 => relu_1
+#   input_5 => convolution_2
+#   input_6 => relu_2
+#   input_7 => convolution_3
+#   input_8 => relu_3
+#   input_9 => convolution_4
+#   to => clone, convert_element_type
+# Graph fragment:
+#   %buf21 : Tensor "f16[8, 1024, 32, 32][1048576, 1, 32768, 1024]cuda:0" = PlaceHolder[target=buf21]
+#   %arg18_1 : Tensor "f16[1024][1]cuda:0" = PlaceHolder[target=arg18_1]
+#   %convert_element_type : Tensor "f16[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg0_1, torch.float16), kwargs = {})
+#   %clone : Tensor "f16[8, 3, 512, 512][786432, 1, 1536, 3]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%convert_element_type,), kwargs = {memory_format: torch.channels_last})
+#   %convolution : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%clone, %arg1_1, %arg2_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution,), kwargs = {})
+#   %convolution_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu, %arg3_1, %arg4_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_1,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_1, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem, %arg5_1, %arg6_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_2,), kwargs = {})
+#   %convolution_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_2, %arg7_1, %arg8_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_3,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_1 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_3, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem_2, %arg9_1, %arg10_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_4,), kwargs = {})
+#   %convolution_5 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_4, %arg11_1, %arg12_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_5 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_5,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_2 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_5, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_6 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem_4, %arg13_1, %arg14_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_6 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_6,), kwargs = {})
+#   %convolution_7 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_6, %arg15_1, %arg16_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_7 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_7,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_3 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_7, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_8 : Tensor "f16[8, 1024, 32, 32][1048576, 1, 32768, 1024]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem_6, %arg17_1, %arg18_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_8 : Tensor "f16[8, 1024, 32, 32][1048576, 1, 32768, 1024]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_8,), kwargs = {})
+#   return %relu_8
+triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_13 = async_compile.triton('triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_13', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'x': 8388608}, 
+    filename=__file__,
+    triton_meta={'signature': {'in_out_ptr0': '*fp16', 'in_ptr0': '*fp16', 'xnumel': 'i32', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid1D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_13', 'mutated_arg_names': ['in_out_ptr0'], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 2, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'x': 50333696}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_13(in_out_ptr0, in_ptr0, xnumel, XBLOCK : tl.constexpr):
+    xnumel = 8388608
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[:]
+    xmask = tl.full([XBLOCK], True, tl.int1)[:]
+    x2 = xindex
+    x0 = (xindex % 1024)
+    tmp0 = tl.load(in_out_ptr0 + (x2), None).to(tl.float32)
+    tmp1 = tl.load(in_ptr0 + (x0), None, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = tmp0 + tmp1
+    tmp3 = tl.full([1], 0, tl.int32)
+    tmp4 = triton_helpers.maximum(tmp3, tmp2)
+    tl.store(in_out_ptr0 + (x2), tmp4, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/2z/c2zlrk6on3qczpqtuippufexcciqvdx7unicfe5rdfcbeyhsityu.py
+# Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13, input_14, input_15, input_16, image_3, input_17, input_18, input_19, input_20, conv_transpose2d], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+# Source node to ATen node mapping:
+#   conv_transpose2d => convolution_10
+#   image => _low_memory_max_pool_with_offsets
+#   image_1 => _low_memory_max_pool_with_offsets_1
+#   image_2 => _low_memory_max_pool_with_offsets_2
+#   image_3 => _low_memory_max_pool_with_offsets_3
+#   input_1 => convolution
+#   input_10 => relu_4
+#   input_11 => convolution_5
+#   input_12 => relu_5
+#   input_13 => convolution_6
+#   input_14 => relu_6
+#   input_15 => convolution_7
+#   input_16 => relu_7
+#   input_17 => convolution_8
+#   input_18 => relu_8
+#   input_19 => convolution_9
+#   input_2 => relu
+#   input_20 => relu_9
+#   input_3 => convolution_1
+#   input_4 => relu_1
+#   input_5 => convolution_2
+#   input_6 => relu_2
+#   input_7 => convolution_3
+#   input_8 => relu_3
+#   input_9 => convolution_4
+#   to => clone, convert_element_type
+# Graph fragment:
+#   %buf25 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0" = PlaceHolder[target=buf25]
+#   %arg22_1 : Tensor "f16[512][1]cuda:0" = PlaceHolder[target=arg22_1]
+#   %convert_element_type : Tensor "f16[8, 3, 512, 512][786432, 262144, 512, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg0_1, torch.float16), kwargs = {})
+#   %clone : Tensor "f16[8, 3, 512, 512][786432, 1, 1536, 3]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%convert_element_type,), kwargs = {memory_format: torch.channels_last})
+#   %convolution : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%clone, %arg1_1, %arg2_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution,), kwargs = {})
+#   %convolution_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu, %arg3_1, %arg4_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_1 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_1,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_1, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem, %arg5_1, %arg6_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_2 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_2,), kwargs = {})
+#   %convolution_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_2, %arg7_1, %arg8_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_3 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_3,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_1 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_3, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem_2, %arg9_1, %arg10_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_4 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_4,), kwargs = {})
+#   %convolution_5 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_4, %arg11_1, %arg12_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_5 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_5,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_2 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_5, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_6 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem_4, %arg13_1, %arg14_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_6 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_6,), kwargs = {})
+#   %convolution_7 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_6, %arg15_1, %arg16_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_7 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_7,), kwargs = {})
+#   %_low_memory_max_pool_with_offsets_3 : [num_users=1] = call_function[target=torch.ops.prims._low_memory_max_pool_with_offsets.default](args = (%relu_7, [2, 2], [2, 2], [0, 0], [1, 1], False), kwargs = {})
+#   %convolution_8 : Tensor "f16[8, 1024, 32, 32][1048576, 1, 32768, 1024]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%getitem_6, %arg17_1, %arg18_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_8 : Tensor "f16[8, 1024, 32, 32][1048576, 1, 32768, 1024]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_8,), kwargs = {})
+#   %convolution_9 : Tensor "f16[8, 1024, 32, 32][1048576, 1, 32768, 1024]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_8, %arg19_1, %arg20_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_9 : Tensor "f16[8, 1024, 32, 32][1048576, 1, 32768, 1024]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_9,), kwargs = {})
+#   %convolution_10 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_9, %arg21_1, %arg22_1, [2, 2], [0, 0], [1, 1], True, [0, 0], 1), kwargs = {})
+#   return %convolution_10
+triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_14 = async_compile.triton('triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_14', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 4096, 'x': 4096}, tile_hint=TileHint.DEFAULT,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'in_ptr1': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]], (4,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_14', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 2, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 33555456, 'x': 67108864}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_14(in_ptr0, in_ptr1, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 4096
+    xnumel = 4096
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = tl.full([YBLOCK], True, tl.int1)[:, None]
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = xindex
+    y0 = (yindex % 512)
+    y1 = yindex // 512
+    tmp0 = tl.load(in_ptr0 + (y0 + 512*x2 + 2097152*y1), None).to(tl.float32)
+    tmp1 = tl.load(in_ptr1 + (y0), None, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = tmp0 + tmp1
+    tl.store(out_ptr0 + (x2 + 4096*y0 + 4194304*y1), tmp2, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/o7/co7zuc62gnqnpqujgzuep3gxliklcq7qjfndlg6ob2rgaxt5sik5.py
+# Topologically Sorted Source Nodes: [input_21], Original ATen: [aten.convolution]
+# Source node to ATen node mapping:
+#   input_21 => convolution_11
+# Graph fragment:
+#   %cat : Tensor "f16[8, 1024, 64, 64][4194304, 4096, 64, 1]cuda:0" = PlaceHolder[target=cat]
+#   %convolution_11 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%cat, %arg23_1, %arg24_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   return %buf28
+triton_poi_fused_convolution_15 = async_compile.triton('triton_poi_fused_convolution_15', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 8192, 'x': 4096}, tile_hint=TileHint.SQUARE,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused_convolution_15', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 1, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 134217728, 'x': 67108864}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused_convolution_15(in_ptr0, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 8192
+    xnumel = 4096
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = tl.full([YBLOCK], True, tl.int1)[:, None]
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = xindex
+    y3 = yindex
+    y0 = (yindex % 1024)
+    y1 = yindex // 1024
+    tmp0 = tl.load(in_ptr0 + (x2 + 4096*y3), None, eviction_policy='evict_last').to(tl.float32)
+    tl.store(out_ptr0 + (y0 + 1024*x2 + 4194304*y1), tmp0, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/ji/cjinkngt6rb3owdgm4zno23yvaccdzanuivceqliclplb4hwex4f.py
+# Topologically Sorted Source Nodes: [input_21, input_22, input_23, input_24, conv_transpose2d_1], Original ATen: [aten.convolution, aten.relu]
+# Source node to ATen node mapping:
+#   conv_transpose2d_1 => convolution_13
+#   input_21 => convolution_11
+#   input_22 => relu_10
+#   input_23 => convolution_12
+#   input_24 => relu_11
+# Graph fragment:
+#   %buf33 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0" = PlaceHolder[target=buf33]
+#   %arg28_1 : Tensor "f16[256][1]cuda:0" = PlaceHolder[target=arg28_1]
+#   %convolution_11 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%cat, %arg23_1, %arg24_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_10 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_11,), kwargs = {})
+#   %convolution_12 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_10, %arg25_1, %arg26_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_11 : Tensor "f16[8, 512, 64, 64][2097152, 1, 32768, 512]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_12,), kwargs = {})
+#   %convolution_13 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_11, %arg27_1, %arg28_1, [2, 2], [0, 0], [1, 1], True, [0, 0], 1), kwargs = {})
+#   return %convolution_13
+triton_poi_fused_convolution_relu_16 = async_compile.triton('triton_poi_fused_convolution_relu_16', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 2048, 'x': 16384}, tile_hint=TileHint.DEFAULT,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'in_ptr1': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]], (4,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused_convolution_relu_16', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 2, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 67109376, 'x': 134217728}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused_convolution_relu_16(in_ptr0, in_ptr1, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 2048
+    xnumel = 16384
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = tl.full([YBLOCK], True, tl.int1)[:, None]
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = xindex
+    y0 = (yindex % 256)
+    y1 = yindex // 256
+    tmp0 = tl.load(in_ptr0 + (y0 + 256*x2 + 4194304*y1), None, eviction_policy='evict_last').to(tl.float32)
+    tmp1 = tl.load(in_ptr1 + (y0), None, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = tmp0 + tmp1
+    tl.store(out_ptr0 + (x2 + 16384*y0 + 8388608*y1), tmp2, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/w4/cw4jhpjsq456d6wdenrrjfb27cal2mj3xdltyaxzabta3llrvs2a.py
+# Topologically Sorted Source Nodes: [input_25], Original ATen: [aten.convolution]
+# Source node to ATen node mapping:
+#   input_25 => convolution_14
+# Graph fragment:
+#   %cat_1 : Tensor "f16[8, 512, 128, 128][8388608, 16384, 128, 1]cuda:0" = PlaceHolder[target=cat_1]
+#   %convolution_14 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%cat_1, %arg29_1, %arg30_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   return %buf36
+triton_poi_fused_convolution_17 = async_compile.triton('triton_poi_fused_convolution_17', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 4096, 'x': 16384}, tile_hint=TileHint.SQUARE,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused_convolution_17', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 1, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 268435456, 'x': 134217728}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused_convolution_17(in_ptr0, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 4096
+    xnumel = 16384
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = tl.full([YBLOCK], True, tl.int1)[:, None]
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = xindex
+    y3 = yindex
+    y0 = (yindex % 512)
+    y1 = yindex // 512
+    tmp0 = tl.load(in_ptr0 + (x2 + 16384*y3), None, eviction_policy='evict_last').to(tl.float32)
+    tl.store(out_ptr0 + (y0 + 512*x2 + 8388608*y1), tmp0, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/ky/ckyl4llp4vzg6fuo5nme6uo7oyfduliwb3pxevgld4b45u4ojqtz.py
+# Topologically Sorted Source Nodes: [input_25, input_26, input_27, input_28, conv_transpose2d_2], Original ATen: [aten.convolution, aten.relu]
+# Source node to ATen node mapping:
+#   conv_transpose2d_2 => convolution_16
+#   input_25 => convolution_14
+#   input_26 => relu_12
+#   input_27 => convolution_15
+#   input_28 => relu_13
+# Graph fragment:
+#   %buf41 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0" = PlaceHolder[target=buf41]
+#   %arg34_1 : Tensor "f16[128][1]cuda:0" = PlaceHolder[target=arg34_1]
+#   %convolution_14 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%cat_1, %arg29_1, %arg30_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_12 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_14,), kwargs = {})
+#   %convolution_15 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_12, %arg31_1, %arg32_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_13 : Tensor "f16[8, 256, 128, 128][4194304, 1, 32768, 256]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_15,), kwargs = {})
+#   %convolution_16 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_13, %arg33_1, %arg34_1, [2, 2], [0, 0], [1, 1], True, [0, 0], 1), kwargs = {})
+#   return %convolution_16
+triton_poi_fused_convolution_relu_18 = async_compile.triton('triton_poi_fused_convolution_relu_18', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 1024, 'x': 65536}, tile_hint=TileHint.DEFAULT,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'in_ptr1': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]], (4,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused_convolution_relu_18', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 2, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 134217984, 'x': 268435456}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused_convolution_relu_18(in_ptr0, in_ptr1, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 1024
+    xnumel = 65536
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = tl.full([YBLOCK], True, tl.int1)[:, None]
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = xindex
+    y0 = (yindex % 128)
+    y1 = yindex // 128
+    tmp0 = tl.load(in_ptr0 + (y0 + 128*x2 + 8388608*y1), None, eviction_policy='evict_last').to(tl.float32)
+    tmp1 = tl.load(in_ptr1 + (y0), None, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = tmp0 + tmp1
+    tl.store(out_ptr0 + (x2 + 65536*y0 + 16777216*y1), tmp2, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/5q/c5qlgjzgokppfks4fjessa5qyszqiz46b5m2xeiifptjmk6nmh55.py
+# Topologically Sorted Source Nodes: [input_29], Original ATen: [aten.convolution]
+# Source node to ATen node mapping:
+#   input_29 => convolution_17
+# Graph fragment:
+#   %cat_2 : Tensor "f16[8, 256, 256, 256][16777216, 65536, 256, 1]cuda:0" = PlaceHolder[target=cat_2]
+#   %convolution_17 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%cat_2, %arg35_1, %arg36_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   return %buf44
+triton_poi_fused_convolution_19 = async_compile.triton('triton_poi_fused_convolution_19', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 2048, 'x': 65536}, tile_hint=TileHint.SQUARE,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused_convolution_19', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 1, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 536870912, 'x': 268435456}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused_convolution_19(in_ptr0, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 2048
+    xnumel = 65536
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = tl.full([YBLOCK], True, tl.int1)[:, None]
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = xindex
+    y3 = yindex
+    y0 = (yindex % 256)
+    y1 = yindex // 256
+    tmp0 = tl.load(in_ptr0 + (x2 + 65536*y3), None, eviction_policy='evict_last').to(tl.float32)
+    tl.store(out_ptr0 + (y0 + 256*x2 + 16777216*y1), tmp0, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/lc/clclozqe4pz4woer6arl6wxikjjak73my7lbgvy35zmcadqu6dfd.py
+# Topologically Sorted Source Nodes: [input_29, input_30, input_31, input_32, conv_transpose2d_3], Original ATen: [aten.convolution, aten.relu]
+# Source node to ATen node mapping:
+#   conv_transpose2d_3 => convolution_19
+#   input_29 => convolution_17
+#   input_30 => relu_14
+#   input_31 => convolution_18
+#   input_32 => relu_15
+# Graph fragment:
+#   %buf49 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0" = PlaceHolder[target=buf49]
+#   %arg40_1 : Tensor "f16[64][1]cuda:0" = PlaceHolder[target=arg40_1]
+#   %convolution_17 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%cat_2, %arg35_1, %arg36_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_14 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_17,), kwargs = {})
+#   %convolution_18 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_14, %arg37_1, %arg38_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_15 : Tensor "f16[8, 128, 256, 256][8388608, 1, 32768, 128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_18,), kwargs = {})
+#   %convolution_19 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_15, %arg39_1, %arg40_1, [2, 2], [0, 0], [1, 1], True, [0, 0], 1), kwargs = {})
+#   return %convolution_19
+triton_poi_fused_convolution_relu_20 = async_compile.triton('triton_poi_fused_convolution_relu_20', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 512, 'x': 262144}, tile_hint=TileHint.DEFAULT,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'in_ptr1': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]], (4,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused_convolution_relu_20', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 2, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 268435584, 'x': 536870912}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused_convolution_relu_20(in_ptr0, in_ptr1, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 512
+    xnumel = 262144
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = yindex < ynumel
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = xindex
+    y0 = (yindex % 64)
+    y1 = yindex // 64
+    tmp0 = tl.load(in_ptr0 + (y0 + 64*x2 + 16777216*y1), ymask, eviction_policy='evict_last').to(tl.float32)
+    tmp1 = tl.load(in_ptr1 + (y0), ymask, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = tmp0 + tmp1
+    tl.store(out_ptr0 + (x2 + 262144*y0 + 33554432*y1), tmp2, ymask)
+''', device_str='cuda')
+
+
+# kernel path: inductor/gt/cgt72o72tnytsjmnoxhok5y7xxpvnlxv5jqmuymqp5bmel72stos.py
+# Topologically Sorted Source Nodes: [input_33], Original ATen: [aten.convolution]
+# Source node to ATen node mapping:
+#   input_33 => convolution_20
+# Graph fragment:
+#   %cat_3 : Tensor "f16[8, 128, 512, 512][33554432, 262144, 512, 1]cuda:0" = PlaceHolder[target=cat_3]
+#   %convolution_20 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%cat_3, %arg41_1, %arg42_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   return %buf52
+triton_poi_fused_convolution_21 = async_compile.triton('triton_poi_fused_convolution_21', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'y': 1024, 'x': 262144}, tile_hint=TileHint.SQUARE,
+    filename=__file__,
+    triton_meta={'signature': {'in_ptr0': '*fp16', 'out_ptr0': '*fp16', 'ynumel': 'i32', 'xnumel': 'i32', 'YBLOCK': 'constexpr', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid2D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused_convolution_21', 'mutated_arg_names': [], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 1, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'y': 1073741824, 'x': 536870912}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused_convolution_21(in_ptr0, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr, XBLOCK : tl.constexpr):
+    ynumel = 1024
+    xnumel = 262144
+    yoffset = tl.program_id(1) * YBLOCK
+    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
+    ymask = tl.full([YBLOCK], True, tl.int1)[:, None]
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
+    xmask = tl.full([XBLOCK], True, tl.int1)[None, :]
+    x2 = xindex
+    y3 = yindex
+    y0 = (yindex % 128)
+    y1 = yindex // 128
+    tmp0 = tl.load(in_ptr0 + (x2 + 262144*y3), None, eviction_policy='evict_last').to(tl.float32)
+    tl.store(out_ptr0 + (y0 + 128*x2 + 33554432*y1), tmp0, None)
+''', device_str='cuda')
+
+
+# kernel path: inductor/7i/c7iij3bq7rxy5w6dxblfczfpe7ewr7sljfcjmoex7qhetsa6b6pl.py
+# Topologically Sorted Source Nodes: [input_33, input_34, input_35, input_36, logits], Original ATen: [aten.convolution, aten.relu]
+# Source node to ATen node mapping:
+#   input_33 => convolution_20
+#   input_34 => relu_16
+#   input_35 => convolution_21
+#   input_36 => relu_17
+#   logits => convolution_22
+# Graph fragment:
+#   %buf57 : Tensor "f16[8, 2, 512, 512][524288, 1, 1024, 2]cuda:0" = PlaceHolder[target=buf57]
+#   %arg46_1 : Tensor "f16[2][1]cuda:0" = PlaceHolder[target=arg46_1]
+#   %convolution_20 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%cat_3, %arg41_1, %arg42_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_16 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_20,), kwargs = {})
+#   %convolution_21 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_16, %arg43_1, %arg44_1, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), kwargs = {})
+#   %relu_17 : Tensor "f16[8, 64, 512, 512][16777216, 1, 32768, 64]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%convolution_21,), kwargs = {})
+#   %convolution_22 : Tensor "f16[8, 2, 512, 512][524288, 1, 1024, 2]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%relu_17, %arg45_1, %arg46_1, [1, 1], [0, 0], [1, 1], False, [0, 0], 1), kwargs = {})
+#   return %convolution_22
+triton_poi_fused_convolution_relu_22 = async_compile.triton('triton_poi_fused_convolution_relu_22', '''
+import triton
+import triton.language as tl
+
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint, DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={'x': 4194304}, 
+    filename=__file__,
+    triton_meta={'signature': {'in_out_ptr0': '*fp16', 'in_ptr0': '*fp16', 'xnumel': 'i32', 'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32), 'constants': {}, 'native_matmul': False, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]]}]},
+    inductor_meta={'grid_type': 'Grid1D', 'autotune_hints': set(), 'kernel_name': 'triton_poi_fused_convolution_relu_22', 'mutated_arg_names': ['in_out_ptr0'], 'optimize_mem': True, 'no_x_dim': False, 'atomic_add_found': False, 'num_load': 2, 'num_store': 1, 'num_reduction': 0, 'backend_hash': '91D1D1166449D9E2EB66EB9770C9E2C3B0FEB787341F27FEB4D3F0338DA50336', 'assert_indirect_indexing': True, 'autotune_local_cache': True, 'autotune_pointwise': True, 'autotune_remote_cache': None, 'force_disable_caches': False, 'dynamic_scale_rblock': True, 'max_autotune': False, 'max_autotune_pointwise': False, 'min_split_scan_rblock': 256, 'spill_threshold': 16, 'store_cubin': False, 'deterministic': False, 'force_filter_reduction_configs': False, 'mix_order_reduction_allow_multi_stages': False, 'are_deterministic_algorithms_enabled': False, 'tiling_scores': {'x': 25165828}},
+    min_elem_per_thread=0
+)
+@triton.jit
+def triton_poi_fused_convolution_relu_22(in_out_ptr0, in_ptr0, xnumel, XBLOCK : tl.constexpr):
+    xnumel = 4194304
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[:]
+    xmask = tl.full([XBLOCK], True, tl.int1)[:]
+    x2 = xindex
+    x0 = (xindex % 2)
+    tmp0 = tl.load(in_out_ptr0 + (x2), None).to(tl.float32)
+    tmp1 = tl.load(in_ptr0 + (x0), None, eviction_policy='evict_last').to(tl.float32)
+    tmp2 = tmp0 + tmp1
+    tl.store(in_out_ptr0 + (x2), tmp2, None)
+''', device_str='cuda')
+
+
+async_compile.wait(globals())
+del async_compile
+
+class Runner:
+    def __init__(self, partitions):
+        self.partitions = partitions
+
+    def recursively_apply_fns(self, fns):
+        new_callables = []
+        for fn, c in zip(fns, self.partitions):
+            new_callables.append(fn(c))
+        self.partitions = new_callables
+
+    def call(self, args):
+        arg0_1, arg1_1, arg2_1, arg3_1, arg4_1, arg5_1, arg6_1, arg7_1, arg8_1, arg9_1, arg10_1, arg11_1, arg12_1, arg13_1, arg14_1, arg15_1, arg16_1, arg17_1, arg18_1, arg19_1, arg20_1, arg21_1, arg22_1, arg23_1, arg24_1, arg25_1, arg26_1, arg27_1, arg28_1, arg29_1, arg30_1, arg31_1, arg32_1, arg33_1, arg34_1, arg35_1, arg36_1, arg37_1, arg38_1, arg39_1, arg40_1, arg41_1, arg42_1, arg43_1, arg44_1, arg45_1, arg46_1 = args
+        args.clear()
+        assert_size_stride(arg0_1, (8, 3, 512, 512), (786432, 262144, 512, 1))
+        assert_size_stride(arg1_1, (64, 3, 3, 3), (27, 1, 9, 3))
+        assert_size_stride(arg2_1, (64, ), (1, ))
+        assert_size_stride(arg3_1, (64, 64, 3, 3), (576, 1, 192, 64))
+        assert_size_stride(arg4_1, (64, ), (1, ))
+        assert_size_stride(arg5_1, (128, 64, 3, 3), (576, 1, 192, 64))
+        assert_size_stride(arg6_1, (128, ), (1, ))
+        assert_size_stride(arg7_1, (128, 128, 3, 3), (1152, 1, 384, 128))
+        assert_size_stride(arg8_1, (128, ), (1, ))
+        assert_size_stride(arg9_1, (256, 128, 3, 3), (1152, 1, 384, 128))
+        assert_size_stride(arg10_1, (256, ), (1, ))
+        assert_size_stride(arg11_1, (256, 256, 3, 3), (2304, 1, 768, 256))
+        assert_size_stride(arg12_1, (256, ), (1, ))
+        assert_size_stride(arg13_1, (512, 256, 3, 3), (2304, 1, 768, 256))
+        assert_size_stride(arg14_1, (512, ), (1, ))
+        assert_size_stride(arg15_1, (512, 512, 3, 3), (4608, 1, 1536, 512))
+        assert_size_stride(arg16_1, (512, ), (1, ))
+        assert_size_stride(arg17_1, (1024, 512, 3, 3), (4608, 1, 1536, 512))
+        assert_size_stride(arg18_1, (1024, ), (1, ))
+        assert_size_stride(arg19_1, (1024, 1024, 3, 3), (9216, 1, 3072, 1024))
+        assert_size_stride(arg20_1, (1024, ), (1, ))
+        assert_size_stride(arg21_1, (1024, 512, 2, 2), (2048, 1, 1024, 512))
+        assert_size_stride(arg22_1, (512, ), (1, ))
+        assert_size_stride(arg23_1, (512, 1024, 3, 3), (9216, 1, 3072, 1024))
+        assert_size_stride(arg24_1, (512, ), (1, ))
+        assert_size_stride(arg25_1, (512, 512, 3, 3), (4608, 1, 1536, 512))
+        assert_size_stride(arg26_1, (512, ), (1, ))
+        assert_size_stride(arg27_1, (512, 256, 2, 2), (1024, 1, 512, 256))
+        assert_size_stride(arg28_1, (256, ), (1, ))
+        assert_size_stride(arg29_1, (256, 512, 3, 3), (4608, 1, 1536, 512))
+        assert_size_stride(arg30_1, (256, ), (1, ))
+        assert_size_stride(arg31_1, (256, 256, 3, 3), (2304, 1, 768, 256))
+        assert_size_stride(arg32_1, (256, ), (1, ))
+        assert_size_stride(arg33_1, (256, 128, 2, 2), (512, 1, 256, 128))
+        assert_size_stride(arg34_1, (128, ), (1, ))
+        assert_size_stride(arg35_1, (128, 256, 3, 3), (2304, 1, 768, 256))
+        assert_size_stride(arg36_1, (128, ), (1, ))
+        assert_size_stride(arg37_1, (128, 128, 3, 3), (1152, 1, 384, 128))
+        assert_size_stride(arg38_1, (128, ), (1, ))
+        assert_size_stride(arg39_1, (128, 64, 2, 2), (256, 1, 128, 64))
+        assert_size_stride(arg40_1, (64, ), (1, ))
+        assert_size_stride(arg41_1, (64, 128, 3, 3), (1152, 1, 384, 128))
+        assert_size_stride(arg42_1, (64, ), (1, ))
+        assert_size_stride(arg43_1, (64, 64, 3, 3), (576, 1, 192, 64))
+        assert_size_stride(arg44_1, (64, ), (1, ))
+        assert_size_stride(arg45_1, (2, 64, 1, 1), (64, 1, 64, 64))
+        assert_size_stride(arg46_1, (2, ), (1, ))
+        with torch.cuda._DeviceGuard(0):
+            torch.cuda.set_device(0)
+            buf0 = empty_strided_cuda((8, 3, 512, 512), (786432, 1, 1536, 3), torch.float16)
+            # Topologically Sorted Source Nodes: [to], Original ATen: [aten._to_copy]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_0.run(arg0_1, buf0, 24, 262144, stream=stream0)
+            del arg0_1
+            # Topologically Sorted Source Nodes: [to, input_1], Original ATen: [aten._to_copy, aten.convolution]
+            buf1 = extern_kernels.convolution(buf0, arg1_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf1, (8, 64, 512, 512), (16777216, 1, 32768, 64), 'torch.ops.aten.convolution.default')
+            del arg1_1
+            del buf0
+            buf2 = buf1; del buf1  # reuse
+            # Topologically Sorted Source Nodes: [to, input_1, input_2], Original ATen: [aten._to_copy, aten.convolution, aten.relu]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_relu_1.run(buf2, arg2_1, 134217728, stream=stream0)
+            del arg2_1
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3], Original ATen: [aten._to_copy, aten.convolution, aten.relu]
+            buf3 = extern_kernels.convolution(buf2, arg3_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf3, (8, 64, 512, 512), (16777216, 1, 32768, 64), 'torch.ops.aten.convolution.default')
+            del arg3_1
+            buf51 = empty_strided_cuda((8, 128, 512, 512), (33554432, 262144, 512, 1), torch.float16)
+            buf4 = reinterpret_tensor(buf51, (8, 64, 512, 512), (33554432, 262144, 512, 1), 0)  # alias
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4], Original ATen: [aten._to_copy, aten.convolution, aten.relu]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_relu_2.run(buf3, arg4_1, buf4, 512, 262144, stream=stream0)
+            del arg4_1
+            buf5 = empty_strided_cuda((8, 64, 256, 256), (4194304, 1, 16384, 64), torch.float16)
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_3.run(buf4, buf5, 512, 65536, stream=stream0)
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            buf6 = extern_kernels.convolution(buf5, arg5_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf6, (8, 128, 256, 256), (8388608, 1, 32768, 128), 'torch.ops.aten.convolution.default')
+            del arg5_1
+            del buf5
+            buf7 = buf6; del buf6  # reuse
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_4.run(buf7, arg6_1, 67108864, stream=stream0)
+            del arg6_1
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            buf8 = extern_kernels.convolution(buf7, arg7_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf8, (8, 128, 256, 256), (8388608, 1, 32768, 128), 'torch.ops.aten.convolution.default')
+            del arg7_1
+            buf43 = reinterpret_tensor(buf3, (8, 256, 256, 256), (16777216, 65536, 256, 1), 0); del buf3  # reuse
+            buf9 = reinterpret_tensor(buf43, (8, 128, 256, 256), (16777216, 65536, 256, 1), 0)  # alias
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_5.run(buf8, arg8_1, buf9, 1024, 65536, stream=stream0)
+            del arg8_1
+            buf10 = empty_strided_cuda((8, 128, 128, 128), (2097152, 1, 16384, 128), torch.float16)
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_6.run(buf9, buf10, 1024, 16384, stream=stream0)
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            buf11 = extern_kernels.convolution(buf10, arg9_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf11, (8, 256, 128, 128), (4194304, 1, 32768, 256), 'torch.ops.aten.convolution.default')
+            del arg9_1
+            del buf10
+            buf12 = buf11; del buf11  # reuse
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_7.run(buf12, arg10_1, 33554432, stream=stream0)
+            del arg10_1
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            buf13 = extern_kernels.convolution(buf12, arg11_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf13, (8, 256, 128, 128), (4194304, 1, 32768, 256), 'torch.ops.aten.convolution.default')
+            del arg11_1
+            buf35 = reinterpret_tensor(buf8, (8, 512, 128, 128), (8388608, 16384, 128, 1), 0); del buf8  # reuse
+            buf14 = reinterpret_tensor(buf35, (8, 256, 128, 128), (8388608, 16384, 128, 1), 0)  # alias
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_8.run(buf13, arg12_1, buf14, 2048, 16384, stream=stream0)
+            del arg12_1
+            buf15 = empty_strided_cuda((8, 256, 64, 64), (1048576, 1, 16384, 256), torch.float16)
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_9.run(buf14, buf15, 2048, 4096, stream=stream0)
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            buf16 = extern_kernels.convolution(buf15, arg13_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf16, (8, 512, 64, 64), (2097152, 1, 32768, 512), 'torch.ops.aten.convolution.default')
+            del arg13_1
+            del buf15
+            buf17 = buf16; del buf16  # reuse
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13, input_14], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_10.run(buf17, arg14_1, 16777216, stream=stream0)
+            del arg14_1
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13, input_14, input_15], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            buf18 = extern_kernels.convolution(buf17, arg15_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf18, (8, 512, 64, 64), (2097152, 1, 32768, 512), 'torch.ops.aten.convolution.default')
+            del arg15_1
+            del buf17
+            buf27 = reinterpret_tensor(buf13, (8, 1024, 64, 64), (4194304, 4096, 64, 1), 0); del buf13  # reuse
+            buf19 = reinterpret_tensor(buf27, (8, 512, 64, 64), (4194304, 4096, 64, 1), 0)  # alias
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13, input_14, input_15, input_16], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_11.run(buf18, arg16_1, buf19, 4096, 4096, stream=stream0)
+            del arg16_1
+            del buf18
+            buf20 = empty_strided_cuda((8, 512, 32, 32), (524288, 1, 16384, 512), torch.float16)
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13, input_14, input_15, input_16, image_3], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_12.run(buf19, buf20, 4096, 1024, stream=stream0)
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13, input_14, input_15, input_16, image_3, input_17], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            buf21 = extern_kernels.convolution(buf20, arg17_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf21, (8, 1024, 32, 32), (1048576, 1, 32768, 1024), 'torch.ops.aten.convolution.default')
+            del arg17_1
+            del buf20
+            buf22 = buf21; del buf21  # reuse
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13, input_14, input_15, input_16, image_3, input_17, input_18], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_13.run(buf22, arg18_1, 8388608, stream=stream0)
+            del arg18_1
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13, input_14, input_15, input_16, image_3, input_17, input_18, input_19], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            buf23 = extern_kernels.convolution(buf22, arg19_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf23, (8, 1024, 32, 32), (1048576, 1, 32768, 1024), 'torch.ops.aten.convolution.default')
+            del arg19_1
+            del buf22
+            buf24 = buf23; del buf23  # reuse
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13, input_14, input_15, input_16, image_3, input_17, input_18, input_19, input_20], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_13.run(buf24, arg20_1, 8388608, stream=stream0)
+            del arg20_1
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13, input_14, input_15, input_16, image_3, input_17, input_18, input_19, input_20, conv_transpose2d], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            buf25 = extern_kernels.convolution(buf24, arg21_1, stride=(2, 2), padding=(0, 0), dilation=(1, 1), transposed=True, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf25, (8, 512, 64, 64), (2097152, 1, 32768, 512), 'torch.ops.aten.convolution.default')
+            del arg21_1
+            del buf24
+            buf26 = reinterpret_tensor(buf27, (8, 512, 64, 64), (4194304, 4096, 64, 1), 2097152)  # alias
+            # Topologically Sorted Source Nodes: [to, input_1, input_2, input_3, input_4, image, input_5, input_6, input_7, input_8, image_1, input_9, input_10, input_11, input_12, image_2, input_13, input_14, input_15, input_16, image_3, input_17, input_18, input_19, input_20, conv_transpose2d], Original ATen: [aten._to_copy, aten.convolution, aten.relu, aten.max_pool2d_with_indices]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_14.run(buf25, arg22_1, buf26, 4096, 4096, stream=stream0)
+            del arg22_1
+            del buf25
+            buf28 = reinterpret_tensor(buf12, (8, 1024, 64, 64), (4194304, 1, 65536, 1024), 0); del buf12  # reuse
+            # Topologically Sorted Source Nodes: [input_21], Original ATen: [aten.convolution]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused_convolution_15.run(buf27, buf28, 8192, 4096, stream=stream0)
+            del buf19
+            del buf26
+            del buf27
+            # Topologically Sorted Source Nodes: [input_21], Original ATen: [aten.convolution]
+            buf29 = extern_kernels.convolution(buf28, arg23_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf29, (8, 512, 64, 64), (2097152, 1, 32768, 512), 'torch.ops.aten.convolution.default')
+            del arg23_1
+            del buf28
+            buf30 = buf29; del buf29  # reuse
+            # Topologically Sorted Source Nodes: [input_21, input_22], Original ATen: [aten.convolution, aten.relu]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_10.run(buf30, arg24_1, 16777216, stream=stream0)
+            del arg24_1
+            # Topologically Sorted Source Nodes: [input_21, input_22, input_23], Original ATen: [aten.convolution, aten.relu]
+            buf31 = extern_kernels.convolution(buf30, arg25_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf31, (8, 512, 64, 64), (2097152, 1, 32768, 512), 'torch.ops.aten.convolution.default')
+            del arg25_1
+            del buf30
+            buf32 = buf31; del buf31  # reuse
+            # Topologically Sorted Source Nodes: [input_21, input_22, input_23, input_24], Original ATen: [aten.convolution, aten.relu]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_10.run(buf32, arg26_1, 16777216, stream=stream0)
+            del arg26_1
+            # Topologically Sorted Source Nodes: [input_21, input_22, input_23, input_24, conv_transpose2d_1], Original ATen: [aten.convolution, aten.relu]
+            buf33 = extern_kernels.convolution(buf32, arg27_1, stride=(2, 2), padding=(0, 0), dilation=(1, 1), transposed=True, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf33, (8, 256, 128, 128), (4194304, 1, 32768, 256), 'torch.ops.aten.convolution.default')
+            del arg27_1
+            del buf32
+            buf34 = reinterpret_tensor(buf35, (8, 256, 128, 128), (8388608, 16384, 128, 1), 4194304)  # alias
+            # Topologically Sorted Source Nodes: [input_21, input_22, input_23, input_24, conv_transpose2d_1], Original ATen: [aten.convolution, aten.relu]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused_convolution_relu_16.run(buf33, arg28_1, buf34, 2048, 16384, stream=stream0)
+            del arg28_1
+            del buf33
+            buf36 = reinterpret_tensor(buf7, (8, 512, 128, 128), (8388608, 1, 65536, 512), 0); del buf7  # reuse
+            # Topologically Sorted Source Nodes: [input_25], Original ATen: [aten.convolution]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused_convolution_17.run(buf35, buf36, 4096, 16384, stream=stream0)
+            del buf14
+            del buf34
+            del buf35
+            # Topologically Sorted Source Nodes: [input_25], Original ATen: [aten.convolution]
+            buf37 = extern_kernels.convolution(buf36, arg29_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf37, (8, 256, 128, 128), (4194304, 1, 32768, 256), 'torch.ops.aten.convolution.default')
+            del arg29_1
+            del buf36
+            buf38 = buf37; del buf37  # reuse
+            # Topologically Sorted Source Nodes: [input_25, input_26], Original ATen: [aten.convolution, aten.relu]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_7.run(buf38, arg30_1, 33554432, stream=stream0)
+            del arg30_1
+            # Topologically Sorted Source Nodes: [input_25, input_26, input_27], Original ATen: [aten.convolution, aten.relu]
+            buf39 = extern_kernels.convolution(buf38, arg31_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf39, (8, 256, 128, 128), (4194304, 1, 32768, 256), 'torch.ops.aten.convolution.default')
+            del arg31_1
+            del buf38
+            buf40 = buf39; del buf39  # reuse
+            # Topologically Sorted Source Nodes: [input_25, input_26, input_27, input_28], Original ATen: [aten.convolution, aten.relu]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_7.run(buf40, arg32_1, 33554432, stream=stream0)
+            del arg32_1
+            # Topologically Sorted Source Nodes: [input_25, input_26, input_27, input_28, conv_transpose2d_2], Original ATen: [aten.convolution, aten.relu]
+            buf41 = extern_kernels.convolution(buf40, arg33_1, stride=(2, 2), padding=(0, 0), dilation=(1, 1), transposed=True, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf41, (8, 128, 256, 256), (8388608, 1, 32768, 128), 'torch.ops.aten.convolution.default')
+            del arg33_1
+            del buf40
+            buf42 = reinterpret_tensor(buf43, (8, 128, 256, 256), (16777216, 65536, 256, 1), 8388608)  # alias
+            # Topologically Sorted Source Nodes: [input_25, input_26, input_27, input_28, conv_transpose2d_2], Original ATen: [aten.convolution, aten.relu]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused_convolution_relu_18.run(buf41, arg34_1, buf42, 1024, 65536, stream=stream0)
+            del arg34_1
+            del buf41
+            buf44 = reinterpret_tensor(buf2, (8, 256, 256, 256), (16777216, 1, 65536, 256), 0); del buf2  # reuse
+            # Topologically Sorted Source Nodes: [input_29], Original ATen: [aten.convolution]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused_convolution_19.run(buf43, buf44, 2048, 65536, stream=stream0)
+            del buf42
+            del buf43
+            del buf9
+            # Topologically Sorted Source Nodes: [input_29], Original ATen: [aten.convolution]
+            buf45 = extern_kernels.convolution(buf44, arg35_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf45, (8, 128, 256, 256), (8388608, 1, 32768, 128), 'torch.ops.aten.convolution.default')
+            del arg35_1
+            del buf44
+            buf46 = buf45; del buf45  # reuse
+            # Topologically Sorted Source Nodes: [input_29, input_30], Original ATen: [aten.convolution, aten.relu]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_4.run(buf46, arg36_1, 67108864, stream=stream0)
+            del arg36_1
+            # Topologically Sorted Source Nodes: [input_29, input_30, input_31], Original ATen: [aten.convolution, aten.relu]
+            buf47 = extern_kernels.convolution(buf46, arg37_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf47, (8, 128, 256, 256), (8388608, 1, 32768, 128), 'torch.ops.aten.convolution.default')
+            del arg37_1
+            del buf46
+            buf48 = buf47; del buf47  # reuse
+            # Topologically Sorted Source Nodes: [input_29, input_30, input_31, input_32], Original ATen: [aten.convolution, aten.relu]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_max_pool2d_with_indices_relu_4.run(buf48, arg38_1, 67108864, stream=stream0)
+            del arg38_1
+            # Topologically Sorted Source Nodes: [input_29, input_30, input_31, input_32, conv_transpose2d_3], Original ATen: [aten.convolution, aten.relu]
+            buf49 = extern_kernels.convolution(buf48, arg39_1, stride=(2, 2), padding=(0, 0), dilation=(1, 1), transposed=True, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf49, (8, 64, 512, 512), (16777216, 1, 32768, 64), 'torch.ops.aten.convolution.default')
+            del arg39_1
+            del buf48
+            buf50 = reinterpret_tensor(buf51, (8, 64, 512, 512), (33554432, 262144, 512, 1), 16777216)  # alias
+            # Topologically Sorted Source Nodes: [input_29, input_30, input_31, input_32, conv_transpose2d_3], Original ATen: [aten.convolution, aten.relu]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused_convolution_relu_20.run(buf49, arg40_1, buf50, 512, 262144, stream=stream0)
+            del arg40_1
+            del buf49
+            buf52 = empty_strided_cuda((8, 128, 512, 512), (33554432, 1, 65536, 128), torch.float16)
+            # Topologically Sorted Source Nodes: [input_33], Original ATen: [aten.convolution]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused_convolution_21.run(buf51, buf52, 1024, 262144, stream=stream0)
+            del buf4
+            del buf50
+            del buf51
+            # Topologically Sorted Source Nodes: [input_33], Original ATen: [aten.convolution]
+            buf53 = extern_kernels.convolution(buf52, arg41_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf53, (8, 64, 512, 512), (16777216, 1, 32768, 64), 'torch.ops.aten.convolution.default')
+            del arg41_1
+            del buf52
+            buf54 = buf53; del buf53  # reuse
+            # Topologically Sorted Source Nodes: [input_33, input_34], Original ATen: [aten.convolution, aten.relu]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_relu_1.run(buf54, arg42_1, 134217728, stream=stream0)
+            del arg42_1
+            # Topologically Sorted Source Nodes: [input_33, input_34, input_35], Original ATen: [aten.convolution, aten.relu]
+            buf55 = extern_kernels.convolution(buf54, arg43_1, stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf55, (8, 64, 512, 512), (16777216, 1, 32768, 64), 'torch.ops.aten.convolution.default')
+            del arg43_1
+            del buf54
+            buf56 = buf55; del buf55  # reuse
+            # Topologically Sorted Source Nodes: [input_33, input_34, input_35, input_36], Original ATen: [aten.convolution, aten.relu]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused__to_copy_convolution_relu_1.run(buf56, arg44_1, 134217728, stream=stream0)
+            del arg44_1
+            # Topologically Sorted Source Nodes: [input_33, input_34, input_35, input_36, logits], Original ATen: [aten.convolution, aten.relu]
+            buf57 = extern_kernels.convolution(buf56, arg45_1, stride=(1, 1), padding=(0, 0), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1, bias=None)
+            assert_size_stride(buf57, (8, 2, 512, 512), (524288, 1, 1024, 2), 'torch.ops.aten.convolution.default')
+            del arg45_1
+            del buf56
+            buf58 = buf57; del buf57  # reuse
+            # Topologically Sorted Source Nodes: [input_33, input_34, input_35, input_36, logits], Original ATen: [aten.convolution, aten.relu]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused_convolution_relu_22.run(buf58, arg46_1, 4194304, stream=stream0)
+            del arg46_1
+        return (buf58, )
+
+runner = Runner(partitions=[])
+call = runner.call
+recursively_apply_fns = runner.recursively_apply_fns
+
+
+def get_args():
+    from torch._dynamo.testing import rand_strided
+    arg0_1 = rand_strided((8, 3, 512, 512), (786432, 262144, 512, 1), device='cuda:0', dtype=torch.float32)
+    arg1_1 = rand_strided((64, 3, 3, 3), (27, 1, 9, 3), device='cuda:0', dtype=torch.float16)
+    arg2_1 = rand_strided((64, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg3_1 = rand_strided((64, 64, 3, 3), (576, 1, 192, 64), device='cuda:0', dtype=torch.float16)
+    arg4_1 = rand_strided((64, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg5_1 = rand_strided((128, 64, 3, 3), (576, 1, 192, 64), device='cuda:0', dtype=torch.float16)
+    arg6_1 = rand_strided((128, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg7_1 = rand_strided((128, 128, 3, 3), (1152, 1, 384, 128), device='cuda:0', dtype=torch.float16)
+    arg8_1 = rand_strided((128, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg9_1 = rand_strided((256, 128, 3, 3), (1152, 1, 384, 128), device='cuda:0', dtype=torch.float16)
+    arg10_1 = rand_strided((256, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg11_1 = rand_strided((256, 256, 3, 3), (2304, 1, 768, 256), device='cuda:0', dtype=torch.float16)
+    arg12_1 = rand_strided((256, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg13_1 = rand_strided((512, 256, 3, 3), (2304, 1, 768, 256), device='cuda:0', dtype=torch.float16)
+    arg14_1 = rand_strided((512, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg15_1 = rand_strided((512, 512, 3, 3), (4608, 1, 1536, 512), device='cuda:0', dtype=torch.float16)
+    arg16_1 = rand_strided((512, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg17_1 = rand_strided((1024, 512, 3, 3), (4608, 1, 1536, 512), device='cuda:0', dtype=torch.float16)
+    arg18_1 = rand_strided((1024, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg19_1 = rand_strided((1024, 1024, 3, 3), (9216, 1, 3072, 1024), device='cuda:0', dtype=torch.float16)
+    arg20_1 = rand_strided((1024, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg21_1 = rand_strided((1024, 512, 2, 2), (2048, 1, 1024, 512), device='cuda:0', dtype=torch.float16)
+    arg22_1 = rand_strided((512, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg23_1 = rand_strided((512, 1024, 3, 3), (9216, 1, 3072, 1024), device='cuda:0', dtype=torch.float16)
+    arg24_1 = rand_strided((512, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg25_1 = rand_strided((512, 512, 3, 3), (4608, 1, 1536, 512), device='cuda:0', dtype=torch.float16)
+    arg26_1 = rand_strided((512, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg27_1 = rand_strided((512, 256, 2, 2), (1024, 1, 512, 256), device='cuda:0', dtype=torch.float16)
+    arg28_1 = rand_strided((256, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg29_1 = rand_strided((256, 512, 3, 3), (4608, 1, 1536, 512), device='cuda:0', dtype=torch.float16)
+    arg30_1 = rand_strided((256, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg31_1 = rand_strided((256, 256, 3, 3), (2304, 1, 768, 256), device='cuda:0', dtype=torch.float16)
+    arg32_1 = rand_strided((256, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg33_1 = rand_strided((256, 128, 2, 2), (512, 1, 256, 128), device='cuda:0', dtype=torch.float16)
+    arg34_1 = rand_strided((128, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg35_1 = rand_strided((128, 256, 3, 3), (2304, 1, 768, 256), device='cuda:0', dtype=torch.float16)
+    arg36_1 = rand_strided((128, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg37_1 = rand_strided((128, 128, 3, 3), (1152, 1, 384, 128), device='cuda:0', dtype=torch.float16)
+    arg38_1 = rand_strided((128, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg39_1 = rand_strided((128, 64, 2, 2), (256, 1, 128, 64), device='cuda:0', dtype=torch.float16)
+    arg40_1 = rand_strided((64, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg41_1 = rand_strided((64, 128, 3, 3), (1152, 1, 384, 128), device='cuda:0', dtype=torch.float16)
+    arg42_1 = rand_strided((64, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg43_1 = rand_strided((64, 64, 3, 3), (576, 1, 192, 64), device='cuda:0', dtype=torch.float16)
+    arg44_1 = rand_strided((64, ), (1, ), device='cuda:0', dtype=torch.float16)
+    arg45_1 = rand_strided((2, 64, 1, 1), (64, 1, 64, 64), device='cuda:0', dtype=torch.float16)
+    arg46_1 = rand_strided((2, ), (1, ), device='cuda:0', dtype=torch.float16)
+    return [arg0_1, arg1_1, arg2_1, arg3_1, arg4_1, arg5_1, arg6_1, arg7_1, arg8_1, arg9_1, arg10_1, arg11_1, arg12_1, arg13_1, arg14_1, arg15_1, arg16_1, arg17_1, arg18_1, arg19_1, arg20_1, arg21_1, arg22_1, arg23_1, arg24_1, arg25_1, arg26_1, arg27_1, arg28_1, arg29_1, arg30_1, arg31_1, arg32_1, arg33_1, arg34_1, arg35_1, arg36_1, arg37_1, arg38_1, arg39_1, arg40_1, arg41_1, arg42_1, arg43_1, arg44_1, arg45_1, arg46_1]
+
+
+def benchmark_compiled_module(args, times=10, repeat=10):
+    from torch._inductor.utils import print_performance
+    fn = lambda: call(list(args))
+    return print_performance(fn, times=times, repeat=repeat)
+
+
+if __name__ == "__main__":
+    from torch._inductor.wrapper_benchmark import compiled_module_main
+    args = get_args()
+    compiled_module_main('None', lambda times, repeat: benchmark_compiled_module(args, times=times, repeat=repeat))
