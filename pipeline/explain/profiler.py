@@ -40,7 +40,7 @@ def record(
     folder.mkdir(parents=True, exist_ok=True)
     raw = folder / "trace.json"
     session.export_chrome_trace(str(raw))
-    text = raw.read_bytes()
+    text = raw.read_bytes().replace(str(raw).encode(), raw.name.encode())  # a trace is handed on; where it lay is not
     raw.unlink()
     return complete(json.loads(text)["traceEvents"]), text
 
