@@ -1,0 +1,81 @@
+"""What the runs recorded on an H200 must show, read from their records as a user's report reads them."""
+
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+
+from pipeline import store
+from pipeline.measure.statistics import launch_spread, ratio
+from pipeline.records import RunRecord
+from pipeline.report.digest import digest
+from pipeline.report.page import page
+from pipeline.report.regime import of_stage
+
+RECORDS = Path(__file__).parents[2] / "docs" / "h200"
+LADDERS = [store.load(RECORDS / name) for name in ("batch8", "batch1")]
+
+
+@pytest.mark.parametrize("run", LADDERS, ids=["batch 8", "batch 1"])
+def test_every_rung_of_the_ladder_is_right_and_measured(run: RunRecord) -> None:
+    """Twelve rungs, the project's own the fastest."""
+    assert len(run.stages) == 12
+    assert {stage.status for stage in run.stages} == {"ok"}
+    assert run.finished
+    found = digest(run)
+    assert found.winner is not None
+    assert found.winner.name == "fp8"
+
+
+@pytest.mark.parametrize("run", LADDERS, ids=["batch 8", "batch 1"])
+def test_the_classes_add_up_to_the_gpus_time(run: RunRecord) -> None:
+    """Within 2 %, for every stage."""
+    for stage in run.stages:
+        assert stage.profile is not None
+        assert stage.why is not None
+        assert stage.why.split is not None
+        classed = sum(kernel.seconds_per_call for kernel in stage.profile.kernels)
+        assert classed == pytest.approx(stage.why.split.device_seconds, rel=0.02), stage.name
+
+
+@pytest.mark.parametrize("run", LADDERS, ids=["batch 8", "batch 1"])
+def test_the_layers_add_up_to_the_net(run: RunRecord) -> None:
+    """Their FLOPs to the counted total, and their times to the kernels' where a stage shows them."""
+    assert run.reference is not None
+    assert sum(layer.flops for layer in run.reference.layers) == run.reference.flops_per_image
+    for stage in run.stages:
+        assert stage.why is not None
+        assert stage.profile is not None
+        if stage.why.layers:
+            layers = sum(layer.seconds_per_call for layer in stage.why.layers)
+            kernels = sum(kernel.seconds_per_call for kernel in stage.profile.kernels)
+            assert layers == pytest.approx(kernels, rel=0.05), stage.name
+
+
+@pytest.mark.parametrize(
+    ("net", "word"), [("overhead", "overhead-bound"), ("memory", "memory-bound"), ("compute", "compute-bound")]
+)
+def test_a_net_built_for_a_regime_is_told_to_be_in_it(net: str, word: str) -> None:
+    """By its run on the GPU."""
+    run = store.load(RECORDS / "regimes" / net)
+    row = digest(run).row("half")
+    assert row is not None
+    assert of_stage(run, row).word == word
+
+
+def test_nearly_all_pairs_of_the_baseline_against_itself_hold_one() -> None:
+    """At least 35 of 40, all within 1 %."""
+    twins = store.load(RECORDS / "twins").twins
+    ratios = [ratio([pair], launch_spread(twins)) for pair in twins]
+    assert len(ratios) >= 40
+    assert sum(each.low <= 1 <= each.high for each in ratios) >= 35
+    assert all(abs(each.value - 1) <= 0.01 for each in ratios)
+
+
+@pytest.mark.parametrize("run", LADDERS, ids=["batch 8", "batch 1"])
+def test_the_full_ladders_report_is_small_and_quick(run: RunRecord) -> None:
+    """Under 3 MB and 5 s, without its pictures."""
+    began = perf_counter()
+    text = page(run)
+    assert perf_counter() - began < 5
+    assert len(text.encode()) < 3e6
