@@ -21,7 +21,8 @@ from rich.console import Console
 
 from models.errors import InputError
 from pipeline import config as schema
-from pipeline import session, store
+from pipeline import store
+from pipeline.climb import climb
 from pipeline.complaints import one_line
 from pipeline.config import Question
 from pipeline.errors import RequestError
@@ -121,7 +122,7 @@ def run(question: Question, job: Job) -> RunRecord:
     """The session, with its progress on stderr."""
     with Progress(len(question.stages)) as progress:
         progress.say(opening(question, job))
-        record = session.run(question, job.folder, blank_record(question, job), progress)
+        record = climb(question, job.folder, blank_record(question, job), progress)
     if question.strict and any(stage.status in NOT_OK for stage in record.stages):
         job.code = FAILED
     return record

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipeline import session, store
+from pipeline import store
+from pipeline.climb import climb
 from pipeline.config import DataSpec, ModelSpec, Question, StageSpec
 from pipeline.errors import RequestError
 from pipeline.measure.standings import standings
@@ -40,7 +41,7 @@ def ask(folder: Path, stages: list[StageSpec], **changes: Any) -> RunRecord:
     )
     blank = RunRecord("2026-01-01T00:00:00+00:00", "a test", "smoke", {"data": {"batch_size": 1}})
     with Progress(len(stages), Console(file=io.StringIO())) as progress:
-        return session.run(question, folder, blank, progress)
+        return climb(question, folder, blank, progress)
 
 
 def plant(kind: str) -> StageSpec:
@@ -122,3 +123,24 @@ def test_a_b_pairs_of_equal_stages_are_recorded(tmp_path: Path) -> None:
     record = ask(tmp_path, [EAGER], plan=replace(SMOKE, twin_pairs=1))
     assert [len(pair.blocks) for pair in record.twins] == [SMOKE.twin_blocks]
     assert record.stages[0].pairs[0].baseline == "eager"
+
+
+def test_what_does_not_fit_beside_the_baseline_alternates_with_it(tmp_path: Path) -> None:
+    """It is built again with the memory to itself; the record says so, and the stage after it has turns again."""
+    record = ask(tmp_path, [plant("too_large_with_another"), EAGER])
+    large, eager = record.stages
+    assert large.status == "ok"
+    (pair,) = large.pairs
+    assert pair.alternated
+    assert len(pair.blocks) == SMOKE.looks[0]
+    assert any(caution.name == "processes alternated" for caution in large.cautions)
+    assert large.name in standings(record).ratios
+    assert eager.status == "ok"
+    assert not eager.pairs[0].alternated
+
+
+def test_what_fits_in_no_memory_fails_with_its_reason(tmp_path: Path) -> None:
+    """Also alone."""
+    record = ask(tmp_path, [plant("too_large_for_any"), EAGER])
+    assert [stage.status for stage in record.stages] == ["failed", "ok"]
+    assert "out of memory" in record.stages[0].reason
