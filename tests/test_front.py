@@ -79,7 +79,7 @@ def test_an_interrupted_run_keeps_what_was_finished(tmp_path: Path) -> None:
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     _, complaint = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, complaint
     assert "error: interrupted; what was finished is saved" in complaint
     record = store.load(tmp_path)
     assert record.stages

@@ -26,7 +26,9 @@ def because(found: Digest, winner: Row) -> str:
     bounds = roofs(found.run, winner.stage)
     ceiling = f"the {bounds.precision} ceiling" if isinstance(bounds, Roofs) else "the arithmetic"
     regime = holding(of_stage(found.run, winner), ceiling)
-    return " ".join(part for part in (largest_step(found), regime, still_to_win(found, winner)) if part)
+    return " ".join(
+        part for part in (largest_step(found), moved(found, winner), regime, still_to_win(found, winner)) if part
+    )
 
 
 def largest_step(found: Digest) -> str:
@@ -37,6 +39,19 @@ def largest_step(found: Digest) -> str:
     largest = min(way, key=lambda step: step.after - step.before)
     change = largest.after - largest.before
     return f"The largest step to it was {largest.name}, {signed(change)} a call." if change < 0 else ""
+
+
+def moved(found: Digest, winner: Row) -> str:
+    """What the winner moves and launches, for what the baseline does; empty where either isn't known."""
+    first = found.row(found.run.baseline)
+    if first is None or first is winner:
+        return ""
+    ours, theirs = (row.stage.why.fusion if row.stage.why else None for row in (winner, first))
+    if ours is None or theirs is None or not ours.bytes_per_call or not theirs.bytes_per_call:
+        return ""
+    sides = [f"{words.size(part.bytes_per_call)} in {part.kernels_per_call:.0f}" for part in (ours, theirs)]
+    what = "kernels" if found.run.environment and found.run.environment.device == "cuda" else "operators"
+    return f"It moves {sides[0]} {what} a call, for {words.clean(first.name)}'s {sides[1]}."
 
 
 def holding(regime: Regime, ceiling: str) -> str:

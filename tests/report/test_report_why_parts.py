@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.reasons import FusedKernel, Fusion, LayoutChange, MemoryTimeline, Why
 from pipeline.records import KernelRow, Profile, RunRecord, StageRecord
-from pipeline.report import fusion, layout, memory
+from pipeline.report import because, fusion, layout, memory
 from pipeline.report.digest import digest
 from pipeline.report.page import file_link, page
 from tests.report import planted
@@ -89,6 +89,16 @@ def test_a_compiled_stage_names_its_kernels_and_its_graph_breaks() -> None:
     text = fusion.summary(compiled)
     assert "1 of them read in one layout and write in the other. Graphs: 1, graph breaks: 1" in text
     assert "print <b>" in text
+
+
+def test_the_first_screen_says_what_the_winner_moves_and_launches() -> None:
+    """Against the baseline; where bytes aren't known it says nothing of them."""
+    found = digest(run())
+    compiled, half = found.row("compile"), found.row("half")
+    assert compiled is not None
+    assert half is not None
+    assert because.moved(found, compiled) == "It moves 954 MiB in 3 kernels a call, for eager's 3.73 GiB in 96."
+    assert because.moved(found, half) == ""
 
 
 def test_memory_is_told_apart_and_neighbours_are_compared() -> None:
