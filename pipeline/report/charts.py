@@ -35,7 +35,7 @@ STYLE = {
 
 
 @contextmanager
-def _axes(height: float, width: float = 7.6) -> Iterator[tuple[Any, Any]]:
+def canvas(height: float, width: float = 7.6) -> Iterator[tuple[Any, Any]]:
     """A figure in the page's style, and its axes; Agg's canvas needs no display and no pyplot state."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ def _axes(height: float, width: float = 7.6) -> Iterator[tuple[Any, Any]]:
         yield figure, figure.subplots()
 
 
-def _svg(figure: Any, title: str) -> str:
+def finished(figure: Any, title: str) -> str:
     """The figure as an element for an HTML page: no addresses, no metadata, its title in front."""
     out = io.StringIO()
     figure.savefig(out, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
@@ -66,7 +66,7 @@ def ladder(bars: list[tuple[str, Ratio | None, str]], marks: list[tuple[str, flo
         marks: names and ratios to draw as lines across: the baselines.
         baseline: what the ratios are relative to.
     """
-    with _axes(0.8 + INCH_PER_BAR * len(bars)) as (figure, axes):
+    with canvas(0.8 + INCH_PER_BAR * len(bars)) as (figure, axes):
         widest = max((ratio.high if ratio.bounded else ratio.value for _, ratio, _ in bars if ratio), default=1.0)
         for place, (_, ratio, note) in enumerate(bars):
             if ratio is None:
@@ -88,12 +88,12 @@ def ladder(bars: list[tuple[str, Ratio | None, str]], marks: list[tuple[str, flo
         axes.set_xlim(0, 1.12 * widest)
         axes.set_xlabel(f"times as fast as {baseline}, with 95 % intervals")
         axes.grid(axis="x")
-        return _svg(figure, f"The ladder: times as fast as {baseline}")
+        return finished(figure, f"The ladder: times as fast as {baseline}")
 
 
 def bars(values: list[tuple[str, Estimate, str, bool]], labels: tuple[str, str]) -> str:
     """Bars of (name, value with its interval, the value in words, whether it is the best); `labels`: title, x axis."""
-    with _axes(0.8 + INCH_PER_BAR * len(values)) as (figure, axes):
+    with canvas(0.8 + INCH_PER_BAR * len(values)) as (figure, axes):
         widest = max(found.high for _, found, _, _ in values)
         for place, (_, found, said, best) in enumerate(values):
             axes.barh(place, found.value, color=ACCENT if best else PLAIN, height=0.62)
@@ -105,43 +105,12 @@ def bars(values: list[tuple[str, Estimate, str, bool]], labels: tuple[str, str])
         axes.set_xlim(0, 1.16 * widest)
         axes.set_xlabel(labels[1])
         axes.grid(axis="x")
-        return _svg(figure, labels[0])
-
-
-def stacked(rows: list[tuple[str, dict[str, float]]], palette: dict[str, str], labels: tuple[str, str]) -> str:
-    """Bars of parts laid end to end; `palette` has the parts in order with their colours, `labels` title and x axis."""
-    with _axes(1.1 + INCH_PER_BAR * len(rows)) as (figure, axes):
-        left = [0.0] * len(rows)
-        for part, colour in palette.items():
-            values = [amounts.get(part, 0.0) for _, amounts in rows]
-            if any(values):
-                axes.barh(range(len(rows)), values, left=left, color=colour, height=0.62, label=part)
-            left = [before + value for before, value in zip(left, values, strict=True)]
-        axes.set_yticks(range(len(rows)), [name for name, _ in rows])
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_xlabel(labels[1])
-        axes.grid(axis="x")
-        figure.legend(loc="outside upper left", ncols=4, frameon=False, fontsize=8)
-        return _svg(figure, labels[0])
-
-
-def timeline(seconds: list[float], amounts: list[float], labels: tuple[str, str, str]) -> str:
-    """An amount over the time of a call, its peak marked; `labels` are the title, the x and the y axis."""
-    with _axes(2.4) as (figure, axes):
-        axes.fill_between([1e3 * moment for moment in seconds], amounts, color=PLAIN, linewidth=0, step="post")
-        peak = max(range(len(amounts)), key=amounts.__getitem__)
-        axes.plot([1e3 * seconds[peak]], [amounts[peak]], "o", color=ACCENT, markersize=6)
-        axes.set_ylim(0, 1.12 * max(amounts))
-        axes.set_xlabel(labels[1])
-        axes.set_ylabel(labels[2])
-        axes.tick_params(axis="y", colors=QUIET)
-        axes.grid()
-        return _svg(figure, labels[0])
+        return finished(figure, labels[0])
 
 
 def front(points: list[tuple[str, float, float, str]], labels: tuple[str, str, str], log: bool) -> str:
     """Points of (name, x, y, place) with their names beside them; `labels` are the title, the x and the y axis."""
-    with _axes(3.4) as (figure, axes):
+    with canvas(3.4) as (figure, axes):
         for _, x, y, place in points:
             colour = {"winner": ACCENT, "tie": TIED}.get(place, PLAIN)
             axes.plot([x], [y], "o", color=colour, markersize=7)
@@ -157,7 +126,7 @@ def front(points: list[tuple[str, float, float, str]], labels: tuple[str, str, s
         axes.tick_params(axis="y", colors=QUIET)
         axes.grid()
         _name_points(figure, axes, [(name, x, y) for name, x, y, _ in points])
-        return _svg(figure, labels[0])
+        return finished(figure, labels[0])
 
 
 def _name_points(figure: Any, axes: Any, points: list[tuple[str, float, float]]) -> None:
@@ -178,7 +147,7 @@ def _name_points(figure: Any, axes: Any, points: list[tuple[str, float, float]])
 
 def waterfall(steps: list[tuple[str, float, float]], unit: str) -> str:
     """From the baseline to the winner: (name, seconds before, seconds after) of every rung on the way, in order."""
-    with _axes(0.9 + INCH_PER_BAR * len(steps)) as (figure, axes):
+    with canvas(0.9 + INCH_PER_BAR * len(steps)) as (figure, axes):
         widest = max((max(before, after) for _, before, after in steps), default=1.0) * 1e3
         for place, (_, before, after) in enumerate(steps):
             low, high = sorted((1e3 * before, 1e3 * after))
@@ -192,7 +161,7 @@ def waterfall(steps: list[tuple[str, float, float]], unit: str) -> str:
         axes.set_xlim(0, 1.12 * widest)
         axes.set_xlabel(unit)
         axes.grid(axis="x")
-        return _svg(figure, "From the baseline to the winner: what each rung took away")
+        return finished(figure, "From the baseline to the winner: what each rung took away")
 
 
 def _log_ticks(values: list[float]) -> list[float]:
@@ -210,7 +179,7 @@ def lines(
     series: dict[str, list[tuple[float, float]]], marked: dict[str, tuple[float, float]], labels: tuple[str, str, str]
 ) -> str:
     """Lines over batch or size, both axes by powers of two; `marked` are the knees, `labels` title, x and y axis."""
-    with _axes(3.6) as (figure, axes):
+    with canvas(3.6) as (figure, axes):
         palette = list(CLASSES.values())
         for index, (name, points) in enumerate(series.items()):
             colour = palette[index % (len(palette) - 1)]
@@ -229,7 +198,7 @@ def lines(
         axes.tick_params(axis="y", colors=QUIET)
         axes.grid()
         figure.legend(loc="outside right upper", frameon=False, fontsize=8)
-        return _svg(figure, labels[0])
+        return finished(figure, labels[0])
 
 
 def roofline(
@@ -242,7 +211,7 @@ def roofline(
 
     The first ceiling is a line, the others are dashed. The levels are larger than the layers, and numbered.
     """
-    with _axes(4.8) as (figure, axes):
+    with canvas(4.8) as (figure, axes):
         points = [*layers, *levels]
         low = min(x for _, x, _ in points) / 2
         high = 2 * max([x for _, x, _ in points] + [rate / width for _, rate, width in ceilings])
@@ -268,12 +237,12 @@ def roofline(
         figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8)
         names = [axes.plot([], [], " ", label=f"{place} {name}")[0] for place, (name, *_) in enumerate(levels, 1)]
         figure.legend(handles=names, loc="outside right upper", handlelength=0, frameon=False, fontsize=8)
-        return _svg(figure, title)
+        return finished(figure, title)
 
 
 def levels(bars: list[tuple[str, float, float]], title: str) -> str:
     """Of every level (name, seconds at the roof, seconds above it), stacked."""
-    with _axes(1.1 + INCH_PER_BAR * len(bars)) as (figure, axes):
+    with canvas(1.1 + INCH_PER_BAR * len(bars)) as (figure, axes):
         places, floors = range(len(bars)), [1e3 * floor for _, floor, _ in bars]
         axes.barh(places, floors, color=PLAIN, height=0.62, label="at the roof, or with no work on record")
         axes.barh(
@@ -284,4 +253,4 @@ def levels(bars: list[tuple[str, float, float]], title: str) -> str:
         axes.set_xlabel("milliseconds per call, by the profile")
         axes.grid(axis="x")
         figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8)
-        return _svg(figure, title)
+        return finished(figure, title)

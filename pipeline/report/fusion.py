@@ -1,15 +1,17 @@
 """How much is launched and moved, and what a compiler put into one kernel."""
 
 from collections import Counter
+from itertools import pairwise
 
 from markupsafe import Markup
 
 from pipeline.reasons import Fusion
 from pipeline.records import StageRecord
-from pipeline.report import charts, words
+from pipeline.report import charts, stacks, words
 from pipeline.report.digest import Digest, Row
 from pipeline.report.figure import Figure
 from pipeline.report.ladder import Cell, Table
+from pipeline.report.why import way
 
 DIRECTIONS = {
     "vertical": "a chain",
@@ -19,44 +21,63 @@ DIRECTIONS = {
     "unknown": "unknown",
 }
 MOVED = "GB moved"
+WORTH_NAMING = 0.05  # of a rung's kernels or bytes
+NOTE = (
+    "A chain (vertical fusion) is operators that feed each other, siblings (horizontal) are some that don't. Bytes are "
+    "each operator's, or kernel's, inputs and outputs counted once: what fusing takes away, not what a counter in the "
+    "hardware would show, as caches save some of it and a library's own traffic inside an operator isn't in it."
+)
+TEXTS = [0, 5, 6]
+
+
+def fused(found: Digest) -> list[tuple[Row, Fusion]]:
+    """The ranked stages whose fusion is on record."""
+    return [(row, why.fusion) for row in found.rows if row.ranked and (why := row.stage.why) and why.fusion]
 
 
 def figure(found: Digest) -> Figure | None:
-    """Bytes through device memory and kernels, stage by stage."""
-    rows = [(row, why.fusion) for row in found.rows if row.ranked and (why := row.stage.why) and why.fusion]
-    if not rows:
+    """Bytes through device memory as bars, with the kernels beside them."""
+    rows = fused(found)
+    if not any(part.bytes_per_call for _, part in rows):
         return None
     bars = [(words.clean(row.name), {MOVED: (part.bytes_per_call or 0) / 1e9}) for row, part in rows]
-    svg = charts.stacked(bars, {MOVED: charts.PLAIN}, ("Bytes moved per call", "GB a call, read and written"))
-    note = (
-        "Each operator's, or kernel's, inputs and outputs counted once: what fusing takes away, not what a counter in "
-        "the hardware would show, as caches save some of it."
-    )
-    first = next((part for row, part in rows if row.name == found.run.baseline), None)
-    return Figure("Fusion: bytes moved and kernels launched", Markup(svg), note, _table(rows, first), [0, 4, 5])  # noqa: S704
+    beside = [f"{moved(part)}, {number(part.kernels_per_call)} kernels" for _, part in rows]
+    labels = ("Bytes moved and kernels launched per call", "GB a call, read and written")
+    return Figure(labels[0], Markup(stacks.stacked(bars, {MOVED: charts.PLAIN}, labels, beside)))  # noqa: S704
 
 
-def _table(rows: list[tuple[Row, Fusion]], first: Fusion | None) -> Table:
+def moved(part: Fusion) -> str:
+    """Such as "32.8 GB"; "bytes unknown" where they couldn't be counted."""
+    known = part.bytes_per_call
+    return "bytes unknown" if known is None else f"{words.significant(known / 1e9)} GB"
+
+
+def table(found: Digest) -> Table:
+    """Kernels and bytes of every stage, and their shares of the baseline's."""
+    rows, baseline = fused(found), words.clean(found.run.baseline)
     titles = [
         ("stage", ""),
         ("kernels", "a call; on a CPU operators that call no other"),
+        (f"of {baseline}'s", "kernels"),
         ("GB", "moved a call"),
-        ("of the baseline's", ""),
-        ("counted as", ""),
+        (f"of {baseline}'s", "bytes"),
+        ("bytes counted as", ""),
         ("written by the compiler", "kernels that do a chain, siblings, or a single operator"),
     ]
-    whole = first.bytes_per_call if first else None
-    return Table(titles, [_cells(row, part, whole) for row, part in rows])
+    first = next((part for row, part in rows if row.name == found.run.baseline), None)
+    return Table(titles, [_cells(row, part, first) for row, part in rows])
 
 
-def _cells(row: Row, part: Fusion, whole: int | None) -> list[Cell]:
-    moved = part.bytes_per_call
-    share = moved / whole if moved and whole else None
+def _cells(row: Row, part: Fusion, first: Fusion | None) -> list[Cell]:
+    kernels, known = part.kernels_per_call, part.bytes_per_call
+    fewer = kernels / first.kernels_per_call if first and first.kernels_per_call else None
+    less = known / first.bytes_per_call if first and first.bytes_per_call and known else None
     return [
         Cell(words.clean(row.name)),
-        Cell(words.significant(part.kernels_per_call), part.kernels_per_call),
-        Cell(words.NOTHING if moved is None else words.significant(moved / 1e9), moved),
-        Cell(words.share(share), share),
+        Cell(number(kernels), kernels),
+        Cell(words.share(fewer), fewer),
+        Cell(words.NOTHING if known is None else words.significant(known / 1e9), known),
+        Cell(words.share(less), less),
         Cell(words.clean(part.bytes_from)),
         Cell(kinds(part)),
     ]
@@ -68,13 +89,59 @@ def kinds(part: Fusion) -> str:
     return ", ".join(f"{counted[name]} {said}" for name, said in DIRECTIONS.items() if counted[name])
 
 
+def sentences(found: Digest) -> list[str]:
+    """What the whole way did, what each rung on it did, and what the compilers fused."""
+    rows = {row.name: part for row, part in fused(found)}
+    path = [row.name for row in way(found)[0] if row.name in rows]
+    pairs = list(pairwise(path))
+    ends = [(path[0], path[-1])] if len(pairs) > 1 else []
+    steps = [_step(before, after, rows) for before, after in [*ends, *pairs]]
+    written = [_written(name, part) for name, part in rows.items() if part.kernels]
+    return [*(step for step in steps if step), *written]
+
+
+def _step(before: str, after: str, rows: dict[str, Fusion]) -> str:
+    """Such as "half → compile: 75 → 57 kernels a call, 12.6 GB → 13.1 GB moved."; empty where both hardly change."""
+    old, new = rows[before], rows[after]
+    pairs = [(old.kernels_per_call, new.kernels_per_call), (old.bytes_per_call, new.bytes_per_call)]
+    if all(a is not None and b is not None and abs(a - b) < WORTH_NAMING * a for a, b in pairs):
+        return ""
+    differently = " (counted differently)" if old.bytes_from != new.bytes_from else ""
+    kernels, through = arrow(number(pairs[0][0]), number(pairs[0][1])), arrow(moved(old), moved(new))
+    return f"{words.clean(before)} → {words.clean(after)}: {kernels} kernels a call, {through} moved{differently}."
+
+
+def arrow(before: str, after: str) -> str:
+    """Both, or the one that they are."""
+    return after if before == after else f"{before} → {after}"
+
+
+def number(kernels: float | None) -> str:
+    """A mean that is mostly a whole number."""
+    return words.NOTHING if kernels is None else f"{kernels:,.1f}".removesuffix(".0")
+
+
+def _written(name: str, part: Fusion) -> str:
+    """How many of the compiler's kernels fuse chains, siblings or nothing."""
+    counted = Counter(kernel.direction for kernel in part.kernels)
+    vague = f", and of {counted['unknown']} it is unknown" if counted["unknown"] else ""
+    both = f", {counted['both']} fuse both" if counted["both"] else ""
+    chains, siblings, single = (str(counted[each] or "none") for each in ("vertical", "horizontal", "single"))
+    launches = sum(kernel.launches_per_call for kernel in part.kernels)
+    return (
+        f"{words.clean(name)}: of the {words.plural(len(part.kernels), 'kernel')} that its compiler wrote, launched "
+        f"{launches} times a call, {chains} fuse a chain, {siblings} fuse siblings{both}, "
+        f"{single} do a single operator{vague}."
+    )
+
+
 def summary(stage: StageRecord) -> str:
     """What one stage launches and moves, and how its compilation went."""
     part = stage.why.fusion if stage.why else None
     if part is None:
         return ""
-    moved = f"{part.bytes_per_call / 1e9:.3g} GB moved" if part.bytes_per_call else "bytes not known"
-    text = f"{words.significant(part.kernels_per_call)} kernels a call, {moved} ({words.clean(part.bytes_from)})."
+    through = f"{moved(part)} moved" if part.bytes_per_call is not None else "bytes not known"
+    text = f"{number(part.kernels_per_call)} kernels a call, {through} ({words.clean(part.bytes_from)})."
     if part.kernels:
         turning = sum(kernel.turns_layout for kernel in part.kernels)
         text += f" The compiler wrote {words.plural(len(part.kernels), 'kernel')}: {kinds(part)}"
@@ -83,16 +150,30 @@ def summary(stage: StageRecord) -> str:
 
 
 def compiled(stage: StageRecord) -> str:
-    """Graphs, graph breaks and recompilations with their reasons, where the stage counts them."""
+    """Graphs, kernels, graph breaks and recompilations with their reasons, where the stage counts them."""
     facts = stage.facts
     if "graph_breaks" not in facts:
         return ""
-    reasons = [*(facts.get("graph_break_reasons") or {}), *(facts.get("recompile_reasons") or [])]
-    text = (
-        f"Graphs: {facts.get('graphs')}, graph breaks: {facts['graph_breaks']}, recompiles: {facts.get('recompiles')}"
+    made = (
+        f", kernels generated, those only tried included: {facts['generated_kernels']}"
+        if "generated_kernels" in facts
+        else ""
     )
-    because = f" ({'; '.join(map(str, reasons))})" if reasons else ""
-    return f" {words.clean(text + because)}."
+    text = (
+        f" Graphs: {facts.get('graphs')}{made}, graph breaks: {facts['graph_breaks']}"
+        f"{_because(facts.get('graph_break_reasons'))}, recompiles: {facts.get('recompiles')}"
+        f"{_because(facts.get('recompile_reasons'))}."
+    )
+    return f" {words.clean(text)}"
+
+
+def _because(reasons: object) -> str:
+    """Such as " (print; sleep twice)": from a list, or from reasons with how often each was."""
+    if isinstance(reasons, dict):
+        said = [f"{reason}{f', {times} times' if times != 1 else ''}" for reason, times in reasons.items()]
+    else:
+        said = [str(reason) for reason in reasons] if isinstance(reasons, list | tuple) else []
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def sources(stage: StageRecord) -> list[str]:

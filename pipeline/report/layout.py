@@ -1,51 +1,83 @@
 """What changes of layout cost each stage, and where they are."""
 
+from collections import defaultdict
+from itertools import pairwise
+
 from pipeline.reasons import LayoutChange
 from pipeline.records import StageRecord
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
 from pipeline.report.ladder import Cell, Table
+from pipeline.report.why import way
 
 NAME_LETTERS = 70
-WORTH_NAMING, MOST = 0.02, 4  # share of the kernels' time; stages in the sentence
+WORTH_NAMING = 0.02  # share of the stage's time
+MOST = 4  # stages in the sentences
+RID = 10  # times fewer milliseconds than the stage before: then the changes are gone
+GRAPH, GENERATED, UNKNOWN = "ONNX graph", "generated code", "unknown"
 TITLES = [
     ("stage", ""),
     ("changes", "kernels or copies a call that turn NCHW into NHWC or back, as far as they can be seen"),
     ("ms", "a call, of those whose time is known"),
-    ("share", "of the kernels' time in the profile"),
-    ("largest", ""),
+    ("share", "of the stage's time in turns"),
+    ("largest", "the one that takes longest"),
     ("where", "the layer, or what a generated kernel does besides"),
 ]
+TEXTS = [0, 4, 5]
+NOTE = (
+    "Found in the traces, in what a compiler wrote, and in the exported graph, which has no times. Of a graph that is "
+    "replayed the same kernels are launched one by one, to see their layers."
+)
 
 
 def table(found: Digest) -> Table:
     """Every ranked stage that was looked through."""
     rows = [row for row in found.rows if row.ranked and row.stage.why and row.stage.profile]
-    return Table(TITLES, [_cells(row, row.stage.why.layout) for row in rows if row.stage.why])
+    return Table(TITLES, [_cells(row) for row in rows])
 
 
-def _cells(row: Row, changes: list[LayoutChange]) -> list[Cell]:
-    cost, count = seconds(changes), sum(change.times_per_call for change in changes)
+def _cells(row: Row) -> list[Cell]:
+    changes = listed(row.stage)
+    cost, part = seconds(changes), share(row)
     largest = max(changes, key=lambda change: change.seconds_per_call or 0.0, default=None)
-    share = cost / whole if (whole := profiled(row.stage)) else None
     return [
         Cell(words.clean(row.name)),
-        Cell(f"{count:g}" if changes else "none found", count),
-        Cell(words.milliseconds(cost) if changes else words.NOTHING, cost),
-        Cell(words.share(share) if changes else words.NOTHING, share),
+        Cell(said_count(changes), count(changes)),
+        Cell(words.milliseconds(cost), cost),
+        Cell(words.share(part), part),
         Cell(short(largest.name) if largest else ""),
-        Cell(words.clean(largest.where) if largest else ""),
+        Cell(place(row.stage, largest) if largest else ""),
     ]
 
 
-def seconds(changes: list[LayoutChange]) -> float:
-    """What those cost a call whose time is known."""
-    return sum(change.seconds_per_call or 0.0 for change in changes)
+def listed(stage: StageRecord) -> list[LayoutChange]:
+    """The changes that the record names."""
+    return stage.why.layout if stage.why else []
 
 
-def profiled(stage: StageRecord) -> float:
-    """Seconds a call of all kernels, or operators, in the profile."""
-    return sum(kernel.seconds_per_call for kernel in stage.profile.kernels) if stage.profile else 0.0
+def count(changes: list[LayoutChange]) -> float:
+    """How many run in a call: what a graph names is there a second time as the kernel that did it, if it ran."""
+    return sum(change.times_per_call for change in changes if change.source != GRAPH)
+
+
+def said_count(changes: list[LayoutChange]) -> str:
+    """Such as "17", "2, and 3 in the graph" or "none found"."""
+    ran, planned = count(changes), sum(change.source == GRAPH for change in changes)
+    if not planned:
+        return f"{ran:g}" if changes else "none found"
+    return f"{ran:g}, and {planned} in the graph" if ran else f"{planned} in the graph"
+
+
+def seconds(changes: list[LayoutChange]) -> float | None:
+    """What those cost a call whose time is known; None where no change has one."""
+    known = [change.seconds_per_call for change in changes if change.seconds_per_call is not None]
+    return sum(known) if known else None
+
+
+def share(row: Row) -> float | None:
+    """Of the stage's time in turns, what its changes of layout take."""
+    cost = seconds(listed(row.stage))
+    return cost / row.seconds.value if cost is not None and row.seconds else None
 
 
 def short(name: str) -> str:
@@ -54,42 +86,76 @@ def short(name: str) -> str:
     return text if len(text) <= NAME_LETTERS else f"{text[:NAME_LETTERS]}…"
 
 
-def sentence(found: Digest) -> str:
-    """The stages that pay most, and how far the list can be trusted."""
-    trust = (
-        "From the traces, from what a compiler wrote, and from the exported graph; a replayed graph hides its layers."
-    )
-    paying = []
-    for row in found.rows:
-        listed, whole = row.stage.why.layout if row.stage.why else [], profiled(row.stage)
-        if row.ranked and whole and (cost := seconds(listed)) >= WORTH_NAMING * whole:
-            count = sum(change.times_per_call for change in listed)
-            paying.append((cost / whole, f"{words.clean(row.name)} {words.seconds(cost)} for {count:g} a call"))
-    said = [
-        f"{text} ({words.share(share)} of its kernels' time)" for share, text in sorted(paying, reverse=True)[:MOST]
-    ]
-    return f"They cost {words.listed(said)}. {trust}" if said else trust
+def place(stage: StageRecord, change: LayoutChange) -> str:
+    """Where a change is; where that is unknown, why."""
+    if change.where != UNKNOWN:
+        return words.clean(change.where)
+    notes = [note.removeprefix("layers: ") for note in (stage.why.notes if stage.why else []) if "layers: " in note]
+    return f"{UNKNOWN}: {words.clean(notes[0]) if notes else 'the trace names no layer around its launch'}"
+
+
+def sentences(found: Digest) -> list[str]:
+    """The stages that pay most, and the rungs that were rid of it."""
+    rows = [row for row in found.rows if row.ranked and row.stage.why]
+    most = sorted((row for row in rows if _pays(row)), key=lambda row: -(share(row) or 0.0))[:MOST]
+    rid = [_rid(before, after) for before, after in pairwise(way(found)[0]) if _pays(before)]
+    return [*(_cost(row) for row in rows if row in most), *(line for line in rid if line)]
+
+
+def _pays(row: Row) -> bool:
+    return (share(row) or 0.0) >= WORTH_NAMING
+
+
+def _cost(row: Row) -> str:
+    """Such as "tf32 turns the layout 60 times a call, in 5.2 ms of 22.4 ms (23 %); most at decoder.3.0, 920 µs."."""
+    changes, name = listed(row.stage), words.clean(row.name)
+    assert row.seconds is not None
+    whole = f"of {words.seconds(row.seconds.value)} ({words.share(share(row))})"
+    taken = f"{words.seconds(seconds(changes))} {whole}"
+    at = "at"
+    if all(change.source == GENERATED for change in changes):
+        at = "in those for"
+        text = (
+            f"{name}: generated kernels read in one layout and write in the other {count(changes):g} times a call, "
+            f"in {taken}, a part of it for what else they do"
+        )
+    else:
+        text = f"{name} turns the layout {count(changes):g} times a call, in {taken}"
+    where, most = _worst(changes)
+    return f"{text}; most {at} {where}, {words.seconds(most)}." if where != UNKNOWN else f"{text}."
+
+
+def _worst(changes: list[LayoutChange]) -> tuple[str, float]:
+    """The place where they take longest, and how long."""
+    at: dict[str, float] = defaultdict(float)
+    for change in changes:
+        at[words.clean(change.where)] += change.seconds_per_call or 0.0
+    where = max(at, key=lambda name: at[name])
+    return where, at[where]
+
+
+def _rid(before: Row, after: Row) -> str:
+    """What the next rung did to changes that cost; empty where most of their time is still there."""
+    old, new = listed(before.stage), listed(after.stage)
+    if (seconds(new) or 0.0) * RID > (seconds(old) or 0.0):
+        return ""
+    text = f"{words.clean(before.name)} → {words.clean(after.name)}: {count(old):g} → {count(new):g} changes a call"
+    left = words.seconds(seconds(new)) if new else "nothing"
+    return f"{text}, {words.seconds(seconds(old))} → {left}."
 
 
 def changes(stage: StageRecord) -> Table:
     """Each change of one stage."""
-    listed = stage.why.layout if stage.why else []
     titles = [("what", ""), ("where", ""), ("seen in", ""), ("times", "a call"), ("µs", "a call")]
-    return Table(
-        titles,
-        [
-            [
-                Cell(short(change.name)),
-                Cell(words.clean(change.where)),
-                Cell(words.clean(change.source)),
-                Cell(words.significant(change.times_per_call), change.times_per_call),
-                Cell(
-                    words.NOTHING
-                    if change.seconds_per_call is None
-                    else words.significant(change.seconds_per_call * 1e6),
-                    change.seconds_per_call,
-                ),
-            ]
-            for change in listed
-        ],
-    )
+    return Table(titles, [_change(stage, change) for change in listed(stage)])
+
+
+def _change(stage: StageRecord, change: LayoutChange) -> list[Cell]:
+    cost = change.seconds_per_call
+    return [
+        Cell(short(change.name)),
+        Cell(place(stage, change)),
+        Cell(words.clean(change.source)),
+        Cell(f"{change.times_per_call:g}", change.times_per_call),
+        Cell(words.NOTHING if cost is None else words.significant(cost * 1e6), cost),
+    ]

@@ -8,6 +8,7 @@ from pipeline.report.advice import advice
 from pipeline.report.answers import all_cautions, machine, state, trust, unwell
 from pipeline.report.because import first_screen
 from pipeline.report.digest import digest
+from pipeline.report.explained import spoken
 from pipeline.report.ladder import Table, ladder
 from pipeline.report.regime import DEFINITION
 
@@ -34,6 +35,8 @@ def markdown(run: RunRecord) -> str:
     lines += ["", "## The ladder", "", *table(ladder(found)), "", escape(trust(found))]
     if any(row.ranked for row in found.rows):
         lines += ["", "## What bounds each stage", "", escape(DEFINITION), "", *table(bounds.table(found))]
+    for title, said in spoken(found).items():
+        lines += ["", f"## {title}", "", *(f"- {escape(line)}" for line in said)]
     if unwell(found):
         lines += ["", "## Not ranked", "", *(f"- {escape(line)}" for line in unwell(found))]
     if every := all_cautions(found):

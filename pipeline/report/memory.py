@@ -1,106 +1,220 @@
 """What a stage's memory is: weights, activations, workspace, context; and when it is held."""
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 from markupsafe import Markup
 
 from pipeline.reasons import MemoryTimeline
 from pipeline.records import StageRecord
-from pipeline.report import charts, words
+from pipeline.report import charts, stacks, words
 from pipeline.report.digest import Digest, Row
 from pipeline.report.figure import Figure
 from pipeline.report.ladder import Cell, Table
 
-PARTS = ("weights", "held besides", "activations", "workspace", "context")
-PALETTE = dict(zip(PARTS, list(charts.CLASSES.values())[: len(PARTS)], strict=True))
+WEIGHTS, HELD, ACTIVATIONS, WORKSPACE = "weights", "held besides", "activations", "workspace"
+RESERVE, CONTEXT, OUTSIDE = "in reserve", "context", "outside torch"
+TITLES = {
+    WEIGHTS: "of the stage's own net, where it is known",
+    HELD: "between calls: the inputs, the untouched net; with the weights where those are unknown",
+    ACTIVATIONS: "at the peak of a call; with the workspace where that can't be told apart",
+    WORKSPACE: "what libraries work in, at the peak of a call",
+    RESERVE: "reserved by torch but not allocated at the peak: its cache, and the pools of captured graphs",
+    CONTEXT: "of the process, before its first tensor",
+    OUTSIDE: "the rest of what the device sees: libraries, and runtimes with an allocator of their own",
+}
+ALLOCATED = (WEIGHTS, HELD, ACTIVATIONS, WORKSPACE)
+PALETTE = dict(zip(TITLES, list(charts.CLASSES.values())[: len(TITLES)], strict=True))
 LEAST_POINTS = 4  # of a timeline worth drawing: begin, peak and end are in the table
 WORTH_NAMING = 0.05  # of the peak, by which a neighbour's part must differ
+NEAR = 0.1  # of the peak
 MIB, GIB = 2**20, 2**30
+NOTE = (
+    "Torch's books are read before and after every layer of one call; the rest is what the device sees of the process."
+)
+POOL = "nothing is allocated in a call: a captured graph or another runtime keeps its own, in reserve or outside torch"
+BLIND = "no layer can be watched, so workspace is counted with the activations and weights with what is held"
 
 
-def figures(found: Digest) -> list[Figure]:
-    """The parts of every stage's memory, and the timelines of the baseline and of the first that is otherwise."""
-    rows = [(row, why.timeline) for row in found.rows if row.ranked and (why := row.stage.why) and why.timeline]
-    if not rows:
-        return []
-    bars = [(words.clean(row.name), {name: amount / GIB for name, amount in parts(t).items()}) for row, t in rows]
-    svg = charts.stacked(bars, PALETTE, ("Memory at the peak by what it is", "GiB at the peak of a call"))
-    whole = Figure("Memory: what the peak is made of", Markup(svg), note(rows), _table(rows))  # noqa: S704
-    drawn = [(row, timeline) for row, timeline in rows if len(timeline.seconds) >= LEAST_POINTS]
-    return [whole, *(_over_time(row, timeline) for row, timeline in (drawn[:1] + drawn[-1:] if drawn[1:] else drawn))]
+@dataclass(frozen=True)
+class Parts:
+    """Bytes of one stage by what they are; None where nobody knows."""
+
+    row: Row
+    amounts: dict[str, int | None]
+    unknown: str  # why something isn't known
+
+    @property
+    def name(self) -> str:
+        """The stage's, fit to be shown."""
+        return words.clean(self.row.name)
+
+    @property
+    def allocated(self) -> int:
+        """At the peak of one call."""
+        return sum(self.amounts[part] or 0 for part in ALLOCATED)
+
+    @property
+    def total(self) -> int:
+        """All that is known."""
+        return sum(amount or 0 for amount in self.amounts.values())
 
 
-def parts(timeline: MemoryTimeline) -> dict[str, int]:
-    """Bytes by what they are; what isn't known is left out."""
-    weights = timeline.weights_bytes or 0
-    found = {
-        "weights": weights,
-        "held besides": max(0, timeline.held_bytes - weights),
-        "activations": timeline.activations_bytes,
-        "workspace": timeline.workspace_bytes or 0,
-        "context": timeline.context_bytes or 0,
+def parts(row: Row) -> Parts:
+    """A stage's memory taken apart."""
+    timeline, memory = _timeline(row.stage), row.stage.memory
+    if timeline is None:
+        notes = [note for note in (row.stage.why.notes if row.stage.why else []) if note.startswith("memory")]
+        return Parts(row, dict.fromkeys(TITLES), words.clean("; ".join(notes)) or "no timeline was recorded")
+    weights, workspace = timeline.weights_bytes, timeline.workspace_bytes
+    pooled = workspace is None and timeline.activations_bytes == 0
+    peak = timeline.held_bytes + timeline.activations_bytes + (workspace or 0)
+    reserved, seen = (memory.reserved_peak_bytes, memory.process_bytes) if memory else (None, None)
+    context = timeline.context_bytes
+    outside = None if None in (seen, reserved, context) else (seen or 0) - (reserved or 0) - (context or 0)
+    amounts = {
+        WEIGHTS: weights,
+        HELD: timeline.held_bytes - (weights or 0),
+        ACTIVATIONS: None if pooled else timeline.activations_bytes,
+        WORKSPACE: workspace,
+        RESERVE: None if reserved is None else reserved - peak,
+        CONTEXT: context,
+        OUTSIDE: outside,
     }
-    return {name: amount for name, amount in found.items() if amount}
+    kept = {name: None if amount is None else max(0, amount) for name, amount in amounts.items()}
+    return Parts(row, kept, POOL if pooled else BLIND if workspace is None else "")
 
 
-def _table(rows: list[tuple[Row, MemoryTimeline]]) -> Table:
+def _timeline(stage: StageRecord) -> MemoryTimeline | None:
+    return stage.why.timeline if stage.why else None
+
+
+def explained(found: Digest) -> list[Parts]:
+    """Of every ranked stage that was looked into."""
+    return [parts(row) for row in found.rows if row.ranked and row.stage.why]
+
+
+def figure(found: Digest) -> Figure | None:
+    """Every stage's memory as stacked bars."""
+    every = [part for part in explained(found) if part.total]
+    if not every:
+        return None
+    bars = [(part.name, {name: (amount or 0) / GIB for name, amount in part.amounts.items()}) for part in every]
+    labels = ("What the device's memory holds", "GiB of the device")
+    svg = stacks.stacked(bars, PALETTE, labels, [words.size(part.total) for part in every])
+    return Figure(labels[0], Markup(svg), "The process on the device, at the peak of a call.")  # noqa: S704
+
+
+def table(found: Digest) -> Table:
+    """Every stage's memory; columns that no stage fills are left out."""
+    every = explained(found)
     titles = [
-        ("stage", ""), ("weights", "of the stage's own net, where it is known"),
-        ("held besides", "between calls: the inputs, the untouched net, captured graphs; with the weights if unknown"),
-        ("activations", "at the peak"), ("workspace", "what libraries work in, at the peak"),
-        ("context", "of the process, before its first tensor"), ("the device sees", "of the process, caches included"),
+        ("stage", ""), *TITLES.items(), ("the device sees", "of the whole process"),
+        ("resident", "in the host's memory at its peak"), ("why unknown", "what a dash stands for"),
     ]  # fmt: skip
-    return Table(titles, [_cells(row, timeline) for row, timeline in rows])
+    rows = [_cells(part) for part in every]
+    kept = [at for at in range(len(titles)) if any(row[at].text not in ("", words.NOTHING) for row in rows)]
+    return Table([titles[at] for at in kept], [[row[at] for at in kept] for row in rows])
 
 
-def _cells(row: Row, timeline: MemoryTimeline) -> list[Cell]:
-    amounts: list[int | None] = [
-        timeline.weights_bytes,
-        timeline.held_bytes - (timeline.weights_bytes or 0),
-        timeline.activations_bytes,
-        timeline.workspace_bytes,
-        timeline.context_bytes,
-        row.stage.memory.process_bytes if row.stage.memory else None,
+def texts(shown: Table) -> list[int]:
+    """The table's columns that hold text."""
+    return [at for at, (title, _) in enumerate(shown.titles) if title in ("stage", "why unknown")]
+
+
+def _cells(part: Parts) -> list[Cell]:
+    memory = part.row.stage.memory
+    seen, resident = (memory.process_bytes, memory.host_peak_bytes) if memory else (None, None)
+    sizes = [*part.amounts.values(), seen, resident]
+    return [Cell(part.name), *(Cell(words.size(amount), amount) for amount in sizes), Cell(part.unknown)]
+
+
+def sentences(found: Digest) -> list[str]:
+    """What dominates, what each rung did to the peak, and what the winner needs of the device."""
+    every = explained(found)
+    known = [part for part in every if part.amounts[WORKSPACE] is not None]
+    heavy = [_heavy(found, part) for part in known if (part.amounts[WORKSPACE] or 0) > part.allocated / 2]
+    steps = [_step(found, before, after) for before, after in pairwise(known)]
+    return [*heavy, *steps, *_device(found, every)]
+
+
+def _heavy(found: Digest, part: Parts) -> str:
+    """Workspace that is most of the peak: who asks for it, and in which layer."""
+    layer = peak_layer(found, part.row.stage)
+    work = {each.name: each.kind for each in found.run.reference.layers} if found.run.reference else {}
+    machine = found.run.environment
+    convolves = "Conv" in work.get(layer, "") and machine is not None and machine.cudnn is not None
+    who = "cuDNN chose an algorithm" if convolves else "a library chose an algorithm"
+    where = f" for {words.clean(layer)}" if layer else ""
+    return (
+        f"{part.name}: {words.size(part.amounts[WORKSPACE])} of the {words.size(part.allocated)} that are allocated at "
+        f"the peak is workspace: {who}{where} that needs it.{_as_high(part.row.stage)}"
+    )
+
+
+def _as_high(stage: StageRecord) -> str:
+    """How many other readings of the books come near the peak: it is not the fault of one layer alone."""
+    amounts = timeline.allocated_bytes if (timeline := _timeline(stage)) else []
+    near = sum(amount >= (1 - NEAR) * max(amounts) for amount in amounts) - 1
+    return f" {words.plural(near, 'other moment')} of the call came within {NEAR:.0%} of it." if near > 0 else ""
+
+
+def peak_layer(found: Digest, stage: StageRecord) -> str:
+    """The layer that ran at the peak: of those whose outputs were alive there, the last; empty if nobody knows."""
+    timeline = _timeline(stage)
+    if timeline is None or found.run.reference is None:
+        return ""
+    names = [name for holder in timeline.peak_holders for name in holder.rsplit(":", 1)[0].split(", ")]
+    return next((layer.name for layer in reversed(found.run.reference.layers) if layer.name in names), "")
+
+
+def _step(found: Digest, before: Parts, after: Parts) -> str:
+    """Such as "channels_last → amp: the peak falls, 2.62 GiB → 1.50 GiB: activations −1.12 GiB."."""
+    changes = {name: (after.amounts[name] or 0) - (before.amounts[name] or 0) for name in ALLOCATED}
+    named = [(name, by) for name, by in changes.items() if abs(by) > WORTH_NAMING * before.allocated]
+    peaks = f"{words.size(before.allocated)} → {words.size(after.allocated)}"
+    if not named:
+        return f"{before.name} → {after.name}: the peak hardly changes, {peaks}."
+    said = ", ".join(f"{name} {'−' if by < 0 else '+'}{words.size(abs(by))}" for name, by in named)
+    text = f"the peak {'falls' if after.allocated < before.allocated else 'rises'}, {peaks}: {said}"
+    old, new = peak_layer(found, before.row.stage), peak_layer(found, after.row.stage)
+    moved = f"; it is at {words.clean(new)} now, no longer at {words.clean(old)}" if old and new and old != new else ""
+    return f"{before.name} → {after.name}: {text}{moved}."
+
+
+def _device(found: Digest, every: list[Parts]) -> list[str]:
+    """What the winner needs of the device beside what the baseline needs."""
+    seen = {part.row.name: m.process_bytes for part in every if (m := part.row.stage.memory) and m.process_bytes}
+    winner, baseline = found.standings.winner or "", found.run.baseline
+    if winner == baseline or not {winner, baseline} <= set(seen):
+        return []
+    text = f"{words.clean(winner)} takes {words.size(seen[winner])} of the device, {words.clean(baseline)}"
+    return [f"{text} {words.size(seen[baseline])}."]
+
+
+def timelines(found: Digest) -> tuple[list[Figure], list[Figure]]:
+    """The baseline's and the winner's memory through one call, and then the others', where layers can be watched."""
+    rows = [
+        row for row in found.rows if row.ranked and len(getattr(_timeline(row.stage), "seconds", [])) >= LEAST_POINTS
     ]
-    return [Cell(words.clean(row.name)), *(Cell(words.size(amount), amount) for amount in amounts)]
+    first = [row for row in rows if row.name in (found.run.baseline, found.standings.winner)]
+    return [_over_time(found, row) for row in first], [_over_time(found, row) for row in rows if row not in first]
 
 
-def note(rows: list[tuple[Row, MemoryTimeline]]) -> str:
-    """What dominates, and what each rung did to it where both sides are known."""
-    lines = []
-    for row, timeline in rows:
-        peak = sum(parts(timeline).values())
-        if timeline.workspace_bytes and timeline.workspace_bytes > peak / 2:
-            lines.append(
-                f"{words.clean(row.name)}: {words.size(timeline.workspace_bytes)} of {words.size(peak)} is workspace, "
-                "asked for by the algorithms that the library chose."
-            )
-    known = [(row, timeline) for row, timeline in rows if timeline.workspace_bytes is not None]
-    for (before, old), (after, new) in pairwise(known):
-        if said := moved(parts(old), parts(new)):
-            lines.append(f"{words.clean(before.name)} → {words.clean(after.name)}: {said}.")
-    return " ".join(lines)
-
-
-def moved(old: dict[str, int], new: dict[str, int]) -> str:
-    """Which parts changed by what is worth naming, such as "activations −1.1 GiB"."""
-    changes = {name: new.get(name, 0) - old.get(name, 0) for name in PARTS}
-    least = WORTH_NAMING * sum(old.values())
-    named = [(name, amount) for name, amount in changes.items() if abs(amount) > least]
-    return ", ".join(f"{name} {'−' if amount < 0 else '+'}{words.size(abs(amount))}" for name, amount in named)
-
-
-def _over_time(row: Row, timeline: MemoryTimeline) -> Figure:
-    name = words.clean(row.name)
-    labels = (f"{name}: allocated through one call", "milliseconds of the host", "MiB")
-    svg = charts.timeline(timeline.seconds, [amount / MIB for amount in timeline.allocated_bytes], labels)
+def _over_time(found: Digest, row: Row) -> Figure:
+    timeline, name = _timeline(row.stage), words.clean(row.name)
+    assert timeline is not None
+    labels = (f"Memory of {name} through one call", "milliseconds of the host", "MiB allocated")
+    amounts, layer = [amount / MIB for amount in timeline.allocated_bytes], words.clean(peak_layer(found, row.stage))
+    peak = f"{words.size(max(timeline.allocated_bytes))}{f' at {layer}' if layer else ''}"
+    svg = stacks.timeline(timeline.seconds, amounts, labels, peak)
     text = "Read before and after every layer, in the time of the host, which runs ahead of the GPU."
-    return Figure(f"Memory of {name} through one call", Markup(svg), f"{text} {holders(row.stage)}")  # noqa: S704
+    return Figure(labels[0], Markup(svg), f"{text} {holders(row.stage)}")  # noqa: S704
 
 
 def holders(stage: StageRecord) -> str:
     """The largest outputs alive at the peak."""
-    timeline = stage.why.timeline if stage.why else None
+    timeline = _timeline(stage)
     if timeline is None or not timeline.peak_holders:
         return ""
     return f"Outputs alive at the peak: {words.clean('; '.join(timeline.peak_holders))}."

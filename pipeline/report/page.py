@@ -21,11 +21,13 @@ from pipeline.report import (
     regime,
     roofline,
     split,
+    stacks,
     why,
     words,
 )
 from pipeline.report.advice import advice
 from pipeline.report.digest import Digest, Row, digest
+from pipeline.report.explained import explained
 from pipeline.report.figure import Figure
 from pipeline.report.ladder import Cell, Table, ladder, peak_bytes
 from pipeline.report.money import cost_table
@@ -81,8 +83,8 @@ def page(run: RunRecord, pictures: Sequence[Sequence[Picture]] = ()) -> str:
         bounds=bounds.table(found),
         ceilings=roofline.ceilings(run),
         splits=split.table(found),
-        turns=layout.table(found),
-        turns_note=layout.sentence(found),
+        explained=explained(found),
+        fronts=fronts(found),
         layers_flops=split.layers_flops(run),
         advice=advice(found),
         cost=cost_table(found),
@@ -95,12 +97,8 @@ def page(run: RunRecord, pictures: Sequence[Sequence[Picture]] = ()) -> str:
 
 
 def figures(found: Digest) -> list[Figure]:
-    """What explains the ladder, in the order in which it is read."""
-    drawn = (
-        waterfall(found), classes(found), *roofline.rooflines(found), fusion.figure(found), *memory.figures(found),
-        *fronts(found),
-    )  # fmt: skip
-    return [figure for figure in drawn if figure]
+    """Where the time went, in the order in which it is read."""
+    return [figure for figure in (waterfall(found), classes(found), *roofline.rooflines(found)) if figure]
 
 
 def mark(row: Row) -> str:
@@ -175,7 +173,7 @@ def classes(found: Digest) -> Figure | None:
     note = "From a pass under the profiler, apart from all timing. What it can't see inside, it can't class."
     bars = [(name, {kind: 1e3 * seconds for kind, seconds in by.items()}) for name, by in sums]
     title = "Where the time goes: milliseconds per call by class of work"
-    svg = charts.stacked(bars, charts.CLASSES, (title, "milliseconds per call, under the profiler"))
+    svg = stacks.stacked(bars, charts.CLASSES, (title, "milliseconds per call, under the profiler"))
     return Figure("Where the time goes", Markup(svg), note, table)  # noqa: S704
 
 

@@ -1,0 +1,71 @@
+"""Charts of what a whole is made of: stacked bars, and an amount through one call."""
+
+from typing import Any
+
+from pipeline.report.charts import ACCENT, BLANK, INCH_PER_BAR, INK, PLAIN, QUIET, canvas, finished
+
+# A bar so many times as long as the next is cut at so many times the next one's length.
+CUT_BEYOND, CUT_LENGTH = 4.0, 1.5
+ROOM_BESIDE = 1.3  # of the longest bar, for the words beside it
+
+
+def stacked(
+    rows: list[tuple[str, dict[str, float]]],
+    palette: dict[str, str],
+    labels: tuple[str, str],
+    beside: list[str] | None = None,
+) -> str:
+    """Bars of parts laid end to end; `palette` has the parts in order with their colours, `labels` title and x axis.
+
+    With words `beside` every bar, one that is far longer than all others is cut, and its words say how long it is.
+    """
+    with canvas(1.1 + INCH_PER_BAR * len(rows)) as (figure, axes):
+        left = [0.0] * len(rows)
+        for part, colour in palette.items():
+            values = [amounts.get(part, 0.0) for _, amounts in rows]
+            if any(values):
+                axes.barh(range(len(rows)), values, left=left, color=colour, height=0.62, label=part)
+            left = [before + value for before, value in zip(left, values, strict=True)]
+        if beside:
+            _write_beside(axes, left, beside)
+        axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.set_xlabel(labels[1])
+        axes.grid(axis="x")
+        if len(palette) > 1:
+            figure.legend(loc="outside upper left", ncols=4, frameon=False, fontsize=8)
+        return finished(figure, labels[0])
+
+
+def _write_beside(axes: Any, lengths: list[float], texts: list[str]) -> None:
+    """Words at the end of every bar; those of a bar that is cut stand on it."""
+    *_, second, longest = sorted([0.0, *lengths])
+    cut = CUT_LENGTH * second if second and longest > CUT_BEYOND * second else longest
+    axes.set_xlim(0, cut * (1.0 if cut < longest else ROOM_BESIDE))
+    for place, (length, text) in enumerate(zip(lengths, texts, strict=True)):
+        if length > cut:
+            said, side = f"{text}, cut here ▸", {"x": 0.985 * cut, "ha": "right", "bbox": BLANK}
+        else:
+            said, side = text, {"x": length + 0.01 * cut, "ha": "left"}
+        axes.text(y=place, s=said, va="center", color=INK, fontsize=8, **side)
+
+
+def timeline(seconds: list[float], amounts: list[float], labels: tuple[str, str, str], peak: str) -> str:
+    """The most that was held up to each moment of a call; `labels` are the title and the axes, `peak` its words."""
+    with canvas(2.4) as (figure, axes):
+        moments = [1e3 * moment for moment in seconds]
+        axes.fill_between(moments, amounts, color=PLAIN, linewidth=0, step="pre")
+        at = max(range(len(amounts)), key=amounts.__getitem__)
+        axes.plot([moments[at]], [amounts[at]], "o", color=ACCENT, markersize=6)
+        late = moments[at] > sum(axes.get_xlim()) / 2
+        axes.annotate(
+            peak, (moments[at], amounts[at]), xytext=(-8 if late else 8, 0), textcoords="offset points",
+            ha="right" if late else "left", va="bottom", color=INK, fontsize=8,
+        )  # fmt: skip
+        axes.set_ylim(0, 1.2 * max(amounts))
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.set_xlabel(labels[1])
+        axes.set_ylabel(labels[2])
+        axes.tick_params(axis="y", colors=QUIET)
+        axes.grid()
+        return finished(figure, labels[0])

@@ -1,0 +1,148 @@
+"""What the report says of a stage's memory."""
+
+from dataclasses import replace
+
+from pipeline.reasons import LayerWork, MemoryTimeline, Why
+from pipeline.records import Memory, RunRecord, StageRecord
+from pipeline.report import memory
+from pipeline.report.digest import digest
+from pipeline.report.markdown import markdown
+from pipeline.report.page import page
+from tests.report import planted
+
+MIB = 2**20
+ON_CPU = "memory timeline: torch keeps no books of what it allocates on a CPU"
+HOLDERS = ["bottleneck.0: 300.0 MiB", "decoder.0.0, decoder.0.1: 200.0 MiB", "elsewhere: 9.0 MiB"]
+
+
+def timeline(activations: int, workspace: int | None, holders: list[str], points: int = 9) -> MemoryTimeline:
+    """Of 100 MiB held, 60 of them weights, in bytes of so many MiB."""
+    peak, known = 100 + activations + (workspace or 0), workspace is not None
+    amounts = [100 * MIB] * points
+    amounts[points // 2] = peak * MIB
+    return MemoryTimeline(
+        [1e-3 * at for at in range(points)], amounts, 60 * MIB if known else None, activations * MIB,
+        workspace * MIB if workspace is not None else None, 100 * MIB, 400 * MIB, holders,
+    )  # fmt: skip
+
+
+def stage(name: str, ratio: float, found: MemoryTimeline | None, seen: int | None = None) -> StageRecord:
+    """A planted stage with this timeline, of which the device sees so many MiB, 50 of them nobody's."""
+    reserved = None if seen is None else (seen - 450) * MIB
+    books = Memory(10**9, reserved, None if seen is None else seen * MIB, 400 * MIB, 0, 700 * MIB)
+    return replace(planted.stage(name, ratio, 0.1, 10**9, ""), memory=books, why=Why(timeline=found))
+
+
+def run(**fields: object) -> RunRecord:
+    """A baseline full of workspace, one without, one that hides its layers, and one whose memory lies in a pool."""
+    return planted.run(
+        stages=[
+            stage("eager", 1.0, timeline(500, 4000, HOLDERS), 6000),
+            stage("half", 4.0, timeline(300, 0, ["bottleneck.0: 300.0 MiB"]), 1000),
+            stage("torchscript", 4.0, timeline(350, None, [], 3), 1000),
+            stage("cuda_graph", 8.0, timeline(0, None, [], 3), 1100),
+        ],
+        **fields,
+    )
+
+
+def cells() -> dict[str, list[str]]:
+    """The table's texts by stage."""
+    return {row[0].text: [cell.text for cell in row[1:]] for row in memory.table(digest(run())).rows}
+
+
+def test_the_parts_add_up_to_what_the_device_sees() -> None:
+    """Weights are not counted again among what is held; what torch keeps besides is its reserve."""
+    assert cells()["eager"][:8] == [
+        "60.0 MiB", "40.0 MiB", "500 MiB", "3.91 GiB", "950 MiB", "400 MiB", "50.0 MiB", "5.86 GiB",
+    ]  # fmt: skip
+    parts = memory.explained(digest(run()))[0]
+    assert parts.total == 6000 * MIB
+    assert parts.allocated == 4600 * MIB
+
+
+def test_what_is_unknown_says_why() -> None:
+    """Layers that can't be watched, and memory that is in a pool: nothing allocated isn't nothing needed."""
+    hidden, pooled = cells()["torchscript"], cells()["cuda_graph"]
+    assert hidden[:4] == ["–", "100 MiB", "350 MiB", "–"]
+    assert "no layer can be watched" in hidden[-1]
+    assert pooled[:5] == ["–", "100 MiB", "–", "–", "550 MiB"]
+    assert "nothing is allocated in a call" in pooled[-1]
+    assert cells()["eager"][-1] == ""
+
+
+def test_workspace_that_dominates_is_named_with_its_layer() -> None:
+    """The last of the layers whose outputs are alive is the one that ran; cuDNN is blamed for convolutions alone."""
+    found = digest(run())
+    text = memory.sentences(found)[0]
+    assert text == (
+        "eager: 3.91 GiB of the 4.49 GiB that are allocated at the peak is workspace: cuDNN chose an algorithm for "
+        "decoder.0.0 that needs it."
+    )
+    reference = found.run.reference
+    assert reference is not None
+    linear = replace(reference, layers=[LayerWork("decoder.0.1", "Linear", "decoder", 1, 1, 1, 1)])
+    assert "a library chose an algorithm for decoder.0.1" in memory.sentences(digest(run(reference=linear)))[0]
+    assert "a library chose an algorithm that needs it" in memory.sentences(digest(run(reference=None)))[0]
+
+
+def test_other_moments_that_came_as_high_are_counted() -> None:
+    """One layer alone is not to blame where others ask for as much."""
+    made = timeline(500, 4000, HOLDERS)
+    made.allocated_bytes[1] = round(0.95 * 4600) * MIB
+    text = memory.sentences(digest(planted.run(stages=[stage("eager", 1.0, made, 6000)])))[0]
+    assert text.endswith("1 other moment of the call came within 10% of it.")
+
+
+def test_neighbours_are_compared_where_both_are_known() -> None:
+    """What fell, by how much, and where the peak is now; not with a stage whose memory lies in a pool."""
+    steps = [line for line in memory.sentences(digest(run())) if "→" in line]
+    assert steps == [
+        "eager → half: the peak falls, 4.49 GiB → 400 MiB: workspace −3.91 GiB; it is at bottleneck.0 now, no longer "
+        "at decoder.0.0."
+    ]
+    same = planted.run(stages=[stage(name, 1.0, timeline(500, 0, []), 900) for name in ("eager", "half")])
+    assert "eager → half: the peak hardly changes, 600 MiB → 600 MiB." in memory.sentences(digest(same))
+
+
+def test_the_winner_stands_beside_the_baseline_as_the_device_sees_them() -> None:
+    """Whatever the books say, this is what another process can't have."""
+    assert memory.sentences(digest(run()))[-1] == "cuda_graph takes 1.07 GiB of the device, eager 5.86 GiB."
+
+
+def test_timelines_are_drawn_where_layers_were_watched() -> None:
+    """The baseline's at once, the others' folded; three points are a row of the table, not a chart."""
+    first, others = memory.timelines(digest(run()))
+    assert [figure.title for figure in first] == ["Memory of eager through one call"]
+    assert [figure.title for figure in others] == ["Memory of half through one call"]
+    assert "4.49 GiB at decoder.0.0" in first[0].svg
+    assert "bottleneck.0: 300.0 MiB" in first[0].note
+
+
+def test_a_bar_that_is_far_longer_than_the_others_is_cut_and_says_so() -> None:
+    """Or no other could be read."""
+    drawn = memory.figure(digest(run()))
+    assert drawn is not None
+    assert "5.86 GiB, cut here" in drawn.svg
+    assert drawn.svg.count("cut here") == 1
+
+
+def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
+    """Resident memory is known all the same."""
+    blind = replace(stage("eager", 1.0, None), why=Why(notes=[ON_CPU]))
+    blind = replace(blind, memory=Memory(None, None, None, None, 0, 700 * MIB))
+    found = digest(planted.run(stages=[blind]))
+    shown = memory.table(found)
+    assert [title for title, _ in shown.titles] == ["stage", "resident", "why unknown"]
+    assert [cell.text for cell in shown.rows[0]] == ["eager", "700 MiB", ON_CPU]
+    assert memory.figure(found) is None
+    assert ON_CPU.split(": ")[1] in page(found.run)
+
+
+def test_the_page_has_it_under_its_own_heading_and_escapes_the_record() -> None:
+    """A layer may be called anything."""
+    hostile = planted.run(stages=[stage("eager", 1.0, timeline(500, 10, [f"{planted.HOSTILE}: 9.0 MiB"]), 6000)])
+    text = page(hostile)
+    assert '<h3 id="memory">Memory</h3>' in text
+    assert "<script>alert" not in text
+    assert "## Memory" in markdown(run())
