@@ -64,11 +64,17 @@ def test_a_sweep_ends_in_one_report_also_when_a_job_failed(tmp_path: Path) -> No
     assert store.load(tmp_path / "0").finished
 
 
+def heeds_interrupts() -> None:
+    """What a shell starts in the background ignores Ctrl-C, and so would whatever the tests start there."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupted_run_keeps_what_was_finished(tmp_path: Path) -> None:
     """Ctrl-C in mid-run: exit code 130, and the record on disk can be read."""
     process = subprocess.Popen(
         command(*SMOKE, f"hydra.run.dir={tmp_path}"),
         cwd=ROOT,
+        preexec_fn=heeds_interrupts,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -5,13 +5,7 @@ from dataclasses import dataclass
 from pipeline.records import RunRecord, StageRecord
 from pipeline.report import words
 
-PRECISIONS = (
-    "fp8",
-    "bf16",
-    "fp16",
-    "tf32",
-    "fp32",
-)  # in the order in which `ran` is searched: "fp32 with TF32" is tf32
+PRECISIONS = ("fp8", "bf16", "fp16", "tf32", "fp32")  # as `ran` is searched: "fp32 with TF32" is tf32
 ELEMENT_BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
 # TFLOP/s without sparsity, and TB/s. By the name that the driver gives; a variant with another name has other figures.
 DATASHEETS = {
