@@ -139,9 +139,9 @@ def _rid(before: Row, after: Row) -> str:
     old, new = listed(before.stage), listed(after.stage)
     if (seconds(new) or 0.0) * RID > (seconds(old) or 0.0):
         return ""
-    text = f"{words.clean(before.name)} → {words.clean(after.name)}: {count(old):g} → {count(new):g} changes a call"
-    left = words.seconds(seconds(new)) if new else "nothing"
-    return f"{text}, {words.seconds(seconds(old))} → {left}."
+    text = f"{words.clean(before.name)} → {words.clean(after.name)}: from {count(old):g} changes a call"
+    left = f"{said_count(new)} in {words.seconds(seconds(new))}" if seconds(new) is not None else said_count(new)
+    return f"{text} in {words.seconds(seconds(old))} to {left}."
 
 
 def changes(stage: StageRecord) -> Table:

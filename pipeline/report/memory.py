@@ -30,10 +30,12 @@ WORTH_NAMING = 0.05  # of the peak, by which a neighbour's part must differ
 NEAR = 0.1  # of the peak
 MIB, GIB = 2**20, 2**30
 NOTE = (
-    "Torch's books are read before and after every layer of one call; the rest is what the device sees of the process."
+    "Torch's books are read before and after every layer of one call; the rest is what the device sees of the process. "
+    "What a captured graph works in is its own pool, which the books show in reserve; another runtime's lies outside "
+    "torch."
 )
-POOL = "nothing is allocated in a call: a captured graph or another runtime keeps its own, in reserve or outside torch"
-BLIND = "no layer can be watched, so workspace is counted with the activations and weights with what is held"
+POOL = "nothing is allocated in a call: it lies in a pool, in reserve or outside torch"
+BLIND = "no layer can be watched: workspace counts as activations, weights as held"
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ def table(found: Digest) -> Table:
     every = explained(found)
     titles = [
         ("stage", ""), *TITLES.items(), ("the device sees", "of the whole process"),
-        ("resident", "in the host's memory at its peak"), ("why unknown", "what a dash stands for"),
+        ("resident", "in the host's memory at its peak, where there is no device's"),
+        ("why unknown", "what a dash stands for"),
     ]  # fmt: skip
     rows = [_cells(part) for part in every]
     kept = [at for at in range(len(titles)) if any(row[at].text not in ("", words.NOTHING) for row in rows)]
@@ -124,7 +127,8 @@ def texts(shown: Table) -> list[int]:
 
 def _cells(part: Parts) -> list[Cell]:
     memory = part.row.stage.memory
-    seen, resident = (memory.process_bytes, memory.host_peak_bytes) if memory else (None, None)
+    seen = memory.process_bytes if memory else None
+    resident = memory.host_peak_bytes if memory and seen is None else None
     sizes = [*part.amounts.values(), seen, resident]
     return [Cell(part.name), *(Cell(words.size(amount), amount) for amount in sizes), Cell(part.unknown)]
 
@@ -156,7 +160,9 @@ def _as_high(stage: StageRecord) -> str:
     """How many other readings of the books come near the peak: it is not the fault of one layer alone."""
     amounts = timeline.allocated_bytes if (timeline := _timeline(stage)) else []
     near = sum(amount >= (1 - NEAR) * max(amounts) for amount in amounts) - 1
-    return f" {words.plural(near, 'other moment')} of the call came within {NEAR:.0%} of it." if near > 0 else ""
+    return (
+        f" {words.plural(near, 'other moment')} of the call came within {words.share(NEAR)} of it." if near > 0 else ""
+    )
 
 
 def peak_layer(found: Digest, stage: StageRecord) -> str:
@@ -176,10 +182,20 @@ def _step(found: Digest, before: Parts, after: Parts) -> str:
     if not named:
         return f"{before.name} → {after.name}: the peak hardly changes, {peaks}."
     said = ", ".join(f"{name} {'−' if by < 0 else '+'}{words.size(abs(by))}" for name, by in named)
-    text = f"the peak {'falls' if after.allocated < before.allocated else 'rises'}, {peaks}: {said}"
+    text = f"the peak {_verb(before.allocated, after.allocated)}, {peaks}: {said}"
     old, new = peak_layer(found, before.row.stage), peak_layer(found, after.row.stage)
-    moved = f"; it is at {words.clean(new)} now, no longer at {words.clean(old)}" if old and new and old != new else ""
+    moved = (
+        f"; the peak is at {words.clean(new)} now, no longer at {words.clean(old)}"
+        if old and new and old != new
+        else ""
+    )
     return f"{before.name} → {after.name}: {text}{moved}."
+
+
+def _verb(before: int, after: int) -> str:
+    if abs(after - before) <= WORTH_NAMING * before:
+        return "stays about the same"
+    return "falls" if after < before else "rises"
 
 
 def _device(found: Digest, every: list[Parts]) -> list[str]:

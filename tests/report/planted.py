@@ -4,7 +4,17 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from pipeline.reasons import BatchGrowth, LayerTime, LayerWork, TimeSplit, Why
+from pipeline.reasons import (
+    BatchGrowth,
+    FusedKernel,
+    Fusion,
+    LayerTime,
+    LayerWork,
+    LayoutChange,
+    MemoryTimeline,
+    TimeSplit,
+    Why,
+)
 from pipeline.records import (
     Accuracy,
     Artefact,
@@ -113,6 +123,36 @@ def why(seconds: float, hides_layers: bool = False, on_gpu: bool = True) -> Why:
     )
 
 
+def explained(name: str, reasons: Why) -> Why:
+    """With what the profile of some stages shows of their layout, fusion and memory."""
+    amounts = [3 * 10**8] * 9
+    amounts[4] = 24 * 10**8
+    watched = MemoryTimeline(
+        [1e-3 * at for at in range(9)], amounts, 124_000_000, 10**9, 11 * 10**8, 3 * 10**8, 600 * 2**20,
+        ["encoder.0.2: 256.0 MiB", "decoder.0.0: 64.0 MiB"],
+    )  # fmt: skip
+    hidden = replace(watched, seconds=[0.0, 1e-3, 2e-3], allocated_bytes=amounts[3:6], weights_bytes=None)
+    turns = [LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "decoder.0.0", "trace", 2.0, 2e-3)]
+    path = "compile/generated/program.py"
+    written = [
+        FusedKernel("triton_poi_fused_relu_0", ["convolution (its bias)", "relu"], "vertical", path, True, 2),
+        FusedKernel("triton_poi_fused_cat_1", ["cat"], "single", path, False, 1),
+    ]
+    counted = "the inputs and outputs of torch's operators, each once"
+    of = {
+        "eager": replace(reasons, fusion=Fusion(96.0, 33 * 10**9, counted), timeline=watched),
+        "tf32": replace(reasons, layout=turns, fusion=Fusion(138.0, 33 * 10**9, counted)),
+        "half": replace(reasons, timeline=replace(watched, workspace_bytes=0)),
+        "compile": replace(
+            reasons,
+            layout=[LayoutChange("triton_poi_fused_relu_0", "relu", "generated code", 2.0, 4e-4)],
+            fusion=Fusion(57.0, 13 * 10**9, "Inductor's count", written, ["compile/generated/graph_0.txt"]),
+            timeline=replace(hidden, workspace_bytes=None),
+        ),
+    }
+    return of.get(name, reasons)
+
+
 def stage(name: str, ratio: float, build: float, peak: int, adds: str, **fields: Any) -> StageRecord:
     """A stage that is right and measured, but for `fields`."""
     each, draw = BASELINE_SECONDS / ratio, random.Random(name)
@@ -138,7 +178,7 @@ def stage(name: str, ratio: float, build: float, peak: int, adds: str, **fields:
         memory=Memory(peak, peak + 2**28, peak + 2**29, 600 * 2**20, 124_000_000, 3 * 2**30),
         energy=Energy(3000.0, 5.0, int(5 / each) * 8, 75.0),
         profile=profile(each),
-        why=why(each, name in HIDES_ITS_LAYERS, device == "cuda"),
+        why=explained(name, why(each, name in HIDES_ITS_LAYERS, device == "cuda")),
         artefacts=[Artefact(f"{name}/model.onnx", "onnx", 62_000_000, "ab" * 32)],
         log=f"{name}/log.txt",
     )

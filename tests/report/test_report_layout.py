@@ -83,7 +83,7 @@ def test_sentences_name_who_pays_and_who_was_rid_of_it() -> None:
     assert said[0].endswith("most at decoder.3, 5.00 ms.")
     assert said[1].startswith("compile: generated kernels read in one layout and write in the other 3 times a call")
     assert "a part of it for what else they do" in said[1]
-    assert said[2] == "tf32 → channels_last: 4 → 1 changes a call, 8.00 ms → 20.0 µs."
+    assert said[2] == "tf32 → channels_last: from 4 changes a call in 8.00 ms to 1 in 20.0 µs."
 
 
 def test_a_rung_that_keeps_them_is_not_said_to_be_rid_of_them() -> None:

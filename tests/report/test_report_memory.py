@@ -91,15 +91,15 @@ def test_other_moments_that_came_as_high_are_counted() -> None:
     made = timeline(500, 4000, HOLDERS)
     made.allocated_bytes[1] = round(0.95 * 4600) * MIB
     text = memory.sentences(digest(planted.run(stages=[stage("eager", 1.0, made, 6000)])))[0]
-    assert text.endswith("1 other moment of the call came within 10% of it.")
+    assert text.endswith("1 other moment of the call came within 10 % of it.")
 
 
 def test_neighbours_are_compared_where_both_are_known() -> None:
     """What fell, by how much, and where the peak is now; not with a stage whose memory lies in a pool."""
     steps = [line for line in memory.sentences(digest(run())) if "→" in line]
     assert steps == [
-        "eager → half: the peak falls, 4.49 GiB → 400 MiB: workspace −3.91 GiB; it is at bottleneck.0 now, no longer "
-        "at decoder.0.0."
+        "eager → half: the peak falls, 4.49 GiB → 400 MiB: workspace −3.91 GiB; the peak is at bottleneck.0 now, no "
+        "longer at decoder.0.0."
     ]
     same = planted.run(stages=[stage(name, 1.0, timeline(500, 0, []), 900) for name in ("eager", "half")])
     assert "eager → half: the peak hardly changes, 600 MiB → 600 MiB." in memory.sentences(digest(same))

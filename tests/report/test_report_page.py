@@ -134,7 +134,7 @@ def test_a_processor_s_run_is_called_that() -> None:
 def test_every_chart_has_a_title_and_takes_the_page_s_colours() -> None:
     """So that it can be read aloud, in the dark and on paper."""
     charts = re.findall(r"<svg.*?</svg>", PAGE, flags=re.DOTALL)
-    assert len(charts) == 9
+    assert len(charts) == 13
     for chart in charts:
         assert "<title>" in chart
         assert 'role="img"' in chart
