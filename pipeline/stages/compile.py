@@ -30,7 +30,7 @@ def build(
     """Compile, and make the call that triggers it.
 
     Args:
-        workload: gives the net, and the folder for Inductor's cache: a new one, so that the build is cold.
+        workload: gives the net, and a new folder for Inductor's cache, so that the build is cold.
         mode: of torch.compile.
         dynamic: compile for any shape; None lets torch decide after a second shape.
         fullgraph: fail at a graph break.
@@ -45,8 +45,7 @@ def build(
     half = half_dtype(dtype, workload.device)
     allow_tf32(workload.device.type == "cuda")
     torch.backends.cudnn.benchmark = True
-    cache = own_cache(workload.folder)
-    model = Half(workload.model, half).eval()
+    cache, model = own_cache(workload.folder), Half(workload.model, half).eval()
     with torch.inference_mode():
         compiled = compile_net(model, workload.batches[0], mode, dynamic, fullgraph, freezing)
     found = facts(cache)
@@ -57,7 +56,7 @@ def build(
         facts=found,
         compilations=compilations,
         save=lambda folder: save(cache, folder, found),
-        traffic=lambda _: (bytes_of_kernels(), "Inductor's count of what its kernels read and write"),
+        traffic=traffic,
     )
 
 
@@ -122,9 +121,9 @@ def count_bytes() -> None:
     log.addHandler(logging.NullHandler())
 
 
-def bytes_of_kernels() -> int:
+def traffic(_: Tensor) -> tuple[int, str]:
     """What Inductor has counted for the graphs compiled since the build began; one call runs each of them once."""
-    return int(torch._inductor.metrics.num_bytes_accessed)
+    return int(torch._inductor.metrics.num_bytes_accessed), "Inductor's count of what its kernels read and write"
 
 
 def save(cache: Path, folder: Path, found: dict[str, Any]) -> list[Path]:

@@ -48,11 +48,10 @@ def build(
         ValueError: an option has no such value.
     """
     wanted, precision = chosen_provider(provider, workload.device), chosen_dtype(dtype, workload.device)
-    if algo_search not in SEARCHES:
-        raise ValueError(f"algo_search={algo_search}: choose one of {', '.join(SEARCHES)}")
+    search = chosen_search(algo_search)
     opset = export(workload.model, precision, workload.batches[0], path := workload.folder / "model.onnx")
     stream = torch.cuda.Stream() if wanted == "cuda" else None
-    options = cuda_options(nhwc, algo_search, tf32, cuda_graph, stream) if stream else {}
+    options = cuda_options(nhwc, search, tf32, cuda_graph, stream) if stream else {}
     session = open_session(path, wanted, options)
     buffers = bound(session, wanted, workload.batches[0], precision)
     ways = ["NHWC" if nhwc else "NCHW", *(["CUDA graph"] if cuda_graph else [])] if stream else []
@@ -90,6 +89,17 @@ def chosen_dtype(asked: str, device: torch.device) -> torch.dtype:
     if asked == "fp32" or (asked == "auto" and device.type == "cpu"):
         return torch.float32
     return half_dtype("fp16", device)
+
+
+def chosen_search(asked: str) -> str:
+    """How cuDNN's algorithms are chosen.
+
+    Raises:
+        ValueError: no such way.
+    """
+    if asked not in SEARCHES:
+        raise ValueError(f"algo_search={asked}: choose one of {', '.join(SEARCHES)}")
+    return asked
 
 
 def cuda_options(
