@@ -28,6 +28,8 @@ PALETTE = dict(zip(TITLES, list(charts.CLASSES.values())[: len(TITLES)], strict=
 LEAST_POINTS = 4  # of a timeline worth drawing: begin, peak and end are in the table
 WORTH_NAMING = 0.05  # of the peak, by which a neighbour's part must differ
 NEAR = 0.1  # of the peak
+HOLDERS_NAMED = 6  # at most: then the layer that ran may be one that is not named
+AFTER_A_LAYER = 3  # the reading, modulo four
 MIB, GIB = 2**20, 2**30
 NOTE = (
     "Torch's books are read before and after every layer of one call; the rest is what the device sees of the process. "
@@ -166,9 +168,16 @@ def _as_high(stage: StageRecord) -> str:
 
 
 def peak_layer(found: Digest, stage: StageRecord) -> str:
-    """The layer that ran at the peak: of those whose outputs were alive there, the last; empty if nobody knows."""
+    """The layer that ran at the peak: of those whose outputs were alive there, the last; empty if nobody knows.
+
+    After the first reading there are four to a layer, the most since the last one and what stands: both before it and
+    both after it. Only the third holds what the layer itself asked for.
+    """
     timeline = _timeline(stage)
-    if timeline is None or found.run.reference is None:
+    if timeline is None or found.run.reference is None or len(timeline.peak_holders) >= HOLDERS_NAMED:
+        return ""
+    at = max(range(len(timeline.allocated_bytes)), key=timeline.allocated_bytes.__getitem__)
+    if at % 4 != AFTER_A_LAYER:
         return ""
     names = [name for holder in timeline.peak_holders for name in holder.rsplit(":", 1)[0].split(", ")]
     return next((layer.name for layer in reversed(found.run.reference.layers) if layer.name in names), "")

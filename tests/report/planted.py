@@ -126,12 +126,12 @@ def why(seconds: float, hides_layers: bool = False, on_gpu: bool = True) -> Why:
 def explained(name: str, reasons: Why) -> Why:
     """With what the profile of some stages shows of their layout, fusion and memory."""
     amounts = [3 * 10**8] * 9
-    amounts[4] = 24 * 10**8
+    amounts[3] = 24 * 10**8
     watched = MemoryTimeline(
         [1e-3 * at for at in range(9)], amounts, 124_000_000, 10**9, 11 * 10**8, 3 * 10**8, 600 * 2**20,
         ["encoder.0.2: 256.0 MiB", "decoder.0.0: 64.0 MiB"],
     )  # fmt: skip
-    hidden = replace(watched, seconds=[0.0, 1e-3, 2e-3], allocated_bytes=amounts[3:6], weights_bytes=None)
+    hidden = replace(watched, seconds=[0.0, 1e-3, 2e-3], allocated_bytes=amounts[2:5], weights_bytes=None)
     turns = [LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "decoder.0.0", "trace", 2.0, 2e-3)]
     path = "compile/generated/program.py"
     written = [

@@ -17,9 +17,10 @@ HOLDERS = ["bottleneck.0: 300.0 MiB", "decoder.0.0, decoder.0.1: 200.0 MiB", "el
 
 def timeline(activations: int, workspace: int | None, holders: list[str], points: int = 9) -> MemoryTimeline:
     """Of 100 MiB held, 60 of them weights, in bytes of so many MiB."""
+    peak_at = 3 if points > 3 else 1  # after a layer; or the one reading between begin and end
     peak, known = 100 + activations + (workspace or 0), workspace is not None
     amounts = [100 * MIB] * points
-    amounts[points // 2] = peak * MIB
+    amounts[peak_at] = peak * MIB
     return MemoryTimeline(
         [1e-3 * at for at in range(points)], amounts, 60 * MIB if known else None, activations * MIB,
         workspace * MIB if workspace is not None else None, 100 * MIB, 400 * MIB, holders,
@@ -84,6 +85,18 @@ def test_workspace_that_dominates_is_named_with_its_layer() -> None:
     linear = replace(reference, layers=[LayerWork("decoder.0.1", "Linear", "decoder", 1, 1, 1, 1)])
     assert "a library chose an algorithm for decoder.0.1" in memory.sentences(digest(run(reference=linear)))[0]
     assert "a library chose an algorithm that needs it" in memory.sentences(digest(run(reference=None)))[0]
+
+
+def test_a_layer_is_named_only_where_the_record_tells() -> None:
+    """Not between layers, as where skips are joined, nor where the list of outputs may have left it out."""
+    found = digest(run())
+    eager = found.run.stages[0]
+    assert memory.peak_layer(found, eager) == "decoder.0.0"
+    between = timeline(500, 4000, HOLDERS)
+    between.allocated_bytes[5] = 10**10
+    full = timeline(500, 4000, [*HOLDERS, *HOLDERS])
+    for made in (between, full):
+        assert memory.peak_layer(found, replace(eager, why=Why(timeline=made))) == ""
 
 
 def test_other_moments_that_came_as_high_are_counted() -> None:
