@@ -1,6 +1,7 @@
 """What changes of layout cost each stage, and where they are."""
 
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 
 from pipeline.reasons import LayoutChange
@@ -51,8 +52,19 @@ def _cells(row: Row) -> list[Cell]:
 
 
 def listed(stage: StageRecord) -> list[LayoutChange]:
-    """The changes that the record names."""
-    return stage.why.layout if stage.why else []
+    """The changes that the record names, the longest first.
+
+    A generated kernel's time is the profile's where that knows it: in some records the change itself has the launch by
+    the host added, which a trace lists under the kernel's name.
+    """
+    times = {kernel.name: kernel.seconds_per_call for kernel in stage.profile.kernels} if stage.profile else {}
+    found = [
+        replace(change, seconds_per_call=times.get(change.name, change.seconds_per_call))
+        if change.source == GENERATED
+        else change
+        for change in (stage.why.layout if stage.why else [])
+    ]
+    return sorted(found, key=lambda change: -(change.seconds_per_call or 0.0))
 
 
 def count(changes: list[LayoutChange]) -> float:
