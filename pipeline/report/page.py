@@ -88,7 +88,6 @@ def page(run: RunRecord, pictures: Sequence[Sequence[Picture]] = ()) -> str:
         layers_flops=split.layers_flops(run),
         advice=advice(found),
         cost=cost_table(found),
-        price=found.gpu_hour_price,
         queue=queue.section(found),
         stages=[section(run, row) for row in found.rows],
         pictures=pictures,
