@@ -65,8 +65,9 @@ def innermost(operators: list[Event]) -> list[Event]:
 def compiled_turns(found: Fusion, events: list[Event], calls: int) -> list[LayoutChange]:
     """The kernels that a compiler wrote which read in one layout and write in the other, with their times."""
     changes = []
+    work = of(events, "kernel") or of(events, "cpu_op")  # on a GPU the operator of that name is the launch
     for kernel in found.kernels:
-        times = [event["dur"] / 1e6 for event in of(events, "kernel", "cpu_op") if event["name"] == kernel.name]
+        times = [event["dur"] / 1e6 for event in work if event["name"] == kernel.name]
         if kernel.turns_layout:
             seconds = sum(times) / calls if times else None
             where = ", ".join(kernel.operators) or "unknown"

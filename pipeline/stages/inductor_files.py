@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._inductor.metrics
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 KEPT = "generated"  # the folder of the stage that the files go to

@@ -97,7 +97,11 @@ def test_kernels_that_turn_the_layout_are_found_in_the_trace() -> None:
         for name in ("triton_poi_1", "triton_poi_2")
         for kernel in kernels_of(program(name, *comments, body="size_hints={'y': 8, 'x': 64}"), "a.py")
     ]
-    events = [event("kernel", "triton_poi_1", 10 * at, 3) for at in range(4)]
+    events = [
+        event(category, "triton_poi_1", 10 * at, length)
+        for at in range(4)
+        for category, length in (("cpu_op", 9), ("kernel", 3))
+    ]
     found = compiled_turns(Fusion(2, None, "", kernels), events, 2)
     assert [change.seconds_per_call for change in found] == [pytest.approx(6e-6), None]
     assert [change.times_per_call for change in found] == [2, 2]
