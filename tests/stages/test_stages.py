@@ -2,6 +2,8 @@
 
 import importlib
 import inspect
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -275,3 +277,13 @@ def test_half_gives_half(workload: Workload) -> None:
     assert {part.dtype for part in model.parameters()} == {torch.bfloat16}
     with torch.inference_mode():
         assert model(workload.batches[0]).dtype == torch.bfloat16
+
+
+def test_a_cache_of_its_own_needs_nothing_that_others_imported(tmp_path: Path) -> None:
+    """A worker's process has imported no compiler when the stage asks for its cache."""
+    code = "import sys; from pathlib import Path; from pipeline.stages.inductor_files import own_cache; "
+    code += "own_cache(Path(sys.argv[1]))"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "inductor").is_dir()
