@@ -36,7 +36,10 @@ def _unknown_key(conf: Path, key: str) -> str:
 
 def known_keys(conf: Path) -> list[str]:
     """Every key that a user can type, from the files of conf/ alone."""
-    keys = {str(key) for key in OmegaConf.load(conf / "config.yaml") if key not in ("defaults", "hydra")}
+    whole = OmegaConf.to_container(OmegaConf.load(conf / "config.yaml"), resolve=False)
+    assert isinstance(whole, dict)
+    own = {str(key): part for key, part in whole.items() if key not in ("defaults", "hydra")}
+    keys = {*own, *(f"{key}.{inner!s}" for key, part in own.items() if isinstance(part, dict) for inner in part)}
     for path in conf.glob("*/*.yaml"):
         loaded = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         if isinstance(loaded, dict):

@@ -20,6 +20,7 @@ WRONG = [
     (["stage=compile", "stage.mod=default"], "stage.mod", "did you mean"),
     (["data.batchsize=3"], "data.batchsize", "did you mean 'data.batch_size'"),
     (["dta.batch_size=3"], "dta.batch_size", "did you mean 'data.batch_size'"),
+    (["report.target_p99=5"], "report.target_p99", "did you mean 'report.target_p99_ms'"),
     (["data.batch_size=0"], "data.batch_size=0", "at least 1"),
     (["nonsense"], "nonsense", "key=value"),
     (["stage=[x"], "stage=[x", "key=value"),
