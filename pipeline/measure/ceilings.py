@@ -95,13 +95,19 @@ def _matmul_tflops(device: torch.device, dtype: torch.dtype, side: int, clock: C
 
 
 def _fp8_tflops(device: torch.device, clock: Clock) -> float:
-    left = _random(GPU_SIDE, device, torch.float8_e4m3fn)
-    right = _random(GPU_SIDE, device, torch.float8_e4m3fn).t()  # the library wants the second in column-major order
-    scale = torch.ones((), device=device)
-    work = lambda: torch._scaled_mm(  # noqa: E731 - one expression, used once
-        left, right, scale_a=scale, scale_b=scale, out_dtype=torch.float16, use_fast_accum=True
+    left, right = (_random(GPU_SIDE, device, torch.float8_e4m3fn) for _ in range(2))
+    return 2 * GPU_SIDE**3 / seconds_of(fp8_matmul(left, right), clock) / 1e12
+
+
+def fp8_matmul(left: Tensor, right: Tensor) -> Callable[[], Tensor]:
+    """The product of two e4m3 matrices [side, side] in fp16, one scale for each.
+
+    The library wants the second in column-major order, so it is the transpose of `right` that is taken.
+    """
+    turned, scale = right.t(), torch.ones((), device=left.device)
+    return lambda: torch._scaled_mm(
+        left, turned, scale_a=scale, scale_b=scale, out_dtype=torch.float16, use_fast_accum=True
     )
-    return 2 * GPU_SIDE**3 / seconds_of(work, clock) / 1e12
 
 
 def _copy_rate(device: torch.device, size_bytes: int, clock: Clock) -> float:

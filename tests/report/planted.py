@@ -189,14 +189,9 @@ def unwell() -> list[StageRecord]:
     """One stage of every way to end badly, with strings that a browser must not run."""
     tail = f"Traceback (most recent call last):\n{HOSTILE}"
     empty: dict[str, Any] = {
-        "pairs": [],
-        "profile": None,
-        "why": None,
-        "memory": None,
-        "energy": None,
-        "latencies": [],
+        "pairs": [], "profile": None, "why": None, "memory": None, "energy": None, "latencies": [],
         "host_latencies": [],
-    }
+    }  # fmt: skip
     black = accuracy(nan_share=1.0, one_class=True, relative_l2=float("nan"), flipped_share=0.31)
     wrong = stage("black", 30.0, 0.1, 10**9, "fp16 that overflowed")
     return [

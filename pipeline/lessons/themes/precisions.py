@@ -7,6 +7,7 @@ from pipeline.lessons.bench import Bench, Call, skipped
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.records import Row
 from pipeline.lessons.rows import Rows, shown, value
+from pipeline.measure.ceilings import fp8_matmul
 
 # Large enough for every matrix unit. On a GPU with few fp64 units a side of 8192 takes seconds a call; on a CPU without
 # instructions for fp16, that takes a hundred times as long as fp32.
@@ -27,7 +28,7 @@ def run(bench: Bench) -> list[Row]:
     else:
         reasons["tf32"] = "TF32 is a format of NVIDIA's tensor cores"
     if bench.on_gpu and torch.cuda.get_device_capability(bench.device) >= FP8:
-        calls["fp8"] = fp8_matmul(bench, side)
+        calls["fp8"] = fp8_matmul(*(bench.random(side, side, dtype=torch.float8_e4m3fn) for _ in range(2)))
     else:
         reasons["fp8"] = "matrix instructions for fp8 came with NVIDIA's compute capability 8.9"
     kept = torch.backends.cuda.matmul.fp32_precision
@@ -54,15 +55,6 @@ def with_precision(precision: str, call: Call) -> Call:
         return call()
 
     return chosen
-
-
-def fp8_matmul(bench: Bench, side: int) -> Call:
-    """E4m3 with one scale for each matrix and an fp16 result; the second matrix is in column-major order."""
-    left, right = (bench.random(side, side, dtype=torch.float8_e4m3fn) for _ in range(2))
-    turned, scale = right.t(), torch.ones((), device=bench.device)
-    return lambda: torch._scaled_mm(
-        left, turned, scale_a=scale, scale_b=scale, out_dtype=torch.float16, use_fast_accum=True
-    )
 
 
 def says(rows: Rows) -> list[str]:
