@@ -31,6 +31,7 @@ def build(
     algo_search: str = "EXHAUSTIVE",
     tf32: bool = True,
     cuda_graph: bool = True,
+    fuse_conv_bias: bool = True,
 ) -> Runner:
     """Export, check, open a session, and bind fixed buffers on the device.
 
@@ -42,6 +43,7 @@ def build(
         algo_search: how cuDNN's algorithms are chosen: EXHAUSTIVE, HEURISTIC or DEFAULT.
         tf32: let fp32 convolutions use TF32.
         cuda_graph: capture the session's work, and replay it.
+        fuse_conv_bias: have cuDNN add a convolution's bias within the convolution's kernel.
 
     Raises:
         StageError: the session would run on another provider than was asked for.
@@ -51,7 +53,13 @@ def build(
     search = chosen_search(algo_search)
     opset = export(workload.model, precision, workload.batches[0], path := workload.folder / "model.onnx")
     stream = torch.cuda.Stream() if wanted == "cuda" else None
-    options = cuda_options(nhwc, search, tf32, cuda_graph, stream) if stream else {}
+    switches = {
+        "prefer_nhwc": nhwc,
+        "use_tf32": tf32,
+        "enable_cuda_graph": cuda_graph,
+        "fuse_conv_bias": fuse_conv_bias,
+    }
+    options = cuda_options(search, stream, **switches) if stream else {}
     session = open_session(path, wanted, options)
     buffers = bound(session, wanted, workload.batches[0], precision)
     ways = ["NHWC" if nhwc else "NCHW", *(["CUDA graph"] if cuda_graph else [])] if stream else []
@@ -102,18 +110,14 @@ def chosen_search(asked: str) -> str:
     return asked
 
 
-def cuda_options(
-    nhwc: bool, algo_search: str, tf32: bool, cuda_graph: bool, stream: torch.cuda.Stream
-) -> dict[str, str]:
+def cuda_options(algo_search: str, stream: torch.cuda.Stream, **switches: bool) -> dict[str, str]:
     """The CUDA provider's options; its work goes to a stream of torch's, so that torch can order what is around it.
 
     The default stream won't do: its handle is 0, which the provider takes for none, and no graph is captured there.
     """
     return {
-        "prefer_nhwc": str(int(nhwc)),
+        **{name: str(int(on)) for name, on in switches.items()},
         "cudnn_conv_algo_search": algo_search,
-        "use_tf32": str(int(tf32)),
-        "enable_cuda_graph": str(int(cuda_graph)),
         "user_compute_stream": str(stream.cuda_stream),
     }
 
