@@ -102,7 +102,7 @@ class Why:
     """All that explains one stage."""
 
     layers: list[LayerTime] = field(default_factory=list)
-    layers_from: str = ""  # "its own profile", or "the eager twin's shares" where the stage hides its modules
+    layers_from: str = ""  # "its own profile", its twin, or the order of the eager net's layers
     split: TimeSplit | None = None
     growth: BatchGrowth | None = None
     layout: list[LayoutChange] = field(default_factory=list)

@@ -11,7 +11,11 @@ PATTERNS: list[tuple[KernelClass, str]] = [
     ("pointwise", r"^triton_(poi|per|red)|^cpp_fused"),
     ("convolution", r"^triton_tem.*conv"),
     ("matmul", r"^triton_(tem|mm)"),
-    ("copy", r"memcpy|memset|aten::copy_|aten::_to_copy|\bcast\b|direct_copy|fill|scalepackedtensor|^_border"),
+    (
+        "copy",
+        r"init_device_workspace|memcpy|memset|aten::copy_|aten::_to_copy|\bcast\b|direct_copy|fill|scalepackedtensor|"
+        r"^_border",
+    ),
     (
         "layout change",
         r"nchwto\w*nhwc|nhwcto\w*nchw|transpose(?!.*conv)|permute|aten::contiguous|aten::clone|reorder|nhwcaddpadding|"

@@ -59,7 +59,7 @@ def level(name: str) -> str:
 
 def own_times(events: list[Event], calls: int) -> list[LayerTime]:
     """Each layer's time by the annotations around its kernels' launches; on a CPU around its operators."""
-    return _summed(_owners(events), calls)
+    return summed(_owners(events), calls)
 
 
 def twin_times(events: list[Event], twin: list[Event], calls: int) -> list[LayerTime] | None:
@@ -80,7 +80,7 @@ def twin_times(events: list[Event], twin: list[Event], calls: int) -> list[Layer
     names = [name for name, _ in owners] * calls
     if [kernel["name"] for kernel in kernels] != names:
         return None
-    return _summed([(kernel, owners[index % len(owners)][1]) for index, kernel in enumerate(kernels)], calls)
+    return summed([(kernel, owners[index % len(owners)][1]) for index, kernel in enumerate(kernels)], calls)
 
 
 def _owners(events: list[Event]) -> list[tuple[Event, str]]:
@@ -106,7 +106,8 @@ def outermost(events: list[Event]) -> list[Event]:
     return found
 
 
-def _summed(owned: list[tuple[Event, str]], calls: int) -> list[LayerTime]:
+def summed(owned: list[tuple[Event, str]], calls: int) -> list[LayerTime]:
+    """The time of one call by owner, given the kernels, or operators, of `calls`."""
     seconds: dict[str, float] = defaultdict(float)
     count: dict[str, int] = defaultdict(int)
     for event, owner in owned:

@@ -14,7 +14,7 @@ COPIES = {"aten::copy_", "aten::clone"}
 NHWC_MOVES = {(0, 2, 3, 1): "NCHW → NHWC", (0, 3, 1, 2): "NHWC → NCHW"}
 
 
-def trace_changes(events: list[Event], calls: int, names: bool = False) -> list[LayoutChange]:
+def trace_changes(events: list[Event], calls: int, spots: dict[int, str] | None = None) -> list[LayoutChange]:
     """The changes by a trace with the shapes and strides of the operators' inputs.
 
     A copy counts if its source and its target are images whose channels lie differently; a kernel counts if its name
@@ -23,13 +23,13 @@ def trace_changes(events: list[Event], calls: int, names: bool = False) -> list[
     Args:
         events: of `calls` calls.
         calls: how many.
-        names: go by the kernels' names alone: the trace holds no shapes, as of a graph that is replayed.
+        spots: where in the call a kernel is, by its id, for those that no layer launched.
     """
     layers, started = Annotations(events, LAYER), launches(events)
     kernels = of(events, *GPU_WORK)
     found: list[tuple[str, str, float]] = []
     inside: set[int] = set()
-    for event in [] if names else of(events, "cpu_op"):
+    for event in of(events, "cpu_op"):
         if turned := _turned(event):
             work = [kernel for kernel in kernels if _launched_in(event, started.get(correlation(kernel)))]
             inside |= {id(kernel) for kernel in work}
@@ -38,7 +38,8 @@ def trace_changes(events: list[Event], calls: int, names: bool = False) -> list[
     for kernel in kernels:
         if id(kernel) not in inside and classify(kernel["name"]) == "layout change":
             launch = started.get(correlation(kernel))
-            found.append((kernel["name"], (layers.around(launch) if launch else None) or UNKNOWN, kernel["dur"]))
+            where = (layers.around(launch) if launch else None) or (spots or {}).get(id(kernel), UNKNOWN)
+            found.append((kernel["name"], where, kernel["dur"]))
     return _grouped(found, calls)
 
 

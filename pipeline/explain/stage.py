@@ -6,9 +6,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from pipeline.explain import fusion, growth, layers, layout, profiler, split, timeline
+from pipeline.explain import fusion, growth, layers, layout, order, profiler, split, timeline
 from pipeline.explain.announce import announced
 from pipeline.explain.traces import Event
 from pipeline.measure.clock import Clock
@@ -16,17 +16,20 @@ from pipeline.reasons import Fusion, LayerTime, LayoutChange, MemoryTimeline, Wh
 from pipeline.stages import Runner
 
 OWN, TWIN = "its own profile", "the same kernels launched one by one"
+ORDER = "the order of the eager net's layers, which no runtime can change"
 Part = TypeVar("Part")
 
 
 class Explained:
     """A stage on its way to a `Why`."""
 
-    def __init__(self, runner: Runner, batches: list[Tensor], folder: Path) -> None:
+    def __init__(self, runner: Runner, net: nn.Module, batches: list[Tensor], folder: Path) -> None:
         self.runner = runner
+        self.net = net
         self.batches = batches
         self.folder = folder
         self.notes: list[str] = []
+        self.order: list[order.Heavy] = []  # empty as long as nothing needs it
 
     def tried(self, what: str, part: Callable[[], Part], instead: Part) -> Part:
         """The part, or what stands for it and a note where finding it out failed."""
@@ -44,13 +47,33 @@ class Explained:
                 own, _ = profiler.record(self.runner.run, self.batches, calls, self.folder)
             return layers.own_times(own, calls), OWN
         if self.runner.twin is None:
-            self.notes.append("layers: this runtime doesn't say which layer a kernel is for; see the eager half net's")
-            return [], ""
+            return self.layers_by_order(events, calls)
         twin = self.one_by_one(shapes=False)
         found = layers.twin_times(events, twin, calls)
         if found is None:
             self.notes.append("layers: the replayed kernels aren't those that the same net launches one by one")
         return found or [], TWIN if found else ""
+
+    def layers_by_order(self, events: list[Event], calls: int) -> tuple[list[LayerTime], str]:
+        """Each layer's time where the runtime names none, as far as the order of the layers says whose a kernel is."""
+        if not self.batches[0].is_cuda:
+            self.notes.append("layers: on a CPU this runtime doesn't say which layer an operator is for")
+            return [], ""
+        self.order = order.heavies(self.net, self.batches[0])
+        found = order.times(order.placed(events, calls, self.order), calls)
+        if loose := sum(not heavy.certain for heavy in self.order):
+            self.notes.append(
+                f"layers: {loose} of {len(self.order)} layers with matrix work could run in another order; "
+                "their time counts as between layers"
+            )
+        return found, ORDER
+
+    def spots(self, events: list[Event]) -> dict[int, str]:
+        """Where in the call each kernel of a trace of one call is, by its id; nothing where that isn't known."""
+        try:
+            return {id(part.event): part.spot for part in order.placed(events, 1, self.order)} if self.order else {}
+        except order.OrderError:
+            return {}
 
     def one_by_one(self, shapes: bool) -> list[Event]:
         """One call of the twin, or of the stage itself, with its layers announced where they can be."""
@@ -61,10 +84,8 @@ class Explained:
     def layout(self, compiled: Fusion | None, events: list[Event], calls: int) -> list[LayoutChange]:
         """Changes of layout by the trace, by what a compiler wrote, and by the exported graph."""
         written = fusion.compiled_turns(compiled, events, calls) if compiled else []
-        names = {change.name for change in written}
-        traced = [
-            change for change in layout.trace_changes(self.one_by_one(shapes=True), 1) if change.name not in names
-        ]
+        names, call = {change.name for change in written}, self.one_by_one(shapes=True)
+        traced = [change for change in layout.trace_changes(call, 1, self.spots(call)) if change.name not in names]
         graph = self.folder / "model.onnx"
         return [*traced, *written, *(layout.onnx_changes(graph) if graph.exists() else [])]
 
@@ -77,13 +98,14 @@ class Explained:
 
 
 def explain(
-    runner: Runner, batches: list[Tensor], events: list[Event], calls: int, folder: Path, clock: Clock,
+    runner: Runner, net: nn.Module, batches: list[Tensor], events: list[Event], calls: int, folder: Path, clock: Clock,
     context_bytes: int | None,
 ) -> Why:  # fmt: skip
     """Why the stage takes the time and the memory that it takes.
 
     Args:
         runner: the stage, warm.
+        net: untouched, for the order of its layers.
         batches: its inputs.
         events: of its profile.
         calls: that the profile holds.
@@ -91,7 +113,7 @@ def explain(
         clock: of the device.
         context_bytes: what the process held of the device before its first tensor.
     """
-    stage = Explained(runner, batches, folder)
+    stage = Explained(runner, net, batches, folder)
     unknown: tuple[list[LayerTime], str] = ([], "")
     nothing: Any = None
     found, source = stage.tried("layers", lambda: stage.layers(events, calls), unknown)
