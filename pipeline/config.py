@@ -14,6 +14,7 @@ from pipeline.records import Tolerance
 
 BASELINE = "eager"
 REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
+SCRATCH = "scratch"  # within a stage's folder: compilers' caches, deleted at the end of the run
 DEVICES = ("auto", "cuda", "cpu")
 REPORT_KEYS = ("gpu_hour_price", "target_images_per_second", "target_p99_ms")
 STAGE_FIELDS = ("name", "target", "summary", "adds", "devices", "unavailable", "legacy", "tolerance", "choices")
@@ -60,7 +61,7 @@ class DataSpec:
 class Job:
     """All that a worker needs to know, as one JSON document."""
 
-    role: str  # "reference" describes the run; "companion" takes turns and no more; "stage" does all
+    role: str  # "reference" describes the run; "companion" takes turns and no more; "stage" does all; "counted": a call
     stage: StageSpec
     model: ModelSpec
     data: DataSpec
@@ -72,6 +73,7 @@ class Job:
     launcher: str  # Hydra's
     folder: str  # the stage's own
     reference: str  # the file with the reference's logits
+    earlier: str | None = None  # the scratch folder of the same stage's first process, to build from; else build cold
 
 
 @dataclass(frozen=True)

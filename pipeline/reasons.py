@@ -5,6 +5,13 @@ Units stand in the names; "per call" is one batch.
 
 from dataclasses import dataclass, field
 
+# The keys of `Why.searches`: who searched, and what is counted of it.
+SEARCH_CUDNN = "cuDNN: problems"  # distinct convolutions, each timed once with all of cuDNN's algorithms
+SEARCH_TEMPLATES = "Inductor's templates: problems"  # convolutions and products, each with candidates of its own
+SEARCH_INDUCTOR = "Inductor: candidates timed"
+SEARCH_ONNX_RUNTIME = "cuDNN for ONNX Runtime, {search}: nodes"  # convolutions, alike or not; search: algo_search
+SEARCH_OWN = "own kernels: candidates timed"
+
 
 @dataclass(frozen=True)
 class LayerWork:
@@ -17,6 +24,9 @@ class LayerWork:
     read_elements: int  # of its inputs, each once
     written_elements: int
     weight_elements: int  # read once per call, not per image
+    in_channels: int = 0  # of a convolution, or a linear layer's features; 0 for anything else, or unknown
+    out_channels: int = 0
+    groups: int = 1  # of a convolution
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,14 @@ class BatchGrowth:
 
 
 @dataclass(frozen=True)
+class ImageGrowth:
+    """Time of one call of the whole batch on smaller images, and on its own: overhead does not grow with the image."""
+
+    pixels: list[int]  # of an image, rising
+    seconds: list[float]  # per call, the least of some
+
+
+@dataclass(frozen=True)
 class LayoutChange:
     """One kernel, operator or node that turns NCHW into NHWC or back."""
 
@@ -58,6 +76,24 @@ class LayoutChange:
     source: str  # "trace", "ONNX graph" or "generated code"
     times_per_call: float
     seconds_per_call: float | None  # None where only a graph says that it is there
+
+
+@dataclass(frozen=True)
+class CountedBytes:
+    """What the GPU's own counters saw of one call, in which each kernel ran by itself."""
+
+    read_bytes: int  # from device memory
+    written_bytes: int  # to device memory
+    cache_bytes: int  # asked of the L2 cache
+    kernels: int
+    alike: int  # of those, the ones that the profile has at the same place
+    tool: str  # that read them, with its version
+    by_kernel: dict[str, int]  # both, by the profile's kernels all of whose launches were counted
+
+    @property
+    def moved_bytes(self) -> int:
+        """To and from device memory."""
+        return self.read_bytes + self.written_bytes
 
 
 @dataclass(frozen=True)
@@ -95,6 +131,10 @@ class MemoryTimeline:
     held_bytes: int  # between calls: weights, buffers, captured graphs
     context_bytes: int | None
     peak_holders: list[str] = field(default_factory=list)  # the largest blocks alive at the peak, with what made them
+    source: str = ""  # which call this is of, and how it was watched; empty in records from before there was a choice
+    # Whether that call launched one by one what the stage replays. The stage's own call then allocates nothing: the
+    # graph's pool, which is in reserve, holds the activations and the workspace between calls, too.
+    replayed: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,7 +145,10 @@ class Why:
     layers_from: str = ""  # "its own profile", its twin, or the order of the eager net's layers
     split: TimeSplit | None = None
     growth: BatchGrowth | None = None
+    image_growth: ImageGrowth | None = None  # on a CPU
     layout: list[LayoutChange] = field(default_factory=list)
     fusion: Fusion | None = None
     timeline: MemoryTimeline | None = None
+    counted: CountedBytes | None = None
+    searches: dict[str, int] = field(default_factory=dict)  # for the fastest algorithm: SEARCH_… to how many
     notes: list[str] = field(default_factory=list)  # what could not be found out, and why

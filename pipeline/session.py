@@ -24,6 +24,7 @@ class Session:
 
     Attributes:
         record: what is known so far; saved after every stage, so that nothing finished is lost.
+        no_counters: why no stage's bytes can be counted by the GPU; empty as long as nothing says so.
     """
 
     def __init__(self, question: Question, folder: Path, record: RunRecord, progress: Progress) -> None:
@@ -32,6 +33,7 @@ class Session:
         self.record = record
         self.progress = progress
         self.baseline: WorkerProcess | None = None
+        self.no_counters = ""
         self.load_before = os.getloadavg()[0]
         self.order = random.Random(question.seed)  # noqa: S311 - the order of turns is no secret
 

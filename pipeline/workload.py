@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from models.build import build_model
 from models.samples import load_dataset, to_batch
-from pipeline.config import Job
+from pipeline.config import SCRATCH, Job
 
 VERIFIED_IMAGES = 8  # enough for shares of pixels; all stages see the same
 MOST_BATCHES = 64  # of a rotation, however large the cache
@@ -30,6 +30,7 @@ class Workload:
         images: [images, height, width, 3] as they were before normalisation, uint8.
         sources: where each image comes from.
         verified: how many of the batches, from the first, the answer is checked on.
+        earlier: caches that another process of the same stage left, to build from; None for a cold build.
     """
 
     model: nn.Module
@@ -41,12 +42,18 @@ class Workload:
     images: np.ndarray | None = None
     sources: tuple[str, ...] = ()
     verified: int = 1
+    earlier: Path | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """Batch, channels, height, width."""
         batch, channels, height, width = self.batches[0].shape
         return batch, channels, height, width
+
+    @property
+    def caches(self) -> Path:
+        """Where a stage keeps what it compiles with, until the run ends."""
+        return self.earlier or self.folder / SCRATCH
 
 
 def load(job: Job, cache_bytes: int | None) -> Workload:
@@ -78,4 +85,5 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
         images=dataset.images,
         sources=tuple(dataset.sources),
         verified=min(count, max(data.batches, math.ceil(VERIFIED_IMAGES / batch_size))),
+        earlier=Path(job.earlier) if job.earlier else None,
     )

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from pipeline import store
 from pipeline.climb import climb
-from pipeline.config import DataSpec, ModelSpec, Question, StageSpec
+from pipeline.config import REFERENCE_LOGITS, SCRATCH, DataSpec, ModelSpec, Question, StageSpec
 from pipeline.errors import RequestError
 from pipeline.measure.standings import standings
 from pipeline.progress import Progress
@@ -52,6 +52,7 @@ def plant(kind: str) -> StageSpec:
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
     """A ladder of one good stage among all that can go wrong."""
     folder = tmp_path_factory.mktemp("mixed")
+    (folder / "eager" / SCRATCH / "inductor").mkdir(parents=True)
     kinds = ["zeros", "dies_in_build", "dies_at_work", "hangs_in_build", "raises", "falls_back", "has_no_form_here"]
     plan = replace(SMOKE, build_limit_seconds=8.0)
     stages = [
@@ -91,6 +92,13 @@ def test_the_record_on_disk_is_the_record(mixed: tuple[RunRecord, Path]) -> None
     record, folder = mixed
     assert store.load(folder) == record
     assert record.finished
+
+
+def test_what_only_workers_need_is_gone_at_the_end(mixed: tuple[RunRecord, Path]) -> None:
+    """Compilers' caches, and the reference's logits."""
+    assert not list(mixed[1].rglob(SCRATCH))
+    assert not (mixed[1] / REFERENCE_LOGITS).exists()
+    assert (mixed[1] / "eager" / "log.txt").exists()
 
 
 def test_a_failed_stage_keeps_its_log(mixed: tuple[RunRecord, Path]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from pipeline.config import SCRATCH
 from pipeline.explain.inductor import compile_fusion
 from pipeline.explain.traces import Event, end, of
 from pipeline.explain.traffic import COUNTED, counted
@@ -15,7 +16,7 @@ from pipeline.stages import Runner
 from pipeline.stages.inductor_files import CACHE, KEPT, graphs, programs
 
 GENERATED = "generated code"
-UNSEEN = "unknown: its operators don't pass torch's dispatcher, and no hardware counter was read"
+UNSEEN = "unknown: its operators don't pass torch's dispatcher"
 
 
 def fusion(runner: Runner, batch: Tensor, events: list[Event], calls: int, folder: Path) -> Fusion:
@@ -30,7 +31,7 @@ def fusion(runner: Runner, batch: Tensor, events: list[Event], calls: int, folde
     """
     work = of(events, "kernel") if batch.is_cuda else innermost(of(events, "cpu_op"))
     moved, source = traffic(runner, batch)
-    cache, shown = folder / CACHE, f"{folder.name}/{KEPT}"
+    cache, shown = folder / SCRATCH / CACHE, f"{folder.name}/{KEPT}"
     return Fusion(
         kernels_per_call=len(work) / calls,
         bytes_per_call=moved,

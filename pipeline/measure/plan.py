@@ -31,6 +31,7 @@ class Plan:
     latency_seconds: float = 10.0  # after which no further such call begins
     energy_seconds: float = 5.0  # 0 leaves energy out
     profile_calls: int = 10  # under the profiler, apart from all timing; 0 leaves profiles out
+    counters: bool = True  # count bytes by the GPU's own counters, in another process of each stage; needs ncu
     ceilings: bool = True
     start_limit_seconds: float = 300.0  # limits of a worker's phases, after which it is ended
     ceilings_limit_seconds: float = 120.0
@@ -42,6 +43,7 @@ class Plan:
     series_limit_seconds: float = 300.0
     profile_limit_seconds: float = 300.0
     export_limit_seconds: float = 600.0
+    counters_limit_seconds: float = 600.0  # of the process that counts, its build included
 
     def slice_seconds(self, device: str) -> float:
         """The least that a slice lasts on "cuda" or "cpu"."""

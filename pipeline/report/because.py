@@ -1,6 +1,6 @@
 """Why the winner wins and what still holds it back: one answer for the first screen."""
 
-from pipeline.report import words
+from pipeline.report import traffic, words
 from pipeline.report.answers import Answer, answers
 from pipeline.report.digest import Digest, Row
 from pipeline.report.layers import parts, won_by_level
@@ -46,10 +46,12 @@ def moved(found: Digest, winner: Row) -> str:
     first = found.row(found.run.baseline)
     if first is None or first is winner:
         return ""
-    ours, theirs = (row.stage.why.fusion if row.stage.why else None for row in (winner, first))
-    if ours is None or theirs is None or not ours.bytes_per_call or not theirs.bytes_per_call:
+    stages = [row.stage for row in (winner, first)]
+    through, sources = zip(*(traffic.moved(stage) for stage in stages), strict=True)
+    kernels = [stage.why.fusion.kernels_per_call for stage in stages if stage.why and stage.why.fusion]
+    if not all(through) or len(kernels) < len(stages) or (traffic.BY_COUNTERS in sources and len(set(sources)) > 1):
         return ""
-    sides = [f"{words.size(part.bytes_per_call)} in {part.kernels_per_call:.0f}" for part in (ours, theirs)]
+    sides = [f"{words.size(amount)} in {count:.0f}" for amount, count in zip(through, kernels, strict=True)]
     what = "kernels" if found.run.environment and found.run.environment.device == "cuda" else "operators"
     return f"It moves {sides[0]} {what} a call, for {words.clean(first.name)}'s {sides[1]}."
 
@@ -66,6 +68,7 @@ def _known(found: Evidence, ceiling: str) -> str:
         (found.compute, f"{{}} of {ceiling}"),
         (found.memory, "{} of the bandwidth"),
         (found.idle, "the GPU idle for {}"),
+        (None if found.image_slope is None else 4**-found.image_slope, "{} of the time for a quarter of each image"),
     ]
     said = [text.format(words.share(share)) for share, text in shares if share is not None]
     return f" ({', '.join(said)})" if said else ""

@@ -1,13 +1,14 @@
 """How much is launched and moved, and what a compiler put into one kernel."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 from markupsafe import Markup
 
 from pipeline.reasons import Fusion
 from pipeline.records import StageRecord
-from pipeline.report import charts, stacks, words
+from pipeline.report import charts, stacks, traffic, words
 from pipeline.report.digest import Digest, Row
 from pipeline.report.figure import Figure
 from pipeline.report.ladder import Cell, Table
@@ -24,9 +25,14 @@ MOVED = "GB moved"
 WORTH_NAMING = 0.05  # of a rung's kernels or bytes
 NOTE = (
     "A chain (vertical fusion) is operators that feed each other, siblings (horizontal) are some that don't. Bytes are "
-    "each operator's, or kernel's, inputs and outputs counted once: what fusing takes away, not what a counter in the "
-    "hardware would show, as caches save some of it and a library's own traffic inside an operator isn't in it."
+    "each operator's, or kernel's, inputs and outputs counted once: what fusing takes away. The GPU's own counters, "
+    "where they could be read, show what really passed: less where a cache saved it, more where a library works in "
+    "memory of its own."
 )
+COUNTED = [
+    ("GB by counters", "to and from device memory, as the GPU's own counters saw one call"),
+    ("GB of L2", "asked of the L2 cache, by the same counters"),
+]
 TEXTS = [0, 5, 6]
 
 
@@ -36,14 +42,24 @@ def fused(found: Digest) -> list[tuple[Row, Fusion]]:
 
 
 def figure(found: Digest) -> Figure | None:
-    """Bytes through device memory as bars, with the kernels beside them."""
+    """Bytes through device memory as bars, by the counters where all have them, with the kernels beside them."""
     rows = fused(found)
+    if all(traffic.counted(row.stage) for row, _ in rows):
+        rows = [(row, _by_counters(row, part)) for row, part in rows]
     if not any(part.bytes_per_call for _, part in rows):
         return None
     bars = [(words.clean(row.name), {MOVED: (part.bytes_per_call or 0) / 1e9}) for row, part in rows]
     beside = [f"{moved(part)}, {number(part.kernels_per_call)} kernels" for _, part in rows]
     labels = ("Bytes moved and kernels launched per call", "GB a call, read and written")
     return Figure(labels[0], Markup(stacks.stacked(bars, {MOVED: charts.PLAIN}, labels, beside)))  # noqa: S704
+
+
+def _by_counters(row: Row, part: Fusion) -> Fusion:
+    """The same with the bytes that the counters saw, where they were read."""
+    if traffic.counted(row.stage) is None:
+        return part
+    through, source = traffic.moved(row.stage)
+    return replace(part, bytes_per_call=through, bytes_from=source)
 
 
 def moved(part: Fusion) -> str:
@@ -59,13 +75,22 @@ def table(found: Digest) -> Table:
         ("stage", ""),
         ("kernels", "a call; on a CPU operators that call no other"),
         (f"of {baseline}'s", "kernels"),
-        ("GB", "moved a call"),
+        ("GB", "moved a call, each operator's or kernel's inputs and outputs once"),
         (f"of {baseline}'s", "bytes"),
         ("bytes counted as", ""),
         ("written by the compiler", "kernels that do a chain, siblings, or a single operator"),
     ]
     first = next((part for row, part in rows if row.name == found.run.baseline), None)
-    return Table(titles, [_cells(row, part, first) for row, part in rows])
+    cells = [_cells(row, part, first) for row, part in rows]
+    if any(traffic.counted(row.stage) for row, _ in rows):
+        titles += COUNTED
+        cells = [[*line, *_counted(row.stage)] for line, (row, _) in zip(cells, rows, strict=True)]
+    return Table(titles, cells)
+
+
+def _counted(stage: StageRecord) -> list[Cell]:
+    seen = traffic.counted(stage)
+    return [_gigabytes(amount) for amount in ((seen.moved_bytes, seen.cache_bytes) if seen else (None, None))]
 
 
 def _cells(row: Row, part: Fusion, first: Fusion | None) -> list[Cell]:
@@ -76,11 +101,15 @@ def _cells(row: Row, part: Fusion, first: Fusion | None) -> list[Cell]:
         Cell(words.clean(row.name)),
         Cell(number(kernels), kernels),
         Cell(words.share(fewer), fewer),
-        Cell(words.NOTHING if known is None else words.significant(known / 1e9), known),
+        _gigabytes(known),
         Cell(words.share(less), less),
         Cell(words.clean(part.bytes_from)),
         Cell(kinds(part)),
     ]
+
+
+def _gigabytes(amount: int | None) -> Cell:
+    return Cell(words.NOTHING if amount is None else words.significant(amount / 1e9), amount)
 
 
 def kinds(part: Fusion) -> str:
@@ -91,13 +120,14 @@ def kinds(part: Fusion) -> str:
 
 def sentences(found: Digest) -> list[str]:
     """What the whole way did, what each rung on it did, and what the compilers fused."""
-    rows = {row.name: part for row, part in fused(found)}
+    rows = {row.name: _by_counters(row, part) for row, part in fused(found)}
     path = [row.name for row in way(found)[0] if row.name in rows]
     pairs = list(pairwise(path))
     ends = [(path[0], path[-1])] if len(pairs) > 1 else []
     steps = [_step(before, after, rows) for before, after in [*ends, *pairs]]
     written = [_written(name, part) for name, part in rows.items() if part.kernels]
-    return [*(step for step in steps if step), *written]
+    seen = traffic.sentences([row.stage for row, _ in fused(found)], found.standings.winner)
+    return [*(step for step in steps if step), *seen, *written]
 
 
 def _step(before: str, after: str, rows: dict[str, Fusion]) -> str:

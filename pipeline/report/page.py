@@ -22,6 +22,7 @@ from pipeline.report import (
     roofline,
     split,
     stacks,
+    traffic,
     why,
     words,
 )
@@ -33,7 +34,6 @@ from pipeline.report.ladder import Cell, Table, ladder, peak_bytes
 from pipeline.report.money import cost_table
 from pipeline.report.pictures import Picture
 
-TOP_KERNELS = 12
 WIDE_RANGE = 20  # from the least to the most: on a linear axis all but the most would lie on the floor
 
 
@@ -218,7 +218,6 @@ def _points(rows: list[tuple[Row, float]]) -> list[tuple[str, float, float, str]
 def section(run: RunRecord, row: Row) -> dict[str, Any]:
     """What the page of one stage shows."""
     stage, found = row.stage, row.stage.accuracy
-    kernels = stage.profile.kernels[:TOP_KERNELS] if stage.profile else []
     return {
         "row": row,
         "stage": stage,
@@ -234,8 +233,8 @@ def section(run: RunRecord, row: Row) -> dict[str, Any]:
         "sources": fusion.sources(stage),
         "graphs": stage.why.fusion.graphs if stage.why and stage.why.fusion else [],
         "holders": memory.holders(stage),
-        "kernels": kernels,
-        "kernel_total": sum(part.seconds_per_call for part in stage.profile.kernels) if stage.profile else 0.0,
+        "counted": traffic.summary(stage),
+        "kernels": traffic.kernels(stage, run.ceilings.bandwidth_bytes_per_s if run.ceilings else None),
         "asked": [(key, _value(value)) for key, value in stage.options.items()],
         "facts": [(key, _value(value)) for key, value in stage.facts.items()],
     }

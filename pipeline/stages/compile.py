@@ -45,7 +45,7 @@ def build(
     half = half_dtype(dtype, workload.device)
     allow_tf32(workload.device.type == "cuda")
     torch.backends.cudnn.benchmark = True
-    cache, model = own_cache(workload.folder), Half(workload.model, half).eval()
+    cache, model = own_cache(workload.caches, cold=workload.earlier is None), Half(workload.model, half).eval()
     with torch.inference_mode():
         compiled = compile_net(model, workload.batches[0], mode, dynamic, fullgraph, freezing)
     found = facts(cache)

@@ -11,7 +11,7 @@ import torch._inductor.metrics
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 KEPT = "generated"  # the folder of the stage that the files go to
-CACHE = "inductor"
+CACHE = "inductor"  # the folder of the stage's caches that is Inductor's
 
 
 class AsText(CustomGraphPass):
@@ -29,11 +29,12 @@ class AsText(CustomGraphPass):
         return "graphs as text"
 
 
-def own_cache(folder: Path) -> Path:
-    """Inductor's and Triton's caches, in the stage's own folder and empty."""
-    cache = (folder / CACHE).resolve()
-    shutil.rmtree(cache, ignore_errors=True)
-    cache.mkdir(parents=True)
+def own_cache(caches: Path, cold: bool = True) -> Path:
+    """Inductor's and Triton's caches, in the stage's own folder; empty for a cold build."""
+    cache = (caches / CACHE).resolve()
+    if cold:
+        shutil.rmtree(cache, ignore_errors=True)
+    cache.mkdir(parents=True, exist_ok=True)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
     os.environ["TRITON_CACHE_DIR"] = str(cache / "triton")
     torch._dynamo.reset()
@@ -59,14 +60,13 @@ def graphs(cache: Path) -> list[Path]:
 
 
 def generated(cache: Path, folder: Path) -> list[Path]:
-    """Copy the programs and the graphs, without the paths of this machine, and drop the rest of the cache."""
+    """Copy the programs and the graphs, without the paths of this machine."""
     kept = folder / KEPT
     kept.mkdir(exist_ok=True)
     copies = []
     for path in [*programs(cache), *graphs(cache)]:
         copies.append(kept / path.name)
         copies[-1].write_text(nameless(path.read_text(encoding="utf-8"), cache), encoding="utf-8")
-    shutil.rmtree(cache, ignore_errors=True)
     return copies
 
 

@@ -43,7 +43,7 @@ def build(
         algo_search: how cuDNN's algorithms are chosen: EXHAUSTIVE, HEURISTIC or DEFAULT.
         tf32: let fp32 convolutions use TF32.
         cuda_graph: capture the session's work, and replay it.
-        fuse_conv_bias: have cuDNN add a convolution's bias within the convolution's kernel.
+        fuse_conv_bias: have cuDNN add a convolution's bias within the convolution's kernel; with `nhwc` alone.
 
     Raises:
         StageError: the session would run on another provider than was asked for.
@@ -53,16 +53,13 @@ def build(
     search = chosen_search(algo_search)
     opset = export(workload.model, precision, workload.batches[0], path := workload.folder / "model.onnx")
     stream = torch.cuda.Stream() if wanted == "cuda" else None
-    switches = {
-        "prefer_nhwc": nhwc,
-        "use_tf32": tf32,
-        "enable_cuda_graph": cuda_graph,
-        "fuse_conv_bias": fuse_conv_bias,
-    }
+    fuses = fuse_conv_bias and nhwc  # cuDNN has no engine that does both in NCHW (onnxruntime 1.31, fp16)
+    switches = {"prefer_nhwc": nhwc, "use_tf32": tf32, "enable_cuda_graph": cuda_graph, "fuse_conv_bias": fuses}
     options = cuda_options(search, stream, **switches) if stream else {}
     session = open_session(path, wanted, options)
     buffers = bound(session, wanted, workload.batches[0], precision)
-    ways = ["NHWC" if nhwc else "NCHW", *(["CUDA graph"] if cuda_graph else [])] if stream else []
+    ways = ["NHWC" if nhwc else "NCHW", "biases fused" if fuses else "biases apart"] if stream else []
+    ways += ["CUDA graph"] if stream and cuda_graph else []
     return Runner(
         on_stream(*buffers, stream) if stream else in_place(*buffers),
         ran=", ".join([PROVIDERS[wanted], *ways, short(precision), f"opset {opset}"]),
