@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.explain.announce import leaves
@@ -41,7 +42,7 @@ def _counting(found: dict[str, dict[str, Any]], name: str, leaf: nn.Module, coun
         before.append(int(counter.get_total_flops()))
 
     def leave(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        blank = {"flops": 0, "read_elements": 0, "written_elements": 0}
+        blank = {"flops": 0, "read_elements": 0, "written_elements": 0, **channels(leaf)}
         entry = found.setdefault(name, {"name": name, "kind": type(leaf).__name__, "level": level(name), **blank})
         entry["weight_elements"] = sum(part.numel() for part in leaf.parameters())
         entry["flops"] += int(counter.get_total_flops()) - before.pop()
@@ -49,6 +50,15 @@ def _counting(found: dict[str, dict[str, Any]], name: str, leaf: nn.Module, coun
         entry["written_elements"] += output.numel() if isinstance(output, Tensor) else 0
 
     return [leaf.register_forward_pre_hook(enter), leaf.register_forward_hook(leave)]
+
+
+def channels(leaf: nn.Module) -> dict[str, int]:
+    """LayerWork's channels of a convolution, transposed or not, or of a linear layer; nothing of any other."""
+    if isinstance(leaf, _ConvNd):
+        return {"in_channels": leaf.in_channels, "out_channels": leaf.out_channels, "groups": leaf.groups}
+    if isinstance(leaf, nn.Linear):
+        return {"in_channels": leaf.in_features, "out_channels": leaf.out_features}
+    return {}
 
 
 def level(name: str) -> str:

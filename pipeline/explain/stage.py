@@ -3,17 +3,20 @@
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from pipeline.explain import fusion, growth, layers, layout, order, profiler, split, timeline
+from pipeline.explain import fusion, growth, layers, layout, order, profiler, searches, split, timeline
 from pipeline.explain.announce import announced
 from pipeline.explain.traces import Event
 from pipeline.measure.clock import Clock
 from pipeline.reasons import Fusion, LayerTime, LayoutChange, MemoryTimeline, Why
 from pipeline.stages import Runner
+from pipeline.workload import Workload
 
 OWN, TWIN = "its own profile", "the same kernels launched one by one"
 ORDER = "the order of the eager net's layers, which no runtime can change"
@@ -90,43 +93,53 @@ class Explained:
         return [*traced, *written, *(layout.onnx_changes(graph) if graph.exists() else [])]
 
     def memory(self, context_bytes: int | None) -> MemoryTimeline | None:
-        """The allocator's timeline; none on a CPU."""
+        """The allocator's timeline; none on a CPU. A way to it that fails leaves a note, and the next one is taken."""
         if not self.batches[0].is_cuda:
             self.notes.append("memory timeline: torch keeps no books of what it allocates on a CPU")
             return None
-        return timeline.memory_timeline(self.runner, self.batches[0], timeline.CudaBooks(), context_bytes)
+        batch, books = self.batches[0], timeline.CudaBooks()
+        found: MemoryTimeline | None = None
+        hidden = replace(self.runner, module=None, twin=None)  # its own call, as if nobody knew its layers
+        ways = [("torch's history of its allocations", hidden)]
+        if self.runner.module is not None or self.runner.twin is not None:
+            ways.insert(0, ("its layers, or the kernels that it replays", self.runner))
+        for name, runner in ways:
+            way = partial(timeline.memory_timeline, runner, batch, books, context_bytes, timeline.cuda_history)
+            found = found or self.tried(f"memory timeline by {name}", way, found)
+        return found or timeline.memory_timeline(hidden, batch, books, context_bytes)
 
 
 def explain(
-    runner: Runner, net: nn.Module, batches: list[Tensor], events: list[Event], calls: int, folder: Path, clock: Clock,
+    runner: Runner, work: Workload, options: dict[str, Any], events: list[Event], calls: int, clock: Clock,
     context_bytes: int | None,
 ) -> Why:  # fmt: skip
     """Why the stage takes the time and the memory that it takes.
 
     Args:
         runner: the stage, warm.
-        net: untouched, for the order of its layers.
-        batches: its inputs.
+        work: the net, untouched, for the order of its layers; the stage's inputs and its own folder.
+        options: what was asked of the stage.
         events: of its profile.
         calls: that the profile holds.
-        folder: the stage's own.
         clock: of the device.
         context_bytes: what the process held of the device before its first tensor.
     """
-    stage = Explained(runner, net, batches, folder)
+    stage, batch = Explained(runner, work.model, work.batches, work.folder), work.batches[0]
     unknown: tuple[list[LayerTime], str] = ([], "")
     nothing: Any = None
     found, source = stage.tried("layers", lambda: stage.layers(events, calls), unknown)
     fused: Fusion | None = stage.tried(
-        "fusion", lambda: fusion.fusion(runner, batches[0], events, calls, folder), nothing
+        "fusion", lambda: fusion.fusion(runner, batch, events, calls, work.folder), nothing
     )
     return Why(
         layers=found,
         layers_from=source,
         split=stage.tried("time split", lambda: split.split(events, calls), nothing),
-        growth=stage.tried("growth with the batch", lambda: growth.growth(runner, batches[0], clock), nothing),
+        growth=stage.tried("growth with the batch", lambda: growth.growth(runner, batch, clock), nothing),
+        image_growth=stage.tried("growth with the image", lambda: growth.image_growth(runner, batch, clock), nothing),
         layout=stage.tried("layout", lambda: stage.layout(fused, events, calls), []),
         fusion=fused,
         timeline=stage.tried("memory", lambda: stage.memory(context_bytes), nothing),
+        searches=stage.tried("searches", lambda: searches.searches(runner, batch, options), {}),
         notes=stage.notes,
     )

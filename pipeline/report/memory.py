@@ -86,7 +86,8 @@ def parts(row: Row) -> Parts:
         OUTSIDE: outside,
     }
     kept = {name: None if amount is None else max(0, amount) for name, amount in amounts.items()}
-    return Parts(row, kept, POOL if pooled else BLIND if workspace is None else "")
+    unseen = words.clean(timeline.source) or POOL
+    return Parts(row, kept, unseen if pooled else BLIND if workspace is None else "")
 
 
 def _timeline(stage: StageRecord) -> MemoryTimeline | None:
@@ -141,7 +142,7 @@ def sentences(found: Digest) -> list[str]:
     known = [part for part in every if part.amounts[WORKSPACE] is not None]
     heavy = [_heavy(found, part) for part in known if (part.amounts[WORKSPACE] or 0) > part.allocated / 2]
     steps = [_step(found, before, after) for before, after in pairwise(known)]
-    return [*heavy, *steps, *_device(found, every)]
+    return [*heavy, *steps, *_replayed(every), *_device(found, every)]
 
 
 def _heavy(found: Digest, part: Parts) -> str:
@@ -207,6 +208,14 @@ def _verb(before: int, after: int) -> str:
     return "falls" if after < before else "rises"
 
 
+def _replayed(every: list[Parts]) -> list[str]:
+    """Whose activations are those of kernels launched one by one, and where they lie in the stage itself."""
+    names = [part.name for part in every if (timeline := _timeline(part.row.stage)) and timeline.replayed]
+    text = "a call itself allocates nothing; the graph holds at all times what its kernels take, launched one by one"
+    shown = "which is shown as activations and workspace, not in reserve"
+    return [f"{words.listed(names)}: {text}, {shown}."] if names else []
+
+
 def _device(found: Digest, every: list[Parts]) -> list[str]:
     """What the winner needs of the device beside what the baseline needs."""
     seen = {part.row.name: m.process_bytes for part in every if (m := part.row.stage.memory) and m.process_bytes}
@@ -218,7 +227,7 @@ def _device(found: Digest, every: list[Parts]) -> list[str]:
 
 
 def timelines(found: Digest) -> tuple[list[Figure], list[Figure]]:
-    """The baseline's and the winner's memory through one call, and then the others', where layers can be watched."""
+    """The baseline's and the winner's memory through one call, and then the others', where it could be watched."""
     rows = [
         row for row in found.rows if row.ranked and len(getattr(_timeline(row.stage), "seconds", [])) >= LEAST_POINTS
     ]
@@ -233,8 +242,13 @@ def _over_time(found: Digest, row: Row) -> Figure:
     amounts, layer = [amount / MIB for amount in timeline.allocated_bytes], words.clean(peak_layer(found, row.stage))
     peak = f"{words.size(max(timeline.allocated_bytes))}{f' at {layer}' if layer else ''}"
     svg = stacks.timeline(timeline.seconds, amounts, labels, peak)
-    text = "Read before and after every layer, in the time of the host, which runs ahead of the GPU."
-    return Figure(labels[0], Markup(svg), f"{text} {holders(row.stage)}")  # noqa: S704
+    return Figure(labels[0], Markup(svg), f"{_watched(timeline)} {holders(row.stage)}")  # noqa: S704
+
+
+def _watched(timeline: MemoryTimeline) -> str:
+    """Which call the timeline is of and how it was watched; a record that doesn't say is of the stage's own layers."""
+    source = words.clean(timeline.source) or "Read before and after every layer"
+    return f"{source[0].upper()}{source[1:]}, in the time of the host, which runs ahead of the GPU."
 
 
 def holders(stage: StageRecord) -> str:

@@ -91,3 +91,15 @@ def test_replayed_kernels_have_their_twins_layers() -> None:
 def test_other_kernels_than_the_twins_have_no_layer(names: list[str]) -> None:
     """Fewer, in another order, or others: then nothing is known."""
     assert twin_times(replayed(*names), eager(), 1) is None
+
+
+def test_layers_with_channels_say_them() -> None:
+    """Convolutions, transposed and grouped ones too, and linear layers; anything else has none."""
+    net = nn.Sequential(
+        nn.Conv2d(3, 12, 3, padding=1), nn.ReLU(), nn.Conv2d(12, 24, 1, groups=4), nn.ConvTranspose2d(24, 6, 2, 2),
+        nn.Flatten(2), nn.Linear(64, 10),
+    )  # fmt: skip
+    work = layer_work(net.eval(), torch.randn(1, 3, 4, 4))
+    assert [(part.in_channels, part.out_channels, part.groups) for part in work] == [
+        (3, 12, 1), (0, 0, 1), (12, 24, 4), (24, 6, 1), (0, 0, 1), (64, 10, 1), (0, 0, 1),
+    ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from pipeline import store
 from pipeline.reasons import LayerWork, MemoryTimeline, Why
 from pipeline.records import Memory, RunRecord, StageRecord
 from pipeline.report import memory
@@ -12,6 +13,10 @@ from tests.report import planted
 
 MIB = 2**20
 ON_CPU = "memory timeline: torch keeps no books of what it allocates on a CPU"
+BY_TWIN = "the same kernels launched one by one: the graph holds this as one block; read before and after every layer"
+BY_HISTORY = "its own call; every change that torch's allocator recorded"
+UNSEEN = "its own call; torch's allocator gave out nothing in it"
+OLD_CAPTION = "Read before and after every layer, in the time of the host, which runs ahead of the GPU."
 HOLDERS = ["bottleneck.0: 300.0 MiB", "decoder.0.0, decoder.0.1: 200.0 MiB", "elsewhere: 9.0 MiB"]
 
 
@@ -47,9 +52,25 @@ def run(**fields: object) -> RunRecord:
     )
 
 
-def cells() -> dict[str, list[str]]:
+def looked_into() -> RunRecord:
+    """The same stages as a record says of them that knows which call each timeline is of; the graphs by their twins."""
+    half, torchscript = timeline(300, 0, HOLDERS[:1]), timeline(350, None, [])
+    graph, fused = timeline(320, 0, HOLDERS[:1]), timeline(250, None, [])
+    return planted.run(
+        stages=[
+            stage("eager", 1.0, timeline(500, 4000, HOLDERS), 6000),
+            stage("half", 4.0, replace(half, source="its own call; read before and after every layer"), 1000),
+            stage("torchscript", 4.0, replace(torchscript, source=BY_HISTORY), 1000),
+            stage("cuda_graph", 7.0, replace(graph, source=BY_TWIN, replayed=True), 1100),
+            stage("fused", 8.0, replace(fused, source="the same kernels; as recorded", replayed=True), 1000),
+            stage("onnxruntime", 6.0, replace(timeline(0, None, [], 3), source=UNSEEN), 900),
+        ]
+    )
+
+
+def cells(shown: RunRecord | None = None) -> dict[str, list[str]]:
     """The table's texts by stage."""
-    return {row[0].text: [cell.text for cell in row[1:]] for row in memory.table(digest(run())).rows}
+    return {row[0].text: [cell.text for cell in row[1:]] for row in memory.table(digest(shown or run())).rows}
 
 
 def test_the_parts_add_up_to_what_the_device_sees() -> None:
@@ -130,6 +151,63 @@ def test_timelines_are_drawn_where_layers_were_watched() -> None:
     assert [figure.title for figure in others] == ["Memory of half through one call"]
     assert "4.49 GiB at decoder.0.0" in first[0].svg
     assert "bottleneck.0: 300.0 MiB" in first[0].note
+
+
+def test_timelines_of_graphs_and_of_hidden_layers_are_drawn_with_where_they_are_from() -> None:
+    """The winner's at once; a record that doesn't say has the words that it always had."""
+    first, others = memory.timelines(digest(looked_into()))
+    assert [figure.title.split()[2] for figure in first] == ["eager", "fused"]
+    notes = {figure.title.split()[2]: figure.note for figure in [*first, *others]}
+    assert set(notes) == {"eager", "half", "torchscript", "cuda_graph", "fused"}
+    assert notes["eager"].startswith(f"{OLD_CAPTION} Outputs alive at the peak: bottleneck.0: 300.0 MiB")
+    assert notes["half"].startswith("Its own call; read before and after every layer, in the time of the host")
+    assert notes["torchscript"].startswith("Its own call; every change that torch's allocator recorded, in the time")
+    assert notes["cuda_graph"].startswith("The same kernels launched one by one: the graph holds this as one block;")
+    assert "Outputs alive at the peak: bottleneck.0: 300.0 MiB" in notes["cuda_graph"]
+    drawn = {figure.title.split()[2]: figure.svg for figure in [*first, *others]}
+    assert "420 MiB at bottleneck.0" in drawn["cuda_graph"]
+    assert "350 MiB" in drawn["fused"]
+
+
+def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
+    """Out of the reserve, so that the parts still add up; a sentence says whose it is."""
+    shown = cells(looked_into())
+    assert shown["cuda_graph"][:8] == [
+        "60.0 MiB", "40.0 MiB", "320 MiB", "0 B", "230 MiB", "400 MiB", "50.0 MiB", "1.07 GiB",
+    ]  # fmt: skip
+    assert shown["fused"][:5] == ["–", "100 MiB", "250 MiB", "–", "200 MiB"]
+    assert "no layer can be watched" in shown["fused"][-1]
+    assert shown["onnxruntime"][-1] == UNSEEN
+    lines = memory.sentences(digest(looked_into()))
+    assert "half → cuda_graph: the peak hardly changes, 400 MiB → 420 MiB." in lines
+    assert [line for line in lines if "launched one by one" in line] == [
+        "cuda_graph and fused: a call itself allocates nothing; the graph holds at all times what its kernels take, "
+        "launched one by one, which is shown as activations and workspace, not in reserve."
+    ]
+    assert not any("launched one by one" in line for line in memory.sentences(digest(run())))
+
+
+def test_where_a_timeline_is_from_may_be_anything() -> None:
+    """A record may come from anywhere: one line, and no markup."""
+    made = replace(timeline(500, 0, []), source=f"\x1b[31mits own\ncall {planted.HOSTILE}")
+    hostile = planted.run(stages=[stage("eager", 1.0, made, 6000)])
+    note = memory.timelines(digest(hostile))[0][0].note
+    assert note.startswith("[31mits own call <script>")
+    assert note.isprintable()
+    assert "<script>alert" not in page(hostile)
+
+
+def test_records_from_before_are_read_and_drawn_as_they_were() -> None:
+    """Without the fields that say which call a timeline is of."""
+    value = store.to_json(run())
+    for each in value["stages"]:
+        assert each["why"]["timeline"].pop("source") == ""
+        assert each["why"]["timeline"].pop("replayed") is False
+    old = store.revive(RunRecord, value)
+    assert old == run()
+    first, others = memory.timelines(digest(old))
+    assert [figure.note.split(" Outputs")[0] for figure in [*first, *others]] == [OLD_CAPTION, OLD_CAPTION]
+    assert cells(old)["cuda_graph"][-1] == memory.POOL
 
 
 def test_a_bar_that_is_far_longer_than_the_others_is_cut_and_says_so() -> None:
