@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from pipeline.report import words
 from pipeline.report.advice_on_bounds import lower_the_bytes, mind_the_first_layer, try_fp8
+from pipeline.report.advice_on_channels import suit_the_tensor_cores
 from pipeline.report.attempts import Advice, retyped
 from pipeline.report.digest import Digest, Row
 from pipeline.report.regime import growth_slope, idle_share
@@ -20,7 +21,6 @@ NAMED_PLACES = 3  # at which the layout changes
 COPY_SHARE = 0.2  # of the latency from host memory and back
 NOISY_FLOOR = 0.05
 SLOW_BUILD_SECONDS, QUICKER = 1.0, 2.0  # a tie that is built so many times sooner is worth naming
-TENSOR_CORE_CHANNELS = 8  # fp16 tensor cores take channels by eights (NVIDIA, Deep Learning Performance: Convolutional)
 THOROUGH_SECONDS = 60.0  # of turns, as conf/measure/thorough.yaml has it
 
 
@@ -179,20 +179,6 @@ def pin_the_copies(found: Digest, winner: Row) -> Advice | None:
         evidence,
         'batch.pin_memory().to("cuda", non_blocking=True)',
     )
-
-
-def suit_the_tensor_cores(found: Digest, winner: Row) -> Advice | None:
-    """Channels that leave a part of every tensor core idle."""
-    model = found.run.config.get("model") or {}
-    base = (model.get("options") or {}).get("base")
-    if model.get("checkpoint"):  # trained weights fit one width alone
-        return None
-    if not isinstance(base, int) or base < 1 or base % TENSOR_CORE_CHANNELS == 0 or not _on_gpu(found):
-        return None
-    wider = -(-base // TENSOR_CORE_CHANNELS) * TENSOR_CORE_CHANNELS
-    evidence = f"the net begins with {base} channels; tensor cores take them by {TENSOR_CORE_CHANNELS}"
-    attempt = retyped(found.run.command, f"model.options.base={wider}")
-    return Advice("Give the net channels that suit the tensor cores", evidence, attempt)
 
 
 def _on_gpu(found: Digest) -> bool:

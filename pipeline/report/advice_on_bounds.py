@@ -65,12 +65,17 @@ def _worth_it(first: Part, timed: list[Part], bounds: Roofs) -> bool:
 
 
 def first_channels(found: Digest) -> int | None:
-    """Channels that the first layer reads; None where it is no convolution, or the image's size isn't one."""
+    """Channels that the first layer reads; None where it is no convolution.
+
+    A record without them tells them by what the layer reads, if all images have one size.
+    """
     machine, reference = found.run.environment, found.run.reference
     size = (found.run.config.get("data") or {}).get("size")
     if machine is None or machine.device != "cuda" or reference is None or not reference.layers:
         return None
     first = reference.layers[0]
+    if first.kind == "Conv2d" and first.in_channels:
+        return first.in_channels
     if first.kind != "Conv2d" or not isinstance(size, int) or size < 1 or first.read_elements % size**2:
         return None
     return first.read_elements // size**2

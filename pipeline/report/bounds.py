@@ -14,6 +14,7 @@ TITLES = [
     ("of the bandwidth", "the bytes of a call over its time, of the copy measured here"),
     ("GPU idle", "1 less the kernels' time over that of a call"),
     ("growth", "slope of the time with the batch: 1 grows with it, 0 does not"),
+    ("by pixels", "the same with the images' pixels; on a CPU"),
 ]
 
 
@@ -30,5 +31,8 @@ def _cells(found: Digest, row: Row, regime: Regime) -> list[Cell]:
         Cell(regime.word),
         Cell(ceiling or words.NOTHING, limits.flops_per_s if isinstance(limits, Roofs) else None),
         *(Cell(words.share(share), share) for share in (evidence.compute, evidence.memory, evidence.idle)),
-        Cell(words.NOTHING if evidence.slope is None else f"{evidence.slope:.2f}", evidence.slope),
+        *(
+            Cell(words.NOTHING if slope is None else f"{slope:.2f}", slope)
+            for slope in (evidence.slope, evidence.image_slope)
+        ),
     ]

@@ -21,6 +21,7 @@ class Part:
     launches: float
     flops: float
     moved_bytes: float  # at least: inputs, outputs and weights once
+    layers: tuple[str, ...] = ()  # the net's that it is: two that a stage does as one, none of a level
 
     @property
     def has_work(self) -> bool:
@@ -58,10 +59,13 @@ def parts(run: RunRecord, stage: StageRecord, element_bytes: int) -> list[Part]:
 
 
 def works_of(layers: list[LayerWork], timed: set[str]) -> list[Work]:
-    """The timed layers, each with the one untimed layer with FLOPs right before it; the last also with one after it."""
+    """The timed layers, each with the one untimed layer with FLOPs right before it; the last also with one after it.
+
+    What lies between layers, which the record calls "", is nobody's neighbour.
+    """
     works: list[Work] = []
     waiting: list[LayerWork] = []
-    for layer in layers:
+    for layer in [layer for layer in layers if layer.name]:
         if layer.name in timed:
             works.append(Work(layer.name, [*(waiting if layer.flops and len(waiting) == 1 else []), layer]))
             waiting = []
@@ -70,14 +74,15 @@ def works_of(layers: list[LayerWork], timed: set[str]) -> list[Work]:
     computing = [work for work in works if work.layers[-1].flops]
     if computing and len(waiting) == 1 and len(computing[-1].layers) == 1:
         computing[-1].layers.extend(waiting)
-    return works
+    return [*works, *(Work("", [layer]) for layer in layers if layer.name == "" and "" in timed)]
 
 
 def _part(time: LayerTime, work: Work, batch: int, element_bytes: int) -> Part:
     first = work.layers[0]
     name = " with ".join(layer.name or BETWEEN for layer in work.layers)
     moved = work.moved_bytes(batch, element_bytes)
-    return Part(name, first.kind, first.level, time.seconds_per_call, time.launches_per_call, work.flops(batch), moved)
+    flops, layers = work.flops(batch), tuple(layer.name for layer in work.layers)
+    return Part(name, first.kind, first.level, time.seconds_per_call, time.launches_per_call, flops, moved, layers)
 
 
 def _bare(time: LayerTime) -> Part:

@@ -1,26 +1,32 @@
 """Which limit a stage, or a layer of it, runs into: arithmetic, memory, or what is around the kernels."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.reasons import BatchGrowth
+from pipeline.reasons import BatchGrowth, ImageGrowth
 from pipeline.records import RunRecord
 from pipeline.report import words
 from pipeline.report.digest import Row
 from pipeline.report.layers import Part, parts, summed
 from pipeline.report.roofs import Roofs, roofs
+from pipeline.report.traffic import moved
 
 Word = Literal["compute-bound", "memory-bound", "overhead-bound", "below both roofs", "unknown"]
 
 IDLE_MOST = 0.5  # of the time without any kernel: then more than half of it is not the GPU's
-FLAT_SLOPE = 0.3  # twice the images take less than 1.23 times as long: most of the time does not depend on the work
+# Twice the images take less than 1.23 times as long, or four times the pixels less than 1.52 times: at least 62 or 55 %
+# of the time does not depend on the work. By pixels, models.regimes.ManyTinyLayers on two EPYC cores, fp32, batch 1:
+# 0.18 at 8×8, 0.24 at 16×16, 0.42 at 32×32, 1.26 at 64×64; WidePointwise 1.56 and LargeChannels 0.72 at 256×256.
+FLAT_SLOPE = 0.3
 FAR_BELOW = 0.25  # of both roofs: less than a quarter says that neither is what holds it up
 FEW_LAUNCHES = 3.0  # a kernel that lasts no longer than so many launches is mostly beginning and end
 
 DEFINITION = (
     "Overhead-bound: the GPU idles for more than half of the time, the time hardly grows with the batch (slope under "
-    f"{FLAT_SLOPE:g}), or a layer far below its roofs has kernels that last less than {FEW_LAUNCHES:g} launches. "
+    f"{FLAT_SLOPE:g}), or a layer far below its roofs has kernels that last less than {FEW_LAUNCHES:g} launches; on a "
+    f"CPU also what is far below both roofs and hardly grows with the images' pixels (slope under {FLAT_SLOPE:g}). "
     "Otherwise the nearer of the two measured roofs, arithmetic or memory, names the bound; what reaches less than "
     "a quarter of both is below both roofs."
 )
@@ -34,6 +40,7 @@ class Evidence:
     memory: float | None  # share of the measured bandwidth
     idle: float | None  # share of the time in which no kernel runs
     slope: float | None  # 1: time grows with the batch; 0: it does not
+    image_slope: float | None = None  # the same with the pixels of an image, on a CPU
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,8 @@ def decide(found: Evidence) -> tuple[Word, str]:
     if found.compute is None or found.memory is None:
         return "unknown", "a bound is told by both roofs"
     if max(found.compute, found.memory) < FAR_BELOW:
+        if found.image_slope is not None and found.image_slope < FLAT_SLOPE:
+            return "overhead-bound", "a quarter of every image would take hardly less time"
         return "below both roofs", "its kernels or operators are the limit, not the device"
     return ("compute-bound" if found.compute >= found.memory else "memory-bound"), ""
 
@@ -73,9 +82,11 @@ def of_stage(run: RunRecord, row: Row) -> Regime:
     memory, memory_words = _memory(run, row, found)
     idle, idle_words = _idle(run, row)
     slope, slope_words = _growth(row)
-    evidence = Evidence(compute, memory, idle, slope)
+    by_image, image_words = _image_growth(row)
+    evidence = Evidence(compute, memory, idle, slope, by_image)
     word, reason = decide(evidence)
-    return Regime(word, reason, evidence, ", ".join((compute_words, memory_words, idle_words, slope_words)))
+    said = (compute_words, memory_words, idle_words, slope_words, image_words)
+    return Regime(word, reason, evidence, ", ".join(part for part in said if part))
 
 
 def _compute(run: RunRecord, seconds: float, found: Roofs | str) -> tuple[float | None, str]:
@@ -92,21 +103,22 @@ def _memory(run: RunRecord, row: Row, found: Roofs | str) -> tuple[float | None,
     assert row.seconds is not None
     if isinstance(found, str):
         return None, "bytes not held against a roof"
-    moved, source = traffic(run, row, found.element_bytes)
-    if moved is None:
+    through, source = traffic(run, row, found.element_bytes)
+    if through is None:
         return None, f"share of the bandwidth unknown ({source})"
-    share = moved / (row.pace or row.seconds.value) / found.bytes_per_s
+    share = through / (row.pace or row.seconds.value) / found.bytes_per_s
     return share, f"{words.share(share)} of the bandwidth ({source})"
 
 
 def traffic(run: RunRecord, row: Row, element_bytes: int) -> tuple[float | None, str]:
     """Bytes of one call through device memory, at the least, and how they are known; None and why they aren't.
 
-    Those that were counted while the stage ran, as they hold what runs between layers too; else its layers', by work.
+    By the GPU's counters; else those that were counted while the stage ran, as they hold what runs between layers too;
+    else its layers', by work.
     """
-    fusion = row.stage.why.fusion if row.stage.why else None
-    if fusion is not None and fusion.bytes_per_call is not None:
-        return float(fusion.bytes_per_call), words.clean(fusion.bytes_from)
+    known, source = moved(row.stage)
+    if known is not None:
+        return float(known), source
     timed = [part for part in parts(run, row.stage, element_bytes) if part.has_work]
     if timed:
         return summed("", timed).moved_bytes, "at least: each layer's input and output once"
@@ -137,15 +149,30 @@ def _growth(row: Row) -> tuple[float | None, str]:
     slope = growth_slope(row.stage.why.growth if row.stage.why else None)
     if slope is None:
         return None, "growth with the batch unknown (it was timed at one batch only)"
-    verb = "hardly grows" if slope < FLAT_SLOPE else "grows"
-    return slope, f"time {verb} with the batch (slope {slope:.2f})"
+    return slope, f"time {_grows(slope)} with the batch (slope {slope:.2f})"
+
+
+def _image_growth(row: Row) -> tuple[float | None, str]:
+    """The slope by pixels and its words; nothing is said where nothing was timed, as on a GPU."""
+    found: ImageGrowth | None = row.stage.why.image_growth if row.stage.why else None
+    slope = _slope(found.pixels, found.seconds) if found else None
+    return slope, "" if slope is None else f"{_grows(slope)} with the images' pixels (slope {slope:.2f})"
+
+
+def _grows(slope: float) -> str:
+    return "hardly grows" if slope < FLAT_SLOPE else "grows"
 
 
 def growth_slope(growth: BatchGrowth | None) -> float | None:
-    """log(t2 / t1) / log(n2 / n1) of the two largest batches: 1 where time grows as they do, 0 where it stays."""
-    if growth is None or len(growth.images) < 2 or min(growth.seconds[-2:]) <= 0:
+    """The slope of the two largest batches: 1 where time grows as they do, 0 where it stays."""
+    return _slope(growth.images, growth.seconds) if growth else None
+
+
+def _slope(amounts: Sequence[int], seconds: Sequence[float]) -> float | None:
+    """log(t2 / t1) / log(n2 / n1) of the last two; None without two that differ."""
+    if len(amounts) < 2 or min(seconds[-2:]) <= 0:
         return None
-    (n1, n2), (t1, t2) = growth.images[-2:], growth.seconds[-2:]
+    (n1, n2), (t1, t2) = amounts[-2:], seconds[-2:]
     return math.log(t2 / t1) / math.log(n2 / n1) if n1 < n2 else None
 
 

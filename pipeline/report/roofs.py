@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pipeline.records import RunRecord, StageRecord
 from pipeline.report import words
 
-PRECISIONS = ("fp8", "bf16", "fp16", "tf32", "fp32")  # as `ran` is searched: "fp32 with TF32" is tf32
+PRECISIONS = ("fp8", "bf16", "fp16", "tf32", "fp32")
 ELEMENT_BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
 # TFLOP/s without sparsity, and TB/s. By the name that the driver gives; a variant with another name has other figures.
 DATASHEETS = {
@@ -39,9 +39,13 @@ class Roofs:
 
 
 def precision_of(ran: str) -> str | None:
-    """The precision of the matrix work, as `StageRecord.ran` names it; None where it names none."""
-    said = ran.lower().replace("tf32 off", "")
-    return next((name for name in PRECISIONS if name in said), None)
+    """The precision of the matrix work, which `StageRecord.ran` names first; None where it names none.
+
+    "fp32 with TF32" is tf32, and "fp16 (no layer reads fp8)" is fp16.
+    """
+    said = ran.lower().replace("tf32 off", "").replace("fp32 with tf32", "tf32")
+    named = [name for name in PRECISIONS if name in said]
+    return min(named, key=said.index) if named else None
 
 
 def roofs(run: RunRecord, stage: StageRecord) -> Roofs | str:

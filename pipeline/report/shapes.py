@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from pipeline.measure.statistics import Estimate
+from pipeline.reasons import SEARCH_CUDNN, SEARCH_INDUCTOR, SEARCH_ONNX_RUNTIME, SEARCH_OWN
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
 from pipeline.report.ladder import Cell, Table
@@ -119,14 +120,31 @@ def _point(found: Digest, row: Row, size: int) -> Point:
 
 
 def _searches(found: Digest, row: Row) -> str:
-    """What the record says of algorithms that were tried for this size."""
+    """What the record says of algorithms that were tried for this size: each count, and what has none in words."""
+    counts = row.stage.why.searches if row.stage.why else {}
+    counted = [_counted(who, count) for who, count in counts.items()]
+    uncounted = [text for who, text in _asked(found, row) if who not in counts]
+    return words.clean(", ".join([*counted, *uncounted])) or "none on record"
+
+
+def _counted(who: str, count: int) -> str:
+    """Such as "cuDNN: 14 problems"."""
+    searcher, _, what = who.partition(": ")
+    first, *rest = what.split(" ")
+    one = [first.removesuffix("s") if count == 1 else first, *rest]
+    return f"{searcher}: {count:,} {' '.join(one)}"
+
+
+def _asked(found: Digest, row: Row) -> list[tuple[str, str]]:
+    """Who was asked to search, by the stage's options and facts, and how that reads without a count."""
     facts, asked = row.stage.facts, row.stage.options
-    parts = [f"{facts['candidates_measured']} candidates timed"] if "candidates_measured" in facts else []
+    parts = [(SEARCH_OWN, f"{facts['candidates_measured']} candidates timed")] if "candidates_measured" in facts else []
     if found.run.environment and found.run.environment.device == "cuda":
-        parts += ["cuDNN times its own"] if asked.get("cudnn_benchmark") is True else []
-        parts += [f"cuDNN, {str(asked['algo_search']).lower()}"] if "algo_search" in asked else []
-    parts += ["Inductor times its own"] if str(asked.get("mode", "")).startswith("max-autotune") else []
-    return words.clean(", ".join(parts)) or "none on record"
+        parts += [(SEARCH_CUDNN, "cuDNN times its own")] if asked.get("cudnn_benchmark") is True else []
+        search = str(asked.get("algo_search", "")).lower()
+        parts += [(SEARCH_ONNX_RUNTIME.format(search=search), f"cuDNN, {search}")] if search else []
+    tuned = str(asked.get("mode", "")).startswith("max-autotune")
+    return [*parts, *([(SEARCH_INDUCTOR, "Inductor times its own")] if tuned else [])]
 
 
 def padding(line: Line) -> list[str]:

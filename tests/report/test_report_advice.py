@@ -15,6 +15,7 @@ from pipeline.records import RunRecord
 from pipeline.report import advice as rules
 from pipeline.report import advice_on_bounds as on_bounds
 from pipeline.report.advice import advice
+from pipeline.report.advice_on_channels import suit_the_tensor_cores
 from pipeline.report.attempts import Advice, retyped
 from pipeline.report.digest import Row, digest
 from pipeline.report.markdown import markdown
@@ -103,7 +104,7 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
         "23.1",
     ),
     "channels": (
-        rules.suit_the_tensor_cores,
+        suit_the_tensor_cores,
         run_with(config=with_config(model={"name": "unet", "options": {"base": 50}})),
         "model.options.base=56",
         "50 channels",
@@ -174,10 +175,10 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
     "tuned": (rules.tune_longer, run_with({"options": {"mode": "max-autotune"}})),
     "few copies": (rules.pin_the_copies, run_with({"latencies": [0.0085] * 100, "host_latencies": [0.009] * 100})),
     "trained": (
-        rules.suit_the_tensor_cores,
+        suit_the_tensor_cores,
         run_with(config=with_config(model={"checkpoint": "w.safetensors", "options": {"base": 50}})),
     ),
-    "eights": (rules.suit_the_tensor_cores, run_with(config=with_config(model={"options": {"base": 64}}))),
+    "eights": (suit_the_tensor_cores, run_with(config=with_config(model={"options": {"base": 64}}))),
     "one layout": (
         rules.change_layout_less,
         planted.run(

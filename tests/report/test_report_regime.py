@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.reasons import BatchGrowth, Fusion, LayerTime, LayerWork, Why
+from pipeline.reasons import BatchGrowth, Fusion, ImageGrowth, LayerTime, LayerWork, Why
 from pipeline.records import Ceilings, KernelRow, Profile, RunRecord
+from pipeline.report.because import holding
 from pipeline.report.digest import Row, digest
 from pipeline.report.layers import Part
 from pipeline.report.regime import (
@@ -108,6 +109,11 @@ JUST = 1e-6
         (Evidence(None, 0.9, 0.0, 1.0), "unknown"),
         (Evidence(None, None, None, None), "unknown"),
         (Evidence(None, None, 0.8, None), "overhead-bound"),
+        (Evidence(0.01, 0.1, None, 2.0, FLAT_SLOPE - JUST), "overhead-bound"),
+        (Evidence(0.01, 0.1, None, 2.0, FLAT_SLOPE), "below both roofs"),
+        (Evidence(FAR_BELOW, 0.1, None, 2.0, 0.0), "compute-bound"),
+        (Evidence(0.01, FAR_BELOW, None, 2.0, 0.0), "memory-bound"),
+        (Evidence(None, 0.1, None, 2.0, 0.0), "unknown"),
     ],
 )
 def test_the_borders_of_the_rules(evidence: Evidence, word: str) -> None:
@@ -170,6 +176,8 @@ def test_growth_is_that_of_the_two_largest_batches(growth: BatchGrowth | None, s
         ("fp16 autocast, channels_last", "fp16"),
         ("Inductor default, bf16 weights", "bf16"),
         ("fp8, 17 layers by own kernels, fp16 elsewhere", "fp8"),
+        ("fp16 (no layer reads fp8), 22 layers by own kernels", "fp16"),
+        ("CUDAExecutionProvider, NHWC, biases fused, fp16, opset 20", "fp16"),
         ("", None),
     ],
 )
@@ -207,6 +215,29 @@ def test_a_processor_idles_no_gpu() -> None:
     found = of_stage(replace(run, environment=cpu), row)
     assert found.evidence.idle is None
     assert "no GPU to idle" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("seconds", "word", "said"),
+    [
+        ([0.000370, 0.000516], "overhead-bound", "hardly grows with the images' pixels (slope 0.24)"),
+        ([0.000825, 0.004708], "below both roofs", "grows with the images' pixels (slope 1.26)"),
+    ],
+)
+def test_on_a_processor_growth_with_the_pixels_tells_overhead(seconds: list[float], word: str, said: str) -> None:
+    """As measured at 16 and at 64 pixels a side, where one more image takes four and one and a half times as long."""
+    run, row = net([LayerWork("tiny", "Conv2d", "tiny", 10, 10, 10, 1)], [LayerTime("tiny", 1e-3, 1.0)], 1e-3, 2.1)
+    assert row.stage.why is not None
+    growth = ImageGrowth([64, 256], seconds)
+    cpu = replace(planted.environment(), device="cpu")
+    stage = replace(row.stage, why=replace(row.stage.why, image_growth=growth))
+    found = of_stage(replace(run, environment=cpu), replace(row, stage=stage))
+    assert found.word == word
+    assert said in found.sentence
+    assert f"{100 * seconds[0] / seconds[1]:.0f} % of the time for a quarter of each image" in holding(found, "")
+    without = of_stage(replace(run, environment=cpu), row)
+    assert without.word == "below both roofs"
+    assert "pixels" not in without.sentence
 
 
 def test_bytes_are_counted_ones_before_the_layers_and_those_before_a_guess() -> None:

@@ -52,6 +52,17 @@ def test_a_head_in_an_epilogue_is_one_part_with_its_convolution(timed: str) -> N
     assert found[1].moved_bytes == 2 * (8 * 30 + 10)
 
 
+def test_what_lies_between_layers_is_nobodys_neighbour() -> None:
+    """Its own time doesn't part a head from the convolution whose kernel does it, and it has no part in its FLOPs."""
+    between = LayerWork("", "between layers", "between layers", 9, 0, 0, 0)
+    found = timed_parts(
+        [conv("last"), conv("head", 7), between], [LayerTime("last", 1e-3, 1.0), LayerTime("", 1e-3, 1.0)]
+    )
+    assert [(part.name, part.flops) for part in found] == [("last with head", 8 * 107), ("between layers", 72)]
+    untimed = timed_parts([conv("last"), conv("head", 7), between], [LayerTime("last", 1e-3, 1.0)])
+    assert [part.name for part in untimed] == ["last with head"]
+
+
 def test_layers_that_are_missing_together_are_not_given_to_a_neighbour() -> None:
     """Two untimed convolutions in a row: nobody knows where they ran."""
     found = timed_parts([conv("a"), conv("b"), conv("c")], [LayerTime("c", 1e-3, 1.0)])

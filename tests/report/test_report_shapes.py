@@ -8,6 +8,14 @@ import pytest
 
 from pipeline import store
 from pipeline.measure.statistics import Estimate
+from pipeline.reasons import (
+    SEARCH_CUDNN,
+    SEARCH_INDUCTOR,
+    SEARCH_ONNX_RUNTIME,
+    SEARCH_OWN,
+    SEARCH_TEMPLATES,
+    Why,
+)
 from pipeline.records import StageRecord, Warm
 from pipeline.report import shapes
 from pipeline.report.digest import Digest, digest
@@ -141,6 +149,37 @@ def test_searches_that_were_asked_for(options: dict[str, Any], said: str) -> Non
     """Without a count, what the options ask for."""
     runs = [job(size, compiled(size, options=options, facts={})) for size in (256, 512)]
     assert {part.searches for part in lines(runs)[0].points} == {said}
+
+
+EXHAUSTIVE = SEARCH_ONNX_RUNTIME.format(search="exhaustive")
+
+
+@pytest.mark.parametrize(
+    ("options", "counted", "said"),
+    [
+        ({"cudnn_benchmark": True}, {SEARCH_CUDNN: 14}, "cuDNN: 14 problems"),
+        ({"cudnn_benchmark": True}, {SEARCH_CUDNN: 1}, "cuDNN: 1 problem"),
+        ({"algo_search": "EXHAUSTIVE"}, {EXHAUSTIVE: 23}, "cuDNN for ONNX Runtime, exhaustive: 23 nodes"),
+        (
+            {"mode": "max-autotune"},
+            {SEARCH_CUDNN: 14, SEARCH_TEMPLATES: 22, SEARCH_INDUCTOR: 1204},
+            "cuDNN: 14 problems, Inductor's templates: 22 problems, Inductor: 1,204 candidates timed",
+        ),
+        ({"mode": "max-autotune"}, {SEARCH_CUDNN: 14}, "cuDNN: 14 problems, Inductor times its own"),
+        ({"mode": "default"}, {SEARCH_INDUCTOR: 1}, "Inductor: 1 candidate timed"),
+    ],
+)
+def test_searches_that_were_counted(options: dict[str, Any], counted: dict[str, int], said: str) -> None:
+    """The count stands in place of the words; what was asked for and has no count keeps them."""
+    runs = [job(size, compiled(size, options=options, facts={}, why=Why(searches=counted))) for size in (256, 512)]
+    assert {part.searches for part in lines(runs)[0].points} == {said}
+
+
+def test_own_candidates_are_counted_once() -> None:
+    """By the count of the searches, not by the fact beside it as well."""
+    why = Why(searches={SEARCH_OWN: 12})
+    runs = [job(size, compiled(size, facts={"candidates_measured": 12}, why=why)) for size in (256, 512)]
+    assert {part.searches for part in lines(runs)[0].points} == {"own kernels: 12 candidates timed"}
 
 
 def test_two_settings_are_two_lines() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.reasons import LayerTime, TimeSplit, Why
+from pipeline.reasons import ImageGrowth, LayerTime, TimeSplit, Why
 from pipeline.records import KernelRow, Profile
 from pipeline.report import because, bounds, words
 from pipeline.report.digest import digest
@@ -119,8 +119,12 @@ def test_what_bounds_each_stage_stands_side_by_side() -> None:
     rows = bounds.table(digest(RUN)).rows
     assert [row[0].text for row in rows] == [rung[0] for rung in planted.LADDER]
     shown = {row[0].text: [cell.text for cell in row[1:]] for row in rows}
-    assert shown["half"] == ["compute-bound", "fp16 750", "36 %", "7.5 %", "0.88 %", "0.94"]
-    assert shown["compile"][-1] == words.NOTHING
+    assert shown["half"] == ["compute-bound", "fp16 750", "36 %", "7.5 %", "0.88 %", "0.94", words.NOTHING]
+    assert shown["compile"][-2:] == [words.NOTHING] * 2
+    half = RUN.stages[4]
+    assert half.why is not None
+    by_pixels = replace(half, why=replace(half.why, image_growth=ImageGrowth([64, 256], [0.5, 1.0])))
+    assert bounds.table(digest(replace(RUN, stages=[by_pixels]))).rows[0][-1].text == "0.50"
     bare = bounds.table(digest(replace(RUN, ceilings=None))).rows[0]
     assert [cell.text for cell in bare[1:5]] == ["unknown", *[words.NOTHING] * 3]
     assert "What bounds each stage" in page(RUN)
