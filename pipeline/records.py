@@ -6,6 +6,8 @@ torch: the parent process and the report need none.
 History of the schema:
     1: the first.
     2: Reference.layers and StageRecord.why; records of 1 are read as having neither.
+    3: bytes by the GPU's counters, searches, growth with the image, channels of layers, and how a memory timeline was
+       watched; older records are read as having none.
 """
 
 from dataclasses import dataclass, field
@@ -13,8 +15,8 @@ from typing import Any, Literal
 
 from pipeline.reasons import LayerWork, Why
 
-SCHEMA_VERSION = 2
-READABLE_VERSIONS = (1, 2)
+SCHEMA_VERSION = 3
+READABLE_VERSIONS = (1, 2, 3)
 
 Status = Literal["ok", "failed", "inaccurate", "timeout", "skipped"]
 KernelClass = Literal["convolution", "matmul", "pointwise", "normalisation", "layout change", "copy", "pool", "other"]
