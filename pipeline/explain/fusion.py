@@ -63,14 +63,29 @@ def innermost(operators: list[Event]) -> list[Event]:
     ]
 
 
-def compiled_turns(found: Fusion, events: list[Event], calls: int) -> list[LayoutChange]:
-    """The kernels that a compiler wrote which read in one layout and write in the other, with their times."""
-    changes = []
+def compiled_turns(found: Fusion, events: list[Event], calls: int, spots: dict[int, str]) -> list[LayoutChange]:
+    """The kernels that a compiler wrote which read in one layout and write in the other, with their times.
+
+    Args:
+        found: what the compiler wrote.
+        events: of the profile of `calls` calls.
+        calls: how many.
+        spots: where in the call an event is, by its id; a kernel that is at none is told by what it does.
+    """
     work = of(events, "kernel") or of(events, "cpu_op")  # on a GPU the operator of that name is the launch
-    for kernel in found.kernels:
-        times = [event["dur"] / 1e6 for event in work if event["name"] == kernel.name]
-        if kernel.turns_layout:
-            seconds = sum(times) / calls if times else None
-            where = ", ".join(kernel.operators) or "unknown"
-            changes.append(LayoutChange(kernel.name, where, GENERATED, float(kernel.launches_per_call), seconds))
+    changes = []
+    for kernel in [kernel for kernel in found.kernels if kernel.turns_layout]:
+        ran = [event for event in work if event["name"] == kernel.name]
+        at: dict[str, list[float]] = defaultdict(list)
+        for event in ran:
+            at[spots.get(id(event), "")].append(event["dur"] / 1e6)
+        if ran and "" not in at:
+            changes += [
+                LayoutChange(kernel.name, spot, GENERATED, len(times) / calls, sum(times) / calls)
+                for spot, times in at.items()
+            ]
+            continue
+        seconds = sum(sum(times) for times in at.values()) / calls if ran else None
+        where = ", ".join(kernel.operators) or "unknown"
+        changes.append(LayoutChange(kernel.name, where, GENERATED, float(kernel.launches_per_call), seconds))
     return sorted(changes, key=lambda change: -(change.seconds_per_call or 0.0))

@@ -71,10 +71,10 @@ class Explained:
             )
         return found, ORDER
 
-    def spots(self, events: list[Event]) -> dict[int, str]:
-        """Where in the call each kernel of a trace of one call is, by its id; nothing where that isn't known."""
+    def spots(self, events: list[Event], calls: int) -> dict[int, str]:
+        """Where in the call each kernel of a trace is, by its id; nothing where that isn't known."""
         try:
-            return {id(part.event): part.spot for part in order.placed(events, 1, self.order)} if self.order else {}
+            return {id(part.event): part.spot for part in order.placed(events, calls, self.order)} if self.order else {}
         except order.OrderError:
             return {}
 
@@ -86,9 +86,9 @@ class Explained:
 
     def layout(self, compiled: Fusion | None, events: list[Event], calls: int) -> list[LayoutChange]:
         """Changes of layout by the trace, by what a compiler wrote, and by the exported graph."""
-        written = fusion.compiled_turns(compiled, events, calls) if compiled else []
+        written = fusion.compiled_turns(compiled, events, calls, self.spots(events, calls)) if compiled else []
         names, call = {change.name for change in written}, self.one_by_one(shapes=True)
-        traced = [change for change in layout.trace_changes(call, 1, self.spots(call)) if change.name not in names]
+        traced = [change for change in layout.trace_changes(call, 1, self.spots(call, 1)) if change.name not in names]
         graph = self.folder / "model.onnx"
         return [*traced, *written, *(layout.onnx_changes(graph) if graph.exists() else [])]
 

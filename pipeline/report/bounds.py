@@ -2,7 +2,7 @@
 
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
-from pipeline.report.ladder import Cell, Table
+from pipeline.report.ladder import Cell, Table, filled
 from pipeline.report.regime import Regime, of_stage
 from pipeline.report.roofs import Roofs, roofs
 
@@ -19,8 +19,8 @@ TITLES = [
 
 
 def table(found: Digest) -> Table:
-    """One line for every ranked stage."""
-    return Table(TITLES, [_cells(found, row, of_stage(found.run, row)) for row in found.rows if row.ranked])
+    """One line for every ranked stage; the columns that none fills are left out."""
+    return filled(Table(TITLES, [_cells(found, row, of_stage(found.run, row)) for row in found.rows if row.ranked]))
 
 
 def _cells(found: Digest, row: Row, regime: Regime) -> list[Cell]:

@@ -31,9 +31,14 @@ TONES = {"faster": "good", "slower": "bad", "failed": "bad", "inaccurate": "bad"
 def ladder(found: Digest) -> Table:
     """Every stage in the ladder's order; the columns that no stage fills are left out."""
     titles = _titles(found)
-    rows = [_cells(found, row) for row in found.rows]
-    kept = [index for index in range(len(titles)) if any(row[index].text not in ("", words.NOTHING) for row in rows)]
-    return Table([titles[index] for index in kept], [[row[index] for index in kept] for row in rows])
+    return filled(Table(titles, [_cells(found, row) for row in found.rows]))
+
+
+def filled(shown: Table) -> Table:
+    """The table without the columns that no row fills."""
+    count = range(len(shown.titles))
+    kept = [index for index in count if any(row[index].text not in ("", words.NOTHING) for row in shown.rows)]
+    return Table([shown.titles[index] for index in kept], [[row[index] for index in kept] for row in shown.rows])
 
 
 def _titles(found: Digest) -> list[tuple[str, str]]:

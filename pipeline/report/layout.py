@@ -1,7 +1,6 @@
 """What changes of layout cost each stage, and where they are."""
 
 from collections import defaultdict
-from dataclasses import replace
 from itertools import pairwise
 
 from pipeline.reasons import LayoutChange
@@ -16,13 +15,14 @@ WORTH_NAMING = 0.02  # share of the stage's time
 MOST = 4  # stages in the sentences
 RID = 10  # times fewer milliseconds than the stage before: then the changes are gone
 GRAPH, GENERATED, UNKNOWN = "ONNX graph", "generated code", "unknown"
+SPOTS = ("before", "between", "after")  # how a place in the order of the layers begins
 TITLES = [
     ("stage", ""),
     ("changes", "kernels or copies a call that turn NCHW into NHWC or back, as far as they can be seen"),
     ("ms", "a call, of those whose time is known"),
     ("share", "of the stage's time in turns"),
     ("largest", "the one that takes longest"),
-    ("where", "the layer, or what a generated kernel does besides"),
+    ("where", "the layer, the two that it is between, or what a generated kernel does besides"),
 ]
 TEXTS = [0, 4, 5]
 NOTE = (
@@ -52,19 +52,8 @@ def _cells(row: Row) -> list[Cell]:
 
 
 def listed(stage: StageRecord) -> list[LayoutChange]:
-    """The changes that the record names, the longest first.
-
-    A generated kernel's time is the profile's where that knows it: in some records the change itself has the launch by
-    the host added, which a trace lists under the kernel's name.
-    """
-    times = {kernel.name: kernel.seconds_per_call for kernel in stage.profile.kernels} if stage.profile else {}
-    found = [
-        replace(change, seconds_per_call=times.get(change.name, change.seconds_per_call))
-        if change.source == GENERATED
-        else change
-        for change in (stage.why.layout if stage.why else [])
-    ]
-    return sorted(found, key=lambda change: -(change.seconds_per_call or 0.0))
+    """The changes that the record names, the longest first."""
+    return sorted(stage.why.layout if stage.why else [], key=lambda change: -(change.seconds_per_call or 0.0))
 
 
 def count(changes: list[LayoutChange]) -> float:
@@ -124,9 +113,7 @@ def _cost(row: Row) -> str:
     assert row.seconds is not None
     whole = f"of {words.seconds(row.seconds.value)} ({words.share(share(row))})"
     taken = f"{words.seconds(seconds(changes))} {whole}"
-    at = "at"
     if all(change.source == GENERATED for change in changes):
-        at = "in those for"
         text = (
             f"{name}: generated kernels read in one layout and write in the other {count(changes):g} times a call, "
             f"in {taken}, a part of it for what else they do"
@@ -134,7 +121,14 @@ def _cost(row: Row) -> str:
     else:
         text = f"{name} turns the layout {count(changes):g} times a call, in {taken}"
     where, most = _worst(changes)
-    return f"{text}; most {at} {where}, {words.seconds(most)}." if where != UNKNOWN else f"{text}."
+    return f"{text}; most {_at(where, changes)}, {words.seconds(most)}." if where != UNKNOWN else f"{text}."
+
+
+def _at(where: str, changes: list[LayoutChange]) -> str:
+    """The place in a sentence: a layer, a spot between two, or what a generated kernel does besides."""
+    if where.split(" ")[0] in SPOTS:
+        return where
+    return f"in those for {where}" if all(change.source == GENERATED for change in changes) else f"at {where}"
 
 
 def _worst(changes: list[LayoutChange]) -> tuple[str, float]:

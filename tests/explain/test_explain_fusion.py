@@ -102,9 +102,15 @@ def test_kernels_that_turn_the_layout_are_found_in_the_trace() -> None:
         for at in range(4)
         for category, length in (("cpu_op", 9), ("kernel", 3))
     ]
-    found = compiled_turns(Fusion(2, None, "", kernels), events, 2)
+    found = compiled_turns(Fusion(2, None, "", kernels), events, 2, {})
     assert [change.seconds_per_call for change in found] == [pytest.approx(6e-6), None]
     assert [change.times_per_call for change in found] == [2, 2]
+    ran = [event for event in events if event["cat"] == "kernel"]
+    spots = {id(event): f"between {index % 2} and b" for index, event in enumerate(ran)}
+    first, second, _ = compiled_turns(Fusion(2, None, "", kernels), events, 2, spots)
+    assert (first.where, second.where) == ("between 0 and b", "between 1 and b")
+    assert [part.seconds_per_call for part in (first, second)] == [pytest.approx(3e-6)] * 2
+    assert (first.times_per_call, second.times_per_call) == (1, 1)
 
 
 def test_bytes_are_counted_at_the_dispatcher() -> None:

@@ -13,6 +13,7 @@ from pipeline.report.page import page
 from pipeline.report.regime import of_stage
 
 RECORDS = Path(__file__).parents[2] / "docs" / "h200"
+COUNTED = [store.load(RECORDS / "counters" / name) for name in ("winner", "rungs")]
 LADDERS = [store.load(RECORDS / name) for name in ("batch8", "batch1")]
 
 
@@ -40,16 +41,37 @@ def test_the_classes_add_up_to_the_gpus_time(run: RunRecord) -> None:
 
 @pytest.mark.parametrize("run", LADDERS, ids=["batch 8", "batch 1"])
 def test_the_layers_add_up_to_the_net(run: RunRecord) -> None:
-    """Their FLOPs to the counted total, and their times to the kernels' where a stage shows them."""
+    """Their FLOPs to the counted total, and their times to the kernels', in every stage."""
     assert run.reference is not None
     assert sum(layer.flops for layer in run.reference.layers) == run.reference.flops_per_image
     for stage in run.stages:
         assert stage.why is not None
         assert stage.profile is not None
-        if stage.why.layers:
-            layers = sum(layer.seconds_per_call for layer in stage.why.layers)
-            kernels = sum(kernel.seconds_per_call for kernel in stage.profile.kernels)
-            assert layers == pytest.approx(kernels, rel=0.05), stage.name
+        layers = sum(layer.seconds_per_call for layer in stage.why.layers)
+        kernels = sum(kernel.seconds_per_call for kernel in stage.profile.kernels)
+        assert layers == pytest.approx(kernels, rel=0.05), stage.name
+
+
+@pytest.mark.parametrize("run", COUNTED, ids=["to the winner", "rungs"])
+def test_the_gpus_counters_were_read_for_every_stage(run: RunRecord) -> None:
+    """Kernel by kernel; what a library chose anew in the process that was counted has no bytes of its own."""
+    for stage in run.stages:
+        assert stage.why is not None
+        seen = stage.why.counted
+        assert seen is not None
+        assert seen.kernels > 0
+        assert seen.alike >= 0.75 * seen.kernels, stage.name
+        assert 0 < sum(seen.by_kernel.values()) <= seen.moved_bytes <= seen.cache_bytes
+
+
+def test_what_the_projects_kernels_move_is_what_they_must() -> None:
+    """Each operation's inputs and outputs once, within 3 %, by the GPU's own counters."""
+    for stage in COUNTED[0].stages:
+        if stage.name in ("fused", "fp8"):
+            assert stage.why is not None
+            assert stage.why.counted is not None
+            assert stage.why.fusion is not None
+            assert stage.why.counted.moved_bytes == pytest.approx(stage.why.fusion.bytes_per_call, rel=0.03)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 
 from dataclasses import replace
 
-import pytest
-
 from pipeline.reasons import LayoutChange, Why
-from pipeline.records import KernelRow, Profile, RunRecord, StageRecord
+from pipeline.records import RunRecord, StageRecord
 from pipeline.report import layout
 from pipeline.report.digest import digest
 from pipeline.report.ladder import Table
@@ -99,15 +97,6 @@ def test_a_stage_lists_each_of_its_changes() -> None:
     shown = layout.changes(run().stages[4])
     assert rows(shown)["Transpose, NCHW → NHWC"] == ["to_nhwc", "ONNX graph", "1", "–"]
     assert rows(layout.changes(run().stages[3]))["triton_1"][-1] == "900"
-
-
-def test_a_generated_kernel_takes_what_the_profile_says() -> None:
-    """Of the GPU alone, though the change has the host's launch in its time; without a profile that must do."""
-    made = run().stages[3]
-    kernels = [KernelRow("triton_1", "pointwise", 2.0, 7e-4)]
-    known = replace(made, profile=Profile(10, 5e-3, 0.9, 3.0, kernels, None))
-    assert layout.seconds(layout.listed(known)) == pytest.approx(7e-4 + 3e-4)
-    assert layout.seconds(layout.listed(replace(made, profile=None))) == pytest.approx(9e-4 + 3e-4)
 
 
 def test_a_records_names_are_text_on_the_page_and_in_markdown() -> None:
