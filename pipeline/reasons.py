@@ -13,11 +13,14 @@ SEARCH_ONNX_RUNTIME = "cuDNN for ONNX Runtime, {search}: nodes"  # convolutions,
 SEARCH_OWN = "own kernels: candidates timed"
 
 
+SKIP = "skip connections"  # concatenations, which no module of a net does; no module's path has a space in it
+
+
 @dataclass(frozen=True)
 class LayerWork:
     """What one layer of the untouched net has to do for one image, in any precision."""
 
-    name: str  # the module's path in the net, such as "encoder.0.3"
+    name: str  # the module's path in the net, such as "encoder.0.3"; SKIP, or "" for what else lies between layers
     kind: str  # the module's class, such as "Conv2d"
     level: str  # where in the net: "encoder 0", "bottleneck", "decoder 1", "head", or the path's first part
     flops: int  # 2 per multiply-add, as torch.utils.flop_counter counts

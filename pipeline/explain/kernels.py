@@ -35,9 +35,15 @@ PATTERNS: list[tuple[KernelClass, str]] = [
         r"cat_?array|upsample|interpolat|resize|fused_",
     ),
 ]
+JOINS = re.compile(r"^(?!triton_|cpp_).*(cat_?array|concat|aten::cat$)", re.IGNORECASE)
 COMPILED = [(kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in PATTERNS]
 
 
 def classify(name: str) -> KernelClass:
     """The class of the kernel or operator called `name`."""
     return next((kind for kind, pattern in COMPILED if pattern.search(name)), "other")
+
+
+def joins(name: str) -> bool:
+    """Whether a kernel, or a CPU operator, does a concatenation and nothing else."""
+    return bool(JOINS.search(name))

@@ -6,17 +6,36 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.explain.announce import leaves
+from pipeline.explain.kernels import joins
 from pipeline.explain.traces import LAYER, Annotations, Event, correlation, launches, of
-from pipeline.reasons import LayerTime, LayerWork
+from pipeline.reasons import SKIP, LayerTime, LayerWork
 
-BETWEEN = ""  # the name of what belongs to no layer: concatenation, padding, casts
+BETWEEN = ""  # the name of what belongs to no layer and is no skip connection: padding, casts
+
+
+class Joins(TorchDispatchMode):
+    """Within, adds up the elements that concatenations read and write, but for those that a layer does itself."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.inside = 0  # so many layers are at work
+        self.read = self.written = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operator, and count it if it is one."""
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.cat.default and not self.inside:
+            self.read += sum(part.numel() for part in args[0])
+            self.written += result.numel()
+        return result
 
 
 def layer_work(net: nn.Module, image: Tensor) -> list[LayerWork]:
-    """The layers in the order in which they first run, and last what lies between them.
+    """The layers in the order in which they first run, then the skip connections, and last what else lies between.
 
     Args:
         net: in eval mode.
@@ -25,25 +44,30 @@ def layer_work(net: nn.Module, image: Tensor) -> list[LayerWork]:
     The FLOPs add up to what torch.utils.flop_counter counts for the whole net.
     """
     found: dict[str, dict[str, Any]] = {}
-    with FlopCounterMode(display=False) as counter, torch.inference_mode():
-        handles = [hook for name, leaf in leaves(net) for hook in _counting(found, name, leaf, counter)]
+    with FlopCounterMode(display=False) as counter, torch.inference_mode(), Joins() as joined:
+        handles = [hook for name, leaf in leaves(net) for hook in _counting(found, name, leaf, counter, joined)]
         net(image)
         for handle in handles:
             handle.remove()
     layers = [LayerWork(**fields) for fields in found.values()]
     rest = int(counter.get_total_flops()) - sum(layer.flops for layer in layers)
-    return [*layers, LayerWork(BETWEEN, "between layers", "between layers", rest, 0, 0, 0)]
+    skips = [LayerWork(SKIP, "concatenation", SKIP, 0, joined.read, joined.written, 0)] if joined.written else []
+    return [*layers, *skips, LayerWork(BETWEEN, "between layers", "between layers", rest, 0, 0, 0)]
 
 
-def _counting(found: dict[str, dict[str, Any]], name: str, leaf: nn.Module, counter: FlopCounterMode) -> list[Any]:
+def _counting(
+    found: dict[str, dict[str, Any]], name: str, leaf: nn.Module, counter: FlopCounterMode, joined: Joins
+) -> list[Any]:
     before: list[int] = []
 
     def enter(_: nn.Module, __: Any) -> None:
         before.append(int(counter.get_total_flops()))
+        joined.inside += 1
 
     def leave(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         blank = {"flops": 0, "read_elements": 0, "written_elements": 0, **channels(leaf)}
         entry = found.setdefault(name, {"name": name, "kind": type(leaf).__name__, "level": level(name), **blank})
+        joined.inside -= 1
         entry["weight_elements"] = sum(part.numel() for part in leaf.parameters())
         entry["flops"] += int(counter.get_total_flops()) - before.pop()
         entry["read_elements"] += sum(part.numel() for part in inputs if isinstance(part, Tensor))
@@ -97,12 +121,17 @@ def _owners(events: list[Event]) -> list[tuple[Event, str]]:
     """Every kernel with the layer that launched it; without kernels every outermost CPU operator."""
     layers, work = Annotations(events, LAYER), of(events, "kernel", "gpu_memcpy", "gpu_memset")
     if not work:
-        return [(event, layers.around(event) or BETWEEN) for event in outermost(of(events, "cpu_op"))]
+        return [(event, layers.around(event) or _nobodys(event)) for event in outermost(of(events, "cpu_op"))]
     started = launches(events)
     return [
-        (event, (layers.around(launch) if (launch := started.get(correlation(event))) else None) or BETWEEN)
+        (event, (layers.around(launch) if (launch := started.get(correlation(event))) else None) or _nobodys(event))
         for event in work
     ]
+
+
+def _nobodys(event: Event) -> str:
+    """What the record calls work that no layer does."""
+    return SKIP if joins(event["name"]) else BETWEEN
 
 
 def outermost(events: list[Event]) -> list[Event]:

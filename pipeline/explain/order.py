@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from pipeline.explain.kernels import classify
+from pipeline.explain.kernels import classify, joins
 from pipeline.explain.layers import BETWEEN, summed
 from pipeline.explain.traces import GPU_WORK, Event, of
-from pipeline.reasons import LayerTime
+from pipeline.reasons import SKIP, LayerTime
 
 MATRIX = ("convolution", "matmul")
 MATRIX_OPERATORS = re.compile(
@@ -23,7 +23,6 @@ MATRIX_OPERATORS = re.compile(
 )
 TRANSPOSED = re.compile(r"aten\.conv_transpose")
 POOLS = re.compile(r"aten\.(adaptive_)?(max|avg)_pool\d?d?\.")
-JOINS = re.compile(r"^(?!triton_).*(cat_?array|concat)", re.IGNORECASE)  # a concatenation of its own
 NO_LAYERS = ("copy", "layout change")  # classes of work that belong to no layer of the net
 
 
@@ -143,7 +142,9 @@ def _check(kernel: str, heavy: Heavy) -> None:
 
 
 def _owner(name: str, kind: str, heavy: Heavy) -> str:
-    if not heavy.certain or kind in NO_LAYERS or JOINS.search(name):
+    if joins(name):
+        return SKIP
+    if not heavy.certain or kind in NO_LAYERS:
         return BETWEEN
     return heavy.pools[0] if kind == "pool" and len(heavy.pools) == 1 else heavy.layer
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
-from pipeline.reasons import LayerTime, LayerWork
+from pipeline.reasons import SKIP, LayerTime, LayerWork
 from pipeline.records import RunRecord, StageRecord
 from pipeline.report.roofs import Roofs
 
@@ -61,11 +61,12 @@ def parts(run: RunRecord, stage: StageRecord, element_bytes: int) -> list[Part]:
 def works_of(layers: list[LayerWork], timed: set[str]) -> list[Work]:
     """The timed layers, each with the one untimed layer with FLOPs right before it; the last also with one after it.
 
-    What lies between layers, which the record calls "", is nobody's neighbour.
+    What lies between layers, which the record calls "" or skip connections, is nobody's neighbour.
     """
     works: list[Work] = []
     waiting: list[LayerWork] = []
-    for layer in [layer for layer in layers if layer.name]:
+    apart = [layer for layer in layers if layer.name in ("", SKIP)]
+    for layer in [layer for layer in layers if layer not in apart]:
         if layer.name in timed:
             works.append(Work(layer.name, [*(waiting if layer.flops and len(waiting) == 1 else []), layer]))
             waiting = []
@@ -74,7 +75,7 @@ def works_of(layers: list[LayerWork], timed: set[str]) -> list[Work]:
     computing = [work for work in works if work.layers[-1].flops]
     if computing and len(waiting) == 1 and len(computing[-1].layers) == 1:
         computing[-1].layers.extend(waiting)
-    return [*works, *(Work("", [layer]) for layer in layers if layer.name == "" and "" in timed)]
+    return [*works, *(Work(layer.name, [layer]) for layer in apart if layer.name in timed)]
 
 
 def _part(time: LayerTime, work: Work, batch: int, element_bytes: int) -> Part:

@@ -14,6 +14,7 @@ from pipeline.report import (
     because,
     bounds,
     charts,
+    facts,
     fusion,
     layout,
     memory,
@@ -236,7 +237,7 @@ def section(run: RunRecord, row: Row) -> dict[str, Any]:
         "counted": traffic.summary(stage),
         "kernels": traffic.kernels(stage, run.ceilings.bandwidth_bytes_per_s if run.ceilings else None),
         "asked": [(key, _value(value)) for key, value in stage.options.items()],
-        "facts": [(key, _value(value)) for key, value in stage.facts.items()],
+        "facts": [(key.replace("_", " "), facts.lines(value)) for key, value in stage.facts.items()],
     }
 
 

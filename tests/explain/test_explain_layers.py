@@ -9,6 +9,7 @@ from models.unet import UNet
 from pipeline.explain import profiler
 from pipeline.explain.announce import announced
 from pipeline.explain.layers import layer_work, level, own_times, twin_times
+from pipeline.reasons import SKIP
 from tests.explain.traced import Event, launched, layer
 
 
@@ -30,6 +31,24 @@ def test_the_layers_flops_add_up_to_the_counted_total(net: nn.Module) -> None:
     first = layers[0]
     assert (first.read_elements, first.written_elements, first.weight_elements) == (3 * 1024, 4 * 1024, 4 * 27)
     assert first.flops == 2 * 27 * 4 * 1024
+
+
+def test_skip_connections_are_a_level_of_their_own(net: nn.Module) -> None:
+    """What the concatenations read and write: at both levels as much from the encoder as from below."""
+    (skip,) = [part for part in layer_work(net, torch.randn(1, 3, 32, 32)) if part.name == SKIP]
+    assert (skip.level, skip.flops, skip.weight_elements) == (SKIP, 0, 0)
+    assert skip.read_elements == skip.written_elements == 2 * 4 * 32**2 + 2 * 8 * 16**2
+
+
+def test_a_concatenation_within_a_layer_is_that_layers() -> None:
+    """It is no skip connection of the net."""
+
+    class Doubled(nn.Module):
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            return torch.cat([image, image])
+
+    work = layer_work(nn.Sequential(Doubled()), torch.randn(1, 3, 4, 4))
+    assert [(part.kind, part.written_elements) for part in work] == [("Doubled", 96), ("between layers", 0)]
 
 
 def test_a_layer_that_runs_twice_has_twice_the_work() -> None:
@@ -56,6 +75,7 @@ def test_a_profiled_net_gives_each_of_its_layers_time(net: nn.Module, tmp_path) 
         events, _ = profiler.record(net, [batch], 2, tmp_path)
     times = {part.name: part.seconds_per_call for part in own_times(events, 2)}
     assert {part.name for part in layer_work(net, batch)} - {""} <= times.keys()
+    assert SKIP in times
     assert all(seconds > 0 for seconds in times.values())
     assert not any(part._forward_hooks for part in net.modules())
 
@@ -65,14 +85,14 @@ def eager() -> list[Event]:
     return [
         layer("a", 0, 10), *launched(1, "conv", 1, 20, 30),
         layer("b", 10, 10), *launched(2, "relu", 11, 50, 5),
-        *launched(3, "cat", 25, 55, 4),
+        *launched(3, "pad", 25, 55, 4), *launched(4, "CatArrayBatched", 27, 60, 2),
     ]  # fmt: skip
 
 
 def test_a_kernel_belongs_to_the_layer_that_launched_it() -> None:
     """Although it runs long after the layer's annotation has ended."""
     times = {part.name: part.seconds_per_call for part in own_times(eager(), 1)}
-    assert times == pytest.approx({"a": 30e-6, "b": 5e-6, "": 4e-6})
+    assert times == pytest.approx({"a": 30e-6, "b": 5e-6, "": 4e-6, SKIP: 2e-6})
 
 
 def replayed(*names: str) -> list[Event]:
@@ -81,13 +101,16 @@ def replayed(*names: str) -> list[Event]:
 
 
 def test_replayed_kernels_have_their_twins_layers() -> None:
-    """Two calls of the same three kernels."""
-    found = twin_times(replayed(*["conv", "relu", "cat"] * 2), eager(), 2)
+    """Two calls of the same four kernels."""
+    found = twin_times(replayed(*["conv", "relu", "pad", "CatArrayBatched"] * 2), eager(), 2)
     assert found is not None
-    assert {part.name: part.seconds_per_call for part in found} == pytest.approx({"a": 6e-6, "b": 6e-6, "": 6e-6})
+    times = {part.name: part.seconds_per_call for part in found}
+    assert times == pytest.approx({"a": 6e-6, "b": 6e-6, "": 6e-6, SKIP: 6e-6})
 
 
-@pytest.mark.parametrize("names", [["conv", "relu"], ["conv", "cat", "relu"], ["conv", "relu", "other"]])
+@pytest.mark.parametrize(
+    "names", [["conv", "relu"], ["conv", "pad", "relu", "CatArrayBatched"], ["conv", "relu", "pad", "other"]]
+)
 def test_other_kernels_than_the_twins_have_no_layer(names: list[str]) -> None:
     """Fewer, in another order, or others: then nothing is known."""
     assert twin_times(replayed(*names), eager(), 1) is None
