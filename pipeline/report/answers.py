@@ -1,6 +1,7 @@
 """The first screen in sentences: which stage, how much faster, is it right, at what cost. Plain text throughout."""
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
 
 from pipeline.measure.cautions import SLOWER_ALONE
 from pipeline.records import Accuracy, Caution, RunRecord, StageRecord
@@ -9,6 +10,7 @@ from pipeline.report.digest import Digest, Row
 
 Answer = tuple[str, str]  # the question, and the answer to it
 
+SHARED, NAMED = 3, 3  # stages with the same caution, from which it is given once, and how many of them are named
 NAMED_PACKAGES = ("torch", "triton", "onnxruntime-gpu", "onnxruntime")
 NOT_WELL = {"failed": "failed", "timeout": "took too long", "inaccurate": "gave a wrong answer", "skipped": "skipped"}
 
@@ -203,10 +205,22 @@ def _why_unranked(row: Row) -> str:
 
 
 def all_cautions(found: Digest) -> list[tuple[str, Caution]]:
-    """Every caution with whom it concerns, the run's own first."""
-    return [("the run", part) for part in found.cautions] + [
-        (row.name, part) for row in found.rows for part in row.cautions
-    ]
+    """Every caution with whom it concerns, the run's own first; one that many stages share is given once."""
+    same: dict[tuple[str, str], list[tuple[str, Caution]]] = defaultdict(list)
+    for row in found.rows:
+        for part in row.cautions:
+            same[part.name, part.remedy].append((row.name, part))
+    grouped = [[_together(each)] if len(each) >= SHARED else each for each in same.values()]
+    return [("the run", part) for part in found.cautions] + [one for each in grouped for one in each]
+
+
+def _together(each: list[tuple[str, Caution]]) -> tuple[str, Caution]:
+    """A caution of many stages, with the first one's figures."""
+    names = [name for name, _ in each]
+    shown = names if len(names) <= NAMED + 1 else [*names[:NAMED], f"{len(names) - NAMED} more"]
+    first, caution = each[0]
+    text = f"{first}: {caution.text} (the others' figures: with each stage)"
+    return words.listed(shown), replace(caution, text=text)
 
 
 def trust(found: Digest) -> str:

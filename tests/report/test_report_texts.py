@@ -10,7 +10,9 @@ import pytest
 from rich.console import Console
 
 from pipeline.measure.statistics import Ratio
+from pipeline.records import Caution
 from pipeline.report import words
+from pipeline.report.answers import all_cautions
 from pipeline.report.digest import digest
 from pipeline.report.markdown import markdown
 from pipeline.report.money import cost_table
@@ -158,3 +160,19 @@ def test_a_step_s_idle_time_is_named() -> None:
     processor = steps(digest(replace(RUN, stages=bare)))[0].sentence
     assert "By the profile" in processor
     assert "idle" not in processor
+
+
+def test_a_caution_of_many_stages_is_given_once() -> None:
+    """With the first one's figures; two stages' stay two, and the run's own come first."""
+    same = Caution("throttled", "power: in 7 %", "cool the device")
+    other = Caution("outliers", "4 of 60", "end what else runs")
+    stages = [
+        replace(stage, cautions=[same, other] if index < 2 else [same]) for index, stage in enumerate(RUN.stages[:6])
+    ]
+    found = digest(planted.run(stages=stages, cautions=[Caution("busy", "load 3", "wait")], twins=[]))
+    said = [(who, part.name) for who, part in all_cautions(found) if part.name in ("busy", "throttled", "outliers")]
+    names = [stage.name for stage in stages]
+    together = f"{names[0]}, {names[1]}, {names[2]} and 3 more"
+    assert said == [("the run", "busy"), (together, "throttled"), (names[0], "outliers"), (names[1], "outliers")]
+    shared = next(part for _, part in all_cautions(found) if part.name == "throttled")
+    assert shared.text.startswith(f"{names[0]}: power: in 7 % (the others' figures")
