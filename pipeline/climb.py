@@ -1,13 +1,12 @@
 """The course of a run: reference, A/A, each stage, the winner's pairings; saved after each. Imports no torch."""
 
 import os
-import shutil
 import time
 from pathlib import Path
 
 from pipeline import store
 from pipeline.channel import WorkerGone
-from pipeline.config import REFERENCE_LOGITS, SCRATCH, Question
+from pipeline.config import Question
 from pipeline.launches import measure_stage
 from pipeline.measure.cautions import busy_processor, drift, drifted, shared_device
 from pipeline.measure.standings import rivals
@@ -41,10 +40,7 @@ def climb(question: Question, folder: Path, record: RunRecord, progress: Progres
     finally:
         if session.baseline:
             session.baseline.stop()
-        # 50 MB at 24 images of 512×512, and compilers' caches: of no use without workers
-        (folder / REFERENCE_LOGITS).unlink(missing_ok=True)
-        for scratch in list(folder.rglob(SCRATCH)):
-            shutil.rmtree(scratch, ignore_errors=True)
+        session.drop_what_only_workers_need()
         session.keep(seconds=time.monotonic() - started)
     return session.record
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any, NoReturn
 
 from pipeline import store
 from pipeline.channel import WorkerGone, WorkerProcess
-from pipeline.config import Question, StageSpec
+from pipeline.config import REFERENCE_LOGITS, SCRATCH, Question, StageSpec
 from pipeline.errors import RequestError
 from pipeline.measure.cautions import reference_in_doubt
 from pipeline.measure.turns import take_turns
@@ -34,6 +35,7 @@ class Session:
         self.progress = progress
         self.baseline: WorkerProcess | None = None
         self.no_counters = ""
+        self.scratch: list[Path] = []  # of the workers that were started
         self.load_before = os.getloadavg()[0]
         self.order = random.Random(question.seed)  # noqa: S311 - the order of turns is no secret
 
@@ -49,7 +51,14 @@ class Session:
     def start(self, spec: StageSpec, role: str, folder: str) -> WorkerProcess:
         """A fresh worker for the stage."""
         job = self.question.job(spec, role, self.folder, folder)
+        self.scratch.append(Path(job.folder) / SCRATCH)
         return WorkerProcess(job, Path(job.folder) / "log.txt", self.question.plan.limits)
+
+    def drop_what_only_workers_need(self) -> None:
+        """The reference's logits, 50 MB at 24 images of 512×512, and the compilers' caches of this run's workers."""
+        (self.folder / REFERENCE_LOGITS).unlink(missing_ok=True)
+        for folder in self.scratch:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def advance(self, worker: WorkerProcess, title: str, until: str) -> bool:
         """Follow the worker, showing its phases, until it says `until` (True) or is done without it (False).
