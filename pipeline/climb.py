@@ -7,6 +7,7 @@ from pathlib import Path
 from pipeline import store
 from pipeline.channel import WorkerGone
 from pipeline.config import Question
+from pipeline.counting import with_counted_bytes
 from pipeline.launches import measure_stage
 from pipeline.measure.cautions import busy_processor, drift, drifted, shared_device
 from pipeline.measure.standings import rivals
@@ -31,7 +32,9 @@ def climb(question: Question, folder: Path, record: RunRecord, progress: Progres
         measure_twins(session)
         start_baseline(session)
         for spec in question.stages:
-            session.keep(stages=[*session.record.stages, measure_stage(session, spec)])
+            measured = measure_stage(session, spec)
+            session.keep(stages=[*session.record.stages, measured])
+            session.keep(stages=[*session.record.stages[:-1], with_counted_bytes(session, spec, measured)])
             if spec.target == question.baseline.target:
                 session.keep(twins=[*session.record.twins, *session.record.stages[-1].pairs])
         pair_the_winner(session)

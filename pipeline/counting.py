@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from pipeline.config import SCRATCH, StageSpec, job_document
 from pipeline.explain import counters
 from pipeline.explain.counters import CountersError
-from pipeline.reasons import CountedBytes, Why
+from pipeline.reasons import CountedBytes
 from pipeline.records import StageRecord
 from pipeline.session import Session
 
@@ -31,15 +32,16 @@ OPTIONS = (
 def with_counted_bytes(session: Session, spec: StageSpec, record: StageRecord) -> StageRecord:
     """The record with what the counters say of one call, or with a note of why they don't."""
     wanted = session.question.plan.counters and session.question.device == "cuda"
-    if not wanted or record.status != "ok" or record.profile is None:
+    why = record.why
+    if not wanted or record.status != "ok" or record.profile is None or why is None:
         return record
-    why = record.why or Why()
     try:
         if session.no_counters:
             raise CountersError(session.no_counters)
         session.progress.phase(spec.name, PHASE)
         return replace(record, why=replace(why, counted=count(session, spec, record)))
-    except (CountersError, OSError) as reason:
+    except (CountersError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         return replace(record, why=replace(why, notes=[*why.notes, f"hardware counters: {reason}"]))
 
 
@@ -73,7 +75,7 @@ def count(session: Session, spec: StageSpec, record: StageRecord) -> CountedByte
 def find_ncu(environment: Mapping[str, str]) -> str | None:
     """Ncu on the path, with the toolkit that the environment names, or where NVIDIA's installers put it."""
     homes = [environment[key] for key in ("CUDA_HOME", "CUDA_PATH") if environment.get(key)]
-    toolkit = [str(place) for home in homes if (place := Path(home, "bin", "ncu")).exists()]
+    toolkit = [str(place) for home in homes if os.access(place := Path(home, "bin", "ncu"), os.X_OK)]
     usual = [str(place) for pattern in USUAL_PLACES for place in sorted(Path("/").glob(pattern[1:]), reverse=True)]
     return next(iter([*filter(None, [shutil.which("ncu", path=environment.get("PATH"))]), *toolkit, *usual]), None)
 
@@ -95,12 +97,14 @@ def run(tool: str, scratch: Path, limit: float) -> str:
         except subprocess.TimeoutExpired:
             raise CountersError(f"counting took longer than {limit:g} s and was ended") from None
         finally:
-            if process.poll() is None:
+            with suppress(ProcessLookupError):  # nobody is left of its group
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            process.wait()
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    said = (scratch / "log.txt").read_text(encoding="utf-8", errors="replace")
+    if PERMISSION in said:
+        return said
     if process.returncode and PERMISSION not in text:
-        said = (scratch / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-        last = next((line.strip() for line in reversed(said) if line.strip()), "no word")
+        last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "no word")
         raise CountersError(f"ncu ended with exit code {process.returncode}: {last}")
     return text

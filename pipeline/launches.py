@@ -9,7 +9,6 @@ from typing import Any
 from pipeline import store
 from pipeline.channel import WorkerGone, WorkerProcess
 from pipeline.config import StageSpec
-from pipeline.counting import with_counted_bytes
 from pipeline.measure.cautions import cautions_of
 from pipeline.records import Block, Caution, Pair, Slice, StageRecord
 from pipeline.session import Session, refuse_baseline, start_baseline, stopping
@@ -38,7 +37,6 @@ def measure_stage(session: Session, spec: StageSpec) -> StageRecord:
             break
     if ran_out_of_memory(record):
         record = measure_alternating(session, spec)
-    record = with_counted_bytes(session, spec, record)
     session.progress.verdict(session.record, record)
     return record
 

@@ -32,7 +32,8 @@ cp "$FAKE/answer" "$2"
 exit "$(cat "$FAKE/code")"
 """
 COUNTED = "\n".join([*NOISE, *lines(0, CONV, "1,000", "500", "7")])
-OK = StageRecord("eager", "", "", EAGER.tolerance, {}, status="ok", profile=Profile(2, 1e-3, 1.0, 1.0, [], None))
+PROFILE = Profile(2, 1e-3, 1.0, 1.0, [], None)
+OK = StageRecord("eager", "", "", EAGER.tolerance, {}, status="ok", profile=PROFILE, why=Why())
 
 
 @pytest.fixture
@@ -111,6 +112,31 @@ def test_who_may_not_count_is_asked_once(fake: Path, session: Session) -> None:
     assert len((fake / "asked").read_text().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (COUNTED.replace("1,000", "n/a"), "has a line that can't be read"),
+        (f"stray\n{COUNTED}", "has a line that can't be read"),
+        ("\n".join(NOISE), "ncu saw no kernel"),
+    ],
+)
+def test_an_answer_that_cant_be_read_is_a_note(fake: Path, session: Session, answer: str, words: str) -> None:
+    """Whatever ncu writes, the run goes on."""
+    (fake / "answer").write_text(answer)
+    found = with_counted_bytes(session, EAGER, OK)
+    assert found.why is not None
+    assert words in found.why.notes[0]
+
+
+def test_a_trace_that_cant_be_read_is_a_note(fake: Path, session: Session) -> None:
+    """A stage's trace may be cut off."""
+    trace = session.folder / "eager" / "trace.json.gz"
+    trace.write_bytes(trace.read_bytes()[:-8])
+    found = with_counted_bytes(session, EAGER, OK)
+    assert found.why is not None
+    assert found.why.notes == ["hardware counters: the stage's trace can't be read (EOFError)"]
+
+
 def test_a_count_that_hangs_is_ended(fake: Path, session: Session) -> None:
     """After its limit."""
     (fake / "sleeps").touch()
@@ -120,7 +146,9 @@ def test_a_count_that_hangs_is_ended(fake: Path, session: Session) -> None:
 
 
 @pytest.mark.parametrize(
-    "record", [replace(OK, status="inaccurate"), replace(OK, profile=None)], ids=["wrong answer", "no profile"]
+    "record",
+    [replace(OK, status="inaccurate"), replace(OK, profile=None), replace(OK, why=None)],
+    ids=["wrong answer", "no profile", "not explained"],
 )
 def test_what_isnt_explained_isnt_counted(fake: Path, session: Session, record: StageRecord) -> None:
     """Nothing is asked."""
@@ -138,7 +166,9 @@ def test_no_counting_on_a_cpu_or_where_it_isnt_wanted(fake: Path, session: Sessi
 
 
 def test_a_toolkits_ncu_is_found_off_the_path(tmp_path: Path) -> None:
-    """Where CUDA_HOME says; none where nothing is."""
+    """Where CUDA_HOME says, if it can be run."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "ncu").touch()
+    assert find_ncu({"CUDA_HOME": str(tmp_path), "PATH": ""}) != str(tmp_path / "bin" / "ncu")
+    (tmp_path / "bin" / "ncu").chmod(0o755)
     assert find_ncu({"CUDA_HOME": str(tmp_path), "PATH": ""}) == str(tmp_path / "bin" / "ncu")

@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from io import StringIO
 from pathlib import Path
 
@@ -15,6 +14,8 @@ from pipeline.reasons import CountedBytes
 
 READ, WRITTEN, CACHE = "dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.sum"
 METRICS = (READ, WRITTEN, CACHE)
+HELPERS = re.compile("init_device_workspace")
+LONG_WORD = 12  # letters: shorter ones, and those in _t, are types and casts, which ncu and CUPTI write as each likes
 NOBODYS = re.compile(r"\(anonymous namespace\)|<unnamed>|\(anonymous class\)")
 ERROR = re.compile(r"^==ERROR==\s*(.*)$", re.MULTILINE)
 VERSION = re.compile(r"Version (\d[\w.]*)")
@@ -44,13 +45,16 @@ def launches(log: str) -> list[Launch]:
         log: of `ncu --csv --print-units base`: a line for every metric of every kernel, among ncu's own lines.
 
     Raises:
-        CountersError: it holds none, for the reason that ncu gives.
+        CountersError: it holds none, for the reason that ncu gives, or a line that isn't one of a metric.
     """
     rows = csv.DictReader(line for line in log.splitlines() if not line.startswith("=="))
     found: dict[int, Launch] = {}
     for row in rows:
-        launch = found.setdefault(int(row["ID"]), Launch(row["Kernel Name"]))
-        launch.counted[row["Metric Name"]] = int(float(row["Metric Value"].replace(",", "")))
+        try:
+            launch = found.setdefault(int(row["ID"]), Launch(row["Kernel Name"]))
+            launch.counted[row["Metric Name"]] = int(float(row["Metric Value"].replace(",", "")))
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise CountersError(f"ncu's log has a line that can't be read ({error})") from error
     if not found:
         said = ERROR.search(log)
         raise CountersError(said[1].split(" - ")[0].strip() if said else "ncu saw no kernel")
@@ -78,13 +82,23 @@ def totals(found: list[Launch], profiled: list[str], tool: str) -> CountedBytes:
 
 
 def alike(found: list[Launch], profiled: list[str]) -> list[tuple[Launch, int]]:
-    """The launches that are the profile's, each with its place there.
+    """The launches that are the profile's at the same place, each with that place; none where the counts differ.
 
-    A library that times its algorithms may choose others in another process: those have no partner.
+    A library that times its algorithms may choose others in another process: those have no partner. What it launches to
+    make its memory ready comes and goes with them, and is left out of the counting of places.
     """
-    ours, theirs = [plain(launch.name) for launch in found], [plain(name) for name in profiled]
-    blocks = SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
-    return [(found[block.a + step], block.b + step) for block in blocks for step in range(block.size)]
+    ours = [launch for launch in found if not HELPERS.search(launch.name)]
+    theirs = [(at, name) for at, name in enumerate(profiled) if not HELPERS.search(name)]
+    if len(ours) != len(theirs):
+        return []
+    full: dict[str, set[str]] = defaultdict(set)
+    for name in profiled:
+        full[plain(name)].add(name)
+    return [
+        (launch, at)
+        for launch, (at, name) in zip(ours, theirs, strict=True)
+        if plain(launch.name) == plain(name) and (len(full[plain(name)]) == 1 or words(launch.name) == words(name))
+    ]
 
 
 def table(found: list[Launch]) -> str:
@@ -96,6 +110,12 @@ def table(found: list[Launch]) -> str:
     return text.getvalue()
 
 
+def words(name: str) -> set[str]:
+    """The long words of a kernel's whole name: what it computes and how, however its template is written."""
+    found = re.findall(r"\w+", NOBODYS.sub("", name))
+    return {word for word in found if len(word) >= LONG_WORD and not word.endswith("_t")}
+
+
 def plain(name: str) -> str:
     """A kernel's function alone: without its return type, namespaces, template arguments and parameters."""
     head = re.split(r"[<(]", NOBODYS.sub("", name), maxsplit=1)[0]
@@ -103,8 +123,15 @@ def plain(name: str) -> str:
 
 
 def profiled_call(trace: Path, calls: int) -> list[str]:
-    """The names of one call's kernels in a stage's trace, in order; nothing where the calls aren't alike."""
-    events = complete(json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"])
+    """The names of one call's kernels in a stage's trace, in order; nothing where the calls aren't alike.
+
+    Raises:
+        CountersError: the trace can't be read.
+    """
+    try:
+        events = complete(json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"])
+    except (EOFError, ValueError, KeyError, gzip.BadGzipFile) as error:
+        raise CountersError(f"the stage's trace can't be read ({type(error).__name__})") from error
     names = [event["name"] for event in of(events, "kernel")]
     each = len(names) // calls
     return names[:each] if each and names == names[:each] * calls else []

@@ -26,8 +26,13 @@ class Joins(TorchDispatchMode):
         self.read = self.written = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operator, and count it if it is one."""
-        result = func(*args, **(kwargs or {}))
+        """Run the operator, and count it if it is one; one that is made of others is taken apart first."""
+        kwargs = kwargs or {}
+        with self:
+            parts = func.decompose(*args, **kwargs)
+        if parts is not NotImplemented:
+            return parts
+        result = func(*args, **kwargs)
         if func is torch.ops.aten.cat.default and not self.inside:
             self.read += sum(part.numel() for part in args[0])
             self.written += result.numel()

@@ -99,8 +99,9 @@ def module_of(node: fx.Node) -> str:
 def placed(events: list[Event], calls: int, order: list[Heavy]) -> list[Placed]:
     """Every kernel of the profile with its layer.
 
-    What a runtime does between two layers with matrix work, such as biases, activations and what it fused with them,
-    counts for the first of the two; a pool, a concatenation, a copy and a change of layout do not.
+    What a runtime does between two layers with matrix work, such as biases and activations, counts for the first of the
+    two, and so does what a compiler fused with them. A pool, a concatenation, a copy or a change of layout that is a
+    kernel of its own does not.
 
     Args:
         events: of the profile.
@@ -115,6 +116,9 @@ def placed(events: list[Event], calls: int, order: list[Heavy]) -> list[Placed]:
     if not work or len(work) % calls:
         raise OrderError(f"{len(work)} kernels in {calls} calls: no call is like another")
     length, found = len(work) // calls, []
+    names = [event["name"] for event in work]
+    if names != names[:length] * calls:
+        raise OrderError("no call has the same kernels as another")
     for start in range(0, len(work), length):
         found += _one_call(work[start : start + length], order)
     return found
@@ -146,16 +150,21 @@ def _owner(name: str, kind: str, heavy: Heavy) -> str:
         return SKIP
     if not heavy.certain or kind in NO_LAYERS:
         return BETWEEN
-    return heavy.pools[0] if kind == "pool" and len(heavy.pools) == 1 else heavy.layer
+    if kind == "pool":
+        return heavy.pools[0] if len(heavy.pools) == 1 else BETWEEN
+    return heavy.layer
 
 
 def _spot(order: list[Heavy], reached: int) -> str:
-    """Where in the call: such as "between encoder.0.0 and encoder.0.3"."""
-    if reached < 0:
-        return f"before {order[0].layer}"
-    if reached == len(order) - 1:
-        return f"after {order[-1].layer}"
-    return f"between {order[reached].layer} and {order[reached + 1].layer}"
+    """Where in the call, by the nearest layers that have one place; empty where none has.
+
+    Such as "between encoder.0.0 and encoder.0.3".
+    """
+    before = [heavy.layer for heavy in order[: reached + 1] if heavy.certain]
+    after = [heavy.layer for heavy in order[reached + 1 :] if heavy.certain]
+    if before and after:
+        return f"between {before[-1]} and {after[0]}"
+    return f"after {before[-1]}" if before else f"before {after[0]}" if after else ""
 
 
 def times(found: list[Placed], calls: int) -> list[LayerTime]:

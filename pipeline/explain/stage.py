@@ -19,7 +19,7 @@ from pipeline.stages import Runner
 from pipeline.workload import Workload
 
 OWN, TWIN = "its own profile", "the same kernels launched one by one"
-ORDER = "the order of the eager net's layers, which no runtime can change"
+ORDER = "the order of the eager net's layers, which no runtime can change; what follows one counts for it"
 Part = TypeVar("Part")
 
 
@@ -74,9 +74,10 @@ class Explained:
     def spots(self, events: list[Event], calls: int) -> dict[int, str]:
         """Where in the call each kernel of a trace is, by its id; nothing where that isn't known."""
         try:
-            return {id(part.event): part.spot for part in order.placed(events, calls, self.order)} if self.order else {}
+            found = order.placed(events, calls, self.order) if self.order else []
         except order.OrderError:
             return {}
+        return {id(part.event): part.spot for part in found if part.spot}
 
     def one_by_one(self, shapes: bool) -> list[Event]:
         """One call of the twin, or of the stage itself, with its layers announced where they can be."""

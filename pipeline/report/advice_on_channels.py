@@ -29,7 +29,8 @@ def suit_the_tensor_cores(found: Digest, winner: Row) -> Advice | None:
     spent, share, seconds = _spent(found, winner, odd, ELEMENT_BYTES.get(precision, 4))
     if not odd or share < LAYER_SHARE:
         return None
-    longest = sorted(odd, key=lambda layer: -seconds.get(layer.name, layer.flops))
+    odd = [layer for layer in odd if layer.name in seconds] if seconds else odd
+    longest = sorted(odd, key=lambda layer: -(seconds[layer.name] if seconds else layer.flops))
     named = [f"{words.clean(layer.name)} ({layer.in_channels} → {layer.out_channels})" for layer in longest]
     more = [f"{len(odd) - NAMED_LAYERS} more"] if len(odd) > NAMED_LAYERS else []
     evidence = f"{words.listed([*named[:NAMED_LAYERS], *more])}: channels that are no multiple of {EVENLY[precision]}"

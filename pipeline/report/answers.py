@@ -210,13 +210,13 @@ def all_cautions(found: Digest) -> list[tuple[str, Caution]]:
     for row in found.rows:
         for part in row.cautions:
             same[part.name, part.remedy].append((row.name, part))
-    grouped = [[_together(each)] if len(each) >= SHARED else each for each in same.values()]
+    grouped = [[_together(each)] if len({name for name, _ in each}) >= SHARED else each for each in same.values()]
     return [("the run", part) for part in found.cautions] + [one for each in grouped for one in each]
 
 
 def _together(each: list[tuple[str, Caution]]) -> tuple[str, Caution]:
     """A caution of many stages, with the first one's figures."""
-    names = [name for name, _ in each]
+    names = list(dict.fromkeys(name for name, _ in each))
     shown = names if len(names) <= NAMED + 1 else [*names[:NAMED], f"{len(names) - NAMED} more"]
     first, caution = each[0]
     text = f"{first}: {caution.text} (the others' figures: with each stage)"

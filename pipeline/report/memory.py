@@ -32,9 +32,9 @@ HOLDERS_NAMED = 6  # at most: then the layer that ran may be one that is not nam
 AFTER_A_LAYER = 3  # the reading, modulo four
 MIB, GIB = 2**20, 2**30
 NOTE = (
-    "Torch's books are read before and after every layer of one call; the rest is what the device sees of the process. "
-    "What a captured graph works in is its own pool, which the books show in reserve; another runtime's lies outside "
-    "torch."
+    "By torch's books of one call, read at every layer or change by change; the rest is what the device sees of the "
+    "process. What a captured graph works in is its own pool: by parts where its kernels could be launched one by one, "
+    "else in reserve. Another runtime's lies outside torch."
 )
 POOL = "nothing is allocated in a call: it lies in a pool, in reserve or outside torch"
 BLIND = "no layer can be watched: workspace counts as activations, weights as held"

@@ -59,7 +59,7 @@ def of_row(run: RunRecord, row: Row) -> list[Figure]:
     if isinstance(bounds, str):
         return []
     timed = parts(run, row.stage, bounds.element_bytes)
-    if not any(part.has_work for part in timed):
+    if not any(_has_dot(part) for part in timed):
         return []
     name = words.clean(row.name)
     return [_layers_figure(run, name, row, bounds), _levels_figure(name, timed, bounds)]

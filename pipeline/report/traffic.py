@@ -37,16 +37,16 @@ def sentences(stages: list[StageRecord], winner: str | None) -> list[str]:
 
 
 def _against_operators(stage: StageRecord, always: bool) -> str:
-    """Such as "the GPU's counters saw 18 GB a call, 140 % of the 13 GB of the operators: a library moves more …"."""
+    """Such as "the GPU's counters saw 18 GB a call, 140 % of the 13 GB by the inputs and outputs of …"."""
     seen, fusion = counted(stage), stage.why.fusion if stage.why else None
     if seen is None or fusion is None or not fusion.bytes_per_call:
         return ""
     part = seen.moved_bytes / fusion.bytes_per_call
     text = f"the GPU's counters saw {words.significant(seen.moved_bytes / 1e9)} GB a call"
-    theirs = f"{words.significant(fusion.bytes_per_call / 1e9)} GB of the operators"
+    theirs = f"{words.significant(fusion.bytes_per_call / 1e9)} GB by {words.clean(fusion.bytes_from)}"
     if 1 / APART < part < APART:
         return f"{text}, close to the {theirs}." if always else ""
-    why = "caches saved the rest" if part < 1 else "a library moves more inside of them"
+    why = "caches saved the rest" if part < 1 else "inside of them more is moved, or the same more than once"
     return f"{text}, {words.share(part)} of the {theirs}: {why}."
 
 

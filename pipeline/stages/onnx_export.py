@@ -3,6 +3,7 @@
 import logging
 import warnings
 from pathlib import Path
+from typing import Any
 
 import onnx
 import torch
@@ -13,24 +14,20 @@ from pipeline.stages.casting import folded
 INPUT, OUTPUT = "image", "logits"
 
 
-class BiasApart(nn.Module):
+class BiasApart(nn.ConvTranspose2d):
     """A transposed convolution whose bias is an addition of its own.
 
     ONNX Runtime's CUDA provider can't build a transposed convolution with its bias by cuDNN's frontend (1.31: "output
     dimension inferencing is not possible"), and adds it by a slow general kernel otherwise.
     """
 
-    def __init__(self, conv: nn.ConvTranspose2d) -> None:
-        super().__init__()
-        assert conv.bias is not None
-        self.bias = nn.Parameter(conv.bias.detach()[:, None, None])
-        conv.bias = None
-        self.conv = conv
-
-    def forward(self, image: Tensor) -> Tensor:
-        """As the convolution's."""
-        raised: Tensor = self.conv(image)
-        return raised + self.bias
+    def forward(self, image: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """As the convolution's; where the size is asked for, it is the convolution's own."""
+        if output_size is not None or self.bias is None:
+            return super().forward(image, output_size)
+        how: Any = (self.stride, self.padding, self.output_padding, self.groups, self.dilation)
+        raised = nn.functional.conv_transpose2d(image, self.weight, None, *how)
+        return raised + self.bias[:, None, None]
 
 
 class Borders(nn.Module):
@@ -49,14 +46,11 @@ class Borders(nn.Module):
 
 
 def biases_apart(net: nn.Module) -> nn.Module:
-    """The net itself, changed: every transposed convolution with a bias is a `BiasApart`, under all of its names."""
-    named = list(net.named_modules(remove_duplicate=False))
-    biased = {part for _, part in named if isinstance(part, nn.ConvTranspose2d) and part.bias is not None}
-    apart: dict[nn.Module, nn.Module] = {part: BiasApart(part) for part in biased}
-    for name, part in named:
-        if name and part in apart:
-            net.set_submodule(name, apart[part])
-    return apart.get(net, net)
+    """The net itself, changed: every plain transposed convolution is a `BiasApart` with the same weights."""
+    for part in net.modules():
+        if type(part) is nn.ConvTranspose2d:
+            part.__class__ = BiasApart
+    return net
 
 
 def export(model: nn.Module, dtype: torch.dtype, batch: Tensor, path: Path) -> int:

@@ -27,13 +27,10 @@ def build(
     *,
     provider: Provider = "auto",
     dtype: Literal["auto", "fp32", "fp16"] = "auto",
-    nhwc: bool = True,
     algo_search: str = "EXHAUSTIVE",
-    tf32: bool = True,
-    cuda_graph: bool = True,
-    fuse_conv_bias: bool = True,
-) -> Runner:
-    """Export, check, open a session, and bind fixed buffers on the device.
+    nhwc: bool = True, tf32: bool = True, cuda_graph: bool = True, fuse_conv_bias: bool = True,
+) -> Runner:  # fmt: skip
+    """Export, check, open a session, bind fixed buffers on the device.
 
     Args:
         workload: gives the net and the folder for model.onnx.
@@ -50,23 +47,27 @@ def build(
         ValueError: an option has no such value.
     """
     wanted, precision = chosen_provider(provider, workload.device), chosen_dtype(dtype, workload.device)
-    search = chosen_search(algo_search)
-    opset = export(workload.model, precision, workload.batches[0], path := workload.folder / "model.onnx")
+    search, batch = chosen_search(algo_search), workload.batches[0]
+    opset = export(workload.model, precision, batch, path := workload.folder / "model.onnx")
     stream = torch.cuda.Stream() if wanted == "cuda" else None
     fuses = fuse_conv_bias and nhwc  # cuDNN has no engine that does both in NCHW (onnxruntime 1.31, fp16)
     switches = {"prefer_nhwc": nhwc, "use_tf32": tf32, "enable_cuda_graph": cuda_graph, "fuse_conv_bias": fuses}
-    options = cuda_options(search, stream, **switches) if stream else {}
-    session = open_session(path, wanted, options)
-    buffers = bound(session, wanted, workload.batches[0], precision)
-    ways = ["NHWC" if nhwc else "NCHW", "biases fused" if fuses else "biases apart"] if stream else []
-    ways += ["CUDA graph"] if stream and cuda_graph else []
+    session = open_session(path, wanted, cuda_options(search, stream, **switches) if stream else {})
+    buffers = bound(session, wanted, batch, precision)
     return Runner(
         on_stream(*buffers, stream) if stream else in_place(*buffers),
-        ran=", ".join([PROVIDERS[wanted], *ways, short(precision), f"opset {opset}"]),
+        ran=", ".join([PROVIDERS[wanted], *(ways(switches) if stream else []), short(precision), f"opset {opset}"]),
         facts={"providers": session.get_providers(), "nodes": assignments(session), "opset": opset},
         save=lambda folder: sorted(folder.glob("model.onnx*")),
         traffic=unseen,
     )
+
+
+def ways(switches: dict[str, bool]) -> list[str]:
+    """How the CUDA provider runs the net, in words."""
+    fuses, graph = switches["fuse_conv_bias"], switches["enable_cuda_graph"]
+    layout = "NHWC" if switches["prefer_nhwc"] else "NCHW"
+    return [layout, "biases fused" if fuses else "biases apart", *(["CUDA graph"] if graph else [])]
 
 
 def chosen_provider(asked: str, device: torch.device) -> str:

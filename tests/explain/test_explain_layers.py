@@ -1,5 +1,7 @@
 """Whose time it is: layers by annotation, by their twin, and what all of them have to do."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -38,6 +40,22 @@ def test_skip_connections_are_a_level_of_their_own(net: nn.Module) -> None:
     (skip,) = [part for part in layer_work(net, torch.randn(1, 3, 32, 32)) if part.name == SKIP]
     assert (skip.level, skip.flops, skip.weight_elements) == (SKIP, 0, 0)
     assert skip.read_elements == skip.written_elements == 2 * 4 * 32**2 + 2 * 8 * 16**2
+
+
+@pytest.mark.parametrize("join", [torch.cat, torch.concat, torch.concatenate])
+def test_a_concatenation_by_any_name_is_one(join: Any) -> None:
+    """Torch has several for the same operator."""
+
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.ReLU()
+
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            return join([image, self.layer(image)], dim=1)  # type: ignore[no-any-return]
+
+    (skip,) = [part for part in layer_work(Joined(), torch.randn(1, 3, 4, 4)) if part.name == SKIP]
+    assert (skip.read_elements, skip.written_elements) == (96, 96)
 
 
 def test_a_concatenation_within_a_layer_is_that_layers() -> None:

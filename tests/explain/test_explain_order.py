@@ -68,6 +68,26 @@ def test_a_kernel_is_that_of_the_matrix_layer_before_it() -> None:
     )
 
 
+def test_a_place_is_told_by_layers_that_have_one() -> None:
+    """Not by one that could run elsewhere; nothing is said where none has."""
+    order = [ORDER[0], Heavy("b", False), *ORDER[2:]]
+    spots = [part.spot for part in placed(replayed(CALL), 1, order)]
+    assert (spots[0], spots[3], spots[4], spots[-1]) == (
+        "before a",
+        "between a and up",
+        "between a and up",
+        "after head",
+    )
+    loose = [Heavy(part.layer, False, part.transposed) for part in ORDER]
+    assert {part.spot for part in placed(replayed(CALL), 1, loose)} == {""}
+
+
+def test_a_pool_among_two_is_neithers() -> None:
+    """Nobody knows which of them it is."""
+    order = [Heavy("a", True, pools=["pool", "other"]), *ORDER[1:]]
+    assert placed(replayed(CALL), 1, order)[3].owner == ""
+
+
 def test_what_is_uncertain_is_no_layers() -> None:
     """Its kernels are counted, and left without an owner."""
     order = [ORDER[0], Heavy("b", False), *ORDER[2:]]
@@ -80,6 +100,7 @@ def test_what_is_uncertain_is_no_layers() -> None:
     [
         ([*CALL, CONV], 1, "5 matrix kernels a call for 4 layers"),
         ([*CALL, CONV], 5, "no call is like another"),
+        ([*CALL, *CALL[:-2], CALL[-1], CALL[-2]], 2, "no call has the same kernels"),
         ([CONV, UP, CONV, CONV], 1, "can't be for b"),
         ([CONV, CONV, CONV, CONV], 1, "can't be for up"),
         ([], 1, "0 kernels"),
