@@ -249,13 +249,15 @@ def _neighbour(path: Path) -> str:
 
 
 def _plan(value: Mapping[str, Any]) -> Plan:
-    known = {part.name for part in fields(Plan)}
+    known = {part.name: part.type for part in fields(Plan)}
     for key, part in value.items():
         if key not in known:
             raise RequestError(f"measure.{key}: no such knob; {nearest(key, sorted(known))}")
+        if known[key] is bool:
+            _flag(f"measure.{key}", part)
+            continue
         for number in part if isinstance(part, list) else [part]:
-            if not isinstance(number, bool):
-                _number(f"measure.{key}", number)
+            _number(f"measure.{key}", number)
     knobs: dict[str, Any] = {key: tuple(part) if isinstance(part, list) else part for key, part in value.items()}
     return Plan(**knobs)
 
