@@ -5,21 +5,21 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from pipeline import front
+from pipeline.cli import app
 
 
 @hydra.main(version_base="1.3", config_path="../conf", config_name="config")
 def answer(config: DictConfig) -> None:
     """Answer one question, or one job of a sweep."""
-    with front.job(config) as job:
-        question = front.read(config, job)
-        record = front.run(question, job)
-        front.report(record, job)
+    with app.job(config) as job:
+        question = app.read(config, job)
+        record = app.run(question, job)
+        app.report(record, job)
 
 
 def main() -> None:
     """The console script."""
-    sys.exit(front.guard(answer))
+    sys.exit(app.guard(answer))
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline import store
-from pipeline.measure.standings import rankable
-from pipeline.measure.statistics import Ratio, claim_floor, composed, launch_spread, ratio, verdict
-from pipeline.records import Environment, RunRecord, StageRecord
+from pipeline.records import codec
+from pipeline.records.run_record import Environment, RunRecord, StageRecord
 from pipeline.report import words
 from pipeline.report.digest import digest
 from pipeline.report.markdown import escape
+from pipeline.stats.intervals import Ratio, claim_floor, composed, launch_spread, ratio, verdict
+from pipeline.stats.ranking import rankable
 
 REGRESSED, REFUSED = 1, 2
 IGNORED_CONFIG = {"hydra", "preset", "report", "strict"}  # which change what is shown, not what is measured
@@ -169,8 +169,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--markdown", action="store_true", help="a table for a pull request")
     asked = parser.parse_args(arguments)
     try:
-        first, second = (store.load(folder) for folder in asked.runs)
-    except (store.RecordError, OSError) as error:
+        first, second = (codec.load(folder) for folder in asked.runs)
+    except (codec.RecordError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return REFUSED
     changes, warnings = compare(first, second), differences(first, second)

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.errors import RequestError, nearest
+from pipeline.cli.progress import Progress, complain
+from pipeline.config.request_error import RequestError, nearest
 from pipeline.lessons.lesson import Lesson
-from pipeline.progress import Progress, complain
-from pipeline.store import RecordError
+from pipeline.records.codec import RecordError
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 DEVICES = ("auto", "cuda", "cpu")
@@ -48,7 +48,7 @@ def device_of(asked: str) -> str:
     Raises:
         RequestError: there is no such device here.
     """
-    from pipeline.measure.environment import cuda_devices
+    from pipeline.devices.discover import cuda_devices
 
     if asked not in DEVICES:
         raise RequestError(f"--device {asked}: no such device; {nearest(asked, DEVICES)}")
@@ -66,7 +66,7 @@ def attend(asked: argparse.Namespace) -> int:
     from pipeline.lessons.bench import Bench
     from pipeline.lessons.contents import CONTENTS
     from pipeline.lessons.draw import draw
-    from pipeline.lessons.session import hold
+    from pipeline.lessons.runner import hold
 
     lessons = chosen(asked.only, CONTENTS)
     bench = Bench(torch.device(device_of(asked.device)))
@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if asked.draw:
             from pipeline.lessons.draw import draw
-            from pipeline.lessons.records import load
+            from pipeline.lessons.lesson_records import load
 
             sys.stdout.write(f"{draw(load(asked.draw), asked.draw)}\n")
             return 0

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from pipeline.lessons.records import Row
+from pipeline.config.plan import Plan
+from pipeline.lessons.lesson_records import Row
 from pipeline.measure.clock import Clock, TorchClock
-from pipeline.measure.plan import Plan
-from pipeline.measure.slices import calls_per_slice, take_slice, undisturbed
-from pipeline.measure.warm import warm_up
-from pipeline.records import Slice
+from pipeline.measure.sampling import calls_per_slice, take_slice, undisturbed
+from pipeline.measure.warmup import warm_up
+from pipeline.records.run_record import Slice
 
 Call = Callable[[], Any]
 

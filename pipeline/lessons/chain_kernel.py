@@ -1,4 +1,4 @@
-"""The chain of `pipeline.lessons.themes.chain` as one Triton kernel: each number is read once and written once."""
+"""The chain of `pipeline.lessons.experiments.chain` as one Triton kernel: each number is read once and written once."""
 
 import torch
 import triton

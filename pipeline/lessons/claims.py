@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.lessons.records import LessonsRecord
+from pipeline.lessons.lesson_records import LessonsRecord
 from pipeline.lessons.rows import Rows, amount, value
-from pipeline.measure.statistics import Ratio
 from pipeline.report import words
+from pipeline.stats.intervals import Ratio
 
 Verdict = Literal["right", "wrong", "depends", "unknown"]
 NEAR = 1.25  # times by which a repeated factor may be missed

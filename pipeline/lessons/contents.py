@@ -1,7 +1,6 @@
 """The lessons, in the order in which they are read: memory, arithmetic, access, then overhead and fusion."""
 
-from pipeline.lessons.lesson import Lesson
-from pipeline.lessons.themes import (
+from pipeline.lessons.experiments import (
     batches,
     chain,
     context,
@@ -15,6 +14,7 @@ from pipeline.lessons.themes import (
     strides,
     transfers,
 )
+from pipeline.lessons.lesson import Lesson
 
 CONTENTS: tuple[Lesson, ...] = (
     context.LESSON,

@@ -3,7 +3,7 @@
 import json
 import sys
 
-from pipeline.measure.nvml import Gpu, gpu_of
+from pipeline.devices.nvml import Gpu, gpu_of
 
 
 def steps(gpu: Gpu) -> dict[str, float]:

@@ -8,15 +8,15 @@ from markupsafe import Markup
 from pipeline.lessons.claims import Claim, Judged, judged_all
 from pipeline.lessons.contents import CONTENTS
 from pipeline.lessons.lesson import Lesson
-from pipeline.lessons.records import LessonRecord, LessonsRecord, Row
+from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row
 from pipeline.lessons.rows import Rows, Unit, amount, shown, value
-from pipeline.measure.statistics import Estimate
-from pipeline.records import Environment
+from pipeline.records.run_record import Environment
 from pipeline.report import charts, words
 from pipeline.report.ladder import Cell, Table
 from pipeline.report.markdown import escape
 from pipeline.report.markdown import table as markdown_table
 from pipeline.report.page import environment
+from pipeline.stats.intervals import Estimate
 
 TONES = {"right": "good", "wrong": "bad", "depends": "", "unknown": "quiet"}
 CHART_UNITS: dict[Unit, list[tuple[float, str]]] = {

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline.lessons.bench import Bench
-from pipeline.lessons.records import Row
+from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, Unit
 
 

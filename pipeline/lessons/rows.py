@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.lessons.records import Row
-from pipeline.measure.statistics import LEAST_FLOOR, Estimate, Ratio, Word, median_interval, verdict
+from pipeline.lessons.lesson_records import Row
 from pipeline.report import words
+from pipeline.stats.intervals import LEAST_FLOOR, Estimate, Ratio, Word, median_interval, verdict
 
 Unit = Literal["time", "TFLOP/s", "GB/s", "memory"]
 

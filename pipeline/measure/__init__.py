@@ -1,1 +1,1 @@
-"""The instrument: clock, turns, statistics, memory, power; nothing here knows a stage by name."""
+"""The instrument: how a worker times a stage, and what else it reads."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.records import Accuracy, Tolerance
+from pipeline.records.run_record import Accuracy, Tolerance
 
 
 class WrongShape(Exception):  # noqa: N818 - named for what was found

@@ -1,14 +1,14 @@
 """The machine and the software that give the numbers. Torch is imported only inside what a worker calls."""
 
-import os
 import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.measure.nvml import Gpu, all_gpus, gpu_of, visible_gpus
-from pipeline.records import Environment
+from pipeline.devices.discover import cpu_name, driver_version, others_on
+from pipeline.devices.nvml import Gpu, gpu_of
+from pipeline.records.run_record import Environment
 
 if TYPE_CHECKING:
     import torch
@@ -17,11 +17,6 @@ PACKAGES = (
     "torch", "torchvision", "triton", "onnx", "onnxscript", "onnxruntime-gpu", "onnxruntime", "numpy",
     "hydra-core", "segmentation-models-pytorch", "monai", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12",
 )  # fmt: skip
-
-
-def cuda_devices() -> list[str]:
-    """The names of the GPUs that CUDA may use; empty without a driver."""
-    return [gpu.name() for gpu in visible_gpus(all_gpus())]
 
 
 def describe(device: "torch.device", launcher: str = "basic") -> Environment:
@@ -68,51 +63,6 @@ def cache_bytes(device: "torch.device") -> int | None:
     import torch
 
     return torch.cuda.get_device_properties(device).L2_cache_size if device.type == "cuda" else None
-
-
-def others_on(gpu: Gpu) -> list[str]:
-    """Other processes that hold the device, with their memory; those of this run's own group are not others."""
-    found = gpu.processes() or {}
-    return [f"{_process_name(pid)}: {(held or 0) / 2**20:.0f} MiB" for pid, held in found.items() if not _ours(pid)]
-
-
-def _ours(pid: int) -> bool:
-    """Whether the process is this one, its parent, or another child of its parent."""
-    if pid in (os.getpid(), os.getppid()):
-        return True
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return int(status.rpartition(")")[2].split()[1]) == os.getppid()
-
-
-def _process_name(pid: int) -> str:
-    try:
-        return f"{Path(f'/proc/{pid}/comm').read_text().strip()} ({pid})"
-    except OSError:
-        return f"process {pid}"
-
-
-def cpu_name() -> str:
-    """The processor's model name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def driver_version() -> str | None:
-    """The GPU driver's version; None where NVML doesn't answer."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError:
-        return None
 
 
 def installed(names: tuple[str, ...]) -> dict[str, str]:

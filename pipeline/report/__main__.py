@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline import store
-from pipeline.config import REPORT_KEYS, check_report
-from pipeline.errors import RequestError, nearest
-from pipeline.records import RunRecord
+from pipeline.config.request_error import RequestError, nearest
+from pipeline.config.schema import REPORT_KEYS, check_report
+from pipeline.records import codec
+from pipeline.records.run_record import RunRecord
 from pipeline.report.sweep import job_folders
 from pipeline.report.write import write_report, write_sweep_report
 
@@ -30,10 +30,10 @@ def draw(folder: Path, knobs: dict[str, Any]) -> Path:
     """
     if not (folder / "results.json").exists() and job_folders(folder):
         for job in job_folders(folder):
-            with suppress(store.RecordError):  # the sweep's report says which job has no record, and why
-                write_report(changed(store.load(job), knobs), job)
+            with suppress(codec.RecordError):  # the sweep's report says which job has no record, and why
+                write_report(changed(codec.load(job), knobs), job)
         return write_sweep_report(folder)
-    return write_report(changed(store.load(folder), knobs), folder)
+    return write_report(changed(codec.load(folder), knobs), folder)
 
 
 def changed(run: RunRecord, knobs: dict[str, Any]) -> RunRecord:
@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise RequestError("name the folder of a run or a sweep, such as outputs/DATE/TIME")
         for folder in folders:
             sys.stdout.write(f"{draw(folder, knobs)}\n")
-    except (RequestError, store.RecordError, OSError) as error:
+    except (RequestError, codec.RecordError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return REFUSED
     return 0

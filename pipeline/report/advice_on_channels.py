@@ -1,6 +1,6 @@
 """What to try where layers have channels that don't suit the tensor cores."""
 
-from pipeline.reasons import LayerWork
+from pipeline.records.diagnostics import LayerWork
 from pipeline.report import words
 from pipeline.report.advice_on_bounds import LAYER_SHARE
 from pipeline.report.attempts import Advice, retyped

@@ -3,10 +3,10 @@
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from pipeline.measure.cautions import SLOWER_ALONE
-from pipeline.records import Accuracy, Caution, RunRecord, StageRecord
+from pipeline.records.run_record import Accuracy, Caution, RunRecord, StageRecord
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
+from pipeline.stats.warnings import SLOWER_ALONE
 
 Answer = tuple[str, str]  # the question, and the answer to it
 

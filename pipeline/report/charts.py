@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
-from pipeline.measure.statistics import Estimate, Ratio
 from pipeline.report import words
+from pipeline.stats.intervals import Estimate, Ratio
 
 # matplotlib wants colours; these stand for what the page's style sheet says.
 INK, QUIET, GRID, PAPER = "#010101", "#020202", "#030303", "#080808"

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from pipeline.measure import cautions as noise
-from pipeline.measure.plan import Plan
-from pipeline.measure.standings import Standings, best_for, break_even_images, rankable, setup_seconds, standings
-from pipeline.measure.statistics import (
+from pipeline.config.plan import Plan
+from pipeline.records.run_record import Caution, RunRecord, StageRecord
+from pipeline.stats import warnings as noise
+from pipeline.stats.intervals import (
     Estimate,
     Latency,
     Ratio,
@@ -18,7 +18,7 @@ from pipeline.measure.statistics import (
     seconds_per_call,
     verdict,
 )
-from pipeline.records import Caution, RunRecord, StageRecord
+from pipeline.stats.ranking import Standings, best_for, break_even_images, rankable, setup_seconds, standings
 
 FEW, MANY = 100, 10_000_000  # images, for which the best stage is named
 TAIL_MARGIN = 1.10  # p99s of some hundred calls that are nearer than this count as equal

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from pipeline.reasons import Fusion
-from pipeline.records import StageRecord
+from pipeline.records.diagnostics import Fusion
+from pipeline.records.run_record import StageRecord
 from pipeline.report import charts, stacks, traffic, words
 from pipeline.report.digest import Digest, Row
 from pipeline.report.figure import Figure

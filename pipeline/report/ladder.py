@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pipeline.records import RunRecord
+from pipeline.records.run_record import RunRecord
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
 

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
-from pipeline.reasons import SKIP, LayerTime, LayerWork
-from pipeline.records import RunRecord, StageRecord
+from pipeline.records.diagnostics import SKIP, LayerTime, LayerWork
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.roofs import Roofs
 
 BETWEEN = "between layers"  # what the record calls ""

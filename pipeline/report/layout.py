@@ -3,8 +3,8 @@
 from collections import defaultdict
 from itertools import pairwise
 
-from pipeline.reasons import LayoutChange
-from pipeline.records import StageRecord
+from pipeline.records.diagnostics import LayoutChange
+from pipeline.records.run_record import StageRecord
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
 from pipeline.report.ladder import Cell, Table

@@ -2,7 +2,7 @@
 
 import re
 
-from pipeline.records import RunRecord
+from pipeline.records.run_record import RunRecord
 from pipeline.report import bounds, words
 from pipeline.report.advice import advice
 from pipeline.report.answers import all_cautions, machine, state, trust, unwell

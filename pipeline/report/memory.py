@@ -5,8 +5,8 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from pipeline.reasons import MemoryTimeline
-from pipeline.records import StageRecord
+from pipeline.records.diagnostics import MemoryTimeline
+from pipeline.records.run_record import StageRecord
 from pipeline.report import charts, stacks, words
 from pipeline.report.digest import Digest, Row
 from pipeline.report.figure import Figure

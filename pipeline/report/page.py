@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from pipeline.records import RunRecord
+from pipeline.records.run_record import RunRecord
 from pipeline.report import (
     answers,
     because,

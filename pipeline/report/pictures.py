@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from pipeline.records import RunRecord
+from pipeline.records.run_record import RunRecord
 
 SHOWN = 2  # images; each adds one mask per stage to the page
 LARGEST = 256  # pixels a side; a report stays under 3 MB

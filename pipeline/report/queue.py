@@ -7,7 +7,7 @@ from math import floor
 
 import numpy as np
 
-from pipeline.records import StageRecord
+from pipeline.records.run_record import StageRecord
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
 from pipeline.report.ladder import Cell, Table

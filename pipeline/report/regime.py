@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.reasons import BatchGrowth, ImageGrowth
-from pipeline.records import RunRecord
+from pipeline.records.diagnostics import BatchGrowth, ImageGrowth
+from pipeline.records.run_record import RunRecord
 from pipeline.report import words
 from pipeline.report.digest import Row
 from pipeline.report.layers import Part, parts, summed

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from markupsafe import Markup
 
-from pipeline.records import RunRecord, StageRecord
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import charts, words
 from pipeline.report.digest import Digest, Row
 from pipeline.report.figure import Figure

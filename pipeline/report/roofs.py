@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pipeline.records import RunRecord, StageRecord
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import words
 
 PRECISIONS = ("fp8", "bf16", "fp16", "tf32", "fp32")

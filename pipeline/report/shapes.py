@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pipeline.measure.statistics import Estimate
-from pipeline.reasons import SEARCH_CUDNN, SEARCH_INDUCTOR, SEARCH_ONNX_RUNTIME, SEARCH_OWN
+from pipeline.records.diagnostics import SEARCH_CUDNN, SEARCH_INDUCTOR, SEARCH_ONNX_RUNTIME, SEARCH_OWN
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
 from pipeline.report.ladder import Cell, Table
+from pipeline.stats.intervals import Estimate
 
 LEAST_COLD_SECONDS = 1.0  # moving the weights and loading a library take as long: less is no build
 SHAPE_KEYS = ("data.size", "data.batch_size")

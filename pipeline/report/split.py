@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from pipeline.reasons import TimeSplit
-from pipeline.records import RunRecord, StageRecord
+from pipeline.records.diagnostics import TimeSplit
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import words
 from pipeline.report.digest import Digest
 from pipeline.report.ladder import Cell, Table

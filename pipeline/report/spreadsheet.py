@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.records import RunRecord
+from pipeline.records.run_record import RunRecord
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row, digest
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from pipeline import store
-from pipeline.records import RunRecord
+from pipeline.records import codec
+from pipeline.records.run_record import RunRecord
 from pipeline.report import charts, shapes, words
 from pipeline.report.answers import machine
 from pipeline.report.digest import Digest, Row, digest
@@ -44,8 +44,8 @@ def read_jobs(folder: Path) -> list[Job]:
             jobs.append(Job(path.name, None, "it left no record"))
             continue
         try:
-            run = store.load(path)
-        except store.RecordError as error:
+            run = codec.load(path)
+        except codec.RecordError as error:
             jobs.append(Job(path.name, None, words.clean(str(error).replace(str(folder), "."))))
             continue
         refused = next((part.text for part in run.cautions if part.name == "refused"), "")

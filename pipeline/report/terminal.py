@@ -5,14 +5,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.measure.standings import rankable
-from pipeline.measure.statistics import claim_floor, launch_spread, ratio, seconds_per_call, verdict
-from pipeline.records import RunRecord, StageRecord
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import because, words
 from pipeline.report.advice import advice
 from pipeline.report.answers import all_cautions, machine, state, trust, unwell
 from pipeline.report.digest import Digest, Row, digest
 from pipeline.report.ladder import peak_bytes
+from pipeline.stats.intervals import claim_floor, launch_spread, ratio, seconds_per_call, verdict
+from pipeline.stats.ranking import rankable
 
 COLOURS = {"faster": "green", "slower": "red", "failed": "red", "inaccurate": "red", "timeout": "red"}
 WIDTH = 80

@@ -2,8 +2,8 @@
 
 from collections import defaultdict
 
-from pipeline.reasons import CountedBytes
-from pipeline.records import StageRecord
+from pipeline.records.diagnostics import CountedBytes
+from pipeline.records.run_record import StageRecord
 from pipeline.report import words
 from pipeline.report.ladder import Cell, Table
 

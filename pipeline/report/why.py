@@ -4,10 +4,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pipeline.measure.standings import seconds_per_image
-from pipeline.records import Profile
+from pipeline.records.run_record import Profile
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
+from pipeline.stats.ranking import seconds_per_image
 
 LEAST_SHARE = 0.05  # of a change, that a class must hold to be named
 MOST_CLASSES = 3

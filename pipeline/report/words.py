@@ -2,7 +2,7 @@
 
 import math
 
-from pipeline.measure.statistics import Ratio
+from pipeline.stats.intervals import Ratio
 
 NOTHING = "–"
 BINARY_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.records import RunRecord
+from pipeline.records.run_record import RunRecord
 from pipeline.report.markdown import markdown
 from pipeline.report.page import page
 from pipeline.report.pictures import gallery

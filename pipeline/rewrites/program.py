@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from pipeline.explain.traces import LAYER
+from pipeline.records.chrome_trace import LAYER
 from pipeline.rewrites.graph import Graph, Node
 from pipeline.rewrites.layers import REFERENCE, Layer, Outputs, convolution
 from pipeline.rewrites.precision import DTYPES, Precision

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from pipeline.stages import Runner
-from pipeline.stages.casting import Dtype, allow_tf32, half_dtype, in_channels_last, short
-from pipeline.workload import Workload
+from pipeline.stages.common.precision import Dtype, allow_tf32, half_dtype, in_channels_last, short
+from pipeline.worker.workload import Workload
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from pipeline.stages import Runner
-from pipeline.stages.casting import allow_tf32, in_channels_last
-from pipeline.workload import Workload
+from pipeline.stages.common.precision import allow_tf32, in_channels_last
+from pipeline.worker.workload import Workload
 
 
 def build(workload: Workload) -> Runner:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.stages import Runner, Skip
-from pipeline.stages.casting import Dtype, Half, allow_tf32, half_dtype, short
-from pipeline.stages.inductor_files import generated, keep_graphs, own_cache
-from pipeline.workload import Workload
+from pipeline.stages.common.inductor import generated, keep_graphs, own_cache
+from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short
+from pipeline.worker.workload import Workload
 
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from pipeline.stages import Runner, Skip
-from pipeline.stages.casting import Dtype, Half, allow_tf32, half_dtype, short
-from pipeline.workload import Workload
+from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short
+from pipeline.worker.workload import Workload
 
 SIDE_STREAM_CALLS = 3  # before the capture, as torch's notes on CUDA graphs ask: libraries allocate workspaces first
 

@@ -15,7 +15,7 @@ from pipeline.rewrites.precision import READS_FP8, Precision
 from pipeline.rewrites.program import Program
 from pipeline.stages import Runner, Skip
 from pipeline.stages.fused import half_instead, rewritten, runner, switch_on_the_library, tuned
-from pipeline.workload import Workload
+from pipeline.worker.workload import Workload
 
 
 def build(

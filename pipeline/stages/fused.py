@@ -18,9 +18,9 @@ from pipeline.rewrites.layers import LIBRARY
 from pipeline.rewrites.precision import Precision
 from pipeline.rewrites.program import OURS, Program
 from pipeline.stages import Runner, Skip
-from pipeline.stages.casting import Half, allow_tf32
+from pipeline.stages.common.precision import Half, allow_tf32
 from pipeline.stages.cuda_graph import Captured
-from pipeline.workload import Workload
+from pipeline.worker.workload import Workload
 
 BORDERS = {"aten.pad.default", "aten.slice.Tensor", "joined"}  # that cost next to nothing and need no kernel
 

@@ -3,8 +3,8 @@
 import torch
 
 from pipeline.stages import Runner
-from pipeline.stages.casting import Dtype, Half, allow_tf32, half_dtype, short
-from pipeline.workload import Workload
+from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short
+from pipeline.worker.workload import Workload
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:

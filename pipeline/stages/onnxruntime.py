@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from pipeline.stages import Runner, StageError, unseen
-from pipeline.stages.casting import half_dtype, short
-from pipeline.stages.onnx_export import INPUT, OUTPUT, export
-from pipeline.workload import Workload
+from pipeline.stages.common.onnx_export import INPUT, OUTPUT, export
+from pipeline.stages.common.precision import half_dtype, short
+from pipeline.worker.workload import Workload
 
 Provider = Literal["auto", "cuda", "cpu"]
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}

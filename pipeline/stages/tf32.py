@@ -3,8 +3,8 @@
 import torch
 
 from pipeline.stages import Runner, Skip
-from pipeline.stages.casting import allow_tf32
-from pipeline.workload import Workload
+from pipeline.stages.common.precision import allow_tf32
+from pipeline.worker.workload import Workload
 
 
 def build(workload: Workload) -> Runner:

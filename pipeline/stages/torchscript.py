@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from pipeline.stages import Runner, StageError
-from pipeline.stages.casting import Dtype, Half, allow_tf32, half_dtype, short
-from pipeline.workload import Workload
+from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short
+from pipeline.worker.workload import Workload
 
 Method = Literal["trace", "script"]
 

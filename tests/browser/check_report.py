@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from pipeline.report.write import write_report
-from tests.report import planted
+from tests.report import made_up_run as planted
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 CONFINED = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=2000"]

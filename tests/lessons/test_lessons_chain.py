@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from pipeline.config.plan import Plan
 from pipeline.lessons.bench import Bench
-from pipeline.lessons.kernels import counted
-from pipeline.lessons.records import Row
-from pipeline.lessons.themes import chain, gelu, many_tensors, precisions
-from pipeline.measure.plan import Plan
-from tests.lessons.planted import timed
+from pipeline.lessons.experiments import chain, gelu, many_tensors, precisions
+from pipeline.lessons.launch_counter import counted
+from pipeline.lessons.lesson_records import Row
+from tests.lessons.made_up_lessons import timed
 
 QUICK = Plan(cpu_slice_seconds=1e-4, warm_least_calls=3, warm_least_seconds=1e-3, warm_window_seconds=1e-3)
 BENCH = Bench(torch.device("cpu"), plan=QUICK)

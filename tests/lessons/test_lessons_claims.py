@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pipeline.lessons.claims import CLAIMS, Judged, judged_all
-from pipeline.lessons.records import Row
-from tests.lessons.planted import held, record, timed
+from pipeline.lessons.lesson_records import Row
+from tests.lessons.made_up_lessons import held, record, timed
 
 
 def judge(lesson: str, **lessons: list[Row]) -> Judged:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.lessons.draw import best_of, draw, markdown, page
-from pipeline.lessons.records import SCHEMA_VERSION, LessonRecord, Row, load, save
-from pipeline.store import RecordError
-from tests.lessons.planted import ENVIRONMENT, held, record, timed
-from tests.report.planted import HOSTILE
+from pipeline.lessons.lesson_records import SCHEMA_VERSION, LessonRecord, Row, load, save
+from pipeline.records.codec import RecordError
+from tests.lessons.made_up_lessons import ENVIRONMENT, held, record, timed
+from tests.report.made_up_run import HOSTILE
 from tests.report.test_report_page import Reader
 
 RECORD = record(

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from pipeline.lessons.contents import CONTENTS
-from pipeline.lessons.records import Row
+from pipeline.lessons.experiments.launches import EAGER, GRAPH
+from pipeline.lessons.experiments.launches import row_of as launch
+from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, Unit, seconds, value
-from pipeline.lessons.themes.launches import EAGER, GRAPH
-from pipeline.lessons.themes.launches import row_of as launch
-from tests.lessons.planted import held, timed
+from tests.lessons.made_up_lessons import held, timed
 
 RATES: tuple[Unit, ...] = ("TFLOP/s", "GB/s")
 LESSONS = {lesson.name: lesson for lesson in CONTENTS}

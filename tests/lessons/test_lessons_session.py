@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from pipeline.config.plan import Plan
 from pipeline.lessons import contents
 from pipeline.lessons.__main__ import main
 from pipeline.lessons.bench import ROUNDS, Bench, Call
 from pipeline.lessons.lesson import Lesson
-from pipeline.lessons.records import Row, load
-from pipeline.lessons.session import hold, one
-from pipeline.measure.plan import Plan
-from tests.measure.false import FalseClock
+from pipeline.lessons.lesson_records import Row, load
+from pipeline.lessons.runner import hold, one
+from tests.fake_machine import FalseClock
 
 Capture = pytest.CaptureFixture[str]
 PLAN = Plan(cpu_slice_seconds=0.01, least_calls=2, settling_calls=1, warm_least_calls=3, warm_least_seconds=0.01,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pipeline.measure.accuracy import check, classes, compare, judge
-from tests.measure.false import ACCURACY, TOLERANCE
+from tests.fake_machine import ACCURACY, TOLERANCE
 
 GENERATOR = torch.Generator().manual_seed(0)
 BATCHES = [torch.randn(2, 3, 8, 8, generator=GENERATOR) for _ in range(3)]

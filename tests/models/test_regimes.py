@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from models.regimes import LargeChannels, ManyTinyLayers, WidePointwise
-from pipeline.explain.layers import layer_work
-from pipeline.explain.traffic import counted
+from pipeline.profiling.layer_time import layer_work
+from pipeline.profiling.operator_bytes import counted
 
 
 def intensity(net: nn.Module, size: int) -> float:

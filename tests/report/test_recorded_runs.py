@@ -5,16 +5,16 @@ from time import perf_counter
 
 import pytest
 
-from pipeline import store
-from pipeline.measure.statistics import launch_spread, ratio
-from pipeline.records import RunRecord
+from pipeline.records import codec
+from pipeline.records.run_record import RunRecord
 from pipeline.report.digest import digest
 from pipeline.report.page import page
 from pipeline.report.regime import of_stage
+from pipeline.stats.intervals import launch_spread, ratio
 
 RECORDS = Path(__file__).parents[2] / "docs" / "h200"
-COUNTED = [store.load(RECORDS / "counters" / name) for name in ("winner", "rungs")]
-LADDERS = [store.load(RECORDS / name) for name in ("batch8", "batch1")]
+COUNTED = [codec.load(RECORDS / "counters" / name) for name in ("winner", "rungs")]
+LADDERS = [codec.load(RECORDS / name) for name in ("batch8", "batch1")]
 
 
 @pytest.mark.parametrize("run", LADDERS, ids=["batch 8", "batch 1"])
@@ -79,7 +79,7 @@ def test_what_the_projects_kernels_move_is_what_they_must() -> None:
 )
 def test_a_net_built_for_a_regime_is_told_to_be_in_it(net: str, word: str) -> None:
     """By its run on the GPU."""
-    run = store.load(RECORDS / "regimes" / net)
+    run = codec.load(RECORDS / "regimes" / net)
     row = digest(run).row("half")
     assert row is not None
     assert of_stage(run, row).word == word
@@ -87,7 +87,7 @@ def test_a_net_built_for_a_regime_is_told_to_be_in_it(net: str, word: str) -> No
 
 def test_nearly_all_pairs_of_the_baseline_against_itself_hold_one() -> None:
     """At least 35 of 40, all within 1 %."""
-    twins = store.load(RECORDS / "twins").twins
+    twins = codec.load(RECORDS / "twins").twins
     ratios = [ratio([pair], launch_spread(twins)) for pair in twins]
     assert len(ratios) >= 40
     assert sum(each.low <= 1 <= each.high for each in ratios) >= 35

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 
-from pipeline.reasons import LayoutChange, Why
-from pipeline.records import RunRecord
+from pipeline.records.diagnostics import LayoutChange, Why
+from pipeline.records.run_record import RunRecord
 from pipeline.report import advice as rules
 from pipeline.report import advice_on_bounds as on_bounds
 from pipeline.report.advice import advice
@@ -20,7 +20,7 @@ from pipeline.report.attempts import Advice, retyped
 from pipeline.report.digest import Row, digest
 from pipeline.report.markdown import markdown
 from pipeline.report.page import page
-from tests.report import planted
+from tests.report import made_up_run as planted
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 Rule = Callable[[Any, Row], Advice | None]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import store
-from pipeline.records import Caution
+from pipeline.records import codec
+from pipeline.records.run_record import Caution
 from pipeline.report.__main__ import main
-from tests.report import planted
+from tests.report import made_up_run as planted
 
 
 def sweep_of(folder: Path) -> Path:
@@ -16,11 +16,11 @@ def sweep_of(folder: Path) -> Path:
     for number in range(4):
         (folder / str(number)).mkdir()
     whole = planted.run(stages=planted.run().stages[:2])
-    store.save(whole, folder / "0")
+    codec.save(whole, folder / "0")
     (folder / "2" / "results.json").write_text('{"schema_version": 1', encoding="utf-8")
     config = {**whole.config, "data": {"batch_size": "abc"}}
     refused = Caution("refused", "data.batch_size=abc: a whole number", "correct the request")
-    store.save(replace(whole, config=config, stages=[], twins=[], cautions=[refused], finished=False), folder / "3")
+    codec.save(replace(whole, config=config, stages=[], twins=[], cautions=[refused], finished=False), folder / "3")
     return folder
 
 

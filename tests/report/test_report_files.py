@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from pipeline import compare, store
-from pipeline.records import Caution, RunRecord
+from pipeline import compare
+from pipeline.records import codec
+from pipeline.records.run_record import Caution, RunRecord
 from pipeline.report.__main__ import main
 from pipeline.report.sweep import knees, read_jobs, series
 from pipeline.report.write import write_report, write_sweep_report
-from tests.report import planted
+from tests.report import made_up_run as planted
 
 RUN = planted.run()
 
@@ -40,7 +41,7 @@ def sweep(tmp_path: Path) -> Path:
     for number, job in enumerate(jobs):
         (tmp_path / str(number)).mkdir()
         if job:
-            store.save(job, tmp_path / str(number))
+            codec.save(job, tmp_path / str(number))
     return tmp_path
 
 
@@ -54,7 +55,7 @@ def test_a_run_leaves_three_files(tmp_path: Path) -> None:
 def test_a_stored_record_draws_the_same_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also with NaN in it."""
     before = write_report(RUN, tmp_path).read_text()
-    store.save(RUN, tmp_path)
+    codec.save(RUN, tmp_path)
     assert main([str(tmp_path)]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text() == before
@@ -100,7 +101,7 @@ def compared(first: RunRecord, second: RunRecord, tmp_path: Path, *more: str) ->
     """The exit code of comparing two stored runs."""
     for name, run in (("a", first), ("b", second)):
         (tmp_path / name).mkdir()
-        store.save(run, tmp_path / name)
+        codec.save(run, tmp_path / name)
     return compare.main([str(tmp_path / "a"), str(tmp_path / "b"), *more])
 
 

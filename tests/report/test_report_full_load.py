@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from pipeline.records import Energy
+from pipeline.records.run_record import Energy
 from pipeline.report.answers import answers
 from pipeline.report.digest import digest
 from pipeline.report.ladder import ladder
 from pipeline.report.money import cost_table
-from tests.report import planted
+from tests.report import made_up_run as planted
 
 
 def test_both_paces_are_shown_and_cost_takes_the_slower() -> None:

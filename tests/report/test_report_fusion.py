@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.reasons import FusedKernel, Fusion, Why
-from pipeline.records import KernelRow, Profile, RunRecord, StageRecord
+from pipeline.records.diagnostics import FusedKernel, Fusion, Why
+from pipeline.records.run_record import KernelRow, Profile, RunRecord, StageRecord
 from pipeline.report import because, fusion
 from pipeline.report.digest import digest
 from pipeline.report.markdown import markdown
 from pipeline.report.page import file_link, page
-from tests.report import planted
+from tests.report import made_up_run as planted
 
 OPERATORS = "the inputs and outputs of torch's operators, each once"
 KERNELS = [KernelRow("triton_1", "pointwise", 2.0, 3e-4), KernelRow("conv", "convolution", 1.0, 7e-4)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.report.answers import machine
-from tests.report import planted
+from tests.report import made_up_run as planted
 
 
 @pytest.mark.parametrize("package", ["onnxruntime-gpu", "onnxruntime"])

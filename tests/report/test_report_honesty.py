@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import store
 from pipeline.compare import compare, conclusion, main
-from pipeline.measure.statistics import Ratio
-from pipeline.records import RunRecord
+from pipeline.records import codec
+from pipeline.records.run_record import RunRecord
 from pipeline.report import charts, words
 from pipeline.report.markdown import markdown
 from pipeline.report.page import page
-from tests.report import planted
+from pipeline.stats.intervals import Ratio
+from tests.report import made_up_run as planted
 
 ONE_BLOCK = Ratio(113.193, 113.193, 113.193, 1, 1, bounded=False)
 
@@ -53,7 +53,7 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
     whole = planted.run(stages=planted.run().stages[:3])
     for name, run in (("a", whole), ("b", replace(whole, stages=whole.stages[:1]))):
         (tmp_path / name).mkdir()
-        store.save(run, tmp_path / name)
+        codec.save(run, tmp_path / name)
     return tmp_path / "a", tmp_path / "b"
 
 
@@ -67,7 +67,7 @@ def test_stages_lost_by_a_run_that_ended_early_are_regressions(
     runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A gate doesn't pass because the run it judges crashed."""
-    store.save(replace(store.load(runs[1]), finished=False), runs[1])
+    codec.save(replace(codec.load(runs[1]), finished=False), runs[1])
     assert main([str(part) for part in runs]) == 1
     said = capsys.readouterr().out
     assert "broken: run B did not finish" in said

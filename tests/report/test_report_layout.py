@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from pipeline.reasons import LayoutChange, Why
-from pipeline.records import RunRecord, StageRecord
+from pipeline.records.diagnostics import LayoutChange, Why
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import layout
 from pipeline.report.digest import digest
 from pipeline.report.ladder import Table
 from pipeline.report.markdown import markdown
 from pipeline.report.page import page
-from tests.report import planted
+from tests.report import made_up_run as planted
 
 HIDDEN = "layers: this runtime doesn't say which layer a kernel is for"
 TRACED = [

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from pipeline import store
-from pipeline.reasons import LayerWork, MemoryTimeline, Why
-from pipeline.records import Memory, RunRecord, StageRecord
+from pipeline.records import codec
+from pipeline.records.diagnostics import LayerWork, MemoryTimeline, Why
+from pipeline.records.run_record import Memory, RunRecord, StageRecord
 from pipeline.report import memory
 from pipeline.report.digest import digest
 from pipeline.report.markdown import markdown
 from pipeline.report.page import page
-from tests.report import planted
+from tests.report import made_up_run as planted
 
 MIB = 2**20
 ON_CPU = "memory timeline: torch keeps no books of what it allocates on a CPU"
@@ -199,11 +199,11 @@ def test_where_a_timeline_is_from_may_be_anything() -> None:
 
 def test_records_from_before_are_read_and_drawn_as_they_were() -> None:
     """Without the fields that say which call a timeline is of."""
-    value = store.to_json(run())
+    value = codec.to_json(run())
     for each in value["stages"]:
         assert each["why"]["timeline"].pop("source") == ""
         assert each["why"]["timeline"].pop("replayed") is False
-    old = store.revive(RunRecord, value)
+    old = codec.revive(RunRecord, value)
     assert old == run()
     first, others = memory.timelines(digest(old))
     assert [figure.note.split(" Outputs")[0] for figure in [*first, *others]] == [OLD_CAPTION, OLD_CAPTION]

@@ -9,11 +9,11 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from pipeline import masks
-from pipeline.records import RunRecord
+from pipeline.records.run_record import RunRecord
 from pipeline.report.page import page
 from pipeline.report.pictures import gallery
-from tests.report import planted
+from pipeline.worker import mask_images
+from tests.report import made_up_run as planted
 
 RUN = planted.run()
 PAGE = page(RUN)
@@ -162,11 +162,11 @@ def test_the_report_is_small_and_quick_and_the_same_twice() -> None:
 def test_masks_stand_beside_the_reference_with_their_difference(tmp_path: Path) -> None:
     """One pixel that differs is counted, and painted."""
     mask = np.zeros((8, 8), dtype=np.uint8)
-    masks.save_image(np.zeros((8, 8, 3), dtype=np.uint8), tmp_path / "reference" / "image_0.png")
-    masks.save_mask(mask, tmp_path / "reference" / "mask_0.png")
-    masks.save_mask(mask, tmp_path / "half" / "mask_0.png")
+    mask_images.save_image(np.zeros((8, 8, 3), dtype=np.uint8), tmp_path / "reference" / "image_0.png")
+    mask_images.save_mask(mask, tmp_path / "reference" / "mask_0.png")
+    mask_images.save_mask(mask, tmp_path / "half" / "mask_0.png")
     mask[3, 3] = 1
-    masks.save_mask(mask, tmp_path / "compile" / "mask_0.png")
+    mask_images.save_mask(mask, tmp_path / "compile" / "mask_0.png")
     captions = [picture.caption for picture in gallery(RUN, tmp_path)[0]]
     assert captions == ["image", "fp32 reference", "half: the same", "compile: 1 pixels differ"]
     shown = Reader(page(RUN, gallery(RUN, tmp_path)))
@@ -175,8 +175,8 @@ def test_masks_stand_beside_the_reference_with_their_difference(tmp_path: Path) 
 
 def test_a_stage_s_name_is_never_a_path(tmp_path: Path) -> None:
     """A record that names a stage `..` makes the report read nothing outside the run's folder."""
-    masks.save_image(np.zeros((8, 8, 3), dtype=np.uint8), tmp_path / "run" / "reference" / "image_0.png")
+    mask_images.save_image(np.zeros((8, 8, 3), dtype=np.uint8), tmp_path / "run" / "reference" / "image_0.png")
     for place in ("run/reference", "secret"):
-        masks.save_mask(np.zeros((8, 8), dtype=np.uint8), tmp_path / place / "mask_0.png")
+        mask_images.save_mask(np.zeros((8, 8), dtype=np.uint8), tmp_path / place / "mask_0.png")
     sly = replace(RUN, stages=[replace(RUN.stages[0], name="../secret")])
     assert len(gallery(sly, tmp_path / "run")[0]) == 2

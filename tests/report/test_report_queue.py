@@ -10,16 +10,16 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from pipeline import store
-from pipeline.config import check_report, read
-from pipeline.errors import RequestError
-from pipeline.records import RunRecord
+from pipeline.config.request_error import RequestError
+from pipeline.config.schema import check_report, read
+from pipeline.records import codec
+from pipeline.records.run_record import RunRecord
 from pipeline.report import queue
 from pipeline.report.__main__ import main
 from pipeline.report.digest import digest
 from pipeline.report.page import page
 from pipeline.report.queue import Service, Target, fleet, simulate, sojourns
-from tests.report import planted
+from tests.report import made_up_run as planted
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 SECOND = 0.010  # of service
@@ -201,7 +201,7 @@ def test_right_values_are_taken() -> None:
 
 def test_drawing_again_with_targets(tmp_path: Path) -> None:
     """The report changes, the record doesn't."""
-    store.save(asked(), tmp_path)
+    codec.save(asked(), tmp_path)
     before = (tmp_path / "results.json").read_bytes()
     knobs = ["report.target_images_per_second=3000", "report.target_p99_ms=30", "report.gpu_hour_price=4"]
     assert main([str(tmp_path), *knobs]) == 0
@@ -222,7 +222,7 @@ def test_drawing_again_with_targets(tmp_path: Path) -> None:
 )
 def test_wrong_knob_is_one_line(word: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2, and nothing is drawn."""
-    store.save(asked(), tmp_path)
+    codec.save(asked(), tmp_path)
     assert main([str(tmp_path), word]) == 2
     error = capsys.readouterr().err
     assert said in error

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.reasons import BatchGrowth, Fusion, ImageGrowth, LayerTime, LayerWork, Why
-from pipeline.records import Ceilings, KernelRow, Profile, RunRecord
+from pipeline.records.diagnostics import BatchGrowth, Fusion, ImageGrowth, LayerTime, LayerWork, Why
+from pipeline.records.run_record import Ceilings, KernelRow, Profile, RunRecord
 from pipeline.report.because import holding
 from pipeline.report.digest import Row, digest
 from pipeline.report.layers import Part
@@ -20,7 +20,7 @@ from pipeline.report.regime import (
     of_stage,
 )
 from pipeline.report.roofs import Roofs, precision_of
-from tests.report import planted
+from tests.report import made_up_run as planted
 
 ROOFS = Roofs("fp16", 800e12, 4e12, 2e-6)  # ridge at 200 FLOP per byte
 CEILINGS = Ceilings({"fp16": 800.0}, 4e12, None, None, 2.0)

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.reasons import LayerTime, LayerWork, Why
+from pipeline.records.diagnostics import LayerTime, LayerWork, Why
 from pipeline.report.digest import digest
 from pipeline.report.layers import Part, level_parts, parts, to_be_won, won_by_level
 from pipeline.report.page import page
 from pipeline.report.roofline import ceilings, layers_table, of_row, rooflines
 from pipeline.report.roofs import Roofs, datasheet, roofs
-from tests.report import planted
+from tests.report import made_up_run as planted
 
 RUN = planted.run()
 HALF = next(stage for stage in RUN.stages if stage.name == "half")

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline import store
-from pipeline.measure.statistics import Estimate
-from pipeline.reasons import (
+from pipeline.records import codec
+from pipeline.records.diagnostics import (
     SEARCH_CUDNN,
     SEARCH_INDUCTOR,
     SEARCH_ONNX_RUNTIME,
@@ -16,12 +15,13 @@ from pipeline.reasons import (
     SEARCH_TEMPLATES,
     Why,
 )
-from pipeline.records import StageRecord, Warm
+from pipeline.records.run_record import StageRecord, Warm
 from pipeline.report import shapes
 from pipeline.report.digest import Digest, digest
 from pipeline.report.shapes import Line, Point, extra_seconds, lines, padding, section
 from pipeline.report.write import write_sweep_report
-from tests.report import planted
+from pipeline.stats.intervals import Estimate
+from tests.report import made_up_run as planted
 
 PER_CALL = {256: 0.002, 384: 0.0045, 512: 0.008}  # seconds
 BUILD = {256: 20.0, 384: 25.0, 512: 30.0}
@@ -216,7 +216,7 @@ def test_report_of_a_sweep_shows_it(tmp_path: Path) -> None:
     """In HTML and in Markdown; the savings are called upper bounds."""
     for number, found in enumerate(sweep()):
         (tmp_path / str(number)).mkdir()
-        store.save(found.run, tmp_path / str(number))
+        codec.save(found.run, tmp_path / str(number))
     html = write_sweep_report(tmp_path).read_text(encoding="utf-8")
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     for shown in (html, text):
@@ -230,7 +230,7 @@ def test_sweep_over_batch_alone_has_no_such_section(tmp_path: Path) -> None:
     """Nothing stands where nothing is known."""
     for number, batch in enumerate((1, 8)):
         (tmp_path / str(number)).mkdir()
-        store.save(job(512, compiled(512), batch=batch).run, tmp_path / str(number))
+        codec.save(job(512, compiled(512), batch=batch).run, tmp_path / str(number))
     assert "Shapes" not in write_sweep_report(tmp_path).read_text(encoding="utf-8")
 
 

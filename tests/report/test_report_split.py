@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.reasons import ImageGrowth, LayerTime, TimeSplit, Why
-from pipeline.records import KernelRow, Profile
+from pipeline.records.diagnostics import ImageGrowth, LayerTime, TimeSplit, Why
+from pipeline.records.run_record import KernelRow, Profile
 from pipeline.report import because, bounds, words
 from pipeline.report.digest import digest
 from pipeline.report.markdown import markdown
 from pipeline.report.page import page
 from pipeline.report.split import classes_sum, idle, layers_flops, meaning, section, table
-from tests.report import planted
+from tests.report import made_up_run as planted
 
 RUN = planted.run()
 BUSY = TimeSplit(10e-3, 9.8e-3, 0.3e-3, 0.9e-3, 0.4e-3, 0.0, 3.1e-3)

@@ -9,8 +9,7 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
-from pipeline.measure.statistics import Ratio
-from pipeline.records import Caution
+from pipeline.records.run_record import Caution
 from pipeline.report import words
 from pipeline.report.answers import all_cautions
 from pipeline.report.digest import digest
@@ -20,7 +19,8 @@ from pipeline.report.spreadsheet import COLUMNS, csv_text
 from pipeline.report.terminal import first_screen, verdict_line
 from pipeline.report.why import steps
 from pipeline.report.why import way as way_to_winner
-from tests.report import planted
+from pipeline.stats.intervals import Ratio
+from tests.report import made_up_run as planted
 
 RUN = planted.run()
 

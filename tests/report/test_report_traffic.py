@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.reasons import CountedBytes, Why
-from pipeline.records import StageRecord
+from pipeline.records.diagnostics import CountedBytes, Why
+from pipeline.records.run_record import StageRecord
 from pipeline.report import because, fusion, traffic
 from pipeline.report.digest import digest
 from pipeline.report.page import page
 from pipeline.report.regime import of_stage
-from tests.report.planted import run
+from tests.report.made_up_run import run
 
 MOVED = 8e9  # of a stage whose operators can't be counted
 

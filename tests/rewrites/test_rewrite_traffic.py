@@ -3,7 +3,7 @@
 import torch
 
 from models.unet import UNet
-from pipeline.explain.traffic import counted
+from pipeline.profiling.operator_bytes import counted
 from pipeline.rewrites import rewrite
 from pipeline.rewrites.graph import trace
 from pipeline.rewrites.precision import Precision

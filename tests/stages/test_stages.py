@@ -15,12 +15,12 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from pipeline.config import STAGE_FIELDS
+from pipeline.config.schema import STAGE_FIELDS
 from pipeline.measure import accuracy
-from pipeline.records import Tolerance
+from pipeline.records.run_record import Tolerance
 from pipeline.stages import Runner, Skip, StageError
-from pipeline.stages.casting import Half, folded
-from pipeline.workload import Workload
+from pipeline.stages.common.precision import Half, folded
+from pipeline.worker.workload import Workload
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "stage"
 FILES = sorted(path.stem for path in CONF.glob("*.yaml") if path.stem != "ladder")
@@ -281,7 +281,7 @@ def test_half_gives_half(workload: Workload) -> None:
 
 def test_a_cache_of_its_own_needs_nothing_that_others_imported(tmp_path: Path) -> None:
     """A worker's process has imported no compiler when the stage asks for its cache."""
-    code = "import sys; from pathlib import Path; from pipeline.stages.inductor_files import own_cache; "
+    code = "import sys; from pathlib import Path; from pipeline.stages.common.inductor import own_cache; "
     code += "own_cache(Path(sys.argv[1]))"
     command = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -1,0 +1,1 @@
+"""The command line: Hydra's config in, progress and errors out, exit codes."""

@@ -1,0 +1,169 @@
+"""Between Hydra and the session: the preset, the run's folder, the report, exit codes. Imports no torch."""
+
+import os
+import shlex
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from models.errors import InputError
+from pipeline.cli.config_errors import one_line
+from pipeline.cli.progress import Progress, complain
+from pipeline.config import schema
+from pipeline.config.request_error import RequestError
+from pipeline.config.schema import Question
+from pipeline.devices.discover import cuda_devices
+from pipeline.orchestrate.run import climb
+from pipeline.records import codec
+from pipeline.records.run_record import Caution, RunRecord
+from pipeline.report.terminal import first_screen
+from pipeline.report.write import write_report
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+NOT_OK = {"failed", "inaccurate", "timeout"}
+
+
+@dataclass
+class Job:
+    """One run's place: its own folder, and how it was asked for."""
+
+    folder: Path
+    command: str
+    launcher: str
+    of_a_sweep: bool
+    code: int = 0
+
+
+def guard(answer: Callable[[], None]) -> int:
+    """Run the program and return its exit code; what was wrong with the request is said in one line.
+
+    Hydra would print its own errors over several lines and leave with 1; HYDRA_FULL_ERROR hands them to us.
+    """
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's TERM saves as Ctrl-C does
+    warnings.filterwarnings("ignore", category=UserWarning, module="hydra")
+    sys.argv += preset_for(sys.argv[1:], cuda_devices())
+    try:
+        answer()
+    except (RequestError, InputError, HydraException, OmegaConfBaseException) as error:
+        complain(one_line(error, CONF))
+        return REFUSED
+    except KeyboardInterrupt:
+        complain("interrupted; what was finished is saved")
+        return INTERRUPTED
+    return 0
+
+
+def preset_for(arguments: list[str], devices: list[str]) -> list[str]:
+    """The preset that the user would have to type where there is no GPU, or where the CPU is asked for."""
+    overrides = dict(word.split("=", 1) for word in arguments if "=" in word)
+    wants_cpu = overrides.get("device", "auto") == "cpu" or (not devices and overrides.get("device") != "cuda")
+    return ["preset=cpu"] if wants_cpu and "preset" not in overrides else []
+
+
+@contextmanager
+def job(config: DictConfig) -> Iterator[Job]:
+    """One job: a folder of its own, and an end that a sweep survives and a single run's exit code tells."""
+    hydra = HydraConfig.get()
+    of_a_sweep = hydra.mode == RunMode.MULTIRUN
+    folder = claim(Path(hydra.runtime.output_dir))
+    launcher = str(hydra.runtime.choices.get("hydra/launcher", "basic"))
+    asked = Job(folder, "python -m pipeline " + shlex.join(sys.argv[1:]), launcher, of_a_sweep)
+    try:
+        yield asked
+    except (RequestError, InputError) as error:
+        if not of_a_sweep:
+            raise
+        complain(one_line(error, CONF))
+        codec.save(refusal(asked, config, one_line(error, CONF)), folder)
+    if asked.code and not of_a_sweep:
+        raise SystemExit(asked.code)
+
+
+def claim(folder: Path) -> Path:
+    """A folder that no other run has: runs started in the same second get the same name from Hydra."""
+    for number in range(1, 1000):
+        candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        candidate.mkdir(parents=True, exist_ok=True)
+        try:
+            (candidate / "claimed").touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return candidate
+    raise RequestError(f"{folder}: a thousand runs have this name already; set hydra.run.dir")
+
+
+def read(config: DictConfig, job: Job) -> Question:
+    """The question, checked, and its config saved beside the answer; `${oc.env:...}` stays unresolved there."""
+    values = plain(config, resolve=True)
+    devices = cuda_devices()
+    device = schema.choose_device(values["device"], devices)
+    baseline = plain(OmegaConf.load(CONF / "stage" / f"{schema.BASELINE}.yaml"), resolve=True)
+    question = schema.read(values, device, baseline, job.launcher)
+    (job.folder / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=False), encoding="utf-8")
+    return question
+
+
+def run(question: Question, job: Job) -> RunRecord:
+    """The session, with its progress on stderr."""
+    with Progress(len(question.stages)) as progress:
+        progress.say(opening(question, job))
+        record = climb(question, job.folder, blank_record(question, job), progress)
+    if question.strict and any(stage.status in NOT_OK for stage in record.stages):
+        job.code = FAILED
+    return record
+
+
+def opening(question: Question, job: Job) -> str:
+    """The first line of a run: what runs where, and what was chosen for the user."""
+    where = f"on {cuda_devices()[0]}" if question.device == "cuda" else "on the CPU (no GPU stage runs)"
+    size = f"{question.data.size}×{question.data.size}" if question.data.size else "their own size"
+    shape = f"batch {question.data.batch_size}, images at {size}"
+    return f"{question.model.name} {where}, {shape}, preset {question.preset}; the run is kept in {job.folder}"
+
+
+def report(record: RunRecord, job: Job) -> None:
+    """Draw the report; the first screen goes to the terminal, the report's path last."""
+    path = write_report(record, job.folder)
+    console = Console(highlight=False)
+    console.print(first_screen(record))
+    console.print(str(path), soft_wrap=True, markup=False)
+
+
+def blank_record(question: Question, job: Job) -> RunRecord:
+    """What is known before anything has run."""
+    config = plain(OmegaConf.load(job.folder / "config.yaml"), resolve=False)
+    return RunRecord(
+        started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
+        command=job.command,
+        preset=question.preset,
+        config=config,
+    )
+
+
+def refusal(job: Job, config: DictConfig, text: str) -> RunRecord:
+    """The record of a job of a sweep whose request was wrong."""
+    now = datetime.now().astimezone().isoformat(timespec="seconds")
+    caution = Caution("refused", text, "correct the request and run this job again")
+    return RunRecord(now, job.command, str(config.preset), plain(config, resolve=False), cautions=[caution])
+
+
+def plain(config: Any, resolve: bool) -> dict[str, Any]:
+    """Hydra's config as plain containers."""
+    value = OmegaConf.to_container(config, resolve=resolve)
+    assert isinstance(value, dict)
+    return {str(key): part for key, part in value.items()}

@@ -1,0 +1,47 @@
+"""Turns what Hydra and OmegaConf say of a bad request, over several lines, into one that names the nearest choice."""
+
+import re
+from pathlib import Path
+
+from hydra.errors import OverrideParseException
+from omegaconf import OmegaConf
+
+from pipeline.config.request_error import nearest
+
+
+def one_line(error: Exception, conf: Path) -> str:
+    """The one line for `error`; `conf` is the folder of the config files, for the names that would have been right."""
+    text = str(error)
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: an override is written key=value, such as stage=compile or data.batch_size=8"
+    if found := re.search(r"Could not find '([\w/]+)/([^'/]+)'", text):
+        return _unknown_file(conf, *found.groups())
+    if found := re.search(r"Could not override '([^']+)'", text):
+        return _unknown_key(conf, found[1])
+    if found := re.search(r"Key '([^']+)' is not in struct\s+full_key: (\S+)", text):
+        return _unknown_key(conf, found[2])
+    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+
+
+def _unknown_file(conf: Path, group: str, name: str) -> str:
+    names = sorted(path.stem for path in (conf / group).glob("*.yaml"))
+    return f"{group}={name}: no such file in conf/{group}; {nearest(name, names)}"
+
+
+def _unknown_key(conf: Path, key: str) -> str:
+    known = known_keys(conf)
+    siblings = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]]
+    return f"{key}: no such key; {nearest(key, siblings or known)}"
+
+
+def known_keys(conf: Path) -> list[str]:
+    """Every key that a user can type, from the files of conf/ alone."""
+    whole = OmegaConf.to_container(OmegaConf.load(conf / "config.yaml"), resolve=False)
+    assert isinstance(whole, dict)
+    own = {str(key): part for key, part in whole.items() if key not in ("defaults", "hydra")}
+    keys = {*own, *(f"{key}.{inner!s}" for key, part in own.items() if isinstance(part, dict) for inner in part)}
+    for path in conf.glob("*/*.yaml"):
+        loaded = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        if isinstance(loaded, dict):
+            keys |= {path.parent.name} | {f"{path.parent.name}.{key!s}" for key in loaded if key != "defaults"}
+    return sorted(keys)

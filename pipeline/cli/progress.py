@@ -1,0 +1,66 @@
+"""What a person sees while a run is on its way: a live line on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.report.terminal import verdict_line
+
+
+class Progress:
+    """Says which stage, which phase and for how long; to stderr, so that stdout holds only the answer."""
+
+    def __init__(self, stages: int, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True, highlight=False)
+        self.stages = stages
+        self.number = 0
+        self.began = time.monotonic()
+        self.last = ""
+        self.status: Status | None = None
+
+    def __enter__(self) -> "Progress":
+        """Begin the live line, where there is a terminal."""
+        if self.console.is_terminal:
+            self.status = self.console.status("starting")
+            self.status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the live line."""
+        if self.status:
+            self.status.stop()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    def stage(self, name: str, adds: str) -> None:
+        """The next stage begins."""
+        self.number += 1
+        self.say(f"[{self._elapsed()}] {self.number}/{self.stages} {name}: {adds}")
+
+    def phase(self, title: str, phase: str, detail: str = "") -> None:
+        """A stage enters a phase, or is so far in it; the detail is shown on a terminal alone."""
+        line = f"{title}: {phase}"
+        if self.status:
+            self.status.update(escape(f"[{self._elapsed()}] {line} {detail}"))
+        elif line != self.last:
+            self.say(f"[{self._elapsed()}]   {line}")
+        self.last = line
+
+    def verdict(self, run: RunRecord, stage: StageRecord) -> None:
+        """What became of a stage."""
+        self.say(f"[{self._elapsed()}]   {verdict_line(run, stage)}")
+
+    def _elapsed(self) -> str:
+        minutes, seconds = divmod(int(time.monotonic() - self.began), 60)
+        return f"{minutes}:{seconds:02d}"
+
+
+def complain(text: str) -> None:
+    """One line on stderr about a request that can't be carried out."""
+    sys.stderr.write(f"error: {' '.join(text.split())}\n")

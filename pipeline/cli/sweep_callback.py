@@ -1,0 +1,37 @@
+"""Hydra's callback that ends a sweep in one report."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+from pipeline.cli.app import FAILED, NOT_OK
+from pipeline.records import codec
+from pipeline.report.write import write_sweep_report
+
+
+class SweepReport(Callback):
+    """Draws the report of all jobs of a sweep, also of those that failed, and leaves with their worst exit code."""
+
+    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        """Called once, after the last job."""
+        folder = Path(config.hydra.sweep.dir)
+        report = write_sweep_report(folder)
+        sys.stdout.write(f"{report}\n")
+        if failed(folder):
+            raise SystemExit(FAILED)
+
+
+def failed(folder: Path) -> bool:
+    """Whether a job of the sweep left no finished record, or one with a stage that isn't well."""
+    jobs = [path for path in folder.iterdir() if path.is_dir() and path.name.isdigit()]
+    for job in jobs:
+        try:
+            record = codec.load(job)
+        except codec.RecordError:
+            return True
+        if not record.finished or any(stage.status in NOT_OK for stage in record.stages):
+            return True
+    return False

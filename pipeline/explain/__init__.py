@@ -1,1 +1,0 @@
-"""Why a stage takes the time that it takes."""

@@ -1,0 +1,66 @@
+"""What a CUDA context costs in memory, before a net has one weight."""
+
+import json
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+import torch
+
+from pipeline.lessons.bench import Bench
+from pipeline.lessons.lesson import Lesson
+from pipeline.lessons.lesson_records import Row
+from pipeline.lessons.rows import Rows, value
+from pipeline.report import words
+
+STEPS = ("the context", "and a matmul", "and a convolution")
+PROCESSES, SECONDS = 3, 4.0  # no further process begins after so many seconds
+LIMIT_SECONDS = 60.0
+
+
+def run(bench: Bench) -> list[Row]:
+    """Fresh processes, one after another; each says what the device held after every step."""
+    uuid = str(torch.cuda.get_device_properties(bench.device).uuid)
+    samples: list[dict[str, float]] = []
+    opened = time.perf_counter()
+    while len(samples) < PROCESSES and (not samples or time.perf_counter() - opened < SECONDS):
+        samples.append(in_fresh_process(uuid))
+    return [Row(step, held_bytes=[sample[step] for sample in samples]) for step in STEPS]
+
+
+def in_fresh_process(uuid: str) -> dict[str, float]:
+    """Bytes that the device holds more than before, beyond torch's own pool, by step.
+
+    Raises:
+        RuntimeError: the process failed; the text is its last line.
+    """
+    command = [sys.executable, "-m", "pipeline.lessons.context_child", uuid]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["it said nothing"])[-1])
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def says(rows: Rows) -> list[str]:
+    """The sum, and what of it the libraries add."""
+    held = [(row.name, found.value) for row in rows if (found := value(row, "memory"))]
+    if not held:
+        return []
+    steps = [f"{words.size(after - before)} more with {name.removeprefix('and ')}"
+             for (_, before), (name, after) in pairwise(held)]  # fmt: skip
+    first = f"Here the context alone holds {words.size(held[0][1])} of the device"
+    return ["; ".join([first, *steps]) + ". Every process pays this anew, whatever its net weighs."]
+
+
+LESSON = Lesson(
+    name="context",
+    title="What does a CUDA context cost in memory?",
+    how="A fresh process asks NVML before its first tensor, after it, after a matmul and after a convolution; what "
+    "torch's own pool holds is taken off.",
+    unit="memory",
+    run=run,
+    says=says,
+    gpu_only="a CPU has no CUDA context",
+)

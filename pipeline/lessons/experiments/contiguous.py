@@ -1,0 +1,79 @@
+"""Whether a copy into a contiguous layout pays for itself."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from pipeline.lessons.bench import Bench, Call
+from pipeline.lessons.lesson import Lesson
+from pipeline.lessons.lesson_records import Row
+from pipeline.lessons.rows import Rows
+from pipeline.report import words
+
+GPU_SIDE, CPU_SIDE = 4096, 768
+Use = Callable[[torch.Tensor], None]
+
+USES = ("one sum", "ten sums", "one matmul")
+
+
+def strided(use: str) -> str:
+    """The row's name that uses the transposed matrix as it lies."""
+    return f"{use}, as it lies"
+
+
+def copied(use: str) -> str:
+    """The row's name that copies it first."""
+    return f"{use}, .contiguous() first"
+
+
+def run(bench: Bench) -> list[Row]:
+    """A transposed fp32 matrix in three uses, as it lies or copied first; the copy is timed as well."""
+    side = GPU_SIDE if bench.on_gpu else CPU_SIDE
+    turned, other = bench.random(side, side).t(), bench.random(side, side)
+    out = torch.empty_like(other)
+    variants: list[tuple[Row, Call]] = []
+    for use, work in uses(other, out).items():
+        variants.append((Row(strided(use)), partial(work, turned)))
+        variants.append((Row(copied(use), strided(use)), partial(on_copy, work, turned)))
+    return bench.turns(variants)
+
+
+def on_copy(work: Use, matrix: torch.Tensor) -> None:
+    """The same on a contiguous copy, made anew."""
+    work(matrix.contiguous())
+
+
+def uses(other: torch.Tensor, out: torch.Tensor) -> dict[str, Use]:
+    """What is done with the matrix, by name."""
+
+    def sums(count: int, matrix: torch.Tensor) -> None:
+        for _ in range(count):
+            torch.add(matrix, other, out=out)
+
+    def matmul(matrix: torch.Tensor) -> None:
+        torch.matmul(matrix, other, out=out)
+
+    return dict(zip(USES, (partial(sums, 1), partial(sums, 10), matmul), strict=True))
+
+
+def says(rows: Rows) -> list[str]:
+    """Each use, and where it pays."""
+    found = [rows.sentence(copied(use), strided(use)) for use in USES]
+    pays = [use for use in USES if rows.word(strided(use), copied(use)) == "faster"]
+    if not any(found):
+        return []
+    if not pays:
+        return [*found, "The copy paid for itself in none of these uses."]
+    return [*found, f"The copy paid for itself in {words.listed(pays)}."]
+
+
+LESSON = Lesson(
+    name="contiguous",
+    title="Does .contiguous() pay?",
+    how="A transposed fp32 matrix is added to another once or ten times, or multiplied, as it lies or after "
+    ".contiguous(), whose own time counts.",
+    unit="time",
+    run=run,
+    says=says,
+)

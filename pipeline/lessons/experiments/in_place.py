@@ -1,0 +1,48 @@
+"""Changing a tensor in place, or making a new one."""
+
+import torch
+
+from pipeline.lessons.bench import Bench
+from pipeline.lessons.lesson import Lesson
+from pipeline.lessons.lesson_records import Row
+from pipeline.lessons.rows import Rows
+
+GPU_NUMBERS, CPU_NUMBERS = 2**26, 2**22
+NEW, KEPT, IN_PLACE = "a new tensor", "into a kept buffer", "in place"
+
+
+def run(bench: Bench) -> list[Row]:
+    """ReLU; each way reads and writes every number once."""
+    numbers = GPU_NUMBERS if bench.on_gpu else CPU_NUMBERS
+    x = bench.random(numbers)
+    own, buffer = x.clone(), torch.empty_like(x)
+    size = 4 * numbers
+    return bench.turns([
+        (Row(NEW, moved_bytes=2 * size, note=f"takes {size // 2**20} MiB more"), lambda: torch.clamp_min(x, 0)),
+        (Row(KEPT, NEW, moved_bytes=2 * size, note="takes nothing more, once the buffer is there"),
+         lambda: torch.clamp_min(x, 0, out=buffer)),
+        (Row(IN_PLACE, NEW, moved_bytes=2 * size, note="takes nothing more"), lambda: own.clamp_min_(0)),
+    ])  # fmt: skip
+
+
+def says(rows: Rows) -> list[str]:
+    """Whether anything but memory is won."""
+    found = [rows.sentence(IN_PLACE, NEW), rows.sentence(KEPT, NEW)]
+    word = rows.word(NEW, IN_PLACE)
+    if word == "faster":
+        return [*found, "In place wins time as well as memory here."]
+    if word in ("same", "slower"):
+        return [*found, "In place wins memory here, and no time: the same bytes move either way."]
+    if word == "not resolved":
+        return [*found, "In place wins memory; whether it wins time, this run can't tell."]
+    return found
+
+
+LESSON = Lesson(
+    name="in-place",
+    title="In place, or new?",
+    how="ReLU of one large fp32 tensor, three ways.",
+    unit="time",
+    run=run,
+    says=says,
+)

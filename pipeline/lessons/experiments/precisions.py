@@ -1,0 +1,80 @@
+"""One matmul in every precision."""
+
+import torch
+
+from pipeline.kernels.capability import FP8
+from pipeline.lessons.bench import Bench, Call, skipped
+from pipeline.lessons.lesson import Lesson
+from pipeline.lessons.lesson_records import Row
+from pipeline.lessons.rows import Rows, shown, value
+from pipeline.measure.peaks import fp8_matmul
+
+# Large enough for every matrix unit. On a GPU with few fp64 units a side of 8192 takes seconds a call; on a CPU without
+# instructions for fp16, that takes a hundred times as long as fp32.
+GPU_SIDE, CPU_SIDE = 6144, 384
+TYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+ORDER = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
+
+
+def run(bench: Bench) -> list[Row]:
+    """Square matrices of normal random numbers; FLOPs are 2 · side³."""
+    side = GPU_SIDE if bench.on_gpu else CPU_SIDE
+    rows = {name: Row(name, against="" if name == "fp32" else "fp32", flops=2.0 * side**3) for name in ORDER}
+    calls = {name: matmul(bench, dtype, side) for name, dtype in TYPES.items()}
+    reasons = {}
+    if bench.on_gpu:
+        calls["fp32"] = with_precision("ieee", calls["fp32"])
+        calls["tf32"] = with_precision("tf32", matmul(bench, torch.float32, side))
+    else:
+        reasons["tf32"] = "TF32 is a format of NVIDIA's tensor cores"
+    if bench.on_gpu and torch.cuda.get_device_capability(bench.device) >= FP8:
+        calls["fp8"] = fp8_matmul(*(bench.random(side, side, dtype=torch.float8_e4m3fn) for _ in range(2)))
+    else:
+        reasons["fp8"] = "matrix instructions for fp8 came with NVIDIA's compute capability 8.9"
+    kept = torch.backends.cuda.matmul.fp32_precision
+    try:
+        timed = bench.turns([(rows[name], calls[name]) for name in ORDER if name in calls])
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = kept
+    by_name = {row.name: row for row in timed}
+    return [by_name.get(name) or skipped(rows[name], reasons[name]) for name in ORDER]
+
+
+def matmul(bench: Bench, dtype: torch.dtype, side: int) -> Call:
+    """A matmul into a buffer of its own."""
+    left, right = bench.random(side, side, dtype=dtype), bench.random(side, side, dtype=dtype)
+    out = torch.empty_like(left)
+    return lambda: torch.matmul(left, right, out=out)
+
+
+def with_precision(precision: str, call: Call) -> Call:
+    """The same with fp32 matmuls in "ieee" or "tf32"; set at each call, as the variants take turns."""
+
+    def chosen() -> object:
+        torch.backends.cuda.matmul.fp32_precision = precision
+        return call()
+
+    return chosen
+
+
+def says(rows: Rows) -> list[str]:
+    """The rate in fp32, and each precision beside it."""
+    plain = rows.row("fp32")
+    rate = value(plain, "TFLOP/s") if plain else None
+    if rate is None:
+        return []
+    found = [f"fp32 reaches {shown(rate.value, 'TFLOP/s')} here."]
+    found += [rows.sentence(row.name, "fp32") for row in rows.measured() if row.against]
+    rates = {row.name: each.value for row in rows.measured() if (each := value(row, "TFLOP/s"))}
+    best = max(rates, key=lambda name: rates[name])
+    return [*found, f"The most arithmetic a second is in {best}, {shown(rates[best], 'TFLOP/s')}."]
+
+
+LESSON = Lesson(
+    name="precisions",
+    title="How fast is a matmul in each precision?",
+    how="The same large square matmul of random numbers in each format; fp32 is IEEE arithmetic, without TF32.",
+    unit="TFLOP/s",
+    run=run,
+    says=says,
+)

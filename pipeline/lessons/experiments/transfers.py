@@ -1,0 +1,58 @@
+"""Making data on the device or copying it there, pinned or pageable, at once or in pieces."""
+
+import torch
+
+from pipeline.lessons.bench import Bench, Call, skipped
+from pipeline.lessons.lesson import Lesson
+from pipeline.lessons.lesson_records import Row
+from pipeline.lessons.rows import Rows
+
+BYTES, PIECES = 2**26, 1024
+MADE, MADE_AND_COPIED = "made on the device", "made on the host, then copied"
+PAGEABLE, PINNED, PINNED_ANEW = "one copy, pageable", "one copy, pinned", "pinned anew, then copied"
+IN_PIECES = f"{PIECES:,} copies of a piece"
+
+
+def run(bench: Bench) -> list[Row]:
+    """64 MiB each way; on a CPU the copies are within its own memory."""
+    numbers = BYTES // 4
+    source, target = torch.randn(numbers), torch.empty(numbers, device=bench.device)
+    hosted = source.pin_memory() if bench.on_gpu else source
+    pairs = list(zip(hosted.split(numbers // PIECES), target.split(numbers // PIECES), strict=True))
+
+    def in_pieces() -> None:
+        for piece, place in pairs:
+            place.copy_(piece, non_blocking=True)
+
+    whole = (Row(PINNED if bench.on_gpu else "one copy", moved_bytes=BYTES), lambda: target.copy_(hosted, True))
+    both: list[tuple[Row, Call]] = [whole, (Row(IN_PIECES, against=whole[0].name, moved_bytes=BYTES), in_pieces)]
+    hosts: list[tuple[Row, Call]] = [
+        (Row(MADE), lambda: torch.full((numbers,), 0.5, device=bench.device)),
+        (Row(MADE_AND_COPIED, against=MADE), lambda: torch.full((numbers,), 0.5).to(bench.device)),
+        (Row(PAGEABLE, against=PINNED, moved_bytes=BYTES), lambda: target.copy_(source)),
+        (Row(PINNED_ANEW, against=PINNED, moved_bytes=BYTES), lambda: target.copy_(source.pin_memory(), True)),
+    ]
+    if bench.on_gpu:
+        return bench.turns([*hosts, *both])
+    return [*(skipped(row, "host and device share one memory here") for row, _ in hosts), *bench.turns(both)]
+
+
+def says(rows: Rows) -> list[str]:
+    """Each against what it should be compared with."""
+    found = [rows.sentence(row.name, row.against) for row in rows.measured() if row.against]
+    if rows.word(MADE_AND_COPIED, MADE) == "faster":
+        found.append("What can be made on the device should not travel to it.")
+    if rows.word(PAGEABLE, PINNED) == "faster" and rows.word(PAGEABLE, PINNED_ANEW) != "faster":
+        found.append("Pinning pays where the buffer is kept and used again, not where each copy pins anew.")
+    return found
+
+
+LESSON = Lesson(
+    name="transfers",
+    title="What does it cost to bring data to the device?",
+    how="64 MiB of fp32 numbers, made in place or copied from the host's memory; where the host is the device, from "
+    "one buffer to another.",
+    unit="time",
+    run=run,
+    says=says,
+)

@@ -1,0 +1,87 @@
+"""What the lessons leave behind: raw samples in lessons.json; every figure is computed on reading."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pipeline.records.codec import RecordError, revive, to_json
+from pipeline.records.run_record import Environment, Slice
+
+SCHEMA_VERSION = 1
+FILE = "lessons.json"
+
+Outcome = Literal["ok", "skipped", "failed"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One variant of an experiment.
+
+    A row without samples says why in `reason`. The other rows of its lesson were timed in turns with it: slice i of
+    one was taken in the same round as slice i of another.
+    """
+
+    name: str
+    against: str = ""  # the row that it is compared with
+    series: str = ""  # the line of the chart that it is a point of
+    at: float | None = None  # where on the chart's axis
+    repeats: int = 1  # of the work within one call
+    flops: float | None = None  # of one call
+    moved_bytes: float | None = None  # through memory, or over the link, in one call
+    kernels: float | None = None  # of one call
+    built_seconds: float | None = None  # of the first call, which compiles
+    note: str = ""
+    reason: str = ""  # why it was not measured
+    slices: list[Slice] = field(default_factory=list)
+    held_bytes: list[float] = field(default_factory=list)  # device memory, one sample for each fresh process
+
+
+@dataclass(frozen=True)
+class LessonRecord:
+    """What became of one lesson."""
+
+    name: str
+    outcome: Outcome
+    reason: str  # empty where all is well
+    seconds: float
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
+class LessonsRecord:
+    """All lessons of one run."""
+
+    schema_version: int
+    started_at: str  # ISO 8601 with its offset
+    seconds: float
+    environment: Environment
+    lessons: list[LessonRecord]
+
+
+def save(record: LessonsRecord, folder: Path) -> None:
+    """Write lessons.json, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    scratch = folder / f"{FILE}.part"
+    scratch.write_text(json.dumps(to_json(record), indent=1), encoding="utf-8")
+    scratch.replace(folder / FILE)
+
+
+def load(folder: Path) -> LessonsRecord:
+    """The record in `folder`.
+
+    Raises:
+        RecordError: there is none, or it was written by another version of the schema.
+    """
+    path = folder / FILE
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if value.get("schema_version") != SCHEMA_VERSION:
+            raise RecordError(
+                f"{path}: schema version {value.get('schema_version')}, this program reads {SCHEMA_VERSION}"
+            )
+        return revive(LessonsRecord, value)
+    except (FileNotFoundError, NotADirectoryError):
+        raise RecordError(f"{path}: no such file; name a folder of lessons, such as outputs/lessons") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, AttributeError, KeyError, ValueError) as error:
+        raise RecordError(f"{path}: no record of lessons ({error})") from None

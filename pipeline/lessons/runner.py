@@ -1,0 +1,50 @@
+"""Runs lessons one after another; what fails keeps its reason and costs no other."""
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import torch
+
+from pipeline.lessons.bench import Bench, why
+from pipeline.lessons.lesson import Lesson
+from pipeline.lessons.lesson_records import SCHEMA_VERSION, LessonRecord, LessonsRecord, save
+from pipeline.lessons.rows import measured
+from pipeline.measure.environment import describe
+
+Say = Callable[[str, str], None]  # a name, and a line about it
+
+
+def hold(lessons: Sequence[Lesson], bench: Bench, folder: Path, say: Say) -> LessonsRecord:
+    """Run the lessons; lessons.json is saved after each, so that an interruption loses one at most."""
+    began, started_at = time.perf_counter(), datetime.now().astimezone().isoformat(timespec="seconds")
+    environment = describe(bench.device)
+    done: list[LessonRecord] = []
+    record = LessonsRecord(SCHEMA_VERSION, started_at, 0.0, environment, [])
+    for lesson in lessons:
+        say(lesson.name, lesson.title)
+        done.append(one(lesson, bench))
+        record = LessonsRecord(SCHEMA_VERSION, started_at, time.perf_counter() - began, environment, list(done))
+        save(record, folder)
+    return record
+
+
+def one(lesson: Lesson, bench: Bench) -> LessonRecord:
+    """One lesson, whatever becomes of it; its memory is given back."""
+    began = time.perf_counter()
+    if lesson.gpu_only and not bench.on_gpu:
+        return LessonRecord(lesson.name, "skipped", lesson.gpu_only, 0.0, [])
+    try:
+        rows = lesson.run(bench)
+    except Exception as error:  # noqa: BLE001 - a lesson that fails is a result
+        return LessonRecord(lesson.name, "failed", why(error), time.perf_counter() - began, [])
+    finally:
+        gc.collect()
+        if bench.on_gpu:
+            torch.cuda.empty_cache()
+    seconds = time.perf_counter() - began
+    if not any(map(measured, rows)):
+        return LessonRecord(lesson.name, "failed", "no variant could be measured", seconds, rows)
+    return LessonRecord(lesson.name, "ok", "", seconds, rows)

@@ -1,0 +1,68 @@
+"""How much memory a stage takes: as torch's allocator sees it, and as the device sees the process."""
+
+import os
+import resource
+import sys
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.measure.environment import gpu_behind
+from pipeline.records.run_record import Memory
+
+
+def device_allocations(device: torch.device) -> int:
+    """How often torch has asked the device for memory so far; a slice in which it grows is measured again."""
+    return int(torch.cuda.memory_stats(device).get("num_device_alloc", 0)) if device.type == "cuda" else 0
+
+
+def context_bytes(device: torch.device) -> int | None:
+    """What the process holds of the device before its first tensor; None where the device doesn't say."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.init()
+    torch.cuda.synchronize(device)  # makes the context
+    return process_bytes(device)
+
+
+def process_bytes(device: torch.device) -> int | None:
+    """What the process holds of the device now; None where the driver doesn't tell processes apart."""
+    gpu = gpu_behind(device)
+    return (gpu.processes() or {}).get(os.getpid()) if gpu else None
+
+
+def measure(call: Callable[[Tensor], Tensor], batch: Tensor, model: nn.Module, context: int | None) -> Memory:
+    """Peak of one call, and the process as it stands after it.
+
+    Memory that a stage takes past torch's allocator (a session of ONNX Runtime) shows in `process_bytes` alone.
+
+    Args:
+        call: the stage.
+        batch: one input.
+        model: the workload's, for the weights as they come in fp32.
+        context: of `context_bytes`.
+    """
+    allocated = reserved = None
+    if batch.is_cuda:
+        torch.cuda.synchronize(batch.device)
+        torch.cuda.reset_peak_memory_stats(batch.device)
+        with torch.inference_mode():
+            call(batch)
+        torch.cuda.synchronize(batch.device)
+        allocated = torch.cuda.max_memory_allocated(batch.device)
+        reserved = torch.cuda.max_memory_reserved(batch.device)
+    return Memory(
+        allocated_peak_bytes=allocated,
+        reserved_peak_bytes=reserved,
+        process_bytes=process_bytes(batch.device),
+        context_bytes=context,
+        weights_bytes=sum(part.numel() * part.element_size() for part in model.state_dict().values()),
+        host_peak_bytes=host_peak_bytes(),
+    )
+
+
+def host_peak_bytes() -> int:
+    """Peak resident memory of this process."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB

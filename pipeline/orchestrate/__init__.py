@@ -1,0 +1,1 @@
+"""The parent: which worker runs when, what is kept of it, and what happens when it fails."""

@@ -1,0 +1,124 @@
+"""What a run holds on its way: the record, kept on disk, and the workers that it starts. Imports no torch."""
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pipeline.cli.progress import Progress
+from pipeline.config.request_error import RequestError
+from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, Question, StageSpec
+from pipeline.orchestrate.interleave import take_turns
+from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
+from pipeline.records import codec
+from pipeline.records.run_record import Caution, Pair, RunRecord
+from pipeline.stats.warnings import reference_in_doubt
+
+
+class Session:
+    """One run on its way.
+
+    Attributes:
+        record: what is known so far; saved after every stage, so that nothing finished is lost.
+        no_counters: why no stage's bytes can be counted by the GPU; empty as long as nothing says so.
+    """
+
+    def __init__(self, question: Question, folder: Path, record: RunRecord, progress: Progress) -> None:
+        self.question = question
+        self.folder = folder
+        self.record = record
+        self.progress = progress
+        self.baseline: WorkerProcess | None = None
+        self.no_counters = ""
+        self.scratch: list[Path] = []  # of the workers that were started
+        self.load_before = os.getloadavg()[0]
+        self.order = random.Random(question.seed)  # noqa: S311 - the order of turns is no secret
+
+    def keep(self, **fields: Any) -> None:
+        """Add to the record, and save it."""
+        self.record = replace(self.record, **fields)
+        codec.save(self.record, self.folder)
+
+    def caution(self, name: str, text: str, remedy: str) -> None:
+        """Note something that a reader must know about the whole run."""
+        self.keep(cautions=[*self.record.cautions, Caution(name, text, remedy)])
+
+    def start(self, spec: StageSpec, role: str, folder: str) -> WorkerProcess:
+        """A fresh worker for the stage."""
+        job = self.question.job(spec, role, self.folder, folder)
+        self.scratch.append(Path(job.folder) / SCRATCH)
+        return WorkerProcess(job, Path(job.folder) / "log.txt", self.question.plan.limits)
+
+    def drop_what_only_workers_need(self) -> None:
+        """The reference's logits, 50 MB at 24 images of 512×512, and the compilers' caches of this run's workers."""
+        (self.folder / REFERENCE_LOGITS).unlink(missing_ok=True)
+        for folder in self.scratch:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def advance(self, worker: WorkerProcess, title: str, until: str) -> bool:
+        """Follow the worker, showing its phases, until it says `until` (True) or is done without it (False).
+
+        Raises:
+            RequestError: the worker found the request to be wrong.
+            WorkerGone: it died or outlasted a limit.
+        """
+        for kind, value in worker.messages():
+            if kind == "phase":
+                self.progress.phase(title, value)
+            if worker.refused:
+                raise RequestError(worker.refused)
+            if kind == until:
+                return True
+        return False
+
+    def warm(self, worker: WorkerProcess, title: str) -> None:
+        """Follow the worker until it is warm and waits for its turns.
+
+        Raises:
+            RequestError: as `advance`.
+            WorkerGone: as `advance`, and where it ended without coming so far.
+        """
+        if not self.advance(worker, title, "turns"):
+            raise WorkerGone(str(worker.fields.get("status", "failed")), str(worker.fields.get("reason", "no reason")))
+
+    def take_turns(self, baseline: WorkerProcess, stage: WorkerProcess, title: str) -> Pair:
+        """Blocks of turns between two warm workers."""
+        self.progress.phase(title, "turns")
+        plan = self.question.plan
+
+        def show(blocks: int) -> None:
+            self.progress.phase(title, "turns", f"block {blocks} of at most {plan.looks[-1]}")
+
+        return take_turns(baseline, stage, plan, self.order, time.monotonic, show)
+
+
+def start_baseline(session: Session) -> None:
+    """Start the worker that every stage takes turns with."""
+    session.baseline = session.start(session.question.baseline, "companion", "baseline")
+    try:
+        session.warm(session.baseline, f"{session.question.baseline.name} (baseline)")
+    except WorkerGone as gone:
+        refuse_baseline(session, gone.reason)
+
+
+def refuse_baseline(session: Session, reason: str) -> NoReturn:
+    """There is nothing to measure against; a reference that is itself wrong may be why."""
+    found = session.record.reference
+    doubt = reference_in_doubt(found) if found else None
+    why = f"{reason}; {doubt.name}: {doubt.text}" if doubt else reason
+    raise RequestError(f"the baseline can't run: {why}; the logs are in {session.folder}")
+
+
+@contextmanager
+def stopping(*workers: WorkerProcess) -> Iterator[tuple[WorkerProcess, ...]]:
+    """Whatever happens inside, the workers are gone after it."""
+    try:
+        yield workers
+    finally:
+        for worker in workers:
+            worker.stop()

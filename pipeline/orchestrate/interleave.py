@@ -1,0 +1,68 @@
+"""The parent's side of a measurement: two workers take turns in blocks. Imports no torch."""
+
+import random
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+from pipeline.config.plan import Plan
+from pipeline.records.run_record import Block, Pair, Slice
+from pipeline.stats.intervals import half_width, ratio
+
+
+class Player(Protocol):
+    """A worker that takes a slice when told, and rests otherwise."""
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+
+    def slice(self) -> Slice:
+        """One timed slice, taken now."""
+
+
+def ignore(_blocks: int) -> None:
+    """Nobody wants to know how far the turns are."""
+
+
+def take_turns(
+    baseline: Player,
+    stage: Player,
+    plan: Plan,
+    rng: random.Random,
+    now: Callable[[], float],
+    on_block: Callable[[int], None] = ignore,
+) -> Pair:
+    """Blocks ABBA or BAAB, until a look finds the interval narrow enough, the looks are used up, or the time is.
+
+    Within a block a steady drift and the place in the order cancel out; the draw keeps a rhythm of the machine from
+    falling in step with the order. Looking only at set numbers of blocks keeps the interval's coverage.
+
+    Args:
+        baseline: A.
+        stage: B.
+        plan: gives `looks`, `half_width` and `turns_seconds`.
+        rng: draws the orders.
+        now: seconds.
+        on_block: told the number of blocks after each.
+    """
+    opened = now()
+    blocks: list[Block] = []
+    while len(blocks) < plan.looks[-1] and (not blocks or now() - opened < plan.turns_seconds):
+        blocks.append(take_block(baseline, stage, "ABBA" if rng.random() < 0.5 else "BAAB"))
+        on_block(len(blocks))
+        if len(blocks) in plan.looks and _narrow(Pair(baseline.name, stage.name, blocks), plan.half_width):
+            break
+    return Pair(baseline.name, stage.name, blocks)
+
+
+def _narrow(pair: Pair, enough: float) -> bool:
+    found = ratio(pair)
+    return found.bounded and half_width(found) <= enough
+
+
+def take_block(baseline: Player, stage: Player, order: Literal["ABBA", "BAAB"]) -> Block:
+    """Four slices in that order."""
+    taken: dict[str, list[Slice]] = {"A": [], "B": []}
+    for side in order:
+        taken[side].append((baseline if side == "A" else stage).slice())
+    return Block(order, (taken["A"][0], taken["A"][1]), (taken["B"][0], taken["B"][1]))

@@ -1,0 +1,160 @@
+"""All that explains one stage, each part on its own: what one can't find out is noted and costs no other."""
+
+import traceback
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from pipeline.measure.clock import Clock
+from pipeline.profiling import (
+    autotune_counts,
+    fused_kernels,
+    layer_order,
+    layer_time,
+    layout_changes,
+    memory_timeline,
+    profiler,
+    scaling,
+    time_split,
+)
+from pipeline.records.chrome_trace import Event
+from pipeline.profiling.layer_scopes import announced
+from pipeline.records.diagnostics import Fusion, LayerTime, LayoutChange, MemoryTimeline, Why
+from pipeline.stages import Runner
+from pipeline.worker.workload import Workload
+
+OWN, TWIN = "its own profile", "the same kernels launched one by one"
+ORDER = "the order of the eager net's layers, which no runtime can change; what follows one counts for it"
+Part = TypeVar("Part")
+
+
+class Explained:
+    """A stage on its way to a `Why`."""
+
+    def __init__(self, runner: Runner, net: nn.Module, batches: list[Tensor], folder: Path) -> None:
+        self.runner = runner
+        self.net = net
+        self.batches = batches
+        self.folder = folder
+        self.notes: list[str] = []
+        self.order: list[layer_order.Heavy] = []  # empty as long as nothing needs it
+
+    def tried(self, what: str, part: Callable[[], Part], instead: Part) -> Part:
+        """The part, or what stands for it and a note where finding it out failed."""
+        try:
+            return part()
+        except Exception as error:  # noqa: BLE001 - an explanation is not worth a measured stage
+            traceback.print_exc()
+            self.notes.append(f"{what}: {type(error).__name__}: {next(iter(str(error).splitlines()), 'no text')}")
+            return instead
+
+    def layers(self, events: list[Event], calls: int) -> tuple[list[LayerTime], str]:
+        """Each layer's time, and where it is from; nothing and a note where the stage hides its layers."""
+        if self.runner.module is not None and self.runner.twin is None:
+            with announced(self.runner.module):
+                own, _ = profiler.record(self.runner.run, self.batches, calls, self.folder)
+            return layer_time.own_times(own, calls), OWN
+        if self.runner.twin is None:
+            return self.layers_by_order(events, calls)
+        twin = self.one_by_one(shapes=False)
+        found = layer_time.twin_times(events, twin, calls)
+        if found is None:
+            self.notes.append("layers: the replayed kernels aren't those that the same net launches one by one")
+        return found or [], TWIN if found else ""
+
+    def layers_by_order(self, events: list[Event], calls: int) -> tuple[list[LayerTime], str]:
+        """Each layer's time where the runtime names none, as far as the order of the layers says whose a kernel is."""
+        if not self.batches[0].is_cuda:
+            self.notes.append("layers: on a CPU this runtime doesn't say which layer an operator is for")
+            return [], ""
+        self.order = layer_order.heavies(self.net, self.batches[0])
+        found = layer_order.times(layer_order.placed(events, calls, self.order), calls)
+        if loose := sum(not heavy.certain for heavy in self.order):
+            self.notes.append(
+                f"layers: {loose} of {len(self.order)} layers with matrix work could run in another order; "
+                "their time counts as between layers"
+            )
+        return found, ORDER
+
+    def spots(self, events: list[Event], calls: int) -> dict[int, str]:
+        """Where in the call each kernel of a trace is, by its id; nothing where that isn't known."""
+        try:
+            found = layer_order.placed(events, calls, self.order) if self.order else []
+        except layer_order.OrderError:
+            return {}
+        return {id(part.event): part.spot for part in found if part.spot}
+
+    def one_by_one(self, shapes: bool) -> list[Event]:
+        """One call of the twin, or of the stage itself, with its layers announced where they can be."""
+        with announced(self.runner.module) if self.runner.module is not None else nullcontext():
+            events, _ = profiler.record(self.runner.twin or self.runner.run, self.batches, 1, self.folder, shapes)
+        return events
+
+    def layout(self, compiled: Fusion | None, events: list[Event], calls: int) -> list[LayoutChange]:
+        """Changes of layout by the trace, by what a compiler wrote, and by the exported graph."""
+        written = fused_kernels.compiled_turns(compiled, events, calls, self.spots(events, calls)) if compiled else []
+        names, call = {change.name for change in written}, self.one_by_one(shapes=True)
+        traced = [
+            change for change in layout_changes.trace_changes(call, 1, self.spots(call, 1)) if change.name not in names
+        ]
+        graph = self.folder / "model.onnx"
+        return [*traced, *written, *(layout_changes.onnx_changes(graph) if graph.exists() else [])]
+
+    def memory(self, context_bytes: int | None) -> MemoryTimeline | None:
+        """The allocator's timeline; none on a CPU. A way to it that fails leaves a note, and the next one is taken."""
+        if not self.batches[0].is_cuda:
+            self.notes.append("memory timeline: torch keeps no books of what it allocates on a CPU")
+            return None
+        batch, books = self.batches[0], memory_timeline.CudaBooks()
+        found: MemoryTimeline | None = None
+        hidden = replace(self.runner, module=None, twin=None)  # its own call, as if nobody knew its layers
+        ways = [("torch's history of its allocations", hidden)]
+        if self.runner.module is not None or self.runner.twin is not None:
+            ways.insert(0, ("its layers, or the kernels that it replays", self.runner))
+        for name, runner in ways:
+            way = partial(
+                memory_timeline.memory_timeline, runner, batch, books, context_bytes, memory_timeline.cuda_history
+            )
+            found = found or self.tried(f"memory timeline by {name}", way, found)
+        return found or memory_timeline.memory_timeline(hidden, batch, books, context_bytes)
+
+
+def explain(
+    runner: Runner, work: Workload, options: dict[str, Any], events: list[Event], calls: int, clock: Clock,
+    context_bytes: int | None,
+) -> Why:  # fmt: skip
+    """Why the stage takes the time and the memory that it takes.
+
+    Args:
+        runner: the stage, warm.
+        work: the net, untouched, for the order of its layers; the stage's inputs and its own folder.
+        options: what was asked of the stage.
+        events: of its profile.
+        calls: that the profile holds.
+        clock: of the device.
+        context_bytes: what the process held of the device before its first tensor.
+    """
+    stage, batch = Explained(runner, work.model, work.batches, work.folder), work.batches[0]
+    unknown: tuple[list[LayerTime], str] = ([], "")
+    nothing: Any = None
+    found, source = stage.tried("layers", lambda: stage.layers(events, calls), unknown)
+    fused: Fusion | None = stage.tried(
+        "fusion", lambda: fused_kernels.fusion(runner, batch, events, calls, work.folder), nothing
+    )
+    return Why(
+        layers=found,
+        layers_from=source,
+        split=stage.tried("time split", lambda: time_split.split(events, calls), nothing),
+        growth=stage.tried("growth with the batch", lambda: scaling.growth(runner, batch, clock), nothing),
+        image_growth=stage.tried("growth with the image", lambda: scaling.image_growth(runner, batch, clock), nothing),
+        layout=stage.tried("layout", lambda: stage.layout(fused, events, calls), []),
+        fusion=fused,
+        timeline=stage.tried("memory", lambda: stage.memory(context_bytes), nothing),
+        searches=stage.tried("searches", lambda: autotune_counts.searches(runner, batch, options), {}),
+        notes=stage.notes,
+    )

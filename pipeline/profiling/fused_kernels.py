@@ -1,0 +1,91 @@
+"""How much is left to launch, how much is moved, and what a compiler put into one kernel."""
+
+from collections import defaultdict
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from pipeline.config.schema import SCRATCH
+from pipeline.records.chrome_trace import Event, end, of
+from pipeline.profiling.inductor_source import compile_fusion
+from pipeline.profiling.operator_bytes import COUNTED, counted
+from pipeline.records.diagnostics import Fusion, LayoutChange
+from pipeline.stages import Runner
+from pipeline.stages.common.inductor import CACHE, KEPT, graphs, programs
+
+GENERATED = "generated code"
+UNSEEN = "unknown: its operators don't pass torch's dispatcher"
+
+
+def fusion(runner: Runner, batch: Tensor, events: list[Event], calls: int, folder: Path) -> Fusion:
+    """Kernels and bytes of one call, and what a compiler fused.
+
+    Args:
+        runner: the stage.
+        batch: one input.
+        events: of its profile of `calls` calls.
+        calls: how many.
+        folder: the stage's own, in which Inductor's cache may lie.
+    """
+    work = of(events, "kernel") if batch.is_cuda else innermost(of(events, "cpu_op"))
+    moved, source = traffic(runner, batch)
+    cache, shown = folder / SCRATCH / CACHE, f"{folder.name}/{KEPT}"
+    return Fusion(
+        kernels_per_call=len(work) / calls,
+        bytes_per_call=moved,
+        bytes_from=source,
+        kernels=compile_fusion(programs(cache), shown),
+        graphs=[f"{shown}/{path.name}" for path in graphs(cache)],
+    )
+
+
+def traffic(runner: Runner, batch: Tensor) -> tuple[int | None, str]:
+    """Bytes that one call moves and how they were counted; None and why not."""
+    try:
+        found = runner.traffic(batch) if runner.traffic else (counted(runner.twin or runner.run, batch), COUNTED)
+    except RuntimeError as error:
+        return None, f"unknown: torch's dispatcher can't count it ({next(iter(str(error).splitlines()), 'no reason')})"
+    return found if found[0] else (None, UNSEEN)
+
+
+def innermost(operators: list[Event]) -> list[Event]:
+    """Of the operators of a CPU, by their beginnings, those that call no other."""
+    threads: dict[Any, list[Event]] = defaultdict(list)
+    for event in operators:
+        threads[event["tid"]].append(event)
+    return [
+        event
+        for thread in threads.values()
+        for event, following in zip_longest(thread, thread[1:])
+        if following is None or following["ts"] >= end(event)
+    ]
+
+
+def compiled_turns(found: Fusion, events: list[Event], calls: int, spots: dict[int, str]) -> list[LayoutChange]:
+    """The kernels that a compiler wrote which read in one layout and write in the other, with their times.
+
+    Args:
+        found: what the compiler wrote.
+        events: of the profile of `calls` calls.
+        calls: how many.
+        spots: where in the call an event is, by its id; a kernel that is at none is told by what it does.
+    """
+    work = of(events, "kernel") or of(events, "cpu_op")  # on a GPU the operator of that name is the launch
+    changes = []
+    for kernel in [kernel for kernel in found.kernels if kernel.turns_layout]:
+        ran = [event for event in work if event["name"] == kernel.name]
+        at: dict[str, list[float]] = defaultdict(list)
+        for event in ran:
+            at[spots.get(id(event), "")].append(event["dur"] / 1e6)
+        if ran and "" not in at:
+            changes += [
+                LayoutChange(kernel.name, spot, GENERATED, len(times) / calls, sum(times) / calls)
+                for spot, times in at.items()
+            ]
+            continue
+        seconds = sum(sum(times) for times in at.values()) / calls if ran else None
+        where = ", ".join(kernel.operators) or "unknown"
+        changes.append(LayoutChange(kernel.name, where, GENERATED, float(kernel.launches_per_call), seconds))
+    return sorted(changes, key=lambda change: -(change.seconds_per_call or 0.0))

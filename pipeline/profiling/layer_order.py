@@ -1,0 +1,172 @@
+"""Whose a kernel is where a runtime hides its layers: by the order of the layers with matrix work.
+
+A layer that needs the answer of another runs after it in every runtime. Where each layer with matrix work needs all
+those before it, as in a U-Net without branches, there is one order alone, and the n-th matrix kernel of a call is the
+n-th layer's: for compilers, for other runtimes and for graphs that are replayed, as long as each layer is one kernel.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from pipeline.records.chrome_trace import GPU_WORK, Event, of
+from pipeline.profiling.kernel_classes import classify, joins
+from pipeline.profiling.layer_time import BETWEEN, summed
+from pipeline.records.diagnostics import SKIP, LayerTime
+
+MATRIX = ("convolution", "matmul")
+MATRIX_OPERATORS = re.compile(
+    r"aten\.(conv\d?d?|convolution|conv_transpose\d?d?|linear|mm|addmm|bmm|baddbmm|matmul|einsum)\."
+)
+TRANSPOSED = re.compile(r"aten\.conv_transpose")
+POOLS = re.compile(r"aten\.(adaptive_)?(max|avg)_pool\d?d?\.")
+NO_LAYERS = ("copy", "layout change")  # classes of work that belong to no layer of the net
+
+
+@dataclass
+class Heavy:
+    """A layer with matrix work, in the order in which the eager net runs them."""
+
+    layer: str
+    certain: bool  # it can run at no other place
+    transposed: bool = False  # a transposed convolution, which cuDNN does as another one's gradient: "dgrad"
+    pools: list[str] = field(default_factory=list)  # the pooling layers between it and the next one
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A kernel, whose it is, and where in the call."""
+
+    event: Event
+    owner: str
+    spot: str
+
+
+class OrderError(Exception):
+    """The order of the layers says nothing of these kernels; one line."""
+
+
+def heavies(net: nn.Module, batch: Tensor) -> list[Heavy]:
+    """The layers with matrix work as torch.export finds them, and whether each has only one place.
+
+    Args:
+        net: untouched.
+        batch: one input.
+
+    Raises:
+        Exception: torch can't export the net.
+    """
+    with torch.inference_mode(False), torch.no_grad():
+        graph = torch.export.export(net, (batch.clone(),)).graph
+    return ranked(graph)
+
+
+def ranked(graph: fx.Graph) -> list[Heavy]:
+    """The same of an exported graph.
+
+    Of n layers the i-th has one place if i of them must come before it and n - 1 - i after it.
+    """
+    found: list[Heavy] = []
+    needed: dict[fx.Node, int] = {}  # by node, as bits, the layers that it needs, itself included
+    own: list[int] = []
+    for node in graph.nodes:
+        needed[node] = 0
+        for source in node.all_input_nodes:
+            needed[node] |= needed[source]
+        target = f"{node.target}."
+        if node.op == "call_function" and MATRIX_OPERATORS.match(target):
+            needed[node] |= 1 << len(found)
+            own.append(needed[node])
+            found.append(Heavy(module_of(node), certain=False, transposed=bool(TRANSPOSED.match(target))))
+        elif found and POOLS.match(target):
+            found[-1].pools.append(module_of(node))
+    for index, heavy in enumerate(found):
+        before = bin(own[index]).count("1") - 1
+        after = sum(bool(bits >> index & 1) for bits in own[index + 1 :])
+        heavy.certain = before == index and after == len(found) - 1 - index
+    return found
+
+
+def module_of(node: fx.Node) -> str:
+    """The path of the innermost module that an exported node is from."""
+    stack: list[Any] = list((node.meta.get("nn_module_stack") or {}).values())
+    return str(stack[-1][0]).split("@")[0] if stack else BETWEEN
+
+
+def placed(events: list[Event], calls: int, order: list[Heavy]) -> list[Placed]:
+    """Every kernel of the profile with its layer.
+
+    What a runtime does between two layers with matrix work, such as biases and activations, counts for the first of the
+    two, and so does what a compiler fused with them. A pool, a concatenation, a copy or a change of layout that is a
+    kernel of its own does not.
+
+    Args:
+        events: of the profile.
+        calls: that it holds.
+        order: of `heavies`.
+
+    Raises:
+        OrderError: the calls aren't alike, their matrix kernels are more or fewer than the layers, or one of them is by
+            its name not what the layer is.
+    """
+    work = of(events, *GPU_WORK)
+    if not work or len(work) % calls:
+        raise OrderError(f"{len(work)} kernels in {calls} calls: no call is like another")
+    length, found = len(work) // calls, []
+    names = [event["name"] for event in work]
+    if names != names[:length] * calls:
+        raise OrderError("no call has the same kernels as another")
+    for start in range(0, len(work), length):
+        found += _one_call(work[start : start + length], order)
+    return found
+
+
+def _one_call(work: list[Event], order: list[Heavy]) -> list[Placed]:
+    classes = [classify(event["name"]) for event in work]
+    matrix = sum(kind in MATRIX for kind in classes)
+    if matrix != len(order):
+        raise OrderError(f"{matrix} matrix kernels a call for {len(order)} layers with matrix work")
+    reached, found = -1, []
+    for event, kind in zip(work, classes, strict=True):
+        if kind in MATRIX:
+            reached += 1
+            _check(event["name"], order[reached])
+        owner = _owner(event["name"], kind, order[reached]) if reached >= 0 else BETWEEN
+        found.append(Placed(event, owner, _spot(order, reached)))
+    return found
+
+
+def _check(kernel: str, heavy: Heavy) -> None:
+    """Raise OrderError where cuDNN's name for the kernel says that it is for another kind of layer."""
+    if (heavy.transposed and "fprop" in kernel) or (not heavy.transposed and "dgrad" in kernel):
+        raise OrderError(f"{kernel[:60]} can't be for {heavy.layer}")
+
+
+def _owner(name: str, kind: str, heavy: Heavy) -> str:
+    if joins(name):
+        return SKIP
+    if not heavy.certain or kind in NO_LAYERS:
+        return BETWEEN
+    if kind == "pool":
+        return heavy.pools[0] if len(heavy.pools) == 1 else BETWEEN
+    return heavy.layer
+
+
+def _spot(order: list[Heavy], reached: int) -> str:
+    """Where in the call, by the nearest layers that have one place; empty where none has.
+
+    Such as "between encoder.0.0 and encoder.0.3".
+    """
+    before = [heavy.layer for heavy in order[: reached + 1] if heavy.certain]
+    after = [heavy.layer for heavy in order[reached + 1 :] if heavy.certain]
+    if before and after:
+        return f"between {before[-1]} and {after[0]}"
+    return f"after {before[-1]}" if before else f"before {after[0]}" if after else ""
+
+
+def times(found: list[Placed], calls: int) -> list[LayerTime]:
+    """Each layer's time."""
+    return summed([(part.event, part.owner) for part in found], calls)

@@ -1,0 +1,160 @@
+"""What each layer of a net has to do, and which share of the profiled time is whose."""
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from pipeline.records.chrome_trace import LAYER, Annotations, Event, correlation, launches, of
+from pipeline.profiling.kernel_classes import joins
+from pipeline.profiling.layer_scopes import leaves
+from pipeline.records.diagnostics import SKIP, LayerTime, LayerWork
+
+BETWEEN = ""  # the name of what belongs to no layer and is no skip connection: padding, casts
+
+
+class Joins(TorchDispatchMode):
+    """Within, adds up the elements that concatenations read and write, but for those that a layer does itself."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.inside = 0  # so many layers are at work
+        self.read = self.written = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operator, and count it if it is one; one that is made of others is taken apart first."""
+        kwargs = kwargs or {}
+        with self:
+            parts = func.decompose(*args, **kwargs)
+        if parts is not NotImplemented:
+            return parts
+        result = func(*args, **kwargs)
+        if func is torch.ops.aten.cat.default and not self.inside:
+            self.read += sum(part.numel() for part in args[0])
+            self.written += result.numel()
+        return result
+
+
+def layer_work(net: nn.Module, image: Tensor) -> list[LayerWork]:
+    """The layers in the order in which they first run, then the skip connections, and last what else lies between.
+
+    Args:
+        net: in eval mode.
+        image: one, [1, channels, height, width], on the net's device.
+
+    The FLOPs add up to what torch.utils.flop_counter counts for the whole net.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    with FlopCounterMode(display=False) as counter, torch.inference_mode(), Joins() as joined:
+        handles = [hook for name, leaf in leaves(net) for hook in _counting(found, name, leaf, counter, joined)]
+        net(image)
+        for handle in handles:
+            handle.remove()
+    layers = [LayerWork(**fields) for fields in found.values()]
+    rest = int(counter.get_total_flops()) - sum(layer.flops for layer in layers)
+    skips = [LayerWork(SKIP, "concatenation", SKIP, 0, joined.read, joined.written, 0)] if joined.written else []
+    return [*layers, *skips, LayerWork(BETWEEN, "between layers", "between layers", rest, 0, 0, 0)]
+
+
+def _counting(
+    found: dict[str, dict[str, Any]], name: str, leaf: nn.Module, counter: FlopCounterMode, joined: Joins
+) -> list[Any]:
+    before: list[int] = []
+
+    def enter(_: nn.Module, __: Any) -> None:
+        before.append(int(counter.get_total_flops()))
+        joined.inside += 1
+
+    def leave(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        blank = {"flops": 0, "read_elements": 0, "written_elements": 0, **channels(leaf)}
+        entry = found.setdefault(name, {"name": name, "kind": type(leaf).__name__, "level": level(name), **blank})
+        joined.inside -= 1
+        entry["weight_elements"] = sum(part.numel() for part in leaf.parameters())
+        entry["flops"] += int(counter.get_total_flops()) - before.pop()
+        entry["read_elements"] += sum(part.numel() for part in inputs if isinstance(part, Tensor))
+        entry["written_elements"] += output.numel() if isinstance(output, Tensor) else 0
+
+    return [leaf.register_forward_pre_hook(enter), leaf.register_forward_hook(leave)]
+
+
+def channels(leaf: nn.Module) -> dict[str, int]:
+    """LayerWork's channels of a convolution, transposed or not, or of a linear layer; nothing of any other."""
+    if isinstance(leaf, _ConvNd):
+        return {"in_channels": leaf.in_channels, "out_channels": leaf.out_channels, "groups": leaf.groups}
+    if isinstance(leaf, nn.Linear):
+        return {"in_channels": leaf.in_features, "out_channels": leaf.out_features}
+    return {}
+
+
+def level(name: str) -> str:
+    """The part of the net that a layer belongs to: "encoder.0.3" is in "encoder 0", "bottleneck.3" in "bottleneck"."""
+    first, *rest = name.split(".")
+    return f"{first} {rest[0]}" if len(rest) > 1 and rest[0].isdigit() else first
+
+
+def own_times(events: list[Event], calls: int) -> list[LayerTime]:
+    """Each layer's time by the annotations around its kernels' launches; on a CPU around its operators."""
+    return summed(_owners(events), calls)
+
+
+def twin_times(events: list[Event], twin: list[Event], calls: int) -> list[LayerTime] | None:
+    """Each layer's time where kernels are replayed: they are the twin's, which launched them one by one, in order.
+
+    Args:
+        events: of `calls` calls of the stage, which hide the layers.
+        twin: of one call of its twin.
+        calls: how many.
+
+    Returns:
+        None where the kernels aren't the same ones in the same order: then nothing is known.
+    """
+    owners = [(event["name"], owner) for event, owner in _owners(twin) if event["cat"] == "kernel"]
+    kernels = of(events, "kernel")
+    if not owners or len(kernels) != calls * len(owners):
+        return None
+    names = [name for name, _ in owners] * calls
+    if [kernel["name"] for kernel in kernels] != names:
+        return None
+    return summed([(kernel, owners[index % len(owners)][1]) for index, kernel in enumerate(kernels)], calls)
+
+
+def _owners(events: list[Event]) -> list[tuple[Event, str]]:
+    """Every kernel with the layer that launched it; without kernels every outermost CPU operator."""
+    layers, work = Annotations(events, LAYER), of(events, "kernel", "gpu_memcpy", "gpu_memset")
+    if not work:
+        return [(event, layers.around(event) or _nobodys(event)) for event in outermost(of(events, "cpu_op"))]
+    started = launches(events)
+    return [
+        (event, (layers.around(launch) if (launch := started.get(correlation(event))) else None) or _nobodys(event))
+        for event in work
+    ]
+
+
+def _nobodys(event: Event) -> str:
+    """What the record calls work that no layer does."""
+    return SKIP if joins(event["name"]) else BETWEEN
+
+
+def outermost(events: list[Event]) -> list[Event]:
+    """Of events sorted by their beginnings those that lie in no other one of their thread."""
+    reach: dict[Any, float] = defaultdict(float)
+    found = []
+    for event in events:
+        if event["ts"] >= reach[event["tid"]]:
+            found.append(event)
+            reach[event["tid"]] = event["ts"] + event["dur"]
+    return found
+
+
+def summed(owned: list[tuple[Event, str]], calls: int) -> list[LayerTime]:
+    """The time of one call by owner, given the kernels, or operators, of `calls`."""
+    seconds: dict[str, float] = defaultdict(float)
+    count: dict[str, int] = defaultdict(int)
+    for event, owner in owned:
+        seconds[owner] += event["dur"] / 1e6
+        count[owner] += 1
+    return [LayerTime(name, seconds[name] / calls, count[name] / calls) for name in seconds]

@@ -1,0 +1,91 @@
+"""Every change between NCHW and NHWC in one call: where, how often, and what it costs. Imports no torch."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, Event, correlation, end, launches, of
+from pipeline.profiling.kernel_classes import classify
+from pipeline.records.diagnostics import LayoutChange
+
+UNKNOWN = "unknown"
+TRACE, GRAPH = "trace", "ONNX graph"
+COPIES = {"aten::copy_", "aten::clone"}
+NHWC_MOVES = {(0, 2, 3, 1): "NCHW → NHWC", (0, 3, 1, 2): "NHWC → NCHW"}
+
+
+def trace_changes(events: list[Event], calls: int, spots: dict[int, str] | None = None) -> list[LayoutChange]:
+    """The changes by a trace with the shapes and strides of the operators' inputs.
+
+    A copy counts if its source and its target are images whose channels lie differently; a kernel counts if its name
+    says that it moves channels, as those do that cuDNN launches around a convolution.
+
+    Args:
+        events: of `calls` calls.
+        calls: how many.
+        spots: where in the call a kernel is, by its id, for those that no layer launched.
+    """
+    layers, started = Annotations(events, LAYER), launches(events)
+    kernels = of(events, *GPU_WORK)
+    found: list[tuple[str, str, float]] = []
+    inside: set[int] = set()
+    for event in of(events, "cpu_op"):
+        if turned := _turned(event):
+            work = [kernel for kernel in kernels if _launched_in(event, started.get(correlation(kernel)))]
+            inside |= {id(kernel) for kernel in work}
+            microseconds = sum(kernel["dur"] for kernel in work) if kernels else event["dur"]
+            found.append((f"copy, {turned}", layers.around(event) or "between layers", microseconds))
+    for kernel in kernels:
+        if id(kernel) not in inside and classify(kernel["name"]) == "layout change":
+            launch = started.get(correlation(kernel))
+            where = (layers.around(launch) if launch else None) or (spots or {}).get(id(kernel), UNKNOWN)
+            found.append((kernel["name"], where, kernel["dur"]))
+    return _grouped(found, calls)
+
+
+def _turned(event: Event) -> str | None:
+    """How a copy turns an image, such as "NCHW → NHWC"; None where it leaves the channels as they lie."""
+    arguments = event.get("args", {})
+    strides, shapes = arguments.get("Input Strides") or [], arguments.get("Input Dims") or []
+    if event["name"] not in COPIES or len(strides) < 2 or len(shapes) < 2:
+        return None
+    target, source = (order(shape, stride) for shape, stride in zip(shapes[:2], strides[:2], strict=True))
+    return f"{source} → {target}" if source and target and source != target else None
+
+
+def order(shape: list[int], strides: list[int]) -> str | None:
+    """An image's "NCHW" or "NHWC"; None for anything else, and for one that is both, as with one channel."""
+    if len(shape) != 4 or len(strides) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1:
+        return None
+    if strides[1] == 1:
+        return "NHWC"
+    return "NCHW" if strides[3] == 1 else None
+
+
+def _launched_in(event: Event, launch: Event | None) -> bool:
+    return launch is not None and launch["tid"] == event["tid"] and event["ts"] <= launch["ts"] < end(event)
+
+
+def _grouped(found: list[tuple[str, str, float]], calls: int) -> list[LayoutChange]:
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for name, where, microseconds in found:
+        times[name, where].append(microseconds)
+    changes = [
+        LayoutChange(name, where, TRACE, len(each) / calls, sum(each) / 1e6 / calls)
+        for (name, where), each in times.items()
+    ]
+    return sorted(changes, key=lambda change: -(change.seconds_per_call or 0.0))
+
+
+def onnx_changes(path: Path) -> list[LayoutChange]:
+    """The Transpose nodes of a graph that move an image's channels; what they cost, a graph can't say."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    moved = [(node, _moves(node)) for node in graph.node if node.op_type == "Transpose"]
+    return [LayoutChange(f"Transpose, {turn}", node.name or UNKNOWN, GRAPH, 1.0, None) for node, turn in moved if turn]
+
+
+def _moves(node: Any) -> str | None:
+    order = next((tuple(entry.ints) for entry in node.attribute if entry.name == "perm"), ())
+    return NHWC_MOVES.get(order)

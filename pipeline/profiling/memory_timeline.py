@@ -1,0 +1,233 @@
+"""The allocator's books through one call: where the peak is, what is alive there, and what libraries work in."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.profiling.layer_scopes import leaves
+from pipeline.profiling.operator_bytes import size
+from pipeline.records.diagnostics import MemoryTimeline
+from pipeline.stages import Runner
+
+NAMED = 6  # blocks at the peak
+MOST_ENTRIES = 10_000  # of the allocator's history: a call of a large compiled net has a few thousand
+SIGNS = {"alloc": 1, "free_requested": -1}  # of the entries that change the allocated bytes
+
+OWN = "its own call"
+TWIN = "the same kernels launched one by one, as they allocate: the graph that replays them holds this as one block"
+BY_LAYER = "read before and after every layer"
+BY_CHANGE = "every change that torch's allocator recorded, in bytes as asked for, from the first one on"
+NO_CHANGE = (
+    "torch's allocator gave out nothing in it, so that what it works in isn't seen: the pool of a captured graph, or "
+    "memory that another runtime keeps for itself"
+)
+ENDS = "its beginning, its peak and its end alone, for want of torch's history of its allocations"
+
+Change = tuple[float, int]  # seconds since the first change, and bytes: negative where they were given back
+History = Callable[[Callable[[], object]], list[Change] | None]  # makes the call, and says what it changed, if it can
+
+
+class HistoryError(Exception):
+    """The allocator's history doesn't hold the whole call; the text is one line."""
+
+
+class Books(Protocol):
+    """An allocator's books, in bytes."""
+
+    def allocated(self) -> int:
+        """What is allocated now."""
+
+    def peak(self) -> int:
+        """The most since the last call of `reset`."""
+
+    def reset(self) -> None:
+        """Forget the peak."""
+
+
+class CudaBooks:
+    """Those of torch's CUDA allocator, which keeps them on the host: no synchronisation is needed to read them."""
+
+    allocated = staticmethod(torch.cuda.memory_allocated)
+    peak = staticmethod(torch.cuda.max_memory_allocated)
+    reset = staticmethod(torch.cuda.reset_peak_memory_stats)
+
+
+@dataclass
+class Watch:
+    """Reads the books before and after each layer."""
+
+    books: Books
+    started: float = field(default_factory=time.perf_counter)
+    seconds: list[float] = field(default_factory=list)
+    allocated: list[int] = field(default_factory=list)
+    outputs: list[tuple[str, int, weakref.ref[Tensor]]] = field(default_factory=list)
+    highest: int = -1
+    workspace: int = 0
+    holders: list[str] = field(default_factory=list)
+
+    def note(self, amount: int) -> None:
+        """One point of the timeline."""
+        self.seconds.append(time.perf_counter() - self.started)
+        self.allocated.append(amount)
+
+    def look(self, name: str = "", output: Tensor | None = None) -> None:
+        """Note the peak since the last look and what stands now; `output` is what layer `name` has just written."""
+        peak, now = self.books.peak(), self.books.allocated()
+        if output is not None:
+            self.outputs.append((name, size(output), weakref.ref(output)))
+        if peak > self.highest:
+            self.highest, self.workspace = peak, peak - now if output is not None else 0
+            self.holders = self.alive()
+        self.note(peak)
+        self.note(now)
+        self.books.reset()
+
+    def alive(self) -> list[str]:
+        """The largest outputs that somebody still holds, each block once: what is changed in place has many names."""
+        blocks: dict[int, tuple[int, str]] = {}
+        for name, amount, held in self.outputs:
+            if (part := held()) is not None:
+                place = part.untyped_storage().data_ptr()
+                blocks[place] = (amount, f"{blocks[place][1]}, {name}" if place in blocks else name)
+        largest = sorted(blocks.values(), reverse=True)[:NAMED]
+        return [f"{name}: {amount / 2**20:.1f} MiB" for amount, name in largest]
+
+
+def unrecorded(call: Callable[[], object]) -> None:
+    """Make the call; nobody knows what it changed."""
+    call()
+
+
+def memory_timeline(
+    runner: Runner, batch: Tensor, books: Books, context_bytes: int | None, history: History = unrecorded
+) -> MemoryTimeline:
+    """The timeline of one call of a warm stage, or of its twin, where the stage replays what the twin launches.
+
+    The activations are those of the call that is watched, its own answer among them. A twin's lie in the pool of the
+    stage's graph as well, so that there they are no more memory than the books have in reserve already.
+
+    Args:
+        runner: the stage; where its module is known, the books are read at every layer.
+        batch: one input.
+        books: of the allocator.
+        context_bytes: what the process held of the device before its first tensor.
+        history: of the allocator, for a stage without layers to watch.
+
+    Raises:
+        HistoryError: the call allocates, and the history has nothing of it.
+    """
+    watch, changes = watched_call(runner, batch, books, history)
+    held, layered = watch.allocated[0], runner.module
+    seconds, amounts = outline(changes, held) if changes else (watch.seconds, watch.allocated)
+    weights = [] if layered is None else [*layered.parameters(), *layered.buffers()]
+    return MemoryTimeline(
+        seconds=seconds,
+        allocated_bytes=amounts,
+        weights_bytes=sum(map(size, weights)) if weights else None,
+        activations_bytes=watch.highest - held - watch.workspace,
+        workspace_bytes=watch.workspace if layered is not None else None,
+        held_bytes=held,
+        context_bytes=context_bytes,
+        peak_holders=watch.holders,
+        source=source(runner, changes),
+        replayed=runner.twin is not None,
+    )
+
+
+def watched_call(runner: Runner, batch: Tensor, books: Books, history: History) -> tuple[Watch, list[Change] | None]:
+    """What was read before, during and after the call, and its changes where no layer could be watched.
+
+    Raises:
+        HistoryError: the call allocates, and the history has nothing of it.
+    """
+    call, layered = runner.twin or runner.run, runner.module
+    with torch.inference_mode():
+        if runner.twin is not None:
+            call(batch)  # what a library asks for at its first call, and keeps, is not this call's
+        books.reset()
+        watch = Watch(books)
+        watch.note(held := books.allocated())
+        with watched(layered, watch):
+            changes = (history if layered is None else unrecorded)(lambda: call(batch))
+        watch.look()
+    if changes == [] and watch.highest > held:
+        raise HistoryError(f"torch's history is empty, though the call allocates {watch.highest - held} bytes")
+    return watch, changes
+
+
+def source(runner: Runner, changes: list[Change] | None) -> str:
+    """Which call a timeline is of, and how it was watched; `changes` are None where no history was kept."""
+    if runner.module is not None:
+        how = BY_LAYER
+    elif changes is None:
+        how = ENDS
+    else:
+        how = BY_CHANGE if changes else NO_CHANGE
+    return f"{OWN if runner.twin is None else TWIN}; {how}"
+
+
+@contextmanager
+def watched(net: nn.Module | None, watch: Watch) -> Iterator[None]:
+    """Within, the books are read before and after every leaf of the net."""
+    handles = [hook for name, leaf in leaves(net) for hook in _hooks(leaf, name, watch)] if net is not None else []
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _hooks(leaf: nn.Module, name: str, watch: Watch) -> list[Any]:
+    def before(_: nn.Module, __: Any) -> None:
+        watch.look()
+
+    def after(_: nn.Module, __: Any, output: Any) -> None:
+        watch.look(name, output if isinstance(output, Tensor) else None)
+
+    return [leaf.register_forward_pre_hook(before), leaf.register_forward_hook(after)]
+
+
+def cuda_history(call: Callable[[], object]) -> list[Change]:
+    """What the call changes in the allocated bytes of the current GPU, from the history that torch's allocator keeps.
+
+    Raises:
+        HistoryError: there were more changes than are kept.
+        Exception: whatever this torch raises that has no such history: it is no public part of it.
+    """
+    memory: Any = torch.cuda.memory
+    memory._record_memory_history(enabled="all", context=None, max_entries=MOST_ENTRIES)
+    try:
+        call()
+        entries = memory._snapshot()["device_traces"][torch.cuda.current_device()]
+    finally:
+        memory._record_memory_history(enabled=None)  # which drops what was kept, too
+    if len(entries) >= MOST_ENTRIES:
+        raise HistoryError(f"the call fills torch's history of {MOST_ENTRIES} entries, so that its beginning is lost")
+    return changes_in(entries)
+
+
+def changes_in(entries: list[dict[str, Any]]) -> list[Change]:
+    """The changes of the allocated bytes among the entries of a history, in its order.
+
+    A block counts as given back as soon as that is asked for, as in the allocator's own books. When another stream lets
+    go of it, and what the allocator itself asks of the driver, changes nothing there.
+    """
+    kept = [entry for entry in entries if entry["action"] in SIGNS]
+    return [((entry["time_us"] - kept[0]["time_us"]) / 1e6, SIGNS[entry["action"]] * entry["size"]) for entry in kept]
+
+
+def outline(changes: list[Change], held: int) -> tuple[list[float], list[int]]:
+    """Moments and amounts, before and after every change: drawn as the most up to each moment, they are its steps."""
+    seconds, amounts = [0.0], [held]
+    for moment, change in changes:
+        seconds += [moment, moment]
+        amounts += [amounts[-1], amounts[-1] + change]
+    return seconds, amounts

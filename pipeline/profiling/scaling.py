@@ -1,0 +1,73 @@
+"""How a stage's time grows with its work: what is bound by launches and Python hardly does."""
+
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from pipeline.measure.clock import Clock
+from pipeline.records.diagnostics import BatchGrowth, ImageGrowth
+from pipeline.stages import Runner
+
+SETTLING, TIMED = 2, 5  # calls of each batch size
+ROUNDS_SECONDS = 0.2  # of the calls on smaller images, in turns with those on whole ones
+
+
+def growth(runner: Runner, batch: Tensor, clock: Clock) -> BatchGrowth | None:
+    """Seconds of single calls at a part of the batch, at half of it and at all of it; at batch 1 also at 2 images.
+
+    None for a stage that is built for one shape.
+    """
+    if runner.module is None or runner.twin is not None:
+        return None
+    count = len(batch)
+    sizes = sorted({max(1, count // 8), max(1, count // 2), count, 2 * count if count == 1 else count})
+    with torch.inference_mode():
+        seconds = [_seconds(runner, _of_size(batch, size), clock) for size in sizes]
+    return BatchGrowth(sizes, seconds)
+
+
+def image_growth(runner: Runner, batch: Tensor, clock: Clock) -> ImageGrowth | None:
+    """Seconds of the fastest calls on the upper left quarter of every image and on all of it, on a CPU.
+
+    A single image's growth with the batch says little there: from one image to two, torch takes other libraries. The
+    two take turns, and what other programs add is left out: it would hide what the pixels add.
+    None on a GPU, for a stage that is built for one shape, and for images that can't be halved.
+
+    Raises:
+        RuntimeError: the net takes no image of half the height and width.
+    """
+    height, width = batch.shape[-2:]
+    if batch.is_cuda or runner.module is None or runner.twin is not None or height % 2 or width % 2:
+        return None
+    quarter = batch[..., : height // 2, : width // 2].contiguous()
+    with torch.inference_mode():
+        seconds = _fastest(runner, [quarter, batch], clock)
+    return ImageGrowth([height * width // 4, height * width], seconds)
+
+
+def _fastest(runner: Runner, batches: list[Tensor], clock: Clock) -> list[float]:
+    """The least of each batch's seconds, over as many rounds as fit into a fifth of a second, and at least five."""
+    taken: list[list[float]] = []
+    began = clock.now()
+    while len(taken) < SETTLING + TIMED or clock.now() - began < ROUNDS_SECONDS:
+        taken.append([_call_seconds(runner, batch, clock) for batch in batches])
+    return [min(rounds) for rounds in zip(*taken[SETTLING:], strict=True)]
+
+
+def _of_size(batch: Tensor, size: int) -> Tensor:
+    return batch[:size].contiguous() if size <= len(batch) else torch.cat([batch] * size)[:size]
+
+
+def _seconds(runner: Runner, batch: Tensor, clock: Clock) -> float:
+    for _ in range(SETTLING):
+        runner.run(batch)
+    clock.synchronize()
+    return median(_call_seconds(runner, batch, clock) for _ in range(TIMED))
+
+
+def _call_seconds(runner: Runner, batch: Tensor, clock: Clock) -> float:
+    start = clock.now()
+    runner.run(batch)
+    clock.synchronize()
+    return clock.now() - start

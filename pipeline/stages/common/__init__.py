@@ -1,0 +1,1 @@
+"""What several stages share; no stage itself."""

@@ -1,0 +1,74 @@
+"""Exports the net to ONNX and checks the file before any session sees it."""
+
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from pipeline.stages.common.precision import folded
+
+INPUT, OUTPUT = "image", "logits"
+
+
+class BiasApart(nn.ConvTranspose2d):
+    """A transposed convolution whose bias is an addition of its own.
+
+    ONNX Runtime's CUDA provider can't build a transposed convolution with its bias by cuDNN's frontend (1.31: "output
+    dimension inferencing is not possible"), and adds it by a slow general kernel otherwise.
+    """
+
+    def forward(self, image: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """As the convolution's; where the size is asked for, it is the convolution's own."""
+        if output_size is not None or self.bias is None:
+            return super().forward(image, output_size)
+        how: Any = (self.stride, self.padding, self.output_padding, self.groups, self.dilation)
+        raised = nn.functional.conv_transpose2d(image, self.weight, None, *how)
+        return raised + self.bias[:, None, None]
+
+
+class Borders(nn.Module):
+    """The net in another precision, with the casts inside the graph: fp32 comes in, the net's precision goes out."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype, on_gpu: bool) -> None:
+        super().__init__()
+        net, _ = folded(model)
+        self.net = (biases_apart(net) if on_gpu else net).to(dtype)
+        self.dtype = dtype
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Logits [batch, classes, height, width] of an image [batch, channels, height, width] in fp32."""
+        logits: Tensor = self.net(image.to(self.dtype))
+        return logits
+
+
+def biases_apart(net: nn.Module) -> nn.Module:
+    """The net itself, changed: every plain transposed convolution is a `BiasApart` with the same weights."""
+    for part in net.modules():
+        if type(part) is nn.ConvTranspose2d:
+            part.__class__ = BiasApart
+    return net
+
+
+def export(model: nn.Module, dtype: torch.dtype, batch: Tensor, path: Path) -> int:
+    """Write the net as ONNX for batches of this shape, checked by onnx.checker; returns the opset.
+
+    Raises:
+        onnx.checker.ValidationError: the exporter wrote a file that isn't valid ONNX.
+    """
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
+        warnings.simplefilter("ignore", FutureWarning)  # the exporter's own use of what its torch deprecates
+        warnings.simplefilter("ignore", DeprecationWarning)
+        twin = Borders(model, dtype, batch.is_cuda).eval()
+        program = torch.onnx.export(
+            twin, (batch.clone(),), dynamo=True, input_names=[INPUT], output_names=[OUTPUT], verbose=False
+        )
+    assert program is not None
+    program.save(str(path))
+    onnx.checker.check_model(str(path), full_check=True)
+    return next(int(entry.version) for entry in onnx.load(str(path), load_external_data=False).opset_import)

@@ -1,0 +1,1 @@
+"""Statistics computed on reading: intervals, ranking, warnings about noise."""

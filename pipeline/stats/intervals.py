@@ -1,0 +1,263 @@
+"""What the samples say: ratios, intervals and the four words. Computed on reading; imports no torch.
+
+The ratio's interval is that of the median by order statistics (Conover, Practical Nonparametric Statistics, 3.2): it
+supposes nothing of the noise but that the blocks are independent.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import numpy as np
+
+from pipeline.records.run_record import Block, Pair, Slice
+
+Word = Literal["faster", "slower", "same", "not resolved"]
+Side = Literal["baseline", "stage"]
+
+SAME = 0.01  # within which two stages are called the same
+LEAST_FLOOR = 0.01
+FLOOR_FACTOR = 2.57  # Student's t at 97.5 % with five degrees of freedom: five A/A pairs around a known 1
+OUTLIER_MADS = 14.8  # ten standard deviations of normal noise
+RESAMPLES = 2000  # of a bootstrap
+NORMAL = 1.96  # standard deviations that hold 95 %
+# Standard deviation of ln ratio between launches of one and the same stage, beyond what differs within them: 41 A/A
+# pairs of eager fp32 at batch 1 on an H200 (docs/h200/twins). Taken where a run has too few pairs to tell its own.
+LAUNCH_SPREAD = 0.0011
+LEAST_TWINS = 5  # pairs, that tell it
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The baseline's time over the stage's: above 1, the stage is faster."""
+
+    value: float
+    low: float  # of the 95 % interval
+    high: float
+    blocks: int
+    launches: int = 1
+    bounded: bool = True  # False with fewer than six blocks: no 95 % interval exists, low and high are the extremes
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A median with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Percentiles of a series, in seconds."""
+
+    p50: float
+    p90: float
+    p99: float
+
+
+def block_log_ratio(block: Block) -> float:
+    """(ln A1 + ln A2 − ln B1 − ln B2) / 2."""
+    first, second = block.baseline
+    third, fourth = block.stage
+    return 0.5 * math.log(first.per_call * second.per_call / (third.per_call * fourth.per_call))
+
+
+def log_ratios(pairs: Pair | Sequence[Pair]) -> np.ndarray:
+    """The log-ratio of every block of all launches."""
+    launches = [pairs] if isinstance(pairs, Pair) else pairs
+    return np.array([block_log_ratio(block) for pair in launches for block in pair.blocks])
+
+
+@cache
+def interval_rank(count: int) -> int:
+    """k, so that x(k) to x(count − k + 1) holds the median with 95 %; 0 where no such interval exists."""
+    from scipy.stats import binom
+
+    return int(binom.ppf(0.025, count, 0.5))
+
+
+def median_interval(values: np.ndarray) -> tuple[float, float, float, bool]:
+    """Median, low, high, and whether low to high is a 95 % interval (else the extremes)."""
+    ordered = np.sort(values)
+    rank = interval_rank(len(ordered))
+    low, high = ordered[max(rank, 1) - 1], ordered[len(ordered) - max(rank, 1)]
+    return float(np.median(ordered)), float(low), float(high), rank > 0
+
+
+def ratio(pairs: Pair | Sequence[Pair], spread: float = 0.0) -> Ratio:
+    """The ratio of one pair, or of several launches of the same two stages.
+
+    With several launches the value is the geometric mean of the launches' medians, and the interval the wider of two:
+    that of all blocks together, and Student's over the launches' medians.
+
+    Args:
+        pairs: the launches.
+        spread: of `launch_spread`. A launch is one sample of all launches: the blocks' interval alone held the truth
+            in 20 of 41 A/A pairs on an H200; told by every second of them, the spread makes it 38 of 41.
+
+    Raises:
+        ValueError: no blocks.
+    """
+    launches = [pairs] if isinstance(pairs, Pair) else list(pairs)
+    logs = [log_ratios(pair) for pair in launches if pair.blocks]
+    if not logs:
+        raise ValueError("a ratio needs at least one block")
+    value, low, high, bounded = median_interval(np.concatenate(logs))
+    if len(logs) > 1:
+        centres = np.array([np.median(part) for part in logs])
+        value = float(centres.mean())
+        between = _student_half_width(centres)
+        if 2 * between > high - low:
+            low, high = value - between, value + between
+        low, high = min(low, value), max(high, value)
+    low, high = _widened(value, low, high, spread / math.sqrt(len(logs)))
+    return Ratio(math.exp(value), math.exp(low), math.exp(high), sum(len(part) for part in logs), len(logs), bounded)
+
+
+def _student_half_width(values: np.ndarray) -> float:
+    from scipy.stats import t
+
+    count = len(values)
+    return float(t.ppf(0.975, count - 1) * values.std(ddof=1) / math.sqrt(count))
+
+
+def _widened(value: float, low: float, high: float, spread: float) -> tuple[float, float]:
+    """An interval of logs with an independent, normal spread added: variances add up."""
+    more = NORMAL * spread
+    return value - math.hypot(value - low, more), value + math.hypot(high - value, more)
+
+
+def launch_spread(twins: Sequence[Pair]) -> float:
+    """Standard deviation of ln ratio from launch to launch: of the A/A pairs' medians, without that within a pair.
+
+    Few pairs tell it roughly, so it is stretched as Student's interval is beside the normal one.
+    """
+    from scipy.stats import t
+
+    logs = [log_ratios(pair) for pair in twins if pair.blocks]
+    if not logs:
+        return LAUNCH_SPREAD
+    found = [median_interval(part)[:3] for part in logs]
+    within = [(high - low) / (2 * NORMAL) for _, low, high in found]
+    variance = sum(value**2 - width**2 for (value, _, _), width in zip(found, within, strict=True)) / len(found)
+    own = math.sqrt(max(0.0, variance)) * float(t.ppf(0.975, len(found))) / NORMAL
+    return own if len(found) >= LEAST_TWINS else LAUNCH_SPREAD
+
+
+def half_width(found: Ratio) -> float:
+    """Half of the interval's width, relative to the value."""
+    return 0.5 * (found.high - found.low) / found.value
+
+
+def inverse(found: Ratio) -> Ratio:
+    """The same seen from the other side."""
+    return Ratio(1 / found.value, 1 / found.high, 1 / found.low, found.blocks, found.launches, found.bounded)
+
+
+def claim_floor(twins: Sequence[Pair]) -> float:
+    """The least difference that may be claimed: max(1 %, 2.57 × the rms of ln A/A). One launch is one sample.
+
+    With fewer than five pairs the floor itself is a rough one.
+    """
+    centres = [float(np.median(log_ratios(pair))) for pair in twins if pair.blocks]
+    return max(LEAST_FLOOR, FLOOR_FACTOR * math.sqrt(sum(part**2 for part in centres) / max(len(centres), 1)))
+
+
+def verdict(found: Ratio, floor: float) -> Word:
+    """One of the four words.
+
+    Faster or slower: the interval leaves out 1 and the value is at least the floor away from it. Same: the interval
+    lies within 1 %.
+    """
+    if found.bounded and found.low > 1 and found.value >= 1 + floor:
+        return "faster"
+    if found.bounded and found.high < 1 and found.value <= 1 / (1 + floor):
+        return "slower"
+    if found.bounded and found.low >= 1 - SAME and found.high <= 1 + SAME:
+        return "same"
+    return "not resolved"
+
+
+def resolves(found: Ratio, floor: float) -> str:
+    """What would resolve a ratio that isn't; one sentence."""
+    if not found.bounded:
+        return f"{found.blocks} blocks are too few for an interval: raise measure.turns_seconds to take at least 6."
+    width = half_width(found)
+    if found.low > 1 or found.high < 1:
+        return (
+            f"The difference of {abs(found.value - 1):.1%} is below the {floor:.1%} that A/A pairs show by themselves: "
+            "measure.launches=3 averages over launches."
+        )
+    needed = round(found.blocks * (width / (0.5 * SAME)) ** 2)  # an interval shrinks with the root of the blocks
+    return f"The interval is ±{width:.1%} wide: some {needed} blocks (now {found.blocks}) or a quieter machine would."
+
+
+def composed(stage: Pair | Sequence[Pair], other: Pair | Sequence[Pair], spread: float = 0.0, seed: int = 0) -> Ratio:
+    """The other's time over the stage's, both measured against the same baseline.
+
+    A difference of two medians of logs; its interval is a bootstrap's (BCa: Efron 1987), as it is composed.
+
+    Raises:
+        ValueError: no blocks on one side.
+    """
+    from scipy.stats import bootstrap
+
+    ours, theirs = log_ratios(stage), log_ratios(other)
+    if not len(ours) or not len(theirs):
+        raise ValueError("a ratio needs at least one block")
+    value = low = high = float(np.median(ours) - np.median(theirs))
+    bounded = min(len(ours), len(theirs)) >= 6
+    if bounded and (np.ptp(ours) > 0 or np.ptp(theirs) > 0):
+        found = bootstrap(
+            (ours, theirs), _median_difference, n_resamples=RESAMPLES, method="BCa", rng=np.random.default_rng(seed)
+        ).confidence_interval
+        low, high = float(found.low), float(found.high)
+    elif not bounded:
+        low, high = float(ours.min() - theirs.max()), float(ours.max() - theirs.min())
+    low, high = _widened(value, low, high, spread)
+    return Ratio(math.exp(value), math.exp(low), math.exp(high), min(len(ours), len(theirs)), 1, bounded)
+
+
+def _median_difference(ours: np.ndarray, theirs: np.ndarray, axis: int) -> np.ndarray:
+    return np.asarray(np.median(ours, axis=axis) - np.median(theirs, axis=axis))
+
+
+def slices_of(pairs: Pair | Sequence[Pair], side: Side) -> list[Slice]:
+    """All slices of one side, in the order they were taken."""
+    launches = [pairs] if isinstance(pairs, Pair) else pairs
+    return [part for pair in launches for block in pair.blocks for part in getattr(block, side)]
+
+
+def seconds_per_call(pairs: Pair | Sequence[Pair], side: Side = "stage") -> Estimate:
+    """Median seconds per call over the slices of one side.
+
+    Raises:
+        ValueError: no blocks.
+    """
+    taken = np.array([part.per_call for part in slices_of(pairs, side)])
+    if not len(taken):
+        raise ValueError("a time needs at least one block")
+    return Estimate(*median_interval(taken)[:3])
+
+
+def latency(series: Sequence[float]) -> Latency:
+    """The percentiles of a series of single calls.
+
+    Raises:
+        ValueError: an empty series.
+    """
+    if not series:
+        raise ValueError("a latency needs at least one call")
+    p50, p90, p99 = np.percentile(np.asarray(series), [50, 90, 99])
+    return Latency(float(p50), float(p90), float(p99))
+
+
+def outliers(values: Sequence[float]) -> list[bool]:
+    """Which lie more than 14.8 MAD from the median; they are marked, never dropped."""
+    taken = np.asarray(values)
+    away = np.abs(taken - np.median(taken))
+    return [bool(part) for part in away > OUTLIER_MADS * np.median(away)]

@@ -1,0 +1,133 @@
+"""Who won, who tied, and what the winner is for how many images. Imports no torch."""
+
+from dataclasses import dataclass
+
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.stats.intervals import Ratio, Word, claim_floor, inverse, launch_spread, ratio, seconds_per_call, verdict
+from pipeline.stats.warnings import clocks_disagree
+
+ITSELF = Ratio(1.0, 1.0, 1.0, 0)
+
+
+@dataclass(frozen=True)
+class Standings:
+    """The order of the stages that are right and were measured, the baseline included.
+
+    Attributes:
+        winner: the fastest; None where no stage is usable.
+        ties: those that aren't shown to be slower than the winner.
+        order: all, fastest first, by their ratio to the baseline; the winner leads.
+        ratios: of each, to the baseline.
+        words: of each, against the baseline.
+        floor: the least difference that the A/A pairs let one claim.
+    """
+
+    winner: str | None
+    ties: list[str]
+    order: list[str]
+    ratios: dict[str, Ratio]
+    words: dict[str, Word]
+    floor: float
+
+
+def rankable(stage: StageRecord) -> bool:
+    """Whether it may be ranked: right, measured, and its clocks agree."""
+    return stage.usable and any(pair.blocks for pair in stage.pairs) and clocks_disagree(stage.pairs) is None
+
+
+def ratios_of(run: RunRecord) -> dict[str, Ratio]:
+    """Each rankable stage's ratio to the baseline; the baseline's own is 1 unless it was a stage as well."""
+    spread = launch_spread(run.twins)
+    found = {stage.name: ratio(stage.pairs, spread) for stage in run.stages if rankable(stage)}
+    if any(stage.name == run.baseline for stage in run.stages if stage.status != "ok"):
+        return found
+    return found if not found or run.baseline in found else {**found, run.baseline: ITSELF}
+
+
+def standings(run: RunRecord) -> Standings:
+    """The order by the run's records.
+
+    A rival ties unless it is shown to be slower: by its own turns with the fastest stage (`pairings`) where it had
+    them, else by intervals that lie apart by more than the floor. A rival that its turns show to be faster leads.
+    """
+    floor = claim_floor(run.twins)
+    ratios = ratios_of(run)
+    words = {name: verdict(found, floor) for name, found in ratios.items()}
+    order = sorted(ratios, key=lambda name: -ratios[name].value)
+    if not order:
+        return Standings(None, [], [], ratios, words, floor)
+    direct = _direct(run, order[0], ratios)
+    ahead = [name for name, found in direct.items() if verdict(found, floor) == "faster"]
+    winner = max(ahead, key=lambda name: direct[name].value, default=order[0])
+    order = [winner, *(name for name in order if name != winner)]
+    ties = [name for name in order[1:] if not _slower(name, winner, direct, ratios, floor)]
+    return Standings(winner, ties, order, ratios, words, floor)
+
+
+def rivals(run: RunRecord) -> list[str]:
+    """The fastest stage, then those that their ratios to the baseline don't set apart from it, fastest first."""
+    floor = claim_floor(run.twins)
+    ratios = {name: found for name, found in ratios_of(run).items() if found is not ITSELF}
+    order = sorted(ratios, key=lambda name: -ratios[name].value)
+    return [name for name in order if name == order[0] or not _apart(ratios[order[0]], ratios[name], floor)]
+
+
+def _direct(run: RunRecord, leader: str, ratios: dict[str, Ratio]) -> dict[str, Ratio]:
+    """Ratios to the leader from turns with it, its own included; the baseline has had turns with every stage."""
+    met = [pair for pair in run.pairings if pair.baseline == leader and pair.stage in ratios and pair.blocks]
+    names, spread = {pair.stage for pair in met}, launch_spread(run.twins)
+    found = {name: ratio([pair for pair in met if pair.stage == name], spread) for name in names}
+    if leader != run.baseline and run.baseline in ratios:
+        found.setdefault(run.baseline, inverse(ratios[leader]))
+    return {**found, leader: ITSELF}
+
+
+def _slower(name: str, winner: str, direct: dict[str, Ratio], ratios: dict[str, Ratio], floor: float) -> bool:
+    """Whether `name` is shown to be slower than `winner`: through the leader's turns where both had them."""
+    seen = direct if name in direct and winner in direct else ratios
+    return _apart(seen[winner], seen[name], floor)
+
+
+def _apart(fast: Ratio, slow: Ratio, floor: float) -> bool:
+    """Whether the intervals don't overlap and the values differ by the floor."""
+    return fast.bounded and slow.bounded and fast.low > slow.high and fast.value >= slow.value * (1 + floor)
+
+
+def seconds_per_image(run: RunRecord) -> dict[str, float]:
+    """Of each ranked stage: the baseline's time divided by the ratio, so that a drift in mid-run favours none."""
+    ratios = ratios_of(run)
+    pairs = [pair for stage in run.stages if rankable(stage) for pair in stage.pairs]
+    if not pairs:
+        return {}
+    baseline = seconds_per_call(pairs, "baseline").value / run.batch_size
+    return {name: baseline / found.value for name, found in ratios.items()}
+
+
+def setup_seconds(stage: StageRecord) -> float:
+    """Build and first call: what a stage costs before its second image."""
+    return (stage.build_seconds or 0.0) + (stage.first_call_seconds or 0.0)
+
+
+def break_even_images(stage: StageRecord, run: RunRecord) -> float | None:
+    """Images until the stage's set-up has paid for itself against the baseline's; 0 at once, None never.
+
+    Source: the two lines set-up + images × seconds per image meet there.
+    """
+    each = seconds_per_image(run)
+    if stage.name not in each or run.baseline not in each:
+        return None
+    extra = setup_seconds(stage) - _setup_of(run, run.baseline)
+    saved = each[run.baseline] - each[stage.name]
+    if saved <= 0:
+        return None if extra > 0 or saved < 0 else 0.0
+    return max(0.0, extra / saved)
+
+
+def best_for(run: RunRecord, images: int) -> str | None:
+    """The stage that is first done with so many images, set-up included; None where none is ranked."""
+    each = seconds_per_image(run)
+    return min(each, key=lambda name: _setup_of(run, name) + images * each[name], default=None)
+
+
+def _setup_of(run: RunRecord, name: str) -> float:
+    return next((setup_seconds(stage) for stage in run.stages if stage.name == name), 0.0)

@@ -1,0 +1,1 @@
+"""The child process: one stage from its workload to its record."""

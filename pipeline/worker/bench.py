@@ -1,0 +1,183 @@
+"""What a worker does with one stage, phase by phase; `worker.run_stage` gives the order."""
+
+import importlib
+from hashlib import sha256
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline.config.schema import Job
+from pipeline.measure import accuracy, energy, memory_use, sampling
+from pipeline.measure.clock import TorchClock
+from pipeline.measure.environment import gpu_behind
+from pipeline.measure.warmup import warm_up
+from pipeline.profiling import profiler
+from pipeline.records.chrome_trace import Event
+from pipeline.profiling.collect import explain
+from pipeline.records.diagnostics import Why
+from pipeline.records.run_record import Accuracy, Artefact, Energy, Memory, Profile, Slice, Warm
+from pipeline.stages import Runner, StageError
+from pipeline.worker import mask_images, reference
+from pipeline.worker.workload import Workload
+
+ANSWER_MOVED = 1e-2  # relative L2 between the answers before and after the turns; a deterministic stage gives 0
+
+
+class Bench:
+    """One stage on the bench: its runner, its inputs, and the instrument.
+
+    Attributes:
+        job: what is to be done.
+        workload: the net and the images.
+        runner: the stage, once it is built.
+    """
+
+    def __init__(self, job: Job, workload: Workload, context_bytes: int | None) -> None:
+        self.job = job
+        self.workload = workload
+        self.clock = TorchClock(workload.device)
+        self.state = energy.device_state(workload.device)
+        self.context_bytes = context_bytes
+        self.rotation = cycle(workload.batches)
+        self.calls = 1
+        self.verified: list[Tensor] = []
+        self.events: list[Event] = []
+        self.runner: Runner
+
+    def build(self) -> dict[str, Any]:
+        """Build the stage and make its first call.
+
+        Raises:
+            StageError: its module has no `build`, or doesn't take these options.
+            Skip: it has no form on this machine.
+        """
+        spec = self.job.stage
+        try:
+            build = importlib.import_module(spec.target).build
+        except (ImportError, AttributeError) as error:
+            raise StageError(f"stage {spec.name}: {spec.target} has no build function ({error})") from error
+        started = self.clock.now()
+        self.runner = build(self.workload, **spec.options)
+        self.clock.synchronize()
+        built = self.clock.now()
+        with torch.inference_mode():
+            self.runner.run(self.workload.batches[0])
+        self.clock.synchronize()
+        first_call = self.clock.now() - built
+        return {"build_seconds": built - started, "first_call_seconds": first_call, "ran": self.runner.ran}
+
+    def verify(self) -> tuple[Accuracy | None, str, str]:
+        """The answer on the verified batches against the reference's: the comparison, the status and its reason."""
+        self.verified = self._answers()
+        expected = reference.load_logits(Path(self.job.reference))
+        return accuracy.check(self.verified, expected, self._verified_labels(), self.job.stage.tolerance)
+
+    def save_masks(self) -> None:
+        """Leave the masks of the first images as pictures."""
+        classes = torch.cat([accuracy.classes(part) for part in self.verified])[: mask_images.SHOWN]
+        for index, mask in enumerate(classes):
+            mask_images.save_mask(mask.numpy(), self.workload.folder / f"mask_{index}.png")
+
+    def warm_up(self) -> Warm:
+        """Call until it is steady; the pace then says how many calls make a slice."""
+        plan = self.job.plan
+        warm, per_call = warm_up(self.runner.run, self._next, self.clock, plan, self.guards)
+        self.calls = sampling.calls_per_slice(per_call, plan.slice_seconds(self.job.device), plan.least_calls)
+        return warm
+
+    def slice(self) -> Slice:
+        """One timed slice."""
+        plan = self.job.plan
+        return sampling.take_slice(self.runner.run, self._next, self.calls, self.clock, plan, self.guards, self.state)
+
+    def check(self) -> tuple[str, str]:
+        """Whether it still answers as it did when it was verified: the status and its reason."""
+        for index, (before, after) in enumerate(zip(self.verified, self._answers(), strict=True)):
+            if not bool(torch.isfinite(after).all()):
+                return "inaccurate", f"after the turns the logits of batch {index} hold NaN or infinite values"
+            if (moved := reference.relative_l2(after, before)) > ANSWER_MOVED:
+                return (
+                    "inaccurate",
+                    f"after the turns the answer to batch {index} had moved by {moved:.2g} (relative L2)",
+                )
+        return "ok", ""
+
+    def series(self) -> dict[str, Any]:
+        """Latencies at both boundaries, memory and energy."""
+        plan, batches = self.job.plan, self.workload.batches
+        run = self.runner.run
+        return {
+            "latencies": sampling.take_latencies(run, self._next, self.clock, plan),
+            "host_latencies": sampling.take_host_latencies(run, batches, self.clock, plan),
+            "memory": self._memory(),
+            "energy": self._energy(),
+        }
+
+    def profile(self) -> Profile | None:
+        """The pass under the profiler."""
+        calls = self.job.plan.profile_calls
+        if not calls:
+            return None
+        folder, batches = self.workload.folder, self.workload.batches
+        self.events, text = profiler.record(self.runner.run, batches, calls, folder)
+        profiler.keep(text, folder)
+        return profiler.profile_of(self.events, calls, batches[0].is_cuda, folder.name)
+
+    def explain(self) -> Why | None:
+        """What explains the profile; passes of its own, so that none disturbs another."""
+        calls, work = self.job.plan.profile_calls, self.workload
+        if not calls:
+            return None
+        return explain(self.runner, work, self.job.stage.options, self.events, calls, self.clock, self.context_bytes)
+
+    def export(self) -> list[Artefact]:
+        """What the stage leaves, with sizes and digests."""
+        if self.runner.save is None:
+            return []
+        folder = self.workload.folder
+        return [describe(path, folder.parent) for path in self.runner.save(folder)]
+
+    def guards(self) -> tuple[int, ...]:
+        """Counters that must not grow within a slice: compilations, and allocations from the device."""
+        return self.runner.compilations(), memory_use.device_allocations(self.workload.device)
+
+    def _next(self) -> Tensor:
+        return next(self.rotation)
+
+    def _answers(self) -> list[Tensor]:
+        """The logits of the verified batches, on the CPU, in fp32 so that fp16 sums don't overflow."""
+        with torch.inference_mode():
+            return [self.runner.run(batch).float().cpu().clone() for batch in self._verified_batches()]
+
+    def _verified_batches(self) -> list[Tensor]:
+        return self.workload.batches[: self.workload.verified]
+
+    def _verified_labels(self) -> Tensor | None:
+        labels = self.workload.labels
+        images = self.workload.verified * self.workload.shape[0]
+        return None if labels is None else torch.from_numpy(labels[:images])
+
+    def _memory(self) -> Memory:
+        return memory_use.measure(self.runner.run, self.workload.batches[0], self.workload.model, self.context_bytes)
+
+    def _energy(self) -> Energy | None:
+        seconds = self.job.plan.energy_seconds
+        if not seconds:
+            return None
+        gpu, images = gpu_behind(self.workload.device), self.workload.shape[0]
+        return energy.energy(self.runner.run, self._next, self.clock, seconds, images, gpu)
+
+
+def describe(path: Path, run_folder: Path) -> Artefact:
+    """A file's entry in the record."""
+    kinds = {".onnx": "onnx", ".pt": "torchscript", ".py": "generated code", ".cpp": "generated code"}
+    digest = sha256(path.read_bytes()).hexdigest()
+    return Artefact(
+        path=str(path.relative_to(run_folder)),
+        kind=kinds.get(path.suffix, path.suffix.lstrip(".")),
+        size_bytes=path.stat().st_size,
+        sha256=digest,
+    )

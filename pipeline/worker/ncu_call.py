@@ -1,0 +1,32 @@
+"""The process under ncu, `python -m pipeline.worker.ncu_call JOB.json`: one stage, of which one call counts."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from pipeline.config.schema import Job
+from pipeline.records.codec import revive
+from pipeline.worker.run_stage import prepare
+
+SETTLING = 3  # calls before the one that counts
+
+
+def main() -> None:
+    """Build the stage, from the caches that its first process left, and make the call."""
+    bench = prepare(revive(Job, json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
+    bench.build()
+    run, batch = bench.runner.run, bench.workload.batches[0]
+    with torch.inference_mode():
+        for _ in range(SETTLING):
+            run(batch)
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+        run(batch)
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+
+
+if __name__ == "__main__":
+    main()

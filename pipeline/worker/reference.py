@@ -1,0 +1,98 @@
+"""The untouched fp32 net's answer, its own noise and its work: what every stage is checked against."""
+
+import copy
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from models.checkpoint import digest
+from models.stain import WORD
+from pipeline.config.schema import Job
+from pipeline.profiling.layer_time import layer_work
+from pipeline.records.run_record import Reference
+from pipeline.worker.workload import Workload
+
+FP64_LIMIT_BYTES = 24 * 2**30  # of a GPU's memory; a CPU takes one image
+
+
+def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
+    """The reference and its logits for the verified batches, on the CPU.
+
+    Expects TF32 to be off.
+    """
+    model, batches = workload.model, workload.batches[: workload.verified]
+    with torch.inference_mode():
+        logits = [model(batch) for batch in batches]
+        repeat = model(batches[0])
+        alone = torch.cat([model(image[None]) for image in batches[0]])
+        reference = Reference(
+            flops_per_image=count_flops(model, batches[0][:1]),
+            parameters=sum(part.numel() for part in model.parameters()),
+            weights_bytes=sum(part.numel() * part.element_size() for part in model.state_dict().values()),
+            weights_sha256=digest(job.model.checkpoint) if job.model.checkpoint else None,
+            repeat_relative_l2=relative_l2(repeat, logits[0]),
+            batch_relative_l2=relative_l2(alone, logits[0]),
+            fp64_relative_l2=_fp64_error(model, batches[0][:1], logits[0][:1]),
+            minimal_bytes_per_image=count_activation_bytes(model, batches[0][:1]),
+            images=list(workload.sources),
+            labels=_word_on_labels(job.data.name, workload),
+            layers=layer_work(model, batches[0][:1]),
+        )
+    return reference, [part.cpu() for part in logits]
+
+
+def save_logits(logits: list[Tensor], path: Path) -> None:
+    """Keep the logits where every stage's worker finds them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({str(index): part.contiguous() for index, part in enumerate(logits)}, path)
+
+
+def load_logits(path: Path) -> list[Tensor]:
+    """The logits in the order of the batches."""
+    parts = load_file(path)
+    return [parts[str(index)] for index in range(len(parts))]
+
+
+def relative_l2(output: Tensor, reference: Tensor) -> float:
+    """‖output − reference‖ / ‖reference‖, in fp64."""
+    expected = reference.double()
+    return float(torch.linalg.vector_norm(output.double() - expected) / torch.linalg.vector_norm(expected))
+
+
+def count_flops(model: nn.Module, image: Tensor) -> int:
+    """Floating-point operations of one image, 2 per multiply-add, of convolutions and matrix products."""
+    with FlopCounterMode(display=False) as counter:
+        model(image)
+    return int(counter.get_total_flops())
+
+
+def count_activation_bytes(model: nn.Module, image: Tensor) -> int:
+    """Bytes that the layers of a net must read and write in fp32 when each keeps its tensors in device memory."""
+    total = 0
+
+    def add(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        nonlocal total
+        total += sum(part.numel() * part.element_size() for part in (*inputs, output) if isinstance(part, Tensor))
+
+    leaves = [layer for layer in model.modules() if not any(layer.children())]
+    handles = [layer.register_forward_hook(add) for layer in leaves]
+    model(image)
+    for handle in handles:
+        handle.remove()
+    return total
+
+
+def _word_on_labels(data: str, workload: Workload) -> str | None:
+    if workload.labels is None:
+        return None
+    return WORD if data in ("samples", "stain") else "the labels given with the images"
+
+
+def _fp64_error(model: nn.Module, image: Tensor, logits: Tensor) -> float | None:
+    """How far fp32 itself is from fp64, for one image; None where fp64 would take too much memory."""
+    if count_activation_bytes(model, image) * 2 > FP64_LIMIT_BYTES:
+        return None
+    return relative_l2(logits, copy.deepcopy(model).double()(image.double()))

@@ -1,0 +1,64 @@
+"""What a user reads after a bad request: exit code 2, one line, the nearest valid choice, no traceback."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def ask(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pipeline", *arguments, f"hydra.run.dir={folder}"]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+
+
+WRONG = [
+    (["stage=compil"], "stage=compil", "did you mean 'compile'"),
+    (["model=unett"], "model=unett", "did you mean 'unet'"),
+    (["stage=compile", "stage.mod=default"], "stage.mod", "did you mean"),
+    (["data.batchsize=3"], "data.batchsize", "did you mean 'data.batch_size'"),
+    (["dta.batch_size=3"], "dta.batch_size", "did you mean 'data.batch_size'"),
+    (["report.target_p99=5"], "report.target_p99", "did you mean 'report.target_p99_ms'"),
+    (["data.batch_size=0"], "data.batch_size=0", "at least 1"),
+    (["nonsense"], "nonsense", "key=value"),
+    (["stage=[x"], "stage=[x", "key=value"),
+    (["device=cuda"], "device=cuda", "device=cpu"),
+    (["data=folder"], "data.path", "name the folder"),
+    (["data=folder", "data.path=conff"], "data.path=conff", "did you mean conf"),
+    (["data=folder", "data.path=conf"], "conf", "image"),
+    (["model.checkpoint=nowhere.safetensors"], "nowhere.safetensors", ""),
+    (["model.checkpoint=pyproject.toml"], "pyproject.toml", ""),
+    (["model=unet", "model.checkpoint=models/weights/unet_small.safetensors"], "unet_small.safetensors", ""),
+    (["model=custom", "model.target=os.system"], "os.system", ""),
+    (["model=custom", "model.target=models.unet.Unet"], "models.unet.Unet", "UNet"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "culprit", "remedy"), WRONG, ids=lambda part: " ".join(part) if isinstance(part, list) else None
+)
+def test_a_bad_request_is_one_line(arguments: list[str], culprit: str, remedy: str, tmp_path: Path) -> None:
+    """The line names the culprit and the nearest valid choice."""
+    done = ask("preset=smoke", *arguments, folder=tmp_path)
+    complaint = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 2
+    assert len(complaint) == 1
+    assert culprit in complaint[0]
+    assert remedy in complaint[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_help_is_written_for_a_person(tmp_path: Path) -> None:
+    """It shows what to type, without Hydra's own words."""
+    done = ask("--help", folder=tmp_path)
+    assert done.returncode == 0
+    assert "python -m pipeline stage=compile" in done.stdout
+    assert "Exit codes" in done.stdout
+
+
+def test_the_parent_imports_no_torch() -> None:
+    """So it holds no GPU context and starts at once."""
+    code = "import sys; import pipeline.__main__, pipeline.cli.sweep_callback; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False).returncode == 0

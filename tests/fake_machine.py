@@ -1,0 +1,150 @@
+"""A false clock, and a false machine whose noise is known: the plants stand on these."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pipeline.config.plan import Plan
+from pipeline.orchestrate.interleave import take_turns
+from pipeline.records.run_record import Accuracy, Block, Pair, RunRecord, Slice, StageRecord, Tolerance
+
+TOLERANCE = Tolerance(relative_l2=1e-3, flipped_share=1e-3, reason="a test's own")
+SLICE_SECONDS = 0.02
+CALLS = 10
+
+
+class FalseClock:
+    """Time passes only where a test lets it; everything done to the clock is kept in `events`."""
+
+    def __init__(self) -> None:
+        self.wall = 0.0
+        self.queued = 0.0  # work that only a synchronisation waits for
+        self.seen_by_events = 0.0
+        self.events: list[str] = []
+        self._first = self._second = 0.0
+
+    def work(self, seconds: float, seen: float | None = None) -> None:
+        """Queue work on the device; `seen` of it lies between the events on the current stream."""
+        self.events.append("call")
+        self.queued += seconds
+        self.seen_by_events += seconds if seen is None else seen
+
+    def now(self) -> float:
+        self.events.append("now")
+        return self.wall
+
+    def synchronize(self) -> None:
+        self.events.append("synchronize")
+        self.wall += self.queued
+        self.queued = 0.0
+
+    def begin(self) -> None:
+        self.events.append("begin")
+        self._first = self.seen_by_events
+
+    def end(self) -> None:
+        self.events.append("end")
+        self._second = self.seen_by_events
+
+    def device_seconds(self) -> float | None:
+        return self._second - self._first
+
+
+@dataclass
+class Machine:
+    """Makes slices last as long as they would on a machine with these faults."""
+
+    rng: np.random.Generator
+    noise: float = 0.01  # standard deviation of a slice's log
+    outliers: float = 0.05  # share of slices that take up to half as long again
+    clock_changes: float = 0.0  # chance per slice that the clock steps between 1 and 0.97
+    drift: float = 0.0  # over 120 slices, a run of 30 blocks
+    second_place: float = 0.0  # how much slower the second of two slices is
+    launch: float = 0.0  # standard deviation of a process's own log factor
+    neighbour_every: int = 0  # which slices a neighbour slows by 30 %
+    neighbour_phase: int = 0
+    halves_after: int | None = None  # the slice from which the clock is half as fast
+    taken: int = 0
+    clock: float = 1.0
+    _draws: list[float] = field(default_factory=list)
+
+    def seconds(self, nominal: float) -> float:
+        """Of the next slice."""
+        index = self.taken
+        self.taken += 1
+        seconds = nominal * np.exp(self.noise * self._normal())
+        if self.rng.random() < self.outliers:
+            seconds *= 1 + 0.5 * self.rng.random()
+        if self.clock_changes and self.rng.random() < self.clock_changes:
+            self.clock = 0.97 if self.clock == 1.0 else 1.0
+        seconds *= (1 + self.drift * index / 120) * (1 + self.second_place * (index % 2)) / self.clock
+        if self.neighbour_every and index % self.neighbour_every == self.neighbour_phase:
+            seconds *= 1.3
+        if self.halves_after is not None and index >= self.halves_after:
+            seconds *= 2
+        return float(seconds)
+
+    def _normal(self) -> float:
+        if not self._draws:
+            self._draws = self.rng.standard_normal(1000).tolist()
+        return self._draws.pop()
+
+
+class FalsePlayer:
+    """A worker on a false machine; making one is a launch."""
+
+    def __init__(self, name: str, machine: Machine, seconds: float) -> None:
+        self.name = name
+        self._machine = machine
+        self._seconds = seconds * float(np.exp(machine.launch * machine.rng.standard_normal()))
+
+    def slice(self) -> Slice:
+        return Slice(CALLS, self._machine.seconds(self._seconds), None)
+
+
+def turns(machine: Machine, true_ratio: float, plan: Plan | None = None, name: str = "stage", a: str = "eager") -> Pair:
+    """A stage that is `true_ratio` times as fast as its baseline, measured on the machine."""
+    first = FalsePlayer(a, machine, SLICE_SECONDS * true_ratio)
+    second = FalsePlayer(name, machine, SLICE_SECONDS)
+    order = random.Random(int(machine.rng.integers(2**31)))
+    return take_turns(first, second, plan or Plan(), order, lambda: 0.0)
+
+
+def pair_of(
+    seconds: Callable[[int], tuple[float, float]],
+    blocks: int = 30,
+    a: str = "eager",
+    b: str = "stage",
+    **fields: object,
+) -> Pair:
+    """Blocks ABBA whose i-th baseline and stage slices last `seconds(i)`; `fields` go into each stage slice."""
+    made = []
+    for index in range(blocks):
+        first, second = seconds(index)
+        plain = Slice(CALLS, first, None)
+        other = replace(Slice(CALLS, second, None), **fields)  # type: ignore[arg-type]
+        made.append(Block("ABBA", (plain, plain), (other, other)))
+    return Pair(a, b, made)
+
+
+def steady_pair(true_ratio: float, spread: float = 0.002, **fields: object) -> Pair:
+    """Thirty blocks whose log-ratios lie evenly within ± `spread` of the truth."""
+    names = {key: str(fields.pop(key)) for key in ("a", "b") if key in fields}
+    stretch = np.exp(np.linspace(-spread, spread, 30)).tolist()
+    return pair_of(lambda i: (SLICE_SECONDS * true_ratio * stretch[i], SLICE_SECONDS), **names, **fields)  # type: ignore[arg-type]
+
+
+ACCURACY = Accuracy(0.0, 0.0, 1.0, 0.0, None, 0.0, False, None, None, None, None, 3)
+
+
+def stage_record(name: str, pair: Pair | None, **fields: object) -> StageRecord:
+    """A stage that is right, with its pair."""
+    known = {"status": "ok", "accuracy": ACCURACY, "pairs": [pair] if pair else [], **fields}
+    return StageRecord(name, "", "", TOLERANCE, {}, **known)  # type: ignore[arg-type]
+
+
+def run_record(stages: list[StageRecord], **fields: object) -> RunRecord:
+    """A run of batch 2."""
+    return RunRecord("", "", "smoke", {"data": {"batch_size": 2}}, stages=stages, **fields)  # type: ignore[arg-type]

@@ -1,0 +1,169 @@
+"""What is read of the machine, through stubs where this machine has no such device."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+import torch
+
+from pipeline.devices import discover, nvml
+from pipeline.measure import energy, environment, memory_use, peaks
+from pipeline.measure.clock import TorchClock
+from pipeline.measure.sampling import no_state
+from tests.fake_machine import FalseClock
+
+CPU = torch.device("cpu")
+
+
+def test_the_parents_half_imports_no_torch() -> None:
+    names = ["environment", "nvml", "plan", "turns", "statistics", "cautions", "standings"]
+    code = f"import sys, {', '.join('pipeline.measure.' + name for name in names)}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class StubGpu(nvml.Gpu):
+    """A GPU by its uuid."""
+
+    def __init__(self, uuid: str) -> None:
+        self._uuid = uuid
+
+    def uuid(self) -> str:
+        return self._uuid
+
+
+@pytest.mark.parametrize(
+    ("visible", "seen"),
+    [
+        ("", []),
+        ("1", ["GPU-bb"]),
+        ("1,0", ["GPU-bb", "GPU-aa"]),
+        ("GPU-b", ["GPU-bb"]),
+        ("0,7,1", ["GPU-aa"]),
+        ("-1", []),
+    ],
+)
+def test_visible_devices_are_read_as_cuda_reads_them(visible: str, seen: list[str]) -> None:
+    assert [gpu.uuid() for gpu in nvml.visible_gpus([StubGpu("GPU-aa"), StubGpu("GPU-bb")], visible)] == seen
+
+
+def test_without_the_variable_all_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert len(nvml.visible_gpus([StubGpu("GPU-aa"), StubGpu("GPU-bb")])) == 2
+
+
+def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", refuse)
+    assert discover.cuda_devices() == []
+
+
+def test_a_gpu_says_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Milliwatts, millijoules, nanoseconds become watts, joules, seconds; an unsupported question becomes None."""
+
+    def refuse(*_: Any) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    answers: dict[str, Any] = {
+        "nvmlDeviceGetPowerUsage": lambda _: 121_650,
+        "nvmlDeviceGetTotalEnergyConsumption": lambda _: 5_000,
+        "nvmlDeviceGetMemoryInfo": refuse,
+        "nvmlDeviceGetClockInfo": lambda *_: 1980,
+        "nvmlDeviceGetViolationStatus": lambda *_: SimpleNamespace(violationTime=2_000_000_000),
+        "nvmlDeviceGetCurrentClocksEventReasons": lambda _: pynvml.nvmlClocksEventReasonSwPowerCap,
+        "nvmlDeviceGetComputeRunningProcesses": lambda _: [SimpleNamespace(pid=1, usedGpuMemory=2**29)],
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(pynvml, name, answer)
+    gpu = nvml.Gpu(None)
+    assert (gpu.watts(), gpu.joules(), gpu.used_bytes()) == (121.65, 5.0, None)
+    assert gpu.state() == nvml.DeviceState(1980, dict.fromkeys(nvml.VIOLATIONS, 2.0), ("power",))
+    [other] = discover.others_on(gpu)
+    assert other.endswith("(1): 512 MiB")
+
+
+class Meter:
+    """100 W at rest, and 3 J a call."""
+
+    def __init__(self, counts: bool = True) -> None:
+        self.calls = 0
+        self._counts = counts
+
+    def joules(self) -> float | None:
+        return 1000.0 + 3.0 * self.calls if self._counts else None
+
+    def watts(self) -> float | None:
+        return 100.0
+
+
+def test_energy_is_the_difference_over_its_own_calls() -> None:
+    clock, meter, slept = FalseClock(), Meter(), []
+
+    def call(_: object) -> None:
+        meter.calls += 1
+        clock.work(0.125)
+
+    found = energy.energy(call, int, clock, 5.0, 4, meter, slept.append)
+    assert found is not None
+    assert (found.joules, found.seconds, found.images, found.idle_watts) == (120.0, 5.0, 160, 100.0)
+    assert slept == [energy.REST_SECONDS]
+
+
+def test_where_nothing_counts_energy_there_is_none() -> None:
+    clock = FalseClock()
+    assert energy.energy(lambda _: None, int, clock, 5.0, 1, None) is None
+    assert energy.energy(lambda _: None, int, clock, 5.0, 1, Meter(counts=False)) is None
+    assert clock.events == []
+
+
+def test_a_processor_has_no_device_memory_and_no_state() -> None:
+    net = torch.nn.Linear(4, 2)
+    found = memory_use.measure(net, torch.ones(1, 4), net, memory_use.context_bytes(CPU))
+    assert (found.allocated_peak_bytes, found.process_bytes, found.context_bytes) == (None, None, None)
+    assert found.weights_bytes == 40
+    assert found.host_peak_bytes > 2**24
+    assert memory_use.device_allocations(CPU) == 0
+    assert energy.device_state(CPU) is no_state
+    assert environment.cache_bytes(CPU) is None
+
+
+def test_the_environment_names_what_gave_the_numbers() -> None:
+    found = environment.describe(CPU, "submitit_local")
+    assert (found.device, found.device_name, found.launcher) == ("cpu", found.cpu_name, "submitit_local")
+    assert found.packages["torch"] == torch.__version__.partition("+")[0] or "+" in found.packages["torch"]
+    assert found.cpu_threads == torch.get_num_threads()
+    assert found.cpu_name
+
+
+def test_outside_a_checkout_there_is_no_commit(tmp_path: Any) -> None:
+    assert environment.git_state(tmp_path) == (None, None)
+
+
+def test_a_processors_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"CPU_SIDE": 64, "CPU_COPY_BYTES": 2**16, "BURSTS": 2, "BURST_SECONDS": 1e-3}.items():
+        monkeypatch.setattr(peaks, name, value)
+    found = peaks.measure(CPU)
+    assert set(found.tflops) == {"fp32", "bf16"}
+    assert min(*found.tflops.values(), found.bandwidth_bytes_per_s) > 0
+    assert found.launch_us is None
+
+
+def test_a_ceiling_is_the_best_burst() -> None:
+    """Two calls to learn the pace, then bursts of which the third is the fastest."""
+    clock = FalseClock()
+    durations = iter([0.03, 0.03, 0.05, 0.04, 0.01, *[0.06] * 7])
+    assert peaks.seconds_of(lambda: clock.work(next(durations)), clock) == pytest.approx(0.01)
+
+
+def test_the_clock_of_a_processor_runs_forward() -> None:
+    clock = TorchClock(CPU)
+    first = clock.now()
+    clock.synchronize()
+    clock.begin()
+    clock.end()
+    assert clock.now() >= first
+    assert clock.device_seconds() is None

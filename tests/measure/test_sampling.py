@@ -1,0 +1,204 @@
+"""One slice, the series and the warm-up on a false clock."""
+
+import gc
+from itertools import count, cycle
+
+import pytest
+import torch
+
+from pipeline.config.plan import Plan
+from pipeline.devices.nvml import DeviceState
+from pipeline.measure.clock import TorchClock
+from pipeline.measure.sampling import calls_per_slice, take_host_latencies, take_latencies, take_slice
+from pipeline.measure.warmup import warm_up
+from tests.fake_machine import FalseClock
+
+PLAN = Plan()
+
+
+def test_between_the_stamps_stand_the_calls_and_nothing_else() -> None:
+    """Two settling calls, a wait, the stamps around the calls and a wait; batches and guards come before."""
+    clock = FalseClock()
+    batches = count()
+
+    def next_batch() -> int:
+        clock.events.append("batch")
+        return next(batches)
+
+    def guards() -> tuple[int, ...]:
+        clock.events.append("guards")
+        return ()
+
+    taken = take_slice(lambda _: clock.work(0.5), next_batch, 3, clock, PLAN, guards)
+    timed = ["call"] * 3
+    before = ["batch"] * 5 + ["call"] * 2 + ["synchronize", "guards", "begin"]
+    assert clock.events == [*before, "now", *timed, "end", "synchronize", "now", "guards"]
+    assert (taken.calls, taken.seconds, taken.device_seconds, taken.per_call) == (3, 1.5, 1.5, 0.5)
+
+
+def test_each_call_gets_the_next_batch() -> None:
+    seen: list[int] = []
+    batches = cycle(range(3))
+    take_slice(seen.append, lambda: next(batches), 4, FalseClock(), PLAN)
+    assert seen == [0, 1, 2, 0, 1, 2]
+
+
+def test_gradients_and_garbage_collection_are_off_inside_and_as_before_outside() -> None:
+    inside: list[tuple[bool, bool]] = []
+    take_slice(lambda _: inside.append((gc.isenabled(), torch.is_inference_mode_enabled())), int, 1, FalseClock(), PLAN)
+    assert set(inside) == {(False, True)}
+    assert gc.isenabled()
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_garbage_collection_returns_after_a_call_that_failed() -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("planted")
+
+    with pytest.raises(RuntimeError, match="planted"):
+        take_slice(fail, int, 1, FalseClock(), PLAN)
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(("disturbed_slices", "redone", "attempts"), [(0, 0, 1), (2, 2, 3), (99, 4, 4)])
+def test_a_slice_in_which_something_compiled_is_measured_again(
+    disturbed_slices: int, redone: int, attempts: int
+) -> None:
+    """At most three times; more than that in `redone` says that the last one was disturbed as well."""
+    clock, compiled, calls = FalseClock(), [0], [0]
+
+    def call(_: object) -> None:
+        calls[0] += 1
+        if calls[0] % 7 == 0 and calls[0] <= 7 * disturbed_slices:  # the last of two settling and five timed calls
+            compiled[0] += 1
+        clock.work(0.01)
+
+    taken = take_slice(call, int, 5, clock, PLAN, lambda: (compiled[0], 0))
+    assert (taken.redone, calls[0]) == (redone, 7 * attempts)
+
+
+def test_what_compiles_in_the_settling_calls_costs_no_repeat() -> None:
+    compiled = [0]
+
+    def call(_: object) -> None:
+        compiled[0] = 1
+
+    assert take_slice(call, int, 5, FalseClock(), PLAN, lambda: (compiled[0],)).redone == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reasons"),
+    [
+        (DeviceState(1980, {"power": 1.0}), DeviceState(1500, {"power": 1.9}, ("thermal",)), ["power"]),
+        (DeviceState(1980, {"power": 1.0}), DeviceState(1980, {"power": 1.001}), []),
+        (DeviceState(), DeviceState(1500, None, ("thermal", "power")), ["power", "thermal"]),
+        (DeviceState(), DeviceState(), []),
+    ],
+)
+def test_throttling_is_what_the_counters_saw_during_the_slice(
+    before: DeviceState, after: DeviceState, reasons: list[str]
+) -> None:
+    """The reason that holds when asked stands in only where the device doesn't count."""
+    clock, states = FalseClock(), iter([before, after])
+    taken = take_slice(lambda _: clock.work(0.2), int, 5, clock, PLAN, state=lambda: next(states))
+    assert (taken.throttle_reasons, taken.clock_mhz) == (reasons, after.clock_mhz)
+
+
+def test_work_on_another_stream_escapes_the_events_but_not_the_wall() -> None:
+    clock = FalseClock()
+    taken = take_slice(lambda _: clock.work(0.01, seen=0.0), int, 5, clock, PLAN)
+    assert taken.seconds == pytest.approx(0.05)
+    assert taken.device_seconds == 0.0
+
+
+@pytest.mark.parametrize(("per_call", "calls"), [(0.001, 20), (0.0011, 19), (0.1, 5), (0.0, 20_000_000)])
+def test_a_slice_has_the_fewest_calls_that_last_long_enough(per_call: float, calls: int) -> None:
+    assert calls_per_slice(per_call, 0.02, 5) == calls
+
+
+def test_latencies_wait_after_each_call() -> None:
+    clock, durations = FalseClock(), iter([9.0, 9.0, 0.1, 0.2, 0.3])
+    series = take_latencies(lambda _: clock.work(next(durations)), int, clock, Plan(latency_calls=3))
+    assert series == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_latencies_end_with_their_time() -> None:
+    clock = FalseClock()
+    assert len(take_latencies(lambda _: clock.work(4.0), int, clock, Plan(latency_seconds=10.0))) == 3
+
+
+def test_host_latencies_go_from_a_host_batch_to_host_logits() -> None:
+    """The stage gets a copy of each batch of the rotation, never the batch itself."""
+    batches = [torch.full((1, 2), float(index)) for index in range(3)]
+    given: list[float] = []
+
+    def call(batch: torch.Tensor) -> torch.Tensor:
+        given.append(float(batch[0, 0]))
+        return batch * 2
+
+    series = take_host_latencies(call, batches, TorchClock(torch.device("cpu")), Plan(latency_calls=4))
+    assert len(series) == 4
+    assert all(second > 0 for second in series)
+    assert set(given[1:]) == {0.0, 1.0, 2.0}
+    assert not {id(batch) for batch in given[1:]} & {id(batch) for batch in batches}
+
+
+def test_a_processor_has_no_events() -> None:
+    clock = TorchClock(torch.device("cpu"))
+    taken = take_slice(lambda batch: batch.sum(), lambda: torch.ones(10), 3, clock, PLAN)
+    assert taken.device_seconds is None
+    assert taken.seconds > 0
+
+
+def test_a_steady_stage_is_warm_after_the_least() -> None:
+    clock = FalseClock()
+    warm, pace = warm_up(lambda _: clock.work(0.0625), int, clock, PLAN)
+    assert (warm.calls, warm.seconds, warm.steady) == (32, 2.0, True)
+    assert pace == 0.0625
+
+
+def test_the_pace_is_that_of_calls_back_to_back() -> None:
+    """A synchronisation after each call costs what calls in a row don't pay; slices are made of the latter."""
+    clock = FalseClock()
+    wait = clock.synchronize
+
+    def slow_wait() -> None:
+        wait()
+        clock.wall += 0.05
+
+    clock.synchronize = slow_wait  # type: ignore[method-assign]
+    _, pace = warm_up(lambda _: clock.work(0.05), int, clock, PLAN)
+    assert 0.05 < pace <= 0.07
+
+
+def test_twenty_calls_are_made_however_long_they_last() -> None:
+    clock = FalseClock()
+    assert warm_up(lambda _: clock.work(0.4), int, clock, PLAN)[0].calls == 20
+
+
+def test_a_stage_that_keeps_getting_slower_is_unsteady_at_the_limit() -> None:
+    clock, seconds = FalseClock(), [0.01]
+
+    def call(_: object) -> None:
+        seconds[0] *= 1.001
+        clock.work(seconds[0])
+
+    warm, _ = warm_up(call, int, clock, PLAN)
+    assert not warm.steady
+    assert 30 <= warm.seconds < 32
+
+
+def test_a_late_compilation_delays_the_end_of_the_warm_up() -> None:
+    """Nothing may have compiled in the last two windows, though the times are steady from the start."""
+    clock, calls = FalseClock(), [0]
+
+    def call(_: object) -> None:
+        calls[0] += 1
+        clock.work(0.125)
+
+    quick = warm_up(call, int, clock, PLAN)[0]
+    calls[0] = 0
+    late = warm_up(call, int, clock, PLAN, lambda: (calls[0] >= 18,))[0]
+    assert quick.calls == 20
+    assert late.steady
+    assert late.calls == 28

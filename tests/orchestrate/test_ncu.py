@@ -1,0 +1,174 @@
+"""The parent's part of counting bytes, with a script for ncu: what it is asked, and what becomes of its answer."""
+
+import gzip
+import io
+import json
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipeline.cli.progress import Progress
+from pipeline.config.schema import SCRATCH, DataSpec, Job, ModelSpec, Question
+from pipeline.orchestrate.context import Session
+from pipeline.orchestrate.ncu import find_ncu, with_counted_bytes
+from pipeline.records.codec import revive
+from pipeline.records.diagnostics import Why
+from pipeline.records.run_record import Profile, RunRecord, StageRecord
+from tests.profiling.test_explain_counters import CONV, NOISE, lines
+from tests.profiling.traced import launched
+from tests.worker.test_run_stage import EAGER, PLAN
+
+SCRIPT = """#!/bin/sh
+if [ "$1" = --version ]; then echo "Version 2026.1"; exit 0; fi
+echo "$@" >> "$FAKE/asked"
+while [ "$1" != --log-file ]; do shift; done
+echo "the child's last word"
+if [ -e "$FAKE/sleeps" ]; then sleep 60; fi
+cp "$FAKE/answer" "$2"
+exit "$(cat "$FAKE/code")"
+"""
+COUNTED = "\n".join([*NOISE, *lines(0, CONV, "1,000", "500", "7")])
+PROFILE = Profile(2, 1e-3, 1.0, 1.0, [], None)
+OK = StageRecord("eager", "", "", EAGER.tolerance, {}, status="ok", profile=PROFILE, why=Why())
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an ncu that answers with the file `answer` and ends with what `code` holds."""
+    tool = tmp_path / "ncu"
+    tool.write_text(SCRIPT)
+    tool.chmod(tool.stat().st_mode | stat.S_IEXEC)
+    (tmp_path / "answer").write_text(COUNTED)
+    (tmp_path / "code").write_text("0")
+    monkeypatch.setenv("FAKE", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    """A run on a GPU whose stage left the trace of two calls of one kernel."""
+    question = Question(
+        stages=[EAGER],
+        model=ModelSpec("small", "models.unet.UNet", {}, None),
+        data=DataSpec("samples", None, None, size=32, batch_size=1, batches=3),
+        plan=replace(PLAN, counters=True, counters_limit_seconds=1.0),
+        device="cuda", threads=1, seed=0, time_inaccurate=False, strict=True, preset="smoke", launcher="basic",
+        baseline=EAGER,
+    )  # fmt: skip
+    events = [launched(1, CONV, 0, 10 * at, 5)[1] for at in range(2)]
+    (tmp_path / "run" / "eager").mkdir(parents=True)
+    (tmp_path / "run" / "eager" / "trace.json.gz").write_bytes(
+        gzip.compress(json.dumps({"traceEvents": events}).encode())
+    )
+    blank = RunRecord("2026-01-01T00:00:00+00:00", "a test", "smoke", {})
+    return Session(question, tmp_path / "run", blank, Progress(1, Console(file=io.StringIO())))
+
+
+def test_what_was_counted_is_part_of_why(fake: Path, session: Session) -> None:
+    """With the profile's kernel, and what was known before; the clocks and the caches are left alone."""
+    found = with_counted_bytes(session, EAGER, replace(OK, why=Why(notes=["before"])))
+    assert found.why is not None
+    assert found.why.notes == ["before"]
+    counted = found.why.counted
+    assert counted is not None
+    assert (counted.moved_bytes, counted.cache_bytes, counted.by_kernel) == (1500, 7, {CONV: 1500})
+    assert counted.tool == "ncu 2026.1"
+    assert (session.folder / "eager" / "counters.csv").read_text().splitlines()[1] == f"{CONV},1000,500,7"
+    asked = (fake / "asked").read_text()
+    assert "--clock-control none --cache-control none --profile-from-start off" in asked
+
+
+def test_the_child_builds_from_what_the_first_process_left(fake: Path, session: Session) -> None:
+    """Its own folder lies in the scratch, so that no artefact is written twice; the caches are the stage's."""
+    with_counted_bytes(session, EAGER, OK)
+    place = Path((fake / "asked").read_text().split()[-1])
+    job = revive(Job, json.loads(place.read_text()))
+    assert (job.role, job.earlier) == ("counted", str(session.folder / "eager" / SCRATCH))
+    assert Path(job.folder).is_relative_to(session.folder / "eager" / SCRATCH)
+
+
+def test_a_failure_is_a_note(fake: Path, session: Session) -> None:
+    """With the child's last word; the stage is as right and as fast as before."""
+    (fake / "code").write_text("3")
+    found = with_counted_bytes(session, EAGER, OK)
+    assert found.why is not None
+    assert found.status == "ok"
+    assert found.why.counted is None
+    assert found.why.notes == ["hardware counters: ncu ended with exit code 3: the child's last word"]
+
+
+def test_who_may_not_count_is_asked_once(fake: Path, session: Session) -> None:
+    """The driver's refusal holds for every stage."""
+    (fake / "answer").write_text("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access")
+    (fake / "code").write_text("1")
+    notes = [with_counted_bytes(session, EAGER, OK).why.notes for _ in range(2)]  # type: ignore[union-attr]
+    assert notes[0] == notes[1]
+    assert "administrators" in notes[0][0]
+    assert len((fake / "asked").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (COUNTED.replace("1,000", "n/a"), "has a line that can't be read"),
+        (f"stray\n{COUNTED}", "has a line that can't be read"),
+        ("\n".join(NOISE), "ncu saw no kernel"),
+    ],
+)
+def test_an_answer_that_cant_be_read_is_a_note(fake: Path, session: Session, answer: str, words: str) -> None:
+    """Whatever ncu writes, the run goes on."""
+    (fake / "answer").write_text(answer)
+    found = with_counted_bytes(session, EAGER, OK)
+    assert found.why is not None
+    assert words in found.why.notes[0]
+
+
+def test_a_trace_that_cant_be_read_is_a_note(fake: Path, session: Session) -> None:
+    """A stage's trace may be cut off."""
+    trace = session.folder / "eager" / "trace.json.gz"
+    trace.write_bytes(trace.read_bytes()[:-8])
+    found = with_counted_bytes(session, EAGER, OK)
+    assert found.why is not None
+    assert found.why.notes == ["hardware counters: the stage's trace can't be read (EOFError)"]
+
+
+def test_a_count_that_hangs_is_ended(fake: Path, session: Session) -> None:
+    """After its limit."""
+    (fake / "sleeps").touch()
+    found = with_counted_bytes(session, EAGER, OK)
+    assert found.why is not None
+    assert found.why.notes == ["hardware counters: counting took longer than 1 s and was ended"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [replace(OK, status="inaccurate"), replace(OK, profile=None), replace(OK, why=None)],
+    ids=["wrong answer", "no profile", "not explained"],
+)
+def test_what_isnt_explained_isnt_counted(fake: Path, session: Session, record: StageRecord) -> None:
+    """Nothing is asked."""
+    assert with_counted_bytes(session, EAGER, record) is record
+    assert not (fake / "asked").exists()
+
+
+def test_no_counting_on_a_cpu_or_where_it_isnt_wanted(fake: Path, session: Session) -> None:
+    """The knob, and the device."""
+    question = session.question
+    for other in (replace(question, device="cpu"), replace(question, plan=replace(question.plan, counters=False))):
+        session.question = other
+        assert with_counted_bytes(session, EAGER, OK) is OK
+    assert not (fake / "asked").exists()
+
+
+def test_a_toolkits_ncu_is_found_off_the_path(tmp_path: Path) -> None:
+    """Where CUDA_HOME says, if it can be run."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ncu").touch()
+    assert find_ncu({"CUDA_HOME": str(tmp_path), "PATH": ""}) != str(tmp_path / "bin" / "ncu")
+    (tmp_path / "bin" / "ncu").chmod(0o755)
+    assert find_ncu({"CUDA_HOME": str(tmp_path), "PATH": ""}) == str(tmp_path / "bin" / "ncu")

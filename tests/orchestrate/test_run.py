@@ -1,0 +1,155 @@
+"""The parent with real workers: whatever a stage does ends as a record, and the others go on."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pipeline.cli.progress import Progress
+from pipeline.config.request_error import RequestError
+from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, DataSpec, ModelSpec, Question, StageSpec
+from pipeline.orchestrate.run import climb
+from pipeline.records import codec
+from pipeline.records.run_record import RunRecord
+from pipeline.stats.ranking import standings
+from tests.worker.test_run_stage import EAGER, PLAN
+
+SMOKE = replace(PLAN, looks=(2,), turns_seconds=2.0, twin_pairs=0, twin_blocks=2, pairings=0)
+
+
+def ask(folder: Path, stages: list[StageSpec], **changes: Any) -> RunRecord:
+    """Run a small question to its end."""
+    question = replace(
+        Question(
+            stages=stages,
+            model=ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors"),
+            data=DataSpec("samples", None, None, size=32, batch_size=1, batches=3),
+            plan=SMOKE,
+            device="cpu",
+            threads=1,
+            seed=0,
+            time_inaccurate=False,
+            strict=True,
+            preset="smoke",
+            launcher="basic",
+            baseline=EAGER,
+        ),
+        **changes,
+    )
+    blank = RunRecord("2026-01-01T00:00:00+00:00", "a test", "smoke", {"data": {"batch_size": 1}})
+    with Progress(len(stages), Console(file=io.StringIO())) as progress:
+        return climb(question, folder, blank, progress)
+
+
+def plant(kind: str) -> StageSpec:
+    return replace(EAGER, name=kind, target="tests.fault_stages", options={"plant": kind})
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
+    """A ladder of one good stage among all that can go wrong."""
+    folder = tmp_path_factory.mktemp("mixed")
+    (folder / "eager" / SCRATCH / "inductor").mkdir(parents=True)
+    (folder / "mine" / SCRATCH).mkdir(parents=True)
+    kinds = ["zeros", "dies_in_build", "dies_at_work", "hangs_in_build", "raises", "falls_back", "has_no_form_here"]
+    plan = replace(SMOKE, build_limit_seconds=8.0)
+    stages = [
+        *(plant(kind) for kind in kinds),
+        EAGER,
+        replace(plant("gpu_only"), devices=["cuda"], unavailable="no GPU"),
+    ]
+    return ask(folder, stages, plan=plan), folder
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("zeros", "inaccurate", "one class"),
+        ("dies_in_build", "failed", "died in build: killed by SIGKILL"),
+        ("dies_at_work", "failed", "killed by SIGKILL"),
+        ("hangs_in_build", "timeout", "build took longer than 8 s"),
+        ("raises", "failed", "RuntimeError: the compiler gave up"),
+        ("falls_back", "failed", "landed on CPUExecutionProvider"),
+        ("has_no_form_here", "skipped", "lacks"),
+        ("gpu_only", "skipped", "no GPU"),
+        ("eager", "ok", ""),
+    ],
+)
+def test_whatever_a_stage_does_ends_as_a_record(
+    mixed: tuple[RunRecord, Path], name: str, status: str, said: str
+) -> None:
+    """Status and one-line reason; the stages after it still run."""
+    record = next(stage for stage in mixed[0].stages if stage.name == name)
+    assert record.status == status
+    assert said in record.reason
+    assert "\n" not in record.reason
+
+
+def test_the_record_on_disk_is_the_record(mixed: tuple[RunRecord, Path]) -> None:
+    """What the session returns is what results.json holds."""
+    record, folder = mixed
+    assert codec.load(folder) == record
+    assert record.finished
+
+
+def test_what_only_workers_need_is_gone_at_the_end(mixed: tuple[RunRecord, Path]) -> None:
+    """Compilers' caches and the reference's logits, and nothing that isn't this run's."""
+    assert list(mixed[1].rglob(SCRATCH)) == [mixed[1] / "mine" / SCRATCH]
+    assert not (mixed[1] / REFERENCE_LOGITS).exists()
+    assert (mixed[1] / "eager" / "log.txt").exists()
+
+
+def test_a_failed_stage_keeps_its_log(mixed: tuple[RunRecord, Path]) -> None:
+    """The traceback's end is in the record."""
+    record = next(stage for stage in mixed[0].stages if stage.name == "raises")
+    assert "the compiler gave up" in record.log_tail
+    assert record.log
+    assert (mixed[1] / record.log).exists()
+
+
+def test_a_wrong_answer_cannot_win(mixed: tuple[RunRecord, Path]) -> None:
+    """The planted stage returns at once, and is neither timed nor ranked."""
+    record = mixed[0]
+    wrong = next(stage for stage in record.stages if stage.name == "zeros")
+    assert not wrong.pairs
+    assert standings(record).winner == "eager"
+
+
+def test_a_checkpoint_of_another_net_is_refused(tmp_path: Path) -> None:
+    """One line that names the file; there is nothing to measure without the net."""
+    (tmp_path / "text.safetensors").write_text("no weights")
+    model = ModelSpec("tiny", "models.unet.UNet", {"base": 4}, str(tmp_path / "text.safetensors"))
+    with pytest.raises(RequestError, match=r"text\.safetensors"):
+        ask(tmp_path / "run", [EAGER], model=model)
+    assert not codec.load(tmp_path / "run").finished
+
+
+def test_a_b_pairs_of_equal_stages_are_recorded(tmp_path: Path) -> None:
+    """The twins are fresh workers of the baseline, with exactly as many blocks as the plan says."""
+    record = ask(tmp_path, [EAGER], plan=replace(SMOKE, twin_pairs=1))
+    assert [len(pair.blocks) for pair in record.twins] == [SMOKE.twin_blocks]
+    assert record.stages[0].pairs[0].baseline == "eager"
+
+
+def test_what_does_not_fit_beside_the_baseline_alternates_with_it(tmp_path: Path) -> None:
+    """It is built again with the memory to itself; the record says so, and the stage after it has turns again."""
+    record = ask(tmp_path, [plant("too_large_with_another"), EAGER])
+    large, eager = record.stages
+    assert large.status == "ok"
+    (pair,) = large.pairs
+    assert pair.alternated
+    assert len(pair.blocks) == SMOKE.looks[0]
+    assert any(caution.name == "processes alternated" for caution in large.cautions)
+    assert large.name in standings(record).ratios
+    assert eager.status == "ok"
+    assert not eager.pairs[0].alternated
+
+
+def test_what_fits_in_no_memory_fails_with_its_reason(tmp_path: Path) -> None:
+    """Also alone."""
+    record = ask(tmp_path, [plant("too_large_for_any"), EAGER])
+    assert [stage.status for stage in record.stages] == ["failed", "ok"]
+    assert "out of memory" in record.stages[0].reason

@@ -1,0 +1,163 @@
+"""How many searches for the fastest algorithm a stage made."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+from torch._inductor.runtime.benchmarking import benchmarker
+
+from pipeline.profiling import autotune_counts as counting
+from pipeline.profiling.autotune_counts import convolution_problems, nodes_searched, searches, timed_candidates
+from pipeline.records.diagnostics import SEARCH_CUDNN, SEARCH_INDUCTOR, SEARCH_OWN, SEARCH_TEMPLATES
+from pipeline.stages import Runner, unseen
+
+IMAGE = torch.randn(2, 8, 16, 16)
+
+
+@pytest.fixture(autouse=True)
+def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor's counters as they are in a new process."""
+    monkeypatch.setitem(counters, "inductor", Counter())
+
+
+def conv(stride: int = 1, groups: int = 1, padding: int = 1, kind: type[nn.Module] = nn.Conv2d) -> nn.Module:
+    """A 3×3 convolution of 8 channels to 8."""
+    return kind(8, 8, 3, stride=stride, groups=groups, padding=padding)
+
+
+def problems(*layers: nn.Module, image: Tensor = IMAGE) -> int:
+    """Of the layers one after the other."""
+    return convolution_problems(nn.Sequential(*layers).eval(), image)
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (conv(), 1),
+        (nn.Sequential(nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(), conv()), 1),
+        (conv(stride=2), 2),
+        (conv(groups=2), 2),
+        (conv(padding=0), 2),
+        (nn.Conv2d(8, 8, 3, padding=2, dilation=2), 2),
+        (nn.Conv2d(8, 4, 3, padding=1), 2),
+        (conv(kind=nn.ConvTranspose2d), 2),
+        (nn.Sequential(nn.MaxPool2d(2), conv()), 2),
+        (nn.Conv2d(8, 8, 3, padding=1).to(memory_format=torch.channels_last), 2),  # type: ignore[call-overload]
+    ],
+)
+def test_convolutions_that_are_alike_are_one_problem(other: nn.Module, expected: int) -> None:
+    """The same shapes, strides, type and layout are searched once; whatever differs, again."""
+    assert problems(conv(), other) == expected
+
+
+def test_a_type_of_its_own_is_a_problem_of_its_own() -> None:
+    """Fp32 and then bf16."""
+    first, second = conv().eval(), conv().eval().to(torch.bfloat16)
+    assert convolution_problems(lambda image: second(first(image).bfloat16()), IMAGE) == 2
+
+
+def test_what_is_no_convolution_is_none() -> None:
+    """A matrix product, or a runtime that torch doesn't see."""
+    assert problems(nn.Linear(16, 16), nn.ReLU()) == 0
+
+
+def test_volumes_and_signals_are_counted_too() -> None:
+    """In one dimension and in three."""
+    assert problems(nn.Conv1d(8, 8, 3), image=torch.randn(2, 8, 16)) == 1
+    assert problems(nn.Conv3d(8, 8, 3), image=torch.randn(2, 8, 4, 8, 8)) == 1
+
+
+def test_a_compiled_net_is_counted_and_not_compiled_again() -> None:
+    """Its convolutions are those of the eager net; Dynamo's count of graphs stays."""
+    net = nn.Sequential(conv(), nn.ReLU(), conv(stride=2)).eval()
+    compiled = torch.compile(net, backend="eager")
+    with torch.inference_mode():
+        compiled(IMAGE)
+    graphs = counters["stats"]["unique_graphs"]
+    assert graphs > 0
+    assert convolution_problems(compiled, IMAGE) == 2
+    with torch.inference_mode():
+        compiled(IMAGE)
+    assert counters["stats"]["unique_graphs"] == graphs
+
+
+def test_inductors_timings_are_counted_under_the_names_that_this_torch_gives() -> None:
+    """One candidate more for one that its benchmarker times, however many methods that passes through."""
+    benchmarker.benchmark(lambda: None, (), {}, device="cpu", warmup=0, rep=1)
+    assert timed_candidates(counters["inductor"]) == 1
+
+
+def test_names_of_another_torch_are_no_timings() -> None:
+    """Counters that this program doesn't know add nothing, nor do those that only hand on."""
+    known = {"benchmarking.InductorBenchmarker.benchmark_gpu": 7, "benchmarking.InductorBenchmarker.benchmark": 7}
+    assert timed_candidates(known) == 7
+    assert timed_candidates({"extern_calls": 3, "timed.benchmark_gpu": 9, "benchmarking.New.bench": 2}) == 0
+    assert timed_candidates({}) == 0
+
+
+NODES = {"nodes": {"CUDAExecutionProvider": {"Conv": 19, "ConvTranspose": 4, "Concat": 4, "FusedConv": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("search", "facts", "expected"),
+    [
+        ("EXHAUSTIVE", NODES, {"cuDNN for ONNX Runtime, exhaustive: nodes": 25}),
+        ("HEURISTIC", NODES, {"cuDNN for ONNX Runtime, heuristic: nodes": 25}),
+        ("DEFAULT", NODES, {}),
+    ],
+)
+def test_onnx_runtime_asks_node_by_node(search: str, facts: dict[str, object], expected: dict[str, int]) -> None:
+    """Alike or not, the convolutions on the GPU; none where it was told to take a default."""
+    assert nodes_searched(facts, {"algo_search": search}) == expected
+
+
+def test_nodes_of_a_processor_are_not_cudnns() -> None:
+    """A session on the CPU asks nobody; nor does a stage of torch."""
+    on_cpu = {"nodes": {"CPUExecutionProvider": {"Conv": 19}}}
+    assert searches(Runner(torch.relu, "", on_cpu, traffic=unseen), IMAGE, {"algo_search": "EXHAUSTIVE"}) == {}
+    assert nodes_searched({}, {}) == {}
+
+
+def test_all_who_searched_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With their counts, and none who found nothing to search; cuDNN only on a GPU and where it may time."""
+    timed = {"select_algorithm_autotune": 3, "benchmarking.InductorBenchmarker.benchmark_gpu": 1204}
+    monkeypatch.setitem(counters, "inductor", Counter(timed))
+    runner = Runner(conv().eval(), "", {"candidates_measured": 12})
+    found = {SEARCH_TEMPLATES: 3, SEARCH_INDUCTOR: 1204, SEARCH_OWN: 12}
+    assert searches(runner, IMAGE, {}) == found
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    assert searches(runner, IMAGE, {}) == found
+    assert searches(runner, OnGpu(IMAGE), {}) == {SEARCH_CUDNN: 1, **found}
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    assert SEARCH_CUDNN not in searches(runner, OnGpu(IMAGE), {})
+
+
+def test_the_twin_is_counted_where_a_graph_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay shows torch nothing of what it does."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    twin = nn.Sequential(conv(), conv(stride=2)).eval()
+    assert searches(Runner(torch.relu, "", twin=twin), OnGpu(IMAGE), {}) == {SEARCH_CUDNN: 2}
+
+
+def test_a_process_without_a_compiler_imports_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo's counters are read where they are, and its stance is left alone."""
+    monkeypatch.setattr(counting, "DYNAMO", str(Path("no", "such", "module")))
+    assert searches(Runner(conv().eval(), ""), IMAGE, {}) == {}
+    assert problems(conv()) == 1
+
+
+class OnGpu(Tensor):
+    """A tensor of the CPU that says it is on a GPU."""
+
+    @staticmethod
+    def __new__(cls, data: Tensor) -> "OnGpu":
+        return Tensor._make_subclass(cls, data)
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        return True
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]

@@ -1,0 +1,155 @@
+"""What a compiler put into one kernel, and how many bytes a call moves."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pipeline.profiling.fused_kernels import compiled_turns, innermost, traffic
+from pipeline.profiling.inductor_source import direction, kernels_of
+from pipeline.profiling.operator_bytes import counted
+from pipeline.records.diagnostics import Fusion
+from pipeline.stages import Runner, unseen
+from pipeline.stages.common.inductor import generated
+from tests.profiling.traced import event
+
+
+def node(name: str, operator: str, *needed: str) -> str:
+    """A line of a graph's fragment, as Inductor writes it."""
+    values = ", ".join(f"%{value}" for value in needed)
+    call = f"call_function[target=torch.ops.aten.{operator}.default](args = ({values}), kwargs = {{}})"
+    return f'#   %{name} : Tensor "f16[8]cuda:0"[num_users=1] = {call}'
+
+
+def given(name: str) -> str:
+    """A line that names what the kernel reads."""
+    return f'#   %{name} : Tensor "f16[8]cuda:0" = PlaceHolder[target={name}]'
+
+
+def program(name: str, *comments: str, body: str = "size_hints={'x': 64}") -> str:
+    """A program with one kernel that is called twice."""
+    lines, calls = "\n".join(comments), f"    {name}.run(a)\n    {name}.run(b)\n"
+    return f"{lines}\n{name} = async_compile.triton('{name}', '''\n{body}\n''', device_str='cuda')\n\n{calls}"
+
+
+def test_what_a_library_did_before_is_not_the_kernels() -> None:
+    """A fragment that goes back to the input: the kernel reads the convolution's raw result and its bias alone."""
+    text = program(
+        "triton_poi_fused_convolution_relu_2", given("buf3"), given("bias_2"),
+        node("first", "convolution", "image", "weight_1", "bias_1"), node("relu", "relu", "first"),
+        node("second", "convolution", "relu", "weight_2", "bias_2"), node("relu_1", "relu", "second"),
+    )  # fmt: skip
+    (kernel,) = kernels_of(text, "generated/a.py")
+    assert kernel.operators == ["convolution (its bias)", "relu"]
+    assert (kernel.direction, kernel.launches_per_call, kernel.turns_layout) == ("vertical", 2, False)
+
+
+def test_a_kernel_that_only_lays_out_a_convolutions_input_says_so() -> None:
+    """It reads the input and no bias, in one order, and writes it in the other."""
+    comments = (given("cat"), node("convolution", "convolution", "cat", "weight", "bias"))
+    (kernel,) = kernels_of(program("triton_poi_1", *comments, body="size_hints={'y': 8, 'x': 64}"), "a.py")
+    assert kernel.operators == ["convolution (its input made ready)"]
+    assert kernel.turns_layout
+
+
+def test_a_template_does_the_convolution_and_what_follows() -> None:
+    """What came before lies in memory under another name."""
+    comments = (
+        given("buf1"), given("weight"), node("relu", "relu", "before"),
+        node("convolution", "convolution", "relu", "weight"), node("relu_1", "relu", "convolution"),
+    )  # fmt: skip
+    (kernel,) = kernels_of(program("triton_tem_fused_0", *comments), "a.py")
+    assert kernel.operators == ["convolution", "relu"]
+
+
+def test_c_kernels_name_their_operators() -> None:
+    """They come without a fragment: names out of the kernel's, split by those that the program mentions."""
+    name = "cpp_fused_max_pool2d_with_indices_relu_2"
+    mentioned = "# Original ATen: [aten.relu, aten.max_pool2d_with_indices]"
+    text = f"{mentioned}\n{name} = async_compile.cpp_pybinding(['x'], r'''\n''')\n"
+    (kernel,) = kernels_of(text, "a.py")
+    assert kernel.operators == ["max_pool2d_with_indices", "relu"]
+    assert kernel.direction == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({"a": []}, "single"),
+        ({"a": [], "b": ["a"], "c": ["b"]}, "vertical"),
+        ({"a": ["x"], "b": ["x"]}, "horizontal"),
+        ({"a": [], "b": ["a"], "c": []}, "both"),
+        ({"a": [], "b": [], "c": ["a", "b"]}, "vertical"),
+    ],
+)
+def test_chains_are_told_from_siblings(own: dict[str, list[str]], said: str) -> None:
+    """By who feeds whom."""
+    assert direction(own) == said
+
+
+def test_kernels_that_turn_the_layout_are_found_in_the_trace() -> None:
+    """With the time that they took; of a kernel that the trace doesn't hold the time is unknown."""
+    comments = (given("cat"), node("convolution", "convolution", "cat", "weight"))
+    kernels = [
+        kernel
+        for name in ("triton_poi_1", "triton_poi_2")
+        for kernel in kernels_of(program(name, *comments, body="size_hints={'y': 8, 'x': 64}"), "a.py")
+    ]
+    events = [
+        event(category, "triton_poi_1", 10 * at, length)
+        for at in range(4)
+        for category, length in (("cpu_op", 9), ("kernel", 3))
+    ]
+    found = compiled_turns(Fusion(2, None, "", kernels), events, 2, {})
+    assert [change.seconds_per_call for change in found] == [pytest.approx(6e-6), None]
+    assert [change.times_per_call for change in found] == [2, 2]
+    ran = [event for event in events if event["cat"] == "kernel"]
+    spots = {id(event): f"between {index % 2} and b" for index, event in enumerate(ran)}
+    first, second, _ = compiled_turns(Fusion(2, None, "", kernels), events, 2, spots)
+    assert (first.where, second.where) == ("between 0 and b", "between 1 and b")
+    assert [part.seconds_per_call for part in (first, second)] == [pytest.approx(3e-6)] * 2
+    assert (first.times_per_call, second.times_per_call) == (1, 1)
+
+
+def test_bytes_are_counted_at_the_dispatcher() -> None:
+    """A convolution's input, weights and output; views move nothing, a copy doesn't read its target."""
+    convolution, image = nn.Conv2d(3, 8, 3, padding=1), torch.randn(2, 3, 16, 16)
+    expected = 4 * (image.numel() + 8 * 27 + 8 + 2 * 8 * 256)
+    assert counted(convolution, image) == expected
+    assert counted(lambda batch: batch.permute(0, 2, 3, 1)[:1], image) == 0
+    assert counted(lambda batch: torch.empty_like(batch).copy_(batch), image) == 2 * 4 * image.numel()
+    assert counted(torch.relu_, image.clone()) == 2 * 4 * image.numel()
+
+
+def test_what_cannot_be_counted_is_unknown_with_its_reason() -> None:
+    """A runtime past the dispatcher, and one that the dispatcher breaks."""
+
+    def breaks(_: Tensor) -> Tensor:
+        raise RuntimeError("no such dispatch\nmore")
+
+    image = torch.zeros(1)
+    assert traffic(Runner(torch.relu, "", traffic=unseen), image)[0] is None
+    moved, why = traffic(Runner(breaks, ""), image)
+    assert moved is None
+    assert "no such dispatch" in why
+
+
+def test_innermost_operators_are_those_that_call_no_other() -> None:
+    """Of a convolution that calls two, the two."""
+    spans = (("conv", 0, 9), ("a", 1, 3), ("b", 5, 3), ("relu", 10, 2))
+    operators = [event("cpu_op", name, start, length) for name, start, length in spans]
+    assert [operator["name"] for operator in innermost(operators)] == ["a", "b", "relu"]
+
+
+def test_generated_files_name_no_place_of_this_machine(tmp_path: Path) -> None:
+    """The cache, the interpreter and the working folder are cut off; graphs and programs are kept."""
+    cache = tmp_path / "inductor"
+    cache.mkdir()
+    (cache / "program.py").write_text(f"# kernel path: {cache}/a.py\nasync_compile\n# {sys.prefix}/lib")
+    (cache / "graph_0.txt").write_text(f"# File: {Path.cwd()}/models/unet.py:91")
+    kept = generated(cache, tmp_path)
+    texts = [path.read_text() for path in kept]
+    assert [path.name for path in kept] == ["program.py", "graph_0.txt"]
+    assert texts == ["# kernel path: inductor/a.py\nasync_compile\n# python/lib", "# File: ./models/unet.py:91"]

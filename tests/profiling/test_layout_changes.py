@@ -1,0 +1,59 @@
+"""Changes of layout, by strides, by kernels' names, and in an exported graph."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from pipeline.profiling.layout_changes import onnx_changes, order, trace_changes
+from tests.profiling.traced import NCHW, NHWC, copy, launched, layer
+
+
+def test_a_copy_that_turns_an_image_is_found_with_its_kernel() -> None:
+    """The copy's own kernel is what it costs; it is counted once although its name would count as well."""
+    events = [layer("upsample.1", 0, 20), copy(2, 10, NHWC, NCHW), *launched(1, "nchwToNhwcKernel", 4, 30, 7)]
+    (found,) = trace_changes(events, 1)
+    assert (found.name, found.where, found.times_per_call) == ("copy, NCHW → NHWC", "upsample.1", 1)
+    assert found.seconds_per_call == pytest.approx(7e-6)
+
+
+def test_a_copy_that_keeps_the_layout_is_none() -> None:
+    """Strides in the same order."""
+    assert trace_changes([copy(2, 10, NHWC, NHWC), *launched(1, "direct_copy", 4, 30, 7)], 1) == []
+
+
+def test_a_kernel_that_a_library_adds_is_found_by_its_name() -> None:
+    """CuDNN's own conversions around a convolution, in the layer that called it."""
+    events = [layer("head", 0, 20), *launched(1, "cudnn::ops::nchwToNhwcKernel", 4, 30, 6)]
+    (found,) = trace_changes(events * 2, 2)
+    assert (found.where, found.source, found.times_per_call) == ("head", "trace", 1)
+    assert found.seconds_per_call == pytest.approx(6e-6)
+
+
+def test_on_a_cpu_the_operator_is_what_it_costs() -> None:
+    """No kernels in the trace."""
+    (found,) = trace_changes([copy(2, 10, NCHW, NHWC)], 1)
+    assert found.seconds_per_call == pytest.approx(10e-6)
+    assert found.where == "between layers"
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"), [([2, 1, 4, 4], [16, 1, 4, 1]), ([2, 8, 1, 1], [8, 1, 1, 1]), ([8, 4], [4, 1])]
+)
+def test_what_is_both_or_no_image_has_no_order(shape: list[int], strides: list[int]) -> None:
+    """One channel, one pixel, a matrix."""
+    assert order(shape, strides) is None
+
+
+def test_transposes_of_an_exported_graph_are_listed(tmp_path: Path) -> None:
+    """Those that move channels; another permutation is none of them."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["y"], name="to_nhwc", perm=[0, 2, 3, 1]),
+        helper.make_node("Transpose", ["y"], ["z"], name="turned", perm=[0, 2, 1, 3]),
+    ]
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 4, 4])
+    graph = helper.make_graph(nodes, "g", [image], [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)])
+    onnx.save(helper.make_model(graph), tmp_path / "model.onnx")
+    (found,) = onnx_changes(tmp_path / "model.onnx")
+    assert (found.name, found.where, found.seconds_per_call) == ("Transpose, NCHW → NHWC", "to_nhwc", None)

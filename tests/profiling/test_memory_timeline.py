@@ -1,0 +1,288 @@
+"""The allocator's books through one call, on an allocator whose every byte is known."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pipeline.profiling import memory_timeline as timeline
+from pipeline.profiling.collect import Explained
+from pipeline.profiling.memory_timeline import Change, HistoryError, memory_timeline
+from pipeline.stages import Runner
+
+WORKSPACE = 1000
+IMAGE = torch.zeros(1, 1, 10, 10)
+# Of a call that takes 400 bytes, frees 100 from before it, takes 600 and gives 400 back.
+ENTRIES: list[dict[str, Any]] = [
+    {"action": "segment_alloc", "addr": 64, "size": 2048, "time_us": 5_000_000},
+    {"action": "alloc", "addr": 64, "size": 400, "time_us": 5_000_010},
+    {"action": "free_requested", "addr": 8, "size": 100, "time_us": 5_000_015},
+    {"action": "alloc", "addr": 512, "size": 600, "time_us": 5_000_030},
+    {"action": "oom", "device_free": 1, "size": 9999, "time_us": 5_000_031},
+    {"action": "free_requested", "addr": 64, "size": 400, "time_us": 5_000_040},
+    {"action": "free_completed", "addr": 64, "size": 400, "time_us": 5_000_041},
+    {"action": "snapshot", "addr": 0, "size": 0, "time_us": 5_000_050},
+]
+CHANGES = [(0.0, 400), (5e-6, -100), (2e-5, 600), (3e-5, -400)]
+
+
+class Ledger:
+    """Books that a test writes."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 50
+
+    def add(self, amount: int) -> None:
+        """Allocate, or free with a negative amount."""
+        self.now += amount
+        self.most = max(self.most, self.now)
+
+    def allocated(self) -> int:
+        return self.now
+
+    def peak(self) -> int:
+        return self.most
+
+    def reset(self) -> None:
+        self.most = self.now
+
+
+class Layer(nn.Module):
+    """Writes four bytes an element, and works in as many more as it is told."""
+
+    def __init__(self, ledger: Ledger, workspace: int) -> None:
+        super().__init__()
+        self.ledger, self.workspace = ledger, workspace
+
+    def forward(self, image: Tensor) -> Tensor:
+        """The image, allocated anew."""
+        output = image.clone()
+        self.ledger.add(4 * image.numel() + self.workspace)
+        self.ledger.add(-self.workspace)
+        return output
+
+
+def unwanted(_: Any) -> Any:
+    """A call, or a history, that is not to be had."""
+    raise RuntimeError("CUDA says no\nand more of it")
+
+
+def recorded(call: Callable[[], object]) -> list[Change]:
+    """A history that makes the call and holds CHANGES."""
+    call()
+    return CHANGES
+
+
+def empty(call: Callable[[], object]) -> list[Change]:
+    """A history that makes the call and holds nothing."""
+    call()
+    return []
+
+
+def test_the_peak_is_split_into_activations_and_workspace() -> None:
+    """Two layers of 400 bytes each, the second working in 1000: the peak is 50 + 800 + 1000."""
+    ledger = Ledger()
+    net = nn.Sequential(Layer(ledger, 0), Layer(ledger, WORKSPACE))
+    found = memory_timeline(Runner(net, "", module=net), IMAGE, ledger, 7, unwanted)
+    assert max(found.allocated_bytes) == 50 + 800 + WORKSPACE
+    assert (found.held_bytes, found.activations_bytes, found.workspace_bytes) == (50, 800, WORKSPACE)
+    assert found.context_bytes == 7
+    assert found.seconds == sorted(found.seconds)
+    assert any(holder.startswith("1:") for holder in found.peak_holders)
+    assert (found.source, found.replayed) == ("its own call; read before and after every layer", False)
+
+
+def test_a_stage_that_hides_its_layers_has_a_peak_alone() -> None:
+    """Its workspace and weights are unknown."""
+    ledger = Ledger()
+    hidden = Layer(ledger, WORKSPACE)
+    found = memory_timeline(Runner(hidden, ""), IMAGE, ledger, None)
+    assert max(found.allocated_bytes) == 50 + 400 + WORKSPACE
+    assert (found.workspace_bytes, found.weights_bytes) == (None, None)
+    assert found.activations_bytes == 400 + WORKSPACE
+    assert found.source.startswith("its own call; its beginning, its peak and its end alone")
+
+
+def test_a_stage_that_replays_is_watched_through_its_twin() -> None:
+    """Layer by layer; what the twin's first call takes and keeps is held, and no activation."""
+    ledger = Ledger()
+    net = nn.Sequential(Layer(ledger, 0), Layer(ledger, WORKSPACE), nn.BatchNorm2d(1).eval())
+    calls: list[Tensor] = []
+
+    def twin(image: Tensor) -> Tensor:
+        calls.append(image)
+        ledger.add(30 if len(calls) == 1 else 0)
+        logits: Tensor = net(image)
+        ledger.add(-800)
+        return logits
+
+    found = memory_timeline(Runner(unwanted, "", module=net, twin=twin), IMAGE, ledger, None, unwanted)
+    assert (found.held_bytes, found.activations_bytes, found.workspace_bytes) == (80, 800, WORKSPACE)
+    assert max(found.allocated_bytes) == 80 + 800 + WORKSPACE
+    assert (found.allocated_bytes[0], found.allocated_bytes[-1]) == (80, 80)
+    assert found.weights_bytes == 4 * 4 + 8  # the norm's two weights and two buffers in fp32, and its int64 counter
+    assert len(calls) == 2
+    assert found.replayed
+    assert found.source.startswith("the same kernels launched one by one, as they allocate: the graph")
+    assert found.source.endswith("; read before and after every layer")
+
+
+def test_a_twin_without_layers_is_watched_by_the_history() -> None:
+    """Of its own call, after the one that settles it; its workspace can't be told apart."""
+    ledger, made = Ledger(), []
+
+    def twin(image: Tensor) -> Tensor:
+        made.append("call")
+        ledger.add(900)
+        ledger.add(-900)
+        return image
+
+    def history(call: Callable[[], object]) -> list[Change]:
+        made.append("history")
+        return recorded(call)
+
+    found = memory_timeline(Runner(unwanted, "", twin=twin), IMAGE, ledger, None, history)
+    assert made == ["call", "history", "call"]
+    assert (found.held_bytes, found.activations_bytes, found.workspace_bytes) == (50, 900, None)
+    assert found.replayed
+    assert "every change that torch's allocator recorded" in found.source
+
+
+def test_the_history_is_drawn_as_steps_from_what_is_held() -> None:
+    """Before and after every change; the peak that is told is the books', which round up what was asked for."""
+    ledger = Ledger()
+    hidden = Layer(ledger, 512)
+    found = memory_timeline(Runner(hidden, ""), IMAGE, ledger, None, recorded)
+    assert found.allocated_bytes == [50, 50, 450, 450, 350, 350, 950, 950, 550]
+    assert found.seconds == [0.0, 0.0, 0.0, 5e-6, 5e-6, 2e-5, 2e-5, 3e-5, 3e-5]
+    assert found.activations_bytes == 400 + 512
+    assert found.source.startswith("its own call; every change that torch's allocator recorded")
+    assert not found.replayed
+
+
+def test_a_call_that_the_history_sees_nothing_of_says_so() -> None:
+    """As a graph's replay or another runtime's: no timeline is made up."""
+    ledger = Ledger()
+    found = memory_timeline(Runner(lambda image: image, ""), IMAGE, ledger, None, empty)
+    assert (found.allocated_bytes, found.activations_bytes) == ([50, 50, 50], 0)
+    assert "gave out nothing in it, so that what it works in isn't seen: the pool of a captured graph" in found.source
+
+
+def test_a_history_that_contradicts_the_books_is_refused() -> None:
+    """The call allocates, so that an empty history is a broken one."""
+    ledger = Ledger()
+    with pytest.raises(HistoryError, match="empty, though the call allocates 1400 bytes"):
+        memory_timeline(Runner(Layer(ledger, WORKSPACE), ""), IMAGE, ledger, None, empty)
+
+
+def test_of_a_history_what_changes_the_books_counts() -> None:
+    """Blocks taken and given back, once each; not what is asked of the driver, nor what waits for another stream."""
+    found = timeline.changes_in(ENTRIES)
+    assert [amount for _, amount in found] == [amount for _, amount in CHANGES]
+    assert [moment for moment, _ in found] == pytest.approx([moment for moment, _ in CHANGES])
+    assert timeline.changes_in(ENTRIES[:1]) == []
+
+
+class Recorder:
+    """Torch's private functions for the history, for two GPUs."""
+
+    def __init__(self, entries: list[dict[str, Any]]) -> None:
+        self.entries, self.states = entries, list[object]()
+
+    def _record_memory_history(self, enabled: str | None, **options: Any) -> None:
+        self.states.append((enabled, *options.items()))
+
+    def _snapshot(self) -> dict[str, Any]:
+        self.states.append("snapshot")
+        return {"device_traces": [[], self.entries]}
+
+
+def on_torch(monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, Any]]) -> Recorder:
+    """A recorder in torch's place."""
+    recorder = Recorder(entries)
+    monkeypatch.setattr(torch.cuda, "memory", recorder)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    return recorder
+
+
+def test_the_history_is_kept_for_one_call_of_the_current_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without stack traces, read before it is switched off: that drops it."""
+    recorder = on_torch(monkeypatch, ENTRIES)
+    found = timeline.cuda_history(lambda: recorder.states.append("call"))
+    assert len(found) == len(CHANGES)
+    on = ("all", ("context", None), ("max_entries", timeline.MOST_ENTRIES))
+    assert recorder.states == [on, "call", "snapshot", (None,)]
+
+
+def test_the_history_is_off_after_a_call_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes later is not slowed."""
+    recorder = on_torch(monkeypatch, ENTRIES)
+    with pytest.raises(RuntimeError):
+        timeline.cuda_history(lambda: unwanted(IMAGE))
+    assert recorder.states[-1] == (None,)
+
+
+def test_a_history_that_overflows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its oldest entries are gone."""
+    on_torch(monkeypatch, ENTRIES[1:2] * timeline.MOST_ENTRIES)
+    with pytest.raises(HistoryError, match="10000 entries"):
+        timeline.cuda_history(lambda: None)
+
+
+def explained(monkeypatch: pytest.MonkeyPatch, runner: Runner, ledger: Ledger, history: Any) -> Explained:
+    """A stage on a GPU that isn't there, with these books and this history."""
+    monkeypatch.setattr(timeline, "CudaBooks", lambda: ledger)
+    monkeypatch.setattr(timeline, "cuda_history", history)
+    on_gpu: Any = SimpleNamespace(is_cuda=True, clone=IMAGE.clone, numel=IMAGE.numel)
+    return Explained(runner, nn.Identity(), [on_gpu], Path())
+
+
+def test_without_a_history_the_peak_is_known_and_a_note_says_why_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no public part of torch, and may go."""
+    ledger = Ledger()
+    stage = explained(monkeypatch, Runner(Layer(ledger, WORKSPACE), ""), ledger, unwanted)
+    found = stage.memory(None)
+    assert found is not None
+    assert (found.activations_bytes, len(found.seconds)) == (400 + WORKSPACE, 3)
+    assert "its end alone" in found.source
+    assert stage.notes == ["memory timeline by torch's history of its allocations: RuntimeError: CUDA says no"]
+
+
+def test_where_the_twin_fails_the_stages_own_call_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the graph's pool its kernels may not fit a second time; the timeline doesn't claim to be theirs."""
+    ledger = Ledger()
+    runner = Runner(lambda image: image, "", module=nn.Identity(), twin=unwanted)
+    stage = explained(monkeypatch, runner, ledger, empty)
+    found = stage.memory(None)
+    assert found is not None
+    assert (found.replayed, found.weights_bytes, found.activations_bytes) == (False, None, 0)
+    assert found.source.startswith("its own call; torch's allocator gave out nothing")
+    assert stage.notes == ["memory timeline by its layers, or the kernels that it replays: RuntimeError: CUDA says no"]
+
+
+def test_where_every_way_fails_the_books_alone_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around the stage's own call, and each way that failed is told."""
+    ledger = Ledger()
+    runner = Runner(Layer(ledger, WORKSPACE), "", twin=unwanted)
+    stage = explained(monkeypatch, runner, ledger, unwanted)
+    found = stage.memory(None)
+    assert found is not None
+    assert (found.replayed, found.activations_bytes, len(found.seconds)) == (False, 400 + WORKSPACE, 3)
+    assert [note.split(":")[0] for note in stage.notes] == [
+        "memory timeline by its layers, or the kernels that it replays",
+        "memory timeline by torch's history of its allocations",
+    ]
+
+
+def test_a_stage_whose_layers_are_known_leaves_no_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first way that works is the only one taken."""
+    ledger = Ledger()
+    net = Layer(ledger, WORKSPACE)
+    stage = explained(monkeypatch, Runner(net, "", module=net), ledger, unwanted)
+    found = stage.memory(9)
+    assert found is not None
+    assert (found.workspace_bytes, found.context_bytes, stage.notes) == (WORKSPACE, 9, [])

@@ -1,0 +1,286 @@
+"""A run as the pipeline might leave it, with everything in it that a report must show or survive."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from pipeline.records.diagnostics import (
+    BatchGrowth,
+    FusedKernel,
+    Fusion,
+    LayerTime,
+    LayerWork,
+    LayoutChange,
+    MemoryTimeline,
+    TimeSplit,
+    Why,
+)
+from pipeline.records.run_record import (
+    Accuracy,
+    Artefact,
+    Block,
+    Caution,
+    Ceilings,
+    Energy,
+    Environment,
+    KernelRow,
+    Memory,
+    Pair,
+    Profile,
+    Reference,
+    RunRecord,
+    Slice,
+    StageRecord,
+    Tolerance,
+    Warm,
+)
+
+HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m & "quoted" | piped'
+TOLERANCE = Tolerance(3e-2, 5e-3, "fp16 keeps 10 bits of mantissa")
+BASELINE_SECONDS = 0.08154  # of a batch of 8
+# name, ratio to eager, build seconds, peak bytes, what it adds
+LADDER = [
+    ("eager", 1.0, 0.1, 2_400_000_000, "nothing: the baseline"),
+    ("tf32", 3.6, 0.1, 2_400_000_000, "tensor cores for fp32"),
+    ("channels_last", 4.6, 0.2, 2_300_000_000, "NHWC, so that no kernel transposes"),
+    ("amp", 6.7, 0.4, 1_600_000_000, "autocast to half precision"),
+    ("half", 7.1, 0.5, 1_200_000_000, "half-precision weights, batch norm folded"),
+    ("torchscript", 7.1, 4.0, 1_250_000_000, "a frozen program without Python"),
+    ("cuda_graph", 7.15, 1.0, 1_300_000_000, "one launch for the whole net"),
+    ("compile", 10.8, 27.0, 1_100_000_000, "generated kernels that fuse"),
+    ("onnxruntime", 10.75, 9.0, 1_500_000_000, "another runtime, with its own fusions"),
+]
+FLOPS = 385_000_000_000  # of an image
+# name, kind, level, share of the FLOPs, million elements read and written, thousand weights, share of the time
+LAYERS = [
+    ("encoder.0.0", "Conv2d", "encoder 0", 0.02, 0.786432, 16.8, 1.7, 0.06),
+    ("encoder.0.1", "BatchNorm2d", "encoder 0", 0.0, 16.8, 16.8, 0.1, 0.05),
+    ("encoder.0.2", "ReLU", "encoder 0", 0.0, 16.8, 16.8, 0.0, 0.04),
+    ("pool", "MaxPool2d", "pool", 0.0, 16.8, 4.2, 0.0, 0.03),
+    ("bottleneck.0", "Conv2d", "bottleneck", 0.30, 4.2, 8.4, 9400.0, 0.24),
+    ("bottleneck.1", "ReLU", "bottleneck", 0.0, 8.4, 8.4, 0.0, 0.02),
+    ("upsample.0", "ConvTranspose2d", "upsample", 0.05, 8.4, 16.8, 500.0, 0.08),
+    ("decoder.0.0", "Conv2d", "decoder 0", 0.62, 33.6, 16.8, 4700.0, 0.40),
+    ("head", "Conv2d", "head", 0.01, 16.8, 0.5, 0.1, 0.05),
+    ("", "between layers", "between layers", 0.0, 0.0, 0.0, 0.0, 0.03),
+]
+HIDES_ITS_LAYERS = {"torchscript", "compile", "onnxruntime"}
+KINDS = ("convolution", "pointwise", "layout change", "normalisation", "copy", "pool", "other")
+
+
+def slices(seconds: float, draw: random.Random, device: str) -> tuple[Slice, Slice]:
+    """Two slices around `seconds` a call."""
+    taken = [5 * seconds * draw.gauss(1, 0.004) for _ in range(2)]
+    return tuple(Slice(5, part, part * 0.999 if device == "cuda" else None, clock_mhz=1980) for part in taken)  # type: ignore[return-value]
+
+
+def pair(baseline: str, stage: str, times: tuple[float, float], device: str = "cuda", blocks: int = 30) -> Pair:
+    """Turns of two stages that take so many seconds a call."""
+    draw = random.Random(f"{baseline} {stage}")
+    return Pair(
+        baseline,
+        stage,
+        [Block("ABBA", slices(times[0], draw, device), slices(times[1], draw, device)) for _ in range(blocks)],
+    )
+
+
+def accuracy(**fields: Any) -> Accuracy:
+    """A right answer, but for `fields`."""
+    right = Accuracy(
+        3.7e-4, 0.02, 2.1, 4e-5, 0.01, 0.0, False, [0.98, 0.94], [0.96, 0.89], [0.98, 0.94], [0.96, 0.89], images=24
+    )
+    return replace(right, **fields)
+
+
+def profile(seconds: float, kinds: tuple[str, ...] = KINDS) -> Profile:
+    """Kernels of which each class takes half of what the one before it takes."""
+    rows = []
+    for index, kind in enumerate(kinds):
+        for number in range(3):
+            part = seconds * 0.5 ** (index + 1) / 3
+            rows.append(KernelRow(f"sm90_{kind.replace(' ', '_')}_{number}", kind, 2.0 + number, part))  # type: ignore[arg-type]
+    return Profile(10, seconds * 1.02, 0.97, 120.0, rows, "half/trace.json.gz")
+
+
+def layers() -> list[LayerWork]:
+    """What each layer of the net has to do for one image; the FLOPs add up to the net's."""
+    return [
+        LayerWork(name, kind, level, round(flops * FLOPS), int(1e6 * read), int(1e6 * written), int(1e3 * weights))
+        for name, kind, level, flops, read, written, weights, _ in LAYERS
+    ]
+
+
+def why(seconds: float, hides_layers: bool = False, on_gpu: bool = True) -> Why:
+    """Of a stage that takes so long: its layers share the time, unless it hides them."""
+    times = [LayerTime(name, share * seconds, 1.0) for name, *_, share in LAYERS]
+    gpu, lead = (0.98 * seconds, 8e-4) if on_gpu else (None, None)
+    return Why(
+        layers=[] if hides_layers else times,
+        layers_from="" if hides_layers else "its own profile",
+        split=TimeSplit(seconds, gpu, 3e-4, 9e-4, 4e-4, 0.0, lead),
+        growth=None if hides_layers else BatchGrowth([1, 4, 8], [0.17 * seconds, 0.52 * seconds, seconds]),
+        notes=["layers: this runtime doesn't say which layer a kernel is for"] if hides_layers else [],
+    )
+
+
+def explained(name: str, reasons: Why) -> Why:
+    """With what the profile of some stages shows of their layout, fusion and memory."""
+    amounts = [3 * 10**8] * 9
+    amounts[3] = 24 * 10**8
+    watched = MemoryTimeline(
+        [1e-3 * at for at in range(9)], amounts, 124_000_000, 10**9, 11 * 10**8, 3 * 10**8, 600 * 2**20,
+        ["encoder.0.2: 256.0 MiB", "decoder.0.0: 64.0 MiB"],
+    )  # fmt: skip
+    hidden = replace(watched, seconds=[0.0, 1e-3, 2e-3], allocated_bytes=amounts[2:5], weights_bytes=None)
+    turns = [LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "decoder.0.0", "trace", 2.0, 2e-3)]
+    path = "compile/generated/program.py"
+    written = [
+        FusedKernel("triton_poi_fused_relu_0", ["convolution (its bias)", "relu"], "vertical", path, True, 2),
+        FusedKernel("triton_poi_fused_cat_1", ["cat"], "single", path, False, 1),
+    ]
+    counted = "the inputs and outputs of torch's operators, each once"
+    of = {
+        "eager": replace(reasons, fusion=Fusion(96.0, 33 * 10**9, counted), timeline=watched),
+        "tf32": replace(reasons, layout=turns, fusion=Fusion(138.0, 33 * 10**9, counted)),
+        "half": replace(reasons, timeline=replace(watched, workspace_bytes=0)),
+        "compile": replace(
+            reasons,
+            layout=[LayoutChange("triton_poi_fused_relu_0", "relu", "generated code", 2.0, 4e-4)],
+            fusion=Fusion(57.0, 13 * 10**9, "Inductor's count", written, ["compile/generated/graph_0.txt"]),
+            timeline=replace(hidden, workspace_bytes=None),
+        ),
+    }
+    return of.get(name, reasons)
+
+
+def stage(name: str, ratio: float, build: float, peak: int, adds: str, **fields: Any) -> StageRecord:
+    """A stage that is right and measured, but for `fields`."""
+    each, draw = BASELINE_SECONDS / ratio, random.Random(name)
+    device = fields.pop("device", "cuda")
+    good = StageRecord(
+        name,
+        f"{name} as it is run",
+        adds,
+        TOLERANCE,
+        {"dtype": "auto"},
+        status="ok",
+        legacy=name == "torchscript",
+        ran="fp16, channels_last",
+        facts={"graphs": 1},
+        start_seconds=2.0,
+        build_seconds=build,
+        first_call_seconds=build / 4,
+        warm=Warm(25, 2.5, True),
+        accuracy=accuracy(),
+        pairs=[pair("eager", name, (BASELINE_SECONDS, each), device)],
+        latencies=[each * draw.gauss(1.02, 0.01) for _ in range(100)],
+        host_latencies=[each * draw.gauss(1.2, 0.01) for _ in range(100)],
+        memory=Memory(peak, peak + 2**28, peak + 2**29, 600 * 2**20, 124_000_000, 3 * 2**30),
+        energy=Energy(3000.0, 5.0, int(5 / each) * 8, 75.0),
+        profile=profile(each),
+        why=explained(name, why(each, name in HIDES_ITS_LAYERS, device == "cuda")),
+        artefacts=[Artefact(f"{name}/model.onnx", "onnx", 62_000_000, "ab" * 32)],
+        log=f"{name}/log.txt",
+    )
+    return replace(good, **fields)
+
+
+def unwell() -> list[StageRecord]:
+    """One stage of every way to end badly, with strings that a browser must not run."""
+    tail = f"Traceback (most recent call last):\n{HOSTILE}"
+    empty: dict[str, Any] = {
+        "pairs": [], "profile": None, "why": None, "memory": None, "energy": None, "latencies": [],
+        "host_latencies": [],
+    }  # fmt: skip
+    black = accuracy(nan_share=1.0, one_class=True, relative_l2=float("nan"), flipped_share=0.31)
+    wrong = stage("black", 30.0, 0.1, 10**9, "fp16 that overflowed")
+    return [
+        stage(
+            "crashed",
+            1,
+            1,
+            1,
+            HOSTILE,
+            **{**empty, "status": "failed", "reason": HOSTILE, "log_tail": tail, "accuracy": None},
+        ),
+        stage(
+            "hung",
+            1,
+            1,
+            1,
+            "",
+            **{**empty, "status": "timeout", "reason": "build took more than 1800 s", "accuracy": None},
+        ),
+        stage(
+            "absent",
+            1,
+            1,
+            1,
+            "",
+            **{**empty, "status": "skipped", "reason": "needs a GPU", "accuracy": None, "build_seconds": None},
+        ),
+        replace(wrong, status="inaccurate", reason="all logits are NaN", accuracy=black),
+    ]
+
+
+def environment() -> Environment:
+    """An H200's."""
+    return Environment(
+        "cuda",
+        "NVIDIA H200",
+        "570.1",
+        "13.0",
+        "9.19",
+        "9.0",
+        132,
+        150_000_000_000,
+        60_000_000,
+        "a processor",
+        16,
+        "3.12.3",
+        "Linux",
+        {"torch": "2.11.0", "triton": "3.6.0", "onnxruntime-gpu": "1.31.1"},
+        "abc123",
+        False,
+        "basic",
+        [],
+    )
+
+
+def run(**fields: Any) -> RunRecord:
+    """A whole ladder on a GPU, with stages that ended badly, but for `fields`."""
+    stages = [stage(*rung) for rung in LADDER]
+    stages[4] = replace(stages[4], cautions=[Caution("unsteady", "its pace still changed", "close other programs")])
+    whole = RunRecord(
+        "2026-11-20T12:00:00+00:00",
+        "python -m pipeline data.batch_size=8",
+        "gpu",
+        {
+            "data": {"name": "samples", "size": 512, "batch_size": 8},
+            "model": {"name": "unet"},
+            "measure": {"most_redone": 3},
+            "report": {"gpu_hour_price": 3.5},
+        },
+        environment(),
+        Ceilings({"fp32": 51.0, "tf32": 404.0, "fp16": 750.0, "bf16": 781.0}, 4.24e12, 55.5e9, 23.1e9, 2.1),
+        Reference(
+            FLOPS,
+            31_000_000,
+            124_000_000,
+            None,
+            0.0,
+            1e-7,
+            2e-6,
+            3_000_000_000,
+            ["immunohistochemistry"],
+            "a threshold",
+            layers(),
+        ),
+        twins=[pair("eager", f"twin {number}", (BASELINE_SECONDS, BASELINE_SECONDS)) for number in range(5)],
+        stages=[*stages, *unwell()],
+        drift=0.001,
+        seconds=900.0,
+        finished=True,
+        cautions=[Caution("baseline restarted", "its worker ended during hung", "see reference/log.txt")],
+    )
+    return replace(whole, **fields)

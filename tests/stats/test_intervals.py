@@ -1,0 +1,148 @@
+"""Ratios, intervals, words and percentiles against values worked out by hand or taken from tables."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline.records.run_record import Block, Pair, Slice
+from pipeline.stats.intervals import (
+    Ratio,
+    claim_floor,
+    composed,
+    half_width,
+    interval_rank,
+    inverse,
+    latency,
+    outliers,
+    ratio,
+    resolves,
+    seconds_per_call,
+    verdict,
+)
+from tests.fake_machine import pair_of, steady_pair
+
+EMPTY = Pair("eager", "stage", [])
+
+
+def test_a_block_is_the_geometric_mean_of_its_sides_per_call() -> None:
+    """sqrt(4·9 / (1·4)) = 3, with calls that differ between the sides."""
+    block = Block("ABBA", (Slice(2, 8.0, None), Slice(2, 18.0, None)), (Slice(1, 1.0, None), Slice(1, 4.0, None)))
+    assert ratio(Pair("eager", "stage", [block])).value == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(("count", "rank"), [(5, 0), (6, 1), (12, 3), (30, 10), (60, 22), (100, 40)])
+def test_ranks_are_those_of_the_sign_test(count: int, rank: int) -> None:
+    """The table of the median's 95 % interval; below six values there is none."""
+    assert interval_rank(count) == rank
+
+
+def test_the_interval_runs_from_the_kth_to_the_kth_from_the_end() -> None:
+    steps = [math.exp(0.01 * index) for index in range(30)]
+    found = ratio(pair_of(lambda i: (steps[i], 1.0)))
+    assert (found.low, found.high) == (pytest.approx(steps[9]), pytest.approx(steps[20]))
+    assert found.value == pytest.approx(math.exp(0.145))
+    assert (found.blocks, found.launches, found.bounded) == (30, 1, True)
+
+
+def test_fewer_than_six_blocks_bound_nothing_and_claim_nothing() -> None:
+    found = ratio(pair_of(lambda i: (2.0 + i, 1.0), blocks=5))
+    assert (found.low, found.high, found.bounded) == (pytest.approx(2.0), pytest.approx(6.0), False)
+    assert verdict(found, 0.01) == "not resolved"
+    assert "at least 6" in resolves(found, 0.01)
+
+
+def test_of_several_launches_the_wider_interval_is_told() -> None:
+    """Three launches at 1, 1.1 and 1.2 differ by more than their blocks; three alike don't."""
+    apart = ratio([steady_pair(value) for value in (1.0, 1.1, 1.2)])
+    logs = np.log([1.0, 1.1, 1.2])
+    assert apart.value == pytest.approx(math.exp(logs.mean()))
+    assert math.log(apart.high / apart.value) == pytest.approx(4.303 * logs.std(ddof=1) / math.sqrt(3), rel=1e-3)
+    alike = ratio([steady_pair(1.1)] * 3)
+    assert (alike.launches, alike.blocks) == (3, 90)
+    assert 0 < half_width(alike) < 0.001
+
+
+def test_nothing_has_no_ratio_and_no_time() -> None:
+    for work in (ratio, seconds_per_call, lambda pair: composed(pair, pair)):
+        with pytest.raises(ValueError, match="at least one block"):
+            work(EMPTY)
+    with pytest.raises(ValueError, match="at least one call"):
+        latency([])
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "floor", "word"),
+    [
+        (1.10, 1.08, 1.12, 0.01, "faster"),
+        (1.10, 0.99, 1.12, 0.01, "not resolved"),
+        (1.02, 1.015, 1.025, 0.03, "not resolved"),
+        (1.008, 1.006, 1.0099, 0.01, "same"),
+        (1.0, 0.995, 1.005, 0.01, "same"),
+        (1.0, 0.98, 1.02, 0.01, "not resolved"),
+        (0.90, 0.88, 0.92, 0.01, "slower"),
+        (0.98, 0.975, 0.985, 0.03, "not resolved"),
+        (1.0, 1.0, 1.0, 0.01, "same"),
+    ],
+)
+def test_the_four_words(value: float, low: float, high: float, floor: float, word: str) -> None:
+    assert verdict(Ratio(value, low, high, 30), floor) == word
+
+
+def test_what_would_resolve_it_is_said_with_figures() -> None:
+    assert "measure.launches=3" in resolves(Ratio(1.02, 1.015, 1.025, 30), 0.03)
+    assert "480 blocks" in resolves(Ratio(1.0, 0.98, 1.02, 30), 0.01)
+
+
+def test_seen_from_the_other_side() -> None:
+    assert inverse(Ratio(2.0, 1.6, 2.5, 30)) == Ratio(0.5, 0.4, 0.625, 30)
+
+
+def test_the_floor_is_a_per_cent_or_what_twins_show() -> None:
+    assert claim_floor([]) == 0.01
+    assert claim_floor([steady_pair(1.001)] * 5) == 0.01
+    twins = [steady_pair(math.exp(part)) for part in (0.01, -0.01, 0.01, -0.01, 0.01)]
+    assert claim_floor([*twins, EMPTY]) == pytest.approx(0.0257, rel=1e-3)
+
+
+def test_a_composed_ratio_holds_the_truth_and_repeats() -> None:
+    """2.0 × eager over 1.6 × eager is 1.25 × what people run today."""
+    found = composed(steady_pair(2.0), steady_pair(1.6))
+    assert found == composed(steady_pair(2.0), steady_pair(1.6))
+    assert found.value == pytest.approx(1.25)
+    assert 1.24 < found.low < 1.25 < found.high < 1.26
+
+
+def test_composed_intervals_cover() -> None:
+    """Of 100 pairs of noisy stages at least 88 composed intervals hold 1.25."""
+    rng, held = np.random.default_rng(0), 0
+    for _ in range(100):
+        first, second = (2.0 * np.exp(0.02 * rng.standard_normal(30)) for _ in range(2))
+        pairs = [pair_of(lambda i, s=part, r=r: (s[i] * r, 2.0)) for part, r in ((first, 1.25), (second, 1.0))]
+        found = composed(*pairs)
+        held += found.low <= 1.25 <= found.high
+    assert held >= 88
+
+
+def test_composed_of_exact_or_few_samples_stays_a_number() -> None:
+    exact = composed(pair_of(lambda i: (2.0, 1.0)), pair_of(lambda i: (1.0, 1.0)))
+    assert (exact.value, exact.low, exact.high) == (2.0, 2.0, 2.0)
+    few = composed(pair_of(lambda i: (2.0 + i, 1.0), 3), pair_of(lambda i: (1.0, 1.0), 3))
+    assert (few.low, few.high, few.bounded) == (pytest.approx(2.0), pytest.approx(4.0), False)
+
+
+def test_times_and_percentiles() -> None:
+    seconds = seconds_per_call(pair_of(lambda i: (0.2, 0.1 + 0.001 * i)), "stage")
+    assert seconds.value == pytest.approx(0.01145)
+    assert seconds.low < seconds.value < seconds.high
+    found = latency([float(index) for index in range(101)])
+    assert (found.p50, found.p90, found.p99) == (50.0, 90.0, 99.0)
+
+
+def test_outliers_are_marked_and_still_count() -> None:
+    values = [1.0, 1.01, 0.99, 1.02, 0.98, 5.0]
+    assert outliers(values) == [False] * 5 + [True]
+    pair = pair_of(lambda i: (values[i], 1.0), 6)
+    assert ratio(pair).high == pytest.approx(5.0)
+    assert ratio(replace(pair, blocks=pair.blocks[:5])).blocks == 5

@@ -1,0 +1,169 @@
+"""One stage from build to record, in this process: a wrong answer is seen, named, and never measured."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config.plan import Plan
+from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
+from pipeline.records.run_record import Slice, Tolerance
+from pipeline.stages import Skip, StageError
+from pipeline.worker.run_stage import run_stage, why
+
+PLAN = Plan(
+    cpu_slice_seconds=0.0,
+    least_calls=1,
+    settling_calls=0,
+    warm_least_calls=1,
+    warm_least_seconds=0.0,
+    warm_window_seconds=0.0,
+    warm_tolerance=10.0,
+    warm_limit_seconds=1.0,
+    latency_calls=2,
+    energy_seconds=0.0,
+    profile_calls=1,
+    ceilings=False,
+)
+EAGER = StageSpec(
+    "eager", "pipeline.stages.eager", "fp32", "", ["cpu"], "", False, Tolerance(1e-5, 0.0, "it is the reference"), {}
+)
+
+
+class Recorder:
+    """A line that keeps what the stage says, and wants a few slices."""
+
+    def __init__(self, slices: int = 3) -> None:
+        self.fields: dict[str, Any] = {}
+        self.run_facts: dict[str, Any] = {}
+        self.phases: list[str] = []
+        self.slices: list[Slice] = []
+        self.wanted = slices
+
+    def phase(self, name: str) -> None:
+        self.phases.append(name)
+
+    def report(self, **fields: Any) -> None:
+        self.fields |= fields
+
+    def facts(self, **fields: Any) -> None:
+        self.run_facts |= fields
+
+    def turns(self) -> Iterator[None]:
+        yield from [None] * self.wanted
+
+    def slice(self, taken: Slice) -> None:
+        self.slices.append(taken)
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose baseline has left its reference."""
+    folder = tmp_path_factory.mktemp("run")
+    run_stage(job(EAGER, folder, role="reference"), Recorder(0))
+    return folder
+
+
+def job(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
+    return Job(
+        role=role,
+        stage=stage,
+        model=ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors"),
+        data=DataSpec("samples", None, None, size=96, batch_size=2, batches=3),
+        plan=PLAN,
+        device="cpu",
+        threads=None,
+        seed=0,
+        time_inaccurate=False,
+        launcher="basic",
+        folder=str(folder / (stage.name if role == "stage" else "reference")),
+        reference=str(folder / "reference" / "logits.safetensors"),
+    )
+
+
+def planted(kind: str, folder: Path) -> Recorder:
+    """What came of a stage that misbehaves."""
+    stage = replace(EAGER, name=kind, target="tests.fault_stages", options={"plant": kind})
+    line = Recorder()
+    run_stage(job(stage, folder), line)
+    return line
+
+
+def test_the_baseline_describes_the_run(run_folder: Path) -> None:
+    """Its worker leaves the machine, the reference and its logits."""
+    line = Recorder(0)
+    run_stage(job(EAGER, run_folder, role="reference"), line)
+    reference = line.run_facts["reference"]
+    assert line.run_facts["environment"].device == "cpu"
+    assert reference.flops_per_image > 1e6
+    assert 0 < reference.fp64_relative_l2 < 1e-4
+    assert reference.repeat_relative_l2 < 1e-6
+    assert (run_folder / "reference" / "mask_0.png").exists()
+
+
+def test_a_right_stage_goes_through_every_phase_in_order(run_folder: Path) -> None:
+    """Build, verify, warm, turns, check, series, profile, export; each leaves its part of the record."""
+    line = Recorder()
+    run_stage(job(EAGER, run_folder), line)
+    assert line.phases == ["start", "build", "verify", "warm", "check", "series", "profile", "explain", "export"]
+    assert line.fields["status"] == "ok"
+    assert line.fields["accuracy"].flipped_share == 0
+    assert len(line.slices) == 3
+    assert all(taken.per_call > 0 for taken in line.slices)
+    assert len(line.fields["latencies"]) == 2
+    assert line.fields["memory"].weights_bytes > 0
+    assert line.fields["profile"].launches_per_call > 10
+    assert (run_folder / "eager" / "trace.json.gz").exists()
+
+
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [
+        ("zeros", "one class"),
+        ("not_a_number", "NaN"),
+        ("black", "one class"),
+        ("first_answer", "relative L2"),
+        ("half_the_batch", "shape"),
+    ],
+)
+def test_a_wrong_answer_is_named_and_never_timed(plant: str, said: str, run_folder: Path) -> None:
+    """Fast and wrong is inaccurate; its reason says in which way; no slice is taken."""
+    line = planted(plant, run_folder)
+    assert line.fields["status"] == "inaccurate"
+    assert said in line.fields["reason"]
+    assert not line.slices
+
+
+def test_a_stage_that_turns_wrong_while_it_is_timed_is_caught(run_folder: Path) -> None:
+    """The answer is looked at again after the turns."""
+    line = planted("wrong_later", run_folder)
+    assert line.slices
+    assert line.fields["status"] == "inaccurate"
+    assert "after the turns" in line.fields["reason"]
+
+
+def test_a_silent_fallback_is_a_failure(run_folder: Path) -> None:
+    """What was asked for and what would have run both stand in the reason."""
+    with pytest.raises(StageError, match="asked for CUDAExecutionProvider, the session landed on CPU"):
+        planted("falls_back", run_folder)
+
+
+def test_a_stage_with_no_form_here_says_so(run_folder: Path) -> None:
+    """It is skipped, not failed."""
+    with pytest.raises(Skip, match="lacks"):
+        planted("has_no_form_here", run_folder)
+
+
+def test_a_stage_without_a_build_function_is_named(run_folder: Path) -> None:
+    """The module is named; nothing else of it is run."""
+    stage = replace(EAGER, name="odd", target="tests.no_such_module")
+    with pytest.raises(StageError, match=r"tests\.no_such_module has no build function"):
+        run_stage(job(stage, run_folder), Recorder())
+
+
+def test_a_long_error_becomes_one_line() -> None:
+    """The rest is in the log."""
+    assert why(RuntimeError("the compiler gave up\nand said so at length")) == "RuntimeError: the compiler gave up"
+    assert why(EOFError()) == "EOFError: no text"
