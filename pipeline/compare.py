@@ -17,7 +17,7 @@ from pipeline.records.run_record import Environment, RunRecord, StageRecord
 from pipeline.report import words
 from pipeline.report.digest import digest
 from pipeline.report.markdown import escape
-from pipeline.stats.intervals import Ratio, claim_floor, composed, launch_spread, ratio, verdict
+from pipeline.stats.intervals import Ratio, between_run_std, composed, minimum_detectable_effect, ratio, verdict
 from pipeline.stats.ranking import rankable
 
 REGRESSED, REFUSED = 1, 2
@@ -52,8 +52,8 @@ def compare(first: RunRecord, second: RunRecord) -> list[Change]:
     """Every stage of either run, in the second's order."""
     old = {stage.name: stage for stage in first.stages}
     new = {stage.name: stage for stage in second.stages}
-    floor = max(claim_floor(first.twins), claim_floor(second.twins))
-    spread = max(launch_spread(first.twins), launch_spread(second.twins))
+    floor = max(minimum_detectable_effect(first.aa_pairs), minimum_detectable_effect(second.aa_pairs))
+    spread = max(between_run_std(first.aa_pairs), between_run_std(second.aa_pairs))
     names = [*new, *(name for name in old if name not in new)]
     changes = [_change(name, old.get(name), new.get(name), floor, spread) for name in names]
     return changes if second.finished else [_lost(change) for change in changes]

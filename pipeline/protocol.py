@@ -8,7 +8,7 @@ Messages of a worker, each an object with one key of these:
     phase: it enters this phase, whose time limit starts.
     report: fields of its StageRecord, as JSON.
     facts: fields of the RunRecord (only the baseline's worker).
-    slice: the answer to "slice".
+    sample: the answer to "sample".
     turns: it is warm and waits for commands.
     refused: the request was wrong; one line.
     done: nothing more will come.
@@ -23,13 +23,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline.records.codec import to_json
-from pipeline.records.run_record import Slice
+from pipeline.records.run_record import Sample
 
 LOG_LIMIT_BYTES = 2_000_000  # a stage that prints without end fills no disk
 GRACE_SECONDS = 5.0  # between TERM and KILL; native code ignores TERM
 
 
-class ParentLine:
+class PipeReporter:
     """The worker's end."""
 
     def __init__(self, descriptor: int) -> None:
@@ -66,15 +66,15 @@ class ParentLine:
         """Say that the request was wrong."""
         self._say("refused", text)
 
-    def turns(self) -> Iterator[None]:
-        """Yields when a slice is wanted; ends when the parent has enough."""
-        self._say("turns", None)
-        while self._commands.get()["command"] == "slice":
+    def sampling(self) -> Iterator[None]:
+        """Yields when a sample is wanted; ends when the parent has enough."""
+        self._say("sampling", None)
+        while self._commands.get()["command"] == "sample":
             yield
 
-    def slice(self, taken: Slice) -> None:
-        """Give the slice that was wanted."""
-        self._say("slice", to_json(taken))
+    def sample(self, taken: Sample) -> None:
+        """Give the sample that was wanted."""
+        self._say("sample", to_json(taken))
 
     def done(self) -> None:
         """Say that nothing more will come."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pipeline.config.plan import Plan
-from pipeline.orchestrate.interleave import take_turns
-from pipeline.records.run_record import Accuracy, Block, Pair, RunRecord, Slice, StageRecord, Tolerance
+from pipeline.orchestrate.interleave import interleave
+from pipeline.records.run_record import Accuracy, Block, Pair, RunRecord, Sample, StageRecord, Tolerance
 
 TOLERANCE = Tolerance(relative_l2=1e-3, flipped_share=1e-3, reason="a test's own")
 SLICE_SECONDS = 0.02
@@ -54,24 +54,24 @@ class FalseClock:
 
 @dataclass
 class Machine:
-    """Makes slices last as long as they would on a machine with these faults."""
+    """Makes samples last as long as they would on a machine with these faults."""
 
     rng: np.random.Generator
-    noise: float = 0.01  # standard deviation of a slice's log
-    outliers: float = 0.05  # share of slices that take up to half as long again
-    clock_changes: float = 0.0  # chance per slice that the clock steps between 1 and 0.97
-    drift: float = 0.0  # over 120 slices, a run of 30 blocks
-    second_place: float = 0.0  # how much slower the second of two slices is
+    noise: float = 0.01  # standard deviation of a sample's log
+    outliers: float = 0.05  # share of samples that take up to half as long again
+    clock_changes: float = 0.0  # chance per sample that the clock steps between 1 and 0.97
+    drift: float = 0.0  # over 120 samples, a run of 30 blocks
+    second_place: float = 0.0  # how much slower the second of two samples is
     launch: float = 0.0  # standard deviation of a process's own log factor
-    neighbour_every: int = 0  # which slices a neighbour slows by 30 %
+    neighbour_every: int = 0  # which samples a neighbour slows by 30 %
     neighbour_phase: int = 0
-    halves_after: int | None = None  # the slice from which the clock is half as fast
+    halves_after: int | None = None  # the sample from which the clock is half as fast
     taken: int = 0
     clock: float = 1.0
     _draws: list[float] = field(default_factory=list)
 
     def seconds(self, nominal: float) -> float:
-        """Of the next slice."""
+        """Of the next sample."""
         index = self.taken
         self.taken += 1
         seconds = nominal * np.exp(self.noise * self._normal())
@@ -100,16 +100,18 @@ class FalsePlayer:
         self._machine = machine
         self._seconds = seconds * float(np.exp(machine.launch * machine.rng.standard_normal()))
 
-    def slice(self) -> Slice:
-        return Slice(CALLS, self._machine.seconds(self._seconds), None)
+    def sample(self) -> Sample:
+        return Sample(CALLS, self._machine.seconds(self._seconds), None)
 
 
-def turns(machine: Machine, true_ratio: float, plan: Plan | None = None, name: str = "stage", a: str = "eager") -> Pair:
+def sampling(
+    machine: Machine, true_ratio: float, plan: Plan | None = None, name: str = "stage", a: str = "eager"
+) -> Pair:
     """A stage that is `true_ratio` times as fast as its baseline, measured on the machine."""
     first = FalsePlayer(a, machine, SLICE_SECONDS * true_ratio)
     second = FalsePlayer(name, machine, SLICE_SECONDS)
     order = random.Random(int(machine.rng.integers(2**31)))
-    return take_turns(first, second, plan or Plan(), order, lambda: 0.0)
+    return interleave(first, second, plan or Plan(), order, lambda: 0.0)
 
 
 def pair_of(
@@ -119,12 +121,12 @@ def pair_of(
     b: str = "stage",
     **fields: object,
 ) -> Pair:
-    """Blocks ABBA whose i-th baseline and stage slices last `seconds(i)`; `fields` go into each stage slice."""
+    """Blocks ABBA whose i-th baseline and stage samples last `seconds(i)`; `fields` go into each stage sample."""
     made = []
     for index in range(blocks):
         first, second = seconds(index)
-        plain = Slice(CALLS, first, None)
-        other = replace(Slice(CALLS, second, None), **fields)  # type: ignore[arg-type]
+        plain = Sample(CALLS, first, None)
+        other = replace(Sample(CALLS, second, None), **fields)  # type: ignore[arg-type]
         made.append(Block("ABBA", (plain, plain), (other, other)))
     return Pair(a, b, made)
 

@@ -95,7 +95,7 @@ def build(workload: Workload, *, plant: str) -> Runner:
         raise Skip("needs a unit that this machine lacks")
     if plant.startswith("too_large") and (plant == "too_large_for_any" or is_first(workload.folder)):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB\nand so on")
-    return Runner(run=RUNS.get(plant, lambda net: net)(workload.model), ran="a plant")
+    return Runner(run=RUNS.get(plant, lambda net: net)(workload.model), description="a plant")
 
 
 def is_first(folder: Path) -> bool:

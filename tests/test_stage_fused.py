@@ -67,11 +67,11 @@ def test_the_record_says_what_matched_and_what_runs(
     work = workload(UNet(base=16, depth=1), tmp_path)
     ready, passes = program(work, REFERENCE)
     stage = fused.runner(work, ready, {"passes": passes}, None, "fp16")
-    assert stage.ran == f"fp16, 7 layers by own kernels, 0 by the library, one CUDA graph{said}"
-    assert stage.facts["kernels_barred"] == (barred or "")
-    assert stage.facts["left_to_torch"] == []
-    assert stage.facts["passes"]["join_without_copy"] == ["cat"]
-    assert stage.facts["choices"] == dict.fromkeys(ready.layers, REFERENCE)
+    assert stage.description == f"fp16, 7 layers by own kernels, 0 by the library, one CUDA graph{said}"
+    assert stage.details["kernels_barred"] == (barred or "")
+    assert stage.details["left_to_torch"] == []
+    assert stage.details["passes"]["join_without_copy"] == ["cat"]
+    assert stage.details["choices"] == dict.fromkeys(ready.layers, REFERENCE)
     with torch.no_grad():
         assert torch.allclose(stage.run(work.batches[1]), work.model(work.batches[1]), atol=1e-4)
 
@@ -94,8 +94,8 @@ def test_a_gpu_without_the_kernels_runs_by_the_library_and_says_why(tmp_path: Pa
     assert set(ready.choices) == set(given.layers)
     assert set(ready.choices.values()) == {LIBRARY}
     stage = fused.runner(work, ready, {}, "no TMA", "fp16")
-    assert stage.facts["kernels_barred"] == "no TMA"
-    assert stage.ran.startswith("fp16, 0 layers by own kernels, 8 by the library")
+    assert stage.details["kernels_barred"] == "no TMA"
+    assert stage.description.startswith("fp16, 0 layers by own kernels, 8 by the library")
     with torch.no_grad():
         assert torch.allclose(stage.run(work.batches[0]), work.model(work.batches[0]), atol=1e-4)
 
@@ -108,8 +108,8 @@ def test_where_much_is_left_to_torch_the_faster_net_runs_and_is_named(
     half = Called(work.model, work.batches[0])
     monkeypatch.setattr(fused, "faster_half", lambda work, ours: half if half_wins else None)
     stage = fused.runner(work, program(work, REFERENCE)[0], {}, None, "fp16")
-    assert stage.facts["left_to_torch"] == ["aten.leaky_relu.default", "conv2d"]
-    assert stage.ran.startswith("fp16 half net in one CUDA graph") is half_wins
+    assert stage.details["left_to_torch"] == ["aten.leaky_relu.default", "conv2d"]
+    assert stage.description.startswith("fp16 half net in one CUDA graph") is half_wins
     assert (stage.run is half) is half_wins
     assert (stage.save is None) is half_wins  # the rewritten net isn't what ran
 
@@ -123,7 +123,7 @@ def test_a_net_that_cannot_be_rewritten_runs_as_the_half_net_and_says_so(tmp_pat
     with pytest.raises(UnsupportedError) as caught:
         fused.rewritten(work)
     stage = fused.half_instead(work, str(caught.value))
-    assert "half net in one CUDA graph" in stage.ran
-    assert stage.facts["not_rewritten"] == str(caught.value)
+    assert "half net in one CUDA graph" in stage.description
+    assert stage.details["not_rewritten"] == str(caught.value)
     assert stage.save is None
     assert stage.run(work.batches[0]).dtype == torch.float16

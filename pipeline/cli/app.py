@@ -24,11 +24,11 @@ from pipeline.cli.config_errors import one_line
 from pipeline.cli.progress import Progress, complain
 from pipeline.config import schema
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import Question
+from pipeline.config.schema import RunConfig
 from pipeline.devices.discover import cuda_devices
-from pipeline.orchestrate.run import climb
+from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
-from pipeline.records.run_record import Caution, RunRecord
+from pipeline.records.run_record import RunRecord, RunWarning
 from pipeline.report.terminal import first_screen
 from pipeline.report.write import write_report
 
@@ -107,7 +107,7 @@ def claim(folder: Path) -> Path:
     raise RequestError(f"{folder}: a thousand runs have this name already; set hydra.run.dir")
 
 
-def read(config: DictConfig, job: Job) -> Question:
+def read(config: DictConfig, job: Job) -> RunConfig:
     """The question, checked, and its config saved beside the answer; `${oc.env:...}` stays unresolved there."""
     values = plain(config, resolve=True)
     devices = cuda_devices()
@@ -118,17 +118,17 @@ def read(config: DictConfig, job: Job) -> Question:
     return question
 
 
-def run(question: Question, job: Job) -> RunRecord:
+def run(question: RunConfig, job: Job) -> RunRecord:
     """The session, with its progress on stderr."""
     with Progress(len(question.stages)) as progress:
         progress.say(opening(question, job))
-        record = climb(question, job.folder, blank_record(question, job), progress)
+        record = run_ladder(question, job.folder, blank_record(question, job), progress)
     if question.strict and any(stage.status in NOT_OK for stage in record.stages):
         job.code = FAILED
     return record
 
 
-def opening(question: Question, job: Job) -> str:
+def opening(question: RunConfig, job: Job) -> str:
     """The first line of a run: what runs where, and what was chosen for the user."""
     where = f"on {cuda_devices()[0]}" if question.device == "cuda" else "on the CPU (no GPU stage runs)"
     size = f"{question.data.size}×{question.data.size}" if question.data.size else "their own size"
@@ -144,7 +144,7 @@ def report(record: RunRecord, job: Job) -> None:
     console.print(str(path), soft_wrap=True, markup=False)
 
 
-def blank_record(question: Question, job: Job) -> RunRecord:
+def blank_record(question: RunConfig, job: Job) -> RunRecord:
     """What is known before anything has run."""
     config = plain(OmegaConf.load(job.folder / "config.yaml"), resolve=False)
     return RunRecord(
@@ -158,8 +158,8 @@ def blank_record(question: Question, job: Job) -> RunRecord:
 def refusal(job: Job, config: DictConfig, text: str) -> RunRecord:
     """The record of a job of a sweep whose request was wrong."""
     now = datetime.now().astimezone().isoformat(timespec="seconds")
-    caution = Caution("refused", text, "correct the request and run this job again")
-    return RunRecord(now, job.command, str(config.preset), plain(config, resolve=False), cautions=[caution])
+    caution = RunWarning("refused", text, "correct the request and run this job again")
+    return RunRecord(now, job.command, str(config.preset), plain(config, resolve=False), warnings=[caution])
 
 
 def plain(config: Any, resolve: bool) -> dict[str, Any]:

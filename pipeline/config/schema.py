@@ -77,7 +77,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Question:
+class RunConfig:
     """One run: some stages, one net, one set of images, one device."""
 
     stages: list[StageSpec]
@@ -111,7 +111,7 @@ class Question:
         )
 
 
-def read(config: Mapping[str, Any], device: str, baseline: Mapping[str, Any], launcher: str = "basic") -> Question:
+def read(config: Mapping[str, Any], device: str, baseline: Mapping[str, Any], launcher: str = "basic") -> RunConfig:
     """The question that a resolved config asks, for `device` as it was found.
 
     Args:
@@ -124,7 +124,7 @@ def read(config: Mapping[str, Any], device: str, baseline: Mapping[str, Any], la
         RequestError: a value can't be; the text names the key and the nearest choice.
     """
     check_report(config.get("report") or {})
-    return Question(
+    return RunConfig(
         stages=_stages(config["stage"]),
         model=_model(config["model"]),
         data=_data(config["data"]),

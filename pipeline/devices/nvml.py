@@ -7,9 +7,9 @@ from typing import Any
 
 import pynvml
 
-ROUNDING_SHARE = 0.01  # of a slice: a violation counter that grew by less shows its own rounding
+ROUNDING_SHARE = 0.01  # of a sample: a violation counter that grew by less shows its own rounding
 
-# What NVML counts the time of, in its words; its "low utilisation" is a pause between slices and no disturbance.
+# What NVML counts the time of, in its words; its "low utilisation" is a pause between samples and no disturbance.
 VIOLATIONS = {
     "power": pynvml.NVML_PERF_POLICY_POWER,
     "thermal": pynvml.NVML_PERF_POLICY_THERMAL,
@@ -37,7 +37,7 @@ class DeviceState:
 def throttle_reasons(before: DeviceState, after: DeviceState, seconds: float) -> list[str]:
     """Why the device slowed down between two states around `seconds` of work; by its counters where it has them.
 
-    A counter tells of the slice itself; a reason that holds at the moment of asking may be that of the pause.
+    A counter tells of the sample itself; a reason that holds at the moment of asking may be that of the pause.
     """
     if before.throttled_seconds is None or after.throttled_seconds is None:
         return sorted(after.reasons)

@@ -9,23 +9,23 @@ import torch
 from pipeline.config.plan import Plan
 from pipeline.lessons.lesson_records import Row
 from pipeline.measure.clock import Clock, TorchClock
-from pipeline.measure.sampling import calls_per_slice, take_slice, undisturbed
+from pipeline.measure.sampling import calls_per_sample, take_sample, undisturbed
 from pipeline.measure.warmup import warm_up
-from pipeline.records.run_record import Slice
+from pipeline.records.run_record import Sample
 
 Call = Callable[[], Any]
 
 ROUNDS = 12  # of turns: x(3) to x(10) hold the median with 96 %
 PLAN = Plan(
-    gpu_slice_seconds=0.01,
-    cpu_slice_seconds=0.03,
-    least_calls=2,
-    settling_calls=1,
-    warm_least_calls=3,
-    warm_least_seconds=0.1,
-    warm_window_seconds=0.04,
-    warm_limit_seconds=0.5,
-    turns_seconds=3.0,
+    gpu_sample_seconds=0.01,
+    cpu_sample_seconds=0.03,
+    min_calls=2,
+    sample_warmup_calls=1,
+    warmup_min_calls=3,
+    warmup_min_seconds=0.1,
+    warmup_window_seconds=0.04,
+    warmup_limit_seconds=0.5,
+    sampling_seconds=3.0,
 )
 # Pointwise arithmetic in fp32, in another order or with a multiply-add for two roundings.
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
@@ -37,7 +37,7 @@ class Ready:
 
     row: Row
     call: Call
-    calls: int  # of a slice
+    calls: int  # of a sample
 
 
 class Bench:
@@ -53,7 +53,7 @@ class Bench:
         """Normal random numbers on the device: zeros draw less power, and so run faster on a GPU."""
         return torch.randn(shape, device=self.device).to(dtype)
 
-    def turns(self, variants: list[tuple[Row, Call]], agree: bool = False) -> list[Row]:
+    def sampling(self, variants: list[tuple[Row, Call]], agree: bool = False) -> list[Row]:
         """Time all variants in turns, forward in one round and backward in the next.
 
         Args:
@@ -69,7 +69,7 @@ class Bench:
             except Exception as error:  # noqa: BLE001 - a variant that can't be built here is a result
                 rows.append(replace(row, reason=why(error)))
         taken = self._take(ready)
-        return [replace(row, slices=taken.get(row.name, [])) for row in rows]
+        return [replace(row, samples=taken.get(row.name, [])) for row in rows]
 
     def _prepare(self, row: Row, call: Call, expected: list[Any] | None, ready: list[Ready]) -> Row:
         """Build, check and warm one variant; append it to `ready`."""
@@ -81,7 +81,7 @@ class Bench:
         _, pace = warm_up(lambda _: call(), lambda: None, self._clock, self._plan)
         if expected is not None:
             self._compare(call, expected)
-        calls = calls_per_slice(pace, self._plan.slice_seconds(self.device.type), self._plan.least_calls)
+        calls = calls_per_sample(pace, self._plan.sample_seconds(self.device.type), self._plan.min_calls)
         ready.append(Ready(row, call, calls))
         return replace(row, built_seconds=first_seconds) if row.built_seconds is not None else row
 
@@ -93,19 +93,19 @@ class Bench:
             expected.append(answer)
         torch.testing.assert_close(answer, expected[0], rtol=RELATIVE, atol=ABSOLUTE)
 
-    def _take(self, ready: list[Ready]) -> dict[str, list[Slice]]:
-        """The slices of every variant, as many of each: a round that began is ended."""
-        taken: dict[str, list[Slice]] = {part.row.name: [] for part in ready}
+    def _take(self, ready: list[Ready]) -> dict[str, list[Sample]]:
+        """The samples of every variant, as many of each: a round that began is ended."""
+        taken: dict[str, list[Sample]] = {part.row.name: [] for part in ready}
         opened = self._clock.now()
         for number in range(ROUNDS):
             for part in ready if number % 2 == 0 else reversed(ready):
                 taken[part.row.name].append(self._slice(part))
-            if self._clock.now() - opened > self._plan.turns_seconds:
+            if self._clock.now() - opened > self._plan.sampling_seconds:
                 break
         return taken
 
-    def _slice(self, part: Ready) -> Slice:
-        return take_slice(lambda _: part.call(), lambda: None, part.calls, self._clock, self._plan)
+    def _slice(self, part: Ready) -> Sample:
+        return take_sample(lambda _: part.call(), lambda: None, part.calls, self._clock, self._plan)
 
 
 def why(error: BaseException) -> str:

@@ -106,7 +106,7 @@ def table_of(rows: Rows) -> Table:
     """Every row; the columns that none fills are left out."""
     titles = [
         ("variant", ""), ("value", "median; of one repeat, where a call repeats the work"), ("unit", ""),
-        ("95 % interval", "of the median, by order statistics of the slices; the extremes, of fewer than six"),
+        ("95 % interval", "of the median, by order statistics of the samples; the extremes, of fewer than six"),
         ("times as fast", "in turns with the row that it is compared with, with a 95 % interval"),
         ("compared with", ""), ("TFLOP/s", ""), ("GB/s", ""), ("kernels a call", ""),
         ("bytes moved", "through memory or over the link"),

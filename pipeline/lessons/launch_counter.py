@@ -38,7 +38,7 @@ def counted(row: Row, call: Call, bench: Bench) -> Row:
     On a GPU the profiler counts them. On a CPU it counts operators that call no other; of compiled code, which it
     doesn't see there, Inductor says how many kernels it generated since `compiled_afresh`.
     """
-    if not row.slices:
+    if not row.samples:
         return row
     activities = [ProfilerActivity.CUDA, ProfilerActivity.CPU] if bench.on_gpu else [ProfilerActivity.CPU]
     with torch.inference_mode(), profile(activities=activities) as session:

@@ -3,12 +3,13 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pipeline.records.codec import RecordError, revive, to_json
-from pipeline.records.run_record import Environment, Slice
+from pipeline.records.migrations import SAMPLE_FIELDS, renamed
+from pipeline.records.run_record import Environment, Sample
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1 called a row's samples slices
 FILE = "lessons.json"
 
 Outcome = Literal["ok", "skipped", "failed"]
@@ -18,8 +19,8 @@ Outcome = Literal["ok", "skipped", "failed"]
 class Row:
     """One variant of an experiment.
 
-    A row without samples says why in `reason`. The other rows of its lesson were timed in turns with it: slice i of
-    one was taken in the same round as slice i of another.
+    A row without samples says why in `reason`. The other rows of its lesson were timed in turns with it: sample i of
+    one was taken in the same round as sample i of another.
     """
 
     name: str
@@ -33,7 +34,7 @@ class Row:
     built_seconds: float | None = None  # of the first call, which compiles
     note: str = ""
     reason: str = ""  # why it was not measured
-    slices: list[Slice] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
     held_bytes: list[float] = field(default_factory=list)  # device memory, one sample for each fresh process
 
 
@@ -67,6 +68,17 @@ def save(record: LessonsRecord, folder: Path) -> None:
     scratch.replace(folder / FILE)
 
 
+def from_1(document: dict[str, Any]) -> dict[str, Any]:
+    """A document of schema 1 in the words of schema 2."""
+    lessons = [{**lesson, "rows": [_row_from_1(row) for row in lesson["rows"]]} for lesson in document["lessons"]]
+    return {**document, "schema_version": 2, "lessons": lessons}
+
+
+def _row_from_1(row: dict[str, Any]) -> dict[str, Any]:
+    named = renamed(row, {"slices": "samples"})
+    return {**named, "samples": [renamed(sample, SAMPLE_FIELDS) for sample in named["samples"]]}
+
+
 def load(folder: Path) -> LessonsRecord:
     """The record in `folder`.
 
@@ -76,6 +88,8 @@ def load(folder: Path) -> LessonsRecord:
     path = folder / FILE
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
+        if value.get("schema_version") == 1:
+            value = from_1(value)
         if value.get("schema_version") != SCHEMA_VERSION:
             raise RecordError(
                 f"{path}: schema version {value.get('schema_version')}, this program reads {SCHEMA_VERSION}"

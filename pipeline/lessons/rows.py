@@ -15,19 +15,19 @@ Unit = Literal["time", "TFLOP/s", "GB/s", "memory"]
 
 def measured(row: Row) -> bool:
     """Whether it has samples."""
-    return bool(row.slices or row.held_bytes)
+    return bool(row.samples or row.held_bytes)
 
 
 def seconds(row: Row) -> Estimate:
     """Median seconds of the work, with its interval; where a call repeats the work, of one repeat."""
-    return Estimate(*median_interval(np.array([part.per_call / row.repeats for part in row.slices]))[:3])
+    return Estimate(*median_interval(np.array([part.per_call / row.repeats for part in row.samples]))[:3])
 
 
 def value(row: Row, unit: Unit) -> Estimate | None:
     """The row's figure in seconds, 10^12 FLOP/s, 10^9 bytes/s or bytes; None where it has none in that unit."""
     if unit == "memory":
         return Estimate(*median_interval(np.array(row.held_bytes))[:3]) if row.held_bytes else None
-    if not row.slices:
+    if not row.samples:
         return None
     found = seconds(row)
     work = {"TFLOP/s": row.flops, "GB/s": row.moved_bytes}.get(unit)
@@ -69,9 +69,9 @@ class Rows(Sequence[Row]):
     def times(self, slow: str, fast: str) -> Ratio | None:
         """The first row's time over the second's: above 1, the second is faster. Round by round, as they took turns."""
         first, second = self.row(slow), self.row(fast)
-        if first is None or second is None or not first.slices or not second.slices:
+        if first is None or second is None or not first.samples or not second.samples:
             return None
-        own, other = (np.array([part.per_call / row.repeats for part in row.slices]) for row in (first, second))
+        own, other = (np.array([part.per_call / row.repeats for part in row.samples]) for row in (first, second))
         rounds = min(len(own), len(other))
         middle, low, high, bounded = median_interval(np.log(own[:rounds] / other[:rounds]))
         return Ratio(math.exp(middle), math.exp(low), math.exp(high), rounds, 1, bounded)

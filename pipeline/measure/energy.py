@@ -1,4 +1,4 @@
-"""Energy per image by the GPU's own total, and the clocks and throttling around a slice."""
+"""Energy per image by the GPU's own total, and the clocks and throttling around a sample."""
 
 import time
 from collections.abc import Callable

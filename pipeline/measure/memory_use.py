@@ -13,7 +13,7 @@ from pipeline.records.run_record import Memory
 
 
 def device_allocations(device: torch.device) -> int:
-    """How often torch has asked the device for memory so far; a slice in which it grows is measured again."""
+    """How often torch has asked the device for memory so far; a sample in which it grows is measured again."""
     return int(torch.cuda.memory_stats(device).get("num_device_alloc", 0)) if device.type == "cuda" else 0
 
 

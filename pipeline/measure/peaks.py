@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline.measure.clock import Clock, TorchClock
-from pipeline.records.run_record import Ceilings
+from pipeline.records.run_record import MeasuredPeaks
 
 GPU_SIDE, CPU_SIDE = 8192, 1024  # of the square matrices
 GPU_COPY_BYTES, CPU_COPY_BYTES = 2**30, 2**28  # far beyond any cache
@@ -16,14 +16,14 @@ BURSTS, BURST_SECONDS = 10, 0.03  # of each figure, after two calls
 LAUNCHES = 2000
 
 
-def measure(device: torch.device) -> Ceilings:
+def measure(device: torch.device) -> MeasuredPeaks:
     """Matmul throughput per type, copy bandwidths and launch time of `device`; about three seconds.
 
     Matrices are random: zeros draw less power, and so run faster on a GPU.
     """
     clock = TorchClock(device)
     if device.type == "cuda":
-        return Ceilings(
+        return MeasuredPeaks(
             tflops=_gpu_matmuls(device, clock),
             bandwidth_bytes_per_s=_copy_rate(device, GPU_COPY_BYTES, clock),
             pinned_copy_bytes_per_s=_upload_rate(device, clock, pinned=True),
@@ -31,7 +31,7 @@ def measure(device: torch.device) -> Ceilings:
             launch_us=_launch_us(clock),
         )
     matrices = {"fp32": torch.float32, "bf16": torch.bfloat16}
-    return Ceilings(
+    return MeasuredPeaks(
         tflops={name: _matmul_tflops(device, dtype, CPU_SIDE, clock) for name, dtype in matrices.items()},
         bandwidth_bytes_per_s=_copy_rate(device, CPU_COPY_BYTES, clock),
         pinned_copy_bytes_per_s=None,

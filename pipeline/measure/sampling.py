@@ -12,7 +12,7 @@ from torch import Tensor
 from pipeline.config.plan import Plan
 from pipeline.devices.nvml import DeviceState, throttle_reasons
 from pipeline.measure.clock import Clock
-from pipeline.records.run_record import Slice
+from pipeline.records.run_record import Sample
 
 
 def no_guards() -> tuple[int, ...]:
@@ -25,9 +25,9 @@ def no_state() -> DeviceState:
     return DeviceState()
 
 
-def calls_per_slice(per_call_seconds: float, slice_seconds: float, least_calls: int) -> int:
-    """The fewest calls that last `slice_seconds`, and at least `least_calls`."""
-    return max(least_calls, math.ceil(slice_seconds / max(per_call_seconds, 1e-9)))
+def calls_per_sample(per_call_seconds: float, sample_seconds: float, min_calls: int) -> int:
+    """The fewest calls that last `sample_seconds`, and at least `min_calls`."""
+    return max(min_calls, math.ceil(sample_seconds / max(per_call_seconds, 1e-9)))
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def undisturbed() -> Iterator[None]:
             gc.enable()
 
 
-def take_slice(
+def take_sample(
     call: Callable[[Any], Any],
     next_batch: Callable[[], Any],
     calls: int,
@@ -51,7 +51,7 @@ def take_slice(
     plan: Plan,
     guards: Callable[[], tuple[int, ...]] = no_guards,
     state: Callable[[], DeviceState] = no_state,
-) -> Slice:
+) -> Sample:
     """Time `calls` calls back to back between two device-wide synchronisations.
 
     Args:
@@ -59,26 +59,26 @@ def take_slice(
         next_batch: gives the rotation's next input; drawn before the stamps.
         calls: how many.
         clock: read twice.
-        plan: gives `settling_calls` and `most_redone`.
+        plan: gives `sample_warmup_calls` and `most_retries`.
         guards: counters, such as compilations and device allocations. Where one grew during the settled calls the
-            slice is measured again, at most `most_redone` times; `Slice.redone` above that limit says that the last
+            sample is measured again, at most `most_retries` times; `Sample.retries` above that limit says that the last
             one, too, was disturbed.
         state: read before and after, outside the stamps.
     """
-    redone = 0
+    retries = 0
     while True:
         before = state()
-        counted, seconds, device_seconds = _timed(call, next_batch, calls, clock, plan.settling_calls, guards)
+        counted, seconds, device_seconds = _timed(call, next_batch, calls, clock, plan.sample_warmup_calls, guards)
         after = state()
         disturbed = guards() != counted
-        redone += disturbed
-        if not disturbed or redone > plan.most_redone:
+        retries += disturbed
+        if not disturbed or retries > plan.most_retries:
             break
-    return Slice(
+    return Sample(
         calls=calls,
         seconds=seconds,
         device_seconds=device_seconds,
-        redone=redone,
+        retries=retries,
         clock_mhz=after.clock_mhz,
         throttle_reasons=throttle_reasons(before, after, seconds),
     )
@@ -89,11 +89,11 @@ def _timed(
     next_batch: Callable[[], Any],
     calls: int,
     clock: Clock,
-    settling_calls: int,
+    sample_warmup_calls: int,
     guards: Callable[[], tuple[int, ...]],
 ) -> tuple[tuple[int, ...], float, float | None]:
     """The guards' counts at the start, wall seconds and device seconds."""
-    settling = [next_batch() for _ in range(settling_calls)]
+    settling = [next_batch() for _ in range(sample_warmup_calls)]
     batches = [next_batch() for _ in range(calls)]
     with undisturbed():
         for batch in settling:
@@ -117,7 +117,7 @@ def take_latencies(call: Callable[[Any], Any], next_batch: Callable[[], Any], cl
     """
     series: list[float] = []
     with undisturbed():
-        for _ in range(plan.settling_calls):
+        for _ in range(plan.sample_warmup_calls):
             call(next_batch())
         clock.synchronize()
         opened = clock.now()

@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.config.plan import Plan
 from pipeline.measure.clock import Clock
 from pipeline.measure.sampling import no_guards, undisturbed
-from pipeline.records.run_record import Warm
+from pipeline.records.run_record import WarmUp
 
 WINDOWS = 3  # whose medians must agree
 
@@ -18,28 +18,28 @@ def warm_up(
     clock: Clock,
     plan: Plan,
     guards: Callable[[], tuple[int, ...]] = no_guards,
-) -> tuple[Warm, float]:
-    """Call until it is steady, or for `warm_limit_seconds`.
+) -> tuple[WarmUp, float]:
+    """Call until it is steady, or for `warmup_limit_seconds`.
 
-    Steady: at least `warm_least_calls` and `warm_least_seconds`, the medians of the last three windows within
-    `warm_tolerance`, and no guard grew in the last two windows.
+    Steady: at least `warmup_min_calls` and `warmup_min_seconds`, the medians of the last three windows within
+    `warmup_tolerance`, and no guard grew in the last two windows.
 
     Returns:
-        What it took, and the seconds per call back to back, which say how many calls make a slice.
+        What it took, and the seconds per call back to back, which say how many calls make a sample.
     """
     opened = clock.now()
     medians: list[float] = []
     counts = [guards()]
     calls = 0
     steady = False
-    while not steady and (not medians or clock.now() - opened < plan.warm_limit_seconds):
-        window = _window(call, next_batch, clock, plan.warm_window_seconds)
+    while not steady and (not medians or clock.now() - opened < plan.warmup_limit_seconds):
+        window = _window(call, next_batch, clock, plan.warmup_window_seconds)
         calls += len(window)
         medians.append(median(window))
         counts.append(guards())
-        enough = calls >= plan.warm_least_calls and clock.now() - opened >= plan.warm_least_seconds
-        steady = enough and _at_rest(medians, counts, plan.warm_tolerance)
-    return Warm(calls=calls, seconds=clock.now() - opened, steady=steady), _pace(call, next_batch, clock, len(window))
+        enough = calls >= plan.warmup_min_calls and clock.now() - opened >= plan.warmup_min_seconds
+        steady = enough and _at_rest(medians, counts, plan.warmup_tolerance)
+    return WarmUp(calls=calls, seconds=clock.now() - opened, steady=steady), _pace(call, next_batch, clock, len(window))
 
 
 def _pace(call: Callable[[Any], Any], next_batch: Callable[[], Any], clock: Clock, calls: int) -> float:

@@ -12,15 +12,15 @@ from typing import Any, NoReturn
 
 from pipeline.cli.progress import Progress
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, Question, StageSpec
-from pipeline.orchestrate.interleave import take_turns
+from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, RunConfig, StageSpec
+from pipeline.orchestrate.interleave import interleave
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.records import codec
-from pipeline.records.run_record import Caution, Pair, RunRecord
+from pipeline.records.run_record import Pair, RunRecord, RunWarning
 from pipeline.stats.warnings import reference_in_doubt
 
 
-class Session:
+class RunContext:
     """One run on its way.
 
     Attributes:
@@ -28,7 +28,7 @@ class Session:
         no_counters: why no stage's bytes can be counted by the GPU; empty as long as nothing says so.
     """
 
-    def __init__(self, question: Question, folder: Path, record: RunRecord, progress: Progress) -> None:
+    def __init__(self, question: RunConfig, folder: Path, record: RunRecord, progress: Progress) -> None:
         self.question = question
         self.folder = folder
         self.record = record
@@ -46,7 +46,7 @@ class Session:
 
     def caution(self, name: str, text: str, remedy: str) -> None:
         """Note something that a reader must know about the whole run."""
-        self.keep(cautions=[*self.record.cautions, Caution(name, text, remedy)])
+        self.keep(warnings=[*self.record.warnings, RunWarning(name, text, remedy)])
 
     def start(self, spec: StageSpec, role: str, folder: str) -> WorkerProcess:
         """A fresh worker for the stage."""
@@ -83,21 +83,21 @@ class Session:
             RequestError: as `advance`.
             WorkerGone: as `advance`, and where it ended without coming so far.
         """
-        if not self.advance(worker, title, "turns"):
+        if not self.advance(worker, title, "sampling"):
             raise WorkerGone(str(worker.fields.get("status", "failed")), str(worker.fields.get("reason", "no reason")))
 
-    def take_turns(self, baseline: WorkerProcess, stage: WorkerProcess, title: str) -> Pair:
+    def interleave(self, baseline: WorkerProcess, stage: WorkerProcess, title: str) -> Pair:
         """Blocks of turns between two warm workers."""
-        self.progress.phase(title, "turns")
+        self.progress.phase(title, "sampling")
         plan = self.question.plan
 
         def show(blocks: int) -> None:
-            self.progress.phase(title, "turns", f"block {blocks} of at most {plan.looks[-1]}")
+            self.progress.phase(title, "sampling", f"block {blocks} of at most {plan.interim_analyses[-1]}")
 
-        return take_turns(baseline, stage, plan, self.order, time.monotonic, show)
+        return interleave(baseline, stage, plan, self.order, time.monotonic, show)
 
 
-def start_baseline(session: Session) -> None:
+def start_baseline(session: RunContext) -> None:
     """Start the worker that every stage takes turns with."""
     session.baseline = session.start(session.question.baseline, "companion", "baseline")
     try:
@@ -106,7 +106,7 @@ def start_baseline(session: Session) -> None:
         refuse_baseline(session, gone.reason)
 
 
-def refuse_baseline(session: Session, reason: str) -> NoReturn:
+def refuse_baseline(session: RunContext, reason: str) -> NoReturn:
     """There is nothing to measure against; a reference that is itself wrong may be why."""
     found = session.record.reference
     doubt = reference_in_doubt(found) if found else None

@@ -5,28 +5,28 @@ from collections.abc import Callable
 from typing import Literal, Protocol
 
 from pipeline.config.plan import Plan
-from pipeline.records.run_record import Block, Pair, Slice
+from pipeline.records.run_record import Block, Pair, Sample
 from pipeline.stats.intervals import half_width, ratio
 
 
-class Player(Protocol):
-    """A worker that takes a slice when told, and rests otherwise."""
+class Sampler(Protocol):
+    """A worker that takes a sample when told, and rests otherwise."""
 
     @property
     def name(self) -> str:
         """The stage's name."""
 
-    def slice(self) -> Slice:
-        """One timed slice, taken now."""
+    def sample(self) -> Sample:
+        """One timed sample, taken now."""
 
 
 def ignore(_blocks: int) -> None:
     """Nobody wants to know how far the turns are."""
 
 
-def take_turns(
-    baseline: Player,
-    stage: Player,
+def interleave(
+    baseline: Sampler,
+    stage: Sampler,
     plan: Plan,
     rng: random.Random,
     now: Callable[[], float],
@@ -40,17 +40,17 @@ def take_turns(
     Args:
         baseline: A.
         stage: B.
-        plan: gives `looks`, `half_width` and `turns_seconds`.
+        plan: gives `interim_analyses`, `half_width` and `sampling_seconds`.
         rng: draws the orders.
         now: seconds.
         on_block: told the number of blocks after each.
     """
     opened = now()
     blocks: list[Block] = []
-    while len(blocks) < plan.looks[-1] and (not blocks or now() - opened < plan.turns_seconds):
-        blocks.append(take_block(baseline, stage, "ABBA" if rng.random() < 0.5 else "BAAB"))
+    while len(blocks) < plan.interim_analyses[-1] and (not blocks or now() - opened < plan.sampling_seconds):
+        blocks.append(sample_block(baseline, stage, "ABBA" if rng.random() < 0.5 else "BAAB"))
         on_block(len(blocks))
-        if len(blocks) in plan.looks and _narrow(Pair(baseline.name, stage.name, blocks), plan.half_width):
+        if len(blocks) in plan.interim_analyses and _narrow(Pair(baseline.name, stage.name, blocks), plan.half_width):
             break
     return Pair(baseline.name, stage.name, blocks)
 
@@ -60,9 +60,9 @@ def _narrow(pair: Pair, enough: float) -> bool:
     return found.bounded and half_width(found) <= enough
 
 
-def take_block(baseline: Player, stage: Player, order: Literal["ABBA", "BAAB"]) -> Block:
-    """Four slices in that order."""
-    taken: dict[str, list[Slice]] = {"A": [], "B": []}
+def sample_block(baseline: Sampler, stage: Sampler, order: Literal["ABBA", "BAAB"]) -> Block:
+    """Four samples in that order."""
+    taken: dict[str, list[Sample]] = {"A": [], "B": []}
     for side in order:
-        taken[side].append((baseline if side == "A" else stage).slice())
+        taken[side].append((baseline if side == "A" else stage).sample())
     return Block(order, (taken["A"][0], taken["A"][1]), (taken["B"][0], taken["B"][1]))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipeline.config.schema import SCRATCH, StageSpec, job_document
 from pipeline.orchestrate import ncu_log
-from pipeline.orchestrate.context import Session
+from pipeline.orchestrate.context import RunContext
 from pipeline.orchestrate.ncu_log import CountersError
 from pipeline.records.diagnostics import CountedBytes
 from pipeline.records.run_record import StageRecord
@@ -29,23 +29,23 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def with_counted_bytes(session: Session, spec: StageSpec, record: StageRecord) -> StageRecord:
+def with_counted_bytes(session: RunContext, spec: StageSpec, record: StageRecord) -> StageRecord:
     """The record with what the counters say of one call, or with a note of why they don't."""
     wanted = session.question.plan.counters and session.question.device == "cuda"
-    why = record.why
+    why = record.diagnostics
     if not wanted or record.status != "ok" or record.profile is None or why is None:
         return record
     try:
         if session.no_counters:
             raise CountersError(session.no_counters)
         session.progress.phase(spec.name, PHASE)
-        return replace(record, why=replace(why, counted=count(session, spec, record)))
+        return replace(record, diagnostics=replace(why, counted=count(session, spec, record)))
     except (CountersError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        return replace(record, why=replace(why, notes=[*why.notes, f"hardware counters: {reason}"]))
+        return replace(record, diagnostics=replace(why, notes=[*why.notes, f"hardware counters: {reason}"]))
 
 
-def count(session: Session, spec: StageSpec, record: StageRecord) -> CountedBytes:
+def count(session: RunContext, spec: StageSpec, record: StageRecord) -> CountedBytes:
     """What the counters say of one call of the stage.
 
     Raises:

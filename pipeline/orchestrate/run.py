@@ -5,39 +5,39 @@ import time
 from pathlib import Path
 
 from pipeline.cli.progress import Progress
-from pipeline.config.schema import Question
-from pipeline.orchestrate.context import Session, refuse_baseline, start_baseline, stopping
-from pipeline.orchestrate.interleave import take_turns
+from pipeline.config.schema import RunConfig
+from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
+from pipeline.orchestrate.interleave import interleave
 from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.trials import measure_stage
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
-from pipeline.stats.intervals import slices_of
-from pipeline.stats.ranking import rivals
+from pipeline.stats.intervals import samples_of
+from pipeline.stats.ranking import contenders
 from pipeline.stats.warnings import busy_processor, drift, drifted, shared_device
 
 
-def climb(question: Question, folder: Path, record: RunRecord, progress: Progress) -> RunRecord:
+def run_ladder(question: RunConfig, folder: Path, record: RunRecord, progress: Progress) -> RunRecord:
     """Answer the question: reference, A/A, each stage, the winner's pairings; the record is on disk after each.
 
     Raises:
         RequestError: a worker found that the net, its weights or its images are not what they should be.
         KeyboardInterrupt: interrupted; what was finished is saved.
     """
-    session = Session(question, folder, record, progress)
+    session = RunContext(question, folder, record, progress)
     started = time.monotonic()
     try:
         describe_run(session)
-        measure_twins(session)
+        measure_aa_pairs(session)
         start_baseline(session)
         for spec in question.stages:
             measured = measure_stage(session, spec)
             session.keep(stages=[*session.record.stages, measured])
             session.keep(stages=[*session.record.stages[:-1], with_counted_bytes(session, spec, measured)])
             if spec.target == question.baseline.target:
-                session.keep(twins=[*session.record.twins, *session.record.stages[-1].pairs])
-        pair_the_winner(session)
+                session.keep(aa_pairs=[*session.record.aa_pairs, *session.record.stages[-1].pairs])
+        measure_head_to_head(session)
         note_drift(session)
         session.keep(finished=True)
     finally:
@@ -48,7 +48,7 @@ def climb(question: Question, folder: Path, record: RunRecord, progress: Progres
     return session.record
 
 
-def describe_run(session: Session) -> None:
+def describe_run(session: RunContext) -> None:
     """Find out what all stages share: the machine, its ceilings, the reference's logits.
 
     In a process of its own, which then ends: what it allocates would give a baseline measured in it another history
@@ -62,61 +62,62 @@ def describe_run(session: Session) -> None:
             refuse_baseline(session, gone.reason)
         if "reason" in worker.fields:
             refuse_baseline(session, worker.fields["reason"])
-        facts = worker.facts
+        facts = worker.details
     session.keep(**{name: codec.revive_field(RunRecord, name, value) for name, value in facts.items()})
     environment = session.record.environment
     noted = [busy_processor(session.load_before, os.cpu_count() or 1) if session.question.device == "cpu" else None]
     noted += [shared_device(environment) if environment else None]
-    session.keep(cautions=[*session.record.cautions, *(part for part in noted if part)])
+    session.keep(warnings=[*session.record.warnings, *(part for part in noted if part)])
 
 
-def measure_twins(session: Session) -> None:
+def measure_aa_pairs(session: RunContext) -> None:
     """A/A: pairs of fresh workers of the baseline, which say how far equal stages lie apart here.
 
     Where the baseline is a rung of its own, its turns with the baseline's worker are one such pair, and stand for it.
     """
     plan, spec = session.question.plan, session.question.baseline
     own = any(stage.target == spec.target for stage in session.question.stages)
-    for number in range(1, plan.twin_pairs + 1 - own):
-        title = f"A/A {number} of {plan.twin_pairs}"
+    for number in range(1, plan.aa_pairs + 1 - own):
+        title = f"A/A {number} of {plan.aa_pairs}"
         with stopping(
-            session.start(spec, "companion", f"twins/{number}a"), session.start(spec, "companion", f"twins/{number}b")
+            session.start(spec, "companion", f"aa_pairs/{number}a"),
+            session.start(spec, "companion", f"aa_pairs/{number}b"),
         ) as (first, second):
             try:
                 session.warm(first, title)
                 session.warm(second, title)
-                session.progress.phase(title, "turns")
-                pair = take_turns(first, second, plan.for_twins(), session.order, time.monotonic)
+                session.progress.phase(title, "sampling")
+                pair = interleave(first, second, plan.for_aa_pairs(), session.order, time.monotonic)
             except WorkerGone as gone:
-                session.caution("A/A failed", gone.reason, f"see the logs in {session.folder}/twins")
+                session.caution("A/A failed", gone.reason, f"see the logs in {session.folder}/aa_pairs")
                 break
-        session.keep(twins=[*session.record.twins, pair])
+        session.keep(aa_pairs=[*session.record.aa_pairs, pair])
 
 
-def pair_the_winner(session: Session) -> None:
+def measure_head_to_head(session: RunContext) -> None:
     """Measure the fastest right stage directly against those that its ratio doesn't set apart."""
-    plan, names = session.question.plan, rivals(session.record)
+    plan, names = session.question.plan, contenders(session.record)
     specs = {spec.name: spec for spec in session.question.stages}
-    if len(names) < 2 or not plan.pairings:
+    if len(names) < 2 or not plan.head_to_head:
         return
-    winner, title = names[0], f"{names[0]} against its rivals"
+    winner, title = names[0], f"{names[0]} against its contenders"
     with stopping(session.start(specs[winner], "companion", f"pairings/{winner}")) as (best,):
         try:
             session.warm(best, title)
-            for name in names[1 : plan.pairings + 1]:
+            for name in names[1 : plan.head_to_head + 1]:
                 with stopping(session.start(specs[name], "companion", f"pairings/{name}")) as (rival,):
                     session.warm(rival, f"{winner} against {name}")
-                    pair = session.take_turns(best, rival, f"{winner} against {name}")
-                session.keep(pairings=[*session.record.pairings, pair])
+                    pair = session.interleave(best, rival, f"{winner} against {name}")
+                session.keep(head_to_head=[*session.record.head_to_head, pair])
         except WorkerGone as gone:
             session.caution("pairing failed", gone.reason, f"see the logs in {session.folder}/pairings")
 
 
-def note_drift(session: Session) -> None:
+def note_drift(session: RunContext) -> None:
     """Record how much slower the baseline was beside the last stage than beside the first."""
     pairs = [pair for stage in session.record.stages for pair in stage.pairs if pair.blocks]
     if len(pairs) < 2:
         return
-    change = drift(slices_of(pairs[0], "baseline"), slices_of(pairs[-1], "baseline"))
+    change = drift(samples_of(pairs[0], "baseline"), samples_of(pairs[-1], "baseline"))
     seen = drifted(change)
-    session.keep(drift=change, cautions=[*session.record.cautions, *([seen] if seen else [])])
+    session.keep(drift=change, warnings=[*session.record.warnings, *([seen] if seen else [])])

@@ -7,23 +7,28 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.schema import StageSpec
-from pipeline.orchestrate.context import Session, refuse_baseline, start_baseline, stopping
+from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.records import codec
 from pipeline.records.codec import revive
-from pipeline.records.run_record import Block, Caution, Pair, Slice, StageRecord
-from pipeline.stats.warnings import cautions_of
+from pipeline.records.run_record import Block, Pair, RunWarning, Sample, StageRecord
+from pipeline.stats.warnings import warnings_of
 
 LOG_TAIL_LINES = 30
-AFTER_CHECK = {"series", "profile", "explain", "export"}  # phases that a right and measured stage may lose and stay so
-ALTERNATED = Caution(
+AFTER_CHECK = {
+    "latencies",
+    "profile",
+    "explain",
+    "export",
+}  # phases that a right and measured stage may lose and stay so
+ALTERNATED = RunWarning(
     "processes alternated",
     "it and the baseline don't fit in memory together: the baseline was measured before and after it, not in turns",
     "a smaller data.batch_size lets them take turns",
 )
 
 
-def measure_stage(session: Session, spec: StageSpec) -> StageRecord:
+def measure_stage(session: RunContext, spec: StageSpec) -> StageRecord:
     """One stage, in as many launches as the plan wants, whatever becomes of it."""
     record = empty_record(session, spec)
     session.progress.stage(spec.name, spec.adds or spec.summary)
@@ -31,8 +36,8 @@ def measure_stage(session: Session, spec: StageSpec) -> StageRecord:
         record = replace(record, status="skipped", reason=spec.unavailable or f"no form on {session.question.device}")
         session.progress.verdict(session.record, record)
         return record
-    for launch in range(1, session.question.plan.launches + 1):
-        record = measure_launch(session, spec, record, launch, partial(beside, session, spec))
+    for launch in range(1, session.question.plan.trials + 1):
+        record = measure_trial(session, spec, record, launch, partial(beside, session, spec))
         if record.status != "ok":
             break
     if ran_out_of_memory(record):
@@ -41,14 +46,14 @@ def measure_stage(session: Session, spec: StageSpec) -> StageRecord:
     return record
 
 
-def beside(session: Session, spec: StageSpec, worker: WorkerProcess) -> Pair:
+def beside(session: RunContext, spec: StageSpec, worker: WorkerProcess) -> Pair:
     """Turns with the baseline's worker, which waits in memory."""
     assert session.baseline is not None
-    return session.take_turns(session.baseline, worker, spec.name)
+    return session.interleave(session.baseline, worker, spec.name)
 
 
-def measure_launch(
-    session: Session, spec: StageSpec, record: StageRecord, launch: int, turns: Callable[[WorkerProcess], Pair]
+def measure_trial(
+    session: RunContext, spec: StageSpec, record: StageRecord, launch: int, turns: Callable[[WorkerProcess], Pair]
 ) -> StageRecord:
     """One fresh process of the stage, measured by `turns`; the first also observes, profiles and exports."""
     folder = spec.name if launch == 1 else f"{spec.name}/launch_{launch}"
@@ -56,7 +61,7 @@ def measure_launch(
     pairs = record.pairs
     with stopping(worker):
         try:
-            if session.advance(worker, spec.name, "turns"):
+            if session.advance(worker, spec.name, "sampling"):
                 pairs = [*pairs, turns(worker)]
                 worker.end_turns()
                 session.advance(worker, spec.name, "done")
@@ -70,9 +75,9 @@ def measure_launch(
         start_baseline(session)
     fields = worker.fields if launch == 1 else {}
     record = revive_over(record, {**fields, **status}, pairs=pairs, log=f"{folder}/log.txt")
-    seen = cautions_of(pairs[-1:], session.question.plan.most_redone)
+    seen = warnings_of(pairs[-1:], session.question.plan.most_retries)
     log_tail = tail(session.folder / folder / "log.txt") if record.status in ("failed", "timeout") else record.log_tail
-    return replace(record, cautions=[*record.cautions, *seen], log_tail=log_tail)
+    return replace(record, warnings=[*record.warnings, *seen], log_tail=log_tail)
 
 
 def ran_out_of_memory(record: StageRecord) -> bool:
@@ -80,24 +85,24 @@ def ran_out_of_memory(record: StageRecord) -> bool:
     return record.status == "failed" and "out of memory" in record.reason.lower()
 
 
-def measure_alternating(session: Session, spec: StageSpec) -> StageRecord:
+def measure_alternating(session: RunContext, spec: StageSpec) -> StageRecord:
     """The stage again, with the memory to itself: a process of the baseline before it, and another one after it.
 
-    Half of the baseline's slices are taken before and half after, so that a steady drift cancels out, as within a
+    Half of the baseline's samples are taken before and half after, so that a steady drift cancels out, as within a
     block. What comes and goes within the minutes between them does not; the record says so.
     """
-    count, name = session.question.plan.looks[0], session.question.baseline.name
+    count, name = session.question.plan.interim_analyses[0], session.question.baseline.name
     assert session.baseline is not None
     session.baseline.stop()
     session.baseline = None
     before = alone(session, count, f"{spec.name}/baseline_before")
-    taken: list[Slice] = []
+    taken: list[Sample] = []
 
     def collect(worker: WorkerProcess) -> Pair:
-        taken.extend(worker.slice() for _ in range(2 * count))
+        taken.extend(worker.sample() for _ in range(2 * count))
         return Pair(name, spec.name, [], alternated=True)
 
-    record = measure_launch(session, spec, empty_record(session, spec), 1, collect)
+    record = measure_trial(session, spec, empty_record(session, spec), 1, collect)
     if len(taken) == 2 * count and record.status == "ok":
         after = alone(session, count, f"{spec.name}/baseline_after")
         blocks = [
@@ -105,14 +110,14 @@ def measure_alternating(session: Session, spec: StageSpec) -> StageRecord:
             for first, second, third, last in zip(before, taken[:count], taken[count:], after, strict=True)
         ]
         pair = Pair(name, spec.name, blocks, alternated=True)
-        seen = cautions_of([pair], session.question.plan.most_redone)
-        record = replace(record, pairs=[pair], cautions=[*record.cautions, *seen, ALTERNATED])
+        seen = warnings_of([pair], session.question.plan.most_retries)
+        record = replace(record, pairs=[pair], warnings=[*record.warnings, *seen, ALTERNATED])
     start_baseline(session)
     return record
 
 
-def alone(session: Session, count: int, folder: str) -> list[Slice]:
-    """So many slices of the baseline, in a process of its own.
+def alone(session: RunContext, count: int, folder: str) -> list[Sample]:
+    """So many samples of the baseline, in a process of its own.
 
     Raises:
         RequestError: the baseline can't run.
@@ -120,12 +125,12 @@ def alone(session: Session, count: int, folder: str) -> list[Slice]:
     with stopping(session.start(session.question.baseline, "companion", folder)) as (worker,):
         try:
             session.warm(worker, f"{session.question.baseline.name} (alternating)")
-            return [worker.slice() for _ in range(count)]
+            return [worker.sample() for _ in range(count)]
         except WorkerGone as gone:
             refuse_baseline(session, gone.reason)
 
 
-def empty_record(session: Session, spec: StageSpec) -> StageRecord:
+def empty_record(session: RunContext, spec: StageSpec) -> StageRecord:
     """What is known of a stage before it has run."""
     return StageRecord(
         name=spec.name,

@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline.config.schema import Job, job_document
 from pipeline.records.codec import revive
-from pipeline.records.run_record import Slice
+from pipeline.records.run_record import Sample
 
 LOG_LIMIT_BYTES = 2_000_000  # a stage that prints without end fills no disk
 GRACE_SECONDS = 5.0  # between TERM and KILL; native code ignores TERM
@@ -43,7 +43,7 @@ class WorkerProcess:
     def __init__(self, job: Job, log: Path, limits: dict[str, float]) -> None:
         self.name = job.stage.name
         self.fields: dict[str, Any] = {}
-        self.facts: dict[str, Any] = {}
+        self.details: dict[str, Any] = {}
         self.phase = "start"
         self.refused: str | None = None
         self._limits = limits
@@ -119,22 +119,22 @@ class WorkerProcess:
             self._deadline = time.monotonic() + self._limits[value]
         elif kind == "report":
             self.fields.update(value)
-        elif kind == "facts":
-            self.facts.update(value)
+        elif kind == "details":
+            self.details.update(value)
         elif kind == "refused":
             self.refused = value
 
-    def slice(self) -> Slice:
-        """One timed slice, taken now.
+    def sample(self) -> Sample:
+        """One timed sample, taken now.
 
         Raises:
             WorkerGone: as `messages`.
         """
-        self._deadline = time.monotonic() + self._limits["turns"]
-        self._command({"command": "slice"})
+        self._deadline = time.monotonic() + self._limits["sampling"]
+        self._command({"command": "sample"})
         for kind, value in self.messages():
-            if kind == "slice":
-                return revive(Slice, value)
+            if kind == "sample":
+                return revive(Sample, value)
         raise WorkerGone("failed", "ended while its turn was on")
 
     @property

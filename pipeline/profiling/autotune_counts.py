@@ -35,11 +35,11 @@ def searches(runner: Runner, batch: Tensor, options: Mapping[str, Any]) -> dict[
     cudnn = batch.is_cuda and torch.backends.cudnn.benchmark
     compiled = sys.modules[DYNAMO].counters["inductor"] if DYNAMO in sys.modules else {}
     found = {
-        SEARCH_CUDNN: convolution_problems(runner.twin or runner.run, batch) if cudnn else 0,
+        SEARCH_CUDNN: convolution_problems(runner.uncaptured or runner.run, batch) if cudnn else 0,
         SEARCH_TEMPLATES: int(compiled.get("select_algorithm_autotune", 0)),
         SEARCH_INDUCTOR: timed_candidates(compiled),
-        SEARCH_OWN: int(runner.facts.get("candidates_measured", 0)),
-        **nodes_searched(runner.facts, options),
+        SEARCH_OWN: int(runner.details.get("candidates_measured", 0)),
+        **nodes_searched(runner.details, options),
     }
     return {who: count for who, count in found.items() if count}
 

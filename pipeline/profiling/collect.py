@@ -22,9 +22,9 @@ from pipeline.profiling import (
     scaling,
     time_split,
 )
-from pipeline.records.chrome_trace import Event
 from pipeline.profiling.layer_scopes import announced
-from pipeline.records.diagnostics import Fusion, LayerTime, LayoutChange, MemoryTimeline, Why
+from pipeline.records.chrome_trace import Event
+from pipeline.records.diagnostics import Diagnostics, Fusion, LayerTime, LayoutChange, MemoryTimeline
 from pipeline.stages import Runner
 from pipeline.worker.workload import Workload
 
@@ -34,7 +34,7 @@ Part = TypeVar("Part")
 
 
 class Explained:
-    """A stage on its way to a `Why`."""
+    """A stage on its way to a `Diagnostics`."""
 
     def __init__(self, runner: Runner, net: nn.Module, batches: list[Tensor], folder: Path) -> None:
         self.runner = runner
@@ -55,11 +55,11 @@ class Explained:
 
     def layers(self, events: list[Event], calls: int) -> tuple[list[LayerTime], str]:
         """Each layer's time, and where it is from; nothing and a note where the stage hides its layers."""
-        if self.runner.module is not None and self.runner.twin is None:
+        if self.runner.module is not None and self.runner.uncaptured is None:
             with announced(self.runner.module):
                 own, _ = profiler.record(self.runner.run, self.batches, calls, self.folder)
             return layer_time.own_times(own, calls), OWN
-        if self.runner.twin is None:
+        if self.runner.uncaptured is None:
             return self.layers_by_order(events, calls)
         twin = self.one_by_one(shapes=False)
         found = layer_time.twin_times(events, twin, calls)
@@ -92,7 +92,7 @@ class Explained:
     def one_by_one(self, shapes: bool) -> list[Event]:
         """One call of the twin, or of the stage itself, with its layers announced where they can be."""
         with announced(self.runner.module) if self.runner.module is not None else nullcontext():
-            events, _ = profiler.record(self.runner.twin or self.runner.run, self.batches, 1, self.folder, shapes)
+            events, _ = profiler.record(self.runner.uncaptured or self.runner.run, self.batches, 1, self.folder, shapes)
         return events
 
     def layout(self, compiled: Fusion | None, events: list[Event], calls: int) -> list[LayoutChange]:
@@ -112,9 +112,9 @@ class Explained:
             return None
         batch, books = self.batches[0], memory_timeline.CudaBooks()
         found: MemoryTimeline | None = None
-        hidden = replace(self.runner, module=None, twin=None)  # its own call, as if nobody knew its layers
+        hidden = replace(self.runner, module=None, uncaptured=None)  # its own call, as if nobody knew its layers
         ways = [("torch's history of its allocations", hidden)]
-        if self.runner.module is not None or self.runner.twin is not None:
+        if self.runner.module is not None or self.runner.uncaptured is not None:
             ways.insert(0, ("its layers, or the kernels that it replays", self.runner))
         for name, runner in ways:
             way = partial(
@@ -127,7 +127,7 @@ class Explained:
 def explain(
     runner: Runner, work: Workload, options: dict[str, Any], events: list[Event], calls: int, clock: Clock,
     context_bytes: int | None,
-) -> Why:  # fmt: skip
+) -> Diagnostics:  # fmt: skip
     """Why the stage takes the time and the memory that it takes.
 
     Args:
@@ -146,7 +146,7 @@ def explain(
     fused: Fusion | None = stage.tried(
         "fusion", lambda: fused_kernels.fusion(runner, batch, events, calls, work.folder), nothing
     )
-    return Why(
+    return Diagnostics(
         layers=found,
         layers_from=source,
         split=stage.tried("time split", lambda: time_split.split(events, calls), nothing),

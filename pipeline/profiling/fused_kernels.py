@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from pipeline.config.schema import SCRATCH
-from pipeline.records.chrome_trace import Event, end, of
 from pipeline.profiling.inductor_source import compile_fusion
 from pipeline.profiling.operator_bytes import COUNTED, counted
+from pipeline.records.chrome_trace import Event, end, of
 from pipeline.records.diagnostics import Fusion, LayoutChange
 from pipeline.stages import Runner
 from pipeline.stages.common.inductor import CACHE, KEPT, graphs, programs
@@ -44,7 +44,7 @@ def fusion(runner: Runner, batch: Tensor, events: list[Event], calls: int, folde
 def traffic(runner: Runner, batch: Tensor) -> tuple[int | None, str]:
     """Bytes that one call moves and how they were counted; None and why not."""
     try:
-        found = runner.traffic(batch) if runner.traffic else (counted(runner.twin or runner.run, batch), COUNTED)
+        found = runner.traffic(batch) if runner.traffic else (counted(runner.uncaptured or runner.run, batch), COUNTED)
     except RuntimeError as error:
         return None, f"unknown: torch's dispatcher can't count it ({next(iter(str(error).splitlines()), 'no reason')})"
     return found if found[0] else (None, UNSEEN)

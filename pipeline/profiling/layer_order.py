@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from pipeline.records.chrome_trace import GPU_WORK, Event, of
 from pipeline.profiling.kernel_classes import classify, joins
 from pipeline.profiling.layer_time import BETWEEN, summed
+from pipeline.records.chrome_trace import GPU_WORK, Event, of
 from pipeline.records.diagnostics import SKIP, LayerTime
 
 MATRIX = ("convolution", "matmul")

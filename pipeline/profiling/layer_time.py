@@ -9,9 +9,9 @@ from torch.nn.modules.conv import _ConvNd
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline.records.chrome_trace import LAYER, Annotations, Event, correlation, launches, of
 from pipeline.profiling.kernel_classes import joins
 from pipeline.profiling.layer_scopes import leaves
+from pipeline.records.chrome_trace import LAYER, Annotations, Event, correlation, launches, of
 from pipeline.records.diagnostics import SKIP, LayerTime, LayerWork
 
 BETWEEN = ""  # the name of what belongs to no layer and is no skip connection: padding, casts

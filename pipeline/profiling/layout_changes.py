@@ -4,8 +4,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, Event, correlation, end, launches, of
 from pipeline.profiling.kernel_classes import classify
+from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, Event, correlation, end, launches, of
 from pipeline.records.diagnostics import LayoutChange
 
 UNKNOWN = "unknown"

@@ -138,7 +138,7 @@ def memory_timeline(
         context_bytes=context_bytes,
         peak_holders=watch.holders,
         source=source(runner, changes),
-        replayed=runner.twin is not None,
+        replayed=runner.uncaptured is not None,
     )
 
 
@@ -148,9 +148,9 @@ def watched_call(runner: Runner, batch: Tensor, books: Books, history: History) 
     Raises:
         HistoryError: the call allocates, and the history has nothing of it.
     """
-    call, layered = runner.twin or runner.run, runner.module
+    call, layered = runner.uncaptured or runner.run, runner.module
     with torch.inference_mode():
-        if runner.twin is not None:
+        if runner.uncaptured is not None:
             call(batch)  # what a library asks for at its first call, and keeps, is not this call's
         books.reset()
         watch = Watch(books)
@@ -171,7 +171,7 @@ def source(runner: Runner, changes: list[Change] | None) -> str:
         how = ENDS
     else:
         how = BY_CHANGE if changes else NO_CHANGE
-    return f"{OWN if runner.twin is None else TWIN}; {how}"
+    return f"{OWN if runner.uncaptured is None else TWIN}; {how}"
 
 
 @contextmanager

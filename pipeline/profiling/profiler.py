@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from pipeline.records.chrome_trace import CALL, GPU_WORK, Event, complete, end, length, of
 from pipeline.profiling.kernel_classes import classify
+from pipeline.records.chrome_trace import CALL, GPU_WORK, Event, complete, end, length, of
 from pipeline.records.run_record import KernelRow, Profile
 
 

@@ -18,7 +18,7 @@ def growth(runner: Runner, batch: Tensor, clock: Clock) -> BatchGrowth | None:
 
     None for a stage that is built for one shape.
     """
-    if runner.module is None or runner.twin is not None:
+    if runner.module is None or runner.uncaptured is not None:
         return None
     count = len(batch)
     sizes = sorted({max(1, count // 8), max(1, count // 2), count, 2 * count if count == 1 else count})
@@ -38,7 +38,7 @@ def image_growth(runner: Runner, batch: Tensor, clock: Clock) -> ImageGrowth | N
         RuntimeError: the net takes no image of half the height and width.
     """
     height, width = batch.shape[-2:]
-    if batch.is_cuda or runner.module is None or runner.twin is not None or height % 2 or width % 2:
+    if batch.is_cuda or runner.module is None or runner.uncaptured is not None or height % 2 or width % 2:
         return None
     quarter = batch[..., : height // 2, : width // 2].contiguous()
     with torch.inference_mode():

@@ -7,7 +7,8 @@ import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.records.run_record import READABLE_VERSIONS, SCHEMA_VERSION, RunRecord
+from pipeline.records.migrations import STEPS, migrated
+from pipeline.records.run_record import SCHEMA_VERSION, RunRecord
 
 
 class RecordError(Exception):
@@ -70,11 +71,11 @@ def load(folder: Path) -> RunRecord:
     path = folder if folder.suffix == ".json" else folder / "results.json"
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-        if value.get("schema_version") not in READABLE_VERSIONS:
+        if value.get("schema_version") not in (*STEPS, SCHEMA_VERSION):
             raise RecordError(
                 f"{path}: schema version {value.get('schema_version')}, this program reads {SCHEMA_VERSION}"
             )
-        return revive(RunRecord, value)
+        return revive(RunRecord, migrated(value))
     except FileNotFoundError:
         raise RecordError(f"{path}: no such file; name the folder of a run, such as outputs/DATE/TIME") from None
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError, AttributeError, KeyError, ValueError) as error:

@@ -5,7 +5,7 @@ Units stand in the names; "per call" is one batch.
 
 from dataclasses import dataclass, field
 
-# The keys of `Why.searches`: who searched, and what is counted of it.
+# The keys of `Diagnostics.searches`: who searched, and what is counted of it.
 SEARCH_CUDNN = "cuDNN: problems"  # distinct convolutions, each timed once with all of cuDNN's algorithms
 SEARCH_TEMPLATES = "Inductor's templates: problems"  # convolutions and products, each with candidates of its own
 SEARCH_INDUCTOR = "Inductor: candidates timed"
@@ -59,7 +59,7 @@ class BatchGrowth:
     """Time of one call at smaller batches: what is bound by overhead does not grow with the batch."""
 
     images: list[int]
-    seconds: list[float]  # per call, the median of a few slices
+    seconds: list[float]  # per call, the median of a few samples
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class MemoryTimeline:
 
 
 @dataclass(frozen=True)
-class Why:
+class Diagnostics:
     """All that explains one stage."""
 
     layers: list[LayerTime] = field(default_factory=list)

@@ -5,25 +5,25 @@ torch: the parent process and the report need none.
 
 History of the schema:
     1: the first.
-    2: Reference.layers and StageRecord.why; records of 1 are read as having neither.
+    2: Reference.layers and StageRecord.diagnostics; records of 1 are read as having neither.
     3: bytes by the GPU's counters, searches, growth with the image, channels of layers, and how a memory timeline was
        watched; older records are read as having none.
+    4: the field's usual names; older ones are translated (`pipeline.records.migrations`).
 """
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline.records.diagnostics import LayerWork, Why
+from pipeline.records.diagnostics import Diagnostics, LayerWork
 
-SCHEMA_VERSION = 3
-READABLE_VERSIONS = (1, 2, 3)
+SCHEMA_VERSION = 4
 
 Status = Literal["ok", "failed", "inaccurate", "timeout", "skipped"]
 KernelClass = Literal["convolution", "matmul", "pointwise", "normalisation", "layout change", "copy", "pool", "other"]
 
 
 @dataclass(frozen=True)
-class Caution:
+class RunWarning:
     """Something that a reader must know about a measurement, and what to do about it."""
 
     name: str  # such as "clocks disagree", "unsteady", "throttled": a fixed word to search for
@@ -56,7 +56,7 @@ class Environment:
 
 
 @dataclass(frozen=True)
-class Ceilings:
+class MeasuredPeaks:
     """The most that this device gave at the start of the run; None where it has no such unit."""
 
     tflops: dict[str, float]  # "fp32", "tf32", "fp16", "bf16", "fp8" to 10^12 FLOP/s, large matmul, random data
@@ -102,14 +102,14 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class Slice:
+class Sample:
     """One timed stretch of calls, back to back between two device-wide synchronisations."""
 
     calls: int
-    seconds: float  # wall time of the whole slice
+    seconds: float  # wall time of the whole sample
     device_seconds: float | None  # the same by CUDA events; None on a CPU
-    redone: int = 0  # how often it was measured again because something compiled or allocated
-    clock_mhz: int | None = None  # SM clock after the slice
+    retries: int = 0  # how often it was measured again because something compiled or allocated
+    clock_mhz: int | None = None  # SM clock after the sample
     throttle_reasons: list[str] = field(default_factory=list)
 
     @property
@@ -120,11 +120,11 @@ class Slice:
 
 @dataclass(frozen=True)
 class Block:
-    """Four slices in the order ABBA or BAAB; A is the baseline."""
+    """Four samples in the order ABBA or BAAB; A is the baseline."""
 
     order: Literal["ABBA", "BAAB"]
-    baseline: tuple[Slice, Slice]
-    stage: tuple[Slice, Slice]
+    baseline: tuple[Sample, Sample]
+    stage: tuple[Sample, Sample]
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Warm:
+class WarmUp:
     """How the stage came to rest before it was measured."""
 
     calls: int
@@ -221,12 +221,12 @@ class StageRecord:
     status: Status = "failed"
     reason: str = ""  # one line: why it isn't ok, or what is odd
     legacy: bool = False
-    ran: str = ""  # what really ran
-    facts: dict[str, Any] = field(default_factory=dict)
+    description: str = ""  # what really ran
+    details: dict[str, Any] = field(default_factory=dict)
     start_seconds: float | None = None  # from the process's birth to the workload being ready
     build_seconds: float | None = None
     first_call_seconds: float | None = None
-    warm: Warm | None = None
+    warm_up: WarmUp | None = None
     accuracy: Accuracy | None = None
     pairs: list[Pair] = field(default_factory=list)  # against the baseline, one per launch
     latencies: list[float] = field(default_factory=list)  # seconds, a synchronisation after each call
@@ -234,9 +234,9 @@ class StageRecord:
     memory: Memory | None = None
     energy: Energy | None = None
     profile: Profile | None = None
-    why: Why | None = None
+    diagnostics: Diagnostics | None = None
     artefacts: list[Artefact] = field(default_factory=list)
-    cautions: list[Caution] = field(default_factory=list)
+    warnings: list[RunWarning] = field(default_factory=list)
     log: str | None = None  # path within the run's folder
     log_tail: str = ""
 
@@ -255,15 +255,15 @@ class RunRecord:
     preset: str
     config: dict[str, Any]  # resolved, as composed
     environment: Environment | None = None
-    ceilings: Ceilings | None = None
+    measured_peaks: MeasuredPeaks | None = None
     reference: Reference | None = None
     baseline: str = "eager"
     second_baseline: str = "amp"  # what people run today
-    twins: list[Pair] = field(default_factory=list)  # A/A: the baseline against itself
+    aa_pairs: list[Pair] = field(default_factory=list)  # A/A: the baseline against itself
     stages: list[StageRecord] = field(default_factory=list)
-    pairings: list[Pair] = field(default_factory=list)  # the fastest stage (as A) against its rivals
-    drift: float | None = None  # of the baseline over the run: last slices' median over the first's, minus 1
-    cautions: list[Caution] = field(default_factory=list)
+    head_to_head: list[Pair] = field(default_factory=list)  # the fastest stage (as A) against its contenders
+    drift: float | None = None  # of the baseline over the run: last samples' median over the first's, minus 1
+    warnings: list[RunWarning] = field(default_factory=list)
     seconds: float = 0.0  # wall time of the whole run
     finished: bool = False  # False in what an interrupted run leaves
     schema_version: int = SCHEMA_VERSION

@@ -41,22 +41,22 @@ def resolve(found: Digest, winner: Row) -> Advice | None:
     """An answer that isn't one yet."""
     if not winner.unresolved:
         return None
-    longer = (found.run.config.get("measure") or {}).get("turns_seconds", 0) < THOROUGH_SECONDS
-    attempt = retyped(found.run.command, "measure=thorough" if longer else "measure.launches=3")
+    longer = (found.run.config.get("measure") or {}).get("sampling_seconds", 0) < THOROUGH_SECONDS
+    attempt = retyped(found.run.command, "measure=thorough" if longer else "measure.trials=3")
     return Advice(f"Measure longer before choosing {winner.name}", winner.unresolved, attempt)
 
 
 def quieten(found: Digest, winner: Row) -> Advice | None:
     """A machine on which equal things lie far apart."""
-    if winner.unresolved or found.standings.floor <= NOISY_FLOOR or not found.run.twins:
+    if winner.unresolved or found.ranking.floor <= NOISY_FLOOR or not found.run.aa_pairs:
         return None
-    evidence = f"equal stages lay up to {words.share(found.standings.floor)} apart; less than that is not claimed"
+    evidence = f"equal stages lay up to {words.share(found.ranking.floor)} apart; less than that is not claimed"
     return Advice("End other programs and run again", evidence, retyped(found.run.command))
 
 
 def prefer_the_quicker_build(found: Digest, winner: Row) -> Advice | None:
     """A tie that is ready far sooner."""
-    ties = [row for row in found.rows if row.name in found.standings.ties and row.setup_seconds is not None]
+    ties = [row for row in found.rows if row.name in found.ranking.ties and row.setup_seconds is not None]
     quick = min(ties, key=lambda row: row.setup_seconds or 0.0, default=None)
     own = winner.setup_seconds
     if quick is None or own is None or quick.setup_seconds is None or own < SLOW_BUILD_SECONDS:
@@ -88,7 +88,7 @@ def remove_launches(found: Digest, winner: Row) -> Advice | None:
 def recompile_less(found: Digest, winner: Row) -> Advice | None:
     """A program that is compiled again and again."""
     for row in found.rows:
-        times = row.stage.facts.get("recompiles")
+        times = row.stage.details.get("recompiles")
         if isinstance(times, int) and times > 0:
             attempt = retyped(found.run.command, "stage=compile", "stage.dynamic=true")
             evidence = f"{row.name} was compiled again {words.plural(times, 'time')}"
@@ -99,7 +99,7 @@ def recompile_less(found: Digest, winner: Row) -> Advice | None:
 def mend_breaks(found: Digest, winner: Row) -> Advice | None:
     """A net that compiles in pieces."""
     for row in found.rows:
-        breaks = row.stage.facts.get("graph_breaks")
+        breaks = row.stage.details.get("graph_breaks")
         if isinstance(breaks, int) and breaks > 0:
             attempt = retyped(found.run.command, "stage=compile", "stage.fullgraph=true")
             evidence = f"{row.name} has {words.plural(breaks, 'graph break')}; this stops at the first and names it"
@@ -109,9 +109,9 @@ def mend_breaks(found: Digest, winner: Row) -> Advice | None:
 
 def fill_the_device(found: Digest, winner: Row) -> Advice | None:
     """A batch that leaves most of the device's arithmetic idle."""
-    run, slope = found.run, growth_slope(winner.stage.why.growth if winner.stage.why else None)
-    precision = precision_of(winner.stage.ran)
-    ceiling = run.ceilings.tflops.get(precision) if run.ceilings and precision else None
+    run, slope = found.run, growth_slope(winner.stage.diagnostics.growth if winner.stage.diagnostics else None)
+    precision = precision_of(winner.stage.description)
+    ceiling = run.measured_peaks.tflops.get(precision) if run.measured_peaks and precision else None
     if not ceiling or run.reference is None or winner.images_per_second is None or not _on_gpu(found):
         return None
     reached = run.reference.flops_per_image * winner.images_per_second / 1e12
@@ -135,7 +135,7 @@ def change_layout_less(found: Digest, winner: Row) -> Advice | None:
         return None
     launches = words.significant(launches_by_class(profile).get("layout change", 0.0))
     evidence = f"layout changes take {words.seconds(spent)} a call, {words.share(spent / total)} of {winner.name}'s"
-    places = [change.where for change in winner.stage.why.layout] if winner.stage.why else []
+    places = [change.where for change in winner.stage.diagnostics.layout] if winner.stage.diagnostics else []
     known = [words.clean(place) for place in dict.fromkeys(places) if place != "unknown"][:NAMED_PLACES]
     where = f", at {words.listed(known)}" if known else ""
     attempt = retyped(found.run.command, *overrides)
@@ -168,7 +168,7 @@ def pin_the_copies(found: Digest, winner: Row) -> Advice | None:
     evidence = (
         f"copies take {words.seconds(copies)} of the {words.seconds(outside.p50)} from pinned host memory and back"
     )
-    rates = found.run.ceilings
+    rates = found.run.measured_peaks
     if rates and rates.pinned_copy_bytes_per_s and rates.pageable_copy_bytes_per_s:
         pinned, pageable = rates.pinned_copy_bytes_per_s / 1e9, rates.pageable_copy_bytes_per_s / 1e9
         evidence += (

@@ -33,7 +33,7 @@ def lower_the_bytes(found: Digest, winner: Row) -> Advice | None:
 
 def try_fp8(found: Digest, winner: Row) -> Advice | None:
     """A stage near its ceiling on a device that has a higher one."""
-    regime, bounds, rates = of_stage(found.run, winner), roofs(found.run, winner.stage), found.run.ceilings
+    regime, bounds, rates = of_stage(found.run, winner), roofs(found.run, winner.stage), found.run.measured_peaks
     if regime.word != "compute-bound" or isinstance(bounds, str) or rates is None or "fp8" not in rates.tflops:
         return None
     compute, higher = regime.evidence.compute, rates.tflops["fp8"] * 1e12 / bounds.flops_per_s

@@ -24,7 +24,7 @@ def suit_the_tensor_cores(found: Digest, winner: Row) -> Advice | None:
     layers = reference.layers if reference else []
     if not any(layer.in_channels for layer in layers):
         return _by_base(found)
-    precision = precision_of(winner.stage.ran) or ""
+    precision = precision_of(winner.stage.description) or ""
     odd = uneven(layers, EVENLY[precision]) if precision in EVENLY else []
     spent, share, seconds = _spent(found, winner, odd, ELEMENT_BYTES.get(precision, 4))
     if not odd or share < LAYER_SHARE:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from pipeline.records.run_record import Accuracy, Caution, RunRecord, StageRecord
+from pipeline.records.run_record import Accuracy, RunRecord, RunWarning, StageRecord
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
 from pipeline.stats.warnings import SLOWER_ALONE
@@ -59,7 +59,7 @@ def state(run: RunRecord) -> str:
 
 def answers(found: Digest) -> list[Answer]:
     """The questions that a person has, in order, with the run's answers."""
-    winner, name = found.winner, found.standings.winner
+    winner, name = found.winner, found.ranking.winner
     if name is None:
         return [("Which stage should I use?", _none(found))]
     if winner is None:
@@ -83,9 +83,9 @@ def which(found: Digest, winner: Row) -> str:
     """The winner, and the ties that a reader may choose as well."""
     text = f"{winner.name}: {winner.stage.summary}" if winner.stage.summary else winner.name
     text += " (legacy: its library deprecates it)." if winner.stage.legacy else "."
-    if found.standings.ties:
-        verb = "isn't" if len(found.standings.ties) == 1 else "aren't"
-        text += f" It ties with {words.listed(found.standings.ties)}, which {verb} shown to be slower."
+    if found.ranking.ties:
+        verb = "isn't" if len(found.ranking.ties) == 1 else "aren't"
+        text += f" It ties with {words.listed(found.ranking.ties)}, which {verb} shown to be slower."
     return text
 
 
@@ -106,11 +106,13 @@ def how_much(found: Digest, winner: Row) -> str:
 def at_full_load(found: Digest, winner: Row) -> str:
     """How the two compare when each runs alone, if the winner then is slower than in turns by what is worth a word."""
     baseline = found.row(found.run.baseline)
-    first = baseline.alone_seconds if baseline else None
-    if first is None or not winner.alone_seconds or not any(part.name == SLOWER_ALONE for part in winner.cautions):
+    first = baseline.sustained_seconds if baseline else None
+    if first is None or not winner.sustained_seconds or not any(part.name == SLOWER_ALONE for part in winner.warnings):
         return ""
-    times = words.significant(first / winner.alone_seconds)
-    return f" At full load, each alone: {times} ×, {words.seconds(winner.alone_seconds)} for {words.seconds(first)}."
+    times = words.significant(first / winner.sustained_seconds)
+    return (
+        f" At full load, each alone: {times} ×, {words.seconds(winner.sustained_seconds)} for {words.seconds(first)}."
+    )
 
 
 def right(stage: StageRecord) -> str:
@@ -201,20 +203,20 @@ def unwell(found: Digest) -> list[str]:
 
 
 def _why_unranked(row: Row) -> str:
-    return next((part.text for part in row.cautions if part.name == "clocks disagree"), "no turns are on record")
+    return next((part.text for part in row.warnings if part.name == "clocks disagree"), "no turns are on record")
 
 
-def all_cautions(found: Digest) -> list[tuple[str, Caution]]:
+def all_cautions(found: Digest) -> list[tuple[str, RunWarning]]:
     """Every caution with whom it concerns, the run's own first; one that many stages share is given once."""
-    same: dict[tuple[str, str], list[tuple[str, Caution]]] = defaultdict(list)
+    same: dict[tuple[str, str], list[tuple[str, RunWarning]]] = defaultdict(list)
     for row in found.rows:
-        for part in row.cautions:
+        for part in row.warnings:
             same[part.name, part.remedy].append((row.name, part))
     grouped = [[_together(each)] if len({name for name, _ in each}) >= SHARED else each for each in same.values()]
-    return [("the run", part) for part in found.cautions] + [one for each in grouped for one in each]
+    return [("the run", part) for part in found.warnings] + [one for each in grouped for one in each]
 
 
-def _together(each: list[tuple[str, Caution]]) -> tuple[str, Caution]:
+def _together(each: list[tuple[str, RunWarning]]) -> tuple[str, RunWarning]:
     """A caution of many stages, with the first one's figures."""
     names = list(dict.fromkeys(name for name, _ in each))
     shown = names if len(names) <= NAMED + 1 else [*names[:NAMED], f"{len(names) - NAMED} more"]
@@ -225,8 +227,8 @@ def _together(each: list[tuple[str, Caution]]) -> tuple[str, Caution]:
 
 def trust(found: Digest) -> str:
     """How far equal things lie apart here: what the instrument can claim."""
-    pairs = len([pair for pair in found.run.twins if pair.blocks])
-    floor = words.share(found.standings.floor)
+    pairs = len([pair for pair in found.run.aa_pairs if pair.blocks])
+    floor = words.share(found.ranking.floor)
     if not pairs:
         return f"The baseline was not measured against itself (A/A); differences under {floor} are not claimed."
     ratios = words.plural(pairs, "pair")

@@ -48,7 +48,9 @@ def moved(found: Digest, winner: Row) -> str:
         return ""
     stages = [row.stage for row in (winner, first)]
     through, sources = zip(*(traffic.moved(stage) for stage in stages), strict=True)
-    kernels = [stage.why.fusion.kernels_per_call for stage in stages if stage.why and stage.why.fusion]
+    kernels = [
+        stage.diagnostics.fusion.kernels_per_call for stage in stages if stage.diagnostics and stage.diagnostics.fusion
+    ]
     if not all(through) or len(kernels) < len(stages) or (traffic.BY_COUNTERS in sources and len(set(sources)) > 1):
         return ""
     sides = [f"{words.size(amount)} in {count:.0f}" for amount, count in zip(through, kernels, strict=True)]

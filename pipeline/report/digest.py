@@ -3,22 +3,22 @@
 from dataclasses import dataclass
 
 from pipeline.config.plan import Plan
-from pipeline.records.run_record import Caution, RunRecord, StageRecord
+from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.stats import warnings as noise
 from pipeline.stats.intervals import (
     Estimate,
     Latency,
     Ratio,
     Word,
+    between_run_std,
     composed,
     latency,
-    launch_spread,
     ratio,
     resolves,
     seconds_per_call,
     verdict,
 )
-from pipeline.stats.ranking import Standings, best_for, break_even_images, rankable, setup_seconds, standings
+from pipeline.stats.ranking import Ranking, best_for, break_even_images, rankable, ranking, setup_seconds
 
 FEW, MANY = 100, 10_000_000  # images, for which the best stage is named
 TAIL_MARGIN = 1.10  # p99s of some hundred calls that are nearer than this count as equal
@@ -35,7 +35,7 @@ class Row:
     second_word: Word | None
     unresolved: str  # what would resolve the ratio
     seconds: Estimate | None  # per call
-    alone_seconds: float | None  # per call, called back to back with nothing else on the device
+    sustained_seconds: float | None  # per call, called back to back with nothing else on the device
     images_per_second: float | None  # at full load
     latency: Latency | None
     host_latency: Latency | None
@@ -44,7 +44,7 @@ class Row:
     break_even: float | None  # images; None for never, and where it isn't ranked
     ranked: bool
     place: str  # "winner", "tie" or ""
-    cautions: list[Caution]
+    warnings: list[RunWarning]
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ class Row:
     @property
     def pace(self) -> float | None:
         """Seconds per call at full load: alone where that was measured, else in turns."""
-        return self.alone_seconds or (self.seconds.value if self.seconds else None)
+        return self.sustained_seconds or (self.seconds.value if self.seconds else None)
 
     @property
     def status(self) -> str:
@@ -68,9 +68,9 @@ class Digest:
     """A run and what follows from it."""
 
     run: RunRecord
-    standings: Standings
+    ranking: Ranking
     rows: list[Row]
-    cautions: list[Caution]
+    warnings: list[RunWarning]
     baseline_seconds: Estimate | None  # per call, over all turns
     best_for_few: str | None
     best_for_many: str | None
@@ -84,7 +84,7 @@ class Digest:
     @property
     def winner(self) -> Row | None:
         """The fastest stage that is right."""
-        return self.row(self.standings.winner)
+        return self.row(self.ranking.winner)
 
     @property
     def has_second(self) -> bool:
@@ -94,16 +94,16 @@ class Digest:
 
 def digest(run: RunRecord) -> Digest:
     """All that the renderers show, worked out once."""
-    found = standings(run)
+    found = ranking(run)
     second = next((s for s in run.stages if s.name == run.second_baseline and rankable(s)), None)
     rows = [_row(run, stage, found, second) for stage in run.stages]
     pairs = [pair for row in rows if row.ranked for pair in row.stage.pairs]
     price = (run.config.get("report") or {}).get("gpu_hour_price")
     return Digest(
         run=run,
-        standings=found,
+        ranking=found,
         rows=rows,
-        cautions=_run_cautions(run),
+        warnings=_run_cautions(run),
         baseline_seconds=seconds_per_call(pairs, "baseline") if pairs else None,
         best_for_few=best_for(run, FEW),
         best_for_many=best_for(run, MANY),
@@ -112,10 +112,10 @@ def digest(run: RunRecord) -> Digest:
     )
 
 
-def _row(run: RunRecord, stage: StageRecord, found: Standings, second: StageRecord | None) -> Row:
+def _row(run: RunRecord, stage: StageRecord, found: Ranking, second: StageRecord | None) -> Row:
     pairs = [pair for pair in stage.pairs if pair.blocks]
     ranked = stage.name in found.ratios and rankable(stage)
-    spread = launch_spread(run.twins)
+    spread = between_run_std(run.aa_pairs)
     to_first = ratio(pairs, spread) if pairs else None
     word = verdict(to_first, found.floor) if to_first else None
     other = second.pairs if second and second.name != stage.name else None
@@ -132,7 +132,7 @@ def _row(run: RunRecord, stage: StageRecord, found: Standings, second: StageReco
         second_word=verdict(to_second, found.floor) if to_second and ranked else None,
         unresolved=resolves(to_first, found.floor) if to_first and word == "not resolved" and ranked else "",
         seconds=each,
-        alone_seconds=alone,
+        sustained_seconds=alone,
         images_per_second=run.batch_size / pace if pace else None,
         latency=latency(stage.latencies) if stage.latencies else None,
         host_latency=latency(stage.host_latencies) if stage.host_latencies else None,
@@ -141,7 +141,7 @@ def _row(run: RunRecord, stage: StageRecord, found: Standings, second: StageReco
         break_even=break_even_images(stage, run) if ranked else None,
         ranked=ranked,
         place="winner" if stage.name == found.winner else "tie" if stage.name in found.ties else "",
-        cautions=_stage_cautions(run, stage, noise.slower_alone(each.value, alone) if each else None),
+        warnings=_stage_cautions(run, stage, noise.slower_alone(each.value, alone) if each else None),
     )
 
 
@@ -154,21 +154,21 @@ def _best_for_service(rows: list[Row], winner: str | None) -> str | None:
     return winner if winner in tails and tails[winner] <= TAIL_MARGIN * tails[least] else least
 
 
-def _stage_cautions(run: RunRecord, stage: StageRecord, alone: Caution | None) -> list[Caution]:
-    most_redone = (run.config.get("measure") or {}).get("most_redone", Plan.most_redone)
-    seen = noise.cautions_of(stage.pairs, most_redone)
-    rest = noise.unsteady(stage.warm) if stage.warm else None
-    return _merged(stage.cautions, [*seen, *(part for part in (rest, alone) if part)])
+def _stage_cautions(run: RunRecord, stage: StageRecord, alone: RunWarning | None) -> list[RunWarning]:
+    most_retries = (run.config.get("measure") or {}).get("most_retries", Plan.most_retries)
+    seen = noise.warnings_of(stage.pairs, most_retries)
+    rest = noise.unsteady(stage.warm_up) if stage.warm_up else None
+    return _merged(stage.warnings, [*seen, *(part for part in (rest, alone) if part)])
 
 
-def _run_cautions(run: RunRecord) -> list[Caution]:
+def _run_cautions(run: RunRecord) -> list[RunWarning]:
     moved = noise.drifted(run.drift) if run.drift is not None else None
     shared = noise.shared_device(run.environment) if run.environment else None
     doubt = noise.reference_in_doubt(run.reference) if run.reference else None
-    return _merged(run.cautions, [part for part in (doubt, moved, shared) if part])
+    return _merged(run.warnings, [part for part in (doubt, moved, shared) if part])
 
 
-def _merged(recorded: list[Caution], computed: list[Caution]) -> list[Caution]:
+def _merged(recorded: list[RunWarning], computed: list[RunWarning]) -> list[RunWarning]:
     """What was recorded, and what the samples show besides."""
     merged = list(recorded)
     for caution in computed:

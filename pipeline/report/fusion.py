@@ -38,7 +38,7 @@ TEXTS = [0, 5, 6]
 
 def fused(found: Digest) -> list[tuple[Row, Fusion]]:
     """The ranked stages whose fusion is on record."""
-    return [(row, why.fusion) for row in found.rows if row.ranked and (why := row.stage.why) and why.fusion]
+    return [(row, why.fusion) for row in found.rows if row.ranked and (why := row.stage.diagnostics) and why.fusion]
 
 
 def figure(found: Digest) -> Figure | None:
@@ -126,7 +126,7 @@ def sentences(found: Digest) -> list[str]:
     ends = [(path[0], path[-1])] if len(pairs) > 1 else []
     steps = [_step(before, after, rows) for before, after in [*ends, *pairs]]
     written = [_written(name, part) for name, part in rows.items() if part.kernels]
-    seen = traffic.sentences([row.stage for row, _ in fused(found)], found.standings.winner)
+    seen = traffic.sentences([row.stage for row, _ in fused(found)], found.ranking.winner)
     return [*(step for step in steps if step), *seen, *written]
 
 
@@ -167,7 +167,7 @@ def _written(name: str, part: Fusion) -> str:
 
 def summary(stage: StageRecord) -> str:
     """What one stage launches and moves, and how its compilation went."""
-    part = stage.why.fusion if stage.why else None
+    part = stage.diagnostics.fusion if stage.diagnostics else None
     if part is None:
         return ""
     through = f"{moved(part)} moved" if part.bytes_per_call is not None else "bytes not known"
@@ -181,7 +181,7 @@ def summary(stage: StageRecord) -> str:
 
 def compiled(stage: StageRecord) -> str:
     """Graphs, kernels, graph breaks and recompilations with their reasons, where the stage counts them."""
-    facts = stage.facts
+    facts = stage.details
     if "graph_breaks" not in facts:
         return ""
     made = (
@@ -208,13 +208,13 @@ def _because(reasons: object) -> str:
 
 def sources(stage: StageRecord) -> list[str]:
     """The files that hold the generated kernels."""
-    part = stage.why.fusion if stage.why else None
+    part = stage.diagnostics.fusion if stage.diagnostics else None
     return sorted({kernel.source for kernel in part.kernels}) if part else []
 
 
 def generated(stage: StageRecord) -> Table:
     """Each kernel that the compiler wrote, with its time where the profile knows its name."""
-    part = stage.why.fusion if stage.why else None
+    part = stage.diagnostics.fusion if stage.diagnostics else None
     times = {row.name: row.seconds_per_call for row in stage.profile.kernels} if stage.profile else {}
     titles = [
         ("kernel", ""), ("operators", "in order"), ("fuses", ""), ("launches", "a call"), ("µs", "a call"),

@@ -52,7 +52,7 @@ def parts(run: RunRecord, stage: StageRecord, element_bytes: int) -> list[Part]:
     A layer with no time of its own was folded into a neighbour. Where both have FLOPs the two are one part, such as
     the last convolution and a head in its epilogue.
     """
-    times = {time.name: time for time in stage.why.layers} if stage.why else {}
+    times = {time.name: time for time in stage.diagnostics.layers} if stage.diagnostics else {}
     works = works_of(run.reference.layers if run.reference else [], set(times))
     found = [_part(times.pop(work.timed), work, run.batch_size, element_bytes) for work in works]
     return [*found, *(_bare(time) for time in times.values())]

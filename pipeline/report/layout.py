@@ -33,7 +33,7 @@ NOTE = (
 
 def table(found: Digest) -> Table:
     """Every ranked stage that was looked through."""
-    rows = [row for row in found.rows if row.ranked and row.stage.why and row.stage.profile]
+    rows = [row for row in found.rows if row.ranked and row.stage.diagnostics and row.stage.profile]
     return Table(TITLES, [_cells(row) for row in rows])
 
 
@@ -53,7 +53,9 @@ def _cells(row: Row) -> list[Cell]:
 
 def listed(stage: StageRecord) -> list[LayoutChange]:
     """The changes that the record names, the longest first."""
-    return sorted(stage.why.layout if stage.why else [], key=lambda change: -(change.seconds_per_call or 0.0))
+    return sorted(
+        stage.diagnostics.layout if stage.diagnostics else [], key=lambda change: -(change.seconds_per_call or 0.0)
+    )
 
 
 def count(changes: list[LayoutChange]) -> float:
@@ -91,13 +93,17 @@ def place(stage: StageRecord, change: LayoutChange) -> str:
     """Where a change is; where that is unknown, why."""
     if change.where != UNKNOWN:
         return words.clean(change.where)
-    notes = [note.removeprefix("layers: ") for note in (stage.why.notes if stage.why else []) if "layers: " in note]
+    notes = [
+        note.removeprefix("layers: ")
+        for note in (stage.diagnostics.notes if stage.diagnostics else [])
+        if "layers: " in note
+    ]
     return f"{UNKNOWN}: {words.clean(notes[0]) if notes else 'the trace names no layer around its launch'}"
 
 
 def sentences(found: Digest) -> list[str]:
     """The stages that pay most, and the rungs that were rid of it."""
-    rows = [row for row in found.rows if row.ranked and row.stage.why]
+    rows = [row for row in found.rows if row.ranked and row.stage.diagnostics]
     most = sorted((row for row in rows if _pays(row)), key=lambda row: -(share(row) or 0.0))[:MOST]
     rid = [_rid(before, after) for before, after in pairwise(way(found)[0]) if _pays(before)]
     return [*(_cost(row) for row in rows if row in most), *(line for line in rid if line)]

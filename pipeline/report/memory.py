@@ -68,7 +68,9 @@ def parts(row: Row) -> Parts:
     """A stage's memory taken apart."""
     timeline, memory = _timeline(row.stage), row.stage.memory
     if timeline is None:
-        notes = [note for note in (row.stage.why.notes if row.stage.why else []) if note.startswith("memory")]
+        notes = [
+            note for note in (row.stage.diagnostics.notes if row.stage.diagnostics else []) if note.startswith("memory")
+        ]
         return Parts(row, dict.fromkeys(TITLES), words.clean("; ".join(notes)) or "no timeline was recorded")
     weights, workspace = timeline.weights_bytes, timeline.workspace_bytes
     pooled = workspace is None and timeline.activations_bytes == 0
@@ -91,12 +93,12 @@ def parts(row: Row) -> Parts:
 
 
 def _timeline(stage: StageRecord) -> MemoryTimeline | None:
-    return stage.why.timeline if stage.why else None
+    return stage.diagnostics.timeline if stage.diagnostics else None
 
 
 def explained(found: Digest) -> list[Parts]:
     """Of every ranked stage that was looked into."""
-    return [parts(row) for row in found.rows if row.ranked and row.stage.why]
+    return [parts(row) for row in found.rows if row.ranked and row.stage.diagnostics]
 
 
 def figure(found: Digest) -> Figure | None:
@@ -219,7 +221,7 @@ def _replayed(every: list[Parts]) -> list[str]:
 def _device(found: Digest, every: list[Parts]) -> list[str]:
     """What the winner needs of the device beside what the baseline needs."""
     seen = {part.row.name: m.process_bytes for part in every if (m := part.row.stage.memory) and m.process_bytes}
-    winner, baseline = found.standings.winner or "", found.run.baseline
+    winner, baseline = found.ranking.winner or "", found.run.baseline
     if winner == baseline or not {winner, baseline} <= set(seen):
         return []
     text = f"{words.clean(winner)} takes {words.size(seen[winner])} of the device, {words.clean(baseline)}"
@@ -231,7 +233,7 @@ def timelines(found: Digest) -> tuple[list[Figure], list[Figure]]:
     rows = [
         row for row in found.rows if row.ranked and len(getattr(_timeline(row.stage), "seconds", [])) >= LEAST_POINTS
     ]
-    first = [row for row in rows if row.name in (found.run.baseline, found.standings.winner)]
+    first = [row for row in rows if row.name in (found.run.baseline, found.ranking.winner)]
     return [_over_time(found, row) for row in first], [_over_time(found, row) for row in rows if row not in first]
 
 

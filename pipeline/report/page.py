@@ -70,7 +70,7 @@ def page(run: RunRecord, pictures: Sequence[Sequence[Picture]] = ()) -> str:
         state=answers.state(run),
         answers=because.first_screen(found),
         unwell=answers.unwell(found),
-        cautions=answers.all_cautions(found),
+        warnings=answers.all_cautions(found),
         trust=answers.trust(found),
         ladder=ladder(found),
         marks=dict(enumerate(mark(row) for row in found.rows)),
@@ -113,10 +113,10 @@ def headline(found: Digest) -> str:
         return "No stage won"
     if winner.name == found.run.baseline:
         return f"{winner.name}: nothing is faster here"
-    name = words.listed([winner.name, *found.standings.ties])
+    name = words.listed([winner.name, *found.ranking.ties])
     if winner.word != "faster":
         return f"{winner.name} leads, by no margin that this run resolves"
-    return f"{name}: {words.times(winner.ratio)} {found.run.baseline}{', a tie' if found.standings.ties else ''}"
+    return f"{name}: {words.times(winner.ratio)} {found.run.baseline}{', a tie' if found.ranking.ties else ''}"
 
 
 def ladder_chart(found: Digest) -> Markup:
@@ -227,17 +227,17 @@ def section(run: RunRecord, row: Row) -> dict[str, Any]:
         "regime": regime.of_stage(run, row).sentence if row.seconds else "",
         "split": split.section(run, stage),
         "layers": roofline.top_layers(run, stage),
-        "notes": stage.why.notes if stage.why else [],
+        "notes": stage.diagnostics.notes if stage.diagnostics else [],
         "changes": layout.changes(stage),
         "generated": fusion.generated(stage),
         "fused": fusion.summary(stage),
         "sources": fusion.sources(stage),
-        "graphs": stage.why.fusion.graphs if stage.why and stage.why.fusion else [],
+        "graphs": stage.diagnostics.fusion.graphs if stage.diagnostics and stage.diagnostics.fusion else [],
         "holders": memory.holders(stage),
         "counted": traffic.summary(stage),
-        "kernels": traffic.kernels(stage, run.ceilings.bandwidth_bytes_per_s if run.ceilings else None),
+        "kernels": traffic.kernels(stage, run.measured_peaks.bandwidth_bytes_per_s if run.measured_peaks else None),
         "asked": [(key, _value(value)) for key, value in stage.options.items()],
-        "facts": [(key.replace("_", " "), facts.lines(value)) for key, value in stage.facts.items()],
+        "details": [(key.replace("_", " "), facts.lines(value)) for key, value in stage.details.items()],
     }
 
 

@@ -146,7 +146,7 @@ def idle_share(row: Row) -> float | None:
 
 
 def _growth(row: Row) -> tuple[float | None, str]:
-    slope = growth_slope(row.stage.why.growth if row.stage.why else None)
+    slope = growth_slope(row.stage.diagnostics.growth if row.stage.diagnostics else None)
     if slope is None:
         return None, "growth with the batch unknown (it was timed at one batch only)"
     return slope, f"time {_grows(slope)} with the batch (slope {slope:.2f})"
@@ -154,7 +154,7 @@ def _growth(row: Row) -> tuple[float | None, str]:
 
 def _image_growth(row: Row) -> tuple[float | None, str]:
     """The slope by pixels and its words; nothing is said where nothing was timed, as on a GPU."""
-    found: ImageGrowth | None = row.stage.why.image_growth if row.stage.why else None
+    found: ImageGrowth | None = row.stage.diagnostics.image_growth if row.stage.diagnostics else None
     slope = _slope(found.pixels, found.seconds) if found else None
     return slope, "" if slope is None else f"{_grows(slope)} with the images' pixels (slope {slope:.2f})"
 

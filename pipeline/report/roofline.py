@@ -72,9 +72,9 @@ def _layers_figure(run: RunRecord, name: str, row: Row, bounds: Roofs) -> Figure
     lines += [("the datasheet's", said.flops_per_s, said.bytes_per_s)] if said else []
     title = f"Roofline of {name}"
     svg = charts.roofline([_dot(part) for part in timed if _has_dot(part)], levels_dots(timed), lines, title)
-    source = f"Times from {words.clean(row.stage.why.layers_from)}. " if row.stage.why else ""
+    source = f"Times from {words.clean(row.stage.diagnostics.layers_from)}. " if row.stage.diagnostics else ""
     undrawn = sum(not _has_dot(part) for part in timed)
-    note = f"{source}Small: a layer; large: a level of the net. Ceilings in {bounds.precision}"
+    note = f"{source}Small: a layer; large: a level of the net. MeasuredPeaks in {bounds.precision}"
     note += f", dashed: {DATASHEET_SOURCE}." if said else "."
     note += f" What computes no FLOP has no place here ({undrawn} in the table)." if undrawn else ""
     return Figure(title, Markup(svg), note, layers_table(timed, bounds), LAYER_TEXTS)  # noqa: S704 - escaped by matplotlib

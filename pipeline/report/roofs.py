@@ -38,28 +38,28 @@ class Roofs:
         return max(flops / self.flops_per_s, moved / self.bytes_per_s)
 
 
-def precision_of(ran: str) -> str | None:
-    """The precision of the matrix work, which `StageRecord.ran` names first; None where it names none.
+def precision_of(description: str) -> str | None:
+    """The precision of the matrix work, which `StageRecord.description` names first; None where it names none.
 
     "fp32 with TF32" is tf32, and "fp16 (no layer reads fp8)" is fp16.
     """
-    said = ran.lower().replace("tf32 off", "").replace("fp32 with tf32", "tf32")
+    said = description.lower().replace("tf32 off", "").replace("fp32 with tf32", "tf32")
     named = [name for name in PRECISIONS if name in said]
     return min(named, key=said.index) if named else None
 
 
 def roofs(run: RunRecord, stage: StageRecord) -> Roofs | str:
     """The measured ceilings for what the stage ran; else why they are unknown."""
-    if run.ceilings is None:
+    if run.measured_peaks is None:
         return "this run measured no ceilings"
-    precision = precision_of(stage.ran)
+    precision = precision_of(stage.description)
     if precision is None:
-        return f"no precision is named in what ran: {stage.ran or 'nothing on record'}"
-    rate = run.ceilings.tflops.get(precision)
-    if not rate or not run.ceilings.bandwidth_bytes_per_s:
+        return f"no precision is named in what ran: {stage.description or 'nothing on record'}"
+    rate = run.measured_peaks.tflops.get(precision)
+    if not rate or not run.measured_peaks.bandwidth_bytes_per_s:
         return f"this run measured no {precision} ceiling"
-    launch = run.ceilings.launch_us
-    return Roofs(precision, rate * 1e12, run.ceilings.bandwidth_bytes_per_s, launch / 1e6 if launch else None)
+    launch = run.measured_peaks.launch_us
+    return Roofs(precision, rate * 1e12, run.measured_peaks.bandwidth_bytes_per_s, launch / 1e6 if launch else None)
 
 
 def datasheet(run: RunRecord, precision: str) -> Roofs | None:
@@ -71,16 +71,16 @@ def datasheet(run: RunRecord, precision: str) -> Roofs | None:
 
 def beside(run: RunRecord) -> list[str]:
     """Each measured ceiling with the datasheet's, in words."""
-    if run.ceilings is None:
+    if run.measured_peaks is None:
         return []
     lines = []
-    for name, value in run.ceilings.tflops.items():
+    for name, value in run.measured_peaks.tflops.items():
         said = datasheet(run, name)
         lines.append(
             f"{name} {words.significant(value)} TFLOP/s{_of(value, said.flops_per_s / 1e12 if said else None)}"
         )
     _, terabytes = DATASHEETS.get(run.environment.device_name if run.environment else "", ({}, None))
-    rate = run.ceilings.bandwidth_bytes_per_s / 1e12
+    rate = run.measured_peaks.bandwidth_bytes_per_s / 1e12
     return [*lines, f"copy {words.significant(rate)} TB/s{_of(rate, terabytes)}"]
 
 

@@ -106,7 +106,7 @@ def _label(own: tuple[str, dict[str, str]], others: list[tuple[str, dict[str, st
 
 
 def _point(found: Digest, row: Row, size: int) -> Point:
-    recompiles = row.stage.facts.get("recompiles")
+    recompiles = row.stage.details.get("recompiles")
     return Point(
         size=size,
         batch=found.run.batch_size,
@@ -115,13 +115,13 @@ def _point(found: Digest, row: Row, size: int) -> Point:
         recompiles=recompiles if isinstance(recompiles, int) else None,
         searches=_searches(found, row),
         status=row.status,
-        steady=row.stage.warm is None or row.stage.warm.steady,
+        steady=row.stage.warm_up is None or row.stage.warm_up.steady,
     )
 
 
 def _searches(found: Digest, row: Row) -> str:
     """What the record says of algorithms that were tried for this size: each count, and what has none in words."""
-    counts = row.stage.why.searches if row.stage.why else {}
+    counts = row.stage.diagnostics.searches if row.stage.diagnostics else {}
     counted = [_counted(who, count) for who, count in counts.items()]
     uncounted = [text for who, text in _asked(found, row) if who not in counts]
     return words.clean(", ".join([*counted, *uncounted])) or "none on record"
@@ -137,7 +137,7 @@ def _counted(who: str, count: int) -> str:
 
 def _asked(found: Digest, row: Row) -> list[tuple[str, str]]:
     """Who was asked to search, by the stage's options and facts, and how that reads without a count."""
-    facts, asked = row.stage.facts, row.stage.options
+    facts, asked = row.stage.details, row.stage.options
     parts = [(SEARCH_OWN, f"{facts['candidates_measured']} candidates timed")] if "candidates_measured" in facts else []
     if found.run.environment and found.run.environment.device == "cuda":
         parts += [(SEARCH_CUDNN, "cuDNN times its own")] if asked.get("cudnn_benchmark") is True else []

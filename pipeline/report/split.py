@@ -27,14 +27,14 @@ TITLES = [
 
 def table(found: Digest) -> Table:
     """Every ranked stage whose split is on record."""
-    launch = found.run.ceilings.launch_us if found.run.ceilings else None
-    whys = [(row.name, row.stage.why) for row in found.rows if row.ranked and row.stage.why]
+    launch = found.run.measured_peaks.launch_us if found.run.measured_peaks else None
+    whys = [(row.name, row.stage.diagnostics) for row in found.rows if row.ranked and row.stage.diagnostics]
     return Table(TITLES, [cells(name, why.split, launch) for name, why in whys if why.split])
 
 
 def section(run: RunRecord, stage: StageRecord) -> list[tuple[str, str]]:
     """What a stage's own page says of it."""
-    found = stage.why.split if stage.why else None
+    found = stage.diagnostics.split if stage.diagnostics else None
     if found is None:
         return []
     parts = [
@@ -47,7 +47,7 @@ def section(run: RunRecord, stage: StageRecord) -> list[tuple[str, str]]:
         ("queue lead", found.queue_lead_seconds),
     ]
     said = ", ".join(f"{name} {words.seconds(value)}" for name, value in parts if value is not None)
-    launch = run.ceilings.launch_us if run.ceilings else None
+    launch = run.measured_peaks.launch_us if run.measured_peaks else None
     lines = [("split", f"{words.seconds(found.wall_seconds)} under the profiler: {said}. {meaning(found, launch)}")]
     return [*lines, *([("adds up?", classes)] if (classes := classes_sum(stage)) else [])]
 
@@ -97,7 +97,7 @@ def meaning(split: TimeSplit, launch_us: float | None) -> str:
 
 def classes_sum(stage: StageRecord) -> str:
     """The sum of the profile's classes beside the time that they were measured in; empty without either."""
-    split = stage.why.split if stage.why else None
+    split = stage.diagnostics.split if stage.diagnostics else None
     if split is None or stage.profile is None or not stage.profile.kernels:
         return ""
     classes = sum(kernel.seconds_per_call for kernel in stage.profile.kernels)

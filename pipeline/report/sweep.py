@@ -48,7 +48,7 @@ def read_jobs(folder: Path) -> list[Job]:
         except codec.RecordError as error:
             jobs.append(Job(path.name, None, words.clean(str(error).replace(str(folder), "."))))
             continue
-        refused = next((part.text for part in run.cautions if part.name == "refused"), "")
+        refused = next((part.text for part in run.warnings if part.name == "refused"), "")
         jobs.append(Job(path.name, None if refused else digest(run), refused))
     return jobs
 

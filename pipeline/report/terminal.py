@@ -11,7 +11,7 @@ from pipeline.report.advice import advice
 from pipeline.report.answers import all_cautions, machine, state, trust, unwell
 from pipeline.report.digest import Digest, Row, digest
 from pipeline.report.ladder import peak_bytes
-from pipeline.stats.intervals import claim_floor, launch_spread, ratio, seconds_per_call, verdict
+from pipeline.stats.intervals import between_run_std, minimum_detectable_effect, ratio, seconds_per_call, verdict
 from pipeline.stats.ranking import rankable
 
 COLOURS = {"faster": "green", "slower": "red", "failed": "red", "inaccurate": "red", "timeout": "red"}
@@ -46,8 +46,8 @@ def verdict_line(run: RunRecord, stage: StageRecord) -> str:
     each = words.seconds(seconds_per_call(stage.pairs).value)
     if not rankable(stage):
         return f"{name}: not ranked, {each} a call; the report says why"
-    found = ratio(stage.pairs, launch_spread(run.twins))
-    word = verdict(found, claim_floor(run.twins))
+    found = ratio(stage.pairs, between_run_std(run.aa_pairs))
+    word = verdict(found, minimum_detectable_effect(run.aa_pairs))
     return f"{name}: {words.times(found)} {words.interval(found)} {run.baseline}, {word}; {each} a call"
 
 

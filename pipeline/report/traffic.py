@@ -15,14 +15,14 @@ NAME_LETTERS = 160
 
 def counted(stage: StageRecord) -> CountedBytes | None:
     """What the counters saw of one call."""
-    return stage.why.counted if stage.why else None
+    return stage.diagnostics.counted if stage.diagnostics else None
 
 
 def moved(stage: StageRecord) -> tuple[int | None, str]:
     """Bytes through device memory in one call and how they are known; None and why they aren't."""
     if seen := counted(stage):
         return seen.moved_bytes, BY_COUNTERS
-    fusion = stage.why.fusion if stage.why else None
+    fusion = stage.diagnostics.fusion if stage.diagnostics else None
     return (fusion.bytes_per_call, words.clean(fusion.bytes_from)) if fusion else (None, "nothing on record")
 
 
@@ -31,14 +31,20 @@ def sentences(stages: list[StageRecord], winner: str | None) -> list[str]:
     who: dict[str, list[str]] = defaultdict(list)
     for stage in stages:
         who[_against_operators(stage, stage.name == winner)].append(words.clean(stage.name))
-    notes = [note for stage in stages if stage.why for note in stage.why.notes if note.startswith(BY_COUNTERS)]
+    notes = [
+        note
+        for stage in stages
+        if stage.diagnostics
+        for note in stage.diagnostics.notes
+        if note.startswith(BY_COUNTERS)
+    ]
     said = [f"{words.listed(names)}: {text}" for text, names in who.items() if text]
     return [*said, *(f"{words.clean(note)}." for note in dict.fromkeys(notes))]
 
 
 def _against_operators(stage: StageRecord, always: bool) -> str:
     """Such as "the GPU's counters saw 18 GB a call, 140 % of the 13 GB by the inputs and outputs of …"."""
-    seen, fusion = counted(stage), stage.why.fusion if stage.why else None
+    seen, fusion = counted(stage), stage.diagnostics.fusion if stage.diagnostics else None
     if seen is None or fusion is None or not fusion.bytes_per_call:
         return ""
     part = seen.moved_bytes / fusion.bytes_per_call

@@ -32,12 +32,12 @@ def way(found: Digest) -> tuple[list[Row], list[str]]:
     each = seconds_per_image(found.run)
     rows = [row for row in found.rows if row.ranked]
     names = [row.name for row in rows]
-    if found.standings.winner not in names:
+    if found.ranking.winner not in names:
         return [], []
-    *before, winner = rows[: names.index(found.standings.winner) + 1]
+    *before, winner = rows[: names.index(found.ranking.winner) + 1]
     kept: list[Row] = []
     for row in before:
-        if not kept or each[row.name] * (1 + found.standings.floor) <= each[kept[-1].name]:
+        if not kept or each[row.name] * (1 + found.ranking.floor) <= each[kept[-1].name]:
             kept.append(row)
     return [*kept, winner], [row.name for row in before if row not in kept]
 
@@ -53,7 +53,7 @@ def steps(found: Digest) -> list[Step]:
             row.name,
             each[before.name] * size,
             each[row.name] * size,
-            sentence(before, row, each, size, found.standings.floor),
+            sentence(before, row, each, size, found.ranking.floor),
         )
         for before, row in pairwise(way(found)[0])
     ]

@@ -38,21 +38,22 @@ class Runner:
         run: takes a batch [batch, channels, height, width], fp32, contiguous, on the workload's device, and returns
             the logits [batch, classes, height, width] in any floating dtype on the same device. The returned tensor
             may be overwritten by the next call. Work is queued on the current stream.
-        ran: what really runs, in a line: precision, layout, execution provider.
-        facts: what the record should keep besides (graph breaks, providers of the nodes): JSON values only.
-        compilations: how often something was compiled so far; a slice in which it grows is measured again.
+        description: what really runs, in a line: precision, layout, execution provider.
+        details: what the record should keep besides (graph breaks, providers of the nodes): JSON values only.
+        compilations: how often something was compiled so far; a sample in which it grows is measured again.
         save: writes the artefacts into the folder and returns their paths; None where there is nothing to keep.
-        module: the net whose submodules run one by one within `run`, or within `twin`; None where nobody knows them.
-        twin: launches one by one the kernels that `run` replays all at once; None where `run` itself launches them.
+        module: the net whose submodules run one by one within `run`, or within `uncaptured`; None where nobody knows
+            them.
+        uncaptured: launches singly the kernels that `run` replays all at once; None where `run` itself launches them.
         traffic: bytes that a call moves through device memory, and how they were counted; None leaves the counting to
-            torch's dispatcher, which sees the operators of `twin`, or of `run`.
+            torch's dispatcher, which sees the operators of `uncaptured`, or of `run`.
     """
 
     run: Callable[[Tensor], Tensor]
-    ran: str
-    facts: dict[str, Any] = field(default_factory=dict)
+    description: str
+    details: dict[str, Any] = field(default_factory=dict)
     compilations: Callable[[], int] = never_compiles
     save: Callable[[Path], list[Path]] | None = None
     module: nn.Module | None = None
-    twin: Callable[[Tensor], Tensor] | None = None
+    uncaptured: Callable[[Tensor], Tensor] | None = None
     traffic: Callable[[Tensor], tuple[int, str]] | None = None

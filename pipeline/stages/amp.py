@@ -31,4 +31,4 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
             logits: Tensor = model(batch.contiguous(memory_format=torch.channels_last))
         return logits
 
-    return Runner(run, ran=f"{short(half)} autocast, channels_last", module=model)
+    return Runner(run, description=f"{short(half)} autocast, channels_last", module=model)

@@ -20,4 +20,4 @@ def build(workload: Workload) -> Runner:
         logits: Tensor = model(batch.contiguous(memory_format=torch.channels_last))
         return logits
 
-    return Runner(run, ran=f"fp32{' with TF32' if on_gpu else ''}, channels_last", module=model)
+    return Runner(run, description=f"fp32{' with TF32' if on_gpu else ''}, channels_last", module=model)

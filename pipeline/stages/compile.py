@@ -49,11 +49,12 @@ def build(
     with torch.inference_mode():
         compiled = compile_net(model, workload.batches[0], mode, dynamic, fullgraph, freezing)
     found = facts(cache)
-    options = [mode, *(["freezing"] if freezing else []), *(["fullgraph"] if fullgraph else [])]
+    words = [mode, *(["freezing"] if freezing else []), *(["fullgraph"] if fullgraph else [])]
+    folds = f"{model.folds} batch norms folded"
     return Runner(
         lambda batch: run_compiled(compiled, batch),
-        ran=f"Inductor {', '.join(options)}, {short(half)} weights, channels_last, {model.folds} batch norms folded",
-        facts=found,
+        description=f"Inductor {', '.join(words)}, {short(half)} weights, channels_last, {folds}",
+        details=found,
         compilations=compilations,
         save=lambda folder: save(cache, folder, found),
         traffic=traffic,

@@ -27,7 +27,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     model = Half(workload.model, half).eval()
     ran = f"{short(half)} weights, channels_last, {model.folds} batch norms folded, one CUDA graph"
     run = Captured(model, workload.batches[0])
-    return Runner(run, ran=ran, facts={"folded_batch_norms": model.folds}, module=model.net, twin=model)
+    return Runner(run, description=ran, details={"folded_batch_norms": model.folds}, module=model.net, uncaptured=model)
 
 
 class Captured:

@@ -11,4 +11,4 @@ def build(workload: Workload) -> Runner:
     """The net as it is."""
     allow_tf32(False)
     torch.backends.cudnn.benchmark = False
-    return Runner(workload.model, ran="fp32, TF32 off, contiguous", module=workload.model)
+    return Runner(workload.model, description="fp32, TF32 off, contiguous", module=workload.model)

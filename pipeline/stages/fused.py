@@ -66,7 +66,7 @@ def rewritten(workload: Workload) -> tuple[Graph, dict[str, list[str]]]:
 def half_instead(workload: Workload, why: str) -> Runner:
     """The half net, for a net that can't be rewritten."""
     run = Captured(Half(workload.model, torch.float16).eval(), workload.batches[0])
-    return Runner(run, ran=f"fp16 half net in one CUDA graph: {why}", facts={"not_rewritten": why})
+    return Runner(run, description=f"fp16 half net in one CUDA graph: {why}", details={"not_rewritten": why})
 
 
 def tuned(program: Program, image: Tensor, tuner: Tuner, reason: str | None) -> Program:
@@ -77,25 +77,25 @@ def tuned(program: Program, image: Tensor, tuner: Tuner, reason: str | None) -> 
         return with_choices(program, choose(program, image, tuner))
 
 
-def runner(workload: Workload, program: Program, facts: dict[str, Any], reason: str | None, precision: str) -> Runner:
+def runner(workload: Workload, program: Program, details: dict[str, Any], reason: str | None, precision: str) -> Runner:
     """The captured program; or the captured half net, where much is left to ATen and that is faster."""
     free_what_was_tried()
     run = Captured(program, workload.batches[0])
     left = sorted({node.op for node in program.graph.nodes if node.op not in OURS | BORDERS})
     ours = sum(choice != LIBRARY for choice in program.choices.values())
     barred = reason or missing()
-    facts |= {"choices": describe(program.choices), "left_to_torch": left, "kernels_barred": barred or ""}
+    details |= {"choices": describe(program.choices), "left_to_torch": left, "kernels_barred": barred or ""}
     ran = f"{precision}, {ours} layers by own kernels, {len(program.choices) - ours} by the library, one CUDA graph"
     ran += f"; the fastest kernels are barred: {barred}" if barred else ""
     if left and (faster := faster_half(workload, run)):
         ran = f"fp16 half net in one CUDA graph: of its operations too few match a rewrite ({ours} by own kernels lost)"
-        return Runner(faster, ran=ran, facts=facts)
+        return Runner(faster, description=ran, details=details)
     return Runner(
         run,
-        ran=ran,
-        facts=facts,
+        description=ran,
+        details=details,
         save=lambda folder: save(program, folder / "net"),
-        twin=program,
+        uncaptured=program,
         traffic=lambda image: (program.moved(image), "what each operation of the rewritten graph reads and writes"),
     )
 

@@ -23,4 +23,4 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     torch.backends.cudnn.benchmark = cudnn_benchmark
     model = Half(workload.model, half).eval()
     ran = f"{short(half)} weights, channels_last, {model.folds} batch norms folded"
-    return Runner(model, ran=ran, facts={"folded_batch_norms": model.folds}, module=model.net)
+    return Runner(model, description=ran, details={"folded_batch_norms": model.folds}, module=model.net)

@@ -56,8 +56,10 @@ def build(
     buffers = bound(session, wanted, batch, precision)
     return Runner(
         on_stream(*buffers, stream) if stream else in_place(*buffers),
-        ran=", ".join([PROVIDERS[wanted], *(ways(switches) if stream else []), short(precision), f"opset {opset}"]),
-        facts={"providers": session.get_providers(), "nodes": assignments(session), "opset": opset},
+        description=", ".join(
+            [PROVIDERS[wanted], *(ways(switches) if stream else []), short(precision), f"opset {opset}"]
+        ),
+        details={"providers": session.get_providers(), "nodes": assignments(session), "opset": opset},
         save=lambda folder: sorted(folder.glob("model.onnx*")),
         traffic=unseen,
     )

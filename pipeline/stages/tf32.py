@@ -16,4 +16,4 @@ def build(workload: Workload) -> Runner:
     if workload.device.type == "cuda" and torch.cuda.get_device_capability() < (8, 0):
         raise Skip(f"TF32 needs compute capability 8.0, {torch.cuda.get_device_name()} has less")
     allow_tf32(True)
-    return Runner(workload.model, ran="fp32 with TF32, contiguous", module=workload.model)
+    return Runner(workload.model, description="fp32 with TF32, contiguous", module=workload.model)

@@ -51,7 +51,9 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
         return [folder / path.name]
 
     way = {"trace": "traced", "script": "scripted"}[method]
-    return Runner(loaded, ran=f"{way}, frozen, {short(precision)}, channels_last, loaded from its file", save=save)
+    return Runner(
+        loaded, description=f"{way}, frozen, {short(precision)}, channels_last, loaded from its file", save=save
+    )
 
 
 def compiled(model: nn.Module, method: Method, workload: Workload) -> torch.jit.ScriptModule:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.records.run_record import Block, Pair, Slice
+from pipeline.records.run_record import Block, Pair, Sample
 
 Word = Literal["faster", "slower", "same", "not resolved"]
 Side = Literal["baseline", "stage"]
@@ -23,8 +23,8 @@ FLOOR_FACTOR = 2.57  # Student's t at 97.5 % with five degrees of freedom: five 
 OUTLIER_MADS = 14.8  # ten standard deviations of normal noise
 RESAMPLES = 2000  # of a bootstrap
 NORMAL = 1.96  # standard deviations that hold 95 %
-# Standard deviation of ln ratio between launches of one and the same stage, beyond what differs within them: 41 A/A
-# pairs of eager fp32 at batch 1 on an H200 (docs/h200/twins). Taken where a run has too few pairs to tell its own.
+# Standard deviation of ln ratio between trials of one and the same stage, beyond what differs within them: 41 A/A
+# pairs of eager fp32 at batch 1 on an H200 (docs/h200/aa_pairs). Taken where a run has too few pairs to tell its own.
 LAUNCH_SPREAD = 0.0011
 LEAST_TWINS = 5  # pairs, that tell it
 
@@ -37,7 +37,7 @@ class Ratio:
     low: float  # of the 95 % interval
     high: float
     blocks: int
-    launches: int = 1
+    trials: int = 1
     bounded: bool = True  # False with fewer than six blocks: no 95 % interval exists, low and high are the extremes
 
 
@@ -67,9 +67,9 @@ def block_log_ratio(block: Block) -> float:
 
 
 def log_ratios(pairs: Pair | Sequence[Pair]) -> np.ndarray:
-    """The log-ratio of every block of all launches."""
-    launches = [pairs] if isinstance(pairs, Pair) else pairs
-    return np.array([block_log_ratio(block) for pair in launches for block in pair.blocks])
+    """The log-ratio of every block of all trials."""
+    trials = [pairs] if isinstance(pairs, Pair) else pairs
+    return np.array([block_log_ratio(block) for pair in trials for block in pair.blocks])
 
 
 @cache
@@ -89,21 +89,21 @@ def median_interval(values: np.ndarray) -> tuple[float, float, float, bool]:
 
 
 def ratio(pairs: Pair | Sequence[Pair], spread: float = 0.0) -> Ratio:
-    """The ratio of one pair, or of several launches of the same two stages.
+    """The ratio of one pair, or of several trials of the same two stages.
 
-    With several launches the value is the geometric mean of the launches' medians, and the interval the wider of two:
-    that of all blocks together, and Student's over the launches' medians.
+    With several trials the value is the geometric mean of the trials' medians, and the interval the wider of two:
+    that of all blocks together, and Student's over the trials' medians.
 
     Args:
-        pairs: the launches.
-        spread: of `launch_spread`. A launch is one sample of all launches: the blocks' interval alone held the truth
+        pairs: the trials.
+        spread: of `between_run_std`. A trial is one sample of all trials: the blocks' interval alone held the truth
             in 20 of 41 A/A pairs on an H200; told by every second of them, the spread makes it 38 of 41.
 
     Raises:
         ValueError: no blocks.
     """
-    launches = [pairs] if isinstance(pairs, Pair) else list(pairs)
-    logs = [log_ratios(pair) for pair in launches if pair.blocks]
+    trials = [pairs] if isinstance(pairs, Pair) else list(pairs)
+    logs = [log_ratios(pair) for pair in trials if pair.blocks]
     if not logs:
         raise ValueError("a ratio needs at least one block")
     value, low, high, bounded = median_interval(np.concatenate(logs))
@@ -131,14 +131,14 @@ def _widened(value: float, low: float, high: float, spread: float) -> tuple[floa
     return value - math.hypot(value - low, more), value + math.hypot(high - value, more)
 
 
-def launch_spread(twins: Sequence[Pair]) -> float:
+def between_run_std(aa_pairs: Sequence[Pair]) -> float:
     """Standard deviation of ln ratio from launch to launch: of the A/A pairs' medians, without that within a pair.
 
     Few pairs tell it roughly, so it is stretched as Student's interval is beside the normal one.
     """
     from scipy.stats import t
 
-    logs = [log_ratios(pair) for pair in twins if pair.blocks]
+    logs = [log_ratios(pair) for pair in aa_pairs if pair.blocks]
     if not logs:
         return LAUNCH_SPREAD
     found = [median_interval(part)[:3] for part in logs]
@@ -155,15 +155,15 @@ def half_width(found: Ratio) -> float:
 
 def inverse(found: Ratio) -> Ratio:
     """The same seen from the other side."""
-    return Ratio(1 / found.value, 1 / found.high, 1 / found.low, found.blocks, found.launches, found.bounded)
+    return Ratio(1 / found.value, 1 / found.high, 1 / found.low, found.blocks, found.trials, found.bounded)
 
 
-def claim_floor(twins: Sequence[Pair]) -> float:
-    """The least difference that may be claimed: max(1 %, 2.57 × the rms of ln A/A). One launch is one sample.
+def minimum_detectable_effect(aa_pairs: Sequence[Pair]) -> float:
+    """The least difference that may be claimed: max(1 %, 2.57 × the rms of ln A/A). One trial is one sample.
 
     With fewer than five pairs the floor itself is a rough one.
     """
-    centres = [float(np.median(log_ratios(pair))) for pair in twins if pair.blocks]
+    centres = [float(np.median(log_ratios(pair))) for pair in aa_pairs if pair.blocks]
     return max(LEAST_FLOOR, FLOOR_FACTOR * math.sqrt(sum(part**2 for part in centres) / max(len(centres), 1)))
 
 
@@ -185,12 +185,12 @@ def verdict(found: Ratio, floor: float) -> Word:
 def resolves(found: Ratio, floor: float) -> str:
     """What would resolve a ratio that isn't; one sentence."""
     if not found.bounded:
-        return f"{found.blocks} blocks are too few for an interval: raise measure.turns_seconds to take at least 6."
+        return f"{found.blocks} blocks are too few for an interval: raise measure.sampling_seconds to take at least 6."
     width = half_width(found)
     if found.low > 1 or found.high < 1:
         return (
             f"The difference of {abs(found.value - 1):.1%} is below the {floor:.1%} that A/A pairs show by themselves: "
-            "measure.launches=3 averages over launches."
+            "measure.trials=3 averages over trials."
         )
     needed = round(found.blocks * (width / (0.5 * SAME)) ** 2)  # an interval shrinks with the root of the blocks
     return f"The interval is ±{width:.1%} wide: some {needed} blocks (now {found.blocks}) or a quieter machine would."
@@ -226,19 +226,19 @@ def _median_difference(ours: np.ndarray, theirs: np.ndarray, axis: int) -> np.nd
     return np.asarray(np.median(ours, axis=axis) - np.median(theirs, axis=axis))
 
 
-def slices_of(pairs: Pair | Sequence[Pair], side: Side) -> list[Slice]:
-    """All slices of one side, in the order they were taken."""
-    launches = [pairs] if isinstance(pairs, Pair) else pairs
-    return [part for pair in launches for block in pair.blocks for part in getattr(block, side)]
+def samples_of(pairs: Pair | Sequence[Pair], side: Side) -> list[Sample]:
+    """All samples of one side, in the order they were taken."""
+    trials = [pairs] if isinstance(pairs, Pair) else pairs
+    return [part for pair in trials for block in pair.blocks for part in getattr(block, side)]
 
 
 def seconds_per_call(pairs: Pair | Sequence[Pair], side: Side = "stage") -> Estimate:
-    """Median seconds per call over the slices of one side.
+    """Median seconds per call over the samples of one side.
 
     Raises:
         ValueError: no blocks.
     """
-    taken = np.array([part.per_call for part in slices_of(pairs, side)])
+    taken = np.array([part.per_call for part in samples_of(pairs, side)])
     if not len(taken):
         raise ValueError("a time needs at least one block")
     return Estimate(*median_interval(taken)[:3])

@@ -3,14 +3,23 @@
 from dataclasses import dataclass
 
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.stats.intervals import Ratio, Word, claim_floor, inverse, launch_spread, ratio, seconds_per_call, verdict
+from pipeline.stats.intervals import (
+    Ratio,
+    Word,
+    between_run_std,
+    inverse,
+    minimum_detectable_effect,
+    ratio,
+    seconds_per_call,
+    verdict,
+)
 from pipeline.stats.warnings import clocks_disagree
 
 ITSELF = Ratio(1.0, 1.0, 1.0, 0)
 
 
 @dataclass(frozen=True)
-class Standings:
+class Ranking:
     """The order of the stages that are right and were measured, the baseline included.
 
     Attributes:
@@ -37,36 +46,36 @@ def rankable(stage: StageRecord) -> bool:
 
 def ratios_of(run: RunRecord) -> dict[str, Ratio]:
     """Each rankable stage's ratio to the baseline; the baseline's own is 1 unless it was a stage as well."""
-    spread = launch_spread(run.twins)
+    spread = between_run_std(run.aa_pairs)
     found = {stage.name: ratio(stage.pairs, spread) for stage in run.stages if rankable(stage)}
     if any(stage.name == run.baseline for stage in run.stages if stage.status != "ok"):
         return found
     return found if not found or run.baseline in found else {**found, run.baseline: ITSELF}
 
 
-def standings(run: RunRecord) -> Standings:
+def ranking(run: RunRecord) -> Ranking:
     """The order by the run's records.
 
     A rival ties unless it is shown to be slower: by its own turns with the fastest stage (`pairings`) where it had
     them, else by intervals that lie apart by more than the floor. A rival that its turns show to be faster leads.
     """
-    floor = claim_floor(run.twins)
+    floor = minimum_detectable_effect(run.aa_pairs)
     ratios = ratios_of(run)
     words = {name: verdict(found, floor) for name, found in ratios.items()}
     order = sorted(ratios, key=lambda name: -ratios[name].value)
     if not order:
-        return Standings(None, [], [], ratios, words, floor)
+        return Ranking(None, [], [], ratios, words, floor)
     direct = _direct(run, order[0], ratios)
     ahead = [name for name, found in direct.items() if verdict(found, floor) == "faster"]
     winner = max(ahead, key=lambda name: direct[name].value, default=order[0])
     order = [winner, *(name for name in order if name != winner)]
     ties = [name for name in order[1:] if not _slower(name, winner, direct, ratios, floor)]
-    return Standings(winner, ties, order, ratios, words, floor)
+    return Ranking(winner, ties, order, ratios, words, floor)
 
 
-def rivals(run: RunRecord) -> list[str]:
+def contenders(run: RunRecord) -> list[str]:
     """The fastest stage, then those that their ratios to the baseline don't set apart from it, fastest first."""
-    floor = claim_floor(run.twins)
+    floor = minimum_detectable_effect(run.aa_pairs)
     ratios = {name: found for name, found in ratios_of(run).items() if found is not ITSELF}
     order = sorted(ratios, key=lambda name: -ratios[name].value)
     return [name for name in order if name == order[0] or not _apart(ratios[order[0]], ratios[name], floor)]
@@ -74,8 +83,8 @@ def rivals(run: RunRecord) -> list[str]:
 
 def _direct(run: RunRecord, leader: str, ratios: dict[str, Ratio]) -> dict[str, Ratio]:
     """Ratios to the leader from turns with it, its own included; the baseline has had turns with every stage."""
-    met = [pair for pair in run.pairings if pair.baseline == leader and pair.stage in ratios and pair.blocks]
-    names, spread = {pair.stage for pair in met}, launch_spread(run.twins)
+    met = [pair for pair in run.head_to_head if pair.baseline == leader and pair.stage in ratios and pair.blocks]
+    names, spread = {pair.stage for pair in met}, between_run_std(run.aa_pairs)
     found = {name: ratio([pair for pair in met if pair.stage == name], spread) for name in names}
     if leader != run.baseline and run.baseline in ratios:
         found.setdefault(run.baseline, inverse(ratios[leader]))

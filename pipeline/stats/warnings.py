@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from statistics import median
 
-from pipeline.records.run_record import Caution, Environment, Pair, Reference, Slice, Warm
-from pipeline.stats.intervals import Side, outliers, ratio, slices_of
+from pipeline.records.run_record import Environment, Pair, Reference, RunWarning, Sample, WarmUp
+from pipeline.stats.intervals import Side, outliers, ratio, samples_of
 
 CLOCKS_SHARE, CLOCKS_SECONDS = 0.02, 20e-6  # by which wall and device may differ, whichever is more
 CLOCK_SHARE = 0.02  # by which the SM clocks of A and B may differ
@@ -14,16 +14,16 @@ CLOCKS_DISAGREE = "clocks disagree"
 SLOWER_ALONE = "slower alone"
 ALONE_SHARE = 0.03  # by which a stage may be slower alone than in turns
 DOUBTFUL = 1e-3  # relative L2 of the reference: a thousand times what fp32 rounds to, below what any stage is allowed
-OUTLIER_SHARE = 0.05  # of the slices, beyond which a reader is told
+OUTLIER_SHARE = 0.05  # of the samples, beyond which a reader is told
 
 
-def cautions_of(pairs: Sequence[Pair], most_redone: int) -> list[Caution]:
+def warnings_of(pairs: Sequence[Pair], most_retries: int) -> list[RunWarning]:
     """All that the turns of one stage give cause to say."""
     if not any(pair.blocks for pair in pairs):
         return []
     found = [
         clocks_disagree(pairs),
-        not_at_rest(pairs, most_redone),
+        not_at_rest(pairs, most_retries),
         throttled(pairs),
         clocks_differ(pairs),
         outlying(pairs),
@@ -32,68 +32,68 @@ def cautions_of(pairs: Sequence[Pair], most_redone: int) -> list[Caution]:
     return [caution for caution in found if caution is not None]
 
 
-def clocks_disagree(pairs: Sequence[Pair], side: Side = "stage") -> Caution | None:
-    """The stage's wall time and its CUDA events differ by more than 2 % and 20 µs in the median slice.
+def clocks_disagree(pairs: Sequence[Pair], side: Side = "stage") -> RunWarning | None:
+    """The stage's wall time and its CUDA events differ by more than 2 % and 20 µs in the median sample.
 
     Work on another stream, or a call that returns before its work is queued, escapes the events but not the
     device-wide synchronisation.
     """
-    timed = [(part.seconds, part.device_seconds) for part in slices_of(pairs, side) if part.device_seconds is not None]
+    timed = [(part.seconds, part.device_seconds) for part in samples_of(pairs, side) if part.device_seconds is not None]
     if not timed:
         return None
     wall, device = median(both[0] for both in timed), median(both[1] for both in timed)
     if abs(wall - device) <= max(CLOCKS_SHARE * wall, CLOCKS_SECONDS):
         return None
-    return Caution(
+    return RunWarning(
         CLOCKS_DISAGREE,
-        f"a slice took {wall * 1e3:.3g} ms by the wall and {device * 1e3:.3g} ms by the device's events",
+        f"a sample took {wall * 1e3:.3g} ms by the wall and {device * 1e3:.3g} ms by the device's events",
         "look for work on a stream of its own, or a call that returns too early; such a stage isn't ranked",
     )
 
 
-def outlying(pairs: Sequence[Pair]) -> Caution | None:
-    """More than 5 % of the stage's slices lie far from the rest; they are marked here and dropped nowhere."""
-    marked = outliers([part.per_call for part in slices_of(pairs, "stage")])
+def outlying(pairs: Sequence[Pair]) -> RunWarning | None:
+    """More than 5 % of the stage's samples lie far from the rest; they are marked here and dropped nowhere."""
+    marked = outliers([part.per_call for part in samples_of(pairs, "stage")])
     if sum(marked) <= OUTLIER_SHARE * len(marked):
         return None
-    text = f"{sum(marked)} of {len(marked)} slices lie more than 14.8 median deviations from the median"
-    return Caution("outliers", text, "end what else runs; the ratio's interval takes them into account")
+    text = f"{sum(marked)} of {len(marked)} samples lie more than 14.8 median deviations from the median"
+    return RunWarning("outliers", text, "end what else runs; the ratio's interval takes them into account")
 
 
-def not_at_rest(pairs: Sequence[Pair], most_redone: int) -> Caution | None:
+def not_at_rest(pairs: Sequence[Pair], most_retries: int) -> RunWarning | None:
     """Slices were kept although something compiled or allocated in them."""
-    taken = slices_of(pairs, "stage")
-    kept = sum(part.redone > most_redone for part in taken)
+    taken = samples_of(pairs, "stage")
+    kept = sum(part.retries > most_retries for part in taken)
     if not kept:
         return None
-    return Caution(
+    return RunWarning(
         "not at rest",
-        f"in {kept} of {len(taken)} slices something was compiled or memory was allocated, {most_redone} repeats on",
-        "give it one input shape, or raise measure.warm_least_seconds",
+        f"in {kept} of {len(taken)} samples something was compiled or memory was allocated, {most_retries} repeats on",
+        "give it one input shape, or raise measure.warmup_min_seconds",
     )
 
 
-def throttled(pairs: Sequence[Pair]) -> Caution | None:
+def throttled(pairs: Sequence[Pair]) -> RunWarning | None:
     """The device slowed itself down; how often for A and how often for B."""
     sides: tuple[Side, Side] = ("baseline", "stage")
-    baseline, stage = (slices_of(pairs, side) for side in sides)
+    baseline, stage = (samples_of(pairs, side) for side in sides)
     reasons = sorted({reason for part in [*baseline, *stage] for reason in part.throttle_reasons})
     if not reasons:
         return None
     shares = [sum(bool(part.throttle_reasons) for part in side) / len(side) for side in (baseline, stage)]
-    return Caution(
+    return RunWarning(
         "throttled",
-        f"{', '.join(reasons)}: in {shares[0]:.0%} of the baseline's slices and {shares[1]:.0%} of the stage's",
+        f"{', '.join(reasons)}: in {shares[0]:.0%} of the baseline's samples and {shares[1]:.0%} of the stage's",
         "cool the device or lock its clocks (nvidia-smi -lgc); both sides took turns, so the ratio still holds",
     )
 
 
-def clocks_differ(pairs: Sequence[Pair]) -> Caution | None:
+def clocks_differ(pairs: Sequence[Pair]) -> RunWarning | None:
     """The SM clocks of A and B differ by more than 2 %: the ratio in cycles stands beside that in seconds."""
     clocks = []
     sides: tuple[Side, Side] = ("baseline", "stage")
     for side in sides:
-        seen = [part.clock_mhz for part in slices_of(pairs, side) if part.clock_mhz]
+        seen = [part.clock_mhz for part in samples_of(pairs, side) if part.clock_mhz]
         if not seen:
             return None
         clocks.append(median(seen))
@@ -101,14 +101,14 @@ def clocks_differ(pairs: Sequence[Pair]) -> Caution | None:
         return None
     cycles = ratio(pairs).value * clocks[0] / clocks[1]
     seen_text = f"the baseline ran at {clocks[0]:.0f} MHz and the stage at {clocks[1]:.0f} MHz"
-    return Caution(
+    return RunWarning(
         "clocks differ",
         f"{seen_text}; in cycles the ratio is {cycles:.3f}",
         "one draws more power than the other; lock the clocks (nvidia-smi -lgc) to compare the code alone",
     )
 
 
-def slower_alone(in_turns: float, alone: float | None) -> Caution | None:
+def slower_alone(in_turns: float, alone: float | None) -> RunWarning | None:
     """Called back to back the stage takes more than 3 % longer than in turns; both in seconds per call.
 
     In turns the device rests a little while the slower baseline runs; a stage that draws all the power that the device
@@ -116,14 +116,14 @@ def slower_alone(in_turns: float, alone: float | None) -> Caution | None:
     """
     if alone is None or alone <= (1 + ALONE_SHARE) * in_turns:
         return None
-    return Caution(
+    return RunWarning(
         SLOWER_ALONE,
         f"at full load, alone, it takes {alone * 1e3:.3g} ms a call, {alone / in_turns - 1:.0%} more than in turns",
         "plan a service at full load with the longer time; throughput and cost in this report do",
     )
 
 
-def reference_in_doubt(reference: Reference) -> Caution | None:
+def reference_in_doubt(reference: Reference) -> RunWarning | None:
     """The fp32 net's own answer is far from that in fp64, or depends on how many images it is given at once.
 
     Healthy nets stay near 1e-6. cuDNN has been seen to be off by 0.1 in fp32 with an algorithm that worked in more
@@ -133,57 +133,59 @@ def reference_in_doubt(reference: Reference) -> Caution | None:
     far = [f"{error:.2g} from {what}" for what, error in seen.items() if error is not None and error > DOUBTFUL]
     if not far:
         return None
-    return Caution(
+    return RunWarning(
         "reference in doubt",
         f"the fp32 net's logits are {' and '.join(far)} (relative L2)",
         "no check here is better than its reference: try another batch size, or torch.backends.cudnn.deterministic",
     )
 
 
-def drift(first: Sequence[Slice], last: Sequence[Slice]) -> float:
-    """How much slower the last slices are than the first: the ratio of the medians, minus 1."""
+def drift(first: Sequence[Sample], last: Sequence[Sample]) -> float:
+    """How much slower the last samples are than the first: the ratio of the medians, minus 1."""
     return median(part.per_call for part in last) / median(part.per_call for part in first) - 1
 
 
 def drift_within(pair: Pair) -> float:
     """The baseline's drift from the first to the last quarter of the turns."""
-    taken = slices_of(pair, "baseline")
+    taken = samples_of(pair, "baseline")
     end = max(1, int(END_SHARE * len(taken)))
     return drift(taken[:end], taken[-end:])
 
 
-def drifted(change: float) -> Caution | None:
+def drifted(change: float) -> RunWarning | None:
     """A drift of the baseline that is worth a warning: from 2 %; from 10 % on, figures of different times mislead."""
     if abs(change) < DRIFT_WARNS:
         return None
     text = f"the baseline was {abs(change):.1%} {'slower' if change > 0 else 'faster'} at the end than at the start"
     if abs(change) >= DRIFT_UNFAIR:
-        return Caution(
+        return RunWarning(
             "unfair", text, "trust the ratios, which come from turns, and no time; run again on a quiet machine"
         )
-    return Caution("drift", text, "the ratios hold, as they come from turns; absolute times carry this error")
+    return RunWarning("drift", text, "the ratios hold, as they come from turns; absolute times carry this error")
 
 
-def unsteady(warm: Warm) -> Caution | None:
+def unsteady(warm_up: WarmUp) -> RunWarning | None:
     """It was measured although it didn't come to rest."""
-    if warm.steady:
+    if warm_up.steady:
         return None
-    return Caution(
+    return RunWarning(
         "unsteady",
-        f"its times still moved after {warm.calls} calls in {warm.seconds:.0f} s",
-        "look for another load on the machine, or raise measure.warm_limit_seconds",
+        f"its times still moved after {warm_up.calls} calls in {warm_up.seconds:.0f} s",
+        "look for another load on the machine, or raise measure.warmup_limit_seconds",
     )
 
 
-def shared_device(environment: Environment) -> Caution | None:
+def shared_device(environment: Environment) -> RunWarning | None:
     """Other processes held the device at the start."""
     if not environment.others_on_device:
         return None
-    return Caution("shared device", "; ".join(environment.others_on_device), "end them, or choose another device")
+    return RunWarning("shared device", "; ".join(environment.others_on_device), "end them, or choose another device")
 
 
-def busy_processor(load: float, processors: int) -> Caution | None:
+def busy_processor(load: float, processors: int) -> RunWarning | None:
     """The processor was at work before the run began: `load` is the system's one-minute average."""
     if load <= 0.5 * processors:
         return None
-    return Caution("busy processor", f"a load of {load:.1f} on {processors} processors before the run", "end what runs")
+    return RunWarning(
+        "busy processor", f"a load of {load:.1f} on {processors} processors before the run", "end what runs"
+    )

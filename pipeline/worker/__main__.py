@@ -5,7 +5,7 @@ import traceback
 
 from models.errors import InputError
 from pipeline.config.schema import Job
-from pipeline.protocol import ParentLine
+from pipeline.protocol import PipeReporter
 from pipeline.records.codec import revive
 from pipeline.stages import Skip
 from pipeline.worker.run_stage import run_stage, why
@@ -13,7 +13,7 @@ from pipeline.worker.run_stage import run_stage, why
 
 def main() -> None:
     """One job, then leave; a failure is reported as a record, and its traceback goes to the log."""
-    line = ParentLine(int(sys.argv[1]))
+    line = PipeReporter(int(sys.argv[1]))
     job = revive(Job, line.job())
     try:
         run_stage(job, line)

@@ -15,10 +15,10 @@ from pipeline.measure.clock import TorchClock
 from pipeline.measure.environment import gpu_behind
 from pipeline.measure.warmup import warm_up
 from pipeline.profiling import profiler
-from pipeline.records.chrome_trace import Event
 from pipeline.profiling.collect import explain
-from pipeline.records.diagnostics import Why
-from pipeline.records.run_record import Accuracy, Artefact, Energy, Memory, Profile, Slice, Warm
+from pipeline.records.chrome_trace import Event
+from pipeline.records.diagnostics import Diagnostics
+from pipeline.records.run_record import Accuracy, Artefact, Energy, Memory, Profile, Sample, WarmUp
 from pipeline.stages import Runner, StageError
 from pipeline.worker import mask_images, reference
 from pipeline.worker.workload import Workload
@@ -67,7 +67,11 @@ class Bench:
             self.runner.run(self.workload.batches[0])
         self.clock.synchronize()
         first_call = self.clock.now() - built
-        return {"build_seconds": built - started, "first_call_seconds": first_call, "ran": self.runner.ran}
+        return {
+            "build_seconds": built - started,
+            "first_call_seconds": first_call,
+            "description": self.runner.description,
+        }
 
     def verify(self) -> tuple[Accuracy | None, str, str]:
         """The answer on the verified batches against the reference's: the comparison, the status and its reason."""
@@ -81,17 +85,17 @@ class Bench:
         for index, mask in enumerate(classes):
             mask_images.save_mask(mask.numpy(), self.workload.folder / f"mask_{index}.png")
 
-    def warm_up(self) -> Warm:
-        """Call until it is steady; the pace then says how many calls make a slice."""
+    def warm_up(self) -> WarmUp:
+        """Call until it is steady; the pace then says how many calls make a sample."""
         plan = self.job.plan
         warm, per_call = warm_up(self.runner.run, self._next, self.clock, plan, self.guards)
-        self.calls = sampling.calls_per_slice(per_call, plan.slice_seconds(self.job.device), plan.least_calls)
+        self.calls = sampling.calls_per_sample(per_call, plan.sample_seconds(self.job.device), plan.min_calls)
         return warm
 
-    def slice(self) -> Slice:
-        """One timed slice."""
+    def sample(self) -> Sample:
+        """One timed sample."""
         plan = self.job.plan
-        return sampling.take_slice(self.runner.run, self._next, self.calls, self.clock, plan, self.guards, self.state)
+        return sampling.take_sample(self.runner.run, self._next, self.calls, self.clock, plan, self.guards, self.state)
 
     def check(self) -> tuple[str, str]:
         """Whether it still answers as it did when it was verified: the status and its reason."""
@@ -126,7 +130,7 @@ class Bench:
         profiler.keep(text, folder)
         return profiler.profile_of(self.events, calls, batches[0].is_cuda, folder.name)
 
-    def explain(self) -> Why | None:
+    def explain(self) -> Diagnostics | None:
         """What explains the profile; passes of its own, so that none disturbs another."""
         calls, work = self.job.plan.profile_calls, self.workload
         if not calls:
@@ -141,7 +145,7 @@ class Bench:
         return [describe(path, folder.parent) for path in self.runner.save(folder)]
 
     def guards(self) -> tuple[int, ...]:
-        """Counters that must not grow within a slice: compilations, and allocations from the device."""
+        """Counters that must not grow within a sample: compilations, and allocations from the device."""
         return self.runner.compilations(), memory_use.device_allocations(self.workload.device)
 
     def _next(self) -> Tensor:

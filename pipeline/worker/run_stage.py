@@ -10,7 +10,7 @@ import torch
 from pipeline.config.schema import Job
 from pipeline.measure import environment, memory_use, peaks
 from pipeline.measure.accuracy import classes
-from pipeline.records.run_record import Caution, Slice
+from pipeline.records.run_record import RunWarning, Sample
 from pipeline.stages import Skip, StageError
 from pipeline.stages.common.precision import allow_tf32
 from pipeline.stats import warnings
@@ -19,7 +19,7 @@ from pipeline.worker.bench import Bench
 
 
 class Line(Protocol):
-    """How a stage speaks to whoever runs it: `pipeline.protocol.ParentLine`, or a test's own."""
+    """How a stage speaks to whoever runs it: `pipeline.protocol.PipeReporter`, or a test's own."""
 
     def phase(self, name: str) -> None:
         """A phase begins."""
@@ -30,11 +30,11 @@ class Line(Protocol):
     def facts(self, **fields: Any) -> None:
         """Fields of the RunRecord."""
 
-    def turns(self) -> Iterator[None]:
-        """Yields when a slice is wanted; ends when there are enough."""
+    def sampling(self) -> Iterator[None]:
+        """Yields when a sample is wanted; ends when there are enough."""
 
-    def slice(self, taken: Slice) -> None:
-        """The slice that was wanted."""
+    def sample(self, taken: Sample) -> None:
+        """The sample that was wanted."""
 
 
 def run_stage(job: Job, line: Line) -> None:
@@ -56,13 +56,13 @@ def run_stage(job: Job, line: Line) -> None:
     line.phase("verify")
     if not verify(bench, line) and not job.time_inaccurate:
         return
-    line.phase("warm")
+    line.phase("warmup")
     warm = bench.warm_up()
     caution = warnings.unsteady(warm)
     noted = [caution] if caution else []
-    line.report(warm=warm, cautions=noted)
-    for _ in line.turns():
-        line.slice(bench.slice())
+    line.report(warm_up=warm, warnings=noted)
+    for _ in line.sampling():
+        line.sample(bench.sample())
     if job.role == "stage":
         finish(bench, line, noted)
 
@@ -87,9 +87,9 @@ def describe_run(bench: Bench, line: Line) -> None:
     """What the first worker finds out for the whole run: the machine, its ceilings, the reference and its logits."""
     job, work = bench.job, bench.workload
     line.facts(environment=environment.describe(work.device, job.launcher))
-    if job.plan.ceilings:
-        line.phase("ceilings")
-        line.facts(ceilings=peaks.measure(work.device))
+    if job.plan.measured_peaks:
+        line.phase("measured_peaks")
+        line.facts(measured_peaks=peaks.measure(work.device))
     line.phase("reference")
     allow_tf32(False)
     found, logits = reference.compute(work, job)
@@ -103,13 +103,13 @@ def describe_run(bench: Bench, line: Line) -> None:
 def verify(bench: Bench, line: Line) -> bool:
     """Whether the answer is right; the comparison is reported either way."""
     found, status, reason = bench.verify()
-    line.report(accuracy=found, status=status, reason=reason, facts=bench.runner.facts)
+    line.report(accuracy=found, status=status, reason=reason, details=bench.runner.details)
     if found:
         bench.save_masks()
     return status == "ok"
 
 
-def finish(bench: Bench, line: Line, noted: list[Caution]) -> None:
+def finish(bench: Bench, line: Line, noted: list[RunWarning]) -> None:
     """All that follows the turns; once the answer is seen to be unmoved, the headline stands whatever else fails."""
     line.phase("check")
     status, reason = bench.check()
@@ -117,10 +117,10 @@ def finish(bench: Bench, line: Line, noted: list[Caution]) -> None:
         line.report(status=status, reason=reason)
         return
     afterwards: list[tuple[str, Callable[[], dict[str, Any]]]] = [
-        ("series", bench.series),
+        ("latencies", bench.series),
         ("profile", lambda: {"profile": bench.profile()}),
-        ("explain", lambda: {"why": bench.explain()}),
-        ("export", lambda: {"artefacts": bench.export(), "facts": bench.runner.facts}),
+        ("explain", lambda: {"diagnostics": bench.explain()}),
+        ("export", lambda: {"artefacts": bench.export(), "details": bench.runner.details}),
     ]
     for phase, work in afterwards:
         line.phase(phase)
@@ -128,8 +128,8 @@ def finish(bench: Bench, line: Line, noted: list[Caution]) -> None:
             line.report(**work())
         except Exception as error:  # noqa: BLE001 - what was measured must not be lost with it
             traceback.print_exc()
-            noted = [*noted, Caution(f"{phase} failed", why(error), "the stage's log has the traceback")]
-            line.report(cautions=noted)
+            noted = [*noted, RunWarning(f"{phase} failed", why(error), "the stage's log has the traceback")]
+            line.report(warnings=noted)
 
 
 def why(error: Exception) -> str:

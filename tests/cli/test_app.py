@@ -12,7 +12,7 @@ from pipeline.cli.app import claim, preset_for
 from pipeline.records import codec
 from tests.cli.test_config_errors import ROOT
 
-SMOKE = ["preset=smoke", "measure.twin_pairs=0", "threads=1"]
+SMOKE = ["preset=smoke", "measure.aa_pairs=0", "threads=1"]
 PLANTED = ["stage=eager", "stage.name=planted", "stage.target=tests.fault_stages"]
 
 

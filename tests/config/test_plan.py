@@ -21,13 +21,13 @@ def test_each_file_gives_exactly_the_knobs_of_a_plan(path: Path) -> None:
     """A knob that is missing from a file, or that no Plan has, is an error."""
     knobs = yaml.safe_load(path.read_text())
     assert list(knobs) == [knob.name for knob in fields(Plan)]
-    assert Plan(**knobs).limits.keys() >= {"start", "build", "verify", "warm", "turns", "profile", "export"}
+    assert Plan(**knobs).limits.keys() >= {"start", "build", "verify", "warmup", "sampling", "profile", "export"}
 
 
 def test_thorough_is_the_default() -> None:
     knobs = yaml.safe_load((FOLDER / "thorough.yaml").read_text())
-    assert {**knobs, "looks": tuple(knobs["looks"])} == asdict(Plan())
+    assert {**knobs, "interim_analyses": tuple(knobs["interim_analyses"])} == asdict(Plan())
 
 
 def test_twins_have_one_look_at_their_end() -> None:
-    assert Plan(twin_blocks=12).for_twins().looks == (12,)
+    assert Plan(aa_blocks=12).for_aa_pairs().interim_analyses == (12,)

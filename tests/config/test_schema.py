@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from pipeline.config.request_error import RequestError, nearest
-from pipeline.config.schema import Question, choose_device, read
+from pipeline.config.schema import RunConfig, choose_device, read
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -22,7 +22,7 @@ def composed(*overrides: str) -> dict[str, Any]:
     return value
 
 
-def question(config: dict[str, Any], device: str = "cpu") -> Question:
+def question(config: dict[str, Any], device: str = "cpu") -> RunConfig:
     eager = OmegaConf.to_container(OmegaConf.load(CONF / "stage" / "eager.yaml"))
     return read(config, device, eager)
 
@@ -70,8 +70,8 @@ WRONG = [
     ("data", "labels", "no_such_folder", "data.labels=no_such_folder"),
     ("measure", "half_width", -0.1, "measure.half_width=-0.1"),
     ("measure", "counters", "maybe", "measure.counters=maybe: true or false is wanted"),
-    ("measure", "ceilings", 1, "measure.ceilings=1: true or false is wanted"),
-    ("measure", "twin_pairs", True, "measure.twin_pairs=True: a number"),
+    ("measure", "measured_peaks", 1, "measure.measured_peaks=1: true or false is wanted"),
+    ("measure", "aa_pairs", True, "measure.aa_pairs=True: a number"),
     ("measure", "half_widht", 0.1, "did you mean 'half_width'?"),
     ("stage", "name", "../up", "a stage's name is a folder's"),
     ("stage", "tolerance", None, "has no 'tolerance'"),

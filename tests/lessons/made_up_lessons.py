@@ -1,7 +1,7 @@
 """Records of lessons with known figures."""
 
 from pipeline.lessons.lesson_records import SCHEMA_VERSION, LessonRecord, LessonsRecord, Row
-from pipeline.records.run_record import Environment, Slice
+from pipeline.records.run_record import Environment, Sample
 
 ENVIRONMENT = Environment(
     device="cuda", device_name="NVIDIA H200", driver="580.1", cuda="13.0", cudnn="91900", capability="9.0",
@@ -13,9 +13,9 @@ WOBBLE = (1.0, 1.002, 0.999, 1.001, 0.998, 1.0, 1.003, 0.997)
 
 
 def timed(name: str, seconds: float, against: str = "", **known: object) -> Row:
-    """A row whose slices of ten calls wobble around so many seconds a call."""
-    slices = [Slice(calls=10, seconds=10 * seconds * factor, device_seconds=None) for factor in WOBBLE]
-    return Row(name, against, slices=slices, **known)  # type: ignore[arg-type]
+    """A row whose samples of ten calls wobble around so many seconds a call."""
+    samples = [Sample(calls=10, seconds=10 * seconds * factor, device_seconds=None) for factor in WOBBLE]
+    return Row(name, against, samples=samples, **known)  # type: ignore[arg-type]
 
 
 def held(name: str, *samples: float) -> Row:

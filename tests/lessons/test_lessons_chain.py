@@ -10,7 +10,7 @@ from pipeline.lessons.launch_counter import counted
 from pipeline.lessons.lesson_records import Row
 from tests.lessons.made_up_lessons import timed
 
-QUICK = Plan(cpu_slice_seconds=1e-4, warm_least_calls=3, warm_least_seconds=1e-3, warm_window_seconds=1e-3)
+QUICK = Plan(cpu_sample_seconds=1e-4, warmup_min_calls=3, warmup_min_seconds=1e-3, warmup_window_seconds=1e-3)
 BENCH = Bench(torch.device("cpu"), plan=QUICK)
 
 

@@ -69,8 +69,8 @@ def test_what_was_not_measured_is_unknown() -> None:
 def test_what_noise_hides_is_neither_right_nor_wrong() -> None:
     """An interval across the limit tells nothing, beside a wrong one; beside right and wrong it changes nothing."""
     shaky = timed("spelt out, eager", 2.5e-3)
-    slices = [replace(part, seconds=part.seconds * (1 + 0.5 * (at % 2))) for at, part in enumerate(shaky.slices)]
-    gelu = [replace(shaky, slices=slices), timed("spelt out, compiled", 1e-3)]
+    samples = [replace(part, seconds=part.seconds * (1 + 0.5 * (at % 2))) for at, part in enumerate(shaky.samples)]
+    gelu = [replace(shaky, samples=samples), timed("spelt out, compiled", 1e-3)]
     dear = [timed("eager", 7e-3), timed("compiled", 1e-3)]
     fair = [timed("one by one", 2.3e-3), timed("compiled", 1e-3)]
     assert judge("chain", gelu=gelu).verdict == "unknown"

@@ -24,10 +24,10 @@ def said(name: str, rows: list[Row]) -> str:
 
 
 def shaken(name: str, seconds: float) -> Row:
-    """A row whose every second slice takes a tenth longer."""
+    """A row whose every second sample takes a tenth longer."""
     row = timed(name, seconds)
-    slices = [replace(part, seconds=part.seconds * (1 + 0.1 * (at % 2))) for at, part in enumerate(row.slices)]
-    return replace(row, slices=slices)
+    samples = [replace(part, seconds=part.seconds * (1 + 0.1 * (at % 2))) for at, part in enumerate(row.samples)]
+    return replace(row, samples=samples)
 
 
 def test_the_contents_hold_every_lesson_once() -> None:
@@ -65,7 +65,7 @@ def test_a_sentence_says_how_much_and_which_way(own: float, words: str) -> None:
 
 
 def test_what_noise_hides_is_not_called_faster() -> None:
-    """Every second slice of the one is slow: the interval holds 1."""
+    """Every second sample of the one is slow: the interval holds 1."""
     sentence = Rows([timed("eager", 1e-3), shaken("other", 0.97e-3)]).sentence("other", "eager")
     assert "too near 1 for this run to tell" in sentence
 

@@ -17,8 +17,8 @@ from pipeline.lessons.runner import hold, one
 from tests.fake_machine import FalseClock
 
 Capture = pytest.CaptureFixture[str]
-PLAN = Plan(cpu_slice_seconds=0.01, least_calls=2, settling_calls=1, warm_least_calls=3, warm_least_seconds=0.01,
-            warm_window_seconds=0.01, warm_limit_seconds=0.1)  # fmt: skip
+PLAN = Plan(cpu_sample_seconds=0.01, min_calls=2, sample_warmup_calls=1, warmup_min_calls=3, warmup_min_seconds=0.01,
+            warmup_window_seconds=0.01, warmup_limit_seconds=0.1)  # fmt: skip
 
 
 class Worked:
@@ -48,9 +48,9 @@ def broken(bench: Bench) -> list[Row]:
 
 def test_variants_take_turns_and_are_measured_right() -> None:
     worked = Worked()
-    rows = worked.bench.turns([(Row("a"), worked.call("a", 1e-3)), (Row("b"), worked.call("b", 3e-3))])
-    assert [len(row.slices) for row in rows] == [ROUNDS, ROUNDS]
-    assert [row.slices[0].per_call for row in rows] == pytest.approx([1e-3, 3e-3])
+    rows = worked.bench.sampling([(Row("a"), worked.call("a", 1e-3)), (Row("b"), worked.call("b", 3e-3))])
+    assert [len(row.samples) for row in rows] == [ROUNDS, ROUNDS]
+    assert [row.samples[0].per_call for row in rows] == pytest.approx([1e-3, 3e-3])
     changes = [name for name, after in zip(worked.order, worked.order[1:], strict=False) if name != after]
     assert len(changes) >= ROUNDS
 
@@ -61,24 +61,24 @@ def test_a_variant_that_raises_costs_no_other() -> None:
     def raises() -> None:
         raise RuntimeError("no compiler\nis here")
 
-    rows = worked.bench.turns([(Row("compiled"), raises), (Row("eager"), worked.call("eager", 1e-3))])
+    rows = worked.bench.sampling([(Row("compiled"), raises), (Row("eager"), worked.call("eager", 1e-3))])
     assert rows[0].reason == "failed: RuntimeError: no compiler"
-    assert not rows[0].slices
-    assert len(rows[1].slices) == ROUNDS
+    assert not rows[0].samples
+    assert len(rows[1].samples) == ROUNDS
 
 
 def test_a_variant_that_answers_otherwise_is_not_timed() -> None:
     worked = Worked()
     variants = [(Row(name), worked.call(name, 1e-3, answer)) for name, answer in (("right", 1.0), ("wrong", 1.1))]
-    rows = worked.bench.turns(variants, agree=True)
-    assert rows[0].slices
-    assert not rows[1].slices
+    rows = worked.bench.sampling(variants, agree=True)
+    assert rows[0].samples
+    assert not rows[1].samples
     assert rows[1].reason.startswith("failed: AssertionError")
 
 
 def test_a_lesson_that_fails_is_kept_with_its_reason(tmp_path: Path) -> None:
     worked = Worked()
-    well = lesson("well", lambda bench: bench.turns([(Row("a"), worked.call("a", 1e-3))]))
+    well = lesson("well", lambda bench: bench.sampling([(Row("a"), worked.call("a", 1e-3))]))
     seen: list[str] = []
     hold([lesson("broken", broken), well], worked.bench, tmp_path, lambda name, title: seen.append(name))
     parts = load(tmp_path).lessons
@@ -127,7 +127,7 @@ def test_one_lesson_for_real(tmp_path: Path, capsys: Capture) -> None:
     page = Path(capsys.readouterr().out.splitlines()[-1])
     (part,) = load(tmp_path).lessons
     assert [row.name for row in part.rows] == ["a new tensor", "into a kept buffer", "in place"]
-    assert all(len(row.slices) == ROUNDS and row.slices[0].seconds > 0 for row in part.rows)
+    assert all(len(row.samples) == ROUNDS and row.samples[0].seconds > 0 for row in part.rows)
     drawn = page.read_text()
     assert "In place, or new?" in drawn
     assert (tmp_path / "lessons.md").exists()

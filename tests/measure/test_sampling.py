@@ -1,4 +1,4 @@
-"""One slice, the series and the warm-up on a false clock."""
+"""One sample, the series and the warm-up on a false clock."""
 
 import gc
 from itertools import count, cycle
@@ -9,7 +9,7 @@ import torch
 from pipeline.config.plan import Plan
 from pipeline.devices.nvml import DeviceState
 from pipeline.measure.clock import TorchClock
-from pipeline.measure.sampling import calls_per_slice, take_host_latencies, take_latencies, take_slice
+from pipeline.measure.sampling import calls_per_sample, take_host_latencies, take_latencies, take_sample
 from pipeline.measure.warmup import warm_up
 from tests.fake_machine import FalseClock
 
@@ -29,7 +29,7 @@ def test_between_the_stamps_stand_the_calls_and_nothing_else() -> None:
         clock.events.append("guards")
         return ()
 
-    taken = take_slice(lambda _: clock.work(0.5), next_batch, 3, clock, PLAN, guards)
+    taken = take_sample(lambda _: clock.work(0.5), next_batch, 3, clock, PLAN, guards)
     timed = ["call"] * 3
     before = ["batch"] * 5 + ["call"] * 2 + ["synchronize", "guards", "begin"]
     assert clock.events == [*before, "now", *timed, "end", "synchronize", "now", "guards"]
@@ -39,13 +39,15 @@ def test_between_the_stamps_stand_the_calls_and_nothing_else() -> None:
 def test_each_call_gets_the_next_batch() -> None:
     seen: list[int] = []
     batches = cycle(range(3))
-    take_slice(seen.append, lambda: next(batches), 4, FalseClock(), PLAN)
+    take_sample(seen.append, lambda: next(batches), 4, FalseClock(), PLAN)
     assert seen == [0, 1, 2, 0, 1, 2]
 
 
 def test_gradients_and_garbage_collection_are_off_inside_and_as_before_outside() -> None:
     inside: list[tuple[bool, bool]] = []
-    take_slice(lambda _: inside.append((gc.isenabled(), torch.is_inference_mode_enabled())), int, 1, FalseClock(), PLAN)
+    take_sample(
+        lambda _: inside.append((gc.isenabled(), torch.is_inference_mode_enabled())), int, 1, FalseClock(), PLAN
+    )
     assert set(inside) == {(False, True)}
     assert gc.isenabled()
     assert not torch.is_inference_mode_enabled()
@@ -56,15 +58,15 @@ def test_garbage_collection_returns_after_a_call_that_failed() -> None:
         raise RuntimeError("planted")
 
     with pytest.raises(RuntimeError, match="planted"):
-        take_slice(fail, int, 1, FalseClock(), PLAN)
+        take_sample(fail, int, 1, FalseClock(), PLAN)
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize(("disturbed_slices", "redone", "attempts"), [(0, 0, 1), (2, 2, 3), (99, 4, 4)])
+@pytest.mark.parametrize(("disturbed_slices", "retries", "attempts"), [(0, 0, 1), (2, 2, 3), (99, 4, 4)])
 def test_a_slice_in_which_something_compiled_is_measured_again(
-    disturbed_slices: int, redone: int, attempts: int
+    disturbed_slices: int, retries: int, attempts: int
 ) -> None:
-    """At most three times; more than that in `redone` says that the last one was disturbed as well."""
+    """At most three times; more than that in `retries` says that the last one was disturbed as well."""
     clock, compiled, calls = FalseClock(), [0], [0]
 
     def call(_: object) -> None:
@@ -73,8 +75,8 @@ def test_a_slice_in_which_something_compiled_is_measured_again(
             compiled[0] += 1
         clock.work(0.01)
 
-    taken = take_slice(call, int, 5, clock, PLAN, lambda: (compiled[0], 0))
-    assert (taken.redone, calls[0]) == (redone, 7 * attempts)
+    taken = take_sample(call, int, 5, clock, PLAN, lambda: (compiled[0], 0))
+    assert (taken.retries, calls[0]) == (retries, 7 * attempts)
 
 
 def test_what_compiles_in_the_settling_calls_costs_no_repeat() -> None:
@@ -83,7 +85,7 @@ def test_what_compiles_in_the_settling_calls_costs_no_repeat() -> None:
     def call(_: object) -> None:
         compiled[0] = 1
 
-    assert take_slice(call, int, 5, FalseClock(), PLAN, lambda: (compiled[0],)).redone == 0
+    assert take_sample(call, int, 5, FalseClock(), PLAN, lambda: (compiled[0],)).retries == 0
 
 
 @pytest.mark.parametrize(
@@ -100,20 +102,20 @@ def test_throttling_is_what_the_counters_saw_during_the_slice(
 ) -> None:
     """The reason that holds when asked stands in only where the device doesn't count."""
     clock, states = FalseClock(), iter([before, after])
-    taken = take_slice(lambda _: clock.work(0.2), int, 5, clock, PLAN, state=lambda: next(states))
+    taken = take_sample(lambda _: clock.work(0.2), int, 5, clock, PLAN, state=lambda: next(states))
     assert (taken.throttle_reasons, taken.clock_mhz) == (reasons, after.clock_mhz)
 
 
 def test_work_on_another_stream_escapes_the_events_but_not_the_wall() -> None:
     clock = FalseClock()
-    taken = take_slice(lambda _: clock.work(0.01, seen=0.0), int, 5, clock, PLAN)
+    taken = take_sample(lambda _: clock.work(0.01, seen=0.0), int, 5, clock, PLAN)
     assert taken.seconds == pytest.approx(0.05)
     assert taken.device_seconds == 0.0
 
 
 @pytest.mark.parametrize(("per_call", "calls"), [(0.001, 20), (0.0011, 19), (0.1, 5), (0.0, 20_000_000)])
 def test_a_slice_has_the_fewest_calls_that_last_long_enough(per_call: float, calls: int) -> None:
-    assert calls_per_slice(per_call, 0.02, 5) == calls
+    assert calls_per_sample(per_call, 0.02, 5) == calls
 
 
 def test_latencies_wait_after_each_call() -> None:
@@ -145,7 +147,7 @@ def test_host_latencies_go_from_a_host_batch_to_host_logits() -> None:
 
 def test_a_processor_has_no_events() -> None:
     clock = TorchClock(torch.device("cpu"))
-    taken = take_slice(lambda batch: batch.sum(), lambda: torch.ones(10), 3, clock, PLAN)
+    taken = take_sample(lambda batch: batch.sum(), lambda: torch.ones(10), 3, clock, PLAN)
     assert taken.device_seconds is None
     assert taken.seconds > 0
 
@@ -158,7 +160,7 @@ def test_a_steady_stage_is_warm_after_the_least() -> None:
 
 
 def test_the_pace_is_that_of_calls_back_to_back() -> None:
-    """A synchronisation after each call costs what calls in a row don't pay; slices are made of the latter."""
+    """A synchronisation after each call costs what calls in a row don't pay; samples are made of the latter."""
     clock = FalseClock()
     wait = clock.synchronize
 

@@ -20,7 +20,7 @@ class Bomb:
     """What a hostile pickle would hold: a call."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return print, ("ran",)
+        return print, ("description",)
 
 
 def net() -> UNet:
@@ -95,7 +95,7 @@ def test_a_bad_file_is_one_line_that_names_it(
     assert said in str(caught.value)
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert "ran" not in capsys.readouterr().out
+    assert "description" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from itertools import count
 import pytest
 
 from pipeline.config.plan import Plan
-from pipeline.orchestrate.interleave import take_turns
-from pipeline.records.run_record import Slice
+from pipeline.orchestrate.interleave import interleave
+from pipeline.records.run_record import Sample
 
 
 class Stub:
@@ -19,9 +19,9 @@ class Stub:
         self._asked = asked
         self._seconds = seconds
 
-    def slice(self) -> Slice:
+    def sample(self) -> Sample:
         self._asked.append(self.name)
-        return Slice(1, self._seconds(), None)
+        return Sample(1, self._seconds(), None)
 
 
 def noisy(seed: int) -> Callable[[], float]:
@@ -31,7 +31,7 @@ def noisy(seed: int) -> Callable[[], float]:
 
 def test_blocks_are_abba_or_baab_and_both_come() -> None:
     asked: list[str] = []
-    pair = take_turns(Stub("A", asked), Stub("B", asked), Plan(looks=(12,)), random.Random(0), lambda: 0.0)
+    pair = interleave(Stub("A", asked), Stub("B", asked), Plan(interim_analyses=(12,)), random.Random(0), lambda: 0.0)
     orders = ["".join(asked[at : at + 4]) for at in range(0, 48, 4)]
     assert orders == [block.order for block in pair.blocks]
     assert set(orders) == {"ABBA", "BAAB"}
@@ -40,7 +40,7 @@ def test_blocks_are_abba_or_baab_and_both_come() -> None:
 def test_the_seed_gives_the_order() -> None:
     drawn = []
     for seed in (1, 1, 2):
-        pair = take_turns(Stub("A", []), Stub("B", []), Plan(looks=(30,)), random.Random(seed), lambda: 0.0)
+        pair = interleave(Stub("A", []), Stub("B", []), Plan(interim_analyses=(30,)), random.Random(seed), lambda: 0.0)
         drawn.append([block.order for block in pair.blocks])
     assert drawn[0] == drawn[1] != drawn[2]
 
@@ -49,7 +49,7 @@ def test_slices_lie_with_their_side_in_the_order_they_were_taken() -> None:
     numbers = count(1)
     asked: list[str] = []
     players = [Stub(name, asked, lambda: float(next(numbers))) for name in "AB"]
-    [block] = take_turns(*players, Plan(looks=(1,)), random.Random(0), lambda: 0.0).blocks
+    [block] = interleave(*players, Plan(interim_analyses=(1,)), random.Random(0), lambda: 0.0).blocks
     taken = {"A": [part.seconds for part in block.baseline], "B": [part.seconds for part in block.stage]}
     expected = [index + 1 for index, side in enumerate(block.order) if side == "A"]
     assert taken == {"A": expected, "B": sorted({1, 2, 3, 4} - set(expected))}
@@ -58,30 +58,30 @@ def test_slices_lie_with_their_side_in_the_order_they_were_taken() -> None:
 @pytest.mark.parametrize(("noise", "blocks"), [(False, 30), (True, 240)])
 def test_it_ends_at_a_look_that_finds_the_interval_narrow_and_at_the_last_look(noise: bool, blocks: int) -> None:
     players = [Stub(name, [], noisy(seed) if noise else lambda: 1.0) for seed, name in enumerate("AB")]
-    assert len(take_turns(*players, Plan(half_width=0.001), random.Random(0), lambda: 0.0).blocks) == blocks
+    assert len(interleave(*players, Plan(half_width=0.001), random.Random(0), lambda: 0.0).blocks) == blocks
 
 
 def test_between_the_looks_nobody_looks() -> None:
     """An interval that would do after 31 blocks ends nothing before the look at 60."""
     taken = count()
     players = [Stub(name, [], lambda: 1.0 + (next(taken) % 7 < 3) * (next(taken) < 240)) for name in "AB"]
-    found = take_turns(*players, Plan(looks=(30, 60, 120, 240)), random.Random(0), lambda: 0.0)
+    found = interleave(*players, Plan(interim_analyses=(30, 60, 120, 240)), random.Random(0), lambda: 0.0)
     assert len(found.blocks) in (60, 120, 240)
 
 
 def test_no_block_begins_after_the_time() -> None:
     """What was taken is kept, whatever its width; one block is always taken."""
     moments = count(0, 25)
-    pair = take_turns(Stub("A", []), Stub("B", []), Plan(turns_seconds=60), random.Random(0), lambda: next(moments))
+    pair = interleave(Stub("A", []), Stub("B", []), Plan(sampling_seconds=60), random.Random(0), lambda: next(moments))
     assert len(pair.blocks) == 3
     moments = count(0, 1000)
-    pair = take_turns(Stub("A", []), Stub("B", []), Plan(turns_seconds=60), random.Random(0), lambda: next(moments))
+    pair = interleave(Stub("A", []), Stub("B", []), Plan(sampling_seconds=60), random.Random(0), lambda: next(moments))
     assert len(pair.blocks) == 1
 
 
 def test_each_block_is_told_of() -> None:
     told: list[int] = []
-    take_turns(Stub("A", []), Stub("B", []), Plan(looks=(3,)), random.Random(0), lambda: 0.0, told.append)
+    interleave(Stub("A", []), Stub("B", []), Plan(interim_analyses=(3,)), random.Random(0), lambda: 0.0, told.append)
     assert told == [1, 2, 3]
 
 
@@ -90,4 +90,4 @@ def test_a_player_that_dies_ends_the_turns() -> None:
         raise ConnectionError("planted")
 
     with pytest.raises(ConnectionError, match="planted"):
-        take_turns(Stub("A", []), Stub("B", [], die), Plan(), random.Random(0), lambda: 0.0)
+        interleave(Stub("A", []), Stub("B", [], die), Plan(), random.Random(0), lambda: 0.0)

@@ -12,13 +12,13 @@ import pytest
 from rich.console import Console
 
 from pipeline.cli.progress import Progress
-from pipeline.config.schema import SCRATCH, DataSpec, Job, ModelSpec, Question
-from pipeline.orchestrate.context import Session
+from pipeline.config.schema import SCRATCH, DataSpec, Job, ModelSpec, RunConfig
+from pipeline.orchestrate.context import RunContext
 from pipeline.orchestrate.ncu import find_ncu, with_counted_bytes
 from pipeline.records.codec import revive
-from pipeline.records.diagnostics import Why
+from pipeline.records.diagnostics import Diagnostics
 from pipeline.records.run_record import Profile, RunRecord, StageRecord
-from tests.profiling.test_explain_counters import CONV, NOISE, lines
+from tests.orchestrate.test_ncu_log import CONV, NOISE, lines
 from tests.profiling.traced import launched
 from tests.worker.test_run_stage import EAGER, PLAN
 
@@ -33,7 +33,7 @@ exit "$(cat "$FAKE/code")"
 """
 COUNTED = "\n".join([*NOISE, *lines(0, CONV, "1,000", "500", "7")])
 PROFILE = Profile(2, 1e-3, 1.0, 1.0, [], None)
-OK = StageRecord("eager", "", "", EAGER.tolerance, {}, status="ok", profile=PROFILE, why=Why())
+OK = StageRecord("eager", "", "", EAGER.tolerance, {}, status="ok", profile=PROFILE, diagnostics=Diagnostics())
 
 
 @pytest.fixture
@@ -50,9 +50,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Session:
+def session(tmp_path: Path) -> RunContext:
     """A run on a GPU whose stage left the trace of two calls of one kernel."""
-    question = Question(
+    question = RunConfig(
         stages=[EAGER],
         model=ModelSpec("small", "models.unet.UNet", {}, None),
         data=DataSpec("samples", None, None, size=32, batch_size=1, batches=3),
@@ -66,15 +66,15 @@ def session(tmp_path: Path) -> Session:
         gzip.compress(json.dumps({"traceEvents": events}).encode())
     )
     blank = RunRecord("2026-01-01T00:00:00+00:00", "a test", "smoke", {})
-    return Session(question, tmp_path / "run", blank, Progress(1, Console(file=io.StringIO())))
+    return RunContext(question, tmp_path / "run", blank, Progress(1, Console(file=io.StringIO())))
 
 
-def test_what_was_counted_is_part_of_why(fake: Path, session: Session) -> None:
+def test_what_was_counted_is_part_of_why(fake: Path, session: RunContext) -> None:
     """With the profile's kernel, and what was known before; the clocks and the caches are left alone."""
-    found = with_counted_bytes(session, EAGER, replace(OK, why=Why(notes=["before"])))
-    assert found.why is not None
-    assert found.why.notes == ["before"]
-    counted = found.why.counted
+    found = with_counted_bytes(session, EAGER, replace(OK, diagnostics=Diagnostics(notes=["before"])))
+    assert found.diagnostics is not None
+    assert found.diagnostics.notes == ["before"]
+    counted = found.diagnostics.counted
     assert counted is not None
     assert (counted.moved_bytes, counted.cache_bytes, counted.by_kernel) == (1500, 7, {CONV: 1500})
     assert counted.tool == "ncu 2026.1"
@@ -83,7 +83,7 @@ def test_what_was_counted_is_part_of_why(fake: Path, session: Session) -> None:
     assert "--clock-control none --cache-control none --profile-from-start off" in asked
 
 
-def test_the_child_builds_from_what_the_first_process_left(fake: Path, session: Session) -> None:
+def test_the_child_builds_from_what_the_first_process_left(fake: Path, session: RunContext) -> None:
     """Its own folder lies in the scratch, so that no artefact is written twice; the caches are the stage's."""
     with_counted_bytes(session, EAGER, OK)
     place = Path((fake / "asked").read_text().split()[-1])
@@ -92,21 +92,21 @@ def test_the_child_builds_from_what_the_first_process_left(fake: Path, session: 
     assert Path(job.folder).is_relative_to(session.folder / "eager" / SCRATCH)
 
 
-def test_a_failure_is_a_note(fake: Path, session: Session) -> None:
+def test_a_failure_is_a_note(fake: Path, session: RunContext) -> None:
     """With the child's last word; the stage is as right and as fast as before."""
     (fake / "code").write_text("3")
     found = with_counted_bytes(session, EAGER, OK)
-    assert found.why is not None
+    assert found.diagnostics is not None
     assert found.status == "ok"
-    assert found.why.counted is None
-    assert found.why.notes == ["hardware counters: ncu ended with exit code 3: the child's last word"]
+    assert found.diagnostics.counted is None
+    assert found.diagnostics.notes == ["hardware counters: ncu ended with exit code 3: the child's last word"]
 
 
-def test_who_may_not_count_is_asked_once(fake: Path, session: Session) -> None:
+def test_who_may_not_count_is_asked_once(fake: Path, session: RunContext) -> None:
     """The driver's refusal holds for every stage."""
     (fake / "answer").write_text("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access")
     (fake / "code").write_text("1")
-    notes = [with_counted_bytes(session, EAGER, OK).why.notes for _ in range(2)]  # type: ignore[union-attr]
+    notes = [with_counted_bytes(session, EAGER, OK).diagnostics.notes for _ in range(2)]  # type: ignore[union-attr]
     assert notes[0] == notes[1]
     assert "administrators" in notes[0][0]
     assert len((fake / "asked").read_text().splitlines()) == 1
@@ -120,43 +120,43 @@ def test_who_may_not_count_is_asked_once(fake: Path, session: Session) -> None:
         ("\n".join(NOISE), "ncu saw no kernel"),
     ],
 )
-def test_an_answer_that_cant_be_read_is_a_note(fake: Path, session: Session, answer: str, words: str) -> None:
+def test_an_answer_that_cant_be_read_is_a_note(fake: Path, session: RunContext, answer: str, words: str) -> None:
     """Whatever ncu writes, the run goes on."""
     (fake / "answer").write_text(answer)
     found = with_counted_bytes(session, EAGER, OK)
-    assert found.why is not None
-    assert words in found.why.notes[0]
+    assert found.diagnostics is not None
+    assert words in found.diagnostics.notes[0]
 
 
-def test_a_trace_that_cant_be_read_is_a_note(fake: Path, session: Session) -> None:
+def test_a_trace_that_cant_be_read_is_a_note(fake: Path, session: RunContext) -> None:
     """A stage's trace may be cut off."""
     trace = session.folder / "eager" / "trace.json.gz"
     trace.write_bytes(trace.read_bytes()[:-8])
     found = with_counted_bytes(session, EAGER, OK)
-    assert found.why is not None
-    assert found.why.notes == ["hardware counters: the stage's trace can't be read (EOFError)"]
+    assert found.diagnostics is not None
+    assert found.diagnostics.notes == ["hardware counters: the stage's trace can't be read (EOFError)"]
 
 
-def test_a_count_that_hangs_is_ended(fake: Path, session: Session) -> None:
+def test_a_count_that_hangs_is_ended(fake: Path, session: RunContext) -> None:
     """After its limit."""
     (fake / "sleeps").touch()
     found = with_counted_bytes(session, EAGER, OK)
-    assert found.why is not None
-    assert found.why.notes == ["hardware counters: counting took longer than 1 s and was ended"]
+    assert found.diagnostics is not None
+    assert found.diagnostics.notes == ["hardware counters: counting took longer than 1 s and was ended"]
 
 
 @pytest.mark.parametrize(
     "record",
-    [replace(OK, status="inaccurate"), replace(OK, profile=None), replace(OK, why=None)],
+    [replace(OK, status="inaccurate"), replace(OK, profile=None), replace(OK, diagnostics=None)],
     ids=["wrong answer", "no profile", "not explained"],
 )
-def test_what_isnt_explained_isnt_counted(fake: Path, session: Session, record: StageRecord) -> None:
+def test_what_isnt_explained_isnt_counted(fake: Path, session: RunContext, record: StageRecord) -> None:
     """Nothing is asked."""
     assert with_counted_bytes(session, EAGER, record) is record
     assert not (fake / "asked").exists()
 
 
-def test_no_counting_on_a_cpu_or_where_it_isnt_wanted(fake: Path, session: Session) -> None:
+def test_no_counting_on_a_cpu_or_where_it_isnt_wanted(fake: Path, session: RunContext) -> None:
     """The knob, and the device."""
     question = session.question
     for other in (replace(question, device="cpu"), replace(question, plan=replace(question.plan, counters=False))):

@@ -10,20 +10,20 @@ from rich.console import Console
 
 from pipeline.cli.progress import Progress
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, DataSpec, ModelSpec, Question, StageSpec
-from pipeline.orchestrate.run import climb
+from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, DataSpec, ModelSpec, RunConfig, StageSpec
+from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
-from pipeline.stats.ranking import standings
+from pipeline.stats.ranking import ranking
 from tests.worker.test_run_stage import EAGER, PLAN
 
-SMOKE = replace(PLAN, looks=(2,), turns_seconds=2.0, twin_pairs=0, twin_blocks=2, pairings=0)
+SMOKE = replace(PLAN, interim_analyses=(2,), sampling_seconds=2.0, aa_pairs=0, aa_blocks=2, head_to_head=0)
 
 
 def ask(folder: Path, stages: list[StageSpec], **changes: Any) -> RunRecord:
     """Run a small question to its end."""
     question = replace(
-        Question(
+        RunConfig(
             stages=stages,
             model=ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors"),
             data=DataSpec("samples", None, None, size=32, batch_size=1, batches=3),
@@ -41,7 +41,7 @@ def ask(folder: Path, stages: list[StageSpec], **changes: Any) -> RunRecord:
     )
     blank = RunRecord("2026-01-01T00:00:00+00:00", "a test", "smoke", {"data": {"batch_size": 1}})
     with Progress(len(stages), Console(file=io.StringIO())) as progress:
-        return climb(question, folder, blank, progress)
+        return run_ladder(question, folder, blank, progress)
 
 
 def plant(kind: str) -> StageSpec:
@@ -115,7 +115,7 @@ def test_a_wrong_answer_cannot_win(mixed: tuple[RunRecord, Path]) -> None:
     record = mixed[0]
     wrong = next(stage for stage in record.stages if stage.name == "zeros")
     assert not wrong.pairs
-    assert standings(record).winner == "eager"
+    assert ranking(record).winner == "eager"
 
 
 def test_a_checkpoint_of_another_net_is_refused(tmp_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_a_checkpoint_of_another_net_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_b_pairs_of_equal_stages_are_recorded(tmp_path: Path) -> None:
-    """The twins are fresh workers of the baseline, with exactly as many blocks as the plan says."""
-    record = ask(tmp_path, [EAGER], plan=replace(SMOKE, twin_pairs=1))
-    assert [len(pair.blocks) for pair in record.twins] == [SMOKE.twin_blocks]
+    """The aa_pairs are fresh workers of the baseline, with exactly as many blocks as the plan says."""
+    record = ask(tmp_path, [EAGER], plan=replace(SMOKE, aa_pairs=1))
+    assert [len(pair.blocks) for pair in record.aa_pairs] == [SMOKE.aa_blocks]
     assert record.stages[0].pairs[0].baseline == "eager"
 
 
@@ -141,9 +141,9 @@ def test_what_does_not_fit_beside_the_baseline_alternates_with_it(tmp_path: Path
     assert large.status == "ok"
     (pair,) = large.pairs
     assert pair.alternated
-    assert len(pair.blocks) == SMOKE.looks[0]
-    assert any(caution.name == "processes alternated" for caution in large.cautions)
-    assert large.name in standings(record).ratios
+    assert len(pair.blocks) == SMOKE.interim_analyses[0]
+    assert any(caution.name == "processes alternated" for caution in large.warnings)
+    assert large.name in ranking(record).ratios
     assert eager.status == "ok"
     assert not eager.pairs[0].alternated
 

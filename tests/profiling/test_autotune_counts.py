@@ -102,16 +102,16 @@ NODES = {"nodes": {"CUDAExecutionProvider": {"Conv": 19, "ConvTranspose": 4, "Co
 
 
 @pytest.mark.parametrize(
-    ("search", "facts", "expected"),
+    ("search", "details", "expected"),
     [
         ("EXHAUSTIVE", NODES, {"cuDNN for ONNX Runtime, exhaustive: nodes": 25}),
         ("HEURISTIC", NODES, {"cuDNN for ONNX Runtime, heuristic: nodes": 25}),
         ("DEFAULT", NODES, {}),
     ],
 )
-def test_onnx_runtime_asks_node_by_node(search: str, facts: dict[str, object], expected: dict[str, int]) -> None:
+def test_onnx_runtime_asks_node_by_node(search: str, details: dict[str, object], expected: dict[str, int]) -> None:
     """Alike or not, the convolutions on the GPU; none where it was told to take a default."""
-    assert nodes_searched(facts, {"algo_search": search}) == expected
+    assert nodes_searched(details, {"algo_search": search}) == expected
 
 
 def test_nodes_of_a_processor_are_not_cudnns() -> None:
@@ -139,7 +139,7 @@ def test_the_twin_is_counted_where_a_graph_is_replayed(monkeypatch: pytest.Monke
     """A replay shows torch nothing of what it does."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     twin = nn.Sequential(conv(), conv(stride=2)).eval()
-    assert searches(Runner(torch.relu, "", twin=twin), OnGpu(IMAGE), {}) == {SEARCH_CUDNN: 2}
+    assert searches(Runner(torch.relu, "", uncaptured=twin), OnGpu(IMAGE), {}) == {SEARCH_CUDNN: 2}
 
 
 def test_a_process_without_a_compiler_imports_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def test_a_stage_that_replays_is_watched_through_its_twin() -> None:
         ledger.add(-800)
         return logits
 
-    found = memory_timeline(Runner(unwanted, "", module=net, twin=twin), IMAGE, ledger, None, unwanted)
+    found = memory_timeline(Runner(unwanted, "", module=net, uncaptured=twin), IMAGE, ledger, None, unwanted)
     assert (found.held_bytes, found.activations_bytes, found.workspace_bytes) == (80, 800, WORKSPACE)
     assert max(found.allocated_bytes) == 80 + 800 + WORKSPACE
     assert (found.allocated_bytes[0], found.allocated_bytes[-1]) == (80, 80)
@@ -145,7 +145,7 @@ def test_a_twin_without_layers_is_watched_by_the_history() -> None:
         made.append("history")
         return recorded(call)
 
-    found = memory_timeline(Runner(unwanted, "", twin=twin), IMAGE, ledger, None, history)
+    found = memory_timeline(Runner(unwanted, "", uncaptured=twin), IMAGE, ledger, None, history)
     assert made == ["call", "history", "call"]
     assert (found.held_bytes, found.activations_bytes, found.workspace_bytes) == (50, 900, None)
     assert found.replayed
@@ -255,7 +255,7 @@ def test_without_a_history_the_peak_is_known_and_a_note_says_why_no_more(monkeyp
 def test_where_the_twin_fails_the_stages_own_call_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside the graph's pool its kernels may not fit a second time; the timeline doesn't claim to be theirs."""
     ledger = Ledger()
-    runner = Runner(lambda image: image, "", module=nn.Identity(), twin=unwanted)
+    runner = Runner(lambda image: image, "", module=nn.Identity(), uncaptured=unwanted)
     stage = explained(monkeypatch, runner, ledger, empty)
     found = stage.memory(None)
     assert found is not None
@@ -267,7 +267,7 @@ def test_where_the_twin_fails_the_stages_own_call_is_watched(monkeypatch: pytest
 def test_where_every_way_fails_the_books_alone_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Around the stage's own call, and each way that failed is told."""
     ledger = Ledger()
-    runner = Runner(Layer(ledger, WORKSPACE), "", twin=unwanted)
+    runner = Runner(Layer(ledger, WORKSPACE), "", uncaptured=unwanted)
     stage = explained(monkeypatch, runner, ledger, unwanted)
     found = stage.memory(None)
     assert found is not None

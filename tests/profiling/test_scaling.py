@@ -63,7 +63,7 @@ def test_images_that_cannot_be_halved_and_stages_of_one_shape_have_none() -> Non
     even = torch.zeros(1, 3, 4, 4)
     assert grown(torch.zeros(1, 3, 5, 4)) is None
     assert grown(torch.zeros(1, 3, 4, 5)) is None
-    assert grown(even, twin=torch.relu) is None
+    assert grown(even, uncaptured=torch.relu) is None
     assert grown(even, module=None) is None
 
 

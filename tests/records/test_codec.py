@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.records import codec
-from pipeline.records.run_record import Block, Pair, RunRecord, Slice, StageRecord, Tolerance
+from pipeline.records.run_record import Block, Pair, RunRecord, Sample, StageRecord, Tolerance
 
-SLICE = Slice(calls=3, seconds=0.5, device_seconds=None, throttle_reasons=["power cap"])
+SLICE = Sample(calls=3, seconds=0.5, device_seconds=None, throttle_reasons=["power cap"])
 PAIR = Pair("eager", "half", [Block("ABBA", (SLICE, SLICE), (SLICE, SLICE))])
 STAGE = StageRecord("half", "fp16", "", Tolerance(0.01, 0.001, "because"), {"dtype": "auto"}, status="ok", pairs=[PAIR])
 RUN = RunRecord("2026-01-01T00:00:00+00:00", "python -m pipeline", "cpu", {"data": {"batch_size": 2}}, stages=[STAGE])

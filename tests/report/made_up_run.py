@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline.records.diagnostics import (
     BatchGrowth,
+    Diagnostics,
     FusedKernel,
     Fusion,
     LayerTime,
@@ -13,26 +14,25 @@ from pipeline.records.diagnostics import (
     LayoutChange,
     MemoryTimeline,
     TimeSplit,
-    Why,
 )
 from pipeline.records.run_record import (
     Accuracy,
     Artefact,
     Block,
-    Caution,
-    Ceilings,
     Energy,
     Environment,
     KernelRow,
+    MeasuredPeaks,
     Memory,
     Pair,
     Profile,
     Reference,
     RunRecord,
-    Slice,
+    RunWarning,
+    Sample,
     StageRecord,
     Tolerance,
-    Warm,
+    WarmUp,
 )
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m & "quoted" | piped'
@@ -68,10 +68,10 @@ HIDES_ITS_LAYERS = {"torchscript", "compile", "onnxruntime"}
 KINDS = ("convolution", "pointwise", "layout change", "normalisation", "copy", "pool", "other")
 
 
-def slices(seconds: float, draw: random.Random, device: str) -> tuple[Slice, Slice]:
-    """Two slices around `seconds` a call."""
+def samples(seconds: float, draw: random.Random, device: str) -> tuple[Sample, Sample]:
+    """Two samples around `seconds` a call."""
     taken = [5 * seconds * draw.gauss(1, 0.004) for _ in range(2)]
-    return tuple(Slice(5, part, part * 0.999 if device == "cuda" else None, clock_mhz=1980) for part in taken)  # type: ignore[return-value]
+    return tuple(Sample(5, part, part * 0.999 if device == "cuda" else None, clock_mhz=1980) for part in taken)  # type: ignore[return-value]
 
 
 def pair(baseline: str, stage: str, times: tuple[float, float], device: str = "cuda", blocks: int = 30) -> Pair:
@@ -80,7 +80,7 @@ def pair(baseline: str, stage: str, times: tuple[float, float], device: str = "c
     return Pair(
         baseline,
         stage,
-        [Block("ABBA", slices(times[0], draw, device), slices(times[1], draw, device)) for _ in range(blocks)],
+        [Block("ABBA", samples(times[0], draw, device), samples(times[1], draw, device)) for _ in range(blocks)],
     )
 
 
@@ -110,11 +110,11 @@ def layers() -> list[LayerWork]:
     ]
 
 
-def why(seconds: float, hides_layers: bool = False, on_gpu: bool = True) -> Why:
+def why(seconds: float, hides_layers: bool = False, on_gpu: bool = True) -> Diagnostics:
     """Of a stage that takes so long: its layers share the time, unless it hides them."""
     times = [LayerTime(name, share * seconds, 1.0) for name, *_, share in LAYERS]
     gpu, lead = (0.98 * seconds, 8e-4) if on_gpu else (None, None)
-    return Why(
+    return Diagnostics(
         layers=[] if hides_layers else times,
         layers_from="" if hides_layers else "its own profile",
         split=TimeSplit(seconds, gpu, 3e-4, 9e-4, 4e-4, 0.0, lead),
@@ -123,7 +123,7 @@ def why(seconds: float, hides_layers: bool = False, on_gpu: bool = True) -> Why:
     )
 
 
-def explained(name: str, reasons: Why) -> Why:
+def explained(name: str, reasons: Diagnostics) -> Diagnostics:
     """With what the profile of some stages shows of their layout, fusion and memory."""
     amounts = [3 * 10**8] * 9
     amounts[3] = 24 * 10**8
@@ -165,12 +165,12 @@ def stage(name: str, ratio: float, build: float, peak: int, adds: str, **fields:
         {"dtype": "auto"},
         status="ok",
         legacy=name == "torchscript",
-        ran="fp16, channels_last",
-        facts={"graphs": 1},
+        description="fp16, channels_last",
+        details={"graphs": 1},
         start_seconds=2.0,
         build_seconds=build,
         first_call_seconds=build / 4,
-        warm=Warm(25, 2.5, True),
+        warm_up=WarmUp(25, 2.5, True),
         accuracy=accuracy(),
         pairs=[pair("eager", name, (BASELINE_SECONDS, each), device)],
         latencies=[each * draw.gauss(1.02, 0.01) for _ in range(100)],
@@ -178,7 +178,7 @@ def stage(name: str, ratio: float, build: float, peak: int, adds: str, **fields:
         memory=Memory(peak, peak + 2**28, peak + 2**29, 600 * 2**20, 124_000_000, 3 * 2**30),
         energy=Energy(3000.0, 5.0, int(5 / each) * 8, 75.0),
         profile=profile(each),
-        why=explained(name, why(each, name in HIDES_ITS_LAYERS, device == "cuda")),
+        diagnostics=explained(name, why(each, name in HIDES_ITS_LAYERS, device == "cuda")),
         artefacts=[Artefact(f"{name}/model.onnx", "onnx", 62_000_000, "ab" * 32)],
         log=f"{name}/log.txt",
     )
@@ -189,7 +189,7 @@ def unwell() -> list[StageRecord]:
     """One stage of every way to end badly, with strings that a browser must not run."""
     tail = f"Traceback (most recent call last):\n{HOSTILE}"
     empty: dict[str, Any] = {
-        "pairs": [], "profile": None, "why": None, "memory": None, "energy": None, "latencies": [],
+        "pairs": [], "profile": None, "diagnostics": None, "memory": None, "energy": None, "latencies": [],
         "host_latencies": [],
     }  # fmt: skip
     black = accuracy(nan_share=1.0, one_class=True, relative_l2=float("nan"), flipped_share=0.31)
@@ -250,7 +250,7 @@ def environment() -> Environment:
 def run(**fields: Any) -> RunRecord:
     """A whole ladder on a GPU, with stages that ended badly, but for `fields`."""
     stages = [stage(*rung) for rung in LADDER]
-    stages[4] = replace(stages[4], cautions=[Caution("unsteady", "its pace still changed", "close other programs")])
+    stages[4] = replace(stages[4], warnings=[RunWarning("unsteady", "its pace still changed", "close other programs")])
     whole = RunRecord(
         "2026-11-20T12:00:00+00:00",
         "python -m pipeline data.batch_size=8",
@@ -258,11 +258,11 @@ def run(**fields: Any) -> RunRecord:
         {
             "data": {"name": "samples", "size": 512, "batch_size": 8},
             "model": {"name": "unet"},
-            "measure": {"most_redone": 3},
+            "measure": {"most_retries": 3},
             "report": {"gpu_hour_price": 3.5},
         },
         environment(),
-        Ceilings({"fp32": 51.0, "tf32": 404.0, "fp16": 750.0, "bf16": 781.0}, 4.24e12, 55.5e9, 23.1e9, 2.1),
+        MeasuredPeaks({"fp32": 51.0, "tf32": 404.0, "fp16": 750.0, "bf16": 781.0}, 4.24e12, 55.5e9, 23.1e9, 2.1),
         Reference(
             FLOPS,
             31_000_000,
@@ -276,11 +276,11 @@ def run(**fields: Any) -> RunRecord:
             "a threshold",
             layers(),
         ),
-        twins=[pair("eager", f"twin {number}", (BASELINE_SECONDS, BASELINE_SECONDS)) for number in range(5)],
+        aa_pairs=[pair("eager", f"twin {number}", (BASELINE_SECONDS, BASELINE_SECONDS)) for number in range(5)],
         stages=[*stages, *unwell()],
         drift=0.001,
         seconds=900.0,
         finished=True,
-        cautions=[Caution("baseline restarted", "its worker ended during hung", "see reference/log.txt")],
+        warnings=[RunWarning("baseline restarted", "its worker ended during hung", "see reference/log.txt")],
     )
     return replace(whole, **fields)

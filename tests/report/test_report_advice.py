@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 
-from pipeline.records.diagnostics import LayoutChange, Why
+from pipeline.records.diagnostics import Diagnostics, LayoutChange
 from pipeline.records.run_record import RunRecord
 from pipeline.report import advice as rules
 from pipeline.report import advice_on_bounds as on_bounds
@@ -29,7 +29,7 @@ Rule = Callable[[Any, Row], Advice | None]
 def run_with(winner: dict[str, Any] | None = None, **fields: Any) -> RunRecord:
     """The planted run with the winner's record changed; compile wins there, with onnxruntime beside it."""
     whole = planted.run(**fields)
-    name = digest(whole).standings.winner
+    name = digest(whole).ranking.winner
     stages = [replace(stage, **(winner or {})) if stage.name == name else stage for stage in whole.stages]
     return replace(whole, stages=stages)
 
@@ -51,7 +51,7 @@ def unresolved() -> RunRecord:
     near = planted.stage(
         "half", 1.03, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (seconds, seconds / 1.03), blocks=4)]
     )
-    return planted.run(stages=[near], config=with_config(measure={"turns_seconds": 6}))
+    return planted.run(stages=[near], config=with_config(measure={"sampling_seconds": 6}))
 
 
 BUSY = planted.profile(0.0075)
@@ -64,23 +64,23 @@ def half_wins(**fields: Any) -> RunRecord:
     return planted.run(stages=[stages[0], replace(stages[4], **fields)])
 
 
-def bytes_bound(ran: str) -> RunRecord:
+def bytes_bound(description: str) -> RunRecord:
     """Half wins on a device that computes faster than it remembers."""
-    run = half_wins(ran=ran)
-    assert run.ceilings is not None
-    return replace(run, ceilings=replace(run.ceilings, bandwidth_bytes_per_s=0.5e12))
+    run = half_wins(description=description)
+    assert run.measured_peaks is not None
+    return replace(run, measured_peaks=replace(run.measured_peaks, bandwidth_bytes_per_s=0.5e12))
 
 
 def near_full(**tflops: float) -> RunRecord:
     """Half wins at 70 % of a low fp16 ceiling."""
     run = half_wins()
-    assert run.ceilings is not None
-    return replace(run, ceilings=replace(run.ceilings, tflops={"fp16": 385.0, **tflops}))
+    assert run.measured_peaks is not None
+    return replace(run, measured_peaks=replace(run.measured_peaks, tflops={"fp16": 385.0, **tflops}))
 
 
 TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
     "unresolved": (rules.resolve, unresolved(), "measure=thorough", "4 blocks"),
-    "noisy": (rules.quieten, run_with(twins=noisy()), "data.batch_size=8", "apart"),
+    "noisy": (rules.quieten, run_with(aa_pairs=noisy()), "data.batch_size=8", "apart"),
     "tie": (rules.prefer_the_quicker_build, planted.run(), "stage=onnxruntime", "isn't shown to be slower"),
     "idle": (
         rules.remove_launches,
@@ -88,11 +88,11 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
         "stage.mode=reduce-overhead",
         "45 %",
     ),
-    "recompiled": (rules.recompile_less, run_with({"facts": {"recompiles": 3}}), "stage.dynamic=true", "3 times"),
-    "broken": (rules.mend_breaks, run_with({"facts": {"graph_breaks": 1}}), "stage.fullgraph=true", "1 graph break"),
+    "recompiled": (rules.recompile_less, run_with({"details": {"recompiles": 3}}), "stage.dynamic=true", "3 times"),
+    "broken": (rules.mend_breaks, run_with({"details": {"graph_breaks": 1}}), "stage.fullgraph=true", "1 graph break"),
     "empty": (
         rules.fill_the_device,
-        run_with(ceilings=replace(planted.run().ceilings, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
+        run_with(measured_peaks=replace(planted.run().measured_peaks, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
         "data.batch_size=16",
         "fp16 ceiling",
     ),
@@ -156,10 +156,10 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
         on_bounds.mind_the_first_layer,
         replace(half_wins(), config=with_config(data={"size": 256, "batch_size": 8})),
     ),
-    "no layers": (on_bounds.mind_the_first_layer, half_wins(why=None)),
+    "no layers": (on_bounds.mind_the_first_layer, half_wins(diagnostics=None)),
     "full by growth": (
         rules.fill_the_device,
-        replace(half_wins(), ceilings=replace(planted.run().ceilings, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
+        replace(half_wins(), measured_peaks=replace(planted.run().measured_peaks, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
     ),
     "resolved": (rules.resolve, planted.run()),
     "quiet": (rules.quieten, planted.run()),
@@ -169,8 +169,8 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
         rules.remove_launches,
         run_with({"profile": IDLING, "options": {"mode": "reduce-overhead"}}),
     ),
-    "compiled once": (rules.recompile_less, run_with({"facts": {"recompiles": 0}})),
-    "whole": (rules.mend_breaks, run_with({"facts": {"graph_breaks": 0}})),
+    "compiled once": (rules.recompile_less, run_with({"details": {"recompiles": 0}})),
+    "whole": (rules.mend_breaks, run_with({"details": {"graph_breaks": 0}})),
     "full": (rules.fill_the_device, planted.run()),
     "tuned": (rules.tune_longer, run_with({"options": {"mode": "max-autotune"}})),
     "few copies": (rules.pin_the_copies, run_with({"latencies": [0.0085] * 100, "host_latencies": [0.009] * 100})),
@@ -199,9 +199,9 @@ def test_rule_is_silent_without_cause(case: str) -> None:
 
 def test_tf32_off_is_no_tf32_ceiling() -> None:
     """Eager's "fp32, TF32 off" is held against the fp32 ceiling, not that of TF32."""
-    eager = planted.stage("eager", 1.0, 0.1, 10**9, "", ran="fp32, TF32 off, contiguous", why=None)
-    rates = replace(planted.run().ceilings, tflops={"fp32": 200.0, "tf32": 400.0})  # type: ignore[type-var]
-    found = digest(planted.run(stages=[eager], ceilings=rates))
+    eager = planted.stage("eager", 1.0, 0.1, 10**9, "", description="fp32, TF32 off, contiguous", diagnostics=None)
+    rates = replace(planted.run().measured_peaks, tflops={"fp32": 200.0, "tf32": 400.0})  # type: ignore[type-var]
+    found = digest(planted.run(stages=[eager], measured_peaks=rates))
     assert found.winner is not None
     line = rules.fill_the_device(found, found.winner)
     assert line is not None
@@ -226,9 +226,9 @@ def test_command_is_one_that_the_program_takes(case: str) -> None:
 def test_at_most_five_and_none_without_a_winner() -> None:
     """The list is short; a run in which nothing is right gets no advice."""
     everything = run_with(
-        {"facts": {"recompiles": 3, "graph_breaks": 1}, "options": {"mode": "default"},
+        {"details": {"recompiles": 3, "graph_breaks": 1}, "options": {"mode": "default"},
          "profile": IDLING, "latencies": [0.005] * 9, "host_latencies": [0.009] * 9},
-        twins=noisy(),
+        aa_pairs=noisy(),
     )  # fmt: skip
     assert len(advice(digest(everything))) == rules.MOST
     assert advice(digest(planted.run(stages=planted.unwell()))) == []
@@ -268,7 +268,7 @@ def test_layout_changes_are_named_where_they_happen() -> None:
     places = ["upsample.3", "unknown", "upsample.3", "upsample.2", "upsample.1", "upsample.0"]
     changes = [LayoutChange("copy", place, "trace", 1.0, 1e-3) for place in places]
     run = layout_bound()
-    found = digest(replace(run, stages=[replace(run.stages[0], why=Why(layout=changes))]))
+    found = digest(replace(run, stages=[replace(run.stages[0], diagnostics=Diagnostics(layout=changes))]))
     assert found.winner is not None
     line = rules.change_layout_less(found, found.winner)
     assert line is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.records import codec
-from pipeline.records.run_record import Caution
+from pipeline.records.run_record import RunWarning
 from pipeline.report.__main__ import main
 from tests.report import made_up_run as planted
 
@@ -19,8 +19,8 @@ def sweep_of(folder: Path) -> Path:
     codec.save(whole, folder / "0")
     (folder / "2" / "results.json").write_text('{"schema_version": 1', encoding="utf-8")
     config = {**whole.config, "data": {"batch_size": "abc"}}
-    refused = Caution("refused", "data.batch_size=abc: a whole number", "correct the request")
-    codec.save(replace(whole, config=config, stages=[], twins=[], cautions=[refused], finished=False), folder / "3")
+    refused = RunWarning("refused", "data.batch_size=abc: a whole number", "correct the request")
+    codec.save(replace(whole, config=config, stages=[], aa_pairs=[], warnings=[refused], finished=False), folder / "3")
     return folder
 
 

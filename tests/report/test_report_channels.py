@@ -91,7 +91,7 @@ def test_only_the_image_and_the_classes_are_excused(changed: dict[str, tuple[int
 
 
 @pytest.mark.parametrize(
-    ("ran", "evenly"),
+    ("description", "evenly"),
     [
         ("fp16 weights, channels_last", None),
         ("bf16 weights, channels_last", None),
@@ -99,16 +99,16 @@ def test_only_the_image_and_the_classes_are_excused(changed: dict[str, tuple[int
         ("fp32 with TF32, channels_last", None),
     ],
 )
-def test_fp8_takes_channels_by_sixteens(ran: str, evenly: int | None) -> None:
+def test_fp8_takes_channels_by_sixteens(description: str, evenly: int | None) -> None:
     """24 channels suit the halves and not fp8."""
-    line = advised(run_of(EVEN | {"upsample.0": (128, 24)}, ran=ran))
+    line = advised(run_of(EVEN | {"upsample.0": (128, 24)}, description=description))
     assert (line is None) == (evenly is None)
     assert line is None or f"no multiple of {evenly}" in line.evidence
 
 
 def test_fp32_has_no_such_advice() -> None:
     """The rule is that of the halves and of fp8."""
-    assert advised(run_of(ODD, ran="fp32, TF32 off, contiguous")) is None
+    assert advised(run_of(ODD, description="fp32, TF32 off, contiguous")) is None
 
 
 def test_the_projects_own_net_has_a_command() -> None:
@@ -119,7 +119,7 @@ def test_the_projects_own_net_has_a_command() -> None:
     assert trained is not None
     assert "model.options" not in trained.attempt
     assert trained.attempt.endswith("and weights trained anew")
-    eighths = advised(run_of(ODD, {**UNET, "options": {"base": 24}}, ran="fp8, one CUDA graph"))
+    eighths = advised(run_of(ODD, {**UNET, "options": {"base": 24}}, description="fp8, one CUDA graph"))
     assert eighths is not None
     assert eighths.attempt.endswith("model.options.base=32")
 
@@ -133,7 +133,7 @@ def test_another_nets_base_is_not_ours() -> None:
 
 def test_a_winner_that_hides_its_layers_is_told_by_the_arithmetic() -> None:
     """The FLOPs of the odd layers: 0.62 of the net's and 0.05."""
-    line = advised(run_of(EVEN | {"upsample.0": (128, 60), "decoder.0.0": (60, 64)}, why=None))
+    line = advised(run_of(EVEN | {"upsample.0": (128, 60), "decoder.0.0": (60, 64)}, diagnostics=None))
     assert line is not None
     assert "they do 67 % of the arithmetic (half doesn't show its layers' time)" in line.evidence
     assert line.evidence.startswith("decoder.0.0")
@@ -142,10 +142,10 @@ def test_a_winner_that_hides_its_layers_is_told_by_the_arithmetic() -> None:
 def test_little_time_is_no_cause() -> None:
     """A layer under 3 % of the time."""
     whole = run_of(EVEN | {"head": (60, 2)})
-    why = whole.stages[1].why
+    why = whole.stages[1].diagnostics
     assert why is not None
     short = [replace(time, seconds_per_call=1e-6) if time.name == "head" else time for time in why.layers]
-    assert advised(run_of(EVEN | {"head": (60, 2)}, why=replace(why, layers=short))) is None
+    assert advised(run_of(EVEN | {"head": (60, 2)}, diagnostics=replace(why, layers=short))) is None
 
 
 def test_grouped_convolutions_are_let_pass() -> None:
@@ -173,9 +173,9 @@ def test_the_first_layers_channels_need_no_size() -> None:
 def test_two_layers_that_run_as_one_have_their_time_together() -> None:
     """A head without a time of its own is in the convolution before it, and odd with it."""
     whole = run_of(EVEN | {"head": (60, 2)})
-    why = whole.stages[1].why
+    why = whole.stages[1].diagnostics
     assert why is not None
     joined = [time for time in why.layers if time.name not in ("head", "")]
-    line = advised(run_of(EVEN | {"head": (60, 2)}, why=replace(why, layers=joined)))
+    line = advised(run_of(EVEN | {"head": (60, 2)}, diagnostics=replace(why, layers=joined)))
     assert line is not None
     assert f"they take {1e3 * TIMES['decoder.0.0'] * planted.BASELINE_SECONDS / 7.1:.2f} ms" in line.evidence

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline import compare
 from pipeline.records import codec
-from pipeline.records.run_record import Caution, RunRecord
+from pipeline.records.run_record import RunRecord, RunWarning
 from pipeline.report.__main__ import main
 from pipeline.report.sweep import knees, read_jobs, series
 from pipeline.report.write import write_report, write_sweep_report
@@ -30,12 +30,12 @@ def of_batch(size: int, rate: float) -> RunRecord:
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
     """Five jobs: three batches, one that was refused and one that left nothing."""
-    refused = [Caution("refused", "stage.mode=fast: did you mean 'default'?", "correct it")]
+    refused = [RunWarning("refused", "stage.mode=fast: did you mean 'default'?", "correct it")]
     jobs: list[Any] = [
         of_batch(1, 100.0),
         of_batch(8, 480.0),
         of_batch(32, 500.0),
-        replace(RUN, cautions=refused),
+        replace(RUN, warnings=refused),
         None,
     ]
     for number, job in enumerate(jobs):

@@ -23,8 +23,8 @@ def test_both_paces_are_shown_and_cost_takes_the_slower() -> None:
     found = digest(planted.run(stages=[first, fast]))
     row = found.row("half")
     assert row is not None
-    assert (row.alone_seconds, row.images_per_second) == (0.0125, 640)
-    assert any(caution.name == "slower alone" for caution in row.cautions)
+    assert (row.sustained_seconds, row.images_per_second) == (0.0125, 640)
+    assert any(caution.name == "slower alone" for caution in row.warnings)
     assert "At full load, each alone: 3.20 ×, 12.5 ms for 40.0 ms." in dict(answers(found))["How much faster is it?"]
     titles = [title for title, _ in ladder(found).titles]
     assert ladder(found).rows[1][titles.index("alone")].text == "12.5"
@@ -36,7 +36,7 @@ def test_without_a_stretch_at_full_load_the_turns_stand_for_it() -> None:
     only = planted.stage("half", 4.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (0.04, 0.010))], energy=None)
     run = planted.run(stages=[only])
     (row,) = digest(replace(run)).rows
-    assert row.alone_seconds is None
+    assert row.sustained_seconds is None
     assert row.seconds is not None
     assert row.images_per_second == 8 / row.seconds.value
     assert "alone" not in [title for title, _ in ladder(digest(run)).titles]

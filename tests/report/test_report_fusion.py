@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.records.diagnostics import FusedKernel, Fusion, Why
+from pipeline.records.diagnostics import Diagnostics, FusedKernel, Fusion
 from pipeline.records.run_record import KernelRow, Profile, RunRecord, StageRecord
 from pipeline.report import because, fusion
 from pipeline.report.digest import digest
@@ -28,7 +28,7 @@ FACTS = {
 def stage(name: str, ratio: float, found: Fusion) -> StageRecord:
     """A planted stage with this fusion, whose kernels take a millisecond a call."""
     made = planted.stage(name, ratio, 0.1, 10**9, "", profile=Profile(10, 1e-3, 0.9, 3.0, KERNELS, None))
-    return replace(made, why=Why(fusion=found))
+    return replace(made, diagnostics=Diagnostics(fusion=found))
 
 
 def run() -> RunRecord:
@@ -39,7 +39,7 @@ def run() -> RunRecord:
             stage("eager", 1.0, Fusion(96.0, 4 * 10**9, OPERATORS)),
             stage("tf32", 3.0, Fusion(96.0, 4 * 10**9, OPERATORS)),
             stage("half", 5.0, Fusion(70.0, None, "unknown: no counter was read")),
-            replace(compiled, facts=FACTS),
+            replace(compiled, details=FACTS),
         ]
     )
 
@@ -138,7 +138,10 @@ def test_the_first_screen_says_what_the_winner_moves_and_launches() -> None:
         "half": Fusion(70.0, None, ""),
         "compile": Fusion(3.0, 10**9, ""),
     }
-    stages = [replace(planted.stage(name, 2.0, 0.1, 10**9, ""), why=Why(fusion=part)) for name, part in parts.items()]
+    stages = [
+        replace(planted.stage(name, 2.0, 0.1, 10**9, ""), diagnostics=Diagnostics(fusion=part))
+        for name, part in parts.items()
+    ]
     found = digest(planted.run(stages=stages))
     said = {row.name: because.moved(found, row) for row in found.rows}
     assert said == {

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pipeline.records.diagnostics import LayoutChange, Why
+from pipeline.records.diagnostics import Diagnostics, LayoutChange
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import layout
 from pipeline.report.digest import digest
@@ -30,7 +30,9 @@ EXPORTED = [
 
 def stage(name: str, ratio: float, changes: list[LayoutChange], notes: list[str] | None = None) -> StageRecord:
     """A planted stage with these changes."""
-    return replace(planted.stage(name, ratio, 0.1, 10**9, ""), why=Why(layout=changes, notes=notes or []))
+    return replace(
+        planted.stage(name, ratio, 0.1, 10**9, ""), diagnostics=Diagnostics(layout=changes, notes=notes or [])
+    )
 
 
 def run() -> RunRecord:

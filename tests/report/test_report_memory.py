@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pipeline.records import codec
-from pipeline.records.diagnostics import LayerWork, MemoryTimeline, Why
+from pipeline.records.diagnostics import Diagnostics, LayerWork, MemoryTimeline
 from pipeline.records.run_record import Memory, RunRecord, StageRecord
 from pipeline.report import memory
 from pipeline.report.digest import digest
@@ -36,7 +36,7 @@ def stage(name: str, ratio: float, found: MemoryTimeline | None, seen: int | Non
     """A planted stage with this timeline, of which the device sees so many MiB, 50 of them nobody's."""
     reserved = None if seen is None else (seen - 450) * MIB
     books = Memory(10**9, reserved, None if seen is None else seen * MIB, 400 * MIB, 0, 700 * MIB)
-    return replace(planted.stage(name, ratio, 0.1, 10**9, ""), memory=books, why=Why(timeline=found))
+    return replace(planted.stage(name, ratio, 0.1, 10**9, ""), memory=books, diagnostics=Diagnostics(timeline=found))
 
 
 def run(**fields: object) -> RunRecord:
@@ -53,7 +53,7 @@ def run(**fields: object) -> RunRecord:
 
 
 def looked_into() -> RunRecord:
-    """The same stages as a record says of them that knows which call each timeline is of; the graphs by their twins."""
+    """The same stages, of a record that knows which call each timeline is of; the graphs by their uncaptured form."""
     half, torchscript = timeline(300, 0, HOLDERS[:1]), timeline(350, None, [])
     graph, fused = timeline(320, 0, HOLDERS[:1]), timeline(250, None, [])
     return planted.run(
@@ -117,7 +117,7 @@ def test_a_layer_is_named_only_where_the_record_tells() -> None:
     between.allocated_bytes[5] = 10**10
     full = timeline(500, 4000, [*HOLDERS, *HOLDERS])
     for made in (between, full):
-        assert memory.peak_layer(found, replace(eager, why=Why(timeline=made))) == ""
+        assert memory.peak_layer(found, replace(eager, diagnostics=Diagnostics(timeline=made))) == ""
 
 
 def test_other_moments_that_came_as_high_are_counted() -> None:
@@ -201,8 +201,8 @@ def test_records_from_before_are_read_and_drawn_as_they_were() -> None:
     """Without the fields that say which call a timeline is of."""
     value = codec.to_json(run())
     for each in value["stages"]:
-        assert each["why"]["timeline"].pop("source") == ""
-        assert each["why"]["timeline"].pop("replayed") is False
+        assert each["diagnostics"]["timeline"].pop("source") == ""
+        assert each["diagnostics"]["timeline"].pop("replayed") is False
     old = codec.revive(RunRecord, value)
     assert old == run()
     first, others = memory.timelines(digest(old))
@@ -220,7 +220,7 @@ def test_a_bar_that_is_far_longer_than_the_others_is_cut_and_says_so() -> None:
 
 def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
     """Resident memory is known all the same."""
-    blind = replace(stage("eager", 1.0, None), why=Why(notes=[ON_CPU]))
+    blind = replace(stage("eager", 1.0, None), diagnostics=Diagnostics(notes=[ON_CPU]))
     blind = replace(blind, memory=Memory(None, None, None, None, 0, 700 * MIB))
     found = digest(planted.run(stages=[blind]))
     shown = memory.table(found)

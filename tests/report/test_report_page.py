@@ -66,7 +66,7 @@ def test_what_a_record_holds_is_shown_and_never_run() -> None:
     assert "<script>alert(1)</script>" in reader.text
 
 
-@pytest.mark.parametrize("field", ["name", "summary", "adds", "reason", "ran", "log_tail"])
+@pytest.mark.parametrize("field", ["name", "summary", "adds", "reason", "description", "log_tail"])
 def test_no_field_of_a_stage_escapes(field: str) -> None:
     """Each text of a stage, hostile in turn, in a usable stage that every chart draws."""
     hostile = replace(RUN.stages[7], **{field: planted.HOSTILE})

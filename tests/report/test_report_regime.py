@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.records.diagnostics import BatchGrowth, Fusion, ImageGrowth, LayerTime, LayerWork, Why
-from pipeline.records.run_record import Ceilings, KernelRow, Profile, RunRecord
+from pipeline.records.diagnostics import BatchGrowth, Diagnostics, Fusion, ImageGrowth, LayerTime, LayerWork
+from pipeline.records.run_record import KernelRow, MeasuredPeaks, Profile, RunRecord
 from pipeline.report.because import holding
 from pipeline.report.digest import Row, digest
 from pipeline.report.layers import Part
@@ -23,7 +23,7 @@ from pipeline.report.roofs import Roofs, precision_of
 from tests.report import made_up_run as planted
 
 ROOFS = Roofs("fp16", 800e12, 4e12, 2e-6)  # ridge at 200 FLOP per byte
-CEILINGS = Ceilings({"fp16": 800.0}, 4e12, None, None, 2.0)
+CEILINGS = MeasuredPeaks({"fp16": 800.0}, 4e12, None, None, 2.0)
 BATCH = 8
 
 
@@ -33,11 +33,12 @@ def net(layers: list[LayerWork], times: list[LayerTime], seconds: float, slope: 
     kernels = [KernelRow("kernel", "pointwise", sum(time.launches_per_call for time in times), busy)]
     growth = BatchGrowth([1, 4, BATCH], [seconds / 2**slope / 4, seconds / 2**slope, seconds])
     half = planted.stage(
-        "half", 1.0, 0.1, 10**9, "", ran="fp16 weights, channels_last",
+        "half", 1.0, 0.1, 10**9, "", description="fp16 weights, channels_last",
         pairs=[planted.pair("eager", "half", (seconds, seconds))], energy=None,
-        profile=Profile(10, seconds, 0.9, 10.0, kernels, None), why=Why(times, "its own profile", growth=growth),
+        profile=Profile(10, seconds, 0.9, 10.0, kernels, None),
+        diagnostics=Diagnostics(times, "its own profile", growth=growth),
     )  # fmt: skip
-    whole = planted.run(stages=[half], ceilings=CEILINGS)
+    whole = planted.run(stages=[half], measured_peaks=CEILINGS)
     assert whole.reference is not None
     reference = replace(whole.reference, layers=layers, flops_per_image=sum(layer.flops for layer in layers))
     whole = replace(whole, reference=reference)
@@ -169,7 +170,7 @@ def test_growth_is_that_of_the_two_largest_batches(growth: BatchGrowth | None, s
 
 
 @pytest.mark.parametrize(
-    ("ran", "precision"),
+    ("description", "precision"),
     [
         ("fp32, TF32 off, contiguous", "fp32"),
         ("fp32 with TF32, channels_last", "tf32"),
@@ -181,16 +182,16 @@ def test_growth_is_that_of_the_two_largest_batches(growth: BatchGrowth | None, s
         ("", None),
     ],
 )
-def test_the_precision_that_ran(ran: str, precision: str | None) -> None:
+def test_the_precision_that_ran(description: str, precision: str | None) -> None:
     """The one of the matrix work."""
-    assert precision_of(ran) == precision
+    assert precision_of(description) == precision
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"ceilings": None}, "this run measured no ceilings"),
-        ({"ceilings": replace(CEILINGS, tflops={"fp32": 60.0})}, "no fp16 ceiling"),
+        ({"measured_peaks": None}, "this run measured no ceilings"),
+        ({"measured_peaks": replace(CEILINGS, tflops={"fp32": 60.0})}, "no fp16 ceiling"),
         ({"reference": None}, "no FLOPs on record"),
     ],
 )
@@ -227,10 +228,10 @@ def test_a_processor_idles_no_gpu() -> None:
 def test_on_a_processor_growth_with_the_pixels_tells_overhead(seconds: list[float], word: str, said: str) -> None:
     """As measured at 16 and at 64 pixels a side, where one more image takes four and one and a half times as long."""
     run, row = net([LayerWork("tiny", "Conv2d", "tiny", 10, 10, 10, 1)], [LayerTime("tiny", 1e-3, 1.0)], 1e-3, 2.1)
-    assert row.stage.why is not None
+    assert row.stage.diagnostics is not None
     growth = ImageGrowth([64, 256], seconds)
     cpu = replace(planted.environment(), device="cpu")
-    stage = replace(row.stage, why=replace(row.stage.why, image_growth=growth))
+    stage = replace(row.stage, diagnostics=replace(row.stage.diagnostics, image_growth=growth))
     found = of_stage(replace(run, environment=cpu), replace(row, stage=stage))
     assert found.word == word
     assert said in found.sentence
@@ -243,11 +244,11 @@ def test_on_a_processor_growth_with_the_pixels_tells_overhead(seconds: list[floa
 def test_bytes_are_counted_ones_before_the_layers_and_those_before_a_guess() -> None:
     """Each source is named, and the first that is on record is taken."""
     run, row = large_channel_counts()
-    assert row.stage.why is not None
-    counted = replace(row.stage.why, fusion=Fusion(10.0, 4 * 10**9, "operators' inputs and outputs"))
-    hardly = replace(row.stage.why, fusion=Fusion(10.0, None, "unknown: no counter"))
+    assert row.stage.diagnostics is not None
+    counted = replace(row.stage.diagnostics, fusion=Fusion(10.0, 4 * 10**9, "operators' inputs and outputs"))
+    hardly = replace(row.stage.diagnostics, fusion=Fusion(10.0, None, "unknown: no counter"))
     found, uncounted, bare = (
-        of_stage(run, replace(row, stage=replace(row.stage, why=why))) for why in (counted, hardly, None)
+        of_stage(run, replace(row, stage=replace(row.stage, diagnostics=why))) for why in (counted, hardly, None)
     )
     assert row.seconds is not None
     assert found.evidence.memory == pytest.approx(4e9 / row.seconds.value / CEILINGS.bandwidth_bytes_per_s)

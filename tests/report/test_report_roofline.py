@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.records.diagnostics import LayerTime, LayerWork, Why
+from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork
 from pipeline.report.digest import digest
 from pipeline.report.layers import Part, level_parts, parts, to_be_won, won_by_level
 from pipeline.report.page import page
@@ -27,7 +27,7 @@ def timed_parts(layers: list[LayerWork], times: list[LayerTime]) -> list[Part]:
     """The parts of a stage with these layers, in fp16 and batches of 8."""
     assert RUN.reference is not None
     run = replace(RUN, reference=replace(RUN.reference, layers=layers))
-    return parts(run, replace(HALF, why=Why(times, "its own profile")), 2)
+    return parts(run, replace(HALF, diagnostics=Diagnostics(times, "its own profile")), 2)
 
 
 def test_images_count_by_the_batch_and_weights_once() -> None:
@@ -132,7 +132,7 @@ def test_a_roofline_names_its_ceilings_levels_and_source() -> None:
     assert "the datasheet's: 989 TFLOP/s, 4.80 TB/s" in text
     assert "decoder 0" in text
     assert "its own profile" in chart.note
-    assert of_row(RUN, replace(row, stage=replace(row.stage, why=None))) == []
+    assert of_row(RUN, replace(row, stage=replace(row.stage, diagnostics=None))) == []
 
 
 def test_an_unknown_device_has_only_measured_ceilings() -> None:
@@ -141,7 +141,7 @@ def test_an_unknown_device_has_only_measured_ceilings() -> None:
     other = replace(RUN, environment=replace(planted.environment(), device_name="NVIDIA H200 NVL"))
     assert datasheet(other, "fp16") is None
     assert ceilings(other) == "fp32 51.0 TFLOP/s, tf32 404 TFLOP/s, fp16 750 TFLOP/s, bf16 781 TFLOP/s, copy 4.24 TB/s"
-    assert ceilings(replace(RUN, ceilings=None)) == ""
+    assert ceilings(replace(RUN, measured_peaks=None)) == ""
 
 
 def test_the_page_shows_layers_regime_and_what_is_unknown() -> None:
@@ -152,7 +152,9 @@ def test_the_page_shows_layers_regime_and_what_is_unknown() -> None:
     assert "unknown</dt><dd>layers: this runtime" in text
     assert RUN.reference is not None
     old = replace(
-        RUN, reference=replace(RUN.reference, layers=[]), stages=[replace(stage, why=None) for stage in RUN.stages]
+        RUN,
+        reference=replace(RUN.reference, layers=[]),
+        stages=[replace(stage, diagnostics=None) for stage in RUN.stages],
     )
     assert "Roofline of" not in page(old)
     assert "no layers on record" in page(old)
@@ -162,8 +164,10 @@ def test_a_layer_s_name_is_text() -> None:
     """In the tables and in the charts: nothing that a record holds is markup."""
     assert RUN.reference is not None
     layers = [replace(layer, name=planted.HOSTILE, level=planted.HOSTILE) for layer in RUN.reference.layers[:1]]
-    why = Why([LayerTime(planted.HOSTILE, 1e-3, 1.0)], planted.HOSTILE, notes=[planted.HOSTILE])
-    run = replace(RUN, reference=replace(RUN.reference, layers=layers), stages=[replace(RUN.stages[0], why=why)])
+    why = Diagnostics([LayerTime(planted.HOSTILE, 1e-3, 1.0)], planted.HOSTILE, notes=[planted.HOSTILE])
+    run = replace(
+        RUN, reference=replace(RUN.reference, layers=layers), stages=[replace(RUN.stages[0], diagnostics=why)]
+    )
     text = page(run)
     assert "Roofline of eager" in text
     assert text.count("<script") == 1

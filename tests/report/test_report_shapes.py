@@ -13,9 +13,9 @@ from pipeline.records.diagnostics import (
     SEARCH_ONNX_RUNTIME,
     SEARCH_OWN,
     SEARCH_TEMPLATES,
-    Why,
+    Diagnostics,
 )
-from pipeline.records.run_record import StageRecord, Warm
+from pipeline.records.run_record import StageRecord, WarmUp
 from pipeline.report import shapes
 from pipeline.report.digest import Digest, digest
 from pipeline.report.shapes import Line, Point, extra_seconds, lines, padding, section
@@ -31,7 +31,7 @@ def compiled(size: int, **fields: Any) -> StageRecord:
     ratio = planted.BASELINE_SECONDS / PER_CALL[size]
     facts = {"recompiles": 0, "candidates_measured": 12}
     return planted.stage(
-        "compile", ratio, BUILD[size], 10**9, "", **{"facts": facts, "first_call_seconds": 1.0, **fields}
+        "compile", ratio, BUILD[size], 10**9, "", **{"details": facts, "first_call_seconds": 1.0, **fields}
     )
 
 
@@ -89,7 +89,7 @@ def test_larger_size_may_be_the_faster_one() -> None:
 
 def test_unsteady_size_makes_a_rough_figure() -> None:
     """It is named, in the sentence and in the table."""
-    runs = [job(256, compiled(256, warm=Warm(1, 9.0, steady=False))), job(512, compiled(512))]
+    runs = [job(256, compiled(256, warm_up=WarmUp(1, 9.0, steady=False))), job(512, compiled(512))]
     found = section(runs)
     assert found is not None
     assert found.sentences[0].endswith("A rough figure: the pace was still changing at 256.")
@@ -147,7 +147,7 @@ def test_table_of_a_sweep() -> None:
 )
 def test_searches_that_were_asked_for(options: dict[str, Any], said: str) -> None:
     """Without a count, what the options ask for."""
-    runs = [job(size, compiled(size, options=options, facts={})) for size in (256, 512)]
+    runs = [job(size, compiled(size, options=options, details={})) for size in (256, 512)]
     assert {part.searches for part in lines(runs)[0].points} == {said}
 
 
@@ -171,14 +171,17 @@ EXHAUSTIVE = SEARCH_ONNX_RUNTIME.format(search="exhaustive")
 )
 def test_searches_that_were_counted(options: dict[str, Any], counted: dict[str, int], said: str) -> None:
     """The count stands in place of the words; what was asked for and has no count keeps them."""
-    runs = [job(size, compiled(size, options=options, facts={}, why=Why(searches=counted))) for size in (256, 512)]
+    runs = [
+        job(size, compiled(size, options=options, details={}, diagnostics=Diagnostics(searches=counted)))
+        for size in (256, 512)
+    ]
     assert {part.searches for part in lines(runs)[0].points} == {said}
 
 
 def test_own_candidates_are_counted_once() -> None:
     """By the count of the searches, not by the fact beside it as well."""
-    why = Why(searches={SEARCH_OWN: 12})
-    runs = [job(size, compiled(size, facts={"candidates_measured": 12}, why=why)) for size in (256, 512)]
+    why = Diagnostics(searches={SEARCH_OWN: 12})
+    runs = [job(size, compiled(size, details={"candidates_measured": 12}, diagnostics=why)) for size in (256, 512)]
     assert {part.searches for part in lines(runs)[0].points} == {"own kernels: 12 candidates timed"}
 
 

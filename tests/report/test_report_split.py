@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.records.diagnostics import ImageGrowth, LayerTime, TimeSplit, Why
+from pipeline.records.diagnostics import Diagnostics, ImageGrowth, LayerTime, TimeSplit
 from pipeline.records.run_record import KernelRow, Profile
 from pipeline.report import because, bounds, words
 from pipeline.report.digest import digest
@@ -52,11 +52,11 @@ def test_idle_is_what_no_kernel_fills() -> None:
 def test_the_classes_are_held_against_the_busy_time(split: TimeSplit, classes: float, said: str) -> None:
     """The GPU's, or on a CPU that of the operators."""
     profile = Profile(1, 10e-3, None, 1.0, [KernelRow("a", "other", 1.0, classes)], None)
-    stage = replace(RUN.stages[0], profile=profile, why=Why(split=split))
+    stage = replace(RUN.stages[0], profile=profile, diagnostics=Diagnostics(split=split))
     assert said in classes_sum(stage)
     assert [name for name, _ in section(RUN, stage)] == ["split", "adds up?"]
     assert classes_sum(replace(stage, profile=None)) == ""
-    assert section(RUN, replace(stage, why=None)) == []
+    assert section(RUN, replace(stage, diagnostics=None)) == []
 
 
 def test_the_layers_flops_are_held_against_the_counted() -> None:
@@ -99,7 +99,7 @@ def test_a_winner_that_shows_its_layers_names_the_level() -> None:
 def test_without_a_winner_nothing_is_explained() -> None:
     """Nor where the record holds neither roofs nor kernels."""
     assert because.QUESTION not in dict(because.first_screen(digest(replace(RUN, stages=[]))))
-    bare = replace(RUN, ceilings=None, stages=[replace(RUN.stages[0], profile=None, why=None)])
+    bare = replace(RUN, measured_peaks=None, stages=[replace(RUN.stages[0], profile=None, diagnostics=None)])
     said = dict(because.first_screen(digest(bare)))[because.QUESTION]
     assert said == "What bounds it is unknown: a bound is told by both roofs."
 
@@ -107,9 +107,9 @@ def test_without_a_winner_nothing_is_explained() -> None:
 def test_time_between_layers_is_named_where_it_is_the_most() -> None:
     """A chain of operators in no layer has no roof on record; what its layers could win isn't all."""
     half = RUN.stages[4]
-    assert half.why is not None
-    times = [LayerTime(time.name, 9e-3 if not time.name else 1e-4, 1.0) for time in half.why.layers]
-    slow = replace(half, why=replace(half.why, layers=times))
+    assert half.diagnostics is not None
+    times = [LayerTime(time.name, 9e-3 if not time.name else 1e-4, 1.0) for time in half.diagnostics.layers]
+    slow = replace(half, diagnostics=replace(half.diagnostics, layers=times))
     said = dict(because.first_screen(digest(replace(RUN, stages=[slow]))))[because.QUESTION]
     assert said.endswith("; 9.00 ms lie between layers, where no roof is known.")
 
@@ -122,10 +122,10 @@ def test_what_bounds_each_stage_stands_side_by_side() -> None:
     assert shown["half"] == ["compute-bound", "fp16 750", "36 %", "7.5 %", "0.88 %", "0.94"]
     assert shown["compile"][-1] == words.NOTHING
     half = RUN.stages[4]
-    assert half.why is not None
-    by_pixels = replace(half, why=replace(half.why, image_growth=ImageGrowth([64, 256], [0.5, 1.0])))
+    assert half.diagnostics is not None
+    by_pixels = replace(half, diagnostics=replace(half.diagnostics, image_growth=ImageGrowth([64, 256], [0.5, 1.0])))
     assert bounds.table(digest(replace(RUN, stages=[by_pixels]))).rows[0][-1].text == "0.50"
-    bare = bounds.table(digest(replace(RUN, ceilings=None)))
+    bare = bounds.table(digest(replace(RUN, measured_peaks=None)))
     assert [title for title, _ in bare.titles] == ["stage", "regime", "GPU idle", "growth"]
     assert bare.rows[0][1].text == "unknown"
     assert "What bounds each stage" in page(RUN)

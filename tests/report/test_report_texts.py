@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
-from pipeline.records.run_record import Caution
+from pipeline.records.run_record import RunWarning
 from pipeline.report import words
 from pipeline.report.answers import all_cautions
 from pipeline.report.digest import digest
@@ -87,7 +87,7 @@ def test_csv_holds_plain_numbers_and_no_formula() -> None:
 def test_the_wrong_and_the_failed_are_never_placed() -> None:
     """The planted stage that is fastest and wrong wins nothing."""
     found = digest(RUN)
-    assert found.standings.winner == "compile"
+    assert found.ranking.winner == "compile"
     assert {row.name for row in found.rows if row.place} == {"compile", "onnxruntime"}
     assert all(row.word is None for row in found.rows if not row.ranked)
 
@@ -164,12 +164,12 @@ def test_a_step_s_idle_time_is_named() -> None:
 
 def test_a_caution_of_many_stages_is_given_once() -> None:
     """With the first one's figures; two stages' stay two, and the run's own come first."""
-    same = Caution("throttled", "power: in 7 %", "cool the device")
-    other = Caution("outliers", "4 of 60", "end what else runs")
+    same = RunWarning("throttled", "power: in 7 %", "cool the device")
+    other = RunWarning("outliers", "4 of 60", "end what else runs")
     stages = [
-        replace(stage, cautions=[same, other] if index < 2 else [same]) for index, stage in enumerate(RUN.stages[:6])
+        replace(stage, warnings=[same, other] if index < 2 else [same]) for index, stage in enumerate(RUN.stages[:6])
     ]
-    found = digest(planted.run(stages=stages, cautions=[Caution("busy", "load 3", "wait")], twins=[]))
+    found = digest(planted.run(stages=stages, warnings=[RunWarning("busy", "load 3", "wait")], aa_pairs=[]))
     said = [(who, part.name) for who, part in all_cautions(found) if part.name in ("busy", "throttled", "outliers")]
     names = [stage.name for stage in stages]
     together = f"{names[0]}, {names[1]}, {names[2]} and 3 more"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.records.diagnostics import CountedBytes, Why
+from pipeline.records.diagnostics import CountedBytes, Diagnostics
 from pipeline.records.run_record import StageRecord
 from pipeline.report import because, fusion, traffic
 from pipeline.report.digest import digest
@@ -18,11 +18,11 @@ MOVED = 8e9  # of a stage whose operators can't be counted
 def counted(stage: StageRecord, share: float = 0.5) -> StageRecord:
     """The stage with counters that saw `share` of its operators' bytes, of which its longest kernel moved half."""
     assert stage.profile is not None
-    fusion = stage.why.fusion if stage.why else None
+    fusion = stage.diagnostics.fusion if stage.diagnostics else None
     moved = round(share * ((fusion.bytes_per_call if fusion else None) or MOVED))
     by_kernel = {stage.profile.kernels[0].name: moved // 2}
     seen = CountedBytes(moved - moved // 4, moved // 4, 5 * moved, 100, 99, "ncu 2026.1", by_kernel)
-    return replace(stage, why=replace(stage.why or Why(), counted=seen))
+    return replace(stage, diagnostics=replace(stage.diagnostics or Diagnostics(), counted=seen))
 
 
 ALL = replace(run(), stages=[counted(stage) if stage.profile else stage for stage in run().stages])
@@ -56,7 +56,7 @@ def test_the_winner_is_said_to_move_what_the_counters_saw() -> None:
     winner = digest(ALL).winner
     assert winner is not None
     moved, _ = traffic.moved(winner.stage)
-    assert moved == winner.stage.why.counted.moved_bytes  # type: ignore[union-attr]
+    assert moved == winner.stage.diagnostics.counted.moved_bytes  # type: ignore[union-attr]
     said = because.moved(digest(ALL), winner)
     assert said != because.moved(digest(run()), digest(run()).winner)  # type: ignore[arg-type]
     assert said.startswith("It moves ")
@@ -77,7 +77,10 @@ def test_a_sentence_where_counters_and_operators_tell_two_tales(share: float, sa
 def test_why_nothing_was_counted_is_said_once() -> None:
     """Not once for every stage."""
     note = "hardware counters: ncu, of NVIDIA Nsight Compute, isn't installed"
-    stages = [replace(stage, why=replace(stage.why or Why(), notes=[note])) for stage in run().stages[:3]]
+    stages = [
+        replace(stage, diagnostics=replace(stage.diagnostics or Diagnostics(), notes=[note]))
+        for stage in run().stages[:3]
+    ]
     assert traffic.sentences(stages, None) == [f"{note}."]
 
 
@@ -87,7 +90,7 @@ def test_each_kernel_has_its_bytes_and_its_bandwidth() -> None:
     assert half.profile is not None
     table = traffic.kernels(half, 4e12)
     kernel = half.profile.kernels[0]
-    moved = half.why.counted.by_kernel[kernel.name]  # type: ignore[union-attr]
+    moved = half.diagnostics.counted.by_kernel[kernel.name]  # type: ignore[union-attr]
     assert [cell.key for cell in table.rows[0][5:]] == [moved, pytest.approx(moved / kernel.seconds_per_call / 4e12)]
     assert [cell.text for cell in table.rows[1][5:]] == ["–", "–"]
     assert len(traffic.kernels(next(stage for stage in run().stages if stage.name == "half"), 4e12).titles) == 5

@@ -172,7 +172,7 @@ def test_onnxruntime_asked_for_the_gpu_on_a_cpu_fails(workload: Workload) -> Non
 def test_onnxruntime_says_where_every_node_runs(workload: Workload) -> None:
     """Each node of the optimised graph has its provider, and the file it leaves is valid and whole."""
     runner = built("onnxruntime", workload)
-    nodes = runner.facts["nodes"]
+    nodes = runner.details["nodes"]
     assert list(nodes) == ["CPUExecutionProvider"]
     assert sum(nodes["CPUExecutionProvider"].values()) > 18  # convolutions alone
     assert runner.save is not None
@@ -186,19 +186,19 @@ def test_compile_counts_what_it_compiles(workload: Workload) -> None:
     """One graph, no break, no recompilation on a second batch of the shape; one more on another shape."""
     runner = built("compile", workload)
     answers(runner, workload)
-    assert runner.facts["graphs"] == 1
-    assert runner.facts["graph_breaks"] == 0
-    assert runner.facts["generated_kernels"] > 0
+    assert runner.details["graphs"] == 1
+    assert runner.details["graph_breaks"] == 0
+    assert runner.details["generated_kernels"] > 0
     assert runner.compilations() == 1
     narrow = workload.batches[0][..., :64].contiguous()
     with torch.inference_mode():
         runner.run(narrow)
     assert runner.compilations() == 2
-    assert runner.facts["recompiles"] == 0
+    assert runner.details["recompiles"] == 0
     assert runner.save is not None
     assert runner.save(workload.folder)
-    assert runner.facts["recompiles"] == 1
-    assert "size mismatch" in runner.facts["recompile_reasons"][0]
+    assert runner.details["recompiles"] == 1
+    assert "size mismatch" in runner.details["recompile_reasons"][0]
 
 
 def test_batch_norm_folded_is_the_same_net(workload: Workload) -> None:

@@ -5,10 +5,17 @@ import pytest
 
 from pipeline.config.plan import Plan
 from pipeline.records.run_record import Pair
-from pipeline.stats.intervals import LAUNCH_SPREAD, claim_floor, half_width, launch_spread, ratio, verdict
-from pipeline.stats.ranking import rivals, standings
-from pipeline.stats.warnings import cautions_of
-from tests.fake_machine import Machine, run_record, stage_record, turns
+from pipeline.stats.intervals import (
+    LAUNCH_SPREAD,
+    between_run_std,
+    half_width,
+    minimum_detectable_effect,
+    ratio,
+    verdict,
+)
+from pipeline.stats.ranking import contenders, ranking
+from pipeline.stats.warnings import warnings_of
+from tests.fake_machine import Machine, run_record, sampling, stage_record
 
 RUNS = 1000
 FAULTS = {"drift": 0.03, "clock_changes": 0.02, "second_place": 0.01}
@@ -18,16 +25,16 @@ def generator(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def twins(rng: np.random.Generator, **faults: float) -> list[Pair]:
+def aa_pairs(rng: np.random.Generator, **faults: float) -> list[Pair]:
     """Five A/A pairs, each a launch of its own."""
-    return [turns(Machine(rng, **faults), 1.0, Plan().for_twins()) for _ in range(5)]  # type: ignore[arg-type]
+    return [sampling(Machine(rng, **faults), 1.0, Plan().for_aa_pairs()) for _ in range(5)]  # type: ignore[arg-type]
 
 
 def test_two_equal_stages_are_covered_and_rarely_told_apart() -> None:
     """Of 1,000 honest runs the interval holds 1 in 93 to 97 of 100, and at most 1 in 100 claims a difference."""
     rng = generator(1)
-    floor = claim_floor(twins(rng))
-    found = [ratio(turns(Machine(rng), 1.0)) for _ in range(RUNS)]
+    floor = minimum_detectable_effect(aa_pairs(rng))
+    found = [ratio(sampling(Machine(rng), 1.0)) for _ in range(RUNS)]
     covered = np.mean([part.low <= 1 <= part.high for part in found])
     claimed = np.mean([verdict(part, floor) in ("faster", "slower") for part in found])
     assert 0.93 <= covered <= 0.97
@@ -37,7 +44,7 @@ def test_two_equal_stages_are_covered_and_rarely_told_apart() -> None:
 def test_drift_clock_changes_place_and_outliers_leave_the_ratio_alone() -> None:
     """A true 1.10 on a faulty machine keeps its coverage, and its bias stays under 0.1 %."""
     rng = generator(2)
-    found = [ratio(turns(Machine(rng, **FAULTS), 1.10)) for _ in range(RUNS)]  # type: ignore[arg-type]
+    found = [ratio(sampling(Machine(rng, **FAULTS), 1.10)) for _ in range(RUNS)]  # type: ignore[arg-type]
     assert 0.93 <= np.mean([part.low <= 1.10 <= part.high for part in found]) <= 0.97
     assert abs(np.mean([part.value for part in found]) / 1.10 - 1) < 0.001
 
@@ -49,17 +56,17 @@ def test_drift_clock_changes_place_and_outliers_leave_the_ratio_alone() -> None:
 def test_two_per_cent_are_found_and_half_a_per_cent_is_not(true_ratio: float, least: float, most: float) -> None:
     """Half a per cent passes the floor of 1 % in some 3 of 100 runs, by noise."""
     rng = generator(3)
-    floor = claim_floor(twins(rng))
-    words = [verdict(ratio(turns(Machine(rng), true_ratio)), floor) for _ in range(300)]
+    floor = minimum_detectable_effect(aa_pairs(rng))
+    words = [verdict(ratio(sampling(Machine(rng), true_ratio)), floor) for _ in range(300)]
     claim = "faster" if true_ratio >= 1 else "slower"
     assert least <= words.count(claim) / len(words) <= most
 
 
 def test_a_clock_that_halves_in_mid_run_is_warned_of_and_does_no_harm() -> None:
     for seed in range(20):
-        pair = turns(Machine(generator(seed), outliers=0.0, halves_after=61), 1.10)
+        pair = sampling(Machine(generator(seed), outliers=0.0, halves_after=61), 1.10)
         found = ratio(pair)
-        assert "unfair" in [caution.name for caution in cautions_of([pair], 3)]
+        assert "unfair" in [caution.name for caution in warnings_of([pair], 3)]
         assert abs(found.value / 1.10 - 1) < 0.01
         assert found.low <= 1.11
         assert found.high >= 1.09
@@ -67,11 +74,11 @@ def test_a_clock_that_halves_in_mid_run_is_warned_of_and_does_no_harm() -> None:
 
 @pytest.mark.parametrize(("every", "phase"), [(2, 0), (2, 1), (8, 0), (8, 3), (8, 6)])
 def test_a_neighbour_in_step_with_the_blocks_leaves_the_ratio_inside(every: int, phase: int) -> None:
-    """Every 2nd slice falls on both sides alike; every 8th spares half of the blocks, so the median holds."""
+    """Every 2nd sample falls on both sides alike; every 8th spares half of the blocks, so the median holds."""
     inside = 0
     for seed in range(100):
         machine = Machine(generator(seed), neighbour_every=every, neighbour_phase=phase)
-        found = ratio(turns(machine, 1.10))
+        found = ratio(sampling(machine, 1.10))
         inside += found.low <= 1.10 <= found.high
     assert inside >= 90
 
@@ -82,8 +89,8 @@ def test_a_neighbour_that_hits_one_side_of_each_block_is_not_resolved(every: int
     """Which side is hit is the draw's choice, so the interval becomes wide and no equal stage is called anything."""
     words, widths = [], []
     for seed in range(200):
-        plan = Plan(looks=(30, 60))
-        found = ratio(turns(Machine(generator(seed), neighbour_every=every, neighbour_phase=phase), 1.0, plan))
+        plan = Plan(interim_analyses=(30, 60))
+        found = ratio(sampling(Machine(generator(seed), neighbour_every=every, neighbour_phase=phase), 1.0, plan))
         widths.append(half_width(found))
         words.append(verdict(found, 0.01))
     assert np.median(widths) > 0.05
@@ -99,8 +106,8 @@ def test_what_a_launch_brings_by_itself_is_not_claimed(spread: float) -> None:
     rng = generator(5)
     claimed = naive = 0
     for _ in range(300):
-        floor = claim_floor(twins(rng, launch=spread))
-        found = ratio(turns(Machine(rng, launch=spread), 1.0))
+        floor = minimum_detectable_effect(aa_pairs(rng, launch=spread))
+        found = ratio(sampling(Machine(rng, launch=spread), 1.0))
         claimed += verdict(found, floor) in ("faster", "slower")
         naive += not found.low <= 1 <= found.high
     assert claimed <= 0.08 * 300
@@ -108,12 +115,12 @@ def test_what_a_launch_brings_by_itself_is_not_claimed(spread: float) -> None:
 
 
 def test_the_interval_of_one_launch_holds_what_launches_differ_by() -> None:
-    """Quiet slices and a 0.5 % spread between launches: the blocks alone mostly miss the truth."""
+    """Quiet samples and a 0.5 % spread between launches: the blocks alone mostly miss the truth."""
     rng = generator(20)
     faults = {"noise": 0.001, "launch": 0.005}
-    own = [turns(Machine(rng, **faults), 1.0, Plan().for_twins()) for _ in range(20)]  # type: ignore[arg-type]
-    spread = launch_spread(own)
-    pairs = [turns(Machine(rng, **faults), 1.10) for _ in range(300)]  # type: ignore[arg-type]
+    own = [sampling(Machine(rng, **faults), 1.0, Plan().for_aa_pairs()) for _ in range(20)]  # type: ignore[arg-type]
+    spread = between_run_std(own)
+    pairs = [sampling(Machine(rng, **faults), 1.10) for _ in range(300)]  # type: ignore[arg-type]
     inside = {
         told: sum(found.low <= 1.10 <= found.high for found in (ratio(pair, told) for pair in pairs))
         for told in (0.0, spread)
@@ -125,9 +132,9 @@ def test_the_interval_of_one_launch_holds_what_launches_differ_by() -> None:
 def test_few_twins_leave_the_spread_at_what_was_measured_before() -> None:
     """No pair, and one quiet pair, don't make launches equal; five that are equal do."""
     quiet = Machine(generator(9), noise=1e-5)
-    assert launch_spread([]) == LAUNCH_SPREAD
-    assert launch_spread([turns(quiet, 1.0)]) == LAUNCH_SPREAD
-    assert launch_spread([turns(quiet, 1.0) for _ in range(5)]) < 1e-4
+    assert between_run_std([]) == LAUNCH_SPREAD
+    assert between_run_std([sampling(quiet, 1.0)]) == LAUNCH_SPREAD
+    assert between_run_std([sampling(quiet, 1.0) for _ in range(5)]) < 1e-4
 
 
 def test_three_launches_widen_the_interval_to_what_launches_differ_by() -> None:
@@ -135,7 +142,7 @@ def test_three_launches_widen_the_interval_to_what_launches_differ_by() -> None:
     rng = generator(6)
     covered = 0
     for _ in range(300):
-        found = ratio([turns(Machine(rng, launch=0.02), 1.10) for _ in range(3)])
+        found = ratio([sampling(Machine(rng, launch=0.02), 1.10) for _ in range(3)])
         covered += found.low <= 1.10 <= found.high
     assert covered >= 0.92 * 300
 
@@ -147,11 +154,11 @@ def test_of_eight_equal_stages_none_is_crowned_alone() -> None:
     for _ in range(100):
         machine = {"launch": 0.005}
         stages = [
-            stage_record(f"s{index}", turns(Machine(rng, **machine), 1.5, name=f"s{index}"))  # type: ignore[arg-type]
+            stage_record(f"s{index}", sampling(Machine(rng, **machine), 1.5, name=f"s{index}"))  # type: ignore[arg-type]
             for index in range(8)
         ]
-        run = run_record(stages, twins=twins(rng, **machine))
-        first, *others = rivals(run)
-        met = [turns(Machine(rng, **machine), 1.0, name=name, a=first) for name in others[:3]]  # type: ignore[arg-type]
-        alone += not standings(run_record(stages, twins=run.twins, pairings=met)).ties
+        run = run_record(stages, aa_pairs=aa_pairs(rng, **machine))
+        first, *others = contenders(run)
+        met = [sampling(Machine(rng, **machine), 1.0, name=name, a=first) for name in others[:3]]  # type: ignore[arg-type]
+        alone += not ranking(run_record(stages, aa_pairs=run.aa_pairs, head_to_head=met)).ties
     assert alone <= 5

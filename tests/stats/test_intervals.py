@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.records.run_record import Block, Pair, Slice
+from pipeline.records.run_record import Block, Pair, Sample
 from pipeline.stats.intervals import (
     Ratio,
-    claim_floor,
     composed,
     half_width,
     interval_rank,
     inverse,
     latency,
+    minimum_detectable_effect,
     outliers,
     ratio,
     resolves,
@@ -28,7 +28,7 @@ EMPTY = Pair("eager", "stage", [])
 
 def test_a_block_is_the_geometric_mean_of_its_sides_per_call() -> None:
     """sqrt(4·9 / (1·4)) = 3, with calls that differ between the sides."""
-    block = Block("ABBA", (Slice(2, 8.0, None), Slice(2, 18.0, None)), (Slice(1, 1.0, None), Slice(1, 4.0, None)))
+    block = Block("ABBA", (Sample(2, 8.0, None), Sample(2, 18.0, None)), (Sample(1, 1.0, None), Sample(1, 4.0, None)))
     assert ratio(Pair("eager", "stage", [block])).value == pytest.approx(3.0)
 
 
@@ -43,7 +43,7 @@ def test_the_interval_runs_from_the_kth_to_the_kth_from_the_end() -> None:
     found = ratio(pair_of(lambda i: (steps[i], 1.0)))
     assert (found.low, found.high) == (pytest.approx(steps[9]), pytest.approx(steps[20]))
     assert found.value == pytest.approx(math.exp(0.145))
-    assert (found.blocks, found.launches, found.bounded) == (30, 1, True)
+    assert (found.blocks, found.trials, found.bounded) == (30, 1, True)
 
 
 def test_fewer_than_six_blocks_bound_nothing_and_claim_nothing() -> None:
@@ -53,14 +53,14 @@ def test_fewer_than_six_blocks_bound_nothing_and_claim_nothing() -> None:
     assert "at least 6" in resolves(found, 0.01)
 
 
-def test_of_several_launches_the_wider_interval_is_told() -> None:
-    """Three launches at 1, 1.1 and 1.2 differ by more than their blocks; three alike don't."""
+def test_of_several_trials_the_wider_interval_is_told() -> None:
+    """Three trials at 1, 1.1 and 1.2 differ by more than their blocks; three alike don't."""
     apart = ratio([steady_pair(value) for value in (1.0, 1.1, 1.2)])
     logs = np.log([1.0, 1.1, 1.2])
     assert apart.value == pytest.approx(math.exp(logs.mean()))
     assert math.log(apart.high / apart.value) == pytest.approx(4.303 * logs.std(ddof=1) / math.sqrt(3), rel=1e-3)
     alike = ratio([steady_pair(1.1)] * 3)
-    assert (alike.launches, alike.blocks) == (3, 90)
+    assert (alike.trials, alike.blocks) == (3, 90)
     assert 0 < half_width(alike) < 0.001
 
 
@@ -91,7 +91,7 @@ def test_the_four_words(value: float, low: float, high: float, floor: float, wor
 
 
 def test_what_would_resolve_it_is_said_with_figures() -> None:
-    assert "measure.launches=3" in resolves(Ratio(1.02, 1.015, 1.025, 30), 0.03)
+    assert "measure.trials=3" in resolves(Ratio(1.02, 1.015, 1.025, 30), 0.03)
     assert "480 blocks" in resolves(Ratio(1.0, 0.98, 1.02, 30), 0.01)
 
 
@@ -100,10 +100,10 @@ def test_seen_from_the_other_side() -> None:
 
 
 def test_the_floor_is_a_per_cent_or_what_twins_show() -> None:
-    assert claim_floor([]) == 0.01
-    assert claim_floor([steady_pair(1.001)] * 5) == 0.01
-    twins = [steady_pair(math.exp(part)) for part in (0.01, -0.01, 0.01, -0.01, 0.01)]
-    assert claim_floor([*twins, EMPTY]) == pytest.approx(0.0257, rel=1e-3)
+    assert minimum_detectable_effect([]) == 0.01
+    assert minimum_detectable_effect([steady_pair(1.001)] * 5) == 0.01
+    aa_pairs = [steady_pair(math.exp(part)) for part in (0.01, -0.01, 0.01, -0.01, 0.01)]
+    assert minimum_detectable_effect([*aa_pairs, EMPTY]) == pytest.approx(0.0257, rel=1e-3)
 
 
 def test_a_composed_ratio_holds_the_truth_and_repeats() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.records.run_record import Pair, RunRecord
-from pipeline.stats.ranking import best_for, break_even_images, rivals, standings
+from pipeline.stats.ranking import best_for, break_even_images, contenders, ranking
 from tests.fake_machine import pair_of, run_record, stage_record, steady_pair
 
 
@@ -20,7 +20,7 @@ def met(leader: str, rival: str, value: float) -> Pair:
 
 
 def test_the_fastest_wins_and_those_not_set_apart_tie() -> None:
-    found = standings(run_of({"amp": 2.0, "compile": 3.0, "graph": 3.0003, "half": 2.5}))
+    found = ranking(run_of({"amp": 2.0, "compile": 3.0, "graph": 3.0003, "half": 2.5}))
     assert (found.winner, found.ties) == ("graph", ["compile"])
     assert found.order == ["graph", "compile", "half", "amp", "eager"]
     assert found.words == {"amp": "faster", "compile": "faster", "graph": "faster", "half": "faster", "eager": "same"}
@@ -29,19 +29,19 @@ def test_the_fastest_wins_and_those_not_set_apart_tie() -> None:
 
 def test_a_difference_below_the_floor_is_a_tie() -> None:
     """Intervals apart by 0.7 % say nothing where A/A pairs lie 1 % apart."""
-    assert standings(run_of({"compile": 3.0, "graph": 3.02})).ties == ["compile"]
+    assert ranking(run_of({"compile": 3.0, "graph": 3.02})).ties == ["compile"]
 
 
 @pytest.mark.parametrize(("value", "ties"), [(0.95, []), (0.997, ["compile"]), (1.003, ["compile"])])
 def test_turns_with_the_winner_decide(value: float, ties: list[str]) -> None:
-    run = run_of({"compile": 3.0, "graph": 3.0003}, pairings=[met("graph", "compile", value)])
-    found = standings(run)
+    run = run_of({"compile": 3.0, "graph": 3.0003}, head_to_head=[met("graph", "compile", value)])
+    found = ranking(run)
     assert (found.winner, found.ties) == ("graph", ties)
 
 
 def test_a_rival_that_its_turns_show_to_be_faster_leads() -> None:
     pairings = [met("graph", "compile", 1.05), met("graph", "half", 1.0495)]
-    found = standings(run_of({"half": 2.9999, "compile": 3.0, "graph": 3.0003}, pairings=pairings))
+    found = ranking(run_of({"half": 2.9999, "compile": 3.0, "graph": 3.0003}, head_to_head=pairings))
     assert (found.winner, found.ties) == ("compile", ["half"])
     assert found.order[0] == "compile"
 
@@ -58,34 +58,34 @@ def test_the_wrong_the_unmeasured_and_the_unclear_never_rank() -> None:
         stage_record("honest", steady_pair(1.2, device_seconds=0.02)),
     ]
     run = run_record(stages)
-    assert standings(run).order == ["honest", "eager"]
-    assert rivals(run) == ["honest"]
+    assert ranking(run).order == ["honest", "eager"]
+    assert contenders(run) == ["honest"]
     assert best_for(run, 10**6) == "honest"
 
 
 def test_where_all_are_slower_the_baseline_wins() -> None:
-    found = standings(run_of({"slow": 0.8}))
+    found = ranking(run_of({"slow": 0.8}))
     assert (found.winner, found.ties, found.words["slow"]) == ("eager", [], "slower")
 
 
 def test_a_stage_like_the_baseline_ties_with_it() -> None:
-    assert standings(run_of({"tf32": 1.002})).ties == ["eager"]
+    assert ranking(run_of({"tf32": 1.002})).ties == ["eager"]
 
 
 def test_a_baseline_that_is_a_rung_is_ranked_by_its_turns() -> None:
-    found = standings(run_of({"eager": 1.001, "compile": 3.0}))
+    found = ranking(run_of({"eager": 1.001, "compile": 3.0}))
     assert found.order == ["compile", "eager"]
     assert found.ratios["eager"].value == pytest.approx(1.001)
 
 
 def test_nothing_usable_has_no_winner() -> None:
     run = run_record([stage_record("wrong", None, status="inaccurate")])
-    found = standings(run)
-    assert (found.winner, found.order, rivals(run), best_for(run, 1)) == (None, [], [], None)
+    found = ranking(run)
+    assert (found.winner, found.order, contenders(run), best_for(run, 1)) == (None, [], [], None)
 
 
 def test_rivals_are_the_fastest_and_those_near_it() -> None:
-    assert rivals(run_of({"amp": 2.0, "compile": 3.0, "graph": 3.01, "half": 2.99})) == ["graph", "compile", "half"]
+    assert contenders(run_of({"amp": 2.0, "compile": 3.0, "graph": 3.01, "half": 2.99})) == ["graph", "compile", "half"]
 
 
 def test_break_even_is_where_the_lines_meet() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from pipeline.config.plan import Plan
 from pipeline.measure.environment import describe
-from pipeline.measure.sampling import take_slice
-from pipeline.records.run_record import Block, Caution, Pair, Reference, Slice, Warm
+from pipeline.measure.sampling import take_sample
+from pipeline.records.run_record import Block, Pair, Reference, RunWarning, Sample, WarmUp
 from pipeline.stats import warnings
 from tests.fake_machine import FalseClock, pair_of, steady_pair
 
@@ -15,7 +15,7 @@ CLEAN = steady_pair(1.5, device_seconds=0.02, clock_mhz=1980)
 
 
 def with_baseline(pair: Pair, **fields: object) -> Pair:
-    """The same with these fields in the baseline's slices."""
+    """The same with these fields in the baseline's samples."""
     made = []
     for block in pair.blocks:
         first, second = block.baseline
@@ -25,13 +25,15 @@ def with_baseline(pair: Pair, **fields: object) -> Pair:
 
 PLANTS: dict[str, tuple[Pair, str, str]] = {
     "a side stream": (steady_pair(1.5, device_seconds=0.001), "clocks disagree", "20 ms by the wall and 1 ms"),
-    "a compiler at work": (steady_pair(1.5, redone=4), "not at rest", "60 of 60 slices"),
-    "a hot device": (steady_pair(1.5, throttle_reasons=["thermal"]), "throttled", "0% of the baseline's slices and 10"),
+    "a compiler at work": (steady_pair(1.5, retries=4), "not at rest", "60 of 60 samples"),
+    "a hot device": (
+        steady_pair(1.5, throttle_reasons=["thermal"]), "throttled", "0% of the baseline's samples and 10",
+    ),
     "unequal clocks": (
         with_baseline(steady_pair(1.5, clock_mhz=1500), clock_mhz=1980), "clocks differ", "the ratio is 1.980",
     ),
-    "stray slices": (
-        pair_of(lambda i: (0.02, (0.01 + 1e-5 * (i % 5)) * (3 if i % 10 == 9 else 1))), "outliers", "of 60 slices lie",
+    "stray samples": (
+        pair_of(lambda i: (0.02, (0.01 + 1e-5 * (i % 5)) * (3 if i % 10 == 9 else 1))), "outliers", "of 60 samples lie",
     ),
     "a warming room": (pair_of(lambda i: (0.02 * (1 + 0.002 * i), 0.01)), "drift", "slower at the end"),
     "a clock that halves": (pair_of(lambda i: (0.02 * (1 + (i > 14)), 0.01 * (1 + (i > 14)))), "unfair", "100.0%"),
@@ -40,7 +42,7 @@ PLANTS: dict[str, tuple[Pair, str, str]] = {
 
 @pytest.mark.parametrize(("pair", "name", "text"), PLANTS.values(), ids=PLANTS)
 def test_a_planted_fault_is_named_with_its_figure_and_a_remedy(pair: Pair, name: str, text: str) -> None:
-    [found] = warnings.cautions_of([pair], most_redone=3)
+    [found] = warnings.warnings_of([pair], most_retries=3)
     assert found.name == name
     assert text in found.text
     assert found.remedy
@@ -48,8 +50,8 @@ def test_a_planted_fault_is_named_with_its_figure_and_a_remedy(pair: Pair, name:
 
 def test_a_clean_measurement_has_no_caution() -> None:
     pair = with_baseline(CLEAN, clock_mhz=1960, device_seconds=0.03)
-    assert warnings.cautions_of([pair], most_redone=3) == []
-    assert warnings.cautions_of([], most_redone=3) == []
+    assert warnings.warnings_of([pair], most_retries=3) == []
+    assert warnings.warnings_of([], most_retries=3) == []
 
 
 @pytest.mark.parametrize(
@@ -64,15 +66,15 @@ def test_clocks_may_differ_by_two_per_cent_or_twenty_microseconds(wall: float, d
 def test_a_stage_that_returns_early_is_caught_by_its_slices(seen: float) -> None:
     """Its call queues work that the events on its stream see only in part; the device-wide wait sees it all."""
     clock = FalseClock()
-    honest = take_slice(lambda _: clock.work(0.01), int, 5, clock, Plan())
-    early = take_slice(lambda _: clock.work(0.01, seen=0.01 * seen), int, 5, clock, Plan())
+    honest = take_sample(lambda _: clock.work(0.01), int, 5, clock, Plan())
+    early = take_sample(lambda _: clock.work(0.01, seen=0.01 * seen), int, 5, clock, Plan())
     blocks = [Block("ABBA", (honest, honest), (taken, taken)) for taken in (honest, early)]
     assert warnings.clocks_disagree([Pair("eager", "stage", blocks[:1])]) is None
     assert warnings.clocks_disagree([Pair("eager", "stage", blocks[1:])]) is not None
 
 
 def test_drift_is_the_last_medians_over_the_first() -> None:
-    first, last = ([Slice(2, seconds, None) for seconds in times] for times in ((1.0, 2.0, 9.0), (2.1, 2.2, 2.3)))
+    first, last = ([Sample(2, seconds, None) for seconds in times] for times in ((1.0, 2.0, 9.0), (2.1, 2.2, 2.3)))
     assert warnings.drift(first, last) == pytest.approx(0.1)
     names = [found.name if (found := warnings.drifted(change)) else None for change in (0.019, -0.02, 0.099, -0.1)]
     assert names == [None, "drift", "drift", "unfair"]
@@ -83,13 +85,13 @@ def test_what_the_machine_and_the_warm_up_give_cause_to_say() -> None:
 
     alone = describe(torch.device("cpu"))
     shared = replace(alone, others_on_device=["python (7): 512 MiB"])
-    found: list[Caution | None] = [
+    found: list[RunWarning | None] = [
         warnings.shared_device(alone),
         warnings.shared_device(shared),
         warnings.busy_processor(0.9, 2),
         warnings.busy_processor(1.5, 2),
-        warnings.unsteady(Warm(20, 2.0, True)),
-        warnings.unsteady(Warm(20, 30.0, False)),
+        warnings.unsteady(WarmUp(20, 2.0, True)),
+        warnings.unsteady(WarmUp(20, 30.0, False)),
     ]
     assert [caution and caution.name for caution in found] == [
         None, "shared device", None, "busy processor", None, "unsteady",

@@ -9,23 +9,23 @@ import pytest
 
 from pipeline.config.plan import Plan
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
-from pipeline.records.run_record import Slice, Tolerance
+from pipeline.records.run_record import Sample, Tolerance
 from pipeline.stages import Skip, StageError
 from pipeline.worker.run_stage import run_stage, why
 
 PLAN = Plan(
-    cpu_slice_seconds=0.0,
-    least_calls=1,
-    settling_calls=0,
-    warm_least_calls=1,
-    warm_least_seconds=0.0,
-    warm_window_seconds=0.0,
-    warm_tolerance=10.0,
-    warm_limit_seconds=1.0,
+    cpu_sample_seconds=0.0,
+    min_calls=1,
+    sample_warmup_calls=0,
+    warmup_min_calls=1,
+    warmup_min_seconds=0.0,
+    warmup_window_seconds=0.0,
+    warmup_tolerance=10.0,
+    warmup_limit_seconds=1.0,
     latency_calls=2,
     energy_seconds=0.0,
     profile_calls=1,
-    ceilings=False,
+    measured_peaks=False,
 )
 EAGER = StageSpec(
     "eager", "pipeline.stages.eager", "fp32", "", ["cpu"], "", False, Tolerance(1e-5, 0.0, "it is the reference"), {}
@@ -33,14 +33,14 @@ EAGER = StageSpec(
 
 
 class Recorder:
-    """A line that keeps what the stage says, and wants a few slices."""
+    """A line that keeps what the stage says, and wants a few samples."""
 
-    def __init__(self, slices: int = 3) -> None:
+    def __init__(self, samples: int = 3) -> None:
         self.fields: dict[str, Any] = {}
         self.run_facts: dict[str, Any] = {}
         self.phases: list[str] = []
-        self.slices: list[Slice] = []
-        self.wanted = slices
+        self.samples: list[Sample] = []
+        self.wanted = samples
 
     def phase(self, name: str) -> None:
         self.phases.append(name)
@@ -51,11 +51,11 @@ class Recorder:
     def facts(self, **fields: Any) -> None:
         self.run_facts |= fields
 
-    def turns(self) -> Iterator[None]:
+    def sampling(self) -> Iterator[None]:
         yield from [None] * self.wanted
 
-    def slice(self, taken: Slice) -> None:
-        self.slices.append(taken)
+    def sample(self, taken: Sample) -> None:
+        self.samples.append(taken)
 
 
 @pytest.fixture(scope="module")
@@ -107,11 +107,11 @@ def test_a_right_stage_goes_through_every_phase_in_order(run_folder: Path) -> No
     """Build, verify, warm, turns, check, series, profile, export; each leaves its part of the record."""
     line = Recorder()
     run_stage(job(EAGER, run_folder), line)
-    assert line.phases == ["start", "build", "verify", "warm", "check", "series", "profile", "explain", "export"]
+    assert line.phases == ["start", "build", "verify", "warmup", "check", "latencies", "profile", "explain", "export"]
     assert line.fields["status"] == "ok"
     assert line.fields["accuracy"].flipped_share == 0
-    assert len(line.slices) == 3
-    assert all(taken.per_call > 0 for taken in line.slices)
+    assert len(line.samples) == 3
+    assert all(taken.per_call > 0 for taken in line.samples)
     assert len(line.fields["latencies"]) == 2
     assert line.fields["memory"].weights_bytes > 0
     assert line.fields["profile"].launches_per_call > 10
@@ -129,17 +129,17 @@ def test_a_right_stage_goes_through_every_phase_in_order(run_folder: Path) -> No
     ],
 )
 def test_a_wrong_answer_is_named_and_never_timed(plant: str, said: str, run_folder: Path) -> None:
-    """Fast and wrong is inaccurate; its reason says in which way; no slice is taken."""
+    """Fast and wrong is inaccurate; its reason says in which way; no sample is taken."""
     line = planted(plant, run_folder)
     assert line.fields["status"] == "inaccurate"
     assert said in line.fields["reason"]
-    assert not line.slices
+    assert not line.samples
 
 
 def test_a_stage_that_turns_wrong_while_it_is_timed_is_caught(run_folder: Path) -> None:
     """The answer is looked at again after the turns."""
     line = planted("wrong_later", run_folder)
-    assert line.slices
+    assert line.samples
     assert line.fields["status"] == "inaccurate"
     assert "after the turns" in line.fields["reason"]
 

@@ -18,7 +18,7 @@ def run(bench: Bench) -> list[Row]:
     dtype, width = (torch.float16, GPU_WIDTH) if bench.on_gpu else (torch.float32, CPU_WIDTH)
     samples, weight = bench.random(SAMPLES, width, dtype=dtype), bench.random(width, width, dtype=dtype)
     out = torch.empty_like(samples)
-    return bench.turns([(row_of(batch, width), in_batches(samples, weight, out, batch)) for batch in BATCHES])
+    return bench.sampling([(row_of(batch, width), in_batches(samples, weight, out, batch)) for batch in BATCHES])
 
 
 def row_of(batch: int, width: int) -> Row:

@@ -48,7 +48,7 @@ def run(bench: Bench) -> list[Row]:
     if bench.on_gpu:
         calls[BY_HAND] = lambda: by_hand(x)
     rows = [Row(name, "" if name == EAGER else EAGER, built_seconds=None if name == EAGER else 0.0) for name in calls]
-    timed = bench.turns(list(zip(rows, calls.values(), strict=True)), agree=True)
+    timed = bench.sampling(list(zip(rows, calls.values(), strict=True)), agree=True)
     done = [weighed(counted(row, calls[row.name], bench), x) for row in timed]
     return done if bench.on_gpu else [*done, skipped(Row(BY_HAND), "Triton compiles for GPUs")]
 

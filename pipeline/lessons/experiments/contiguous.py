@@ -36,7 +36,7 @@ def run(bench: Bench) -> list[Row]:
     for use, work in uses(other, out).items():
         variants.append((Row(strided(use)), partial(work, turned)))
         variants.append((Row(copied(use), strided(use)), partial(on_copy, work, turned)))
-    return bench.turns(variants)
+    return bench.sampling(variants)
 
 
 def on_copy(work: Use, matrix: torch.Tensor) -> None:

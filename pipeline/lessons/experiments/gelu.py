@@ -26,7 +26,7 @@ def run(bench: Bench) -> list[Row]:
     compiled = compiled_afresh(spelt_out)
     calls = [lambda: spelt_out(x), lambda: compiled(x), lambda: torch.nn.functional.gelu(x, approximate="tanh")]
     rows = [Row(SPELT), Row(COMPILED, SPELT, built_seconds=0.0), Row(LIBRARY, SPELT)]
-    timed = bench.turns(list(zip(rows, calls, strict=True)), agree=True)
+    timed = bench.sampling(list(zip(rows, calls, strict=True)), agree=True)
     return [counted(row, call, bench) for row, call in zip(timed, calls, strict=True)]
 
 

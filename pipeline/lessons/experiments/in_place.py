@@ -17,7 +17,7 @@ def run(bench: Bench) -> list[Row]:
     x = bench.random(numbers)
     own, buffer = x.clone(), torch.empty_like(x)
     size = 4 * numbers
-    return bench.turns([
+    return bench.sampling([
         (Row(NEW, moved_bytes=2 * size, note=f"takes {size // 2**20} MiB more"), lambda: torch.clamp_min(x, 0)),
         (Row(KEPT, NEW, moved_bytes=2 * size, note="takes nothing more, once the buffer is there"),
          lambda: torch.clamp_min(x, 0, out=buffer)),

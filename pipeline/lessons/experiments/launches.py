@@ -22,7 +22,7 @@ def run(bench: Bench) -> list[Row]:
         if bench.on_gpu:
             variants.append((row_of(GRAPH, thousands), as_graph(x)))
     without = [] if bench.on_gpu else [skipped(Row(GRAPH), "CUDA graphs need a GPU")]
-    return [*bench.turns(variants), *without]
+    return [*bench.sampling(variants), *without]
 
 
 def row_of(series: str, thousands: int) -> Row:

@@ -21,7 +21,7 @@ def run(bench: Bench) -> list[Row]:
     """As an optimizer's step does: one multiplication for each of 64 tensors of 4,096 numbers."""
     tensors = [bench.random(NUMBERS) for _ in range(TENSORS)]
     compiled = compiled_afresh(scaled)
-    rows = bench.turns(
+    rows = bench.sampling(
         [
             (Row(SINGLY), lambda: scaled(tensors)),
             (Row(FOREACH, SINGLY), lambda: list(torch._foreach_mul(tensors, 0.9))),

@@ -33,7 +33,7 @@ def run(bench: Bench) -> list[Row]:
         reasons["fp8"] = "matrix instructions for fp8 came with NVIDIA's compute capability 8.9"
     kept = torch.backends.cuda.matmul.fp32_precision
     try:
-        timed = bench.turns([(rows[name], calls[name]) for name in ORDER if name in calls])
+        timed = bench.sampling([(rows[name], calls[name]) for name in ORDER if name in calls])
     finally:
         torch.backends.cuda.matmul.fp32_precision = kept
     by_name = {row.name: row for row in timed}

@@ -15,7 +15,7 @@ CPU_SIDES = (768, 760, 764, 766, 767, 769)
 def run(bench: Bench) -> list[Row]:
     """Square matmuls: fp16 on a GPU, for its tensor cores, and fp32 on a CPU, for its vectors."""
     dtype, sides = (torch.float16, GPU_SIDES) if bench.on_gpu else (torch.float32, CPU_SIDES)
-    return bench.turns([(row_of(side, sides[0]), matmul(bench, dtype, side)) for side in sides])
+    return bench.sampling([(row_of(side, sides[0]), matmul(bench, dtype, side)) for side in sides])
 
 
 def row_of(side: int, reference: int) -> Row:

@@ -16,7 +16,7 @@ def run(bench: Bench) -> list[Row]:
     """Copy so many fp32 numbers, a stride apart, into a dense buffer; only those bytes count as moved."""
     numbers = GPU_NUMBERS if bench.on_gpu else CPU_NUMBERS
     source, out = bench.random(numbers * STRIDES[-1]), torch.empty(numbers, device=bench.device)
-    return bench.turns([(row_of(stride, numbers), gather(source, out, stride)) for stride in STRIDES])
+    return bench.sampling([(row_of(stride, numbers), gather(source, out, stride)) for stride in STRIDES])
 
 
 def row_of(stride: int, numbers: int) -> Row:

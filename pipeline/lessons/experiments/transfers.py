@@ -33,8 +33,8 @@ def run(bench: Bench) -> list[Row]:
         (Row(PINNED_ANEW, against=PINNED, moved_bytes=BYTES), lambda: target.copy_(source.pin_memory(), True)),
     ]
     if bench.on_gpu:
-        return bench.turns([*hosts, *both])
-    return [*(skipped(row, "host and device share one memory here") for row, _ in hosts), *bench.turns(both)]
+        return bench.sampling([*hosts, *both])
+    return [*(skipped(row, "host and device share one memory here") for row, _ in hosts), *bench.sampling(both)]
 
 
 def says(rows: Rows) -> list[str]:
