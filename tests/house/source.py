@@ -35,6 +35,9 @@ IN_WORDS = re.compile(
     r"\bscalars?\b|\bof (?:any|one|the same|equal) shapes?\b|\bof \w+'s shape\b|\bof the shape of\b|\bshaped like\b"
 )
 
+Definition = ast.FunctionDef | ast.AsyncFunctionDef
+Around = tuple[Definition | ast.ClassDef, ...]
+
 
 @dataclass(frozen=True)
 class Function:
@@ -103,24 +106,22 @@ def read(path: Path, text: str) -> Source:
         text: what the file holds.
     """
     tree = ast.parse(text)
-    comments = [
-        token.string for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type == tokenize.COMMENT
-    ]
-    words = Counter(
-        {
-            "Any": sum(_last_name(node) == "Any" for node in ast.walk(tree)),
-            "dict[str, Any]": sum(
-                isinstance(node, ast.Subscript) and ast.unparse(node) == "dict[str, Any]" for node in ast.walk(tree)
-            ),
-            "type: ignore": sum("type: ignore" in comment for comment in comments),
-            "noqa": sum("noqa" in comment for comment in comments),
-        }
-    )
-    return Source(path, tuple(text.splitlines()), tuple(_functions(path, tree, ())), words)
+    functions = tuple(_functions(path, tree, ()))
+    return Source(path, tuple(text.splitlines()), functions, _words_in_code(tree, text) + _words_in_comments(text))
 
 
-Definition = ast.FunctionDef | ast.AsyncFunctionDef
-Around = tuple[Definition | ast.ClassDef, ...]
+def _words_in_code(tree: ast.Module, text: str) -> Counter[str]:
+    if "Any" not in text:  # most files; a walk takes longer than all else
+        return Counter()
+    nodes = list(ast.walk(tree))
+    anys, dicts = (sum(map(counts, nodes)) for counts in (_is_any, _is_dict_of_any))
+    return Counter({"Any": anys, "dict[str, Any]": dicts})
+
+
+def _words_in_comments(text: str) -> Counter[str]:
+    words = [word for word in ("type: ignore", "noqa") if word in text]
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline) if words else ()
+    return Counter(word for token in tokens if token.type == tokenize.COMMENT for word in words if word in token.string)
 
 
 def _last_name(node: ast.AST) -> str:
@@ -131,12 +132,26 @@ def _last_name(node: ast.AST) -> str:
     return ""
 
 
+def _is_any(node: ast.AST) -> bool:
+    return _last_name(node) == "Any"
+
+
+def _is_dict_of_any(node: ast.AST) -> bool:
+    """Whether it is dict[str, Any]."""
+    match node:
+        case ast.Subscript(value=ast.Name(id="dict"), slice=ast.Tuple(elts=[ast.Name(id="str"), held])):
+            return _is_any(held)
+    return False
+
+
 def _functions(path: Path, node: ast.AST, around: Around) -> Iterator[Function]:
     """The functions below a node, each before those inside it."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, Definition):
             yield _function(path, child, around)
-        yield from _functions(path, child, (*around, child) if isinstance(child, Definition | ast.ClassDef) else around)
+        if not isinstance(child, ast.expr):  # holds no definition
+            inner = (*around, child) if isinstance(child, Definition | ast.ClassDef) else around
+            yield from _functions(path, child, inner)
 
 
 def _function(path: Path, node: Definition, around: Around) -> Function:

@@ -199,7 +199,7 @@ def test_any_and_silenced_checks_are_counted_where_they_are_code() -> None:
     from typing import Any  # noqa: F401
     import typing
 
-    def run(x: Any, y: dict[str, typing.Any], z: dict[str, Any]) -> dict[str, int]:
+    def run(x: Any, y: dict[str, typing.Any], z: dict[str, int]) -> list[Any]:
         """Any dict[str, Any] and noqa in words count for nothing."""
         return {"Any": x}  # type: ignore[dict-item]
     '''
