@@ -1,0 +1,1 @@
+"""How the source itself is kept: its figures, its limits, and its reports before and after a change."""
