@@ -25,7 +25,9 @@ from pipeline.cli.progress import Progress, complain
 from pipeline.config import schema
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import RunConfig
-from pipeline.devices.discover import cuda_devices
+from pipeline.devices.choose import choose_device
+from pipeline.devices.discover import accelerators, cuda_gpus
+from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, RunWarning
@@ -56,7 +58,7 @@ def guard(answer: Callable[[], None]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's TERM saves as Ctrl-C does
     warnings.filterwarnings("ignore", category=UserWarning, module="hydra")
-    sys.argv += preset_for(sys.argv[1:], cuda_devices())
+    sys.argv += preset_for(sys.argv[1:], [gpu.name for gpu in cuda_gpus()])
     try:
         answer()
     except (RequestError, InputError, HydraException, OmegaConfBaseException) as error:
@@ -71,7 +73,7 @@ def guard(answer: Callable[[], None]) -> int:
 def preset_for(arguments: list[str], devices: list[str]) -> list[str]:
     """The preset that the user would have to type where there is no GPU, or where the CPU is asked for."""
     overrides = dict(word.split("=", 1) for word in arguments if "=" in word)
-    wants_cpu = overrides.get("device", "auto") == "cpu" or (not devices and overrides.get("device") != "cuda")
+    wants_cpu = overrides.get("device", "auto") == "cpu" or (not devices and not is_cuda(overrides.get("device", "")))
     return ["preset=cpu"] if wants_cpu and "preset" not in overrides else []
 
 
@@ -110,8 +112,7 @@ def claim(folder: Path) -> Path:
 def read(config: DictConfig, job: Job) -> RunConfig:
     """The question, checked, and its config saved beside the answer; `${oc.env:...}` stays unresolved there."""
     values = plain(config, resolve=True)
-    devices = cuda_devices()
-    device = schema.choose_device(values["device"], devices)
+    device = choose_device(values["device"], accelerators())
     baseline = plain(OmegaConf.load(CONF / "stage" / f"{schema.BASELINE}.yaml"), resolve=True)
     question = schema.read(values, device, baseline, job.launcher)
     (job.folder / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=False), encoding="utf-8")
@@ -130,7 +131,7 @@ def run(question: RunConfig, job: Job) -> RunRecord:
 
 def opening(question: RunConfig, job: Job) -> str:
     """The first line of a run: what runs where, and what was chosen for the user."""
-    where = f"on {cuda_devices()[0]}" if question.device == "cuda" else "on the CPU (no GPU stage runs)"
+    where = f"on {cuda_gpus()[0].name}" if is_cuda(question.device) else "on the CPU (no GPU stage runs)"
     size = f"{question.data.size}×{question.data.size}" if question.data.size else "their own size"
     shape = f"batch {question.data.batch_size}, images at {size}"
     return f"{question.model.name} {where}, {shape}, preset {question.preset}; the run is kept in {job.folder}"

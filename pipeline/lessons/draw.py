@@ -62,7 +62,7 @@ def sections(record: LessonsRecord) -> list[Section]:
 
 
 def section(part: LessonRecord, claims: list[tuple[Claim, Judged]]) -> Section:
-    """One lesson; of one that this version doesn't have, the table alone."""
+    """One lesson; only the table of a lesson that this version doesn't have."""
     lesson, rows = lesson_of(part), Rows(part.rows)
     table = table_of(rows) if part.rows else None
     if lesson is None:
@@ -107,7 +107,7 @@ def table_of(rows: Rows) -> Table:
     titles = [
         ("variant", ""), ("value", "median; of one repeat, where a call repeats the work"), ("unit", ""),
         ("95 % interval", "of the median, by order statistics of the samples; the extremes, of fewer than six"),
-        ("times as fast", "in turns with the row that it is compared with, with a 95 % interval"),
+        ("times as fast", "interleaved with the row that it is compared with; 95 % interval"),
         ("compared with", ""), ("TFLOP/s", ""), ("GB/s", ""), ("kernels a call", ""),
         ("bytes moved", "through memory or over the link"),
         ("first call", "which builds, or finds the build in the compiler's cache on disk"), ("note", ""),

@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from pipeline.config.request_error import RequestError, nearest
-from pipeline.config.schema import RunConfig, choose_device, read
+from pipeline.config.schema import RunConfig, read
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -101,17 +101,6 @@ def test_two_rungs_of_one_name_are_refused() -> None:
     config["stage"]["rungs"]["half"]["name"] = "eager"
     with pytest.raises(RequestError, match="two rungs are called 'eager'"):
         question(config)
-
-
-def test_the_device_is_the_one_asked_for() -> None:
-    """A GPU that isn't there is refused, never replaced."""
-    assert choose_device("auto", []) == "cpu"
-    assert choose_device("auto", ["NVIDIA H200"]) == "cuda"
-    assert choose_device("cpu", ["NVIDIA H200"]) == "cpu"
-    with pytest.raises(RequestError, match="no CUDA device is visible"):
-        choose_device("cuda", [])
-    with pytest.raises(RequestError, match="did you mean 'cuda'"):
-        choose_device("cuda0", [])
 
 
 def test_nearest_lists_all_where_none_is_alike() -> None:

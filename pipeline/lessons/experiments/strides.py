@@ -26,7 +26,7 @@ def row_of(stride: int, numbers: int) -> Row:
 
 
 def gather(source: torch.Tensor, out: torch.Tensor, stride: int) -> Call:
-    """Copies every stride-th number, as many as fit in `out`."""
+    """A call that copies every `stride`-th number of `source` [numbers] into `out` [fewer numbers] until it is full."""
     view = source[: out.numel() * stride : stride]
     return lambda: out.copy_(view)
 
