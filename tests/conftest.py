@@ -1,5 +1,41 @@
-"""Triton runs in its interpreter in every test, on the CPU; it must know so before anything imports it."""
+"""What holds for every test: how torch and Triton run, how processes start, and what no test may leave behind."""
 
 import os
+import sys
+from collections.abc import Iterator
 
+# Before anything imports torch. Tests share the cores with each other. Inductor compiles in the process itself, as its
+# pool of compilers would import torch once more, and believes /proc/cpuinfo instead of compiling two programs to ask.
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+for variable in ("TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_VEC_ISA_OK"):
+    os.environ.setdefault(variable, "1")
+
+# Triton's kernels run in its interpreter, on the CPU; it must know so before anything imports it.
 os.environ["TRITON_INTERPRET"] = "1"
+
+import pytest  # noqa: E402
+
+from tests import fork_server  # noqa: E402
+
+fork_server.install()
+
+
+@pytest.fixture(autouse=True)
+def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the project's own processes, except where the marker `fresh_process` asks for a new interpreter."""
+    if request.node.get_closest_marker("fresh_process"):
+        monkeypatch.setattr("subprocess.Popen", fork_server.REAL_POPEN)
+        monkeypatch.delenv(fork_server.ADDRESS, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(processes: None) -> Iterator[None]:
+    """Fail a test that leaves another default dtype, another switch of torch or another folder behind."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    from tests.process_state import nothing_leaks
+
+    with nothing_leaks():
+        yield
