@@ -7,11 +7,12 @@ import torch
 from torch import nn
 
 from models.unet import UNet
-from pipeline.rewrites import rewrite
-from pipeline.rewrites.calibrate import largest, mixed, quantisable
-from pipeline.rewrites.graph import Graph, trace
-from pipeline.rewrites.precision import Precision
-from pipeline.rewrites.program import Program
+from pipeline.compiler.calibrate import largest, mixed, quantisable
+from pipeline.compiler.graph import Graph
+from pipeline.compiler.lowering import Program
+from pipeline.compiler.passes import rewrite
+from pipeline.compiler.quantize import Precision
+from pipeline.compiler.torch_export import trace
 from pipeline.stages import fp8
 from pipeline.workload import Workload
 
@@ -27,7 +28,7 @@ def workload(net: nn.Module, folder: Path) -> Workload:
 def calibrated(work: Workload) -> tuple[Graph, dict[str, float]]:
     graph = trace(work.model, work.batches[0])
     rewrite(graph)
-    return graph, largest(Program(graph, Precision("fp32"), CPU, {}), work.batches)
+    return graph, largest(Program(graph, Precision("fp32"), CPU), work.batches)
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from models.unet import UNet
-from pipeline.deploy.fused import load
-from pipeline.rewrites.graph import UnsupportedError
-from pipeline.rewrites.layers import LIBRARY, REFERENCE
-from pipeline.rewrites.precision import Precision
-from pipeline.rewrites.program import Program
-from pipeline.stages import fused
+from pipeline.compiler.artifact import load
+from pipeline.compiler.graph import UnsupportedError
+from pipeline.compiler.kernel_layer import Backend
+from pipeline.compiler.lowering import Program
+from pipeline.compiler.quantize import Precision
+from pipeline.stages.common import rewritten_net
 from pipeline.workload import Workload
 
 CPU = torch.device("cpu")
@@ -32,7 +32,7 @@ class Called:
 
 @pytest.fixture(autouse=True)
 def no_cuda_graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(fused, "Captured", Called)
+    monkeypatch.setattr(rewritten_net, "Captured", Called)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -45,16 +45,16 @@ def workload(net: nn.Module, folder: Path) -> Workload:
 
 
 def program(work: Workload, choice: str) -> tuple[Program, dict[str, list[str]]]:
-    graph, passes = fused.rewritten(work)
-    ready = Program(graph, Precision("fp32"), CPU, {})
+    graph, passes = rewritten_net.rewritten(work)
+    ready = Program(graph, Precision("fp32"), CPU)
     return Program(graph, ready.precision, CPU, dict.fromkeys(ready.layers, choice)), passes
 
 
-class Leaky(nn.Sequential):
+class Elu(nn.Sequential):
     """A net that isn't rewritten whole."""
 
     def __init__(self) -> None:
-        super().__init__(nn.Conv2d(3, 16, 3, padding=1), nn.LeakyReLU(0.1), nn.Conv2d(16, 2, 1))
+        super().__init__(nn.Conv2d(3, 16, 3, padding=1), nn.ELU(), nn.Conv2d(16, 2, 1))
 
 
 @pytest.mark.parametrize(
@@ -63,22 +63,22 @@ class Leaky(nn.Sequential):
 def test_the_record_says_what_matched_and_what_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, barred: str | None, said: str
 ) -> None:
-    monkeypatch.setattr(fused, "missing", lambda: barred)
+    monkeypatch.setattr(rewritten_net, "missing", lambda: barred)
     work = workload(UNet(base=16, depth=1), tmp_path)
-    ready, passes = program(work, REFERENCE)
-    stage = fused.runner(work, ready, {"passes": passes}, None, "fp16")
+    ready, passes = program(work, Backend.REFERENCE)
+    stage = rewritten_net.runner(work, ready, {"passes": passes}, None, "fp16")
     assert stage.ran == f"fp16, 7 layers by own kernels, 0 by the library, one CUDA graph{said}"
     assert stage.facts["kernels_barred"] == (barred or "")
     assert stage.facts["left_to_torch"] == []
     assert stage.facts["passes"]["join_without_copy"] == ["cat"]
-    assert stage.facts["choices"] == dict.fromkeys(ready.layers, REFERENCE)
+    assert stage.facts["choices"] == dict.fromkeys(ready.layers, Backend.REFERENCE)
     with torch.no_grad():
         assert torch.allclose(stage.run(work.batches[1]), work.model(work.batches[1]), atol=1e-4)
 
 
 def test_what_ran_is_saved_and_runs_again(tmp_path: Path) -> None:
     work = workload(UNet(base=16, depth=1), tmp_path)
-    stage = fused.runner(work, program(work, REFERENCE)[0], {}, None, "fp16")
+    stage = rewritten_net.runner(work, program(work, Backend.REFERENCE)[0], {}, None, "fp16")
     assert stage.save is not None
     written = stage.save(tmp_path / "artefact")
     assert {path.name for path in written} == {"graph.json", "weights.safetensors"}
@@ -88,12 +88,12 @@ def test_what_ran_is_saved_and_runs_again(tmp_path: Path) -> None:
 
 def test_a_gpu_without_the_kernels_runs_by_the_library_and_says_why(tmp_path: Path) -> None:
     work = workload(UNet(base=16, depth=1, upsampling="bilinear"), tmp_path)
-    graph, _ = fused.rewritten(work)
-    given = Program(graph, Precision("fp32"), CPU, {})
-    ready = fused.tuned(given, work.batches[0], fused.Tuner(tmp_path), "no TMA")
+    graph, _ = rewritten_net.rewritten(work)
+    given = Program(graph, Precision("fp32"), CPU)
+    ready = rewritten_net.tuned(given, work.batches[0], rewritten_net.Tuner(tmp_path), "no TMA")
     assert set(ready.choices) == set(given.layers)
-    assert set(ready.choices.values()) == {LIBRARY}
-    stage = fused.runner(work, ready, {}, "no TMA", "fp16")
+    assert set(ready.choices.values()) == {Backend.LIBRARY}
+    stage = rewritten_net.runner(work, ready, {}, "no TMA", "fp16")
     assert stage.facts["kernels_barred"] == "no TMA"
     assert stage.ran.startswith("fp16, 0 layers by own kernels, 8 by the library")
     with torch.no_grad():
@@ -104,11 +104,11 @@ def test_a_gpu_without_the_kernels_runs_by_the_library_and_says_why(tmp_path: Pa
 def test_where_much_is_left_to_torch_the_faster_net_runs_and_is_named(
     half_wins: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    work = workload(Leaky(), tmp_path)
+    work = workload(Elu(), tmp_path)
     half = Called(work.model, work.batches[0])
-    monkeypatch.setattr(fused, "faster_half", lambda work, ours: half if half_wins else None)
-    stage = fused.runner(work, program(work, REFERENCE)[0], {}, None, "fp16")
-    assert stage.facts["left_to_torch"] == ["aten.leaky_relu.default", "conv2d"]
+    monkeypatch.setattr(rewritten_net, "faster_half", lambda work, ours: half if half_wins else None)
+    stage = rewritten_net.runner(work, program(work, Backend.REFERENCE)[0], {}, None, "fp16")
+    assert stage.facts["left_to_torch"] == ["aten.elu.default", "conv2d"]
     assert stage.ran.startswith("fp16 half net in one CUDA graph") is half_wins
     assert (stage.run is half) is half_wins
     assert (stage.save is None) is half_wins  # the rewritten net isn't what ran
@@ -121,8 +121,8 @@ def test_a_net_that_cannot_be_rewritten_runs_as_the_half_net_and_says_so(tmp_pat
 
     work = workload(Deciding(), tmp_path)
     with pytest.raises(UnsupportedError) as caught:
-        fused.rewritten(work)
-    stage = fused.half_instead(work, str(caught.value))
+        rewritten_net.rewritten(work)
+    stage = rewritten_net.half_instead(work, str(caught.value))
     assert "half net in one CUDA graph" in stage.ran
     assert stage.facts["not_rewritten"] == str(caught.value)
     assert stage.save is None

@@ -5,9 +5,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from pipeline.compiler.layer_scope import LAYER as LAYER
+
 Event = dict[str, Any]  # a complete event ("ph": "X") with its times in µs
 
-LAYER, CALL = "layer:", "call"  # annotations: a layer's begins with the first, a whole call's is the second
+CALL = "call"  # the annotation of a whole call; a layer's begins with LAYER
 GPU_WORK = {"kernel", "gpu_memcpy", "gpu_memset"}
 DEEPEST = 16  # so many annotations may lie within one another
 DRIVER = {"cuda_runtime", "cuda_driver"}  # the latter is how Triton launches

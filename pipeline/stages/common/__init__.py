@@ -1,0 +1,1 @@
+"""What stages share. No stage imports another."""
