@@ -92,6 +92,7 @@ def library_convolution(node: Node, graph: Graph, memory: Memory) -> Step:
     same = {key: geometry[key] for key in ("stride", "padding", "dilation", "groups")}
 
     def step(values: Values) -> None:
+        """Read [N, in, H, W] and add [N, out, H', W']."""
         x = values[node.inputs[0]].to(dtype).contiguous(memory_format=torch.channels_last)
         if node.op == "conv2d":
             values[str(node.output)] = convolution(x, parameters, node.activation, **same)
@@ -114,6 +115,7 @@ def aten_operation(node: Node, graph: Graph, memory: Memory) -> Step:
     tensors = {role: _cast(graph.tensors[key].to(memory.device), dtype) for role, key in node.tensors.items()}
 
     def step(values: Values) -> None:
+        """Read and add values [any shape]."""
         inputs = [values[name] for name in node.inputs]
         if node.op not in KEEP_FP32:
             inputs = [_cast(value, dtype) for value in inputs]

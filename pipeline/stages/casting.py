@@ -119,6 +119,6 @@ class Half(nn.Module):
         self.dtype = dtype
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Logits in half precision of a batch in fp32."""
+        """Logits [batch, classes, height, width] in half precision of a batch [batch, channels, height, width]."""
         logits: Tensor = self.net(batch.to(dtype=self.dtype, memory_format=torch.channels_last))
         return logits

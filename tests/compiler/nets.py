@@ -1,5 +1,8 @@
 """Nets that are built otherwise than the classic one, small enough for a test."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -30,7 +33,8 @@ class Residual(nn.Module):
         high = functional.relu(self.first(stem) + stem)
         low = functional.relu(self.down(high) + self.short(high))
         joined = torch.cat([functional.interpolate(low, scale_factor=2, mode="nearest"), high], dim=1)
-        return self.head(functional.interpolate(self.up(joined), scale_factor=2, mode="nearest"))
+        logits: Tensor = self.head(functional.interpolate(self.up(joined), scale_factor=2, mode="nearest"))
+        return logits
 
 
 class Instance(nn.Module):
@@ -55,7 +59,8 @@ class Instance(nn.Module):
         grown = functional.pad(
             grown, [0, high.shape[3] - grown.shape[3], 0, high.shape[2] - grown.shape[2]], "replicate"
         )
-        return self.head(self.last(torch.cat([high, grown], dim=1)))
+        logits: Tensor = self.head(self.last(torch.cat([high, grown], dim=1)))
+        return logits
 
 
 class Halves(nn.Module):
@@ -69,7 +74,8 @@ class Halves(nn.Module):
         value = self.conv(image)
         functional.relu_(value)
         left, right = value.chunk(2, dim=1)
-        return left * right
+        product: Tensor = left * right
+        return product
 
 
 def lively(net: nn.Module) -> nn.Module:
@@ -85,7 +91,7 @@ def lively(net: nn.Module) -> nn.Module:
     return net.eval()
 
 
-def classic(**options: object) -> nn.Module:
+def classic(**options: Any) -> nn.Module:
     """The classic net of 16 channels and two levels, unless told otherwise."""
     return lively(UNet(**{"base": 16, "depth": 2, **options}))
 
@@ -107,3 +113,12 @@ def error(graph: Graph, net: nn.Module, batch: Tensor) -> float:
         want, got = net(batch), Program(graph, Precision("fp32"), CPU)(batch)
     assert got.shape == want.shape
     return float((got - want).norm() / want.norm())
+
+
+def ending_in(net: nn.Module, make: Callable[[], nn.Module]) -> nn.Module:
+    """The net with every ReLU replaced."""
+    for parent in list(net.modules()):
+        for name, layer in parent.named_children():
+            if isinstance(layer, nn.ReLU):
+                setattr(parent, name, make())
+    return net

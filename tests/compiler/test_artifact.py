@@ -79,9 +79,21 @@ def test_a_folder_that_is_no_net_is_refused_in_one_line(tmp_path: Path) -> None:
         load(tmp_path, CPU)
     save(program_of(classic()), tmp_path)
     document = json.loads((tmp_path / "graph.json").read_text())
-    (tmp_path / "graph.json").write_text(json.dumps({**document, "format": 99}))
-    with pytest.raises(ArtefactError, match="format 99, this version reads 2"):
-        load(tmp_path, CPU)
+    for other in (1, 99):
+        (tmp_path / "graph.json").write_text(json.dumps({**document, "format": other}))
+        with pytest.raises(ArtefactError, match=f"format {other}, this version reads 2"):
+            load(tmp_path, CPU)
+
+
+def test_a_tile_or_backend_of_another_version_is_refused(tmp_path: Path) -> None:
+    program = program_of(classic())
+    program.choices = {"encoder.1.0": "library"}
+    save(program, tmp_path)
+    text = (tmp_path / "graph.json").read_text()
+    for choice in ('"magic"', '{"tile": "conv9x9", "fields": {}}'):
+        (tmp_path / "graph.json").write_text(text.replace('"library"', choice))
+        with pytest.raises(ArtefactError, match="no tile or backend of this version"):
+            load(tmp_path, CPU)
 
 
 def test_a_graph_that_names_a_foreign_operation_is_refused(tmp_path: Path) -> None:

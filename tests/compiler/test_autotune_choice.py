@@ -1,5 +1,7 @@
 """For each layer the fastest candidate that is right is chosen, and remembered."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from pipeline.kernels import upsample2x
 from pipeline.kernels.common.epilogue import Outputs
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from tests.compiler.nets import CPU, classic, image, traced
+from tests.kernels.examples import DEVICE
 
 SMALL = conv3x3_triton.Tile(4, 8, 16, 16, swap=False)
 
@@ -85,9 +88,9 @@ def test_a_second_choice_measures_nothing(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 @torch.no_grad()
 def test_a_program_runs_by_the_kernels_that_were_chosen() -> None:
-    """In Triton's interpreter: the same answer by a kernel's tile as by the references."""
-    ready = program()
-    batch = image(1, 3, 16, 16)
+    """The same answer by a kernel's tile as by the references: in Triton's interpreter, or on the GPU."""
+    ready = Program(program().graph, Precision("fp16"), DEVICE)
+    batch = image(1, 3, 16, 16).to(DEVICE)
     tiles = {name: SMALL for name, layer in ready.layers.items() if layer.op.name == "conv3x3"}
     assert len(tiles) == 5
     by_tiles = choose.with_choices(ready, tiles)(batch)
@@ -118,13 +121,41 @@ def test_the_library_gives_the_references_answer(upsampling: str) -> None:
 
 @torch.no_grad()
 def test_bilinear_upsampling_runs_by_its_kernel(tmp_path: Path) -> None:
-    """In Triton's interpreter."""
+    """In Triton's interpreter, or on the GPU."""
     graph = traced(classic(upsampling="bilinear", depth=1), image(1, 3, 16, 16))
     rewrite(graph)
-    ready = Program(graph, Precision("fp16"), CPU)
+    ready = Program(graph, Precision("fp16"), DEVICE)
     by_kernel = choose.with_choices(
         ready, {name: upsample2x.Tile() for name, layer in ready.layers.items() if layer.op.name == "upsample2x"}
     )
     assert len(by_kernel.choices) == 1
-    wanted = ready(image(1, 3, 16, 16))
-    assert float((by_kernel(image(1, 3, 16, 16)) - wanted).norm() / wanted.norm()) < 5e-3
+    batch = image(1, 3, 16, 16).to(DEVICE)
+    wanted = ready(batch)
+    assert float((by_kernel(batch) - wanted).norm() / wanted.norm()) < 5e-3
+
+
+def test_the_library_s_timing_is_put_back_even_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+
+    def fail() -> None:
+        with choose.untimed_library():
+            assert not torch.backends.cudnn.benchmark
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert torch.backends.cudnn.benchmark
+
+
+@torch.no_grad()
+def test_a_program_that_was_tried_is_freed_at_once() -> None:
+    """Nothing in it refers back to it: no collection is needed before its weights' memory serves again."""
+    ready = program()
+    ready(image(1, 3, 16, 16))
+    seen = weakref.ref(ready)
+    gc.disable()
+    try:
+        del ready
+        assert seen() is None
+    finally:
+        gc.enable()

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ class Made(nn.Module):
         return self.call(image, *self.layers)
 
 
-def conv(inner: int, outer: int, size: int = 3, **options: object) -> nn.Conv2d:
+def conv(inner: int, outer: int, size: int = 3, **options: Any) -> nn.Conv2d:
     return nn.Conv2d(inner, outer, size, padding=options.pop("padding", size // 2), **options)
 
 

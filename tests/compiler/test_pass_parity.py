@@ -1,6 +1,7 @@
 """A rewritten net gives the untouched net's answer, whatever the net, and says what it matched."""
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from pipeline.compiler.graph import UnsupportedError
 from pipeline.compiler.passes import PASSES, rewrite
 from tests.compiler.nets import Halves, Instance, Residual, classic, error, image, lively, traced
 
-NETS = {
+NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "classic": (lambda: classic(), (2, 3, 32, 48)),
     "odd size": (lambda: classic(depth=3), (1, 3, 37, 51)),
     "one level, batch 3": (lambda: classic(depth=1), (3, 3, 16, 16)),

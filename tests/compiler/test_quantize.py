@@ -10,7 +10,8 @@ from pipeline.compiler.calibrate import Budget, keep_for, largest, mixed, quanti
 from pipeline.compiler.graph import Graph
 from pipeline.compiler.lowering import Program
 from pipeline.compiler.passes import rewrite
-from pipeline.compiler.quantize import FP8_MAX, Precision, fp8_values, quantised, rounded
+from pipeline.compiler.quantize import Precision, fp8_values, quantised, rounded
+from pipeline.kernels.common.nhwc import FP8_MAX
 from tests.compiler.nets import CPU, classic, image, traced
 
 SHIPPED = ("models.unet.UNet", {"base": 16, "depth": 4}, "models/weights/unet_small.safetensors", 0)

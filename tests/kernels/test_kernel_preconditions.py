@@ -59,7 +59,9 @@ def test_every_kernel_and_tile_has_a_name_of_its_own() -> None:
         ((9, 0), torch.bfloat16, "bfloat16"),
     ],
 )
-def test_capability_is_named_where_it_is_missing(capability, dtype, word):
+def test_capability_is_named_where_it_is_missing(
+    capability: tuple[int, int], dtype: torch.dtype, word: str | None
+) -> None:
     reason = supported(capability, dtype)
     assert reason is None if word is None else word in str(reason)
 
@@ -115,7 +117,7 @@ def test_what_a_kernel_does_not_fold_is_refused() -> None:
         upsample2x.upsample2x(x, NO_WEIGHT, Epilogue(activation=RELU), grown)
 
 
-def test_images_with_a_gap_between_them_are_refused():
+def test_images_with_a_gap_between_them_are_refused() -> None:
     wide = torch.zeros(2, 9, 8, 16, dtype=torch.float16)[:, :8]
     out, weight = torch.zeros(2, 16, 16, 16, dtype=torch.float16), torch.zeros(4, 16, 16, dtype=torch.float16)
     with pytest.raises(ValueError, match="x's images must follow each other"):
@@ -123,11 +125,11 @@ def test_images_with_a_gap_between_them_are_refused():
 
 
 @pytest.mark.parametrize(("number", "power"), [(1, 1), (2, 2), (3, 4), (27, 32), (64, 64), (65, 128)])
-def test_next_power_of_two(number, power):
+def test_next_power_of_two(number: int, power: int) -> None:
     assert next_power_of_two(number) == power
 
 
 @pytest.mark.parametrize(("version", "builds"), [("3.5.1", False), ("3.6.0", True), ("3.7.1", True), ("3.9.0", False)])
-def test_the_version_of_triton_that_lacks_a_kernel_is_named(version, builds):
+def test_the_version_of_triton_that_lacks_a_kernel_is_named(version: str, builds: bool) -> None:
     reason = missing(version)
     assert reason is None if builds else version in str(reason)

@@ -68,7 +68,7 @@ class Outputs:
 
     @property
     def given(self) -> dict[str, Tensor]:
-        """Those that there are, by name, in the shapes above."""
+        """Those that there are, by name: [N, H, W, out], [N, H // 2, W // 2, out] and [N, classes, H, W]."""
         return {name: part for name, part in vars(self).items() if part is not None}
 
     @property

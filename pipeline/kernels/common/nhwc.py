@@ -39,7 +39,7 @@ def check_vector(name: str, tensor: Tensor, length: int) -> None:
 
 
 def descriptor(tensor: Tensor, box: list[int]) -> TensorDescriptor:
-    """What TMA needs to move boxes of the shape `box`, which has as many dimensions as the tensor.
+    """What TMA needs to move boxes of the shape `box` of a tensor [any shape of as many dimensions].
 
     Outside the tensor it reads zeros and writes nothing.
     """
@@ -60,7 +60,7 @@ def interpreted() -> bool:
 
 
 def store(value: Tensor, out: Tensor) -> None:
-    """Round an fp32 value into `out`, of the same shape, as the kernels do: fp8 saturates at ±448, fp16 overflows."""
+    """Round an fp32 value [any shape] into `out` [the same] as the kernels do: fp8 saturates, fp16 overflows."""
     out.copy_(value.clamp(-FP8_MAX, FP8_MAX) if out.dtype == torch.float8_e4m3fn else value)
 
 

@@ -81,7 +81,7 @@ def _conv3x3_triton(
 
 
 def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the convolution of checked operands.
+    """Queue the convolution of checked operands: x [N, H, W, in] by weight [9, out, in].
 
     Raises:
         ValueError: a head is to be folded, and a tile holds only some of its channels.
