@@ -13,8 +13,7 @@ PATTERNS: list[tuple[KernelClass, str]] = [
     ("matmul", r"^triton_(tem|mm)"),
     (
         "copy",
-        r"init_device_workspace|memcpy|memset|aten::copy_|aten::_to_copy|\bcast\b|direct_copy|fill|scalepackedtensor|"
-        r"^_border",
+        r"init_device_workspace|memcpy|memset|aten::copy_|aten::_to_copy|\bcast\b|direct_copy|fill|scalepackedtensor",
     ),
     (
         "layout change",

@@ -2,7 +2,7 @@
 
 import torch
 
-from pipeline.kernels.capability import FP8
+from pipeline.kernels.common.capability import FP8
 from pipeline.lessons.bench import Bench, Call, skipped
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
