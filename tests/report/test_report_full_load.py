@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pipeline.records.run_record import Energy
+from pipeline.records.samples import Energy
 from pipeline.report.answers import answers
 from pipeline.report.digest import digest
 from pipeline.report.ladder import ladder

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.records.diagnostics import Diagnostics, FusedKernel, Fusion
-from pipeline.records.run_record import KernelRow, Profile, RunRecord, StageRecord
+from pipeline.records.diagnostics import Diagnostics, FusedKernel, Fusion, KernelRow, Profile
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import because, fusion
 from pipeline.report.digest import digest
 from pipeline.report.markdown import markdown

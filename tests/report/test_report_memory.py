@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from pipeline.records import codec
 from pipeline.records.diagnostics import Diagnostics, LayerWork, MemoryTimeline
-from pipeline.records.run_record import Memory, RunRecord, StageRecord
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.samples import Memory
 from pipeline.report import memory
 from pipeline.report.digest import digest
 from pipeline.report.markdown import markdown
@@ -203,7 +204,7 @@ def test_records_from_before_are_read_and_drawn_as_they_were() -> None:
     for each in value["stages"]:
         assert each["diagnostics"]["timeline"].pop("source") == ""
         assert each["diagnostics"]["timeline"].pop("replayed") is False
-    old = codec.revive(RunRecord, value)
+    old = codec.from_json(RunRecord, value)
     assert old == run()
     first, others = memory.timelines(digest(old))
     assert [figure.note.split(" Outputs")[0] for figure in [*first, *others]] == [OLD_CAPTION, OLD_CAPTION]

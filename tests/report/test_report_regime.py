@@ -4,8 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.records.diagnostics import BatchGrowth, Diagnostics, Fusion, ImageGrowth, LayerTime, LayerWork
-from pipeline.records.run_record import KernelRow, MeasuredPeaks, Profile, RunRecord
+from pipeline.records.diagnostics import (
+    BatchGrowth,
+    Diagnostics,
+    Fusion,
+    ImageGrowth,
+    KernelRow,
+    LayerTime,
+    LayerWork,
+    Profile,
+)
+from pipeline.records.machine import MeasuredPeaks
+from pipeline.records.run_record import RunRecord
 from pipeline.report.because import holding
 from pipeline.report.digest import Row, digest
 from pipeline.report.layers import Part

@@ -15,7 +15,8 @@ from pipeline.records.diagnostics import (
     SEARCH_TEMPLATES,
     Diagnostics,
 )
-from pipeline.records.run_record import StageRecord, WarmUp
+from pipeline.records.run_record import StageRecord
+from pipeline.records.samples import WarmUp
 from pipeline.report import shapes
 from pipeline.report.digest import Digest, digest
 from pipeline.report.shapes import Line, Point, extra_seconds, lines, padding, section

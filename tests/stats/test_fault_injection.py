@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.config.plan import Plan
-from pipeline.records.run_record import Pair
+from pipeline.records.samples import Pair
 from pipeline.stats.intervals import (
     LAUNCH_SPREAD,
     between_run_std,

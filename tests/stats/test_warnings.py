@@ -7,7 +7,8 @@ import pytest
 from pipeline.config.plan import Plan
 from pipeline.measure.environment import describe
 from pipeline.measure.sampling import take_sample
-from pipeline.records.run_record import Block, Pair, Reference, RunWarning, Sample, WarmUp
+from pipeline.records.run_record import Reference, RunWarning
+from pipeline.records.samples import Block, Pair, Sample, WarmUp
 from pipeline.stats import warnings
 from tests.fake_machine import FalseClock, pair_of, steady_pair
 
