@@ -253,8 +253,18 @@ def settings(**data: Any) -> RunSettings:
     )
 
 
+def with_settings(whole: RunRecord, **parts: dict[str, Any]) -> RunRecord:
+    """The run with fields of its settings' parts changed, such as data={"image_size": 256}."""
+    changed = {name: replace(getattr(whole.settings, name), **fields) for name, fields in parts.items()}
+    return replace(whole, settings=replace(whole.settings, **changed))
+
+
 def execution(name: str) -> Execution:
-    """Half precision in NHWC, by the runtime that the stage's name says."""
+    """How the stages of that name run: half precision in NHWC, but for the first ones."""
+    if name in ("eager", "tf32"):
+        return Execution(
+            "fp32" if name == "eager" else "tf32", {}, "NCHW", "PyTorch eager", captured=False, fuses=False
+        )
     providers = {
         "compile": "Inductor",
         "onnxruntime": "ONNX Runtime CUDAExecutionProvider",
