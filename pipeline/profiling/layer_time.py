@@ -59,9 +59,9 @@ def layer_work(net: nn.Module, image: Tensor) -> list[LayerWork]:
             weight_elements=sum(part.numel() for part in layer.parameters()),
         )
 
-    with FlopCounterMode(display=False) as counter, torch.inference_mode(), Dispatched(joins.see):
-        with hooked(net, enter, leave):
-            net(image)
+    counter = FlopCounterMode(display=False)
+    with counter, torch.inference_mode(), Dispatched(joins.see), hooked(net, enter, leave):
+        net(image)
     rest = int(counter.get_total_flops()) - sum(layer.flops for layer in works.values())
     skips = [LayerWork(SKIP, "concatenation", SKIP, 0, joins.read, joins.written, 0)] if joins.written else []
     return [*works.values(), *skips, LayerWork(BETWEEN, "between layers", "between layers", rest, 0, 0, 0)]

@@ -115,9 +115,9 @@ def observed(run: Callable[[Tensor], Tensor], module: nn.Module | None, batch: T
     def leave(_: str, __: nn.Module, ___: tuple[Any, ...], ____: Any) -> None:
         seen.layers.pop()
 
-    with torch.inference_mode(), eagerly(), hooked(module, lambda name, _: seen.layers.append(name), leave):
-        with Dispatched(seen.see):
-            run(batch)
+    hooks = hooked(module, lambda name, _: seen.layers.append(name), leave)
+    with torch.inference_mode(), eagerly(), hooks, Dispatched(seen.see):
+        run(batch)
     return seen
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipeline.cli.observer import Progress
+from pipeline.cli.progress import Progress
 from pipeline.config.schema import SCRATCH, DataSpec, Job, ModelSpec, RunConfig
 from pipeline.orchestrate.context import RunContext
 from pipeline.orchestrate.ncu import find_ncu, with_counted_bytes

@@ -16,8 +16,8 @@ ON_CPU = Note("memory timeline", "no allocator statistics", "torch keeps no stat
 UNSEEN = "its own call; torch's allocator gave out nothing in it"
 HOLDERS = [
     MemoryHolder(["bottleneck.0"], 300 * MIB),
+    MemoryHolder(["elsewhere"], 209 * MIB),
     MemoryHolder(["decoder.0.0", "decoder.0.1"], 200 * MIB),
-    MemoryHolder(["elsewhere"], 9 * MIB),
 ]
 
 
@@ -30,7 +30,7 @@ def timeline(activations: int, workspace: int | None, holders: list[MemoryHolder
     return MemoryTimeline(
         [1e-3 * at for at in range(points)], amounts, 60 * MIB if known else None, activations * MIB,
         workspace * MIB if workspace is not None else None, 100 * MIB, 400 * MIB,
-        peak_layer=holders[0].layers[-1] if holders else None, holders=holders,
+        peak_layer=holders[-1].layers[0] if holders else None, holders=holders,
         watched="layers" if points > 3 else "ends",
     )  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_what_is_unknown_says_why() -> None:
 
 
 def test_workspace_that_dominates_is_named_with_its_layer() -> None:
-    """The last of the layers whose outputs are alive is the one that ran; cuDNN is blamed for convolutions alone."""
+    """The one that ran at the peak; cuDNN is blamed for convolutions alone."""
     found = digest(run())
     text = memory.sentences(found)[0]
     assert text == (
@@ -106,21 +106,17 @@ def test_workspace_that_dominates_is_named_with_its_layer() -> None:
     )
     reference = found.run.reference
     assert reference is not None
-    linear = replace(reference, layers=[LayerWork("decoder.0.1", "Linear", "decoder", 1, 1, 1, 1)])
-    assert "a library chose an algorithm for decoder.0.1" in memory.sentences(digest(run(reference=linear)))[0]
-    assert "a library chose an algorithm that needs it" in memory.sentences(digest(run(reference=None)))[0]
+    linear = replace(reference, layers=[LayerWork("decoder.0.0", "Linear", "decoder", 1, 1, 1, 1)])
+    assert "a library chose an algorithm for decoder.0.0" in memory.sentences(digest(run(reference=linear)))[0]
+    assert "a library chose an algorithm for decoder.0.0" in memory.sentences(digest(run(reference=None)))[0]
 
 
 def test_a_layer_is_named_only_where_the_record_tells() -> None:
-    """Not between layers, as where skips are joined, nor where the list of outputs may have left it out."""
-    found = digest(run())
-    eager = found.run.stages[0]
-    assert memory.peak_layer(found, eager) == "decoder.0.0"
-    between = timeline(500, 4000, HOLDERS)
-    between.allocated_bytes[5] = 10**10
-    full = timeline(500, 4000, [*HOLDERS, *HOLDERS])
-    for made in (between, full):
-        assert memory.peak_layer(found, replace(eager, diagnostics=Diagnostics(timeline=made))) == ""
+    """Whatever the order of the readings: the record holds it."""
+    eager = run().stages[0]
+    assert memory.peak_layer(eager) == "decoder.0.0"
+    between = replace(timeline(500, 4000, HOLDERS), peak_layer=None)
+    assert memory.peak_layer(replace(eager, diagnostics=Diagnostics(timeline=between))) == ""
 
 
 def test_other_moments_that_came_as_high_are_counted() -> None:
@@ -162,10 +158,10 @@ def test_timelines_of_graphs_and_of_hidden_layers_are_drawn_with_where_they_are_
     assert [figure.title.split()[2] for figure in first] == ["eager", "fused"]
     notes = {figure.title.split()[2]: figure.note for figure in [*first, *others]}
     assert set(notes) == {"eager", "half", "torchscript", "cuda_graph", "fused"}
-    assert notes["eager"].startswith(f"{OLD_CAPTION} Outputs alive at the peak: bottleneck.0: 300.0 MiB")
+    assert notes["eager"].startswith("Its own call; read before and after every layer")
     assert notes["half"].startswith("Its own call; read before and after every layer, in the time of the host")
-    assert notes["torchscript"].startswith("Its own call; every change that torch's allocator recorded, in the time")
-    assert notes["cuda_graph"].startswith("The same kernels launched one by one: the graph holds this as one block;")
+    assert notes["torchscript"].startswith("Its own call; every change that torch's allocator recorded")
+    assert notes["cuda_graph"].startswith("The same kernels launched one by one, as they allocate: the graph")
     assert "Outputs alive at the peak: bottleneck.0: 300.0 MiB" in notes["cuda_graph"]
     drawn = {figure.title.split()[2]: figure.svg for figure in [*first, *others]}
     assert "420 MiB at bottleneck.0" in drawn["cuda_graph"]
@@ -180,7 +176,7 @@ def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
     ]  # fmt: skip
     assert shown["fused"][:5] == ["–", "100 MiB", "250 MiB", "–", "200 MiB"]
     assert "no layer can be watched" in shown["fused"][-1]
-    assert shown["onnxruntime"][-1] == UNSEEN
+    assert shown["onnxruntime"][-1].startswith(UNSEEN)
     lines = memory.sentences(digest(looked_into()))
     assert "half → cuda_graph: the peak hardly changes, 400 MiB → 420 MiB." in lines
     assert [line for line in lines if "launched one by one" in line] == [

@@ -246,7 +246,7 @@ def test_bytes_are_counted_ones_before_the_layers_and_those_before_a_guess() -> 
     run, row = large_channel_counts()
     assert row.stage.diagnostics is not None
     counted = replace(row.stage.diagnostics, fusion=Fusion(10.0, 4 * 10**9, "operators"))
-    hardly = replace(row.stage.diagnostics, fusion=Fusion(10.0, None, "unknown: no counter"))
+    hardly = replace(row.stage.diagnostics, fusion=Fusion(10.0, None, None, "no counter"))
     found, uncounted, bare = (
         of_stage(run, replace(row, stage=replace(row.stage, diagnostics=why))) for why in (counted, hardly, None)
     )
