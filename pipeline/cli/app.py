@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from pipeline.devices.discover import cuda_devices
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, RunWarning
+from pipeline.records.run_settings import settings_of
 from pipeline.report.terminal import first_screen
 from pipeline.report.write import write_report
 
@@ -147,11 +148,13 @@ def report(record: RunRecord, job: Job) -> None:
 def blank_record(question: RunConfig, job: Job) -> RunRecord:
     """What is known before anything has run."""
     config = plain(OmegaConf.load(job.folder / "config.yaml"), resolve=False)
+    found, data = settings_of(config), question.data
     return RunRecord(
         started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
         command=job.command,
         preset=question.preset,
         config=config,
+        settings=replace(found, data=replace(found.data, image_size=data.size, batch_size=data.batch_size)),
     )
 
 
@@ -159,7 +162,8 @@ def refusal(job: Job, config: DictConfig, text: str) -> RunRecord:
     """The record of a job of a sweep whose request was wrong."""
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     caution = RunWarning("refused", text, "correct the request and run this job again")
-    return RunRecord(now, job.command, str(config.preset), plain(config, resolve=False), warnings=[caution])
+    asked = plain(config, resolve=False)
+    return RunRecord(now, job.command, str(config.preset), asked, settings_of(asked), warnings=[caution])
 
 
 def plain(config: Any, resolve: bool) -> dict[str, Any]:

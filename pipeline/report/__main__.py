@@ -38,7 +38,7 @@ def draw(folder: Path, knobs: dict[str, Any]) -> Path:
 
 def changed(run: RunRecord, knobs: dict[str, Any]) -> RunRecord:
     """The record with other knobs of the report."""
-    return replace(run, config={**run.config, "report": {**(run.config.get("report") or {}), **knobs}})
+    return replace(run, settings=replace(run.settings, report=replace(run.settings.report, **knobs)))
 
 
 def split(arguments: Sequence[str]) -> tuple[list[Path], dict[str, Any]]:

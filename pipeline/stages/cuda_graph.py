@@ -2,10 +2,9 @@
 
 import torch
 
-from pipeline.stages import Runner, Skip
+from pipeline.stages.api import Runner, Skip, Workload
 from pipeline.stages.common.graph_capture import Captured
-from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short
-from pipeline.worker.workload import Workload
+from pipeline.stages.common.precision import Dtype, Half, allow_tf32, eager_execution, half_dtype, short
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:
@@ -23,4 +22,6 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     model = Half(workload.model, half).eval()
     ran = f"{short(half)} weights, channels_last, {model.folds} batch norms folded, one CUDA graph"
     run = Captured(model, workload.batches[0])
-    return Runner(run, description=ran, details={"folded_batch_norms": model.folds}, module=model.net, uncaptured=model)
+    execution = eager_execution(short(half), "NHWC", captured=True)
+    details = {"folded_batch_norms": model.folds}
+    return Runner(run, ran, execution, details, module=model.net, uncaptured=model)

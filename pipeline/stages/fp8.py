@@ -12,9 +12,16 @@ from pipeline.compiler.lowering import Program
 from pipeline.compiler.ops import BY_NAME
 from pipeline.compiler.quantize import READS_FP8, Precision
 from pipeline.kernels.common.capability import supported
-from pipeline.stages import Runner, Skip
-from pipeline.stages.common.rewritten_net import half_instead, rewritten, runner, switch_on_the_library, tuned, tuner_in
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Runner, Skip, Workload
+from pipeline.stages.common.rewritten_net import (
+    executed,
+    half_instead,
+    rewritten,
+    runner,
+    switch_on_the_library,
+    tuned,
+    tuner_in,
+)
 
 
 def build(
@@ -52,8 +59,10 @@ def build(
     precision, details = calibrated(graph, workload, calibration_images, keep_fp16, Budget(budget, error_budget))
     tuner = tuner_in(tuning_folder)
     program = tuned(Program(graph, precision, workload.device), workload.batches[0], tuner, None)
-    details |= {"passes": passes, "candidates_measured": tuner.measured}
-    return runner(workload, program, details, None, stored(graph, precision, details["kept_fp16"]))
+    details |= {"passes": passes}
+    kept, any_fp8 = details["kept_fp16"], layers_in_fp8(graph, precision) > 0
+    execution = executed(program, "fp8", kept) if any_fp8 else executed(program, "fp16")
+    return runner(workload, program, details, None, stored(graph, precision, kept), execution, tuner.measured)
 
 
 def calibrated(
@@ -72,8 +81,13 @@ def calibrated(
 
 def stored(graph: Graph, precision: Precision, kept: list[str]) -> str:
     """How many layers read fp8, in words."""
-    reading = sum(node.op in READS_FP8 and node.inputs[0] in precision.fp8_values for node in graph.nodes)
+    reading = layers_in_fp8(graph, precision)
     return f"fp8 in {reading} layers ({len(kept)} kept in fp16)" if reading else "fp16 (no layer reads fp8)"
+
+
+def layers_in_fp8(graph: Graph, precision: Precision) -> int:
+    """How many layers read fp8."""
+    return sum(node.op in READS_FP8 and node.inputs[0] in precision.fp8_values for node in graph.nodes)
 
 
 def convolutions(graph: Graph) -> list[str]:

@@ -6,9 +6,16 @@ from pipeline.compiler.graph import UnsupportedError
 from pipeline.compiler.lowering import Program
 from pipeline.compiler.quantize import Precision
 from pipeline.kernels.common.capability import supported
-from pipeline.stages import Runner, Skip
-from pipeline.stages.common.rewritten_net import half_instead, rewritten, runner, switch_on_the_library, tuned, tuner_in
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Runner, Skip, Workload
+from pipeline.stages.common.rewritten_net import (
+    executed,
+    half_instead,
+    rewritten,
+    runner,
+    switch_on_the_library,
+    tuned,
+    tuner_in,
+)
 
 
 def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
@@ -32,4 +39,5 @@ def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
     tuner = tuner_in(tuning_folder)
     reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16)
     program = tuned(program, workload.batches[0], tuner, reason)
-    return runner(workload, program, {"passes": passes, "candidates_measured": tuner.measured}, reason, "fp16")
+    execution = executed(program, "fp16")
+    return runner(workload, program, {"passes": passes}, reason, "fp16", execution, tuner.measured)

@@ -14,7 +14,7 @@ from pipeline.compiler.passes import rewrite
 from pipeline.compiler.quantize import Precision
 from pipeline.compiler.torch_export import trace
 from pipeline.stages import fp8
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Workload
 
 CPU = torch.device("cpu")
 

@@ -13,8 +13,9 @@ from pipeline.compiler.graph import UnsupportedError
 from pipeline.compiler.kernel_layer import Backend
 from pipeline.compiler.lowering import Program
 from pipeline.compiler.quantize import Precision
+from pipeline.records.run_record import Execution
+from pipeline.stages.api import Workload
 from pipeline.stages.common import rewritten_net
-from pipeline.worker.workload import Workload
 
 CPU = torch.device("cpu")
 
@@ -66,8 +67,13 @@ def test_the_record_says_what_matched_and_what_runs(
     monkeypatch.setattr(rewritten_net, "missing", lambda: barred)
     work = workload(UNet(base=16, depth=1), tmp_path)
     ready, passes = program(work, Backend.REFERENCE)
-    stage = rewritten_net.runner(work, ready, {"passes": passes}, None, "fp16")
+    stage = rewritten_net.runner(
+        work, ready, {"passes": passes}, None, "fp16", rewritten_net.executed(ready, "fp16"), 5
+    )
     assert stage.description == f"fp16, 7 layers by own kernels, 0 by the library, one CUDA graph{said}"
+    assert stage.execution == Execution("fp16", {}, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=7)
+    assert stage.compile_facts is not None
+    assert stage.compile_facts().candidates_measured == 5
     assert stage.details["kernels_barred"] == (barred or "")
     assert stage.details["left_to_torch"] == []
     assert stage.details["passes"]["join_without_copy"] == ["cat"]
@@ -78,7 +84,8 @@ def test_the_record_says_what_matched_and_what_runs(
 
 def test_what_ran_is_saved_and_runs_again(tmp_path: Path) -> None:
     work = workload(UNet(base=16, depth=1), tmp_path)
-    stage = rewritten_net.runner(work, program(work, Backend.REFERENCE)[0], {}, None, "fp16")
+    ready, _ = program(work, Backend.REFERENCE)
+    stage = rewritten_net.runner(work, ready, {}, None, "fp16", rewritten_net.executed(ready, "fp16"), 0)
     assert stage.save is not None
     written = stage.save(tmp_path / "artefact")
     assert {path.name for path in written} == {"graph.json", "weights.safetensors"}
@@ -107,7 +114,8 @@ def test_where_much_is_left_to_torch_the_faster_net_runs_and_is_named(
     work = workload(Elu(), tmp_path)
     half = Called(work.model, work.batches[0])
     monkeypatch.setattr(rewritten_net, "faster_half", lambda work, ours: half if half_wins else None)
-    stage = rewritten_net.runner(work, program(work, Backend.REFERENCE)[0], {}, None, "fp16")
+    ready, _ = program(work, Backend.REFERENCE)
+    stage = rewritten_net.runner(work, ready, {}, None, "fp16", rewritten_net.executed(ready, "fp16"), 0)
     assert stage.details["left_to_torch"] == ["aten.elu.default", "conv2d"]
     assert stage.description.startswith("fp16 half net in one CUDA graph") is half_wins
     assert (stage.run is half) is half_wins

@@ -9,8 +9,8 @@ from pipeline.compiler.calibrate import Budget, largest, quantisable
 from pipeline.compiler.lowering import Program
 from pipeline.compiler.quantize import Precision
 from pipeline.stages import Skip, fp8, fused
+from pipeline.stages.api import Workload
 from pipeline.stages.common import rewritten_net
-from pipeline.worker.workload import Workload
 
 
 @pytest.mark.parametrize("stage", [fused, fp8], ids=["fused", "fp8"])

@@ -17,10 +17,11 @@ from pipeline.compiler.passes import rewrite
 from pipeline.compiler.torch_export import trace
 from pipeline.kernels.common.tma import missing
 from pipeline.measure.timers import captured_ms
-from pipeline.stages import Runner
+from pipeline.records.run_record import CompileFacts, Execution
+from pipeline.records.run_record import Precision as PrecisionName
+from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.graph_capture import Captured
-from pipeline.stages.common.precision import Half, allow_tf32
-from pipeline.worker.workload import Workload
+from pipeline.stages.common.precision import Half, allow_tf32, eager_execution
 
 BORDERS = {"aten.pad.default", "aten.slice.Tensor", "joined"}  # that cost next to nothing and need no kernel
 REPLAYS = 20  # of each net's graph, where the half net might be faster
@@ -48,7 +49,8 @@ def rewritten(workload: Workload) -> tuple[Graph, dict[str, list[str]]]:
 def half_instead(workload: Workload, why: str) -> Runner:
     """The half net, for a net that can't be rewritten."""
     run = Captured(Half(workload.model, torch.float16).eval(), workload.batches[0])
-    return Runner(run, description=f"fp16 half net in one CUDA graph: {why}", details={"not_rewritten": why})
+    execution = eager_execution("fp16", "NHWC", captured=True)
+    return Runner(run, f"fp16 half net in one CUDA graph: {why}", execution, {"not_rewritten": why})
 
 
 def tuner_in(folder: str | None) -> Tuner:
@@ -74,30 +76,55 @@ def tuned(program: Program, image: Tensor, tuner: Tuner, reason: str | None) -> 
         return with_choices(program, choose(program, image, tuner))
 
 
-def runner(workload: Workload, program: Program, details: dict[str, Any], reason: str | None, precision: str) -> Runner:
-    """The captured program; or the captured half net, where much is left to ATen and that is faster."""
+def executed(program: Program, precision: PrecisionName, kept: list[str] | None = None) -> Execution:
+    """How the program runs; the layers of `kept` stay in fp16."""
+    ours = sum(choice != Backend.LIBRARY for choice in program.choices.values())
+    layers: dict[str, PrecisionName] = dict.fromkeys(kept or [], "fp16")
+    return Execution(precision, layers, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=ours)
+
+
+def runner(
+    workload: Workload,
+    program: Program,
+    details: dict[str, Any],
+    reason: str | None,
+    precision: str,
+    execution: Execution,
+    measured: int,
+) -> Runner:
+    """The captured program; or the captured half net, where much is left to ATen and that is faster.
+
+    Args:
+        workload: gives the net, for the half net.
+        program: tuned.
+        details: what the record keeps of how the program came about; added to.
+        reason: why no kernel runs on this GPU; None where they do.
+        precision: of the program, in words.
+        execution: of the program.
+        measured: how many candidates were timed for it.
+    """
     torch.cuda.empty_cache()  # the weights of the programs that were tried
     run = Captured(program, workload.batches[0])
     left = sorted({node.op for node in program.graph.nodes if node.op not in BY_NAME and node.op not in BORDERS})
-    ours = sum(choice != Backend.LIBRARY for choice in program.choices.values())
+    ours, facts = execution.own_kernels, CompileFacts(candidates_measured=measured)
     barred = reason or missing()
     details |= {"choices": describe(program.choices), "left_to_torch": left, "kernels_barred": barred or ""}
-    description = (
-        f"{precision}, {ours} layers by own kernels, {len(program.choices) - ours} by the library, one CUDA graph"
-    )
+    by_library = len(program.choices) - ours
+    description = f"{precision}, {ours} layers by own kernels, {by_library} by the library, one CUDA graph"
     description += f"; the fastest kernels are barred: {barred}" if barred else ""
     if left and (faster := faster_half(workload, run)):
-        description = (
-            f"fp16 half net in one CUDA graph: the rewritten net, with {ours} layers by own kernels, was slower"
-        )
-        return Runner(faster, description=description, details=details)
+        text = f"fp16 half net in one CUDA graph: the rewritten net, with {ours} layers by own kernels, was slower"
+        half = eager_execution("fp16", "NHWC", captured=True)
+        return Runner(faster, text, half, details, compile_facts=lambda: facts)
     return Runner(
         run,
         description=description,
+        execution=execution,
         details=details,
+        compile_facts=lambda: facts,
         save=lambda folder: save(program, folder / "net"),
         uncaptured=program,
-        traffic=lambda image: (program.moved(image), "what each operation of the rewritten graph reads and writes"),
+        traffic=lambda image: (program.moved(image), "rewritten graph"),
     )
 
 
