@@ -22,9 +22,9 @@ from rich.console import Console
 from models.errors import InputError
 from pipeline.cli.config_errors import one_line
 from pipeline.cli.progress import Progress, complain
-from pipeline.config import schema
+from pipeline.config import load
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import RunConfig
+from pipeline.config.schema import BASELINE, RunConfig
 from pipeline.devices.discover import cuda_devices
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
@@ -111,9 +111,9 @@ def read(config: DictConfig, job: Job) -> RunConfig:
     """The question, checked, and its config saved beside the answer; `${oc.env:...}` stays unresolved there."""
     values = plain(config, resolve=True)
     devices = cuda_devices()
-    device = schema.choose_device(values["device"], devices)
-    baseline = plain(OmegaConf.load(CONF / "stage" / f"{schema.BASELINE}.yaml"), resolve=True)
-    question = schema.read(values, device, baseline, job.launcher)
+    device = load.choose_device(values["device"], devices)
+    baseline = plain(OmegaConf.load(CONF / "stage" / f"{BASELINE}.yaml"), resolve=True)
+    question = load.read(values, device, baseline, job.launcher)
     (job.folder / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=False), encoding="utf-8")
     return question
 

@@ -10,8 +10,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from pipeline.config.load import check_report, read
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import check_report, read
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.report import queue
