@@ -94,6 +94,7 @@ def described(kinds: list[Any]) -> str:
 
 
 def _described(kind: Any) -> str:
+    """One kind, in words."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return f"{_described(arguments[0])} ≥ {arguments[1].least}"

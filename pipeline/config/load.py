@@ -120,6 +120,7 @@ def read_data(value: Mapping[str, Any]) -> DataSpec:
 
 
 def _neighbour(path: Path) -> str:
+    """A clause that names the folder beside `path` that is most like it; empty where none is."""
     beside = [part.name for part in path.parent.iterdir()] if path.parent.is_dir() else []
     close = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.5)
     return f"; did you mean {path.parent / close[0]}?" if close else ""
@@ -186,6 +187,7 @@ def checked_options(options: Mapping[str, Any], target: str, group: str) -> dict
 
 
 def _tolerance(stage: str, group: str, value: Mapping[str, Any]) -> Tolerance:
+    """A stage's tolerance from its YAML, with every field and a reason."""
     names = [part.name for part in fields(Tolerance)]
     if missing := [name for name in names if name not in value]:
         raise RequestError(f"stage {stage}: tolerance has no {missing[0]!r}; it takes {', '.join(names)}")

@@ -152,6 +152,7 @@ def annotation_of(node: ast.AST | None, source: Source, depth: int = 0) -> Any:
 
 
 def _named(dotted: str, source: Source, depth: int) -> Any:
+    """The type behind a name such as int, Alias or module.Alias."""
     first, _, rest = dotted.partition(".")
     bound = source.bound.get(first)
     if depth > MOST_ALIASES:
@@ -165,6 +166,7 @@ def _named(dotted: str, source: Source, depth: int) -> Any:
 
 
 def _subscripted(head: str, parts: list[ast.expr], source: Source, depth: int) -> Any:
+    """The type that `head[parts]` stands for, such as Literal["a", "b"]."""
     literal, union, kind_of_list = _subscriptable(Literal), _subscriptable(Union), _subscriptable(list)
     if head == "Literal":
         try:
@@ -185,6 +187,7 @@ def _subscriptable(form: Any) -> Any:
 
 
 def _parsed(text: str) -> ast.AST | None:
+    """The expression of a quoted annotation; None where it is none."""
     try:
         return ast.parse(text, mode="eval").body
     except SyntaxError:

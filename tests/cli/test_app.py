@@ -6,9 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
-from pipeline.cli.app import claim, preset_for
+from pipeline.cli.app import claim
 from pipeline.records import codec
 from tests.cli.test_config_errors import ROOT
 
@@ -22,22 +20,6 @@ def command(*arguments: str) -> list[str]:
 
 def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=ROOT, timeout=200, check=False)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "devices", "added"),
-    [
-        ([], ["NVIDIA H200"], []),
-        ([], [], ["preset=cpu"]),
-        (["device=cpu"], ["NVIDIA H200"], ["preset=cpu"]),
-        (["device=cuda"], [], []),
-        (["preset=smoke"], [], []),
-        (["-m", "stage=eager,half"], [], ["preset=cpu"]),
-    ],
-)
-def test_the_cpu_preset_is_taken_where_no_gpu_is(arguments: list[str], devices: list[str], added: list[str]) -> None:
-    """Unless the user names a preset, or insists on a GPU."""
-    assert preset_for(arguments, devices) == added
 
 
 def test_runs_that_start_together_get_folders_of_their_own(tmp_path: Path) -> None:
