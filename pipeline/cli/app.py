@@ -80,9 +80,9 @@ def job(config: DictConfig) -> Iterator[Invocation]:
     try:
         yield invocation
     except (RequestError, InputError) as error:
-        if not of_a_sweep:
-            raise
         complain(one_line(error, CONF))
+        if not of_a_sweep:  # Hydra would put a line of its own before any other exception
+            raise SystemExit(REFUSED) from None
         codec.save(refusal(invocation, config, one_line(error, CONF)), folder)
     if invocation.code and not of_a_sweep:
         raise SystemExit(invocation.code)

@@ -13,7 +13,7 @@ from pipeline.profiling.operator_bytes import COUNTED, counted
 from pipeline.records.chrome_trace import Event, end, of
 from pipeline.records.diagnostics import Fusion, LayoutChange
 from pipeline.stages import Runner
-from pipeline.stages.common.inductor import CACHE, KEPT, graphs, programs
+from pipeline.stages.common.inductor_files import CACHE, KEPT, graphs, programs
 
 GENERATED = "generated code"
 UNSEEN = "unknown: its operators don't pass torch's dispatcher"

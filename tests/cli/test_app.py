@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.cli.app import claim
 from pipeline.records import codec
-from tests.cli.test_config_errors import ROOT
+from tests.cli.conftest import ROOT, Ask
 
 SMOKE = ["preset=smoke", "measure.aa_pairs=0", "threads=1"]
 PLANTED = ["stage=eager", "stage.name=planted", "stage.target=tests.fault_stages"]
@@ -18,17 +18,13 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "pipeline", *arguments]
 
 
-def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=ROOT, timeout=200, check=False)
-
-
 def test_runs_that_start_together_get_folders_of_their_own(tmp_path: Path) -> None:
     """Hydra gives both the same name."""
     folders = {claim(tmp_path / "run") for _ in range(3)}
     assert len(folders) == 3
 
 
-def test_a_wrong_stage_leaves_with_1_and_a_whole_report(tmp_path: Path) -> None:
+def test_a_wrong_stage_leaves_with_1_and_a_whole_report(tmp_path: Path, ask: Ask) -> None:
     """The report's path is the last line; the stage is named as inaccurate in it."""
     done = ask(*SMOKE, *PLANTED, "+stage.plant=zeros", f"hydra.run.dir={tmp_path}")
     assert done.returncode == 1
@@ -37,12 +33,12 @@ def test_a_wrong_stage_leaves_with_1_and_a_whole_report(tmp_path: Path) -> None:
     assert codec.load(tmp_path).stages[0].status == "inaccurate"
 
 
-def test_a_sweep_ends_in_one_report_also_when_a_job_failed(tmp_path: Path) -> None:
+def test_a_sweep_ends_in_one_report_also_when_a_job_failed(tmp_path: Path, ask: Ask) -> None:
     """One job whose request is wrong, one that runs: the report shows both, and the exit code is 1."""
     done = ask("-m", *SMOKE, "stage=eager", "data.batch_size=1,0", f"hydra.sweep.dir={tmp_path}")
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == str(tmp_path / "report.html")
-    assert "at least 1 is wanted" in (tmp_path / "report.md").read_text()
+    assert "expected an integer ≥ 1" in (tmp_path / "report.md").read_text()
     assert codec.load(tmp_path / "0").finished
 
 
