@@ -44,7 +44,7 @@ class Progress:
         self.say(f"[{self._elapsed()}] {self.number}/{self.stages} {name}: {adds}")
 
     def phase(self, title: str, phase: str, detail: str = "") -> None:
-        """A stage enters a phase, or goes on in it; only a terminal shows the detail."""
+        """A stage enters a phase, or is so far in it; the detail is shown on a terminal alone."""
         line = f"{title}: {phase}"
         if self.status:
             self.status.update(escape(f"[{self._elapsed()}] {line} {detail}"))

@@ -1,4 +1,4 @@
-"""Where Inductor's files lie. Apart from `inductor`, whose imports take seconds that only a stage that compiles needs."""
+"""Where Inductor's files lie; apart from `inductor`, whose imports take seconds that most stages need not spend."""
 
 from pathlib import Path
 
