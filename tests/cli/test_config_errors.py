@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from models.build import build_model
+from models.errors import InputError
 from tests.cli.conftest import ROOT, Ask
+from tests.config.test_load import asked, composed
 
 WRONG = [
     (["stage=compil"], "stage=compil", "did you mean 'compile'"),
@@ -25,11 +28,7 @@ WRONG = [
     (["data=folder"], "data.path", "name the folder"),
     (["data=folder", "data.path=conff"], "data.path=conff", "did you mean conf"),
     (["data=folder", "data.path=conf"], "conf", "image"),
-    (["model.checkpoint=nowhere.safetensors"], "nowhere.safetensors", ""),
-    (["model.checkpoint=pyproject.toml"], "pyproject.toml", ""),
-    (["model=unet", "model.checkpoint=models/weights/unet_small.safetensors"], "unet_small.safetensors", ""),
-    (["model=custom", "model.target=os.system"], "os.system", ""),
-    (["model=custom", "model.target=models.unet.Unet"], "models.unet.Unet", "UNet"),
+    (["model.checkpoint=nowhere.safetensors"], "nowhere.safetensors", ".safetensors"),
     (["model=torchvision", "model.options.net=fcn_resnet"], "model.options.net=fcn_resnet", "'fcn_resnet50'"),
 ]
 
@@ -39,13 +38,33 @@ WRONG = [
 )
 def test_a_bad_request_is_one_line(arguments: list[str], culprit: str, remedy: str, tmp_path: Path, ask: Ask) -> None:
     """The line names the culprit and the nearest valid choice."""
-    done = ask("preset=smoke", *arguments, f"hydra.run.dir={tmp_path}")
+    stage = [] if any("stage" in argument for argument in arguments) else ["stage=eager"]
+    done = ask("preset=smoke", *stage, *arguments, f"hydra.run.dir={tmp_path}")
     complaint = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 2
     assert len(complaint) == 1
     assert culprit in complaint[0]
     assert remedy in complaint[0]
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "culprit", "remedy"),
+    [
+        (["model.checkpoint=pyproject.toml"], "pyproject.toml", ".safetensors"),
+        (["model=unet", "model.checkpoint=models/weights/unet_small.safetensors"], "unet_small.safetensors", "UNet"),
+        (["model=custom", "model.target=os.system"], "os.system", "my_package.MyNet"),
+        (["model=custom", "model.target=models.unet.Unet"], "models.unet.Unet", "UNet"),
+    ],
+)
+def test_a_net_that_cannot_be_made_is_one_line(arguments: list[str], culprit: str, remedy: str) -> None:
+    """What the worker does with the request, and what it says; the two above show that it comes to exit code 2."""
+    model = asked(composed("preset=smoke", "stage=eager", *arguments)).model
+    with pytest.raises(InputError) as caught:
+        build_model(model.target, model.options, model.checkpoint, seed=0)
+    assert culprit in str(caught.value)
+    assert remedy in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_process_ends_as_the_program_does(tmp_path: Path) -> None:

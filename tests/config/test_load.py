@@ -51,7 +51,7 @@ def test_every_other_file_composes(group: str, tmp_path: Path) -> None:
     """Each file of the other groups gives a run, with what it needs filled in."""
     for path in sorted((CONF / group).glob("*.yaml")):
         needed = {"custom": ["model.target=my.Net"], "folder": [f"data.path={tmp_path}"]}.get(path.stem, [])
-        assert asked(composed(f"{group}={path.stem}", *needed)).stages
+        assert asked(composed(f"{group}={path.stem}", "stage=eager", *needed)).stages
 
 
 def test_the_ladder_lists_every_stage_file_in_order() -> None:
@@ -64,9 +64,9 @@ def test_the_ladder_lists_every_stage_file_in_order() -> None:
 
 def test_what_the_user_types_wins_over_the_preset() -> None:
     """preset=cpu takes the small net, unless another is named."""
-    assert asked(composed("preset=cpu")).model.name == "unet_small"
-    assert asked(composed("preset=cpu", "model=unet", "data.size=96")).data.size == 96
-    assert asked(composed("preset=cpu", "model=unet")).model.name == "unet"
+    assert asked(composed("preset=cpu", "stage=eager")).model.name == "unet_small"
+    typed = asked(composed("preset=cpu", "stage=eager", "model=unet", "data.size=96"))
+    assert (typed.model.name, typed.data.size) == ("unet", 96)
 
 
 WRONG = [
@@ -165,7 +165,7 @@ def test_a_folder_whose_name_is_a_number_is_text(tmp_path: Path, monkeypatch: py
     """Hydra's parser makes 2026 a number."""
     (tmp_path / "2026").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert asked(composed("data=folder", "data.path=2026")).data.path == "2026"
+    assert asked(composed("data=folder", "data.path=2026", "stage=eager")).data.path == "2026"
 
 
 def test_two_rungs_of_one_name_are_refused() -> None:
