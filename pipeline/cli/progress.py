@@ -57,6 +57,7 @@ class Progress:
         self.say(f"[{self._elapsed()}]   {verdict_line(run, stage)}")
 
     def _elapsed(self) -> str:
+        """Minutes and seconds since the run began, as 1:05."""
         minutes, seconds = divmod(int(time.monotonic() - self.began), 60)
         return f"{minutes}:{seconds:02d}"
 

@@ -11,7 +11,7 @@ from pipeline.profiling.operator_bytes import counted
 from pipeline.records.chrome_trace import Event, end, of
 from pipeline.records.diagnostics import BytesSource, Fusion, LayoutChange
 from pipeline.stages.api import Runner, Traffic
-from pipeline.stages.common.inductor import KEPT, graphs, programs
+from pipeline.stages.common.inductor_files import KEPT, graphs, programs
 
 UNSEEN = "its operators don't pass torch's dispatcher"
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.load import REPORT_KEYS, check_report
 from pipeline.config.request_error import RequestError, nearest
-from pipeline.config.schema import REPORT_KEYS, check_report
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.report.sweep import job_folders

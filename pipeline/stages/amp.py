@@ -16,9 +16,6 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
         workload: gives the net.
         dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU.
         cudnn_benchmark: let cuDNN time its algorithms for each new shape.
-
-    Raises:
-        ValueError: no such precision.
     """
     half, device = half_dtype(dtype, workload.device), workload.device.type
     allow_tf32(device == "cuda")

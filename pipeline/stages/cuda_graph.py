@@ -12,7 +12,6 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
 
     Raises:
         Skip: no GPU.
-        ValueError: no such precision.
     """
     if workload.device.type != "cuda":
         raise Skip("CUDA graphs need a CUDA GPU")

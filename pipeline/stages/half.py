@@ -13,9 +13,6 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
         workload: gives the net.
         dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU.
         cudnn_benchmark: let cuDNN time its algorithms for each new shape.
-
-    Raises:
-        ValueError: no such precision.
     """
     half = half_dtype(dtype, workload.device)
     allow_tf32(workload.device.type == "cuda")

@@ -30,10 +30,7 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
 
     Raises:
         StageError: the net's source is beyond TorchScript.
-        ValueError: no such method or precision.
     """
-    if method not in ("trace", "script"):
-        raise ValueError(f"method={method}: choose one of trace, script")
     fp32 = dtype == "fp32" or (dtype == "auto" and workload.device.type == "cpu")
     precision = torch.float32 if fp32 else half_dtype(dtype, workload.device)
     allow_tf32(workload.device.type == "cuda")

@@ -10,8 +10,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from pipeline.config.load import check_report, read
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import check_report, read
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.report import queue
@@ -191,7 +191,7 @@ def test_wrong_value_is_refused_before_a_run(knob: str) -> None:
     """The question is refused, not only the drawing."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config: Any = OmegaConf.to_container(compose("config", [f"report.{knob}"]), resolve=True)
-    with pytest.raises(RequestError, match=f"report.{knob}: a number above 0 is wanted, or null"):
+    with pytest.raises(RequestError, match=f"report.{knob}: expected a number above 0, or null"):
         read(config, "cpu", {})
 
 
