@@ -58,6 +58,7 @@ def net_class(target: str) -> type[nn.Module]:
 
 
 def _nearest(module: Any, name: str) -> str:
+    """A clause that names the nets of the module that are most like `name`."""
     nets = [key for key, part in vars(module).items() if isinstance(part, type) and issubclass(part, nn.Module)]
     close = get_close_matches(name, nets, n=1, cutoff=0.5) or nets[:5]
     return f"; did you mean {' or '.join(close)}?" if close else ""

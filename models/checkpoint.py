@@ -50,7 +50,7 @@ def load_into(model: nn.Module, path: str) -> None:
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file by name.
+    """The tensors of a file by name, in the shapes that were saved.
 
     Raises:
         CheckpointError: it is damaged, no such file format, or a pickle that holds more than tensors.
@@ -74,6 +74,7 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def _tensors(path: Path, value: Any) -> dict[str, Tensor]:
+    """The state dict within what was unpickled, which may nest it under a name."""
     while isinstance(value, Mapping) and (nests := [name for name in NESTS if isinstance(value.get(name), Mapping)]):
         value = value[nests[0]]
     if not isinstance(value, Mapping) or not value or not all(isinstance(part, Tensor) for part in value.values()):
@@ -82,7 +83,7 @@ def _tensors(path: Path, value: Any) -> dict[str, Tensor]:
 
 
 def difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
-    """What keeps `given` from being `wanted`, in a clause; empty where nothing does."""
+    """Why the tensors `given`, of any shapes, don't fit where `wanted` are, in a clause; empty where they fit."""
     missing = [name for name in wanted if name not in given]
     strange = [name for name in given if name not in wanted]
     shapes = [name for name in wanted if name in given and wanted[name].shape != given[name].shape]
@@ -93,7 +94,7 @@ def difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str
         parts.append(f"{len(strange)} unknown, first {strange[0]}")
     if shapes:
         name = shapes[0]
-        sizes = f"{list(given[name].shape)} where {list(wanted[name].shape)} is wanted"
+        sizes = f"{list(given[name].shape)} where the net has {list(wanted[name].shape)}"
         parts.append(f"{len(shapes)} of another shape, first {name}: {sizes}")
     return "; ".join(parts)
 

@@ -1,4 +1,4 @@
-"""What is wrong with a net, its weights or its images: one line each. Imports no torch."""
+"""What is wrong with a net, its weights or its images: one line each."""
 
 
 class InputError(Exception):

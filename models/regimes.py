@@ -1,4 +1,4 @@
-"""Three nets, each built to be bound by one thing: they check that what a run says of the regime is right.
+"""Three nets, each built to be bound by one thing: they check the bottleneck that a run names.
 
 Each takes [batch, 3, height, width] to logits [batch, 2, height, width].
 """
@@ -18,7 +18,7 @@ class ManyTinyLayers(nn.Module):
         self.head = nn.Conv2d(channels, 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits of a batch."""
+        """Logits [batch, 2, height, width] of an image [batch, 3, height, width]."""
         image = self.first(image)
         for layer in self.layers:
             image = image + layer(image).tanh()
@@ -37,7 +37,7 @@ class WidePointwise(nn.Module):
         self.head = nn.Conv2d(channels, 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits of a batch."""
+        """Logits [batch, 2, height, width] of an image [batch, 3, height, width]."""
         image = self.first(image)
         for scale in self.scales:
             image = self.activation(image * scale + 0.5) + image
@@ -55,7 +55,7 @@ class LargeChannels(nn.Module):
         self.head = nn.Conv2d(channels, 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits of a batch whose height and width are multiples of 8."""
+        """Logits [batch, 2, height, width] of an image [batch, 3, height, width], both sides multiples of 8."""
         size = image.shape[-2:]
         image = self.patches(image)
         for layer in self.layers:

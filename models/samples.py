@@ -163,14 +163,17 @@ def cut(source: str, image: np.ndarray, label: np.ndarray | None, size: int | No
 
 
 def _unlabelled_share(tile: Named) -> float:
+    """The share of pixels without a label, 0 to 1."""
     return 1.0 if tile[2] is None else float((tile[2] == UNLABELLED).mean())
 
 
 def _starts(length: int, size: int) -> range:
+    """Where windows begin along a side, in pixels."""
     return range(0, length - size + 1, size)
 
 
 def _mirrored(image: np.ndarray, size: int) -> np.ndarray:
+    """An image [h, w, 3] or labels [h, w], continued in its mirror image where a side is shorter than `size`."""
     missing = [(0, max(0, size - length)) for length in image.shape[:2]]
     return np.pad(image, missing + [(0, 0)] * (image.ndim - 2), mode="symmetric")
 
@@ -185,4 +188,5 @@ def _rolled(tile: Named, turn: int) -> Named:
 
 
 def _or_unlabelled(image: np.ndarray, label: np.ndarray | None) -> np.ndarray:
+    """Labels [h, w] of an image [h, w, 3]: those given, or 255 in every pixel."""
     return np.full(image.shape[:2], UNLABELLED, np.uint8) if label is None else label

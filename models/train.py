@@ -21,9 +21,8 @@ from models.stain import HELD_OUT, WORD, stain_mask
 from models.unet import UNet
 
 BATCH, CROP = 8, 128
-LEARNING_RATE = (
-    2e-3  # peak at base 16; wider nets take less: at 64 that rate drove a convolution to 3e4, near the end of fp16
-)
+# Peak at base 16; wider nets take less: at 64 this rate drove a convolution to 3e4, half of what fp16 can hold.
+LEARNING_RATE = 2e-3
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,10 @@ class Tissue:
 
 
 def crops(tissue: Tissue, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """A batch of crops that don't touch the held-out quarter: turned, mirrored, in other tints, with noise."""
+    """Images [8, 3, 128, 128] and labels [8, 128, 128]: crops outside the held-out quarter, at random.
+
+    Each is rotated by a multiple of 90°, perhaps mirrored, tinted, and given noise.
+    """
     images: list[Tensor] = []
     labels: list[Tensor] = []
     while len(images) < BATCH:
@@ -62,7 +64,7 @@ def crops(tissue: Tissue, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int, base: int) -> int:
-    """AdamW with one cycle of the learning rate over the time given; returns the number of steps."""
+    """AdamW with one cycle of the learning rate over so many minutes, on `crops`; returns the number of steps."""
     device = tissue.image.device
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
@@ -86,7 +88,7 @@ def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int, base: int) 
 
 
 def score(net: nn.Module, tissue: Tissue) -> tuple[float, float]:
-    """Dice and intersection over union of the stain on the held-out quarter."""
+    """Dice and intersection over union of the stain, both in 0 to 1, on the held-out quarter [256, 256]."""
     with torch.inference_mode():
         found = net(tissue.image)[(..., *HELD_OUT)].argmax(1) == 1
     wanted = tissue.label[(..., *HELD_OUT)] == 1

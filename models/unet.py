@@ -85,7 +85,7 @@ class UNet(nn.Module):
         return logits[..., :height, :width] if below or right else logits
 
     def decode(self, image: Tensor) -> Tensor:
-        """The net itself, on a size that halves `depth` times without a rest."""
+        """Logits [batch, classes, h, w] of an image [batch, in_channels, h, w], h and w multiples of 2^depth."""
         skips = []
         for level in self.encoder:
             image = level(image)

@@ -1,4 +1,4 @@
-"""The program as one sentence: read the question, run it, report, and leave with what came of it."""
+"""The program as one sentence: read the request, run it, report, and leave with what came of it."""
 
 import sys
 
@@ -10,11 +10,11 @@ from pipeline.cli import app
 
 @hydra.main(version_base="1.3", config_path="../conf", config_name="config")
 def answer(config: DictConfig) -> None:
-    """Answer one question, or one job of a sweep."""
-    with app.job(config) as job:
-        question = app.read(config, job)
-        record = app.run(question, job)
-        app.report(record, job)
+    """Answer one request, or one job of a sweep."""
+    with app.job(config) as invocation:
+        request = app.read(config, invocation)
+        record = app.run(request, invocation)
+        app.report(record, invocation)
 
 
 def main() -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.records import codec
-from pipeline.records.run_record import Environment, RunRecord, StageRecord
+from pipeline.records.machine import Environment
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import words
 from pipeline.report.digest import digest
 from pipeline.report.markdown import escape

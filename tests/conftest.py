@@ -1,7 +1,6 @@
 """What holds for every test: how torch and Triton run, how processes start, and what no test may leave behind."""
 
 import os
-import sys
 from collections.abc import Iterator
 
 # Before anything imports torch. Tests share the cores with each other. Inductor compiles in the process itself, as its
@@ -11,14 +10,26 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 for variable in ("TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_VEC_ISA_OK"):
     os.environ.setdefault(variable, "1")
 
-# Triton's kernels run in its interpreter, on the CPU; it must know so before anything imports it.
-os.environ["TRITON_INTERPRET"] = "1"
-
 import pytest  # noqa: E402
+import torch  # noqa: E402
 
 from tests import fork_server  # noqa: E402
+from tests.process_state import nothing_leaks  # noqa: E402
+
+# Where no GPU is, Triton's kernels run in its interpreter; it must know so before anything imports it.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 fork_server.install()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is marked `gpu` where there is none."""
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no CUDA GPU here"))
 
 
 @pytest.fixture(autouse=True)
@@ -32,10 +43,5 @@ def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture(autouse=True)
 def no_leaks(processes: None) -> Iterator[None]:
     """Fail a test that leaves another default dtype, another switch of torch or another folder behind."""
-    if "torch" not in sys.modules:
-        yield
-        return
-    from tests.process_state import nothing_leaks
-
     with nothing_leaks():
         yield

@@ -1,4 +1,4 @@
-"""Between Hydra and the session: the preset, the run's folder, the report, exit codes. Imports no torch."""
+"""Between Hydra and the run: the preset, the run's folder, the report, exit codes."""
 
 import os
 import shlex
@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,18 @@ from rich.console import Console
 
 from models.errors import InputError
 from pipeline.cli.config_errors import one_line
+from pipeline.cli.preset import preset_for
 from pipeline.cli.progress import Progress, complain
-from pipeline.config import schema
+from pipeline.config import load
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import RunConfig
+from pipeline.config.schema import BASELINE, RunConfig
 from pipeline.devices.choose import choose_device
 from pipeline.devices.discover import accelerators, cuda_gpus
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, RunWarning
+from pipeline.records.run_settings import settings_of
 from pipeline.report.terminal import first_screen
 from pipeline.report.write import write_report
 
@@ -40,8 +42,8 @@ NOT_OK = {"failed", "inaccurate", "timeout"}
 
 
 @dataclass
-class Job:
-    """One run's place: its own folder, and how it was asked for."""
+class Invocation:
+    """One run, or one job of a sweep: its folder, how it was asked for, and the exit code that it comes to."""
 
     folder: Path
     command: str
@@ -70,30 +72,23 @@ def guard(answer: Callable[[], None]) -> int:
     return 0
 
 
-def preset_for(arguments: list[str], devices: list[str]) -> list[str]:
-    """The preset that the user would have to type where there is no GPU, or where the CPU is asked for."""
-    overrides = dict(word.split("=", 1) for word in arguments if "=" in word)
-    wants_cpu = overrides.get("device", "auto") == "cpu" or (not devices and not is_cuda(overrides.get("device", "")))
-    return ["preset=cpu"] if wants_cpu and "preset" not in overrides else []
-
-
 @contextmanager
-def job(config: DictConfig) -> Iterator[Job]:
+def job(config: DictConfig) -> Iterator[Invocation]:
     """One job: a folder of its own, and an end that a sweep survives and a single run's exit code tells."""
     hydra = HydraConfig.get()
     of_a_sweep = hydra.mode == RunMode.MULTIRUN
     folder = claim(Path(hydra.runtime.output_dir))
     launcher = str(hydra.runtime.choices.get("hydra/launcher", "basic"))
-    asked = Job(folder, "python -m pipeline " + shlex.join(sys.argv[1:]), launcher, of_a_sweep)
+    invocation = Invocation(folder, "python -m pipeline " + shlex.join(sys.argv[1:]), launcher, of_a_sweep)
     try:
-        yield asked
+        yield invocation
     except (RequestError, InputError) as error:
-        if not of_a_sweep:
-            raise
         complain(one_line(error, CONF))
-        codec.save(refusal(asked, config, one_line(error, CONF)), folder)
-    if asked.code and not of_a_sweep:
-        raise SystemExit(asked.code)
+        if not of_a_sweep:  # Hydra would put a line of its own before any other exception
+            raise SystemExit(REFUSED) from None
+        codec.save(refusal(invocation, config, one_line(error, CONF)), folder)
+    if invocation.code and not of_a_sweep:
+        raise SystemExit(invocation.code)
 
 
 def claim(folder: Path) -> Path:
@@ -109,58 +104,61 @@ def claim(folder: Path) -> Path:
     raise RequestError(f"{folder}: a thousand runs have this name already; set hydra.run.dir")
 
 
-def read(config: DictConfig, job: Job) -> RunConfig:
-    """The question, checked, and its config saved beside the answer; `${oc.env:...}` stays unresolved there."""
+def read(config: DictConfig, invocation: Invocation) -> RunConfig:
+    """The request, checked, and its config saved beside the answer; `${oc.env:...}` stays unresolved there."""
     values = plain(config, resolve=True)
     device = choose_device(values["device"], accelerators())
-    baseline = plain(OmegaConf.load(CONF / "stage" / f"{schema.BASELINE}.yaml"), resolve=True)
-    question = schema.read(values, device, baseline, job.launcher)
-    (job.folder / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=False), encoding="utf-8")
-    return question
+    baseline = plain(OmegaConf.load(CONF / "stage" / f"{BASELINE}.yaml"), resolve=True)
+    request = load.read(values, device, baseline, invocation.launcher)
+    (invocation.folder / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=False), encoding="utf-8")
+    return request
 
 
-def run(question: RunConfig, job: Job) -> RunRecord:
-    """The session, with its progress on stderr."""
-    with Progress(len(question.stages)) as progress:
-        progress.say(opening(question, job))
-        record = run_ladder(question, job.folder, blank_record(question, job), progress)
-    if question.strict and any(stage.status in NOT_OK for stage in record.stages):
-        job.code = FAILED
+def run(request: RunConfig, invocation: Invocation) -> RunRecord:
+    """Run the stages, with the progress on stderr."""
+    with Progress(len(request.stages)) as progress:
+        progress.say(opening(request, invocation))
+        record = run_ladder(request, invocation.folder, blank_record(request, invocation), progress)
+    if request.strict and any(stage.status in NOT_OK for stage in record.stages):
+        invocation.code = FAILED
     return record
 
 
-def opening(question: RunConfig, job: Job) -> str:
+def opening(request: RunConfig, invocation: Invocation) -> str:
     """The first line of a run: what runs where, and what was chosen for the user."""
-    where = f"on {cuda_gpus()[0].name}" if is_cuda(question.device) else "on the CPU (no GPU stage runs)"
-    size = f"{question.data.size}×{question.data.size}" if question.data.size else "their own size"
-    shape = f"batch {question.data.batch_size}, images at {size}"
-    return f"{question.model.name} {where}, {shape}, preset {question.preset}; the run is kept in {job.folder}"
+    where = f"on {cuda_gpus()[0].name}" if is_cuda(request.device) else "on the CPU (no GPU stage runs)"
+    size = f"{request.data.size}×{request.data.size}" if request.data.size else "their own size"
+    shape = f"batch {request.data.batch_size}, images at {size}"
+    return f"{request.model.name} {where}, {shape}, preset {request.preset}; the run is kept in {invocation.folder}"
 
 
-def report(record: RunRecord, job: Job) -> None:
+def report(record: RunRecord, invocation: Invocation) -> None:
     """Draw the report; the first screen goes to the terminal, the report's path last."""
-    path = write_report(record, job.folder)
+    path = write_report(record, invocation.folder)
     console = Console(highlight=False)
     console.print(first_screen(record))
     console.print(str(path), soft_wrap=True, markup=False)
 
 
-def blank_record(question: RunConfig, job: Job) -> RunRecord:
+def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:
     """What is known before anything has run."""
-    config = plain(OmegaConf.load(job.folder / "config.yaml"), resolve=False)
+    config = plain(OmegaConf.load(invocation.folder / "config.yaml"), resolve=False)
+    found, data = settings_of(config), request.data
     return RunRecord(
         started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
-        command=job.command,
-        preset=question.preset,
+        command=invocation.command,
+        preset=request.preset,
         config=config,
+        settings=replace(found, data=replace(found.data, image_size=data.size, batch_size=data.batch_size)),
     )
 
 
-def refusal(job: Job, config: DictConfig, text: str) -> RunRecord:
+def refusal(invocation: Invocation, config: DictConfig, text: str) -> RunRecord:
     """The record of a job of a sweep whose request was wrong."""
     now = datetime.now().astimezone().isoformat(timespec="seconds")
-    caution = RunWarning("refused", text, "correct the request and run this job again")
-    return RunRecord(now, job.command, str(config.preset), plain(config, resolve=False), warnings=[caution])
+    warning = RunWarning("refused", text, "correct the request and run this job again")
+    asked = plain(config, resolve=False)
+    return RunRecord(now, invocation.command, str(config.preset), asked, settings_of(asked), warnings=[warning])
 
 
 def plain(config: Any, resolve: bool) -> dict[str, Any]:

@@ -24,11 +24,13 @@ def one_line(error: Exception, conf: Path) -> str:
 
 
 def _unknown_file(conf: Path, group: str, name: str) -> str:
+    """The line for a group that has no file of that name."""
     names = sorted(path.stem for path in (conf / group).glob("*.yaml"))
     return f"{group}={name}: no such file in conf/{group}; {nearest(name, names)}"
 
 
 def _unknown_key(conf: Path, key: str) -> str:
+    """The line for a key that no file of conf/ sets."""
     known = known_keys(conf)
     siblings = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]]
     return f"{key}: no such key; {nearest(key, siblings or known)}"

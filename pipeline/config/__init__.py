@@ -1,1 +1,1 @@
-"""What is asked for: the composed config, checked and turned into plain dataclasses."""
+"""What a run is asked to do: Hydra's config, checked and turned into frozen dataclasses."""

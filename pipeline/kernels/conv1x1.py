@@ -12,8 +12,11 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.kernels.epilogue import rounded, scale_shift
-from pipeline.kernels.nhwc import check, check_vector, descriptor, multiprocessors, next_power_of_two, store
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
+from pipeline.kernels.common.kernel_op import KernelOp
+from pipeline.kernels.common.library import same_size_convolution
+from pipeline.kernels.common.nhwc import check, descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.triton_epilogue import finish, rounded
 
 
 @dataclass(frozen=True)
@@ -33,18 +36,23 @@ def pack(weight: Tensor) -> Tensor:
     return weight.reshape(weight.shape[:2]).contiguous()
 
 
-def reference(
-    x: Tensor, weight: Tensor, beta: Tensor, out: Tensor, *, alpha: Tensor | None = None, relu: bool = False
-) -> None:
-    """What `conv1x1` computes, in plain PyTorch and fp32, on any device."""
-    y = functional.linear(x.float(), weight.float()) * (1.0 if alpha is None else alpha) + beta
-    store(y.relu() if relu else y, out)
+def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+    """What `conv1x1` computes, in plain PyTorch and fp32, on any device.
+
+    Args:
+        x: [N, H, W, in].
+        weight: [out, in].
+        epilogue: scale and bias [out].
+        outputs: out [N, H, W, out].
+    """
+    store_reference(epilogue.of(functional.linear(x.float(), weight.float())), epilogue, outputs)
 
 
 @triton.jit
 def _conv1x1(
-    x_boxes, weight_boxes, out_boxes, alpha, beta, channels, tiles_out, tiles,
-    IN: tl.constexpr, PIXELS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr, RELU: tl.constexpr,
+    x_boxes, weight_boxes, out_boxes, scale, bias, channels, tiles_out, tiles,
+    IN: tl.constexpr, PIXELS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
+    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
     """Read x [pixels, IN], weight [channels, IN], out [pixels, channels]."""
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
@@ -56,29 +64,18 @@ def _conv1x1(
             taps = weight_boxes.load([o0, step * DEPTH])
             acc = tl.dot(box, taps.T, acc)
         channel = o0 + tl.arange(0, OUT)
-        y = scale_shift(acc, alpha, beta, channel, channels, alpha is not None, RELU, False)
+        y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, False)
         out_boxes.store([p0, o0], rounded(y, out_boxes.dtype))
 
 
-def conv1x1(
-    x: Tensor,
-    weight: Tensor,
-    beta: Tensor,
-    out: Tensor,
-    *,
-    alpha: Tensor | None = None,
-    relu: bool = False,
-    tile: Tile | None = None,
-) -> None:
-    """act(x · weightᵀ · alpha + beta) written into `out`.
+def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
+    """The product x · weightᵀ through the epilogue, written into `outputs.out`.
 
     Args:
         x: [N, H, W, in], fp16 or fp8; the pixels must follow each other at one step, as in a channel slice.
         weight: [out, in] of x's dtype, from `pack`.
-        beta: [out] fp32.
-        out: [N, H, W, out], laid out as x.
-        alpha: [out] fp32, or None for 1.
-        relu: whether the activation is ReLU or nothing.
+        epilogue: scale and bias [out]; folds neither a pool nor a head.
+        outputs: out [N, H, W, out], laid out as x.
         tile: one of `candidates`; the first of them without.
 
     Raises:
@@ -88,22 +85,24 @@ def conv1x1(
     outer = weight.shape[0]
     check("x", x, (batch, height, width, inner))
     check("weight", weight, (outer, inner))
-    check("out", out, (batch, height, width, outer))
-    check_vector("beta", beta, outer)
-    if alpha is not None:
-        check_vector("alpha", alpha, outer)
     if weight.dtype != x.dtype:
         raise ValueError(f"weight must have x's dtype, {x.dtype}, got {weight.dtype}")
-    tile = tile or next(candidates(x, outer))
-    lines, out_lines = in_line("x", x), in_line("out", out)
+    check_epilogue(epilogue, outputs, (batch, height, width, outer))
+    tile = tile or next(candidates(x, weight, epilogue))
+    _launch(in_line("x", x), weight, epilogue, in_line("out", required(outputs.out)), tile)
+
+
+def _launch(lines: Tensor, weight: Tensor, epilogue: Epilogue, out_lines: Tensor, tile: Tile) -> None:
+    """Queue the product of lines [pixels, in] and weight [out, in] into out_lines [pixels, out]."""
+    outer, inner = weight.shape
     tiles_out = -(-outer // tile.out)
     tiles = -(-len(lines) // tile.pixels) * tiles_out
-    _conv1x1[min(tiles, multiprocessors(x.device) * tile.programs),](
+    _conv1x1[min(tiles, multiprocessors(lines.device) * tile.programs),](
         descriptor(lines, [tile.pixels, tile.depth]),
         descriptor(weight, [tile.out, tile.depth]),
         descriptor(out_lines, [tile.pixels, tile.out]),
-        alpha,
-        beta,
+        epilogue.scale,
+        epilogue.bias,
         outer,
         tiles_out,
         tiles,
@@ -111,14 +110,19 @@ def conv1x1(
         PIXELS=tile.pixels,
         OUT=tile.out,
         DEPTH=tile.depth,
-        RELU=relu,
+        ACTIVATION=epilogue.activation.expression,
+        SLOPE=epilogue.activation.slope,
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
 
 
 def in_line(name: str, tensor: Tensor) -> Tensor:
-    """The tensor [N, H, W, C] as [N · H · W, C], without a copy."""
+    """The tensor [N, H, W, C] as [N · H · W, C], without a copy.
+
+    Raises:
+        ValueError: its pixels don't follow each other at one step.
+    """
     try:
         return tensor.view(-1, tensor.shape[3])
     except RuntimeError as error:
@@ -126,11 +130,30 @@ def in_line(name: str, tensor: Tensor) -> Tensor:
         raise ValueError(f"{name}'s pixels must follow each other at one step, got strides {steps}") from error
 
 
-def candidates(x: Tensor, outer: int) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in] and `outer` output channels, the likeliest first."""
+def candidates(x: Tensor, weight: Tensor, _: Epilogue) -> Iterator[Tile]:
+    """The tiles worth measuring for x [N, H, W, in] and weight [out, in], the likeliest first."""
     fp8 = x.dtype == torch.float8_e4m3fn
     depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(x.shape[3])))
-    out = min(256, max(16, next_power_of_two(outer)))
+    out = min(256, max(16, next_power_of_two(len(weight))))
     yield Tile(128, out, depth)
     yield Tile(128, min(out, 128), depth, warps=4, programs=2)
     yield Tile(64, min(out, 64), depth, warps=4, stages=4, programs=2)
+
+
+def _flops(shape: tuple[int, ...], outer: int) -> float:
+    batch, inner, height, width = shape
+    return 2.0 * batch * height * width * inner * outer
+
+
+OP: KernelOp[Tile] = KernelOp(
+    name="conv1x1",
+    accepts=lambda layer: layer.kind == "conv2d" and layer.is_square(1, 1, 0) and layer.suits_bulk_copies,
+    reference=reference,
+    launch=conv1x1,
+    candidates=candidates,
+    library=same_size_convolution,
+    flops=_flops,
+    tile_types=(Tile,),
+    pack=pack,
+    weight_shape=lambda inner, outer: (outer, inner, 1, 1),
+)

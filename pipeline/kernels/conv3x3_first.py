@@ -14,8 +14,11 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.kernels.epilogue import rounded, scale_shift
-from pipeline.kernels.nhwc import check, check_vector, descriptor, multiprocessors, next_power_of_two, store
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
+from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription
+from pipeline.kernels.common.library import same_size_convolution
+from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.triton_epilogue import finish, rounded
 
 MOST_CHANNELS = 14  # 9 × 14 = 126 values a window: beyond 128 the gather is dearer than a padded copy
 
@@ -40,22 +43,26 @@ def pack(weight: Tensor) -> Tensor:
     return packed
 
 
-def reference(
-    image: Tensor, weight: Tensor, beta: Tensor, out: Tensor, *, alpha: Tensor | None = None, relu: bool = True
-) -> None:
-    """What `conv3x3_first` computes, in plain PyTorch, on any device: inputs rounded to fp16, sums in fp32."""
+def reference(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+    """What `conv3x3_first` computes, in plain PyTorch, on any device: inputs rounded to fp16, sums in fp32.
+
+    Args:
+        image: [N, in, H, W].
+        weight: [window, out].
+        epilogue: scale and bias [out].
+        outputs: out [N, H, W, out].
+    """
     inner = image.shape[1]
     taps = weight[: 9 * inner].float().reshape(3, 3, inner, -1).permute(3, 2, 0, 1)
-    y = functional.conv2d(image.half().float(), taps, padding=1).permute(0, 2, 3, 1)
-    y = y * (1.0 if alpha is None else alpha) + beta
-    store(y.relu() if relu else y, out)
+    sums = functional.conv2d(image.half().float(), taps, padding=1).permute(0, 2, 3, 1)
+    store_reference(epilogue.of(sums), epilogue, outputs)
 
 
 @triton.jit
 def _conv3x3_first(
-    image, weight, out_boxes, alpha, beta, height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
+    image, weight, out_boxes, scale, bias, height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
     IN: tl.constexpr, WINDOW: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr,
-    RELU: tl.constexpr,
+    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
     """Image [N, IN, H, W] fp32 contiguous, weight [WINDOW, channels] fp16, out [N, H, W, channels] NHWC."""
     PIXELS: tl.constexpr = ROWS * COLS
@@ -79,29 +86,20 @@ def _conv3x3_first(
         source = image + number.to(tl.int64) * IN * height * width
         window = tl.load(source + (plane[None, :] * height + row) * width + col, mask=seen, other=0.0)
         acc = tl.dot(window.to(tl.float16), taps)
-        y = scale_shift(acc, alpha, beta, channel, channels, alpha is not None, RELU, False)
+        y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, False)
         out_boxes.store([number, y0, x0, o0], rounded(y, out_boxes.dtype).reshape(1, ROWS, COLS, OUT))
 
 
 def conv3x3_first(
-    image: Tensor,
-    weight: Tensor,
-    beta: Tensor,
-    out: Tensor,
-    *,
-    alpha: Tensor | None = None,
-    relu: bool = True,
-    tile: Tile | None = None,
+    image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None
 ) -> None:
-    """act(conv(image) · alpha + beta) written into `out`, products in fp16, sums in fp32.
+    """The convolution of the image through the epilogue, written into `outputs.out`: products in fp16, sums in fp32.
 
     Args:
         image: [N, in, H, W] fp32 contiguous, at most 14 channels.
         weight: [window, out] fp16, from `pack`.
-        beta: [out] fp32.
-        out: [N, H, W, out] fp16 or fp8, a channel slice of a wider tensor at will.
-        alpha: [out] fp32, or None for 1.
-        relu: whether the activation is ReLU or nothing.
+        epilogue: scale and bias [out]; folds neither a pool nor a head.
+        outputs: out [N, H, W, out] fp16 or fp8, a channel slice of a wider tensor at will.
         tile: one of `candidates`; the first of them without.
 
     Raises:
@@ -113,19 +111,22 @@ def conv3x3_first(
         raise ValueError(f"image must be contiguous float32 of at most {MOST_CHANNELS} channels, got {image.dtype}")
     if weight.dtype != torch.float16 or window != max(16, next_power_of_two(9 * inner)):
         raise ValueError(f"weight must come from pack, for {inner} channels, got {list(weight.shape)} {weight.dtype}")
-    check("out", out, (batch, height, width, outer))
-    check_vector("beta", beta, outer)
-    if alpha is not None:
-        check_vector("alpha", alpha, outer)
-    tile = tile or next(candidates(outer))
+    check_epilogue(epilogue, outputs, (batch, height, width, outer))
+    _launch(image, weight, epilogue, required(outputs.out), tile or next(candidates(image, weight, epilogue)))
+
+
+def _launch(image: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Tile) -> None:
+    """Queue the convolution of a checked image [N, in, H, W] into out [N, H, W, out]."""
+    batch, inner, height, width = image.shape
+    window, outer = weight.shape
     tiles_y, tiles_x, tiles_out = -(-height // tile.rows), -(-width // tile.cols), -(-outer // tile.out)
     tiles = batch * tiles_y * tiles_x * tiles_out
     _conv3x3_first[min(tiles, multiprocessors(image.device) * tile.programs),](
         image,
         weight,
         descriptor(out, [1, tile.rows, tile.cols, tile.out]),
-        alpha,
-        beta,
+        epilogue.scale,
+        epilogue.bias,
         height,
         width,
         outer,
@@ -138,17 +139,45 @@ def conv3x3_first(
         ROWS=tile.rows,
         COLS=tile.cols,
         OUT=tile.out,
-        RELU=relu,
+        ACTIVATION=epilogue.activation.expression,
+        SLOPE=epilogue.activation.slope,
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
 
 
-def candidates(outer: int) -> Iterator[Tile]:
-    """The tiles worth measuring for `outer` output channels, the likeliest first."""
-    out = min(128, max(16, next_power_of_two(outer)))
+def candidates(_: Tensor, weight: Tensor, __: Epilogue) -> Iterator[Tile]:
+    """The tiles worth measuring for weight [window, out] and any image [N, in, H, W], the likeliest first."""
+    out = min(128, max(16, next_power_of_two(weight.shape[1])))
     yield Tile(4, 32, out)
     yield Tile(8, 16, out)
     yield Tile(2, 32, out, programs=8)
     yield Tile(2, 64, out, programs=6)
     yield Tile(8, 32, out, warps=8, programs=2)
+
+
+def _accepts(layer: LayerDescription) -> bool:
+    few = layer.inner <= MOST_CHANNELS and layer.outer % CHANNELS == 0
+    return layer.kind == "conv2d" and layer.is_square(3, 1, 1) and layer.reads_image and few
+
+
+def _flops(shape: tuple[int, ...], outer: int) -> float:
+    batch, inner, height, width = shape
+    return 2.0 * 9 * batch * height * width * inner * outer
+
+
+OP: KernelOp[Tile] = KernelOp(
+    name="conv3x3_first",
+    accepts=_accepts,
+    reference=reference,
+    launch=conv3x3_first,
+    candidates=candidates,
+    library=same_size_convolution,
+    flops=_flops,
+    tile_types=(Tile,),
+    pack=pack,
+    weight_shape=lambda inner, outer: (outer, inner, 3, 3),
+    out_axis=1,
+    reads=frozenset({"fp32"}),
+    reads_image=True,
+)

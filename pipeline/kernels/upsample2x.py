@@ -5,21 +5,39 @@ at the border, where the index is clamped. The four reads hit the L2; what count
 1×1 convolution after it commutes with it: run it before, on a quarter of the pixels.
 """
 
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import triton
 import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.kernels.epilogue import rounded
-from pipeline.kernels.nhwc import store
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, required
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
+from pipeline.kernels.common.library import bilinear
+from pipeline.kernels.common.nhwc import check_vector, store
+from pipeline.kernels.common.triton_epilogue import rounded
 
-BLOCK = 1024  # elements a program: 8 a thread in 4 warps, 16 bytes of fp16
+
+@dataclass(frozen=True)
+class Tile:
+    """How the work is cut: `block` output elements a program; 1024 are 8 a thread in 4 warps, 16 bytes of fp16."""
+
+    block: int = 1024
 
 
-def reference(x: Tensor, out: Tensor, *, scale: float = 1.0) -> None:
-    """What `upsample2x` computes, in plain PyTorch, on any device."""
-    planes = x.float().permute(0, 3, 1, 2) * scale
-    store(functional.interpolate(planes, scale_factor=2, mode="bilinear").permute(0, 2, 3, 1), out)
+def reference(x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+    """What `upsample2x` computes, in plain PyTorch, on any device.
+
+    Args:
+        x: [N, H, W, C].
+        epilogue: a scale [C].
+        outputs: out [N, 2 H, 2 W, C].
+    """
+    scaled = epilogue.of(x.float()).permute(0, 3, 1, 2)
+    store(functional.interpolate(scaled, scale_factor=2, mode="bilinear").permute(0, 2, 3, 1), required(outputs.out))
 
 
 @triton.jit
@@ -41,27 +59,63 @@ def _upsample2x(
     upper += 0.25 * tl.load(source + near_row * x_row_stride + far_col * x_pixel_stride, mask=here).to(tl.float32)
     lower = 0.75 * tl.load(source + far_row * x_row_stride + near_col * x_pixel_stride, mask=here).to(tl.float32)
     lower += 0.25 * tl.load(source + far_row * x_row_stride + far_col * x_pixel_stride, mask=here).to(tl.float32)
-    value = (0.75 * upper + 0.25 * lower) * scale
+    value = 0.75 * upper + 0.25 * lower
+    if scale is not None:
+        value = value * tl.load(scale + channel, mask=here)
     target = out + image * out_image_stride + row * out_row_stride + col * out_pixel_stride + channel
     tl.store(target, rounded(value, out.dtype.element_ty), mask=here)
 
 
-def upsample2x(x: Tensor, out: Tensor, *, scale: float = 1.0) -> None:
-    """Write x at twice the height and width, times `scale`, rounded to `out`'s dtype.
+def upsample2x(x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
+    """Write x at twice the height and width, scaled, rounded to the dtype of `outputs.out`.
 
     Args:
         x: [N, H, W, C] with channel stride 1, fp32, fp16 or fp8.
-        out: [N, 2 H, 2 W, C] with channel stride 1, fp32, fp16 or fp8.
-        scale: x's scale over `out`'s where either is fp8.
+        epilogue: a scale [C], x's over `out`'s where either is fp8; no bias, activation, pool or head.
+        outputs: out [N, 2 H, 2 W, C] with channel stride 1, fp32, fp16 or fp8.
+        tile: how the work is cut.
 
     Raises:
-        ValueError: a shape or stride is not as above.
+        ValueError: a shape or stride is not as above, or the epilogue does more than scale.
     """
     batch, height, width, channels = x.shape
+    out = required(outputs.out)
     if tuple(out.shape) != (batch, 2 * height, 2 * width, channels):
         raise ValueError(f"out must be {[batch, 2 * height, 2 * width, channels]}, got {list(out.shape)}")
     if x.stride(3) != 1 or out.stride(3) != 1:
         raise ValueError("x and out must have their channels side by side")
-    _upsample2x[triton.cdiv(out.numel(), BLOCK),](
-        x, out, height, width, channels, out.numel(), *x.stride()[:3], *out.stride()[:3], scale, BLOCK=BLOCK
+    if epilogue != Epilogue(scale=epilogue.scale):
+        raise ValueError(f"the epilogue must only scale, got {epilogue.key}")
+    if epilogue.scale is not None:
+        check_vector("scale", epilogue.scale, channels)
+    block = (tile or Tile()).block
+    _upsample2x[triton.cdiv(out.numel(), block),](
+        x, out, height, width, channels, out.numel(), *x.stride()[:3], *out.stride()[:3], epilogue.scale, BLOCK=block
     )
+
+
+def candidates(_: Tensor, __: Tensor, ___: Epilogue) -> Iterator[Tile]:
+    """The one way in which the work is cut, for any x [N, H, W, C]."""
+    yield Tile()
+
+
+def _accepts(layer: LayerDescription) -> bool:
+    twice = layer.out_size == (2 * layer.in_size[0], 2 * layer.in_size[1])
+    return layer.kind == "upsample_bilinear2d" and twice and not layer.align_corners and layer.suits_bulk_copies
+
+
+def _flops(shape: tuple[int, ...], _: int) -> float:
+    return 2.0 * 4 * 4 * math.prod(shape)  # four inputs mixed for each of four outputs
+
+
+OP: KernelOp[Tile] = KernelOp(
+    name="upsample2x",
+    accepts=_accepts,
+    reference=reference,
+    launch=upsample2x,
+    candidates=candidates,
+    library=bilinear,
+    flops=_flops,
+    tile_types=(Tile,),
+    growth=2,
+)

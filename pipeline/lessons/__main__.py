@@ -56,7 +56,7 @@ def run(asked: argparse.Namespace) -> int:
     lessons = chosen(asked.only, CONTENTS)
     bench = Bench(open_device(choose_device(asked.device, accelerators(), "--device ")))
     with Progress(len(lessons)) as progress:
-        record = run_lessons(lessons, bench, asked.out, progress.stage)
+        record = run_lessons(lessons, bench, asked.out, progress.stage_started)
         for lesson in record.lessons:
             if lesson.outcome != "ok":
                 progress.say(f"{lesson.name} {lesson.outcome}: {lesson.reason.removeprefix('failed: ')}")

@@ -10,7 +10,7 @@ from pipeline.lessons.contents import CONTENTS
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row
 from pipeline.lessons.rows import Rows, Unit, amount, shown, value
-from pipeline.records.run_record import Environment
+from pipeline.records.machine import Environment
 from pipeline.report import charts, words
 from pipeline.report.ladder import Cell, Table
 from pipeline.report.markdown import escape

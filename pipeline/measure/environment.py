@@ -10,7 +10,7 @@ import torch
 from pipeline.devices.host import cpu_name, driver_version, others_on
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.torch_device import gpu_behind
-from pipeline.records.run_record import Environment
+from pipeline.records.machine import Environment
 
 PACKAGES = (
     "torch", "torchvision", "triton", "onnx", "onnxscript", "onnxruntime-gpu", "onnxruntime", "numpy",

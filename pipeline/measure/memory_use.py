@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.torch_device import gpu_behind
-from pipeline.records.run_record import Memory
+from pipeline.records.samples import Memory
 
 
 def device_allocations(device: torch.device) -> int:

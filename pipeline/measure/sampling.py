@@ -12,7 +12,7 @@ from pipeline.config.plan import Plan
 from pipeline.devices.nvml import DeviceState, throttle_reasons
 from pipeline.measure.clock import Clock
 from pipeline.measure.timers import time_calls
-from pipeline.records.run_record import Sample
+from pipeline.records.samples import Sample
 
 Batch = TypeVar("Batch")
 
@@ -63,8 +63,7 @@ def take_sample(
         clock: read before the first timed call and after the device has finished the last.
         plan: gives `sample_warmup_calls` and `most_retries`.
         guards: counters, such as compilations and device allocations. If one grows during the timed calls, the sample
-            is taken again, at most `most_retries` times. `Sample.retries` above that limit means that the last attempt
-            was disturbed as well.
+            is taken again, at most `most_retries` times; `Sample.disturbed` says that one grew in the last retry, too.
         state: the device's clock and throttling, read before and after, outside the timed region.
 
     Returns:
@@ -76,14 +75,15 @@ def take_sample(
         counted, seconds, device_seconds = _timed(call, next_batch, calls, clock, plan.sample_warmup_calls, guards)
         after = state()
         disturbed = guards() != counted
-        retries += disturbed
-        if not disturbed or retries > plan.most_retries:
+        if not disturbed or retries == plan.most_retries:
             break
+        retries += 1
     return Sample(
         calls=calls,
         seconds=seconds,
         device_seconds=device_seconds,
         retries=retries,
+        disturbed=disturbed,
         clock_mhz=after.clock_mhz,
         throttle_reasons=throttle_reasons(before, after, seconds),
     )

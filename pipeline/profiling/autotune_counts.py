@@ -2,21 +2,15 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipeline.records.diagnostics import (
-    SEARCH_CUDNN,
-    SEARCH_INDUCTOR,
-    SEARCH_ONNX_RUNTIME,
-    SEARCH_OWN,
-    SEARCH_TEMPLATES,
-)
-from pipeline.stages import Runner
+from pipeline.profiling.dispatch import Dispatched, Operator
+from pipeline.records.diagnostics import SearchCount
+from pipeline.stages.api import Runner
 
 ASKS_CUDNN = ("exhaustive", "heuristic")  # of ONNX Runtime's algo_search; "default" takes one algorithm for all nodes
 BENCHMARKER = "benchmarking."
@@ -24,8 +18,8 @@ TIMINGS = (".benchmark_gpu", ".benchmark_cpu")  # the methods of Inductor's benc
 DYNAMO = "torch._dynamo.utils"  # holds Inductor's counters; importing it takes seconds, so that only its user has it
 
 
-def searches(runner: Runner, batch: Tensor, options: Mapping[str, Any]) -> dict[str, int]:
-    """Who searched, with how many problems or candidates; what was not counted, or is none, is left out.
+def searches(runner: Runner, batch: Tensor, options: Mapping[str, Any]) -> list[SearchCount]:
+    """Who searched, with how many problems, nodes or candidates; what was not counted, or is none, is left out.
 
     Args:
         runner: the stage, warm.
@@ -34,14 +28,15 @@ def searches(runner: Runner, batch: Tensor, options: Mapping[str, Any]) -> dict[
     """
     cudnn = batch.is_cuda and torch.backends.cudnn.benchmark
     compiled = sys.modules[DYNAMO].counters["inductor"] if DYNAMO in sys.modules else {}
-    found = {
-        SEARCH_CUDNN: convolution_problems(runner.uncaptured or runner.run, batch) if cudnn else 0,
-        SEARCH_TEMPLATES: int(compiled.get("select_algorithm_autotune", 0)),
-        SEARCH_INDUCTOR: timed_candidates(compiled),
-        SEARCH_OWN: int(runner.details.get("candidates_measured", 0)),
-        **nodes_searched(runner.details, options),
-    }
-    return {who: count for who, count in found.items() if count}
+    facts = runner.compile_facts() if runner.compile_facts else None
+    found = [
+        SearchCount("cuDNN", "problems", convolution_problems(runner.uncaptured or runner.run, batch) if cudnn else 0),
+        SearchCount("Inductor's templates", "problems", int(compiled.get("select_algorithm_autotune", 0))),
+        SearchCount("Inductor", "candidates", timed_candidates(compiled)),
+        SearchCount("own kernels", "candidates", (facts and facts.candidates_measured) or 0),
+        *nodes_searched(runner.details, options),
+    ]
+    return [each for each in found if each.count]
 
 
 def timed_candidates(counters: Mapping[str, int]) -> int:
@@ -54,14 +49,14 @@ def timed_candidates(counters: Mapping[str, int]) -> int:
     )
 
 
-def nodes_searched(facts: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, int]:
+def nodes_searched(details: Mapping[str, Any], options: Mapping[str, Any]) -> list[SearchCount]:
     """Convolutions for which ONNX Runtime asks cuDNN, node by node; empty where it doesn't."""
     search = str(options.get("algo_search", "")).lower()
     if search not in ASKS_CUDNN:
-        return {}
-    on_gpu = facts.get("nodes", {}).get("CUDAExecutionProvider", {})
+        return []
+    on_gpu = details.get("nodes", {}).get("CUDAExecutionProvider", {})
     count = sum(int(number) for kind, number in on_gpu.items() if kind.endswith(("Conv", "ConvTranspose")))
-    return {SEARCH_ONNX_RUNTIME.format(search=search): count}
+    return [SearchCount("cuDNN for ONNX Runtime", "nodes", count, search)]
 
 
 def convolution_problems(run: Callable[[Tensor], Tensor], batch: Tensor) -> int:
@@ -70,36 +65,27 @@ def convolution_problems(run: Callable[[Tensor], Tensor], batch: Tensor) -> int:
     What torch.compile compiled is run eagerly here: its convolutions have the same shapes there, and it is not
     compiled anew.
     """
-    mode = Convolutions()
-    eagerly = torch.compiler.set_stance("force_eager") if DYNAMO in sys.modules else nullcontext()
-    with torch.inference_mode(), eagerly, mode:
+    problems: set[tuple[Any, ...]] = set()
+
+    def see(operator: Operator) -> None:
+        if "convolution" in operator.name:
+            problems.add(problem(operator))
+
+    with torch.inference_mode(), eagerly(), Dispatched(see):
         run(batch)
-    return len(mode.problems)
+    return len(problems)
 
 
-class Convolutions(TorchDispatchMode):
-    """Within, gathers the distinct convolutions that pass torch's dispatcher."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.problems: set[tuple[Any, ...]] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operator, and keep its problem; one that is made of others is taken apart first."""
-        kwargs = kwargs or {}
-        with self:
-            parts = func.decompose(*args, **kwargs)
-        if parts is not NotImplemented:
-            return parts
-        if "convolution" in func._schema.name:
-            self.problems.add(problem(func, args, kwargs))
-        return func(*args, **kwargs)
+def eagerly() -> AbstractContextManager[Any]:
+    """Within, what torch.compile compiled runs as torch does without it; nothing is compiled anew."""
+    return torch.compiler.set_stance("force_eager") if DYNAMO in sys.modules else nullcontext()
 
 
-def problem(func: Any, args: Any, kwargs: Any) -> tuple[Any, ...]:
+def problem(operator: Operator) -> tuple[Any, ...]:
     """What tells one convolution from another for cuDNN: shapes, order of the dimensions, type, and how it strides."""
-    given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
+    given = operator.by_name
     image, weight = given.get("input", given.get("self")), given["weight"]
+    assert image is not None
     shapes = [(tuple(part.shape), part.dim_order(), part.dtype) for part in (image, weight)]
     how = [str(given.get(name)) for name in ("stride", "padding", "dilation", "groups", "transposed", "output_padding")]
     return (*shapes, *how)

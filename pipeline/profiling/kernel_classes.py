@@ -2,7 +2,7 @@
 
 import re
 
-from pipeline.records.run_record import KernelClass
+from pipeline.records.diagnostics import KernelClass
 
 # In order: the first pattern that is found decides. Names as CUDA libraries, PyTorch, Inductor, Triton and ONNX Runtime
 # write them; a name that none knows is "other" and is shown as such.
@@ -13,8 +13,7 @@ PATTERNS: list[tuple[KernelClass, str]] = [
     ("matmul", r"^triton_(tem|mm)"),
     (
         "copy",
-        r"init_device_workspace|memcpy|memset|aten::copy_|aten::_to_copy|\bcast\b|direct_copy|fill|scalepackedtensor|"
-        r"^_border",
+        r"init_device_workspace|memcpy|memset|aten::copy_|aten::_to_copy|\bcast\b|direct_copy|fill|scalepackedtensor",
     ),
     (
         "layout change",

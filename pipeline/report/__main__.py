@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.load import REPORT_KEYS, check_report
 from pipeline.config.request_error import RequestError, nearest
-from pipeline.config.schema import REPORT_KEYS, check_report
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.report.sweep import job_folders
@@ -38,7 +38,7 @@ def draw(folder: Path, knobs: dict[str, Any]) -> Path:
 
 def changed(run: RunRecord, knobs: dict[str, Any]) -> RunRecord:
     """The record with other knobs of the report."""
-    return replace(run, config={**run.config, "report": {**(run.config.get("report") or {}), **knobs}})
+    return replace(run, settings=replace(run.settings, report=replace(run.settings.report, **knobs)))
 
 
 def split(arguments: Sequence[str]) -> tuple[list[Path], dict[str, Any]]:

@@ -8,12 +8,10 @@ from pipeline.report.advice_on_channels import suit_the_tensor_cores
 from pipeline.report.attempts import Advice, retyped
 from pipeline.report.digest import Digest, Row
 from pipeline.report.regime import growth_slope, idle_share
-from pipeline.report.roofs import precision_of
 from pipeline.report.why import SEEN_SHARE, by_class, launches_by_class, seen_share
 
 MOST = 5  # lines; more is a manual
 IDLE_SHARE = 0.2  # of the time without any kernel, from which launches are worth taking out
-CAPTURED = ("cuda_graph", "fused", "fp8")  # one graph already
 FULL_SLOPE = 0.9  # of the time with the batch: a device that is full takes twice as long for twice the images
 FULL_SHARE = 0.4  # of the measured ceiling, below which a larger batch may fill the device
 LAYOUT_SHARE = 0.05  # of the kernels' time
@@ -41,7 +39,7 @@ def resolve(found: Digest, winner: Row) -> Advice | None:
     """An answer that isn't one yet."""
     if not winner.unresolved:
         return None
-    longer = (found.run.config.get("measure") or {}).get("sampling_seconds", 0) < THOROUGH_SECONDS
+    longer = (found.run.settings.measure.sampling_seconds or 0.0) < THOROUGH_SECONDS
     attempt = retyped(found.run.command, "measure=thorough" if longer else "measure.trials=3")
     return Advice(f"Measure longer before choosing {winner.name}", winner.unresolved, attempt)
 
@@ -75,7 +73,7 @@ def remove_launches(found: Digest, winner: Row) -> Advice | None:
     profile, idle = winner.stage.profile, idle_share(winner)
     if profile is None or profile.busy_share is None or idle is None or idle < IDLE_SHARE:
         return None
-    if winner.stage.options.get("mode") == "reduce-overhead" or winner.name in CAPTURED:
+    if winner.stage.execution is None or winner.stage.execution.captured is not False:
         return None
     evidence = f"no kernel runs for {words.share(idle)} of {winner.name}'s time"
     return Advice(
@@ -88,8 +86,8 @@ def remove_launches(found: Digest, winner: Row) -> Advice | None:
 def recompile_less(found: Digest, winner: Row) -> Advice | None:
     """A program that is compiled again and again."""
     for row in found.rows:
-        times = row.stage.details.get("recompiles")
-        if isinstance(times, int) and times > 0:
+        times = row.stage.compile_facts.recompiles if row.stage.compile_facts else None
+        if times:
             attempt = retyped(found.run.command, "stage=compile", "stage.dynamic=true")
             evidence = f"{row.name} was compiled again {words.plural(times, 'time')}"
             return Advice("Compile one program for all shapes", evidence, attempt)
@@ -99,8 +97,8 @@ def recompile_less(found: Digest, winner: Row) -> Advice | None:
 def mend_breaks(found: Digest, winner: Row) -> Advice | None:
     """A net that compiles in pieces."""
     for row in found.rows:
-        breaks = row.stage.details.get("graph_breaks")
-        if isinstance(breaks, int) and breaks > 0:
+        breaks = row.stage.compile_facts.breaks if row.stage.compile_facts else None
+        if breaks:
             attempt = retyped(found.run.command, "stage=compile", "stage.fullgraph=true")
             evidence = f"{row.name} has {words.plural(breaks, 'graph break')}; this stops at the first and names it"
             return Advice("Make the net one graph", evidence, attempt)
@@ -110,7 +108,7 @@ def mend_breaks(found: Digest, winner: Row) -> Advice | None:
 def fill_the_device(found: Digest, winner: Row) -> Advice | None:
     """A batch that leaves most of the device's arithmetic idle."""
     run, slope = found.run, growth_slope(winner.stage.diagnostics.growth if winner.stage.diagnostics else None)
-    precision = precision_of(winner.stage.description)
+    precision = winner.stage.precision
     ceiling = run.measured_peaks.tflops.get(precision) if run.measured_peaks and precision else None
     if not ceiling or run.reference is None or winner.images_per_second is None or not _on_gpu(found):
         return None
@@ -136,16 +134,19 @@ def change_layout_less(found: Digest, winner: Row) -> Advice | None:
     launches = words.significant(launches_by_class(profile).get("layout change", 0.0))
     evidence = f"layout changes take {words.seconds(spent)} a call, {words.share(spent / total)} of {winner.name}'s"
     places = [change.where for change in winner.stage.diagnostics.layout] if winner.stage.diagnostics else []
-    known = [words.clean(place) for place in dict.fromkeys(places) if place != "unknown"][:NAMED_PLACES]
+    known = [words.clean(place) for place in dict.fromkeys(places) if place is not None][:NAMED_PLACES]
     where = f", at {words.listed(known)}" if known else ""
     attempt = retyped(found.run.command, *overrides)
     return Advice("Keep one layout through the net", f"{evidence} profile, in {launches} launches{where}", attempt)
 
 
 def _other_layout(winner: Row) -> list[str]:
-    if winner.name == "onnxruntime":
-        return ["stage=onnxruntime", "stage.nhwc=true"] if winner.stage.options.get("nhwc") is False else []
-    return ["stage=channels_last"] if winner.name in ("eager", "tf32") else []
+    ran = winner.stage.execution
+    if ran is None or ran.layout not in ("NCHW", "mixed"):
+        return []
+    if winner.stage.options.get("nhwc") is False:
+        return [f"stage={winner.name}", "stage.nhwc=true"]
+    return [] if ran.fuses else ["stage=channels_last"]
 
 
 def tune_longer(found: Digest, winner: Row) -> Advice | None:

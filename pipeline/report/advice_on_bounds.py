@@ -7,8 +7,6 @@ from pipeline.report.layers import Part, parts, to_be_won
 from pipeline.report.regime import FAR_BELOW, of_stage, shares
 from pipeline.report.roofs import Roofs, roofs
 
-FUSED_ALREADY = ("compile", "compile_max", "fused", "fp8")
-OWN_KERNELS = ("fused", "fp8")
 NEAR_FULL = 0.6  # of the ceiling: what is that near to it gains more from a faster type than from better kernels
 FEW_CHANNELS = 4  # of an image; tensor cores take eight at a time
 LAYER_SHARE = 0.03  # of the layers' time, from which a layer is worth advice of its own
@@ -23,7 +21,7 @@ def lower_the_bytes(found: Digest, winner: Row) -> Advice | None:
     if bounds.element_bytes > 2:
         attempt = retyped(found.run.command, "stage=half")
         return Advice("Halve the bytes with half precision", f"{evidence}, with elements of 4 bytes", attempt)
-    if winner.name in FUSED_ALREADY:
+    if winner.stage.execution and winner.stage.execution.fuses:
         return None
     attempt = retyped(found.run.command, "stage=compile")
     return Advice(
@@ -47,7 +45,7 @@ def try_fp8(found: Digest, winner: Row) -> Advice | None:
 def mind_the_first_layer(found: Digest, winner: Row) -> Advice | None:
     """A first convolution of an image's few channels, which leaves most of a tensor core idle."""
     bounds, channels = roofs(found.run, winner.stage), first_channels(found)
-    if isinstance(bounds, str) or channels is None or channels > FEW_CHANNELS or winner.name in OWN_KERNELS:
+    if isinstance(bounds, str) or channels is None or channels > FEW_CHANNELS or _has_own_kernels(winner):
         return None
     timed = parts(found.run, winner.stage, bounds.element_bytes)
     first = timed[0] if timed and found.run.reference and timed[0].name == found.run.reference.layers[0].name else None
@@ -57,6 +55,10 @@ def mind_the_first_layer(found: Digest, winner: Row) -> Advice | None:
     evidence += f"{words.seconds(to_be_won(first, bounds))} of it above its roof"
     attempt = retyped(found.run.command, "stage=fused")
     return Advice("Give the first layer a kernel for few channels", evidence, attempt)
+
+
+def _has_own_kernels(row: Row) -> bool:
+    return row.stage.execution is not None and row.stage.execution.own_kernels > 0
 
 
 def _worth_it(first: Part, timed: list[Part], bounds: Roofs) -> bool:
@@ -70,12 +72,12 @@ def first_channels(found: Digest) -> int | None:
     A record without them tells them by what the layer reads, if all images have one size.
     """
     machine, reference = found.run.environment, found.run.reference
-    size = (found.run.config.get("data") or {}).get("size")
+    size = found.run.settings.data.image_size
     if machine is None or machine.device != "cuda" or reference is None or not reference.layers:
         return None
     first = reference.layers[0]
     if first.kind == "Conv2d" and first.in_channels:
         return first.in_channels
-    if first.kind != "Conv2d" or not isinstance(size, int) or size < 1 or first.read_elements % size**2:
+    if first.kind != "Conv2d" or size is None or size < 1 or first.read_elements % size**2:
         return None
     return first.read_elements // size**2

@@ -6,7 +6,7 @@ from pipeline.report.advice_on_bounds import LAYER_SHARE
 from pipeline.report.attempts import Advice, retyped
 from pipeline.report.digest import Digest, Row
 from pipeline.report.layers import parts
-from pipeline.report.roofs import ELEMENT_BYTES, precision_of
+from pipeline.report.roofs import ELEMENT_BYTES
 
 # Channels that fill 16 bytes, by which tensor cores take them (NVIDIA, Deep Learning Performance: Convolutional).
 EVENLY = {"fp8": 16, "fp16": 8, "bf16": 8}
@@ -24,7 +24,7 @@ def suit_the_tensor_cores(found: Digest, winner: Row) -> Advice | None:
     layers = reference.layers if reference else []
     if not any(layer.in_channels for layer in layers):
         return _by_base(found)
-    precision = precision_of(winner.stage.description) or ""
+    precision = winner.stage.precision or ""
     odd = uneven(layers, EVENLY[precision]) if precision in EVENLY else []
     spent, share, seconds = _spent(found, winner, odd, ELEMENT_BYTES.get(precision, 4))
     if not odd or share < LAYER_SHARE:
@@ -75,14 +75,14 @@ def _spent(found: Digest, winner: Row, odd: list[LayerWork], element_bytes: int)
 
 def _attempt(found: Digest, odd: list[LayerWork], evenly: int) -> str:
     """A command for the project's own untrained net, and else what to change in the net."""
-    model = found.run.config.get("model") or {}
-    base = (model.get("options") or {}).get("base")
-    ours = model.get("target") == OWN_NET and not model.get("checkpoint")
+    model = found.run.settings.model
+    base = model.options.get("base")
+    ours = model.target == OWN_NET and not model.checkpoint
     if ours and isinstance(base, int) and base > 0 and base % evenly:
         return retyped(found.run.command, f"model.options.base={_up(base, evenly)}")
     names = words.listed([words.clean(layer.name) for layer in odd[:NAMED_LAYERS]])
     rest = " and the rest" if len(odd) > NAMED_LAYERS else ""
-    again = ", and weights trained anew" if model.get("checkpoint") else ""
+    again = ", and weights trained anew" if model.checkpoint else ""
     return f"multiples of {evenly} in the net's code for the channels of {names}{rest}{again}"
 
 
@@ -92,9 +92,9 @@ def _up(count: int, evenly: int) -> int:
 
 def _by_base(found: Digest) -> Advice | None:
     """What a record tells that holds no layer's channels: the width that the net begins with."""
-    model = found.run.config.get("model") or {}
-    base = (model.get("options") or {}).get("base")
-    if model.get("checkpoint"):  # trained weights fit one width alone
+    model = found.run.settings.model
+    base = model.options.get("base")
+    if model.checkpoint:  # trained weights fit one width alone
         return None
     if not isinstance(base, int) or base < 1 or base % EVENLY_UNKNOWN == 0:
         return None

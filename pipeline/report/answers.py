@@ -3,10 +3,11 @@
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from pipeline.records.run_record import Accuracy, RunRecord, RunWarning, StageRecord
+from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
+from pipeline.records.samples import Accuracy
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
-from pipeline.stats.warnings import SLOWER_ALONE
+from pipeline.stats.warnings import CLOCKS_DISAGREE, SLOWER_AT_FULL_LOAD
 
 Answer = tuple[str, str]  # the question, and the answer to it
 
@@ -27,9 +28,9 @@ class Machine:
 
 def machine(run: RunRecord) -> Machine:
     """The device, the preset, the work and the versions of a run."""
-    model, data = run.config.get("model") or {}, run.config.get("data") or {}
-    size = data.get("size")
-    shape = f"{model.get('name', 'a net')}, batch {data.get('batch_size', '?')}, "
+    model, data = run.settings.model, run.settings.data
+    size = data.image_size
+    shape = f"{model.name or 'a net'}, batch {data.batch_size or '?'}, "
     shape += f"images at {size}×{size}" if size else "images at their own size"
     preset = f"preset {run.preset}"
     if run.preset == "cpu":
@@ -107,7 +108,11 @@ def at_full_load(found: Digest, winner: Row) -> str:
     """How the two compare when each runs alone, if the winner then is slower than in turns by what is worth a word."""
     baseline = found.row(found.run.baseline)
     first = baseline.sustained_seconds if baseline else None
-    if first is None or not winner.sustained_seconds or not any(part.name == SLOWER_ALONE for part in winner.warnings):
+    if (
+        first is None
+        or not winner.sustained_seconds
+        or not any(part.code == SLOWER_AT_FULL_LOAD for part in winner.warnings)
+    ):
         return ""
     times = words.significant(first / winner.sustained_seconds)
     return (
@@ -203,7 +208,7 @@ def unwell(found: Digest) -> list[str]:
 
 
 def _why_unranked(row: Row) -> str:
-    return next((part.text for part in row.warnings if part.name == "clocks disagree"), "no turns are on record")
+    return next((part.text for part in row.warnings if part.code == CLOCKS_DISAGREE), "no turns are on record")
 
 
 def all_cautions(found: Digest) -> list[tuple[str, RunWarning]]:
@@ -211,7 +216,7 @@ def all_cautions(found: Digest) -> list[tuple[str, RunWarning]]:
     same: dict[tuple[str, str], list[tuple[str, RunWarning]]] = defaultdict(list)
     for row in found.rows:
         for part in row.warnings:
-            same[part.name, part.remedy].append((row.name, part))
+            same[part.code, part.remedy].append((row.name, part))
     grouped = [[_together(each)] if len({name for name, _ in each}) >= SHARED else each for each in same.values()]
     return [("the run", part) for part in found.warnings] + [one for each in grouped for one in each]
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from pipeline.config.plan import Plan
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.stats import warnings as noise
 from pipeline.stats.intervals import (
@@ -53,7 +52,7 @@ class Row:
 
     @property
     def pace(self) -> float | None:
-        """Seconds per call at full load: alone where that was measured, else in turns."""
+        """Seconds per call at full load where that was measured, else interleaved."""
         return self.sustained_seconds or (self.seconds.value if self.seconds else None)
 
     @property
@@ -98,17 +97,16 @@ def digest(run: RunRecord) -> Digest:
     second = next((s for s in run.stages if s.name == run.second_baseline and rankable(s)), None)
     rows = [_row(run, stage, found, second) for stage in run.stages]
     pairs = [pair for row in rows if row.ranked for pair in row.stage.pairs]
-    price = (run.config.get("report") or {}).get("gpu_hour_price")
     return Digest(
         run=run,
         ranking=found,
         rows=rows,
-        warnings=_run_cautions(run),
+        warnings=noise.run_warnings(run),
         baseline_seconds=seconds_per_call(pairs, "baseline") if pairs else None,
         best_for_few=best_for(run, FEW),
         best_for_many=best_for(run, MANY),
         best_for_service=_best_for_service(rows, found.winner),
-        gpu_hour_price=float(price) if isinstance(price, int | float) else None,
+        gpu_hour_price=run.settings.report.gpu_hour_price,
     )
 
 
@@ -122,8 +120,8 @@ def _row(run: RunRecord, stage: StageRecord, found: Ranking, second: StageRecord
     to_second = composed(pairs, other, spread) if pairs and other else None
     each = seconds_per_call(pairs) if pairs else None
     energy = stage.energy
-    alone = energy.seconds / energy.images * run.batch_size if energy and energy.images else None
-    pace = alone or (each.value if each else None)
+    sustained = noise.sustained_seconds(stage, run.batch_size) if energy else None
+    pace = sustained or (each.value if each else None)
     return Row(
         stage=stage,
         ratio=to_first,
@@ -132,7 +130,7 @@ def _row(run: RunRecord, stage: StageRecord, found: Ranking, second: StageRecord
         second_word=verdict(to_second, found.floor) if to_second and ranked else None,
         unresolved=resolves(to_first, found.floor) if to_first and word == "not resolved" and ranked else "",
         seconds=each,
-        sustained_seconds=alone,
+        sustained_seconds=sustained,
         images_per_second=run.batch_size / pace if pace else None,
         latency=latency(stage.latencies) if stage.latencies else None,
         host_latency=latency(stage.host_latencies) if stage.host_latencies else None,
@@ -141,7 +139,7 @@ def _row(run: RunRecord, stage: StageRecord, found: Ranking, second: StageRecord
         break_even=break_even_images(stage, run) if ranked else None,
         ranked=ranked,
         place="winner" if stage.name == found.winner else "tie" if stage.name in found.ties else "",
-        warnings=_stage_cautions(run, stage, noise.slower_alone(each.value, alone) if each else None),
+        warnings=noise.stage_warnings(stage, run.settings.data.batch_size),
     )
 
 
@@ -152,26 +150,3 @@ def _best_for_service(rows: list[Row], winner: str | None) -> str | None:
         return winner
     least = min(tails, key=lambda name: tails[name])
     return winner if winner in tails and tails[winner] <= TAIL_MARGIN * tails[least] else least
-
-
-def _stage_cautions(run: RunRecord, stage: StageRecord, alone: RunWarning | None) -> list[RunWarning]:
-    most_retries = (run.config.get("measure") or {}).get("most_retries", Plan.most_retries)
-    seen = noise.warnings_of(stage.pairs, most_retries)
-    rest = noise.unsteady(stage.warm_up) if stage.warm_up else None
-    return _merged(stage.warnings, [*seen, *(part for part in (rest, alone) if part)])
-
-
-def _run_cautions(run: RunRecord) -> list[RunWarning]:
-    moved = noise.drifted(run.drift) if run.drift is not None else None
-    shared = noise.shared_device(run.environment) if run.environment else None
-    doubt = noise.reference_in_doubt(run.reference) if run.reference else None
-    return _merged(run.warnings, [part for part in (doubt, moved, shared) if part])
-
-
-def _merged(recorded: list[RunWarning], computed: list[RunWarning]) -> list[RunWarning]:
-    """What was recorded, and what the samples show besides."""
-    merged = list(recorded)
-    for caution in computed:
-        if all(caution.name != known.name for known in merged):
-            merged.append(caution)
-    return merged

@@ -58,8 +58,8 @@ def _by_counters(row: Row, part: Fusion) -> Fusion:
     """The same with the bytes that the counters saw, where they were read."""
     if traffic.counted(row.stage) is None:
         return part
-    through, source = traffic.moved(row.stage)
-    return replace(part, bytes_per_call=through, bytes_from=source)
+    through, _ = traffic.moved(row.stage)
+    return replace(part, bytes_per_call=through, bytes_source="hardware counters")
 
 
 def moved(part: Fusion) -> str:
@@ -103,7 +103,7 @@ def _cells(row: Row, part: Fusion, first: Fusion | None) -> list[Cell]:
         Cell(words.share(fewer), fewer),
         _gigabytes(known),
         Cell(words.share(less), less),
-        Cell(words.clean(part.bytes_from)),
+        Cell(traffic.bytes_words(part)),
         Cell(kinds(part)),
     ]
 
@@ -136,7 +136,7 @@ def _step(before: str, after: str, rows: dict[str, Fusion]) -> str:
     pairs = [(old.kernels_per_call, new.kernels_per_call), (old.bytes_per_call, new.bytes_per_call)]
     if all(a is not None and b is not None and abs(a - b) < WORTH_NAMING * a for a, b in pairs):
         return ""
-    differently = " (counted differently)" if old.bytes_from != new.bytes_from else ""
+    differently = " (counted differently)" if old.bytes_source != new.bytes_source else ""
     kernels, through = arrow(number(pairs[0][0]), number(pairs[0][1])), arrow(moved(old), moved(new))
     return f"{words.clean(before)} → {words.clean(after)}: {kernels} kernels a call, {through} moved{differently}."
 
@@ -171,7 +171,7 @@ def summary(stage: StageRecord) -> str:
     if part is None:
         return ""
     through = f"{moved(part)} moved" if part.bytes_per_call is not None else "bytes not known"
-    text = f"{number(part.kernels_per_call)} kernels a call, {through} ({words.clean(part.bytes_from)})."
+    text = f"{number(part.kernels_per_call)} kernels a call, {through} ({traffic.bytes_words(part)})."
     if part.kernels:
         turning = sum(kernel.turns_layout for kernel in part.kernels)
         text += f" The compiler wrote {words.plural(len(part.kernels), 'kernel')}: {kinds(part)}"
@@ -181,29 +181,24 @@ def summary(stage: StageRecord) -> str:
 
 def compiled(stage: StageRecord) -> str:
     """Graphs, kernels, graph breaks and recompilations with their reasons, where the stage counts them."""
-    facts = stage.details
-    if "graph_breaks" not in facts:
+    facts = stage.compile_facts
+    if facts is None or facts.breaks is None:
         return ""
-    made = (
-        f", kernels generated, those only tried included: {facts['generated_kernels']}"
-        if "generated_kernels" in facts
-        else ""
-    )
+    made = facts.generated_kernels
+    kernels = "" if made is None else f", kernels generated, those only tried included: {made}"
+    breaks = [
+        f"{reason}{f', {times} times' if times != 1 else ''}" for reason, times in (facts.graph_breaks or {}).items()
+    ]
     text = (
-        f" Graphs: {facts.get('graphs')}{made}, graph breaks: {facts['graph_breaks']}"
-        f"{_because(facts.get('graph_break_reasons'))}, recompiles: {facts.get('recompiles')}"
-        f"{_because(facts.get('recompile_reasons'))}."
+        f" Graphs: {facts.graphs}{kernels}, graph breaks: {facts.breaks}{_because(breaks)}, "
+        f"recompiles: {facts.recompiles}{_because(facts.recompile_reasons or [])}."
     )
     return f" {words.clean(text)}"
 
 
-def _because(reasons: object) -> str:
-    """Such as " (print; sleep twice)": from a list, or from reasons with how often each was."""
-    if isinstance(reasons, dict):
-        said = [f"{reason}{f', {times} times' if times != 1 else ''}" for reason, times in reasons.items()]
-    else:
-        said = [str(reason) for reason in reasons] if isinstance(reasons, list | tuple) else []
-    return f" ({'; '.join(said)})" if said else ""
+def _because(reasons: list[str]) -> str:
+    """Such as " (print; sleep)"."""
+    return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 def sources(stage: StageRecord) -> list[str]:

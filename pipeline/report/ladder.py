@@ -65,7 +65,7 @@ def _titles(found: Digest) -> list[tuple[str, str]]:
 
 def _batch(run: RunRecord) -> str:
     """As it was asked for: in what a refused job leaves it may be no number."""
-    return words.clean((run.config.get("data") or {}).get("batch_size", "?"))
+    return str(run.settings.data.batch_size or "?")
 
 
 def _device(found: Digest) -> str:

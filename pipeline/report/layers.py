@@ -3,10 +3,15 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
-from pipeline.records.diagnostics import SKIP, LayerTime, LayerWork
+from pipeline.records.diagnostics import SKIP, Diagnostics, LayersSource, LayerTime, LayerWork
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.roofs import Roofs
 
+SOURCES: dict[LayersSource, str] = {
+    "profile": "its own profile",
+    "uncaptured": "the same kernels launched one by one",
+    "layer order": "the order of the eager net's layers, which no runtime can change; what follows one counts for it",
+}
 BETWEEN = "between layers"  # what the record calls ""
 
 
@@ -44,6 +49,11 @@ class Work:
         """Through memory at the least: the first's input and the last's output of each image, all weights once."""
         through = self.layers[0].read_elements + self.layers[-1].written_elements
         return float(element_bytes * (batch * through + sum(layer.weight_elements for layer in self.layers)))
+
+
+def layers_words(found: Diagnostics) -> str:
+    """Where the layers' times are from; empty where there are none."""
+    return SOURCES[found.layers_source] if found.layers_source else ""
 
 
 def parts(run: RunRecord, stage: StageRecord, element_bytes: int) -> list[Part]:

@@ -14,7 +14,7 @@ NAME_LETTERS = 70
 WORTH_NAMING = 0.02  # share of the stage's time
 MOST = 4  # stages in the sentences
 RID = 10  # times fewer milliseconds than the stage before: then the changes are gone
-GRAPH, GENERATED, UNKNOWN = "ONNX graph", "generated code", "unknown"
+GRAPH, GENERATED = "ONNX graph", "generated code"
 SPOTS = ("before", "between", "after")  # how a place in the order of the layers begins
 TITLES = [
     ("stage", ""),
@@ -91,14 +91,10 @@ def short(name: str) -> str:
 
 def place(stage: StageRecord, change: LayoutChange) -> str:
     """Where a change is; where that is unknown, why."""
-    if change.where != UNKNOWN:
+    if change.where is not None:
         return words.clean(change.where)
-    notes = [
-        note.removeprefix("layers: ")
-        for note in (stage.diagnostics.notes if stage.diagnostics else [])
-        if "layers: " in note
-    ]
-    return f"{UNKNOWN}: {words.clean(notes[0]) if notes else 'the trace names no layer around its launch'}"
+    notes = stage.diagnostics.notes_on("layers") if stage.diagnostics else []
+    return f"unknown: {words.clean(notes[0].text) if notes else 'the trace names no layer around its launch'}"
 
 
 def sentences(found: Digest) -> list[str]:
@@ -127,7 +123,7 @@ def _cost(row: Row) -> str:
     else:
         text = f"{name} turns the layout {count(changes):g} times a call, in {taken}"
     where, most = _worst(changes)
-    return f"{text}; most {_at(where, changes)}, {words.seconds(most)}." if where != UNKNOWN else f"{text}."
+    return f"{text}; most {_at(where, changes)}, {words.seconds(most)}." if where is not None else f"{text}."
 
 
 def _at(where: str, changes: list[LayoutChange]) -> str:
@@ -137,11 +133,11 @@ def _at(where: str, changes: list[LayoutChange]) -> str:
     return f"in those for {where}" if all(change.source == GENERATED for change in changes) else f"at {where}"
 
 
-def _worst(changes: list[LayoutChange]) -> tuple[str, float]:
-    """The place where they take longest, and how long."""
-    at: dict[str, float] = defaultdict(float)
+def _worst(changes: list[LayoutChange]) -> tuple[str | None, float]:
+    """The place where they take longest, None for those at no known one, and how long."""
+    at: dict[str | None, float] = defaultdict(float)
     for change in changes:
-        at[words.clean(change.where)] += change.seconds_per_call or 0.0
+        at[None if change.where is None else words.clean(change.where)] += change.seconds_per_call or 0.0
     where = max(at, key=lambda name: at[name])
     return where, at[where]
 

@@ -42,7 +42,7 @@ def markdown(run: RunRecord) -> str:
     if every := all_cautions(found):
         lines += ["", "## Cautions", ""]
         lines += [
-            f"- **{escape(who)}, {escape(part.name)}**: {escape(part.text)}. What to do: {escape(part.remedy)}."
+            f"- **{escape(who)}, {escape(part.code)}**: {escape(part.text)}. What to do: {escape(part.remedy)}."
             for who, part in every
         ]
     if tips := advice(found):

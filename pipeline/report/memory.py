@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from pipeline.records.diagnostics import MemoryTimeline
+from pipeline.records.diagnostics import MemoryTimeline, Watched
 from pipeline.records.run_record import StageRecord
 from pipeline.report import charts, stacks, words
 from pipeline.report.digest import Digest, Row
@@ -28,8 +28,19 @@ PALETTE = dict(zip(TITLES, list(charts.CLASSES.values())[: len(TITLES)], strict=
 LEAST_POINTS = 4  # of a timeline worth drawing: begin, peak and end are in the table
 WORTH_NAMING = 0.05  # of the peak, by which a neighbour's part must differ
 NEAR = 0.1  # of the peak
-HOLDERS_NAMED = 6  # at most: then the layer that ran may be one that is not named
-AFTER_A_LAYER = 3  # the reading, modulo four
+HOLDERS_SHOWN = 6  # the largest
+CALLS = {
+    "own": "its own call",
+    "uncaptured": "the same kernels launched one by one, as they allocate: the graph that replays them holds this as "
+    "one block",
+}
+WATCHED: dict[Watched, str] = {
+    "layers": "read before and after every layer",
+    "allocations": "every change that torch's allocator recorded, in bytes as asked for, from the first one on",
+    "nothing allocated": "torch's allocator gave out nothing in it, so that what it works in isn't seen: the pool of a "
+    "captured graph, or memory that another runtime keeps for itself",
+    "ends": "its beginning, its peak and its end alone, for want of torch's history of its allocations",
+}
 MIB, GIB = 2**20, 2**30
 NOTE = (
     "By torch's books of one call, read at every layer or change by change; the rest is what the device sees of the "
@@ -68,10 +79,9 @@ def parts(row: Row) -> Parts:
     """A stage's memory taken apart."""
     timeline, memory = _timeline(row.stage), row.stage.memory
     if timeline is None:
-        notes = [
-            note for note in (row.stage.diagnostics.notes if row.stage.diagnostics else []) if note.startswith("memory")
-        ]
-        return Parts(row, dict.fromkeys(TITLES), words.clean("; ".join(notes)) or "no timeline was recorded")
+        notes = row.stage.diagnostics.notes_on("memory timeline") if row.stage.diagnostics else []
+        why = "; ".join(f"{note.topic}: {note.text}" for note in notes)
+        return Parts(row, dict.fromkeys(TITLES), words.clean(why) or "no timeline was recorded")
     weights, workspace = timeline.weights_bytes, timeline.workspace_bytes
     pooled = workspace is None and timeline.activations_bytes == 0
     peak = timeline.held_bytes + timeline.activations_bytes + (workspace or 0)
@@ -88,7 +98,7 @@ def parts(row: Row) -> Parts:
         OUTSIDE: outside,
     }
     kept = {name: None if amount is None else max(0, amount) for name, amount in amounts.items()}
-    unseen = words.clean(timeline.source) or POOL
+    unseen = POOL if timeline.watched == "ends" else _call_words(timeline)
     return Parts(row, kept, unseen if pooled else BLIND if workspace is None else "")
 
 
@@ -149,7 +159,7 @@ def sentences(found: Digest) -> list[str]:
 
 def _heavy(found: Digest, part: Parts) -> str:
     """Workspace that is most of the peak: who asks for it, and in which layer."""
-    layer = peak_layer(found, part.row.stage)
+    layer = peak_layer(part.row.stage)
     work = {each.name: each.kind for each in found.run.reference.layers} if found.run.reference else {}
     machine = found.run.environment
     convolves = "Conv" in work.get(layer, "") and machine is not None and machine.cudnn is not None
@@ -170,20 +180,10 @@ def _as_high(stage: StageRecord) -> str:
     )
 
 
-def peak_layer(found: Digest, stage: StageRecord) -> str:
-    """The layer that ran at the peak: of those whose outputs were alive there, the last; empty if nobody knows.
-
-    After the first reading there are four to a layer, the most since the last one and what stands: both before it and
-    both after it. Only the third holds what the layer itself asked for.
-    """
+def peak_layer(stage: StageRecord) -> str:
+    """The layer that ran at the peak; empty if nobody knows."""
     timeline = _timeline(stage)
-    if timeline is None or found.run.reference is None or len(timeline.peak_holders) >= HOLDERS_NAMED:
-        return ""
-    at = max(range(len(timeline.allocated_bytes)), key=timeline.allocated_bytes.__getitem__)
-    if at % 4 != AFTER_A_LAYER:
-        return ""
-    names = [name for holder in timeline.peak_holders for name in holder.rsplit(":", 1)[0].split(", ")]
-    return next((layer.name for layer in reversed(found.run.reference.layers) if layer.name in names), "")
+    return (timeline.peak_layer or "") if timeline else ""
 
 
 def _step(found: Digest, before: Parts, after: Parts) -> str:
@@ -195,7 +195,7 @@ def _step(found: Digest, before: Parts, after: Parts) -> str:
         return f"{before.name} → {after.name}: the peak hardly changes, {peaks}."
     said = ", ".join(f"{name} {'−' if by < 0 else '+'}{words.size(abs(by))}" for name, by in named)
     text = f"the peak {_verb(before.allocated, after.allocated)}, {peaks}: {said}"
-    old, new = peak_layer(found, before.row.stage), peak_layer(found, after.row.stage)
+    old, new = peak_layer(before.row.stage), peak_layer(after.row.stage)
     moved = (
         f"; the peak is at {words.clean(new)} now, no longer at {words.clean(old)}"
         if old and new and old != new
@@ -212,7 +212,7 @@ def _verb(before: int, after: int) -> str:
 
 def _replayed(every: list[Parts]) -> list[str]:
     """Whose activations are those of kernels launched one by one, and where they lie in the stage itself."""
-    names = [part.name for part in every if (timeline := _timeline(part.row.stage)) and timeline.replayed]
+    names = [part.name for part in every if (timeline := _timeline(part.row.stage)) and timeline.call == "uncaptured"]
     text = "a call itself allocates nothing; the graph holds at all times what its kernels take, launched one by one"
     shown = "which is shown as activations and workspace, not in reserve"
     return [f"{words.listed(names)}: {text}, {shown}."] if names else []
@@ -241,21 +241,26 @@ def _over_time(found: Digest, row: Row) -> Figure:
     timeline, name = _timeline(row.stage), words.clean(row.name)
     assert timeline is not None
     labels = (f"Memory of {name} through one call", "milliseconds of the host", "MiB allocated")
-    amounts, layer = [amount / MIB for amount in timeline.allocated_bytes], words.clean(peak_layer(found, row.stage))
+    amounts, layer = [amount / MIB for amount in timeline.allocated_bytes], words.clean(peak_layer(row.stage))
     peak = f"{words.size(max(timeline.allocated_bytes))}{f' at {layer}' if layer else ''}"
     svg = stacks.timeline(timeline.seconds, amounts, labels, peak)
     return Figure(labels[0], Markup(svg), f"{_watched(timeline)} {holders(row.stage)}")  # noqa: S704
 
 
 def _watched(timeline: MemoryTimeline) -> str:
-    """Which call the timeline is of and how it was watched; a record that doesn't say is of the stage's own layers."""
-    source = words.clean(timeline.source) or "Read before and after every layer"
+    """Which call the timeline is of, and how it was watched."""
+    source = _call_words(timeline)
     return f"{source[0].upper()}{source[1:]}, in the time of the host, which runs ahead of the GPU."
+
+
+def _call_words(timeline: MemoryTimeline) -> str:
+    return f"{CALLS[timeline.call]}; {WATCHED[timeline.watched]}"
 
 
 def holders(stage: StageRecord) -> str:
     """The largest outputs alive at the peak."""
     timeline = _timeline(stage)
-    if timeline is None or not timeline.peak_holders:
+    if timeline is None or not timeline.holders:
         return ""
-    return f"Outputs alive at the peak: {words.clean('; '.join(timeline.peak_holders))}."
+    shown = [f"{', '.join(part.layers)}: {part.size_bytes / MIB:.1f} MiB" for part in timeline.holders[:HOLDERS_SHOWN]]
+    return f"Outputs alive at the peak: {words.clean('; '.join(shown))}."

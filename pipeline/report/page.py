@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from pipeline.records.run_record import RunRecord
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import (
     answers,
     because,
@@ -32,6 +33,7 @@ from pipeline.report.digest import Digest, Row, digest
 from pipeline.report.explained import explained
 from pipeline.report.figure import Figure
 from pipeline.report.ladder import Cell, Table, ladder, peak_bytes
+from pipeline.report.layers import layers_words
 from pipeline.report.money import cost_table
 from pipeline.report.pictures import Picture
 
@@ -227,7 +229,8 @@ def section(run: RunRecord, row: Row) -> dict[str, Any]:
         "regime": regime.of_stage(run, row).sentence if row.seconds else "",
         "split": split.section(run, stage),
         "layers": roofline.top_layers(run, stage),
-        "notes": stage.diagnostics.notes if stage.diagnostics else [],
+        "notes": [traffic.note_words(note) for note in stage.diagnostics.notes] if stage.diagnostics else [],
+        "layers_source": layers_words(stage.diagnostics) if stage.diagnostics else "",
         "changes": layout.changes(stage),
         "generated": fusion.generated(stage),
         "fused": fusion.summary(stage),
@@ -237,8 +240,16 @@ def section(run: RunRecord, row: Row) -> dict[str, Any]:
         "counted": traffic.summary(stage),
         "kernels": traffic.kernels(stage, run.measured_peaks.bandwidth_bytes_per_s if run.measured_peaks else None),
         "asked": [(key, _value(value)) for key, value in stage.options.items()],
-        "details": [(key.replace("_", " "), facts.lines(value)) for key, value in stage.details.items()],
+        "details": [
+            (key.replace("_", " "), facts.lines(value)) for key, value in {**_compiling(stage), **stage.details}.items()
+        ],
     }
+
+
+def _compiling(stage: StageRecord) -> dict[str, Any]:
+    """What compiling and tuning came to, as far as it was counted."""
+    found = asdict(stage.compile_facts) if stage.compile_facts else {}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _value(value: Any) -> str:

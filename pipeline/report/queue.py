@@ -146,8 +146,8 @@ def section(found: Digest) -> Section:
     """The targets' section of a run's report: GPUs for each ranked stage, or the knobs to set."""
     device = found.run.environment.device if found.run.environment else "cuda"
     title = "GPUs for the target" if device == "cuda" else "Machines like this for the target"
-    knobs = found.run.config.get("report") or {}
-    rate, tail = (knobs.get(key.partition(".")[2]) for key in (RATE, TAIL))
+    asked_for = found.run.settings.report
+    rate, tail = asked_for.target_images_per_second, asked_for.target_p99_ms
     if rate is None or tail is None:
         missing = words.listed([key for key, value in ((RATE, rate), (TAIL, tail)) if value is None])
         hint = f"python -m pipeline.report RUN {RATE}=500 {TAIL}=50"

@@ -9,7 +9,7 @@ from pipeline.report import charts, words
 from pipeline.report.digest import Digest, Row
 from pipeline.report.figure import Figure
 from pipeline.report.ladder import Cell, Table
-from pipeline.report.layers import Part, level_parts, parts, to_be_won, won_by_level
+from pipeline.report.layers import Part, layers_words, level_parts, parts, to_be_won, won_by_level
 from pipeline.report.regime import of_layer, shares
 from pipeline.report.roofs import DATASHEET_SOURCE, Roofs, beside, datasheet, roofs
 
@@ -72,7 +72,7 @@ def _layers_figure(run: RunRecord, name: str, row: Row, bounds: Roofs) -> Figure
     lines += [("the datasheet's", said.flops_per_s, said.bytes_per_s)] if said else []
     title = f"Roofline of {name}"
     svg = charts.roofline([_dot(part) for part in timed if _has_dot(part)], levels_dots(timed), lines, title)
-    source = f"Times from {words.clean(row.stage.diagnostics.layers_from)}. " if row.stage.diagnostics else ""
+    source = f"Times from {layers_words(row.stage.diagnostics)}. " if row.stage.diagnostics else ""
     undrawn = sum(not _has_dot(part) for part in timed)
     note = f"{source}Small: a layer; large: a level of the net. MeasuredPeaks in {bounds.precision}"
     note += f", dashed: {DATASHEET_SOURCE}." if said else "."

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import words
 
-PRECISIONS = ("fp8", "bf16", "fp16", "tf32", "fp32")
-ELEMENT_BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
+ELEMENT_BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "fp64": 8}
 # TFLOP/s without sparsity, and TB/s. By the name that the driver gives; a variant with another name has other figures.
 DATASHEETS = {
     "NVIDIA H200": ({"fp32": 67.0, "tf32": 495.0, "fp16": 989.0, "bf16": 989.0, "fp8": 1979.0}, 4.8),
@@ -38,23 +37,13 @@ class Roofs:
         return max(flops / self.flops_per_s, moved / self.bytes_per_s)
 
 
-def precision_of(description: str) -> str | None:
-    """The precision of the matrix work, which `StageRecord.description` names first; None where it names none.
-
-    "fp32 with TF32" is tf32, and "fp16 (no layer reads fp8)" is fp16.
-    """
-    said = description.lower().replace("tf32 off", "").replace("fp32 with tf32", "tf32")
-    named = [name for name in PRECISIONS if name in said]
-    return min(named, key=said.index) if named else None
-
-
 def roofs(run: RunRecord, stage: StageRecord) -> Roofs | str:
     """The measured ceilings for what the stage ran; else why they are unknown."""
     if run.measured_peaks is None:
         return "this run measured no ceilings"
-    precision = precision_of(stage.description)
+    precision = stage.precision
     if precision is None:
-        return f"no precision is named in what ran: {stage.description or 'nothing on record'}"
+        return f"its precision is unknown: {(stage.execution and stage.execution.unknown) or 'nothing on record'}"
     rate = run.measured_peaks.tflops.get(precision)
     if not rate or not run.measured_peaks.bandwidth_bytes_per_s:
         return f"this run measured no {precision} ceiling"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pipeline.records.diagnostics import SEARCH_CUDNN, SEARCH_INDUCTOR, SEARCH_ONNX_RUNTIME, SEARCH_OWN
+from pipeline.records.diagnostics import SearchCount, Searcher
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
 from pipeline.report.ladder import Cell, Table
@@ -63,8 +63,8 @@ def lines(runs: list[Digest]) -> list[Line]:
     groups: dict[str, dict[int, Point]] = {}
     settings: dict[str, tuple[str, dict[str, str]]] = {}
     for found in runs:
-        size = (found.run.config.get("data") or {}).get("size")
-        if not isinstance(size, int):
+        size = found.run.settings.data.image_size
+        if size is None:
             continue
         for row in found.rows:
             setting = _setting(found, row)
@@ -106,13 +106,13 @@ def _label(own: tuple[str, dict[str, str]], others: list[tuple[str, dict[str, st
 
 
 def _point(found: Digest, row: Row, size: int) -> Point:
-    recompiles = row.stage.details.get("recompiles")
+    facts = row.stage.compile_facts
     return Point(
         size=size,
         batch=found.run.batch_size,
         cold_seconds=row.setup_seconds,
         warm=row.seconds if row.ranked else None,
-        recompiles=recompiles if isinstance(recompiles, int) else None,
+        recompiles=facts.recompiles if facts else None,
         searches=_searches(found, row),
         status=row.status,
         steady=row.stage.warm_up is None or row.stage.warm_up.steady,
@@ -121,30 +121,34 @@ def _point(found: Digest, row: Row, size: int) -> Point:
 
 def _searches(found: Digest, row: Row) -> str:
     """What the record says of algorithms that were tried for this size: each count, and what has none in words."""
-    counts = row.stage.diagnostics.searches if row.stage.diagnostics else {}
-    counted = [_counted(who, count) for who, count in counts.items()]
-    uncounted = [text for who, text in _asked(found, row) if who not in counts]
+    counts = row.stage.diagnostics.searches if row.stage.diagnostics else []
+    known = {each.searcher for each in counts}
+    counted = [_counted(each) for each in counts]
+    uncounted = [text for who, text in _asked(found, row) if who not in known]
     return words.clean(", ".join([*counted, *uncounted])) or "none on record"
 
 
-def _counted(who: str, count: int) -> str:
+def _counted(found: SearchCount) -> str:
     """Such as "cuDNN: 14 problems"."""
-    searcher, _, what = who.partition(": ")
-    first, *rest = what.split(" ")
-    one = [first.removesuffix("s") if count == 1 else first, *rest]
-    return f"{searcher}: {count:,} {' '.join(one)}"
+    who = f"{found.searcher}{f', {found.method}' if found.method else ''}"
+    unit = found.unit.removesuffix("s") if found.count == 1 else found.unit
+    return f"{who}: {found.count:,} {unit}{' timed' if found.unit == 'candidates' else ''}"
 
 
-def _asked(found: Digest, row: Row) -> list[tuple[str, str]]:
+def _asked(found: Digest, row: Row) -> list[tuple[Searcher, str]]:
     """Who was asked to search, by the stage's options and facts, and how that reads without a count."""
-    facts, asked = row.stage.details, row.stage.options
-    parts = [(SEARCH_OWN, f"{facts['candidates_measured']} candidates timed")] if "candidates_measured" in facts else []
+    facts, asked = row.stage.compile_facts, row.stage.options
+    parts: list[tuple[Searcher, str]] = []
+    if facts and facts.candidates_measured is not None:
+        parts.append(("own kernels", f"{facts.candidates_measured} candidates timed"))
     if found.run.environment and found.run.environment.device == "cuda":
-        parts += [(SEARCH_CUDNN, "cuDNN times its own")] if asked.get("cudnn_benchmark") is True else []
+        parts += [("cuDNN", "cuDNN times its own")] if asked.get("cudnn_benchmark") is True else []
         search = str(asked.get("algo_search", "")).lower()
-        parts += [(SEARCH_ONNX_RUNTIME.format(search=search), f"cuDNN, {search}")] if search else []
+        parts += [("cuDNN for ONNX Runtime", f"cuDNN, {search}")] if search else []
     tuned = str(asked.get("mode", "")).startswith("max-autotune")
-    return [*parts, *([(SEARCH_INDUCTOR, "Inductor times its own")] if tuned else [])]
+    if tuned:
+        parts.append(("Inductor", "Inductor times its own"))
+    return parts
 
 
 def padding(line: Line) -> list[str]:

@@ -48,7 +48,7 @@ def read_jobs(folder: Path) -> list[Job]:
         except codec.RecordError as error:
             jobs.append(Job(path.name, None, words.clean(str(error).replace(str(folder), "."))))
             continue
-        refused = next((part.text for part in run.warnings if part.name == "refused"), "")
+        refused = next((part.text for part in run.warnings if part.code == "refused"), "")
         jobs.append(Job(path.name, None if refused else digest(run), refused))
     return jobs
 
@@ -91,8 +91,7 @@ def _cells(job: Job, found: Digest, row: Row) -> list[Cell]:
 
 
 def _size(run: RunRecord) -> int | None:
-    size = (run.config.get("data") or {}).get("size")
-    return int(size) if isinstance(size, int) else None
+    return run.settings.data.image_size
 
 
 Series = dict[str, list[tuple[float, float]]]

@@ -84,7 +84,7 @@ def _cells(row: Row) -> list[Text]:
 def _cautions(found: Digest) -> list[RenderableType]:
     every = all_cautions(found)
     lines: list[RenderableType] = [
-        Text(words.clean(f"! {who}: {part.name}: {part.text}"), style="yellow") for who, part in every[:MOST_CAUTIONS]
+        Text(words.clean(f"! {who}: {part.code}: {part.text}"), style="yellow") for who, part in every[:MOST_CAUTIONS]
     ]
     if len(every) > MOST_CAUTIONS:
         lines.append(Text(f"! and {words.plural(len(every) - MOST_CAUTIONS, 'caution')} more, in the report"))

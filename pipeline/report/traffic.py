@@ -2,15 +2,26 @@
 
 from collections import defaultdict
 
-from pipeline.records.diagnostics import CountedBytes
+from pipeline.records.diagnostics import BytesSource, CountedBytes, Fusion, Note, Topic
 from pipeline.records.run_record import StageRecord
 from pipeline.report import words
 from pipeline.report.ladder import Cell, Table
 
-BY_COUNTERS = "hardware counters"
+BY_COUNTERS: Topic = "hardware counters"
+COUNTED_BY: dict[BytesSource, str] = {
+    "hardware counters": "hardware counters",
+    "operators": "the inputs and outputs of torch's operators, each once",
+    "Inductor": "Inductor's count of what its kernels read and write",
+    "rewritten graph": "what each operation of the rewritten graph reads and writes",
+}
 KERNELS_SHOWN = 12
 APART = 1.25  # times as many bytes by one count as by the other: worth a sentence
 NAME_LETTERS = 160
+
+
+def note_words(note: Note) -> str:
+    """A note with its topic."""
+    return f"{note.topic}: {note.text}"
 
 
 def counted(stage: StageRecord) -> CountedBytes | None:
@@ -23,7 +34,14 @@ def moved(stage: StageRecord) -> tuple[int | None, str]:
     if seen := counted(stage):
         return seen.moved_bytes, BY_COUNTERS
     fusion = stage.diagnostics.fusion if stage.diagnostics else None
-    return (fusion.bytes_per_call, words.clean(fusion.bytes_from)) if fusion else (None, "nothing on record")
+    return (fusion.bytes_per_call, bytes_words(fusion)) if fusion else (None, "nothing on record")
+
+
+def bytes_words(fusion: Fusion) -> str:
+    """Who counted the bytes; or why they are unknown."""
+    if fusion.bytes_source is None:
+        return f"unknown: {words.clean(fusion.bytes_unknown) or 'nothing on record'}"
+    return COUNTED_BY[fusion.bytes_source]
 
 
 def sentences(stages: list[StageRecord], winner: str | None) -> list[str]:
@@ -31,15 +49,9 @@ def sentences(stages: list[StageRecord], winner: str | None) -> list[str]:
     who: dict[str, list[str]] = defaultdict(list)
     for stage in stages:
         who[_against_operators(stage, stage.name == winner)].append(words.clean(stage.name))
-    notes = [
-        note
-        for stage in stages
-        if stage.diagnostics
-        for note in stage.diagnostics.notes
-        if note.startswith(BY_COUNTERS)
-    ]
+    notes = [note for stage in stages if stage.diagnostics for note in stage.diagnostics.notes_on(BY_COUNTERS)]
     said = [f"{words.listed(names)}: {text}" for text, names in who.items() if text]
-    return [*said, *(f"{words.clean(note)}." for note in dict.fromkeys(notes))]
+    return [*said, *(f"{words.clean(note_words(note))}." for note in dict.fromkeys(notes))]
 
 
 def _against_operators(stage: StageRecord, always: bool) -> str:
@@ -49,7 +61,7 @@ def _against_operators(stage: StageRecord, always: bool) -> str:
         return ""
     part = seen.moved_bytes / fusion.bytes_per_call
     text = f"the GPU's counters saw {words.significant(seen.moved_bytes / 1e9)} GB a call"
-    theirs = f"{words.significant(fusion.bytes_per_call / 1e9)} GB by {words.clean(fusion.bytes_from)}"
+    theirs = f"{words.significant(fusion.bytes_per_call / 1e9)} GB by {bytes_words(fusion)}"
     if 1 / APART < part < APART:
         return f"{text}, close to the {theirs}." if always else ""
     why = "caches saved the rest" if part < 1 else "inside of them more is moved, or the same more than once"

@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pipeline.records.run_record import Profile
+from pipeline.records.diagnostics import Profile
 from pipeline.report import words
 from pipeline.report.digest import Digest, Row
 from pipeline.stats.ranking import seconds_per_image

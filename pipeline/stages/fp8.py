@@ -1,21 +1,27 @@
 """The rewritten net in fp8 (e4m3), scales calibrated on the user's images, sensitive layers kept in fp16."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from pipeline.kernels.capability import supported
-from pipeline.kernels.tuning import HOME, Tuner
-from pipeline.rewrites.calibrate import Budget, keep_for, largest, mixed, quantisable
-from pipeline.rewrites.graph import Graph, UnsupportedError
-from pipeline.rewrites.layers import LIBRARY
-from pipeline.rewrites.precision import READS_FP8, Precision
-from pipeline.rewrites.program import Program
-from pipeline.stages import Runner, Skip
-from pipeline.stages.fused import half_instead, rewritten, runner, switch_on_the_library, tuned
-from pipeline.worker.workload import Workload
+from pipeline.compiler.calibrate import Budget, keep_for, largest, mixed, quantisable
+from pipeline.compiler.graph import Graph, UnsupportedError
+from pipeline.compiler.kernel_layer import Backend
+from pipeline.compiler.lowering import Program
+from pipeline.compiler.ops import BY_NAME
+from pipeline.compiler.quantize import READS_FP8, Precision
+from pipeline.kernels.common.capability import supported
+from pipeline.stages.api import Runner, Skip, Workload
+from pipeline.stages.common.rewritten_net import (
+    executed,
+    half_instead,
+    rewritten,
+    runner,
+    switch_on_the_library,
+    tuned,
+    tuner_in,
+)
 
 
 def build(
@@ -50,11 +56,13 @@ def build(
         graph, passes = rewritten(workload)
     except UnsupportedError as error:
         return half_instead(workload, str(error))
-    precision, facts = calibrated(graph, workload, calibration_images, keep_fp16, Budget(budget, error_budget))
-    tuner = Tuner(Path(tuning_folder) if tuning_folder else HOME)
-    program = tuned(Program(graph, precision, workload.device, {}), workload.batches[0], tuner, None)
-    facts |= {"passes": passes, "candidates_measured": tuner.measured}
-    return runner(workload, program, facts, None, stored(graph, precision, facts["kept_fp16"]))
+    precision, details = calibrated(graph, workload, calibration_images, keep_fp16, Budget(budget, error_budget))
+    tuner = tuner_in(tuning_folder)
+    program = tuned(Program(graph, precision, workload.device), workload.batches[0], tuner, None)
+    details |= {"passes": passes}
+    kept, any_fp8 = details["kept_fp16"], layers_in_fp8(graph, precision) > 0
+    execution = executed(program, "fp8", kept) if any_fp8 else executed(program, "fp16")
+    return runner(workload, program, details, None, stored(graph, precision, kept), execution, tuner.measured)
 
 
 def calibrated(
@@ -63,23 +71,28 @@ def calibrated(
     """Which values are stored in fp8 and with which scales, and what the record should keep of how that came about."""
     batches = workload.batches[: math.ceil(images / workload.shape[0])]
     with torch.inference_mode():
-        half = Program(graph, Precision(), workload.device, dict.fromkeys(ours(graph), LIBRARY))
+        half = Program(graph, Precision(), workload.device, dict.fromkeys(convolutions(graph), Backend.LIBRARY))
         seen = largest(half, batches)
         kept, gains = layers_to_keep(graph, seen, workload, keep_fp16, budget)
     precision = mixed(graph, seen, kept, "fp16")
-    facts = {"kept_fp16": kept, "sensitivity": gains, "stored_fp8": sorted(precision.eighths), "largest": seen}
-    return precision, facts
+    details = {"kept_fp16": kept, "sensitivity": gains, "stored_fp8": sorted(precision.fp8_values), "largest": seen}
+    return precision, details
 
 
 def stored(graph: Graph, precision: Precision, kept: list[str]) -> str:
     """How many layers read fp8, in words."""
-    eighth = sum(node.op in READS_FP8 and node.inputs[0] in precision.eighths for node in graph.nodes)
-    return f"fp8 in {eighth} layers ({len(kept)} kept in fp16)" if eighth else "fp16 (no layer reads fp8)"
+    reading = layers_in_fp8(graph, precision)
+    return f"fp8 in {reading} layers ({len(kept)} kept in fp16)" if reading else "fp16 (no layer reads fp8)"
 
 
-def ours(graph: Graph) -> list[str]:
-    """The operations that a program may choose for."""
-    return [node.name for node in graph.nodes if node.op in ("conv3x3", "conv3x3_first", "conv1x1", "upconv2x2")]
+def layers_in_fp8(graph: Graph, precision: Precision) -> int:
+    """How many layers read fp8."""
+    return sum(node.op in READS_FP8 and node.inputs[0] in precision.fp8_values for node in graph.nodes)
+
+
+def convolutions(graph: Graph) -> list[str]:
+    """The kernels' operations that have weights."""
+    return [node.name for node in graph.nodes if node.op in BY_NAME and BY_NAME[node.op].pack is not None]
 
 
 def layers_to_keep(
@@ -99,7 +112,7 @@ def layers_to_keep(
         return names, {}
 
     def make(precision: Precision) -> Program:
-        return Program(graph, precision, workload.device, {})  # by the references: no mix of types needs a tile then
+        return Program(graph, precision, workload.device)  # by the references: no mix of types needs a tile then
 
     batches = workload.batches[: workload.verified]
     return keep_for(graph, make, lambda kept: mixed(graph, seen, kept, "fp16"), batches, budget)

@@ -1,28 +1,21 @@
 """The net rewritten for the project's kernels in fp16, each layer by the faster of kernel and library, as one graph."""
 
-import gc
-from pathlib import Path
-from typing import Any
-
 import torch
-from torch import Tensor
 
-from pipeline.deploy.fused import save
-from pipeline.kernels.capability import supported
-from pipeline.kernels.gluon_boxes import missing
-from pipeline.kernels.tuning import HOME, Tuner
-from pipeline.rewrites import rewrite
-from pipeline.rewrites.choose import choose, describe, milliseconds, with_choices
-from pipeline.rewrites.graph import Graph, UnsupportedError, trace
-from pipeline.rewrites.layers import LIBRARY
-from pipeline.rewrites.precision import Precision
-from pipeline.rewrites.program import OURS, Program
-from pipeline.stages import Runner, Skip
-from pipeline.stages.common.precision import Half, allow_tf32
-from pipeline.stages.cuda_graph import Captured
-from pipeline.worker.workload import Workload
-
-BORDERS = {"aten.pad.default", "aten.slice.Tensor", "joined"}  # that cost next to nothing and need no kernel
+from pipeline.compiler.graph import UnsupportedError
+from pipeline.compiler.lowering import Program
+from pipeline.compiler.quantize import Precision
+from pipeline.kernels.common.capability import supported
+from pipeline.stages.api import Runner, Skip, Workload
+from pipeline.stages.common.rewritten_net import (
+    executed,
+    half_instead,
+    rewritten,
+    runner,
+    switch_on_the_library,
+    tuned,
+    tuner_in,
+)
 
 
 def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
@@ -40,74 +33,11 @@ def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
     switch_on_the_library()
     try:
         graph, passes = rewritten(workload)
+        program = Program(graph, Precision(), workload.device)
     except UnsupportedError as error:
         return half_instead(workload, str(error))
-    tuner = Tuner(Path(tuning_folder) if tuning_folder else HOME)
+    tuner = tuner_in(tuning_folder)
     reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16)
-    program = tuned(Program(graph, Precision(), workload.device, {}), workload.batches[0], tuner, reason)
-    return runner(workload, program, {"passes": passes, "candidates_measured": tuner.measured}, reason, "fp16")
-
-
-def switch_on_the_library() -> None:
-    """CuDNN may time its algorithms, and round what is left in fp32 to TF32."""
-    allow_tf32(True)
-    torch.backends.cudnn.benchmark = True
-
-
-def rewritten(workload: Workload) -> tuple[Graph, dict[str, list[str]]]:
-    """The net's graph after all passes, and what each matched."""
-    with torch.no_grad():
-        graph = trace(workload.model, workload.batches[0])
-        passes = rewrite(graph)
-    graph.tensors = {name: tensor.cpu() for name, tensor in graph.tensors.items()}  # each program takes what it needs
-    return graph, passes
-
-
-def half_instead(workload: Workload, why: str) -> Runner:
-    """The half net, for a net that can't be rewritten."""
-    run = Captured(Half(workload.model, torch.float16).eval(), workload.batches[0])
-    return Runner(run, description=f"fp16 half net in one CUDA graph: {why}", details={"not_rewritten": why})
-
-
-def tuned(program: Program, image: Tensor, tuner: Tuner, reason: str | None) -> Program:
-    """The program with each operation's fastest way of running; the library's alone where `reason` bars the kernels."""
-    with torch.inference_mode():
-        if reason:
-            return with_choices(program, dict.fromkeys(program.layers, LIBRARY))
-        return with_choices(program, choose(program, image, tuner))
-
-
-def runner(workload: Workload, program: Program, details: dict[str, Any], reason: str | None, precision: str) -> Runner:
-    """The captured program; or the captured half net, where much is left to ATen and that is faster."""
-    free_what_was_tried()
-    run = Captured(program, workload.batches[0])
-    left = sorted({node.op for node in program.graph.nodes if node.op not in OURS | BORDERS})
-    ours = sum(choice != LIBRARY for choice in program.choices.values())
-    barred = reason or missing()
-    details |= {"choices": describe(program.choices), "left_to_torch": left, "kernels_barred": barred or ""}
-    ran = f"{precision}, {ours} layers by own kernels, {len(program.choices) - ours} by the library, one CUDA graph"
-    ran += f"; the fastest kernels are barred: {barred}" if barred else ""
-    if left and (faster := faster_half(workload, run)):
-        ran = f"fp16 half net in one CUDA graph: of its operations too few match a rewrite ({ours} by own kernels lost)"
-        return Runner(faster, description=ran, details=details)
-    return Runner(
-        run,
-        description=ran,
-        details=details,
-        save=lambda folder: save(program, folder / "net"),
-        uncaptured=program,
-        traffic=lambda image: (program.moved(image), "what each operation of the rewritten graph reads and writes"),
-    )
-
-
-def free_what_was_tried() -> None:
-    """Programs hold themselves through their steps, so that only a collection frees the weights of those tried."""
-    gc.collect()
-    torch.cuda.empty_cache()
-
-
-def faster_half(workload: Workload, ours: Captured) -> Captured | None:
-    """The half net's own graph, where it takes less time than the rewritten one's."""
-    half = Captured(Half(workload.model, torch.float16).eval(), workload.batches[0])
-    best = {run: min(milliseconds(run.graph.replay) for _ in range(3)) for run in (half, ours)}
-    return half if best[half] < best[ours] else None
+    program = tuned(program, workload.batches[0], tuner, reason)
+    execution = executed(program, "fp16")
+    return runner(workload, program, {"passes": passes}, reason, "fp16", execution, tuner.measured)

@@ -10,14 +10,13 @@ import onnxruntime as ort
 import torch
 from torch import Tensor
 
-from pipeline.stages import Runner, StageError, unseen
+from pipeline.records.run_record import Execution
+from pipeline.stages.api import Runner, StageError, Workload, no_traffic
 from pipeline.stages.common.onnx_export import INPUT, OUTPUT, export
 from pipeline.stages.common.precision import half_dtype, short
-from pipeline.worker.workload import Workload
 
 Provider = Literal["auto", "cuda", "cpu"]
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
-SEARCHES = ("EXHAUSTIVE", "HEURISTIC", "DEFAULT")
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
 NUMPY_TYPES = {torch.float32: np.float32, torch.float16: np.float16}
 
@@ -27,7 +26,7 @@ def build(
     *,
     provider: Provider = "auto",
     dtype: Literal["auto", "fp32", "fp16"] = "auto",
-    algo_search: str = "EXHAUSTIVE",
+    algo_search: Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"] = "EXHAUSTIVE",
     nhwc: bool = True, tf32: bool = True, cuda_graph: bool = True, fuse_conv_bias: bool = True,
 ) -> Runner:  # fmt: skip
     """Export, check, open a session, bind fixed buffers on the device.
@@ -44,24 +43,38 @@ def build(
 
     Raises:
         StageError: the session would run on another provider than was asked for.
-        ValueError: an option has no such value.
     """
     wanted, precision = chosen_provider(provider, workload.device), chosen_dtype(dtype, workload.device)
-    search, batch = chosen_search(algo_search), workload.batches[0]
+    batch = workload.batches[0]
     opset = export(workload.model, precision, batch, path := workload.folder / "model.onnx")
     stream = torch.cuda.Stream() if wanted == "cuda" else None
     fuses = fuse_conv_bias and nhwc  # cuDNN has no engine that does both in NCHW (onnxruntime 1.31, fp16)
     switches = {"prefer_nhwc": nhwc, "use_tf32": tf32, "enable_cuda_graph": cuda_graph, "fuse_conv_bias": fuses}
-    session = open_session(path, wanted, cuda_options(search, stream, **switches) if stream else {})
+    session = open_session(path, wanted, cuda_options(algo_search, stream, **switches) if stream else {})
     buffers = bound(session, wanted, batch, precision)
     return Runner(
         on_stream(*buffers, stream) if stream else in_place(*buffers),
         description=", ".join(
             [PROVIDERS[wanted], *(ways(switches) if stream else []), short(precision), f"opset {opset}"]
         ),
+        execution=execution(wanted, precision, switches),
         details={"providers": session.get_providers(), "nodes": assignments(session), "opset": opset},
         save=lambda folder: sorted(folder.glob("model.onnx*")),
-        traffic=unseen,
+        traffic=no_traffic,
+        onnx_model=path,
+    )
+
+
+def execution(wanted: str, precision: torch.dtype, switches: dict[str, bool]) -> Execution:
+    """How the session runs the net; its graph optimisations fuse convolutions with what follows them."""
+    on_gpu = wanted == "cuda"
+    tf32 = on_gpu and switches["use_tf32"] and precision == torch.float32
+    return Execution(
+        "tf32" if tf32 else short(precision),
+        layout="NHWC" if on_gpu and switches["prefer_nhwc"] else "NCHW",
+        provider=f"ONNX Runtime {PROVIDERS[wanted]}",
+        captured=on_gpu and switches["enable_cuda_graph"],
+        fuses=True,
     )
 
 
@@ -76,38 +89,20 @@ def chosen_provider(asked: str, device: torch.device) -> str:
     """The provider's short name; "auto" goes with the device.
 
     Raises:
-        ValueError: no such provider.
         StageError: asked for the GPU on a run without one.
     """
-    if asked not in ("auto", *PROVIDERS):
-        raise ValueError(f"provider={asked}: choose one of auto, {', '.join(PROVIDERS)}")
     if asked == "cuda" and device.type != "cuda":
-        raise StageError("provider=cuda was asked for and this run is on the CPU; provider=cpu runs it there")
+        raise StageError(
+            "provider=cuda was asked for and this run is on the CPU; provider=cpu runs it there", "wrong device"
+        )
     return device.type if asked == "auto" else asked
 
 
 def chosen_dtype(asked: str, device: torch.device) -> torch.dtype:
-    """fp32 or fp16; "auto" is fp16 on a GPU.
-
-    Raises:
-        ValueError: no such precision; ONNX Runtime's CUDA convolutions have no bf16.
-    """
-    if asked not in ("auto", "fp32", "fp16"):
-        raise ValueError(f"dtype={asked}: choose one of auto, fp32, fp16")
+    """fp32 or fp16, as ONNX Runtime's CUDA convolutions have no bf16; "auto" is fp16 on a GPU."""
     if asked == "fp32" or (asked == "auto" and device.type == "cpu"):
         return torch.float32
     return half_dtype("fp16", device)
-
-
-def chosen_search(asked: str) -> str:
-    """How cuDNN's algorithms are chosen.
-
-    Raises:
-        ValueError: no such way.
-    """
-    if asked not in SEARCHES:
-        raise ValueError(f"algo_search={asked}: choose one of {', '.join(SEARCHES)}")
-    return asked
 
 
 def cuda_options(algo_search: str, stream: torch.cuda.Stream, **switches: bool) -> dict[str, str]:
@@ -140,10 +135,12 @@ def open_session(path: Path, wanted: str, options: dict[str, str]) -> ort.Infere
         session = ort.InferenceSession(str(path), settings, providers=[(PROVIDERS[wanted], options)])
     except Exception as error:
         first = (str(error).splitlines() or ["no reason given"])[0]
-        raise StageError(f"no session on {PROVIDERS[wanted]}: {first}") from error
+        raise StageError(f"no session on {PROVIDERS[wanted]}: {first}", "missing library") from error
     landed = session.get_providers()[0]
     if landed != PROVIDERS[wanted]:
-        raise StageError(f"asked for {PROVIDERS[wanted]}, the session landed on {landed}; are its libraries there?")
+        raise StageError(
+            f"asked for {PROVIDERS[wanted]}, the session landed on {landed}; are its libraries there?", "wrong device"
+        )
     return session
 
 

@@ -4,40 +4,24 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pipeline.cli.app import claim, preset_for
+from pipeline.cli import app
+from pipeline.cli.app import claim
+from pipeline.cli.sweep_callback import failed
 from pipeline.records import codec
-from tests.cli.test_config_errors import ROOT
+from tests.cli.conftest import ROOT, Ask
 
 SMOKE = ["preset=smoke", "measure.aa_pairs=0", "threads=1"]
+Sweep = tuple[Path, subprocess.CompletedProcess[str]]  # its folder, and how it ended
 PLANTED = ["stage=eager", "stage.name=planted", "stage.target=tests.fault_stages"]
 
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "pipeline", *arguments]
-
-
-def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=ROOT, timeout=200, check=False)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "devices", "added"),
-    [
-        ([], ["NVIDIA H200"], []),
-        ([], [], ["preset=cpu"]),
-        (["device=cpu"], ["NVIDIA H200"], ["preset=cpu"]),
-        (["device=cuda"], [], []),
-        (["preset=smoke"], [], []),
-        (["-m", "stage=eager,half"], [], ["preset=cpu"]),
-    ],
-)
-def test_the_cpu_preset_is_taken_where_no_gpu_is(arguments: list[str], devices: list[str], added: list[str]) -> None:
-    """Unless the user names a preset, or insists on a GPU."""
-    assert preset_for(arguments, devices) == added
 
 
 def test_runs_that_start_together_get_folders_of_their_own(tmp_path: Path) -> None:
@@ -46,22 +30,61 @@ def test_runs_that_start_together_get_folders_of_their_own(tmp_path: Path) -> No
     assert len(folders) == 3
 
 
-def test_a_wrong_stage_leaves_with_1_and_a_whole_report(tmp_path: Path) -> None:
-    """The report's path is the last line; the stage is named as inaccurate in it."""
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    """A sweep of two jobs, one whose stage answers wrongly and one whose request is wrong, in a process of its own."""
+    folder = tmp_path_factory.mktemp("sweep")
+    wrong = command("-m", *SMOKE, *PLANTED, "+stage.plant=zeros", "data.batch_size=1,0", f"hydra.sweep.dir={folder}")
+    return folder, subprocess.run(wrong, capture_output=True, text=True, cwd=ROOT, timeout=200, check=False)
+
+
+def test_a_sweep_ends_in_one_report_also_when_a_job_failed(
+    sweep: Sweep,
+) -> None:
+    """The report shows both jobs, its path is the last line, and the exit code is 1."""
+    folder, done = sweep
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == str(folder / "report.html")
+    assert "expected an integer ≥ 1" in (folder / "report.md").read_text()
+    assert codec.load(folder / "0").finished
+    assert (folder / "0" / "report.html").exists()
+
+
+def test_a_wrong_stage_leaves_with_1_and_a_whole_report(
+    sweep: Sweep, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report's path is the last line; the stage is named as inaccurate in it. The run is the sweep's first job."""
+    measured = codec.load(sweep[0] / "0")
+    assert measured.stages[0].status == "inaccurate"
+    monkeypatch.setattr(app, "run_ladder", lambda *_: measured)
     done = ask(*SMOKE, *PLANTED, "+stage.plant=zeros", f"hydra.run.dir={tmp_path}")
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == str(tmp_path / "report.html")
     assert "inaccurate" in (tmp_path / "report.md").read_text()
-    assert codec.load(tmp_path).stages[0].status == "inaccurate"
 
 
-def test_a_sweep_ends_in_one_report_also_when_a_job_failed(tmp_path: Path) -> None:
-    """One job whose request is wrong, one that runs: the report shows both, and the exit code is 1."""
-    done = ask("-m", *SMOKE, "stage=eager", "data.batch_size=1,0", f"hydra.sweep.dir={tmp_path}")
-    assert done.returncode == 1
-    assert done.stdout.splitlines()[-1] == str(tmp_path / "report.html")
-    assert "at least 1 is wanted" in (tmp_path / "report.md").read_text()
-    assert codec.load(tmp_path / "0").finished
+def test_a_right_stage_or_a_lenient_request_leaves_with_0(
+    sweep: Sweep, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a stage that isn't well makes it 1, and strict=false forgives that."""
+    measured = codec.load(sweep[0] / "0")
+    right = replace(measured, stages=[replace(measured.stages[0], status="ok")])
+    for record, strict in ((right, "true"), (measured, "false")):
+        monkeypatch.setattr(app, "run_ladder", lambda *_, record=record: record)
+        assert ask(*SMOKE, "stage=eager", f"strict={strict}", f"hydra.run.dir={tmp_path}").returncode == 0
+
+
+def test_a_sweep_fails_where_a_job_does(sweep: Sweep, tmp_path: Path) -> None:
+    """A job without a record, one that wasn't finished, or one with a stage that isn't well."""
+    measured = codec.load(sweep[0] / "0")
+    right = replace(measured, stages=[replace(measured.stages[0], status="ok")])
+    (tmp_path / "0").mkdir()
+    assert failed(tmp_path)
+    outcomes = []
+    for record in (right, measured, replace(right, finished=False)):
+        codec.save(record, tmp_path / "0")
+        outcomes.append(failed(tmp_path))
+    assert outcomes == [False, True, True]
 
 
 def heeds_interrupts() -> None:

@@ -6,42 +6,40 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def ask(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipeline", *arguments, f"hydra.run.dir={folder}"]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
-
+from models.build import build_model
+from models.errors import InputError
+from tests.cli.conftest import ROOT, Ask
+from tests.config.test_load import asked, composed
 
 WRONG = [
     (["stage=compil"], "stage=compil", "did you mean 'compile'"),
     (["model=unett"], "model=unett", "did you mean 'unet'"),
-    (["stage=compile", "stage.mod=default"], "stage.mod", "did you mean"),
+    (["stage=compile", "stage.mod=default"], "stage.mod", "did you mean 'stage.mode'"),
+    (["stage=compile", "+stage.mod=default"], "stage.mod", "did you mean 'mode'"),
+    (["stage=compile", "stage.mode=max-autotun"], "stage.mode=max-autotun", "did you mean 'max-autotune'"),
+    (["measure.interim_analysis=[3]"], "measure.interim_analysis", "did you mean 'measure.interim_analyses'"),
     (["data.batchsize=3"], "data.batchsize", "did you mean 'data.batch_size'"),
     (["dta.batch_size=3"], "dta.batch_size", "did you mean 'data.batch_size'"),
     (["report.target_p99=5"], "report.target_p99", "did you mean 'report.target_p99_ms'"),
-    (["data.batch_size=0"], "data.batch_size=0", "at least 1"),
+    (["data.batch_size=0"], "data.batch_size=0", "expected an integer ≥ 1"),
     (["nonsense"], "nonsense", "key=value"),
     (["stage=[x"], "stage=[x", "key=value"),
     (["device=cuda"], "device=cuda", "device=cpu"),
     (["data=folder"], "data.path", "name the folder"),
     (["data=folder", "data.path=conff"], "data.path=conff", "did you mean conf"),
     (["data=folder", "data.path=conf"], "conf", "image"),
-    (["model.checkpoint=nowhere.safetensors"], "nowhere.safetensors", ""),
-    (["model.checkpoint=pyproject.toml"], "pyproject.toml", ""),
-    (["model=unet", "model.checkpoint=models/weights/unet_small.safetensors"], "unet_small.safetensors", ""),
-    (["model=custom", "model.target=os.system"], "os.system", ""),
-    (["model=custom", "model.target=models.unet.Unet"], "models.unet.Unet", "UNet"),
+    (["model.checkpoint=nowhere.safetensors"], "nowhere.safetensors", ".safetensors"),
+    (["model=torchvision", "model.options.net=fcn_resnet"], "model.options.net=fcn_resnet", "'fcn_resnet50'"),
 ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "culprit", "remedy"), WRONG, ids=lambda part: " ".join(part) if isinstance(part, list) else None
 )
-def test_a_bad_request_is_one_line(arguments: list[str], culprit: str, remedy: str, tmp_path: Path) -> None:
+def test_a_bad_request_is_one_line(arguments: list[str], culprit: str, remedy: str, tmp_path: Path, ask: Ask) -> None:
     """The line names the culprit and the nearest valid choice."""
-    done = ask("preset=smoke", *arguments, folder=tmp_path)
+    stage = [] if any("stage" in argument for argument in arguments) else ["stage=eager"]
+    done = ask("preset=smoke", *stage, *arguments, f"hydra.run.dir={tmp_path}")
     complaint = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 2
     assert len(complaint) == 1
@@ -50,9 +48,36 @@ def test_a_bad_request_is_one_line(arguments: list[str], culprit: str, remedy: s
     assert "Traceback" not in done.stderr
 
 
-def test_help_is_written_for_a_person(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "culprit", "remedy"),
+    [
+        (["model.checkpoint=pyproject.toml"], "pyproject.toml", ".safetensors"),
+        (["model=unet", "model.checkpoint=models/weights/unet_small.safetensors"], "unet_small.safetensors", "UNet"),
+        (["model=custom", "model.target=os.system"], "os.system", "my_package.MyNet"),
+        (["model=custom", "model.target=models.unet.Unet"], "models.unet.Unet", "UNet"),
+    ],
+)
+def test_a_net_that_cannot_be_made_is_one_line(arguments: list[str], culprit: str, remedy: str) -> None:
+    """What the worker does with the request, and what it says; the two above show that it comes to exit code 2."""
+    model = asked(composed("preset=smoke", "stage=eager", *arguments)).model
+    with pytest.raises(InputError) as caught:
+        build_model(model.target, model.options, model.checkpoint, seed=0)
+    assert culprit in str(caught.value)
+    assert remedy in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_process_ends_as_the_program_does(tmp_path: Path) -> None:
+    """What the others see within the test's process a shell sees, too: exit code 2, and one line on stderr alone."""
+    command = [sys.executable, "-m", "pipeline", "preset=smoke", "threads=0", f"hydra.run.dir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: threads=0: expected an integer ≥ 1, or null\n"
+
+
+def test_help_is_written_for_a_person(tmp_path: Path, ask: Ask) -> None:
     """It shows what to type, without Hydra's own words."""
-    done = ask("--help", folder=tmp_path)
+    done = ask("--help", f"hydra.run.dir={tmp_path}")
     assert done.returncode == 0
     assert "python -m pipeline stage=compile" in done.stdout
     assert "Exit codes" in done.stdout

@@ -1,156 +1,125 @@
-"""Every Triton kernel against its reference, in the interpreter."""
+"""Every kernel against its reference: in Triton's interpreter, or on the GPU where there is one."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from pipeline.kernels import border, conv1x1, conv3x3, conv3x3_first, conv3x3_nine, upconv2x2, upsample2x
+from pipeline.compiler.ops import KERNELS
+from pipeline.kernels import conv3x3, conv3x3_first, upsample2x
+from pipeline.kernels.common.activation import ACTIVATIONS, NONE, RELU, Activation
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
+from pipeline.kernels.conv3x3 import conv3x3_triton
+from tests.kernels.examples import DEVICE, FP8, HALF, Layer, assert_near, example, for_kernel, poisoned, values
 
-HALF, FP8 = torch.float16, torch.float8_e4m3fn
-LIMIT = {HALF: 2e-3, FP8: 0.13}  # fp8: one step, 1/8, where the order of the sums tips a rounding
-# Odd sizes, channels that don't divide the tile, one image and three.
-SHAPES = [(1, 13, 17, 32, 48), (3, 6, 10, 48, 80)]
-NINE = conv3x3_nine.Tile(8, 16, 32, 32, swap=True, warps=4)
-
-
-def values(*shape: int, dtype: torch.dtype = HALF) -> Tensor:
-    generator = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(shape, generator=generator).to(dtype)
+TILE = conv3x3_triton.Tile(8, 16, 32, 32, swap=True, warps=4)
+ACTIVE = [Activation(name, 0.0 if kind.default_slope is None else 0.1) for name, kind in ACTIVATIONS.items()]
+WITH_WEIGHTS = [op for op in KERNELS if op.pack]
 
 
-def poisoned(*shape: int, dtype: torch.dtype = HALF) -> Tensor:
-    return torch.full(shape, float("nan")).to(dtype)
+def name_of(op: KernelOp[Any]) -> str:
+    return op.name
 
 
-def assert_near(found: Tensor, wanted: Tensor) -> None:
-    """Every element was written, and is the reference's within one rounding of its dtype.
-
-    In fp8 powers of two are left out, and what is below 2^-7 is nothing: Triton 3.9's interpreter drops the carry
-    when it rounds up to a power of two, and says 16 for 31.99. A GPU has no such fault: see pipeline/kernels/parity.py.
-    """
-    assert torch.equal(found.float().isnan(), wanted.float().isnan())
-    if found.dtype == FP8:
-        told = (wanted.contiguous().view(torch.uint8) & 7 != 0) | (wanted.float() == 0)
-        assert told.float().mean() > 0.5
-        found, wanted = found[told].float(), wanted[told].float()
-        torch.testing.assert_close(found, wanted, rtol=LIMIT[FP8], atol=2**-7)
-    else:
-        torch.testing.assert_close(found, wanted, rtol=LIMIT[HALF], atol=LIMIT[HALF], equal_nan=True)
-
-
-def ends(outer: int, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    return torch.linspace(-1, 1, outer), torch.linspace(0.02, 0.2, outer) if dtype == FP8 else None
+def small(made: Any) -> Any:
+    """The tile that suits the interpreter; the first candidate of any other kernel."""
+    return TILE if made.op.name == "conv3x3" else made.candidates()[-1]
 
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("tile", [NINE, replace(NINE, swap=False)], ids=["swapped", "straight"])
-def test_convolution_writes_output_and_pool_as_the_reference(tile, shape, dtype):
-    """A convolution reads a channel slice, and writes its output and the maxima, whatever the size."""
-    batch, height, width, inner, outer = shape
-    x = values(batch, height, width, 2 * inner, dtype=dtype)[..., inner:]
-    weight, (beta, alpha) = values(9, outer, inner, dtype=dtype), ends(outer, dtype)
-    out, wanted = (poisoned(batch, height, width, outer, dtype=dtype) for _ in range(2))
-    pooled, wanted_pooled = (poisoned(batch, height // 2, width // 2, outer, dtype=dtype) for _ in range(2))
-    conv3x3.conv3x3(x, weight, beta, out, alpha=alpha, pooled=pooled, tile=tile)
-    conv3x3.reference(x, weight, beta, wanted, alpha=alpha, pooled=wanted_pooled)
-    assert_near(out, wanted)
-    assert_near(pooled, wanted_pooled)
+@pytest.mark.parametrize("layer", [Layer(1, (13, 17)), Layer(3, (6, 10), 48, 80)], ids=["odd", "three images"])
+@pytest.mark.parametrize("op", KERNELS, ids=name_of)
+def test_a_kernel_stores_what_its_reference_stores(op: KernelOp[Any], layer: Layer, dtype: torch.dtype) -> None:
+    """It reads a slice of channels and stores into one, whatever the size, and leaves the other channels alone."""
+    made = example(op, dtype, for_kernel(op, layer))
+    made.run(small(made))
+    made.check()
 
 
-def test_convolution_without_relu_keeps_negative_values():
-    x, weight, beta = values(1, 8, 16, 32), values(9, 32, 32), torch.zeros(32)
-    out, wanted = poisoned(1, 8, 16, 32), poisoned(1, 8, 16, 32)
-    conv3x3.conv3x3(x, weight, beta, out, relu=False, tile=NINE)
-    conv3x3.reference(x, weight, beta, wanted, relu=False)
-    assert_near(out, wanted)
-    assert out.min() < 0
+@pytest.mark.parametrize("activation", ACTIVE, ids=str)
+@pytest.mark.parametrize("op", WITH_WEIGHTS, ids=name_of)
+def test_a_kernel_ends_in_any_activation(op: KernelOp[Any], activation: Activation) -> None:
+    made = example(op, HALF, for_kernel(op, Layer(size=(6, 7), outer=16, activation=activation)))
+    made.run(small(made))
+    made.check()
+    assert made.outputs.out is not None
+    lowest = float(made.outputs.out.float().min())
+    assert lowest == 0 if activation == RELU else lowest < 0
 
 
-def test_convolution_of_infinities_has_the_infinities_and_nans_of_the_reference():
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize("swap", [True, False])
+def test_a_convolution_stores_the_maxima_beside_its_output(swap: bool, dtype: torch.dtype) -> None:
+    """By tiles small enough for the interpreter, which walks over the maxima one by one."""
+    made = example(conv3x3.OP, dtype, Layer(1, (7, 10), 16, 16, pool=True))
+    made.run(conv3x3_triton.Tile(4, 8, 16, 16 if dtype == HALF else 32, swap=swap, warps=4))
+    made.check()
+
+
+@pytest.mark.parametrize("activation", ACTIVE, ids=str)
+def test_an_activation_keeps_a_nan(activation: Activation) -> None:
+    x, weight, bias = values(1, 8, 16, 32), values(9, 32, 32), torch.zeros(32, device=DEVICE)
+    x[0, 4, 4, 0] = float("nan")
+    outputs, wanted = Outputs(poisoned(1, 8, 16, 32)), Outputs(torch.zeros(1, 8, 16, 32, device=DEVICE, dtype=HALF))
+    conv3x3.conv3x3(x, weight, Epilogue(bias=bias, activation=activation), outputs, TILE)
+    conv3x3.reference(x, weight, Epilogue(bias=bias, activation=activation), wanted)
+    assert outputs.out is not None
+    assert wanted.out is not None
+    assert int(outputs.out.isnan().sum()) == 9 * 32
+    assert torch.equal(outputs.out.isnan(), wanted.out.isnan())
+
+
+def test_convolution_of_infinities_has_the_infinities_and_nans_of_the_reference() -> None:
     """Infinities spread over their 3×3 neighbourhood and no further, and opposite ones meet as NaN."""
     x = values(1, 9, 18, 16)
     x[0, 4, 4, 0], x[0, 4, 5, 0], x[0, 0, 17, 3] = float("inf"), float("-inf"), float("inf")
-    weight, beta = values(9, 32, 16), torch.zeros(32)
-    out, wanted = poisoned(1, 9, 18, 32), poisoned(1, 9, 18, 32)
-    conv3x3.conv3x3(x, weight, beta, out, relu=False, tile=replace(NINE, depth=16))
-    conv3x3.reference(x, weight, beta, wanted, relu=False)
-    assert torch.equal(out.isnan(), wanted.isnan())
-    assert out.isnan().any()
-    assert torch.equal(out.isinf(), wanted.isinf())
-    assert_near(out, wanted)
+    weight, epilogue = values(9, 32, 16), Epilogue(bias=torch.zeros(32, device=DEVICE))
+    outputs, wanted = Outputs(poisoned(1, 9, 18, 32)), Outputs(poisoned(1, 9, 18, 32))
+    conv3x3.conv3x3(x, weight, epilogue, outputs, replace(TILE, depth=16))
+    conv3x3.reference(x, weight, epilogue, wanted)
+    assert outputs.out is not None
+    assert wanted.out is not None
+    assert torch.equal(outputs.out.isnan(), wanted.out.isnan())
+    assert outputs.out.isnan().any()
+    assert torch.equal(outputs.out.isinf(), wanted.out.isinf())
+    assert_near(outputs.out, wanted.out, HALF)
 
 
 @pytest.mark.parametrize("swap", [True, False])
-def test_head_alone_writes_logits(swap):
+def test_head_alone_writes_logits(swap: bool) -> None:
     """With a head and no output only the logits are written, in NCHW."""
-    x, weight, beta = values(2, 7, 18, 32), values(9, 24, 32), torch.linspace(-1, 1, 24)
-    mix, bias = values(3, 24).float(), torch.tensor([0.5, -0.5, 2.0])
-    head, wanted = (conv3x3.Head(mix, bias, poisoned(2, 3, 7, 18, dtype=torch.float32)) for _ in range(2))
-    conv3x3.conv3x3(x, weight, beta, None, head=head, tile=replace(NINE, swap=swap))
-    conv3x3.reference(x, weight, beta, None, head=wanted)
-    torch.testing.assert_close(head.logits, wanted.logits, rtol=1e-3, atol=1e-2)
+    made = example(conv3x3.OP, HALF, Layer(2, (7, 18), 32, 24, classes=3, stored=False))
+    made.run(replace(TILE, swap=swap))
+    made.check()
 
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_first_convolution_reads_fp32_nchw(channels, dtype):
-    image, beta = values(3, channels, 11, 19, dtype=torch.float32), torch.linspace(-1, 1, 48)
-    weight, alpha = conv3x3_first.pack(values(48, channels, 3, 3).float()), torch.linspace(0.1, 1, 48)
-    out, wanted = poisoned(3, 11, 19, 48, dtype=dtype), poisoned(3, 11, 19, 48, dtype=dtype)
-    conv3x3_first.conv3x3_first(image, weight, beta, out, alpha=alpha)
-    conv3x3_first.reference(image, weight, beta, wanted, alpha=alpha)
-    assert_near(out, wanted)
+def test_first_convolution_reads_fp32_nchw(channels: int, dtype: torch.dtype) -> None:
+    made = example(conv3x3_first.OP, dtype, Layer(3, (11, 19), channels))
+    made.run()
+    made.check()
 
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_transposed_convolution_fills_its_half_of_the_concatenation(shape, dtype):
-    """The four pixels go where they belong, and the other half of the buffer isn't touched."""
-    batch, height, width, inner, outer = shape
-    x, weight, (beta, alpha) = values(*shape[:4], dtype=dtype), values(4, outer, inner, dtype=dtype), ends(outer, dtype)
-    wide = poisoned(batch, 2 * height, 2 * width, 2 * outer, dtype=dtype)
-    wanted = poisoned(batch, 2 * height, 2 * width, outer, dtype=dtype)
-    upconv2x2.upconv2x2(x, weight, beta, wide[..., outer:], alpha=alpha)
-    upconv2x2.reference(x, weight, beta, wanted, alpha=alpha)
-    assert_near(wide[..., outer:], wanted)
-    assert wide[..., :outer].float().isnan().all()
-
-
-@pytest.mark.parametrize("dtype", [HALF, FP8])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_1x1_convolution(shape, dtype):
-    batch, height, width, inner, outer = shape
-    x, weight, (beta, alpha) = values(*shape[:4], dtype=dtype), values(outer, inner, dtype=dtype), ends(outer, dtype)
-    out, wanted = (poisoned(batch, height, width, outer, dtype=dtype) for _ in range(2))
-    conv1x1.conv1x1(x, weight, beta, out, alpha=alpha, relu=True)
-    conv1x1.reference(x, weight, beta, wanted, alpha=alpha, relu=True)
-    assert_near(out, wanted)
-
-
-@pytest.mark.parametrize("dtype", [HALF, FP8])
-def test_upsampling_mixes_neighbours_and_clamps_at_the_border(dtype):
+def test_upsampling_mixes_neighbours_and_clamps_at_the_border(dtype: torch.dtype) -> None:
+    """Unscaled, too."""
     x = values(3, 5, 7, 24, dtype=dtype)
-    out, wanted = poisoned(3, 10, 14, 24, dtype=dtype), poisoned(3, 10, 14, 24, dtype=dtype)
-    upsample2x.upsample2x(x, out, scale=0.5)
-    upsample2x.reference(x, wanted, scale=0.5)
-    assert_near(out, wanted)
+    outputs, wanted = (Outputs(poisoned(3, 10, 14, 24, dtype=dtype)) for _ in range(2))
+    upsample2x.upsample2x(x, NO_WEIGHT, Epilogue(), outputs)
+    upsample2x.reference(x, NO_WEIGHT, Epilogue(), wanted)
+    assert outputs.out is not None
+    assert wanted.out is not None
+    assert_near(outputs.out, wanted.out, dtype)
 
 
-@pytest.mark.parametrize(("before", "after"), [(torch.float32, HALF), (HALF, FP8), (FP8, HALF)])
-def test_rescaling_changes_layout_and_dtype(before, after):
-    """NCHW in, a channel slice of an NHWC buffer out."""
-    x = values(3, 20, 5, 9, dtype=before).permute(0, 2, 3, 1)
-    wide, wanted = poisoned(3, 5, 9, 40, dtype=after), poisoned(3, 5, 9, 20, dtype=after)
-    border.rescale(x, wide[..., 20:], scale=3.0)
-    border.reference(x, wanted, scale=3.0)
-    assert_near(wide[..., 20:], wanted)
-    assert wide[..., :20].float().isnan().all()
-
-
-def test_fp8_saturates_at_its_largest_value():
-    x, out = torch.tensor([1e4, -1e4, 448.0, 1.0]).reshape(1, 1, 1, 4), poisoned(1, 1, 1, 4, dtype=FP8)
-    border.rescale(x, out)
-    assert out.float().flatten().tolist() == [448.0, -448.0, 448.0, 1.0]
+def test_fp8_saturates_at_its_largest_value() -> None:
+    x = values(1, 8, 16, 32, dtype=FP8)
+    bias = torch.tensor([1e4, -1e4, 448.0, 0.0] * 8, device=DEVICE)
+    outputs = Outputs(poisoned(1, 8, 16, 32, dtype=FP8))
+    weight = torch.zeros(9, 32, 32, device=DEVICE).to(FP8)
+    conv3x3.conv3x3(x, weight, Epilogue(bias=bias, activation=NONE), outputs, TILE)
+    assert outputs.out is not None
+    assert outputs.out.float()[0, 3, 5, :4].tolist() == [448.0, -448.0, 448.0, 0.0]

@@ -4,32 +4,47 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pipeline.kernels import border, conv1x1, conv3x3, conv3x3_first, upconv2x2
-from pipeline.kernels.capability import supported
-from pipeline.kernels.gluon_boxes import missing
-from pipeline.kernels.nhwc import next_power_of_two
+from pipeline.compiler.ops import KERNELS, TILES
+from pipeline.kernels import conv1x1, conv3x3, conv3x3_first, upconv2x2, upsample2x
+from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
+from pipeline.kernels.common.capability import supported
+from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
+from pipeline.kernels.common.kernel_op import NO_WEIGHT
+from pipeline.kernels.common.nhwc import next_power_of_two
+from pipeline.kernels.common.tma import missing
+
+ACTIVE = [Activation(name, 0.0 if kind.default_slope is None else 0.1) for name, kind in ACTIVATIONS.items()]
 
 
-def test_references_agree_with_torch():
+def test_references_agree_with_torch() -> None:
     """Packed weights and NHWC say the same as torch's own layers."""
     x = torch.randn(2, 6, 8, 10, dtype=torch.float64).float()
     weight, bias = torch.randn(12, 6, 3, 3), torch.randn(12)
-    out = torch.empty(2, 8, 10, 12)
-    conv3x3.reference(x.permute(0, 2, 3, 1), conv3x3.pack(weight), bias, out, relu=False)
-    torch.testing.assert_close(
-        out.permute(0, 3, 1, 2), functional.conv2d(x, weight, bias, padding=1), rtol=1e-4, atol=1e-4
-    )
-    conv3x3_first.reference(x, conv3x3_first.pack(weight), bias, out, relu=False)
-    torch.testing.assert_close(
-        out.permute(0, 3, 1, 2), functional.conv2d(x, weight, bias, padding=1), rtol=1e-2, atol=1e-2
-    )
+    out, epilogue = torch.empty(2, 8, 10, 12), Epilogue(bias=bias)
+    conv3x3.reference(x.permute(0, 2, 3, 1), conv3x3.pack(weight), epilogue, Outputs(out))
+    wanted = functional.conv2d(x, weight, bias, padding=1)
+    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-4)
+    conv3x3_first.reference(x, conv3x3_first.pack(weight), epilogue, Outputs(out))
+    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-2, atol=1e-2)
     grown, up = torch.empty(2, 16, 20, 12), torch.randn(6, 12, 2, 2)
-    upconv2x2.reference(x.permute(0, 2, 3, 1), upconv2x2.pack(up), bias, grown)
+    upconv2x2.reference(x.permute(0, 2, 3, 1), upconv2x2.pack(up), epilogue, Outputs(grown))
     wanted = functional.conv_transpose2d(x, up, bias, stride=2)
     torch.testing.assert_close(grown.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-4)
     mix = torch.randn(12, 6, 1, 1)
-    conv1x1.reference(x.permute(0, 2, 3, 1), conv1x1.pack(mix), bias, out)
+    conv1x1.reference(x.permute(0, 2, 3, 1), conv1x1.pack(mix), epilogue, Outputs(out))
     torch.testing.assert_close(out.permute(0, 3, 1, 2), functional.conv2d(x, mix, bias), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("activation", ACTIVE, ids=str)
+def test_an_activation_s_reference_is_torch_s(activation: Activation) -> None:
+    y = torch.linspace(-4, 4, 33)
+    wanted = {"none": y, "relu": y.relu(), "leaky_relu": functional.leaky_relu(y, 0.1), "silu": y * y.sigmoid()}
+    torch.testing.assert_close(activation(y), wanted[activation.name])
+
+
+def test_every_kernel_and_tile_has_a_name_of_its_own() -> None:
+    assert len({op.name for op in KERNELS}) == len(KERNELS)
+    assert len(TILES) == sum(len(op.tile_types) for op in KERNELS)
 
 
 @pytest.mark.parametrize(
@@ -44,18 +59,22 @@ def test_references_agree_with_torch():
         ((9, 0), torch.bfloat16, "bfloat16"),
     ],
 )
-def test_capability_is_named_where_it_is_missing(capability, dtype, word):
+def test_capability_is_named_where_it_is_missing(
+    capability: tuple[int, int], dtype: torch.dtype, word: str | None
+) -> None:
     reason = supported(capability, dtype)
     assert reason is None if word is None else word in str(reason)
 
 
-def operands() -> dict[str, torch.Tensor]:
-    return {
+def run(**changed: torch.Tensor) -> None:
+    """A convolution on zeros, one of its operands another."""
+    given = {
         "x": torch.zeros(1, 8, 8, 16, dtype=torch.float16),
         "weight": torch.zeros(9, 16, 16, dtype=torch.float16),
-        "beta": torch.zeros(16),
+        "bias": torch.zeros(16),
         "out": torch.zeros(1, 8, 8, 16, dtype=torch.float16),
-    }
+    } | changed
+    conv3x3.conv3x3(given["x"], given["weight"], Epilogue(bias=given["bias"]), Outputs(given["out"]))
 
 
 @pytest.mark.parametrize(
@@ -63,47 +82,54 @@ def operands() -> dict[str, torch.Tensor]:
     [
         ("weight", torch.zeros(9, 16, 8, dtype=torch.float16)),
         ("weight", torch.zeros(9, 16, 16, dtype=torch.float8_e4m3fn)),
-        ("beta", torch.zeros(8)),
-        ("beta", torch.zeros(16, dtype=torch.float16)),
+        ("bias", torch.zeros(8)),
+        ("bias", torch.zeros(16, dtype=torch.float16)),
+        ("bias", None),
         ("out", torch.zeros(1, 8, 4, 16, dtype=torch.float16)),
         ("out", torch.zeros(1, 8, 8, 16)),
         ("out", torch.zeros(1, 8, 16, 8, dtype=torch.float16).transpose(2, 3)),
         ("x", torch.zeros(1, 8, 8, 17, dtype=torch.float16)[..., 1:]),
     ],
 )
-def test_the_operand_at_fault_is_named(name, wrong):
+def test_the_operand_at_fault_is_named(name: str, wrong: torch.Tensor) -> None:
     """A wrong shape, dtype or stride is one line that names the tensor."""
-    given = operands() | {name: wrong}
     with pytest.raises(ValueError, match=f"^{name} ") as caught:
-        conv3x3.conv3x3(**given)
+        run(**{name: wrong})
     assert "\n" not in str(caught.value)
 
 
-def test_a_head_of_many_classes_is_refused():
-    given = operands() | {"out": None}
-    head = conv3x3.Head(torch.zeros(9, 16), torch.zeros(9), torch.zeros(1, 9, 8, 8))
+def test_a_head_of_many_classes_is_refused() -> None:
+    x, weight = torch.zeros(1, 8, 8, 16, dtype=torch.float16), torch.zeros(9, 16, 16, dtype=torch.float16)
+    epilogue = Epilogue(bias=torch.zeros(16), head=Head(torch.zeros(9, 16), torch.zeros(9)))
     with pytest.raises(ValueError, match="at most 8 classes"):
-        conv3x3.conv3x3(**given, head=head)
+        conv3x3.conv3x3(x, weight, epilogue, Outputs(logits=torch.zeros(1, 9, 8, 8)))
 
 
-def test_images_with_a_gap_between_them_are_refused():
+def test_what_a_kernel_does_not_fold_is_refused() -> None:
+    x, out = torch.zeros(1, 8, 8, 16, dtype=torch.float16), torch.zeros(1, 8, 8, 16, dtype=torch.float16)
+    pooled = Outputs(out, torch.zeros(1, 4, 4, 16, dtype=torch.float16))
+    with pytest.raises(ValueError, match="pool must not be asked of this kernel"):
+        conv1x1.conv1x1(x, x[0, 0].repeat(2, 1), Epilogue(bias=torch.zeros(16), pool=True), pooled)
+    with pytest.raises(ValueError, match="pool and its output must be given together"):
+        conv1x1.conv1x1(x, x[0, 0].repeat(2, 1), Epilogue(bias=torch.zeros(16)), pooled)
+    grown = Outputs(torch.zeros(1, 16, 16, 16, dtype=torch.float16))
+    with pytest.raises(ValueError, match="the epilogue must only scale, got relu"):
+        upsample2x.upsample2x(x, NO_WEIGHT, Epilogue(activation=RELU), grown)
+
+
+def test_images_with_a_gap_between_them_are_refused() -> None:
     wide = torch.zeros(2, 9, 8, 16, dtype=torch.float16)[:, :8]
     out, weight = torch.zeros(2, 16, 16, 16, dtype=torch.float16), torch.zeros(4, 16, 16, dtype=torch.float16)
     with pytest.raises(ValueError, match="x's images must follow each other"):
-        upconv2x2.upconv2x2(wide, weight, torch.zeros(16), out)
-
-
-def test_rescaling_needs_equal_shapes():
-    with pytest.raises(ValueError, match="out must be"):
-        border.rescale(torch.zeros(1, 2, 2, 4), torch.zeros(1, 2, 2, 8))
+        upconv2x2.upconv2x2(wide, weight, Epilogue(bias=torch.zeros(16)), Outputs(out))
 
 
 @pytest.mark.parametrize(("number", "power"), [(1, 1), (2, 2), (3, 4), (27, 32), (64, 64), (65, 128)])
-def test_next_power_of_two(number, power):
+def test_next_power_of_two(number: int, power: int) -> None:
     assert next_power_of_two(number) == power
 
 
 @pytest.mark.parametrize(("version", "builds"), [("3.5.1", False), ("3.6.0", True), ("3.7.1", True), ("3.9.0", False)])
-def test_the_version_of_triton_that_lacks_a_kernel_is_named(version, builds):
+def test_the_version_of_triton_that_lacks_a_kernel_is_named(version: str, builds: bool) -> None:
     reason = missing(version)
     assert reason is None if builds else version in str(reason)

@@ -8,16 +8,17 @@ from pipeline.lessons.bench import Bench
 from pipeline.lessons.experiments import chain, gelu, many_tensors, precisions
 from pipeline.lessons.launch_counter import counted
 from pipeline.lessons.lesson_records import Row
-from tests.lessons.made_up_lessons import timed
+from tests.lessons.planted import timed
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 QUICK = Plan(cpu_sample_seconds=1e-4, warmup_min_calls=3, warmup_min_seconds=1e-3, warmup_window_seconds=1e-3)
 BENCH = Bench(torch.device("cpu"), plan=QUICK)
 
 
 @pytest.mark.parametrize("numbers", [1, 1023, 1024, 5000])
 def test_the_kernel_by_hand_is_the_chain(numbers: int) -> None:
-    """In Triton's interpreter, with a last program that is full, partly full, and alone."""
-    x = 3 * torch.randn(numbers, generator=torch.Generator().manual_seed(numbers))
+    """In Triton's interpreter or on the GPU, with a last program that is full, partly full, and alone."""
+    x = 3 * torch.randn(numbers, generator=torch.Generator().manual_seed(numbers)).to(DEVICE)
     torch.testing.assert_close(chain.by_hand(x), chain.chain(x), rtol=1e-5, atol=1e-6)
 
 

@@ -11,7 +11,7 @@ from pipeline.profiling.fused_kernels import compiled_turns, innermost, traffic
 from pipeline.profiling.inductor_source import direction, kernels_of
 from pipeline.profiling.operator_bytes import counted
 from pipeline.records.diagnostics import Fusion
-from pipeline.stages import Runner, unseen
+from pipeline.stages.api import Runner, no_traffic
 from pipeline.stages.common.inductor import generated
 from tests.profiling.traced import event
 
@@ -102,12 +102,12 @@ def test_kernels_that_turn_the_layout_are_found_in_the_trace() -> None:
         for at in range(4)
         for category, length in (("cpu_op", 9), ("kernel", 3))
     ]
-    found = compiled_turns(Fusion(2, None, "", kernels), events, 2, {})
+    found = compiled_turns(Fusion(2, None, None, "", kernels), events, 2, {})
     assert [change.seconds_per_call for change in found] == [pytest.approx(6e-6), None]
     assert [change.times_per_call for change in found] == [2, 2]
     ran = [event for event in events if event["cat"] == "kernel"]
     spots = {id(event): f"between {index % 2} and b" for index, event in enumerate(ran)}
-    first, second, _ = compiled_turns(Fusion(2, None, "", kernels), events, 2, spots)
+    first, second, _ = compiled_turns(Fusion(2, None, None, "", kernels), events, 2, spots)
     assert (first.where, second.where) == ("between 0 and b", "between 1 and b")
     assert [part.seconds_per_call for part in (first, second)] == [pytest.approx(3e-6)] * 2
     assert (first.times_per_call, second.times_per_call) == (1, 1)
@@ -130,9 +130,9 @@ def test_what_cannot_be_counted_is_unknown_with_its_reason() -> None:
         raise RuntimeError("no such dispatch\nmore")
 
     image = torch.zeros(1)
-    assert traffic(Runner(torch.relu, "", traffic=unseen), image)[0] is None
-    moved, why = traffic(Runner(breaks, ""), image)
-    assert moved is None
+    assert traffic(Runner(torch.relu, "", traffic=no_traffic), image)[0] is None
+    moved, source, why = traffic(Runner(breaks, ""), image)
+    assert (moved, source) == (None, None)
     assert "no such dispatch" in why
 
 

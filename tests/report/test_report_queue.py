@@ -10,8 +10,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from pipeline.config.load import check_report, read
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import check_report, read
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.report import queue
@@ -28,7 +28,8 @@ SECOND = 0.010  # of service
 def asked(**knobs: float | None) -> RunRecord:
     """Two healthy stages of a run with these knobs of the report."""
     whole = planted.run()
-    return replace(whole, config={**whole.config, "report": knobs}, stages=[whole.stages[0], whole.stages[7]])
+    whole = replace(whole, stages=[whole.stages[0], whole.stages[7]])
+    return planted.with_settings(whole, report={"gpu_hour_price": None, **knobs})
 
 
 def mean_sojourn(services: list[float], load: float, arrivals: int = 200_000) -> float:
@@ -190,7 +191,7 @@ def test_wrong_value_is_refused_before_a_run(knob: str) -> None:
     """The question is refused, not only the drawing."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config: Any = OmegaConf.to_container(compose("config", [f"report.{knob}"]), resolve=True)
-    with pytest.raises(RequestError, match=f"report.{knob}: a number above 0 is wanted, or null"):
+    with pytest.raises(RequestError, match=f"report.{knob}: expected a number above 0, or null"):
         read(config, "cpu", {})
 
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.records.diagnostics import Diagnostics, ImageGrowth, LayerTime, TimeSplit
-from pipeline.records.run_record import KernelRow, Profile
+from pipeline.records.diagnostics import Diagnostics, ImageGrowth, KernelRow, LayerTime, Profile, TimeSplit
 from pipeline.report import because, bounds, words
 from pipeline.report.digest import digest
 from pipeline.report.markdown import markdown

@@ -169,10 +169,19 @@ def test_a_caution_of_many_stages_is_given_once() -> None:
     stages = [
         replace(stage, warnings=[same, other] if index < 2 else [same]) for index, stage in enumerate(RUN.stages[:6])
     ]
-    found = digest(planted.run(stages=stages, warnings=[RunWarning("busy", "load 3", "wait")], aa_pairs=[]))
-    said = [(who, part.name) for who, part in all_cautions(found) if part.name in ("busy", "throttled", "outliers")]
+    found = digest(planted.run(stages=stages, warnings=[RunWarning("busy processor", "load 3", "wait")], aa_pairs=[]))
+    said = [
+        (who, part.code)
+        for who, part in all_cautions(found)
+        if part.code in ("busy processor", "throttled", "outliers")
+    ]
     names = [stage.name for stage in stages]
     together = f"{names[0]}, {names[1]}, {names[2]} and 3 more"
-    assert said == [("the run", "busy"), (together, "throttled"), (names[0], "outliers"), (names[1], "outliers")]
-    shared = next(part for _, part in all_cautions(found) if part.name == "throttled")
+    assert said == [
+        ("the run", "busy processor"),
+        (together, "throttled"),
+        (names[0], "outliers"),
+        (names[1], "outliers"),
+    ]
+    shared = next(part for _, part in all_cautions(found) if part.code == "throttled")
     assert shared.text.startswith(f"{names[0]}: power: in 7 % (the others' figures")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.records.diagnostics import CountedBytes, Diagnostics
+from pipeline.records.diagnostics import CountedBytes, Diagnostics, Note
 from pipeline.records.run_record import StageRecord
 from pipeline.report import because, fusion, traffic
 from pipeline.report.digest import digest
@@ -76,12 +76,12 @@ def test_a_sentence_where_counters_and_operators_tell_two_tales(share: float, sa
 
 def test_why_nothing_was_counted_is_said_once() -> None:
     """Not once for every stage."""
-    note = "hardware counters: ncu, of NVIDIA Nsight Compute, isn't installed"
+    note = Note("hardware counters", "not read", "ncu, of NVIDIA Nsight Compute, isn't installed")
     stages = [
         replace(stage, diagnostics=replace(stage.diagnostics or Diagnostics(), notes=[note]))
         for stage in run().stages[:3]
     ]
-    assert traffic.sentences(stages, None) == [f"{note}."]
+    assert traffic.sentences(stages, None) == [f"hardware counters: {note.text}."]
 
 
 def test_each_kernel_has_its_bytes_and_its_bandwidth() -> None:

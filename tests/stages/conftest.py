@@ -8,7 +8,7 @@ import torch
 
 from models.build import build_model
 from models.samples import load_dataset, to_batch
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Workload
 from tests.process_state import own_switches
 
 WEIGHTS = Path(__file__).resolve().parents[2] / "models" / "weights" / "unet_small.safetensors"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from models.build import build_model
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Workload
 from tests.process_state import own_switches
 from tests.stages.conftest import small_net
 from tests.stages.test_stages import Ran, check_answers, check_net, references, run_once

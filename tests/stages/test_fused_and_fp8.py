@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.rewrites.calibrate import Budget, largest, quantisable
-from pipeline.rewrites.precision import Precision
-from pipeline.rewrites.program import Program
+from pipeline.compiler.calibrate import Budget, largest, quantisable
+from pipeline.compiler.lowering import Program
+from pipeline.compiler.quantize import Precision
 from pipeline.stages import Skip, fp8, fused
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Workload
+from pipeline.stages.common import rewritten_net
 
 
 @pytest.mark.parametrize("stage", [fused, fp8], ids=["fused", "fp8"])
@@ -20,7 +21,7 @@ def test_without_a_gpu_it_is_skipped_with_a_reason(stage: object, workload: Work
 
 def test_the_passes_say_what_they_matched(workload: Workload) -> None:
     before = {name: tensor.clone() for name, tensor in workload.model.state_dict().items()}
-    _, passes = fused.rewritten(workload)
+    _, passes = rewritten_net.rewritten(workload)
     assert passes["fold_head"] == ["head"]
     assert len(passes["fold_batch_norm"]) == 18
     assert len(passes["pool_where_it_is_made"]) == len(passes["join_without_copy"]) == 4
@@ -30,8 +31,8 @@ def test_the_passes_say_what_they_matched(workload: Workload) -> None:
 
 @torch.no_grad()
 def test_layers_are_kept_as_asked(workload: Workload) -> None:
-    graph, _ = fused.rewritten(workload)
-    seen = largest(Program(graph, Precision("fp32"), workload.device, {}), workload.batches)
+    graph, _ = rewritten_net.rewritten(workload)
+    seen = largest(Program(graph, Precision("fp32"), workload.device), workload.batches)
     ask = (graph, seen, workload)
     assert fp8.layers_to_keep(*ask, "none", 0.0) == ([], {})
     assert fp8.layers_to_keep(*ask, "encoder.0.3", 0.0) == (["encoder.0.3"], {})
@@ -43,8 +44,8 @@ def test_layers_are_kept_as_asked(workload: Workload) -> None:
 @torch.no_grad()
 def test_no_layer_is_kept_where_the_masks_are_within_the_budget(workload: Workload) -> None:
     one = replace(workload, verified=1)
-    graph, _ = fused.rewritten(one)
-    seen = largest(Program(graph, Precision("fp32"), one.device, {}), one.batches)
+    graph, _ = rewritten_net.rewritten(one)
+    seen = largest(Program(graph, Precision("fp32"), one.device), one.batches)
     assert fp8.layers_to_keep(graph, seen, one, "auto", Budget(1.0, 1.0)) == ([], {})
     kept, gains = fp8.layers_to_keep(graph, seen, one, "auto", Budget(2e-3, 1.0))
     assert set(kept) <= set(quantisable(graph))

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import onnx
 import pytest
@@ -17,11 +17,13 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from pipeline.config.schema import STAGE_FIELDS
+from pipeline.config.stage_options import signature_of
 from pipeline.measure import accuracy
 from pipeline.records.run_record import Tolerance
 from pipeline.stages import Runner, Skip, StageError
+from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import Half, folded
-from pipeline.worker.workload import Workload
+from tests.config.test_load import composed
 from tests.process_state import own_switches
 from tests.stages.conftest import small_net
 
@@ -33,9 +35,8 @@ ON_THE_CPU = [name for name in FILES if name not in GPU_ONLY | COMPILED]
 
 
 def settings(name: str) -> tuple[Any, dict[str, Any]]:
-    """The stage's YAML, and of it the options that go to `build`."""
-    value = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"))
-    assert isinstance(value, dict)
+    """The stage's YAML as Hydra composes it, and of it the options that go to `build`."""
+    value = composed(f"stage={name}")["stage"]
     return value, {str(key): part for key, part in value.items() if key not in STAGE_FIELDS}
 
 
@@ -145,42 +146,26 @@ def test_a_cuda_graph_on_a_cpu_is_skipped_with_a_reason(workload: Workload) -> N
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_yaml_is_the_signature(name: str) -> None:
-    """The YAML's options are the keywords of `build`, no more and no fewer; a stage's first YAML has its defaults."""
+    """The YAML's options are `build`'s keywords with its defaults; one that inherits may set some of them."""
     value, options = settings(name)
+    own: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"))
     parameters = inspect.signature(importlib.import_module(value["target"]).build).parameters
     keywords = {key: part for key, part in parameters.items() if key != "workload"}
     assert all(part.kind is inspect.Parameter.KEYWORD_ONLY for part in keywords.values())
     assert options.keys() == keywords.keys()
-    variant = not value["target"].endswith(f".{name}")
-    assert variant or options == {key: part.default for key, part in keywords.items()}
+    set_by_variant = own if "defaults" in own else {}
+    assert options == {key: set_by_variant.get(key, part.default) for key, part in keywords.items()}
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_can_be_chosen_includes_what_is_set(name: str) -> None:
-    """`choices` speaks of options that exist, and each default is among them."""
-    value, options = settings(name)
-    for option, allowed in (value.get("choices") or {}).items():
-        assert options[option] in allowed
-
-
-@pytest.mark.parametrize(
-    ("name", "option", "named"),
-    [
-        ("amp", "dtype", "bf16"),
-        ("half", "dtype", "bf16"),
-        ("torchscript", "method", "script"),
-        ("torchscript", "dtype", "bf16"),
-        ("compile", "mode", "max-autotune"),
-        ("onnxruntime", "provider", "cuda"),
-        ("onnxruntime", "dtype", "fp16"),
-        ("onnxruntime", "algo_search", "HEURISTIC"),
-    ],
-)
-def test_a_wrong_option_is_one_line_with_the_choices(name: str, option: str, named: str, workload: Workload) -> None:
-    """Also for who calls `build` without the config's own check."""
-    with pytest.raises(ValueError, match=rf"{option}=nonsense.*{named}") as caught:
-        built(name, workload, **{option: "nonsense"})
-    assert "\n" not in str(caught.value)
+def test_the_source_says_of_build_what_python_says(name: str) -> None:
+    """What the parent reads without importing the stage are the annotations that Python resolves."""
+    target = settings(name)[0]["target"]
+    signature = signature_of(target)
+    assert signature is not None
+    hints = get_type_hints(importlib.import_module(target).build)
+    assert signature.options == {key: part for key, part in hints.items() if key not in ("workload", "return")}
+    assert Any not in signature.options.values()
 
 
 @pytest.mark.parametrize("method", ["trace", "script"])

@@ -7,9 +7,10 @@ import pytest
 from pipeline.config.plan import Plan
 from pipeline.measure.environment import describe
 from pipeline.measure.sampling import take_sample
-from pipeline.records.run_record import Block, Pair, Reference, RunWarning, Sample, WarmUp
+from pipeline.records.run_record import Reference, RunWarning
+from pipeline.records.samples import Block, Energy, Pair, Sample, WarmUp
 from pipeline.stats import warnings
-from tests.fake_machine import FalseClock, pair_of, steady_pair
+from tests.fake_machine import FalseClock, pair_of, stage_record, steady_pair
 
 CLEAN = steady_pair(1.5, device_seconds=0.02, clock_mhz=1980)
 
@@ -25,7 +26,7 @@ def with_baseline(pair: Pair, **fields: object) -> Pair:
 
 PLANTS: dict[str, tuple[Pair, str, str]] = {
     "a side stream": (steady_pair(1.5, device_seconds=0.001), "clocks disagree", "20 ms by the wall and 1 ms"),
-    "a compiler at work": (steady_pair(1.5, retries=4), "not at rest", "60 of 60 samples"),
+    "a compiler at work": (steady_pair(1.5, retries=3, disturbed=True), "not at rest", "60 of 60 samples"),
     "a hot device": (
         steady_pair(1.5, throttle_reasons=["thermal"]), "throttled", "0% of the baseline's samples and 10",
     ),
@@ -42,16 +43,16 @@ PLANTS: dict[str, tuple[Pair, str, str]] = {
 
 @pytest.mark.parametrize(("pair", "name", "text"), PLANTS.values(), ids=PLANTS)
 def test_a_planted_fault_is_named_with_its_figure_and_a_remedy(pair: Pair, name: str, text: str) -> None:
-    [found] = warnings.warnings_of([pair], most_retries=3)
-    assert found.name == name
+    [found] = warnings.sample_warnings([pair])
+    assert found.code == name
     assert text in found.text
     assert found.remedy
 
 
 def test_a_clean_measurement_has_no_caution() -> None:
     pair = with_baseline(CLEAN, clock_mhz=1960, device_seconds=0.03)
-    assert warnings.warnings_of([pair], most_retries=3) == []
-    assert warnings.warnings_of([], most_retries=3) == []
+    assert warnings.sample_warnings([pair]) == []
+    assert warnings.sample_warnings([]) == []
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_a_stage_that_returns_early_is_caught_by_its_slices(seen: float) -> None
 def test_drift_is_the_last_medians_over_the_first() -> None:
     first, last = ([Sample(2, seconds, None) for seconds in times] for times in ((1.0, 2.0, 9.0), (2.1, 2.2, 2.3)))
     assert warnings.drift(first, last) == pytest.approx(0.1)
-    names = [found.name if (found := warnings.drifted(change)) else None for change in (0.019, -0.02, 0.099, -0.1)]
+    names = [found.code if (found := warnings.drifted(change)) else None for change in (0.019, -0.02, 0.099, -0.1)]
     assert names == [None, "drift", "drift", "unfair"]
 
 
@@ -93,18 +94,20 @@ def test_what_the_machine_and_the_warm_up_give_cause_to_say() -> None:
         warnings.unsteady(WarmUp(20, 2.0, True)),
         warnings.unsteady(WarmUp(20, 30.0, False)),
     ]
-    assert [caution and caution.name for caution in found] == [
+    assert [caution and caution.code for caution in found] == [
         None, "shared device", None, "busy processor", None, "unsteady",
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("alone", "named"), [(None, False), (0.0040, False), (0.00411, False), (0.0046, True)])
-def test_a_stage_that_full_load_slows_down_is_named(alone: float | None, named: bool) -> None:
-    """From 3 % on, with its time and the difference; 4 ms in turns."""
-    found = warnings.slower_alone(0.004, alone)
+@pytest.mark.parametrize(("sustained", "named"), [(None, False), (0.0040, False), (0.00411, False), (0.0046, True)])
+def test_a_stage_that_full_load_slows_down_is_named(sustained: float | None, named: bool) -> None:
+    """From 3 % on, with its time and the difference; 4 ms interleaved, of two images a call."""
+    energy = Energy(1.0, 1000 * sustained, 2000, 0.0) if sustained else None
+    pair = pair_of(lambda _: (0.08, 0.04))
+    found = warnings.slower_at_full_load(stage_record("half", pair, energy=energy), batch_size=2)
     assert (found is not None) is named
     if found:
-        assert "4.6 ms a call, 15% more than in turns" in found.text
+        assert "4.6 ms a call, 15% more than interleaved" in found.text
 
 
 @pytest.mark.parametrize(

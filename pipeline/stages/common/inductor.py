@@ -10,8 +10,7 @@ import torch
 import torch._inductor.metrics
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
-KEPT = "generated"  # the folder of the stage that the files go to
-CACHE = "inductor"  # the folder of the stage's caches that is Inductor's
+from pipeline.stages.common.inductor_files import CACHE, KEPT, graphs, programs
 
 
 class AsText(CustomGraphPass):
@@ -47,16 +46,6 @@ def own_cache(caches: Path, cold: bool = True) -> Path:
 def keep_graphs() -> None:
     """From now on every graph that is compiled is left as text."""
     torch._inductor.config.post_grad_custom_post_pass = AsText()
-
-
-def programs(cache: Path) -> list[Path]:
-    """The programs that define and call the kernels."""
-    return sorted(path for path in cache.rglob("*.py") if b"async_compile" in path.read_bytes())
-
-
-def graphs(cache: Path) -> list[Path]:
-    """The graphs as text."""
-    return sorted(cache.glob("graph_*.txt"))
 
 
 def generated(cache: Path, folder: Path) -> list[Path]:

@@ -7,9 +7,12 @@ from typing import Literal
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from pipeline.compiler.batch_norm import BatchNorm, fold
+from pipeline.records.run_record import Execution, Layout, Precision
 
 Dtype = Literal["auto", "fp16", "bf16"]
+SHORT: dict[torch.dtype, Precision] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 HALVES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -20,21 +23,20 @@ def allow_tf32(allowed: bool) -> None:
 
 
 def half_dtype(asked: str, device: torch.device) -> torch.dtype:
-    """The half precision that was asked for; "auto" is fp16 on a GPU and bf16 on a CPU, most of which lack fp16 units.
-
-    Raises:
-        ValueError: no such precision.
-    """
+    """The half precision that was asked for; "auto" is fp16 on a GPU, bf16 on a CPU: most lack fp16 units."""
     if asked == "auto":
         return torch.float16 if device.type == "cuda" else torch.bfloat16
-    if asked not in HALVES:
-        raise ValueError(f"dtype={asked}: choose one of auto, {', '.join(HALVES)}")
     return HALVES[asked]
 
 
-def short(dtype: torch.dtype) -> str:
+def short(dtype: torch.dtype) -> Precision:
     """The name that people use: fp32, fp16, bf16."""
-    return {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype]
+    return SHORT[dtype]
+
+
+def eager_execution(precision: Precision, layout: Layout, captured: bool = False) -> Execution:
+    """How a net runs that torch calls operator by operator."""
+    return Execution(precision, layout=layout, provider="PyTorch eager", captured=captured, fuses=False)
 
 
 def folded(model: nn.Module) -> tuple[nn.Module, int]:
@@ -57,8 +59,9 @@ def folded(model: nn.Module) -> tuple[nn.Module, int]:
         if calls[name] > 1 or calls[before.target] > 1:  # folded for one call, it would be wrong for the other
             continue
         conv, norm = twin.get_submodule(str(before.target)), twin.get_submodule(str(name))
-        if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
-            _replace(twin, str(before.target), fuse_conv_bn_eval(conv, norm))
+        both = in_one(conv, norm)
+        if both is not None:
+            _replace(twin, str(before.target), both)
             _replace(twin, str(name), nn.Identity())
             count += 1
     return twin, count
@@ -70,11 +73,26 @@ def _fold_neighbours(twin: nn.Module) -> int:
     for block in [part for part in twin.modules() if _runs_in_order(part)]:
         layers = list(block.named_children())
         for (name, conv), (after, norm) in pairwise(layers):
-            if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
-                setattr(block, name, fuse_conv_bn_eval(conv, norm))
+            both = in_one(conv, norm)
+            if both is not None:
+                setattr(block, name, both)
                 setattr(block, after, nn.Identity())
                 count += 1
     return count
+
+
+def in_one(conv: nn.Module, norm: nn.Module) -> nn.Conv2d | None:
+    """A convolution that does what both do; None where they aren't a convolution and a batch norm in eval mode."""
+    if not isinstance(conv, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d):
+        return None
+    if norm.running_mean is None or norm.running_var is None:
+        return None
+    known = BatchNorm(norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
+    both = copy.deepcopy(conv)
+    with torch.no_grad():
+        weight, bias = fold(conv.weight, conv.bias, known)
+    both.weight, both.bias = nn.Parameter(weight.to(conv.weight.dtype)), nn.Parameter(bias.to(conv.weight.dtype))
+    return both
 
 
 def _runs_in_order(part: nn.Module) -> bool:
@@ -102,6 +120,6 @@ class Half(nn.Module):
         self.dtype = dtype
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Logits in half precision of a batch in fp32."""
+        """Logits [batch, classes, height, width] in half precision of a batch [batch, channels, height, width]."""
         logits: Tensor = self.net(batch.to(dtype=self.dtype, memory_format=torch.channels_last))
         return logits

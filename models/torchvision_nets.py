@@ -1,0 +1,49 @@
+"""The segmentation nets of torchvision, by name: reference nets that others publish figures of."""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional
+from torchvision.models import segmentation
+
+from models.errors import ModelError
+
+NETS: dict[str, Callable[..., Any]] = {
+    "fcn_resnet50": segmentation.fcn_resnet50,
+    "deeplabv3_resnet50": segmentation.deeplabv3_resnet50,
+    "deeplabv3_mobilenet_v3_large": segmentation.deeplabv3_mobilenet_v3_large,
+    "lraspp_mobilenet_v3_large": segmentation.lraspp_mobilenet_v3_large,
+}
+
+
+class SegmentationNet(nn.Module):
+    """One of torchvision's nets, whose answer is the tensor "out" alone; its layers keep torchvision's names.
+
+    So a state dict that was saved from torchvision's own class fits, unless that had an auxiliary classifier.
+
+    Args:
+        net: a name in `NETS`.
+        classes: channels of the logits.
+
+    Raises:
+        ModelError: there is no net of that name.
+    """
+
+    def __init__(self, net: str = "deeplabv3_resnet50", classes: int = 2) -> None:
+        super().__init__()
+        if net not in NETS:
+            close = get_close_matches(str(net), NETS, n=1, cutoff=0.5)
+            remedy = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(NETS)}"
+            raise ModelError(f"model.options.net={net}: {remedy}")
+        made = NETS[net](weights=None, weights_backbone=None, num_classes=classes)
+        self.backbone = made.backbone
+        self.classifier = made.classifier
+        self.takes_all_levels = isinstance(made, segmentation.LRASPP)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Logits [batch, classes, height, width] of an image [batch, 3, height, width]."""
+        levels: dict[str, Tensor] = self.backbone(image)
+        logits = self.classifier(levels if self.takes_all_levels else levels["out"])
+        return functional.interpolate(logits, size=image.shape[-2:], mode="bilinear", align_corners=False)

@@ -1,0 +1,116 @@
+"""Checks a value of the config against a type annotation, and says in one line what would have been right."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pipeline.config.request_error import RequestError, nearest
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """In an annotation: the smallest number admitted."""
+
+    least: int
+
+
+PositiveInt = Annotated[int, AtLeast(1)]
+NonNegativeInt = Annotated[int, AtLeast(0)]
+NonNegativeFloat = Annotated[float, AtLeast(0)]
+
+TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "text", NoneType: "null"}
+
+
+def checked(key: str, value: Any, annotation: Any) -> Any:
+    """The value as the annotation wants it: a list becomes a tuple, and a number text, where only that is admitted.
+
+    Args:
+        key: what the user types, such as "data.batch_size".
+        value: of plain Python, as Hydra's parser gives it.
+        annotation: bool, int, float, str, None, Any, Literal, list, tuple[..., ...], dict, and unions of these.
+
+    Raises:
+        RequestError: the annotation doesn't admit the value; the line says what it admits.
+    """
+    kinds = alternatives(annotation)
+    if any(admits(kind, value) for kind in kinds):
+        as_tuple = isinstance(value, list) and all(get_origin(kind) is tuple for kind in kinds if admits(kind, value))
+        return tuple(value) if as_tuple else value
+    if str in kinds and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)  # a folder called 2026 is a number to Hydra's parser
+    if all(literal_values(kind) for kind in kinds):
+        choices = [shown(choice) for kind in kinds for choice in literal_values(kind)]
+        raise RequestError(f"{key}={shown(value)}: {nearest(shown(value), choices)}")
+    raise RequestError(f"{key}={shown(value)}: expected {described(kinds)}")
+
+
+def alternatives(annotation: Any) -> list[Any]:
+    """The parts of a union, or the annotation itself; None as NoneType."""
+    if get_origin(annotation) in (Union, UnionType):
+        return [kind for part in get_args(annotation) for kind in alternatives(part)]
+    return [NoneType if annotation is None else annotation]
+
+
+def admits(kind: Any, value: Any) -> bool:
+    """Whether a value is of one kind, which is no union; an integer is also a float, a bool is neither."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return admits(arguments[0], value) and all(value >= part.least for part in arguments[1:])
+    if origin is Literal:
+        return any(type(value) is type(choice) and value == choice for choice in arguments)
+    if (origin or kind) in (list, tuple, dict):
+        return _admits_container(origin or kind, arguments, value)
+    if kind is float:
+        return type(value) in (int, float) and not math.isnan(value)
+    return kind is Any or type(value) is kind
+
+
+def _admits_container(kind: type, arguments: tuple[Any, ...], value: Any) -> bool:
+    """A tuple[..., ...] stands for a list that isn't empty; of a dict, nothing within is checked."""
+    if kind is dict:
+        return isinstance(value, Mapping)
+    whole = isinstance(value, list) and (kind is list or len(value) > 0)
+    return whole and all(admits_one(arguments[0] if arguments else Any, part) for part in value)
+
+
+def admits_one(annotation: Any, value: Any) -> bool:
+    """Whether a value is of any kind that the annotation unites."""
+    return any(admits(kind, value) for kind in alternatives(annotation))
+
+
+def literal_values(kind: Any) -> list[Any]:
+    """All values of a kind that has few; empty for one that has many."""
+    if kind is NoneType:
+        return [None]
+    return list(get_args(kind)) if get_origin(kind) is Literal else []
+
+
+def described(kinds: list[Any]) -> str:
+    """What is admitted, in words: "an integer ≥ 1, or null"."""
+    words = [_described(kind) for kind in kinds if kind is not NoneType]
+    return ", or ".join([" or ".join(words), *(["null"] if NoneType in kinds else [])])
+
+
+def _described(kind: Any) -> str:
+    """One kind, in words."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return f"{_described(arguments[0])} ≥ {arguments[1].least}"
+    if origin is Literal:
+        return " or ".join(map(shown, arguments))
+    if kind is dict or origin is dict:
+        return "key: value pairs"
+    if kind is list or origin in (list, tuple):
+        item = described(alternatives(arguments[0])) if arguments else ""
+        some = "a list of one or more" if origin is tuple else "a list"
+        return f"{some}, each {item}" if item else some
+    return TYPES.get(kind, str(kind))
+
+
+def shown(value: Any) -> str:
+    """A value as the user types it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)

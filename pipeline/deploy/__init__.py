@@ -1,1 +1,0 @@
-"""What a run hands over: artefacts that load in a fresh process."""

@@ -1,0 +1,1 @@
+"""What the kernels share: layouts, epilogues, activations, bulk copies, and how a kernel describes itself."""

@@ -1,0 +1,157 @@
+"""What a kernel does with its fp32 sums before it stores them, and where it stores them."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pipeline.kernels.common.activation import NONE, Activation
+from pipeline.kernels.common.nhwc import check, check_vector, store
+
+MOST_CLASSES = 8  # the width of the narrowest product: beyond it the head is a kernel of its own
+
+
+class Head(NamedTuple):
+    """The net's last 1×1 convolution: weight [classes, out] fp32, bias [classes] fp32."""
+
+    weight: Tensor
+    bias: Tensor
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """y = activation(sums · scale + bias), and what else is made of y while it is at hand.
+
+    Attributes:
+        scale: [out] fp32, a factor for each output channel; None for 1.
+        bias: [out] fp32; None for 0.
+        activation: of the scaled and shifted sums.
+        pool: whether the 2×2 maxima of y are stored, beside y or instead of it.
+        head: a 1×1 convolution of y, whose logits are stored.
+    """
+
+    scale: Tensor | None = None
+    bias: Tensor | None = None
+    activation: Activation = NONE
+    pool: bool = False
+    head: Head | None = None
+
+    @property
+    def key(self) -> str:
+        """What two operations must share to run equally fast: everything but the values."""
+        ends = [str(self.activation), "scaled" if self.scale is not None else "", "pool" if self.pool else ""]
+        ends.append(f"head {len(self.head.bias)}" if self.head else "")
+        return ", ".join(part for part in ends if part)
+
+    def of(self, sums: Tensor) -> Tensor:
+        """Y for sums [..., out] in fp32, of the same shape."""
+        scaled = sums * (1.0 if self.scale is None else self.scale)
+        return self.activation(scaled if self.bias is None else scaled + self.bias)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where a kernel stores.
+
+    Attributes:
+        out: [N, H, W, out] fp16 or fp8, with its channels side by side; None where only the others are wanted.
+        pooled: [N, H // 2, W // 2, out], as `out`; given where the epilogue pools.
+        logits: [N, classes, H, W] fp32 contiguous; given where the epilogue has a head.
+    """
+
+    out: Tensor | None = None
+    pooled: Tensor | None = None
+    logits: Tensor | None = None
+
+    @property
+    def given(self) -> dict[str, Tensor]:
+        """Those that there are, by name: [N, H, W, out], [N, H // 2, W // 2, out] and [N, classes, H, W]."""
+        return {name: part for name, part in vars(self).items() if part is not None}
+
+    @property
+    def stored(self) -> dict[str, Tensor]:
+        """Those that the next layers read: out [N, H, W, out] and pooled [N, H // 2, W // 2, out]."""
+        return {name: part for name, part in self.given.items() if name != "logits"}
+
+    def nhwc(self) -> "Outputs":
+        """The same memory as kernels see it, where out and pooled are given as [N, channels, height, width]."""
+        return Outputs(nhwc(self.out), nhwc(self.pooled), self.logits)
+
+
+def nhwc(value: Tensor | None) -> Tensor | None:
+    """A value [N, channels, height, width] as the kernels see it: [N, height, width, channels]."""
+    return None if value is None else value.permute(0, 2, 3, 1)
+
+
+def required(out: Tensor | None) -> Tensor:
+    """The output [N, H, W, out] of a kernel that can't do without.
+
+    Raises:
+        ValueError: it isn't there.
+    """
+    if out is None:
+        raise ValueError("out must be given: this kernel writes nothing else")
+    return out
+
+
+def store_reference(y: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+    """Store what a kernel stores of y [N, H, W, out], which is fp32 and has been through the activation."""
+    if outputs.out is not None:
+        store(y, outputs.out)
+    if outputs.pooled is not None:
+        store(functional.max_pool2d(y.permute(0, 3, 1, 2), 2).permute(0, 2, 3, 1), outputs.pooled)
+    if outputs.logits is not None and epilogue.head is not None:
+        logits = functional.linear(y, epilogue.head.weight, epilogue.head.bias)
+        outputs.logits.copy_(logits.permute(0, 3, 1, 2))
+
+
+def check_epilogue(epilogue: Epilogue, outputs: Outputs, shape: tuple[int, ...], folds: Collection[str] = ()) -> None:
+    """Check an epilogue and its outputs against a kernel's output.
+
+    Args:
+        epilogue: its vectors have one value for each output channel.
+        outputs: `out` is required of a kernel that folds nothing.
+        shape: [N, H, W, out] of the kernel's output.
+        folds: what the kernel can do besides: "pool", "head".
+
+    Raises:
+        ValueError: one of them isn't as it must be; the text begins with its name.
+    """
+    batch, height, width, outer = shape
+    if epilogue.bias is None:
+        raise ValueError("bias must be given")
+    check_vector("bias", epilogue.bias, outer)
+    if epilogue.scale is not None:
+        check_vector("scale", epilogue.scale, outer)
+    for name, wanted, given in (("pool", epilogue.pool, outputs.pooled), ("head", epilogue.head, outputs.logits)):
+        if bool(wanted) != (given is not None):
+            raise ValueError(f"{name} and its output must be given together")
+        if wanted and name not in folds:
+            raise ValueError(f"{name} must not be asked of this kernel")
+    if outputs.out is not None or not folds:
+        check("out", required(outputs.out), shape)
+    if outputs.pooled is not None:
+        check("pooled", outputs.pooled, (batch, height // 2, width // 2, outer))
+    if epilogue.head is not None and outputs.logits is not None:
+        check_head(epilogue.head, outputs.logits, shape)
+
+
+def check_head(head: Head, logits: Tensor, shape: tuple[int, ...]) -> None:
+    """Check a head with its logits [N, classes, H, W] against a kernel's output of `shape` [N, H, W, out].
+
+    Raises:
+        ValueError: one of them isn't as it must be; the text names it.
+    """
+    batch, height, width, outer = shape
+    classes = len(head.bias)
+    if classes > MOST_CLASSES:
+        raise ValueError(f"a folded head has at most {MOST_CLASSES} classes, got {classes}")
+    if tuple(head.weight.shape) != (classes, outer):
+        raise ValueError(f"head.weight must be {[classes, outer]}, got {list(head.weight.shape)}")
+    if tuple(logits.shape) != (batch, classes, height, width) or not logits.is_contiguous():
+        raise ValueError(f"logits must be {[batch, classes, height, width]}, got {list(logits.shape)}")
+    if logits.dtype != torch.float32:
+        raise ValueError(f"logits must be float32, got {logits.dtype}")

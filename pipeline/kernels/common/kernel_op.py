@@ -1,0 +1,110 @@
+"""How a kernel describes itself: which layers it takes, how it packs, runs and is measured."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
+
+CHANNELS = 16  # TMA moves rows of 16 bytes: a multiple of 16 channels does for fp8 and fp16
+FP16_AND_FP8 = frozenset({"fp16", "fp8"})
+NO_WEIGHT = torch.empty(0)  # of a kernel that has none
+Tile = TypeVar("Tile")
+
+
+class LibraryParameters(NamedTuple):
+    """A layer's weight in torch's own shape, channels_last, and its bias [out], both in the compute dtype."""
+
+    weight: Tensor
+    bias: Tensor
+
+
+@dataclass(frozen=True)
+class LayerDescription:
+    """A layer of a net, as far as a kernel decides by it whether to take the layer.
+
+    Attributes:
+        kind: "conv2d", "conv_transpose2d" or "upsample_bilinear2d".
+        inner: input channels.
+        outer: output channels.
+        in_size: height and width of the input.
+        out_size: height and width of the output.
+        reads_image: whether the input is the net's own, or that padded.
+    """
+
+    kind: str
+    inner: int
+    outer: int
+    in_size: tuple[int, int]
+    out_size: tuple[int, int]
+    window: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    output_padding: tuple[int, int] = (0, 0)
+    groups: int = 1
+    align_corners: bool = False
+    reads_image: bool = False
+
+    def is_square(self, window: int, stride: int, padding: int) -> bool:
+        """Whether a convolution has this window, stride and padding both ways, and nothing unusual."""
+        return (
+            self.window == (window, window)
+            and self.stride == (stride, stride)
+            and self.padding == (padding, padding)
+            and self.dilation == (1, 1)
+            and self.output_padding == (0, 0)
+            and self.groups == 1
+        )
+
+    @property
+    def suits_bulk_copies(self) -> bool:
+        """Whether the channels of input and output are multiples that TMA moves."""
+        return self.inner % CHANNELS == 0 and self.outer % CHANNELS == 0
+
+
+@dataclass(frozen=True)
+class KernelOp(Generic[Tile]):
+    """A kernel with all that the compiler, the tuner, the stages and the tests need to know of it.
+
+    Attributes:
+        name: of the operation in a rewritten graph.
+        accepts: whether it takes a layer.
+        reference: what it computes, in plain PyTorch on any device: of x [N, H, W, in] (of a kernel that reads the
+            image: [N, in, H, W]), the packed weight, an epilogue and the outputs.
+        launch: the same by the kernel, with one of `candidates`; the first of them for None.
+        candidates: the tiles worth measuring for x, the packed weight and an epilogue, the likeliest first.
+        library: the same by the library, on x [N, in, H, W] and outputs in NCHW, channels_last; needs no scale.
+        flops: operations, 2 for a multiply-add, for an input [N, in, H, W] of this shape and `out` channels.
+        tile_types: the classes of `candidates`; an artefact names a tile by its class's module.
+        pack: a weight in torch's own shape as the kernel reads it; None for a kernel without weights.
+        weight_shape: of in and out channels, torch's own shape of the weight.
+        out_axis: of the packed weight, the axis of the output channels.
+        tap_axis: of the packed weight, the axis of the taps of a window, whose fp8 errors are balanced; None for none.
+        reads: the types in which it reads values.
+        writes: the types in which it stores values.
+        folds: what its epilogue does beyond scale, bias and activation: "pool", "head".
+        reads_image: whether it reads the net's input as the user gives it, fp32 and planar.
+        growth: output pixels for each input pixel along a side.
+    """
+
+    name: str
+    accepts: Callable[[LayerDescription], bool]
+    reference: Callable[[Tensor, Tensor, Epilogue, Outputs], None]
+    launch: Callable[[Tensor, Tensor, Epilogue, Outputs, Tile | None], None]
+    candidates: Callable[[Tensor, Tensor, Epilogue], Iterator[Tile]]
+    library: Callable[[Tensor, LibraryParameters, Epilogue, Outputs], None]
+    flops: Callable[[tuple[int, ...], int], float]
+    tile_types: tuple[type, ...]
+    pack: Callable[[Tensor], Tensor] | None = None
+    weight_shape: Callable[[int, int], tuple[int, ...]] | None = None
+    out_axis: int = 0
+    tap_axis: int | None = None
+    reads: frozenset[str] = FP16_AND_FP8
+    writes: frozenset[str] = FP16_AND_FP8
+    folds: frozenset[str] = frozenset()
+    reads_image: bool = False
+    growth: int = 1

@@ -1,0 +1,72 @@
+"""What the kernels compute, by the library: PyTorch's own operations, and cuDNN's where it has the fused one."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pipeline.kernels.common.activation import RELU, Activation
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.common.kernel_op import LibraryParameters
+
+
+def convolution(
+    x: Tensor,
+    parameters: LibraryParameters,
+    activation: Activation,
+    *,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+) -> Tensor:
+    """The convolution of x [N, in, H, W] with bias and activation, as [N, out, H', W'].
+
+    One kernel on a GPU, in fp16 and with a ReLU; otherwise the activation is a kernel of its own.
+    """
+    weight, bias = parameters
+    if activation == RELU and x.is_cuda and x.dtype == torch.float16:
+        fused: Tensor = torch.cudnn_convolution_relu(
+            x, weight, bias, list(stride), list(padding), list(dilation), groups
+        )
+        return fused
+    return activation(torch.conv2d(x, weight, bias, list(stride), list(padding), list(dilation), groups))
+
+
+def same_size_convolution(x: Tensor, parameters: LibraryParameters, epilogue: Epilogue, outputs: Outputs) -> None:
+    """A convolution of x [N, in, H, W] that keeps height and width, its results copied where a kernel stores them.
+
+    Args:
+        x: any dtype; cast to the weights'.
+        parameters: weight [out, in, k, k] with an odd k.
+        epilogue: without a scale; its bias is the parameters'.
+        outputs: out [N, out, H, W], pooled [N, out, H // 2, W // 2] and logits [N, classes, H, W].
+    """
+    weight = parameters.weight
+    side = weight.shape[2] // 2
+    x = x.to(weight.dtype, memory_format=torch.channels_last)
+    _copy_results(convolution(x, parameters, epilogue.activation, padding=(side, side)), epilogue, outputs)
+
+
+def transposed_convolution(x: Tensor, parameters: LibraryParameters, epilogue: Epilogue, outputs: Outputs) -> None:
+    """A 2×2 transposed convolution of stride 2: x [N, in, H, W] to out [N, out, 2 H, 2 W]."""
+    weight, bias = parameters
+    x = x.to(weight.dtype, memory_format=torch.channels_last)
+    _copy_results(epilogue.activation(functional.conv_transpose2d(x, weight, bias, stride=2)), epilogue, outputs)
+
+
+def bilinear(x: Tensor, _: LibraryParameters, epilogue: Epilogue, outputs: Outputs) -> None:
+    """Bilinear upsampling by 2, corners not aligned: x [N, channels, H, W] to out [N, channels, 2 H, 2 W]."""
+    _copy_results(functional.interpolate(x, scale_factor=2, mode="bilinear"), epilogue, outputs)
+
+
+def _copy_results(y: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+    """Copy y [N, out, H, W], its 2×2 maxima and its head's logits where a kernel stores them (NCHW)."""
+    if outputs.out is not None:
+        outputs.out.copy_(y)
+    if outputs.pooled is not None:
+        outputs.pooled.copy_(functional.max_pool2d(y, 2))
+    if outputs.logits is not None and epilogue.head is not None:
+        weight, bias = epilogue.head.weight.to(y.dtype)[..., None, None], epilogue.head.bias.to(y.dtype)
+        outputs.logits.copy_(functional.conv2d(y, weight, bias))

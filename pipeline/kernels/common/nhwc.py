@@ -1,0 +1,69 @@
+"""NHWC views, the descriptors that the bulk tensor copy reads them through, and what both demand."""
+
+import os
+from functools import cache
+
+import torch
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+FP8_MAX = 448.0  # the largest finite float8_e4m3fn
+STORED = (torch.float16, torch.float8_e4m3fn)
+
+
+def check(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    """Check a tensor that the bulk copy moves, of any number of dimensions, the channels last.
+
+    Raises:
+        ValueError: its shape isn't `shape`, or TMA can't read its rows; the text begins with `name`.
+    """
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name} must be {list(shape)}, got {list(tensor.shape)}")
+    if tensor.dtype not in STORED:
+        raise ValueError(f"{name} must be float16 or float8_e4m3fn, got {tensor.dtype}")
+    if tensor.stride(-1) != 1:
+        raise ValueError(f"{name} must have its channels side by side, got stride {tensor.stride(-1)}")
+    odd = [step for step in tensor.stride()[:-1] if step * tensor.element_size() % 16]
+    if odd or tensor.data_ptr() % 16:
+        raise ValueError(f"{name} must start and step by multiples of 16 bytes, got strides {list(tensor.stride())}")
+
+
+def check_vector(name: str, tensor: Tensor, length: int) -> None:
+    """Check a vector [length] of contiguous fp32.
+
+    Raises:
+        ValueError: it isn't one; the text begins with `name`.
+    """
+    if tuple(tensor.shape) != (length,) or tensor.dtype != torch.float32 or not tensor.is_contiguous():
+        raise ValueError(f"{name} must be {length} contiguous float32, got {list(tensor.shape)} {tensor.dtype}")
+
+
+def descriptor(tensor: Tensor, box: list[int]) -> TensorDescriptor:
+    """What TMA needs to move boxes of the shape `box` of a tensor [any shape of as many dimensions].
+
+    Outside the tensor it reads zeros and writes nothing.
+    """
+    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), box)
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """How many programs a persistent grid has; the interpreter walks one program after the other, so two are plenty."""
+    if device.type != "cuda":
+        return 2
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def interpreted() -> bool:
+    """Whether Triton's kernels run in its interpreter, on a CPU."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def store(value: Tensor, out: Tensor) -> None:
+    """Round an fp32 value [any shape] into `out` [the same] as the kernels do: fp8 saturates, fp16 overflows."""
+    out.copy_(value.clamp(-FP8_MAX, FP8_MAX) if out.dtype == torch.float8_e4m3fn else value)
+
+
+def next_power_of_two(number: int) -> int:
+    """The least power of two that isn't below `number`."""
+    return 1 << max(number - 1, 0).bit_length()

@@ -1,0 +1,65 @@
+"""What the Gluon kernels move with TMA: boxes, their layout in shared memory, and views into it."""
+
+import torch
+import triton
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language._core import _unwrap_if_constexpr, builtin
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+# Triton 3.9 renamed them.
+load_box = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
+store_box = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+
+
+@gluon.jit
+def barriers(COUNT: gl.constexpr):
+    """Barriers that one arrival, or the bytes that it expects, completes."""
+    bars = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for slot in gl.static_range(COUNT):
+        mbarrier.init(bars.index(slot), count=1)
+    return bars
+
+
+# The releases that build the Gluon kernels: 3.6 was run on an H200, with 3.7.1 they were only compiled for it.
+BUILT_BY = ((3, 6), (3, 7))
+
+
+def missing(version: str = triton.__version__) -> str | None:
+    """Why the Gluon kernels can't be built by this version of Triton, or None where they can."""
+    if tuple(int(part) for part in version.split(".")[:2]) in BUILT_BY:
+        return None
+    return f"Triton {version} doesn't build the Gluon kernels, whose views reach past a plane: 3.6 and 3.7 do"
+
+
+@builtin
+def view(memory, dtype, shape, layout, _semantic=None):
+    """Shared memory from where `memory` begins, as `shape`; it may reach past its end, into the next planes.
+
+    Triton 3.6 has it as a method `_reinterpret`, 3.9 under another name.
+    """
+    shape = [_unwrap_if_constexpr(size) for size in _unwrap_if_constexpr(shape)]
+    return _semantic.memdesc_reinterpret(memory, _unwrap_if_constexpr(dtype), shape, _unwrap_if_constexpr(layout))
+
+
+def boxes_of(tensor: Tensor, box: list[int], swizzle_as: list[int]) -> TensorDescriptor:
+    """What TMA needs to move boxes of the shape `box` of a tensor [any shape of as many dimensions].
+
+    They are swizzled as a matrix of the shape `swizzle_as` is.
+    """
+    types = {torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
+    dtype = types[tensor.dtype]
+    flat = gl.NVMMASharedLayout.get_default_for(swizzle_as, dtype)
+    layout = gl.NVMMASharedLayout(flat.swizzle_byte_width, flat.element_bitwidth, rank=len(box))
+    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), box, layout)
+
+
+def weight_boxes_of(weight: Tensor, rows: int, swizzle_as: list[int], paired: bool) -> TensorDescriptor:
+    """Boxes of `rows` channels of weight [taps, out, in], where `paired` in the order that `finish` undoes."""
+    depth = swizzle_as[-1]
+    if paired:
+        pairs = weight.unflatten(1, (-1, 8, 2)).transpose(2, 3)
+        return boxes_of(pairs, [1, rows // 16, 2, 8, depth], swizzle_as)
+    return boxes_of(weight[:, :, None, None], [1, rows, 1, 1, depth], swizzle_as)

@@ -1,0 +1,95 @@
+"""3×3 convolution, padding 1, stride 1, with bias, activation, max-pool and the 1×1 head in its epilogue.
+
+Two kernels do it: `conv3x3_triton`, and `conv3x3_gluon`, which is faster. The tile says which.
+"""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+from torch.nn import functional
+
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference
+from pipeline.kernels.common.kernel_op import KernelOp
+from pipeline.kernels.common.library import same_size_convolution
+from pipeline.kernels.common.nhwc import interpreted
+from pipeline.kernels.common.tma import missing
+from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_triton
+from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS, Operands, check_operands
+
+Tile = conv3x3_triton.Tile | conv3x3_gluon.Tile
+
+
+def pack(weight: Tensor) -> Tensor:
+    """A convolution's weight [out, in, 3, 3] as [9, out, in], the order in which the kernel walks the taps."""
+    return weight.permute(2, 3, 0, 1).reshape(9, *weight.shape[:2]).contiguous()
+
+
+def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+    """What `conv3x3` computes, in plain PyTorch and fp32, on any device.
+
+    Args:
+        x: [N, H, W, in].
+        weight: [9, out, in].
+        epilogue: scale and bias [out], and what is folded.
+        outputs: out [N, H, W, out], pooled [N, H // 2, W // 2, out], logits [N, classes, H, W].
+    """
+    taps = weight.float().reshape(3, 3, *weight.shape[1:]).permute(2, 3, 0, 1)
+    sums = functional.conv2d(x.float().permute(0, 3, 1, 2), taps, padding=1).permute(0, 2, 3, 1)
+    store_reference(epilogue.of(sums), epilogue, outputs)
+
+
+def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
+    """The convolution of x through the epilogue, written into `outputs`.
+
+    Args:
+        x: [N, H, W, in], fp16 or fp8, a channel slice of a wider tensor at will.
+        weight: [9, out, in] of x's dtype, from `pack`.
+        epilogue: scale and bias [out]; a head for at most 8 classes, and `out` channels that fit in one tile.
+        outputs: out [N, H, W, out], pooled [N, H // 2, W // 2, out], logits [N, classes, H, W], as the epilogue asks;
+            `out` may be None where another is given.
+        tile: one of `candidates`; the first of them without.
+
+    Raises:
+        ValueError: a shape, dtype or stride is not as above.
+    """
+    operands = Operands(x, weight, epilogue, outputs)
+    check_operands(operands)
+    tile = tile or next(candidates(x, weight, epilogue))
+    if isinstance(tile, conv3x3_gluon.Tile):
+        conv3x3_gluon.launch(operands, tile)
+    else:
+        conv3x3_triton.launch(operands, tile)
+
+
+def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
+    """The tiles worth measuring for x [N, H, W, in] and weight [9, out, in], the likeliest first.
+
+    Where `conv3x3_gluon` can be built `conv3x3_triton` isn't tried: measured on an H200 with both on offer, it was
+    chosen for none of the 17 convolutions of the classic net, in fp16 or fp8, at batch 1 or 8.
+    """
+    head = epilogue.head is not None
+    if missing() is None and not interpreted():
+        return conv3x3_gluon.candidates(x, weight.shape[1], head=head)
+    return conv3x3_triton.candidates(x, weight.shape[1], head=head)
+
+
+def _flops(shape: tuple[int, ...], outer: int) -> float:
+    batch, inner, height, width = shape
+    return 2.0 * 9 * batch * height * width * inner * outer
+
+
+OP: KernelOp[Tile] = KernelOp(
+    name="conv3x3",
+    accepts=lambda layer: layer.kind == "conv2d" and layer.is_square(3, 1, 1) and layer.suits_bulk_copies,
+    reference=reference,
+    launch=conv3x3,
+    candidates=candidates,
+    library=same_size_convolution,
+    flops=_flops,
+    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile),
+    pack=pack,
+    weight_shape=lambda inner, outer: (outer, inner, 3, 3),
+    out_axis=1,
+    tap_axis=0,
+    folds=FOLDS,
+)

@@ -1,0 +1,138 @@
+"""The 3×3 convolution of `conv3x3` with nine boxes a tile: plain Triton, and fastest where there are many channels.
+
+The idea: an implicit matrix product over NHWC. For each of the nine taps TMA loads the box of pixels that the tap
+sees: what lies outside the image arrives as zeros, negative coordinates included, so the border costs no address
+arithmetic. One program per multiprocessor walks over the tiles; sums are fp32.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.triton_epilogue import finish, pooled_pairs, rounded
+from pipeline.kernels.conv3x3.conv3x3_operands import Operands, check_folds
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How the work is cut: a tile of `rows` × `cols` pixels and `out` channels, `depth` input channels a step.
+
+    `swap` puts output channels in the rows of the matrix product: with 64 of them wgmma reads half as much shared
+    memory per multiplication, because the pixels fill its 256 columns.
+    """
+
+    rows: int
+    cols: int
+    out: int
+    depth: int
+    swap: bool
+    warps: int = 8
+    stages: int = 3
+    programs: int = 1  # per multiprocessor
+
+
+@triton.jit
+def _conv3x3_triton(
+    x_boxes, weight_boxes, out_boxes, pooled_boxes, scale, bias, head_weight, head_bias, logits,
+    height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
+    IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
+    CLASSES: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, SWAP: tl.constexpr,
+):  # fmt: skip
+    """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC."""
+    PIXELS: tl.constexpr = ROWS * COLS
+    STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+        # Blocks of output channels come one after another: they read the same pixels, which are then in L2.
+        o0 = tile % tiles_out * OUT
+        place = tile // tiles_out
+        x0 = place % tiles_x * COLS
+        y0 = place // tiles_x % tiles_y * ROWS
+        image = place // tiles_x // tiles_y
+        acc = tl.zeros((OUT, PIXELS) if SWAP else (PIXELS, OUT), tl.float32)
+        for step in tl.range(9 * STEPS):
+            tap = step // STEPS
+            c0 = step % STEPS * DEPTH
+            box = x_boxes.load([image, y0 + tap // 3 - 1, x0 + tap % 3 - 1, c0]).reshape(PIXELS, DEPTH)
+            taps = weight_boxes.load([tap, o0, c0]).reshape(OUT, DEPTH)
+            acc = tl.dot(taps, box.T, acc) if SWAP else tl.dot(box, taps.T, acc)
+        channel = o0 + tl.arange(0, OUT)
+        y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, SWAP)
+        if out_boxes is not None:
+            stored = rounded(y, out_boxes.dtype)
+            out_boxes.store([image, y0, x0, o0], (stored.T if SWAP else stored).reshape(1, ROWS, COLS, OUT))
+        if pooled_boxes is not None:
+            small = rounded(pooled_pairs(y, ROWS, COLS, OUT, SWAP), pooled_boxes.dtype)
+            small = (small.T if SWAP else small).reshape(1, ROWS // 2, COLS // 2, OUT)
+            pooled_boxes.store([image, y0 // 2, x0 // 2, o0], small)
+        if CLASSES > 0:
+            pixel = tl.arange(0, PIXELS)
+            row, col = y0 + pixel // COLS, x0 + pixel % COLS
+            inside = (row < height) & (col < width)
+            for label in tl.static_range(CLASSES):
+                mix = tl.load(head_weight + label * channels + channel, mask=channel < channels, other=0.0)
+                logit = tl.sum(y * (mix[:, None] if SWAP else mix[None, :]), axis=0 if SWAP else 1)
+                plane = logits + (image * CLASSES + label).to(tl.int64) * height * width
+                tl.store(plane + row * width + col, logit + tl.load(head_bias + label), mask=inside)
+
+
+def launch(operands: Operands, tile: Tile) -> None:
+    """Queue the convolution of checked operands: x [N, H, W, in] by weight [9, out, in].
+
+    Raises:
+        ValueError: a head is to be folded, and a tile holds only some of its channels.
+    """
+    x, weight, epilogue, outputs = operands
+    check_folds(operands, tile.out)
+    tiles_y, tiles_x, tiles_out = operands.tiles(tile.rows, tile.cols, tile.out)
+    tiles = len(x) * tiles_y * tiles_x * tiles_out
+    half = [1, tile.rows // 2, tile.cols // 2, tile.out]
+    _conv3x3_triton[min(tiles, multiprocessors(x.device) * tile.programs),](
+        descriptor(x, [1, tile.rows, tile.cols, tile.depth]),
+        descriptor(weight, [1, tile.out, tile.depth]),
+        None if outputs.out is None else descriptor(outputs.out, [1, tile.rows, tile.cols, tile.out]),
+        None if outputs.pooled is None else descriptor(outputs.pooled, half),
+        epilogue.scale,
+        epilogue.bias,
+        *(epilogue.head or (None, None)),
+        outputs.logits,
+        x.shape[1],
+        x.shape[2],
+        weight.shape[1],
+        tiles_y,
+        tiles_x,
+        tiles_out,
+        tiles,
+        IN=x.shape[3],
+        ROWS=tile.rows,
+        COLS=tile.cols,
+        OUT=tile.out,
+        DEPTH=tile.depth,
+        CLASSES=0 if epilogue.head is None else len(epilogue.head.bias),
+        ACTIVATION=epilogue.activation.expression,
+        SLOPE=epilogue.activation.slope,
+        SWAP=tile.swap,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+
+
+def candidates(x: Tensor, outer: int, *, head: bool = False) -> Iterator[Tile]:
+    """The tiles worth measuring for x [N, H, W, in] and `outer` output channels, the likeliest first."""
+    fp8 = x.dtype == torch.float8_e4m3fn
+    depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(x.shape[3])))
+    if outer <= 64 or head:
+        out = max(64, next_power_of_two(outer))
+        yield Tile(16, 32, out, min(depth, 64), swap=True)
+        yield Tile(16, 16, out, min(depth, 64), swap=True, warps=4, programs=2)
+        yield Tile(8, 16, out, depth, swap=False, warps=4, programs=2)
+    else:
+        yield Tile(16, 16, 128, depth, swap=True)
+        yield Tile(8, 32, 128, depth, swap=True)
+        yield Tile(8, 16, 128, depth, swap=False)
+        yield Tile(8, 16, 256 if outer >= 256 else 128, depth, swap=False)
+        yield Tile(8, 8, 128, depth, swap=False, warps=4, stages=4, programs=2)

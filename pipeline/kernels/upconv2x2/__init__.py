@@ -1,0 +1,98 @@
+"""2×2 transposed convolution, stride 2, with bias and activation in its epilogue.
+
+Every input pixel makes four output pixels, each from its own weight matrix, and none overlap. Two kernels do it:
+`upconv2x2_triton`, and `upconv2x2_gluon`, which is faster. The tile says which.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
+from pipeline.kernels.common.kernel_op import KernelOp
+from pipeline.kernels.common.library import transposed_convolution
+from pipeline.kernels.common.nhwc import check, interpreted
+from pipeline.kernels.common.tma import missing
+from pipeline.kernels.upconv2x2 import upconv2x2_gluon, upconv2x2_triton
+
+Tile = upconv2x2_triton.Tile | upconv2x2_gluon.Tile
+
+
+def pack(weight: Tensor) -> Tensor:
+    """A transposed convolution's weight [in, out, 2, 2] as [4, out, in]: entry 2 i + j makes output pixel (i, j)."""
+    return weight.permute(2, 3, 1, 0).reshape(4, weight.shape[1], weight.shape[0]).contiguous()
+
+
+def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+    """What `upconv2x2` computes, in plain PyTorch and fp32, on any device.
+
+    Args:
+        x: [N, H, W, in].
+        weight: [4, out, in].
+        epilogue: scale and bias [out].
+        outputs: out [N, 2 H, 2 W, out].
+    """
+    batch, height, width, _ = x.shape
+    y = epilogue.of(torch.einsum("nhwc,koc->nhwko", x.float(), weight.float()))
+    y = y.reshape(batch, height, width, 2, 2, -1).permute(0, 1, 3, 2, 4, 5)
+    store_reference(y.reshape(batch, 2 * height, 2 * width, -1), epilogue, outputs)
+
+
+def upconv2x2(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
+    """The transposed convolution of x through the epilogue, written into `outputs.out`.
+
+    Args:
+        x: [N, H, W, in], fp16 or fp8; the images must follow each other without a gap.
+        weight: [4, out, in] of x's dtype, from `pack`.
+        epilogue: scale and bias [out]; folds neither a pool nor a head.
+        outputs: out [N, 2 H, 2 W, out], a channel slice of a wider tensor at will.
+        tile: one of `candidates`; the first of them without.
+
+    Raises:
+        ValueError: a shape, dtype or stride is not as above.
+    """
+    batch, height, width, inner = x.shape
+    outer = weight.shape[1]
+    check("x", x, (batch, height, width, inner))
+    check("weight", weight, (4, outer, inner))
+    if weight.dtype != x.dtype:
+        raise ValueError(f"weight must have x's dtype, {x.dtype}, got {weight.dtype}")
+    check_epilogue(epilogue, outputs, (batch, 2 * height, 2 * width, outer))
+    out = required(outputs.out)
+    for name, tensor in (("x", x), ("out", out)):
+        if batch > 1 and tensor.stride(0) != tensor.shape[1] * tensor.stride(1):
+            raise ValueError(f"{name}'s images must follow each other without a gap, got {list(tensor.stride())}")
+    tile = tile or next(candidates(x, weight, epilogue))
+    if isinstance(tile, upconv2x2_gluon.Tile):
+        upconv2x2_gluon.launch(x, weight, epilogue, out, tile)
+    else:
+        upconv2x2_triton.launch(x, weight, epilogue, out, tile)
+
+
+def candidates(x: Tensor, weight: Tensor, _: Epilogue) -> Iterator[Tile]:
+    """The tiles worth measuring for x [N, H, W, in] and weight [4, out, in], the likeliest first."""
+    if missing() is None and not interpreted():
+        yield from upconv2x2_gluon.candidates(x)
+    yield from upconv2x2_triton.candidates(x, weight.shape[1])
+
+
+def _flops(shape: tuple[int, ...], outer: int) -> float:
+    batch, inner, height, width = shape
+    return 2.0 * 4 * batch * height * width * inner * outer
+
+
+OP: KernelOp[Tile] = KernelOp(
+    name="upconv2x2",
+    accepts=lambda layer: layer.kind == "conv_transpose2d" and layer.is_square(2, 2, 0) and layer.suits_bulk_copies,
+    reference=reference,
+    launch=upconv2x2,
+    candidates=candidates,
+    library=transposed_convolution,
+    flops=_flops,
+    tile_types=(upconv2x2_triton.Tile, upconv2x2_gluon.Tile),
+    pack=pack,
+    weight_shape=lambda inner, outer: (inner, outer, 2, 2),
+    out_axis=1,
+    growth=2,
+)

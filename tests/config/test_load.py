@@ -1,0 +1,182 @@
+"""The run as the user asked for it: every wrong value is one line that names the key and what would be right."""
+
+import copy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from pipeline.config.load import read
+from pipeline.config.request_error import RequestError, nearest
+from pipeline.config.schema import RunConfig
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    """The config as Hydra composes it, resolved."""
+    return copy.deepcopy(composed_once(overrides))
+
+
+@cache
+def composed_once(overrides: tuple[str, ...]) -> dict[str, Any]:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        value: Any = OmegaConf.to_container(compose("config", list(overrides)), resolve=True)
+    assert isinstance(value, dict)
+    return value
+
+
+def asked(config: dict[str, Any], device: str = "cpu") -> RunConfig:
+    eager = OmegaConf.to_container(OmegaConf.load(CONF / "stage" / "eager.yaml"))
+    return read(config, device, eager)
+
+
+def stage_files() -> list[str]:
+    return sorted(path.stem for path in (CONF / "stage").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", stage_files())
+def test_every_stage_file_composes_into_a_run(name: str) -> None:
+    """Each file of conf/stage gives at least one stage, each with a reason for its tolerance."""
+    stages = asked(composed(f"stage={name}")).stages
+    assert stages
+    assert all(len(stage.tolerance.reason) > 20 for stage in stages)
+
+
+@pytest.mark.parametrize("group", ["model", "data", "measure", "preset"])
+def test_every_other_file_composes(group: str, tmp_path: Path) -> None:
+    """Each file of the other groups gives a run, with what it needs filled in."""
+    for path in sorted((CONF / group).glob("*.yaml")):
+        needed = {"custom": ["model.target=my.Net"], "folder": [f"data.path={tmp_path}"]}.get(path.stem, [])
+        assert asked(composed(f"{group}={path.stem}", "stage=eager", *needed)).stages
+
+
+def test_the_ladder_lists_every_stage_file_in_order() -> None:
+    """The ladder is one list: it begins at the baseline, and each rung says what it adds."""
+    stages = asked(composed("stage=ladder")).stages
+    assert stages[0].name == "eager"
+    assert {stage.name for stage in stages} == set(stage_files()) - {"ladder"}
+    assert all(stage.adds for stage in stages)
+
+
+def test_what_the_user_types_wins_over_the_preset() -> None:
+    """preset=cpu takes the small net, unless another is named."""
+    assert asked(composed("preset=cpu", "stage=eager")).model.name == "unet_small"
+    typed = asked(composed("preset=cpu", "stage=eager", "model=unet", "data.size=96"))
+    assert (typed.model.name, typed.data.size) == ("unet", 96)
+
+
+WRONG = [
+    ("data", "batch_size", 0, "data.batch_size=0: expected an integer ≥ 1"),
+    ("data", "batch_size", "eight", "data.batch_size=eight: expected an integer ≥ 1"),
+    ("data", "size", -1, "data.size=-1: expected an integer ≥ 1, or null"),
+    ("data", "batches", 2, "data.batches=2: expected an integer ≥ 3"),
+    ("data", "bathces", 3, "data.bathces: no such key; did you mean 'batches'?"),
+    ("data", "path", "no_such_folder", "data.path=no_such_folder: no such folder"),
+    ("data", "labels", "no_such_folder", "data.labels=no_such_folder"),
+    ("measure", "half_width", -0.1, "measure.half_width=-0.1: expected a number ≥ 0"),
+    ("measure", "counters", "maybe", "measure.counters=maybe: expected true or false"),
+    ("measure", "measured_peaks", 1, "measure.measured_peaks=1: expected true or false"),
+    ("measure", "aa_pairs", True, "measure.aa_pairs=true: expected an integer ≥ 0"),
+    ("measure", "trials", 0, "measure.trials=0: expected an integer ≥ 1"),
+    ("measure", "interim_analyses", [], "measure.interim_analyses=[]: expected a list of one or more"),
+    ("measure", "half_widht", 0.1, "did you mean 'half_width'?"),
+    ("stage", "name", "../up", "a stage's name is a folder's"),
+    ("stage", "tolerance", None, "has no 'tolerance'"),
+    ("stage", "tolerance", {"relative_l2": 1e-3}, "tolerance has no 'flipped_share'"),
+    ("stage", "devices", ["gpu"], "stage.devices=['gpu']: expected a list, each cuda or cpu"),
+    ("stage", "freezing", "no", "stage.freezing=no: expected true or false"),
+    ("stage", "dynamic", 3, "stage.dynamic=3: expected true or false, or null"),
+    ("stage", "mod", "default", "stage.mod: no option of pipeline.stages.compile; did you mean 'mode'?"),
+]
+
+WRONG_ON_TOP = [
+    ("threads", 0, "threads=0: expected an integer ≥ 1, or null"),
+    ("seed", -1, "seed=-1: expected an integer ≥ 0"),
+    ("strict", "yes", "strict=yes: expected true or false"),
+    ("report", {"target_p99_ms": 0}, "report.target_p99_ms=0: expected a number above 0, or null"),
+    ("report", {"target_p99": 1}, "report.target_p99: no such key; did you mean 'target_p99_ms'?"),
+]
+
+
+@pytest.mark.parametrize(("group", "key", "value", "said"), WRONG)
+def test_a_wrong_value_is_named(group: str, key: str, value: Any, said: str) -> None:
+    """One line, with the key as the user types it."""
+    config = copy.deepcopy(composed("stage=compile"))
+    config[group][key] = value
+    with pytest.raises(RequestError) as caught:
+        asked(config)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("key", "value", "said"), WRONG_ON_TOP)
+def test_a_wrong_value_outside_the_groups_is_named(key: str, value: Any, said: str) -> None:
+    """Likewise."""
+    with pytest.raises(RequestError) as caught:
+        asked({**composed("stage=compile"), key: value})
+    assert said == str(caught.value)
+
+
+OUTSIDE = [
+    ("amp", "dtype", "choose one of: auto, fp16, bf16"),
+    ("half", "dtype", "choose one of: auto, fp16, bf16"),
+    ("cuda_graph", "dtype", "choose one of: auto, fp16, bf16"),
+    ("torchscript", "method", "choose one of: trace, script"),
+    ("torchscript", "dtype", "choose one of: auto, fp16, bf16, fp32"),
+    ("compile", "mode", "choose one of: default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs"),
+    ("onnxruntime", "provider", "choose one of: auto, cuda, cpu"),
+    ("onnxruntime", "dtype", "choose one of: auto, fp32, fp16"),
+    ("onnxruntime", "algo_search", "choose one of: EXHAUSTIVE, HEURISTIC, DEFAULT"),
+    ("onnxruntime", "nhwc", "expected true or false"),
+    ("fp8", "calibration_images", "expected an integer"),
+    ("fp8", "budget", "expected a number"),
+]
+
+
+@pytest.mark.parametrize(("name", "option", "said"), OUTSIDE)
+def test_a_stage_s_option_takes_what_its_build_is_annotated_with(name: str, option: str, said: str) -> None:
+    """Also within the ladder, where the line names the rung."""
+    config = composed("stage=ladder")
+    config["stage"]["rungs"][name][option] = "xyz"
+    with pytest.raises(RequestError) as caught:
+        asked(config)
+    assert str(caught.value) == f"stage.rungs.{name}.{option}=xyz: {said}"
+
+
+def test_an_option_outside_its_choices_names_the_nearest() -> None:
+    """stage.mode=max-autotun is refused before anything runs."""
+    with pytest.raises(RequestError, match=r"^stage\.mode=max-autotun: did you mean 'max-autotune'\?$"):
+        asked(composed("stage=compile", "stage.mode=max-autotun"))
+
+
+def test_an_option_that_build_needs_must_be_set() -> None:
+    """A `build` with an option that has no default, and a YAML without it."""
+    config = composed("stage=eager")
+    config["stage"] |= {"name": "planted", "target": "tests.fault_stages"}
+    with pytest.raises(RequestError, match=r"^stage\.plant: tests\.fault_stages needs it, and nothing sets it$"):
+        asked(config)
+
+
+def test_a_folder_whose_name_is_a_number_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra's parser makes 2026 a number."""
+    (tmp_path / "2026").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert asked(composed("data=folder", "data.path=2026", "stage=eager")).data.path == "2026"
+
+
+def test_two_rungs_of_one_name_are_refused() -> None:
+    """Their folders would be one."""
+    config = composed("stage=ladder")
+    config["stage"]["rungs"]["half"]["name"] = "eager"
+    with pytest.raises(RequestError, match="two rungs are called 'eager'"):
+        asked(config)
+
+
+def test_nearest_lists_all_where_none_is_alike() -> None:
+    """A word from nowhere gets the whole list."""
+    assert nearest("compil", ["eager", "compile"]) == "did you mean 'compile'?"
+    assert nearest("xyz", ["eager", "compile"]) == "choose one of: eager, compile"

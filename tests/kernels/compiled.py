@@ -1,0 +1,68 @@
+"""Compiles the Gluon kernels for compute capability 9.0 on any machine, and prints what it compiled: run as a process.
+
+Triton takes target and device from its driver. The one here knows the target alone, and nothing is launched.
+"""
+
+import sys
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction
+
+from pipeline.compiler.ops import BY_NAME
+from pipeline.kernels.common.activation import Activation
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
+
+
+class TargetAlone:
+    """As much of a driver as compiling asks for."""
+
+    def get_current_target(self) -> GPUTarget:
+        """A Hopper GPU."""
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        """The first."""
+        return 0
+
+    def get_current_stream(self, _: int | None = None) -> int:
+        """The default one."""
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        """Where the operands are."""
+        return torch.device("cpu")
+
+
+def compile_instead(kernel: JITFunction, grid: Any) -> Any:
+    """What a kernel's launch becomes."""
+
+    def call(*args: Any, **kwargs: Any) -> None:
+        built = kernel.run(*args, grid=grid, warmup=True, **kwargs)
+        sys.stdout.write(f"{kernel.fn.__name__} {'wgmma' in built.asm['ptx']}\n")
+
+    return call
+
+
+def main() -> None:
+    """One tile of each kernel that is written in Gluon, between them in both types and two activations."""
+    triton.runtime.driver.set_active(TargetAlone())
+    JITFunction.__getitem__ = compile_instead
+    bias = torch.zeros(64)
+    for name, dtype, activation in (
+        ("conv3x3", torch.float16, Activation("leaky_relu", 0.1)),
+        ("upconv2x2", torch.float8_e4m3fn, Activation("silu")),
+    ):
+        op = BY_NAME[name]
+        x = torch.zeros(1, 32, 32, 64).to(dtype)
+        weight = torch.zeros(9 if name == "conv3x3" else 4, 64, 64).to(dtype)
+        out = torch.zeros(1, 32 * op.growth, 32 * op.growth, 64).to(dtype)
+        epilogue = Epilogue(scale=bias, bias=bias, activation=activation)
+        tiles = [tile for tile in op.candidates(x, weight, epilogue) if "gluon" in type(tile).__module__]
+        op.launch(x, weight, epilogue, Outputs(out), tiles[-1])
+
+
+if __name__ == "__main__":
+    main()

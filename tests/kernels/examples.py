@@ -1,0 +1,161 @@
+"""For any kernel of the list a layer with random values, where it stores, and what it must store there."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline.kernels.common.activation import RELU, Activation
+from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # a CPU runs Triton's kernels in its interpreter
+HALF, FP8 = torch.float16, torch.float8_e4m3fn
+# On a GPU, relative L2: what is left after the same rounding is the order of the sums, and for fp8 wgmma's own sums,
+# which keep 13 bits or so. In the interpreter, each element; fp8: one step, 1/8, where the order tips a rounding.
+FAR = {HALF: 1e-3, FP8: 2e-2}
+STEP = {HALF: 2e-3, FP8: 0.13, torch.float32: 1e-2}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer to run: `size` is the input's height and width; `classes` those of a folded head, 0 for none."""
+
+    batch: int = 1
+    size: tuple[int, int] = (13, 17)
+    inner: int = 32
+    outer: int = 48
+    activation: Activation = RELU
+    pool: bool = False
+    classes: int = 0
+    stored: bool = True  # whether the output is, beside what is folded
+
+
+@dataclass(frozen=True)
+class Example:
+    """A kernel set up: what it reads, where it stores, and the buffers that it stores a part of."""
+
+    op: KernelOp[Any]
+    x: Tensor
+    weight: Tensor
+    epilogue: Epilogue
+    outputs: Outputs
+    buffers: list[Tensor]
+    dtype: torch.dtype
+
+    def candidates(self) -> list[Any]:
+        """The tiles to try."""
+        return list(self.op.candidates(self.x, self.weight, self.epilogue))
+
+    def run(self, tile: Any = None) -> None:
+        """Store by the kernel."""
+        self.op.launch(self.x, self.weight, self.epilogue, self.outputs, tile)
+
+    def expected(self) -> dict[str, Tensor]:
+        """What the reference stores, by name."""
+        wanted = Outputs(**{name: torch.empty_like(part) for name, part in self.outputs.given.items()})
+        self.op.reference(self.x, self.weight, self.epilogue, wanted)
+        return wanted.given
+
+    def poison(self) -> None:
+        """Fill all that is stored to with NaN, so that what a kernel doesn't write is seen."""
+        for buffer in self.buffers:
+            buffer.copy_(poisoned(*buffer.shape, dtype=buffer.dtype))
+
+    def check(self) -> None:
+        """Assert that all was written as the reference writes it, and nothing beside it."""
+        for name, wanted in self.expected().items():
+            assert_near(getattr(self.outputs, name), wanted, self.dtype)
+        for buffer in self.buffers:
+            if buffer.shape[-1] % 2 == 0 and buffer.dtype != torch.float32:
+                assert buffer[..., : buffer.shape[-1] // 2].float().isnan().all()
+
+
+def values(*shape: int, dtype: torch.dtype = HALF) -> Tensor:
+    """The same normal values each time."""
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator).to(DEVICE, dtype)
+
+
+def poisoned(*shape: int, dtype: torch.dtype = HALF) -> Tensor:
+    """A tensor of NaN."""
+    return torch.full(shape, float("nan"), device=DEVICE).to(dtype)
+
+
+def example(op: KernelOp[Any], dtype: torch.dtype, layer: Layer) -> Example:
+    """A kernel on a layer: it reads a part of the channels of a wider tensor, and stores into parts of others."""
+    batch, (height, width), inner = layer.batch, layer.size, layer.inner
+    outer = layer.outer if op.weight_shape else inner
+    if op.reads_image:
+        x = values(batch, inner, height, width, dtype=torch.float32)
+    else:
+        x = values(batch, height, width, 2 * inner, dtype=dtype)[..., inner:]
+    weight, epilogue = NO_WEIGHT, Epilogue(scale=torch.full((inner,), 0.5, device=DEVICE))
+    if op.pack is not None and op.weight_shape is not None:
+        shape = op.weight_shape(inner, outer)
+        weight = op.pack(values(*shape, dtype=torch.float32) / (inner * shape[-1]) ** 0.5)
+        weight = weight if op.reads_image else weight.to(dtype)
+        bias = torch.linspace(-1, 1, outer, device=DEVICE)
+        scale = torch.linspace(0.5, 2, outer, device=DEVICE) if dtype == FP8 else None
+        epilogue = Epilogue(scale, bias, layer.activation, layer.pool, head_of(layer, outer))
+    grown = (height * op.growth, width * op.growth)
+    wide = poisoned(batch, *grown, 2 * outer, dtype=dtype)
+    small = poisoned(batch, grown[0] // 2, grown[1] // 2, 2 * outer, dtype=dtype)
+    logits = poisoned(batch, layer.classes, *grown, dtype=torch.float32)
+    outputs = Outputs(
+        wide[..., outer:] if layer.stored else None,
+        small[..., outer:] if layer.pool else None,
+        logits if layer.classes else None,
+    )
+    return Example(op, x, weight, epilogue, outputs, [wide, small, logits], dtype)
+
+
+def head_of(layer: Layer, outer: int) -> Head | None:
+    """A head for the layer's classes."""
+    if not layer.classes:
+        return None
+    return Head(values(layer.classes, outer, dtype=torch.float32), torch.linspace(-1, 2, layer.classes, device=DEVICE))
+
+
+def assert_near(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> None:
+    """Every element was written, and is the reference's but for what computing in `dtype` and rounding may do.
+
+    In the interpreter powers of two are left out of fp8, and what is below 2^-7 is nothing: the interpreter of Triton
+    3.9 drops the carry when it rounds up to a power of two, and says 16 for 31.99. A GPU has no such fault.
+    """
+    assert torch.equal(found.float().isnan(), wanted.float().isnan())
+    finite = wanted.float().isfinite()
+    assert torch.equal(found.float().isfinite(), finite)
+    step = STEP[found.dtype]
+    if DEVICE.type == "cuda":
+        one, other = found.double()[finite], wanted.double()[finite]
+        assert float((one - other).norm()) <= FAR[dtype] * float(other.norm())
+    elif found.dtype == FP8:
+        told = (wanted.contiguous().view(torch.uint8) & 7 != 0) | (wanted.float() == 0)
+        assert told.float().mean() > 0.5
+        torch.testing.assert_close(found[told].float(), wanted[told].float(), rtol=step, atol=2**-7)
+    else:
+        torch.testing.assert_close(found, wanted, rtol=step, atol=step, equal_nan=True)
+
+
+def twice(made: Example, tile: Any) -> None:
+    """Run a tile on poisoned outputs, check it, run it again and assert the same bits: a race answers otherwise."""
+    made.poison()
+    made.run(tile)
+    made.check()
+    first = {name: part.clone() for name, part in made.outputs.given.items()}
+    made.run(tile)
+    for name, part in made.outputs.given.items():
+        assert torch.equal(part.float().nan_to_num(), first[name].float().nan_to_num())
+
+
+def for_kernel(op: KernelOp[Any], layer: Layer) -> Layer:
+    """The layer as a kernel takes it: few channels for one that reads the image, and no fold that it doesn't know."""
+    return replace(
+        layer,
+        inner=3 if op.reads_image else layer.inner,
+        pool=layer.pool and "pool" in op.folds,
+        classes=layer.classes if "head" in op.folds else 0,
+        stored=layer.stored or not op.folds,
+    )

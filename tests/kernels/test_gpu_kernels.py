@@ -1,0 +1,75 @@
+"""Every kernel, those in Gluon included, on a GPU against its reference: at odd sizes, with every end that it can have.
+
+Each test compiles its tiles side by side; all take a minute or two on an H200.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+
+from pipeline.compiler.autotune import build_side_by_side
+from pipeline.compiler.ops import KERNELS
+from pipeline.kernels.common.activation import ACTIVATIONS, NONE, RELU, Activation
+from pipeline.kernels.common.capability import supported
+from pipeline.kernels.common.kernel_op import KernelOp
+from pipeline.kernels.common.tma import missing
+from tests.kernels.examples import FP8, HALF, Example, Layer, example, for_kernel, twice
+
+pytestmark = pytest.mark.gpu
+
+# Channels that fill no tile, then tiles enough that every program gets several: a race between two groups of warps
+# shows only there.
+ODD, MANY = Layer(2, (13, 17), 48, 80), Layer(3, (200, 173), 64, 64)
+DTYPES = [pytest.param(HALF, id="fp16"), pytest.param(FP8, id="fp8")]
+
+
+@pytest.fixture(autouse=True)
+def what_the_gpu_has(request: pytest.FixtureRequest) -> None:
+    """Skip what this GPU can't run, with the reason; products in fp32 are exact, as the references need them."""
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    dtype = request.node.callspec.params.get("dtype", HALF)
+    if reason := supported(torch.cuda.get_device_capability(), dtype):
+        pytest.skip(reason)
+
+
+def check_all(cases: list[tuple[Example, Any]]) -> None:
+    """Compile all side by side, then check one after the other, each run twice."""
+    build_side_by_side([lambda made=made, tile=tile: made.run(tile) for made, tile in cases])  # type: ignore[misc]
+    for made, tile in cases:
+        twice(made, tile)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layer", [ODD, MANY], ids=["odd size", "many tiles"])
+@pytest.mark.parametrize("op", KERNELS, ids=lambda op: op.name)
+def test_every_tile_stores_what_the_reference_stores(op: KernelOp[Any], layer: Layer, dtype: torch.dtype) -> None:
+    """Into slices of channels, with the pool where the kernel folds one."""
+    made = example(op, dtype, for_kernel(op, Layer(layer.batch, layer.size, layer.inner, layer.outer, pool=True)))
+    check_all([(made, tile) for tile in made.candidates()])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op", [op for op in KERNELS if op.pack], ids=lambda op: op.name)
+def test_every_activation_is_the_reference_s(op: KernelOp[Any], dtype: torch.dtype) -> None:
+    """By the likeliest tile, without a pool, so that the pool's absence is seen as well."""
+    active = [Activation(name, 0.0 if kind.default_slope is None else 0.1) for name, kind in ACTIVATIONS.items()]
+    layers = [for_kernel(op, Layer(2, (33, 29), 64, 64, activation=activation)) for activation in active]
+    made = [example(op, dtype, layer) for layer in layers]
+    check_all([(one, one.candidates()[0]) for one in made])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op", [op for op in KERNELS if "head" in op.folds], ids=lambda op: op.name)
+def test_a_folded_head_stores_the_reference_s_logits(op: KernelOp[Any], dtype: torch.dtype) -> None:
+    """Alone, and beside the output, for few classes and for as many as fit."""
+    alone = example(op, dtype, Layer(2, (33, 29), 64, 64, classes=8, stored=False, activation=NONE))
+    beside = example(op, dtype, Layer(2, (33, 29), 64, 48, classes=2, activation=RELU))
+    check_all([(made, made.candidates()[0]) for made in (alone, beside)])
+
+
+def test_the_fast_kernels_are_built_here() -> None:
+    """Without them the tests above check the plain ones alone."""
+    assert missing() is None
+    tiles = {type(tile).__module__ for op in KERNELS for tile in example(op, HALF, for_kernel(op, ODD)).candidates()}
+    assert {"conv3x3_gluon", "upconv2x2_gluon"} <= {name.rpartition(".")[2] for name in tiles}

@@ -1,0 +1,64 @@
+"""torchvision's segmentation nets, as the ladder takes them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torchvision.models import segmentation
+
+from models import checkpoint
+from models.build import build_model
+from models.errors import ModelError
+from models.torchvision_nets import NETS, SegmentationNet
+from pipeline.stages import channels_last
+from pipeline.worker.workload import Workload
+
+TARGET = "models.torchvision_nets.SegmentationNet"
+SMALLEST = "lraspp_mobilenet_v3_large"
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_the_answer_has_the_image_s_height_and_width(name: str) -> None:
+    """[batch, classes, height, width], for an odd size, too; the answer is torchvision's own."""
+    net = build_model(TARGET, {"net": name, "classes": 3}, None, seed=0)
+    with torch.device("meta"):
+        theirs = NETS[name](weights=None, weights_backbone=None, num_classes=3).eval()
+    theirs.load_state_dict(net.state_dict(), assign=True)
+    image = torch.randn(1, 3, 33, 47)
+    with torch.inference_mode():
+        logits = net(image)
+        assert logits.shape == (1, 3, 33, 47)
+        assert torch.equal(logits, theirs(image)["out"])
+
+
+def test_a_checkpoint_of_torchvision_s_own_class_loads(tmp_path: Path) -> None:
+    """The layers keep their names."""
+    theirs = segmentation.lraspp_mobilenet_v3_large(num_classes=2, weights_backbone=None)
+    torch.save(theirs.state_dict(), tmp_path / "net.pt")
+    ours = SegmentationNet(SMALLEST)
+    checkpoint.load_into(ours, str(tmp_path / "net.pt"))
+    assert torch.equal(ours.get_parameter("classifier.low_classifier.weight"), theirs.classifier.low_classifier.weight)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("fcn_resnet5", "did you mean 'fcn_resnet50'?"),
+        ("u2", "choose one of: fcn_resnet50, deeplabv3_resnet50, deeplabv3_mobilenet_v3_large, " + SMALLEST),
+    ],
+)
+def test_an_unknown_net_is_one_line(name: str, said: str) -> None:
+    """With the nearest, or all that there are."""
+    with pytest.raises(ModelError) as caught:
+        build_model(TARGET, {"net": name}, None, seed=0)
+    assert str(caught.value) == f"model.options.net={name}: {said}"
+
+
+def test_a_stage_runs_it(tmp_path: Path) -> None:
+    """channels_last answers as the net itself does."""
+    net = build_model(TARGET, {"net": SMALLEST}, None, seed=0)
+    batches = [torch.randn(1, 3, 40, 56) for _ in range(3)]
+    workload = Workload(model=net, batches=batches, device=torch.device("cpu"), folder=tmp_path, verified=3)
+    runner = channels_last.build(workload)
+    with torch.inference_mode():
+        torch.testing.assert_close(runner.run(batches[0]), net(batches[0]), rtol=1e-3, atol=1e-4)
