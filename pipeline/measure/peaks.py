@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from pipeline.devices.accelerator import FP8
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.clock import Clock, TorchClock
 from pipeline.measure.timers import best_burst_seconds
@@ -15,7 +16,6 @@ from pipeline.records.machine import MeasuredPeaks
 GPU_SIDE, CPU_SIDE = 8192, 1024  # of the square matrices
 GPU_COPY_BYTES, CPU_COPY_BYTES = 2**30, 2**28  # far beyond any cache
 HOST_COPY_BYTES = 2**28
-FP8_COMPUTE = (8, 9)  # the compute capability that brought matrix instructions for fp8
 
 
 def measure(device: torch.device) -> MeasuredPeaks:
@@ -49,7 +49,7 @@ def _gpu_matmuls(device: torch.device, clock: Clock) -> dict[str, float]:
             tflops[name] = _matmul_tflops(device, torch.float32, GPU_SIDE, clock)
     for name, dtype in {"fp16": torch.float16, "bf16": torch.bfloat16}.items():
         tflops[name] = _matmul_tflops(device, dtype, GPU_SIDE, clock)
-    if has_compute(device, FP8_COMPUTE):
+    if has_compute(device, FP8):
         tflops["fp8"] = _fp8_tflops(device, clock)
     return tflops
 

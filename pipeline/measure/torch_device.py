@@ -27,8 +27,12 @@ def capabilities(device: torch.device) -> Capabilities | None:
     """What the GPU's instructions are called; None on a CPU."""
     if not is_cuda(device.type):
         return None
-    vendor: Vendor = "nvidia" if torch.version.hip is None else "amd"
-    return Capabilities(vendor, torch.cuda.get_device_capability(device))
+    return Capabilities(vendor(), torch.cuda.get_device_capability(device))
+
+
+def vendor() -> Vendor:
+    """Whose GPUs this build of torch calls "cuda"."""
+    return "nvidia" if torch.version.hip is None else "amd"
 
 
 def has_compute(device: torch.device, least: tuple[int, int]) -> bool:

@@ -1,4 +1,4 @@
-"""Reads a Chrome trace of torch's profiler: who launched what, and what lies within what. Imports no torch."""
+"""Reads a Chrome trace of torch's profiler: who launched what, and what lies within what."""
 
 from bisect import bisect_right
 from collections import defaultdict

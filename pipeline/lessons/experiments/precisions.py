@@ -2,11 +2,12 @@
 
 import torch
 
+from pipeline.devices.accelerator import FP8
 from pipeline.lessons.bench import Bench, Call, skipped
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, shown, value
-from pipeline.measure.peaks import FP8_COMPUTE, fp8_matmul
+from pipeline.measure.peaks import fp8_matmul
 from pipeline.measure.torch_device import has_compute
 
 # Large enough for every matrix unit. On a GPU with few fp64 units a side of 8192 takes seconds a call; on a CPU without
@@ -27,7 +28,7 @@ def run(bench: Bench) -> list[Row]:
         calls["tf32"] = with_precision("tf32", matmul(bench, torch.float32, side))
     else:
         reasons["tf32"] = "TF32 is a format of NVIDIA's tensor cores"
-    if bench.on_gpu and has_compute(bench.device, FP8_COMPUTE):
+    if bench.on_gpu and has_compute(bench.device, FP8):
         calls["fp8"] = fp8_matmul(*(bench.random(side, side, dtype=torch.float8_e4m3fn) for _ in range(2)))
     else:
         reasons["fp8"] = "matrix instructions for fp8 came with NVIDIA's compute capability 8.9"
