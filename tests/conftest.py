@@ -32,6 +32,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="no CUDA GPU here"))
 
 
+def pytest_unconfigure() -> None:
+    """End the server that forks the project's processes."""
+    fork_server.stop()
+
+
 @pytest.fixture(autouse=True)
 def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fork the project's own processes, except where the marker `fresh_process` asks for a new interpreter."""

@@ -13,6 +13,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -39,7 +40,7 @@ START_SECONDS = 120.0
 STANDARD_STREAMS = 3
 PIPE_ENDS = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 REAL_POPEN = subprocess.Popen
-servers: list[subprocess.Popen[bytes]] = []  # kept, as the end of their stdin ends them
+servers: list[subprocess.Popen[bytes]] = []  # none or one; the end of its stdin ends it
 
 
 def is_forkable(command: object) -> bool:
@@ -136,6 +137,14 @@ def start() -> None:
         time.sleep(0.05)
     os.environ[ADDRESS] = str(address)
     servers.append(server)
+
+
+def stop() -> None:
+    """End the server that this process started, where it did."""
+    while servers:
+        server = servers.pop()
+        server.communicate()  # closes its stdin and waits
+        shutil.rmtree(Path(os.environ.pop(ADDRESS)).parent)
 
 
 def serve(address: str) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import os
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +33,6 @@ def lasting_state() -> dict[str, object]:
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
         "matmul precision of bf16": torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
         "garbage collection": gc.isenabled(),
-        "filters of warnings": len(warnings.filters),
         "folder": Path.cwd(),
     }
 
@@ -69,4 +67,5 @@ def nothing_leaks() -> Iterator[None]:
     """
     before = switches() | lasting_state()
     yield
-    assert not changes(before, switches() | lasting_state())
+    changed = changes(before, switches() | lasting_state())
+    assert not changed, f"left behind, with the value before and after: {changed}"

@@ -208,3 +208,5 @@ class WorkerProcess:
                 self._process.stdin.close()
         for thread in self._threads:
             thread.join(timeout=GRACE_SECONDS)
+        if self._process.stdout and not any(thread.is_alive() for thread in self._threads):
+            self._process.stdout.close()
