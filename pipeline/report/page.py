@@ -3,13 +3,12 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.run_record import CompileFacts, RunRecord, StageRecord
 from pipeline.report import (
     answers,
     because,
@@ -248,7 +247,17 @@ def section(run: RunRecord, row: Row) -> dict[str, Any]:
 
 def _compiling(stage: StageRecord) -> dict[str, Any]:
     """What compiling and tuning came to, as far as it was counted."""
-    found = asdict(stage.compile_facts) if stage.compile_facts else {}
+    facts = stage.compile_facts or CompileFacts()
+    found = {
+        "graphs": facts.graphs,
+        "graph breaks": facts.breaks,
+        "graph break reasons": facts.graph_breaks,
+        "recompiles": facts.recompiles,
+        "recompile reasons": facts.recompile_reasons,
+        "generated kernels": facts.generated_kernels,
+        "cache bytes": facts.cache_bytes,
+        "candidates measured": facts.candidates_measured,
+    }
     return {key: value for key, value in found.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""What the samples say: ratios, intervals and the four words. Computed on reading; imports no torch.
+"""What the samples say: ratios, intervals and the four words. Computed on reading.
 
 The ratio's interval is that of the median by order statistics (Conover, Practical Nonparametric Statistics, 3.2): it
 supposes nothing of the noise but that the blocks are independent.

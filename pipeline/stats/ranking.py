@@ -1,4 +1,4 @@
-"""Who won, who tied, and what the winner is for how many images. Imports no torch."""
+"""Who won, who tied, and what the winner is for how many images."""
 
 from dataclasses import dataclass
 
