@@ -11,11 +11,12 @@ from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row
 from pipeline.lessons.rows import Rows, Unit, amount, shown, value
 from pipeline.records.run_record import Environment
-from pipeline.report import charts, words
-from pipeline.report.ladder import Cell, Table
+from pipeline.report import formatting as words
+from pipeline.report.charts import bars as charts
+from pipeline.report.html import environment
 from pipeline.report.markdown import escape
 from pipeline.report.markdown import table as markdown_table
-from pipeline.report.page import environment
+from pipeline.report.sections.ladder_section import Cell, Table
 from pipeline.stats.intervals import Estimate
 
 TONES = {"right": "good", "wrong": "bad", "depends": "", "unknown": "quiet"}

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from pipeline.lessons.lesson_records import Row
-from pipeline.report import words
+from pipeline.report import formatting as words
 from pipeline.stats.intervals import LEAST_FLOOR, Estimate, Ratio, Word, median_interval, verdict
 
 Unit = Literal["time", "TFLOP/s", "GB/s", "memory"]

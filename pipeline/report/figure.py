@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from pipeline.report.ladder import Table
+from pipeline.report.sections.ladder_section import Table
 
 
 @dataclass(frozen=True)

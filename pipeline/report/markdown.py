@@ -2,15 +2,16 @@
 
 import re
 
+from pipeline.analysis.bottleneck import DEFINITION
+from pipeline.analysis.recommendations.rules import advice
+from pipeline.analysis.summary import digest
 from pipeline.records.run_record import RunRecord
-from pipeline.report import bounds, words
-from pipeline.report.advice import advice
-from pipeline.report.answers import all_cautions, machine, state, trust, unwell
-from pipeline.report.because import first_screen
-from pipeline.report.digest import digest
-from pipeline.report.explained import spoken
-from pipeline.report.ladder import Table, ladder
-from pipeline.report.regime import DEFINITION
+from pipeline.report import formatting as words
+from pipeline.report.first_screen import all_cautions, machine, state, trust, unwell
+from pipeline.report.sections import bottleneck_section as bounds
+from pipeline.report.sections.attribution_section import first_screen
+from pipeline.report.sections.explanations import spoken
+from pipeline.report.sections.ladder_section import Table, ladder
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 

@@ -7,16 +7,18 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from pipeline.analysis import size_sweep as shapes
+from pipeline.analysis.summary import Digest, Row, digest
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
-from pipeline.report import charts, shapes, words
-from pipeline.report.answers import machine
-from pipeline.report.digest import Digest, Row, digest
+from pipeline.report import formatting as words
+from pipeline.report.charts import bars as charts
+from pipeline.report.csv_table import csv_text
 from pipeline.report.figure import Figure
-from pipeline.report.ladder import Cell, Table, peak_bytes
+from pipeline.report.first_screen import machine
+from pipeline.report.html import environment
 from pipeline.report.markdown import escape, table
-from pipeline.report.page import environment
-from pipeline.report.spreadsheet import csv_text
+from pipeline.report.sections.ladder_section import Cell, Table, peak_bytes
 
 KNEE_SHARE = 0.90  # of the best throughput: the least batch that reaches it is the knee
 

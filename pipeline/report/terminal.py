@@ -5,12 +5,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.analysis.recommendations.rules import advice
+from pipeline.analysis.summary import Digest, Row, digest
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report import because, words
-from pipeline.report.advice import advice
-from pipeline.report.answers import all_cautions, machine, state, trust, unwell
-from pipeline.report.digest import Digest, Row, digest
-from pipeline.report.ladder import peak_bytes
+from pipeline.report import formatting as words
+from pipeline.report.first_screen import all_cautions, machine, state, trust, unwell
+from pipeline.report.sections import attribution_section as because
+from pipeline.report.sections.ladder_section import peak_bytes
 from pipeline.stats.intervals import between_run_std, minimum_detectable_effect, ratio, seconds_per_call, verdict
 from pipeline.stats.ranking import rankable
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from pipeline.records.run_record import RunRecord
+from pipeline.report.csv_table import csv_text
+from pipeline.report.gallery import gallery
+from pipeline.report.html import page
 from pipeline.report.markdown import markdown
-from pipeline.report.page import page
-from pipeline.report.pictures import gallery
-from pipeline.report.spreadsheet import csv_text
 from pipeline.report.sweep import read_jobs, sweep_csv, sweep_markdown, sweep_page
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.analysis.bottleneck import of_stage
+from pipeline.analysis.summary import digest
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
-from pipeline.report.digest import digest
-from pipeline.report.page import page
-from pipeline.report.regime import of_stage
+from pipeline.report.html import page
 from pipeline.stats.intervals import between_run_std, ratio
 
 RECORDS = Path(__file__).parents[2] / "docs" / "h200"

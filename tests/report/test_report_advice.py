@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 
+from pipeline.analysis.recommendations import bound_rules as on_bounds
+from pipeline.analysis.recommendations import rules
+from pipeline.analysis.recommendations.channel_rules import suit_the_tensor_cores
+from pipeline.analysis.recommendations.command import Advice, retyped
+from pipeline.analysis.recommendations.rules import advice
+from pipeline.analysis.summary import Row, digest
 from pipeline.records.diagnostics import Diagnostics, LayoutChange
 from pipeline.records.run_record import RunRecord
-from pipeline.report import advice as rules
-from pipeline.report import advice_on_bounds as on_bounds
-from pipeline.report.advice import advice
-from pipeline.report.advice_on_channels import suit_the_tensor_cores
-from pipeline.report.attempts import Advice, retyped
-from pipeline.report.digest import Row, digest
+from pipeline.report.html import page
 from pipeline.report.markdown import markdown
-from pipeline.report.page import page
 from tests.report import made_up_run as planted
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

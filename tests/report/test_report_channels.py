@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from pipeline.analysis.recommendations.bound_rules import first_channels
+from pipeline.analysis.recommendations.channel_rules import suit_the_tensor_cores
+from pipeline.analysis.recommendations.command import Advice
+from pipeline.analysis.summary import digest
 from pipeline.records.run_record import RunRecord
-from pipeline.report.advice_on_bounds import first_channels
-from pipeline.report.advice_on_channels import suit_the_tensor_cores
-from pipeline.report.attempts import Advice
-from pipeline.report.digest import digest
 from tests.report import made_up_run as planted
 
 # in and out of the planted net's convolutions, of base 64

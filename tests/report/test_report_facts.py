@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.facts import lines
+from pipeline.report.detail_lines import lines
 
 
 @pytest.mark.parametrize(

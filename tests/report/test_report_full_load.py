@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from pipeline.analysis.summary import digest
 from pipeline.records.run_record import Energy
-from pipeline.report.answers import answers
-from pipeline.report.digest import digest
-from pipeline.report.ladder import ladder
-from pipeline.report.money import cost_table
+from pipeline.report.first_screen import answers
+from pipeline.report.sections.cost_section import cost_table
+from pipeline.report.sections.ladder_section import ladder
 from tests.report import made_up_run as planted
 
 

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline.analysis.summary import digest
 from pipeline.records.diagnostics import Diagnostics, FusedKernel, Fusion
 from pipeline.records.run_record import KernelRow, Profile, RunRecord, StageRecord
-from pipeline.report import because, fusion
-from pipeline.report.digest import digest
+from pipeline.report.html import file_link, page
 from pipeline.report.markdown import markdown
-from pipeline.report.page import file_link, page
+from pipeline.report.sections import attribution_section as because
+from pipeline.report.sections import fusion_section as fusion
 from tests.report import made_up_run as planted
 
 OPERATORS = "the inputs and outputs of torch's operators, each once"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.report.answers import machine
+from pipeline.report.first_screen import machine
 from tests.report import made_up_run as planted
 
 

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.compare import compare, conclusion, main
+from pipeline.analysis.run_comparison import compare, conclusion, main
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
-from pipeline.report import charts, words
+from pipeline.report import formatting as words
+from pipeline.report.charts import bars as charts
+from pipeline.report.html import page
 from pipeline.report.markdown import markdown
-from pipeline.report.page import page
 from pipeline.stats.intervals import Ratio
 from tests.report import made_up_run as planted
 

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
+from pipeline.analysis.summary import digest
 from pipeline.records.diagnostics import Diagnostics, LayoutChange
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report import layout
-from pipeline.report.digest import digest
-from pipeline.report.ladder import Table
+from pipeline.report.html import page
 from pipeline.report.markdown import markdown
-from pipeline.report.page import page
+from pipeline.report.sections import layout_section as layout
+from pipeline.report.sections.ladder_section import Table
 from tests.report import made_up_run as planted
 
 HIDDEN = "layers: this runtime doesn't say which layer a kernel is for"

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
+from pipeline.analysis.summary import digest
 from pipeline.records import codec
 from pipeline.records.diagnostics import Diagnostics, LayerWork, MemoryTimeline
 from pipeline.records.run_record import Memory, RunRecord, StageRecord
-from pipeline.report import memory
-from pipeline.report.digest import digest
+from pipeline.report.html import page
 from pipeline.report.markdown import markdown
-from pipeline.report.page import page
+from pipeline.report.sections import memory_section as memory
 from tests.report import made_up_run as planted
 
 MIB = 2**20

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pipeline.records.run_record import RunRecord
-from pipeline.report.page import page
-from pipeline.report.pictures import gallery
+from pipeline.report.gallery import gallery
+from pipeline.report.html import page
 from pipeline.worker import mask_images
 from tests.report import made_up_run as planted
 

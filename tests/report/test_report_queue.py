@@ -10,15 +10,15 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from pipeline.analysis import capacity as queue
+from pipeline.analysis.capacity import Service, Target, fleet, simulate, sojourns
+from pipeline.analysis.summary import digest
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import check_report, read
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
-from pipeline.report import queue
 from pipeline.report.__main__ import main
-from pipeline.report.digest import digest
-from pipeline.report.page import page
-from pipeline.report.queue import Service, Target, fleet, simulate, sojourns
+from pipeline.report.html import page
 from tests.report import made_up_run as planted
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

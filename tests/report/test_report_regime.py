@@ -4,12 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.records.diagnostics import BatchGrowth, Diagnostics, Fusion, ImageGrowth, LayerTime, LayerWork
-from pipeline.records.run_record import KernelRow, MeasuredPeaks, Profile, RunRecord
-from pipeline.report.because import holding
-from pipeline.report.digest import Row, digest
-from pipeline.report.layers import Part
-from pipeline.report.regime import (
+from pipeline.analysis.bottleneck import (
     FAR_BELOW,
     FLAT_SLOPE,
     IDLE_MOST,
@@ -19,7 +14,12 @@ from pipeline.report.regime import (
     of_layer,
     of_stage,
 )
-from pipeline.report.roofs import Roofs, precision_of
+from pipeline.analysis.layer_figures import Part
+from pipeline.analysis.roofline import Roofs, precision_of
+from pipeline.analysis.summary import Row, digest
+from pipeline.records.diagnostics import BatchGrowth, Diagnostics, Fusion, ImageGrowth, LayerTime, LayerWork
+from pipeline.records.run_record import KernelRow, MeasuredPeaks, Profile, RunRecord
+from pipeline.report.sections.attribution_section import holding
 from tests.report import made_up_run as planted
 
 ROOFS = Roofs("fp16", 800e12, 4e12, 2e-6)  # ridge at 200 FLOP per byte

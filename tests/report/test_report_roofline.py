@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline.analysis.layer_figures import Part, level_parts, parts, to_be_won, won_by_level
+from pipeline.analysis.roofline import Roofs, datasheet, roofs
+from pipeline.analysis.summary import digest
 from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork
-from pipeline.report.digest import digest
-from pipeline.report.layers import Part, level_parts, parts, to_be_won, won_by_level
-from pipeline.report.page import page
-from pipeline.report.roofline import ceilings, layers_table, of_row, rooflines
-from pipeline.report.roofs import Roofs, datasheet, roofs
+from pipeline.report.html import page
+from pipeline.report.sections.roofline_section import ceilings, layers_table, of_row, rooflines
 from tests.report import made_up_run as planted
 
 RUN = planted.run()

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.analysis import size_sweep as shapes
+from pipeline.analysis.size_sweep import Line, Point, extra_seconds, lines, padding, section
+from pipeline.analysis.summary import Digest, digest
 from pipeline.records import codec
 from pipeline.records.diagnostics import (
     SEARCH_CUDNN,
@@ -16,9 +19,6 @@ from pipeline.records.diagnostics import (
     Diagnostics,
 )
 from pipeline.records.run_record import StageRecord, WarmUp
-from pipeline.report import shapes
-from pipeline.report.digest import Digest, digest
-from pipeline.report.shapes import Line, Point, extra_seconds, lines, padding, section
 from pipeline.report.write import write_sweep_report
 from pipeline.stats.intervals import Estimate
 from tests.report import made_up_run as planted

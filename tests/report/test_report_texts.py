@@ -9,16 +9,16 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
+from pipeline.analysis.attribution import steps
+from pipeline.analysis.attribution import way as way_to_winner
+from pipeline.analysis.summary import digest
 from pipeline.records.run_record import RunWarning
-from pipeline.report import words
-from pipeline.report.answers import all_cautions
-from pipeline.report.digest import digest
+from pipeline.report import formatting as words
+from pipeline.report.csv_table import COLUMNS, csv_text
+from pipeline.report.first_screen import all_cautions
 from pipeline.report.markdown import markdown
-from pipeline.report.money import cost_table
-from pipeline.report.spreadsheet import COLUMNS, csv_text
+from pipeline.report.sections.cost_section import cost_table
 from pipeline.report.terminal import first_screen, verdict_line
-from pipeline.report.why import steps
-from pipeline.report.why import way as way_to_winner
 from pipeline.stats.intervals import Ratio
 from tests.report import made_up_run as planted
 

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline.analysis.bottleneck import of_stage
+from pipeline.analysis.summary import digest
 from pipeline.records.diagnostics import CountedBytes, Diagnostics
 from pipeline.records.run_record import StageRecord
-from pipeline.report import because, fusion, traffic
-from pipeline.report.digest import digest
-from pipeline.report.page import page
-from pipeline.report.regime import of_stage
+from pipeline.report.html import page
+from pipeline.report.sections import attribution_section as because
+from pipeline.report.sections import fusion_section as fusion
+from pipeline.report.sections import traffic_section as traffic
 from tests.report.made_up_run import run
 
 MOVED = 8e9  # of a stage whose operators can't be counted

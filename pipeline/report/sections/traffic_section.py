@@ -4,8 +4,8 @@ from collections import defaultdict
 
 from pipeline.records.diagnostics import CountedBytes
 from pipeline.records.run_record import StageRecord
-from pipeline.report import words
-from pipeline.report.ladder import Cell, Table
+from pipeline.report import formatting as words
+from pipeline.report.sections.ladder_section import Cell, Table
 
 BY_COUNTERS = "hardware counters"
 KERNELS_SHOWN = 12

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipeline.report.charts import ACCENT, BLANK, INCH_PER_BAR, INK, PLAIN, QUIET, canvas, finished
+from pipeline.report.charts.bars import ACCENT, BLANK, INCH_PER_BAR, INK, PLAIN, QUIET, canvas, finished
 
 # A bar so many times as long as the next is cut at so many times the next one's length.
 CUT_BEYOND, CUT_LENGTH = 4.0, 1.5

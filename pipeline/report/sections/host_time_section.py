@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
+from pipeline.analysis.summary import Digest
 from pipeline.records.diagnostics import TimeSplit
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report import words
-from pipeline.report.digest import Digest
-from pipeline.report.ladder import Cell, Table
+from pipeline.report import formatting as words
+from pipeline.report.sections.ladder_section import Cell, Table
 
 IDLE_WORTH_NAMING = 0.1  # of the wall time under the profiler
 LEAD_WORTH_NAMING = 5.0  # launches: with so many queued the GPU never waits for the next one

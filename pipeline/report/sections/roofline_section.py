@@ -4,14 +4,15 @@ from dataclasses import replace
 
 from markupsafe import Markup
 
+from pipeline.analysis.bottleneck import of_layer, shares
+from pipeline.analysis.layer_figures import Part, level_parts, parts, to_be_won, won_by_level
+from pipeline.analysis.roofline import DATASHEET_SOURCE, Roofs, beside, datasheet, roofs
+from pipeline.analysis.summary import Digest, Row
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report import charts, words
-from pipeline.report.digest import Digest, Row
+from pipeline.report import formatting as words
+from pipeline.report.charts import bars as charts
 from pipeline.report.figure import Figure
-from pipeline.report.ladder import Cell, Table
-from pipeline.report.layers import Part, level_parts, parts, to_be_won, won_by_level
-from pipeline.report.regime import of_layer, shares
-from pipeline.report.roofs import DATASHEET_SOURCE, Roofs, beside, datasheet, roofs
+from pipeline.report.sections.ladder_section import Cell, Table
 
 TOP_LAYERS = 12  # in a stage's own section
 LAYER_TEXTS, LEVEL_TEXTS = [0, 1, 8], [0, 7]  # columns that are read, not compared

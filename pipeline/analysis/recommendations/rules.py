@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
-from pipeline.report import words
-from pipeline.report.advice_on_bounds import lower_the_bytes, mind_the_first_layer, try_fp8
-from pipeline.report.advice_on_channels import suit_the_tensor_cores
-from pipeline.report.attempts import Advice, retyped
-from pipeline.report.digest import Digest, Row
-from pipeline.report.regime import growth_slope, idle_share
-from pipeline.report.roofs import precision_of
-from pipeline.report.why import SEEN_SHARE, by_class, launches_by_class, seen_share
+from pipeline.analysis.attribution import SEEN_SHARE, by_class, launches_by_class, seen_share
+from pipeline.analysis.bottleneck import growth_slope, idle_share
+from pipeline.analysis.recommendations.bound_rules import lower_the_bytes, mind_the_first_layer, try_fp8
+from pipeline.analysis.recommendations.channel_rules import suit_the_tensor_cores
+from pipeline.analysis.recommendations.command import Advice, retyped
+from pipeline.analysis.roofline import precision_of
+from pipeline.analysis.summary import Digest, Row
+from pipeline.report import formatting as words
 
 MOST = 5  # lines; more is a manual
 IDLE_SHARE = 0.2  # of the time without any kernel, from which launches are worth taking out

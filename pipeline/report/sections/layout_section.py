@@ -3,12 +3,12 @@
 from collections import defaultdict
 from itertools import pairwise
 
+from pipeline.analysis.attribution import way
+from pipeline.analysis.summary import Digest, Row
 from pipeline.records.diagnostics import LayoutChange
 from pipeline.records.run_record import StageRecord
-from pipeline.report import words
-from pipeline.report.digest import Digest, Row
-from pipeline.report.ladder import Cell, Table
-from pipeline.report.why import way
+from pipeline.report import formatting as words
+from pipeline.report.sections.ladder_section import Cell, Table
 
 NAME_LETTERS = 70
 WORTH_NAMING = 0.02  # share of the stage's time

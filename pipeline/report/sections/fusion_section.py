@@ -6,13 +6,16 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
+from pipeline.analysis.attribution import way
+from pipeline.analysis.summary import Digest, Row
 from pipeline.records.diagnostics import Fusion
 from pipeline.records.run_record import StageRecord
-from pipeline.report import charts, stacks, traffic, words
-from pipeline.report.digest import Digest, Row
+from pipeline.report import formatting as words
+from pipeline.report.charts import bars as charts
+from pipeline.report.charts import stacked_bars as stacks
 from pipeline.report.figure import Figure
-from pipeline.report.ladder import Cell, Table
-from pipeline.report.why import way
+from pipeline.report.sections import traffic_section as traffic
+from pipeline.report.sections.ladder_section import Cell, Table
 
 DIRECTIONS = {
     "vertical": "a chain",

@@ -3,9 +3,9 @@
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
+from pipeline.analysis.summary import Digest, Row
 from pipeline.records.run_record import Accuracy, RunRecord, RunWarning, StageRecord
-from pipeline.report import words
-from pipeline.report.digest import Digest, Row
+from pipeline.report import formatting as words
 from pipeline.stats.warnings import SLOWER_ALONE
 
 Answer = tuple[str, str]  # the question, and the answer to it

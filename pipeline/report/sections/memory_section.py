@@ -5,12 +5,14 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
+from pipeline.analysis.summary import Digest, Row
 from pipeline.records.diagnostics import MemoryTimeline
 from pipeline.records.run_record import StageRecord
-from pipeline.report import charts, stacks, words
-from pipeline.report.digest import Digest, Row
+from pipeline.report import formatting as words
+from pipeline.report.charts import bars as charts
+from pipeline.report.charts import stacked_bars as stacks
 from pipeline.report.figure import Figure
-from pipeline.report.ladder import Cell, Table
+from pipeline.report.sections.ladder_section import Cell, Table
 
 WEIGHTS, HELD, ACTIVATIONS, WORKSPACE = "weights", "held besides", "activations", "workspace"
 RESERVE, CONTEXT, OUTSIDE = "in reserve", "context", "outside torch"

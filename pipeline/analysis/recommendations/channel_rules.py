@@ -1,12 +1,12 @@
 """What to try where layers have channels that don't suit the tensor cores."""
 
+from pipeline.analysis.layer_figures import parts
+from pipeline.analysis.recommendations.bound_rules import LAYER_SHARE
+from pipeline.analysis.recommendations.command import Advice, retyped
+from pipeline.analysis.roofline import ELEMENT_BYTES, precision_of
+from pipeline.analysis.summary import Digest, Row
 from pipeline.records.diagnostics import LayerWork
-from pipeline.report import words
-from pipeline.report.advice_on_bounds import LAYER_SHARE
-from pipeline.report.attempts import Advice, retyped
-from pipeline.report.digest import Digest, Row
-from pipeline.report.layers import parts
-from pipeline.report.roofs import ELEMENT_BYTES, precision_of
+from pipeline.report import formatting as words
 
 # Channels that fill 16 bytes, by which tensor cores take them (NVIDIA, Deep Learning Performance: Convolutional).
 EVENLY = {"fp8": 16, "fp16": 8, "bf16": 8}

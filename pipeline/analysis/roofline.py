@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report import words
+from pipeline.report import formatting as words
 
 PRECISIONS = ("fp8", "bf16", "fp16", "tf32", "fp32")
 ELEMENT_BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from pipeline.report import fusion, layout, memory
-from pipeline.report.digest import Digest
+from pipeline.analysis.summary import Digest
 from pipeline.report.figure import Figure
-from pipeline.report.ladder import Table
+from pipeline.report.sections import fusion_section as fusion
+from pipeline.report.sections import layout_section as layout
+from pipeline.report.sections import memory_section as memory
+from pipeline.report.sections.ladder_section import Table
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
-from pipeline.report import words
+from pipeline.report import formatting as words
 from pipeline.stats.intervals import Estimate, Ratio
 
 # matplotlib wants colours; these stand for what the page's style sheet says.

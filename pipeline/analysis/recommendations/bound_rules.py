@@ -1,11 +1,11 @@
 """What to try against the bound that a run found: bytes for memory, a smaller type for arithmetic, the first layer."""
 
-from pipeline.report import words
-from pipeline.report.attempts import Advice, retyped
-from pipeline.report.digest import Digest, Row
-from pipeline.report.layers import Part, parts, to_be_won
-from pipeline.report.regime import FAR_BELOW, of_stage, shares
-from pipeline.report.roofs import Roofs, roofs
+from pipeline.analysis.bottleneck import FAR_BELOW, of_stage, shares
+from pipeline.analysis.layer_figures import Part, parts, to_be_won
+from pipeline.analysis.recommendations.command import Advice, retyped
+from pipeline.analysis.roofline import Roofs, roofs
+from pipeline.analysis.summary import Digest, Row
+from pipeline.report import formatting as words
 
 FUSED_ALREADY = ("compile", "compile_max", "fused", "fp8")
 OWN_KERNELS = ("fused", "fp8")

@@ -7,10 +7,10 @@ from math import floor
 
 import numpy as np
 
+from pipeline.analysis.summary import Digest, Row
 from pipeline.records.run_record import StageRecord
-from pipeline.report import words
-from pipeline.report.digest import Digest, Row
-from pipeline.report.ladder import Cell, Table
+from pipeline.report import formatting as words
+from pipeline.report.sections.ladder_section import Cell, Table
 
 SEED = 0
 ARRIVALS = 20_000  # per trial: 200 of them lie beyond the p99

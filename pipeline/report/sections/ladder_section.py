@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from pipeline.analysis.summary import Digest, Row
 from pipeline.records.run_record import RunRecord
-from pipeline.report import words
-from pipeline.report.digest import Digest, Row
+from pipeline.report import formatting as words
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """Why the winner wins and what still holds it back: one answer for the first screen."""
 
-from pipeline.report import traffic, words
-from pipeline.report.answers import Answer, answers
-from pipeline.report.digest import Digest, Row
-from pipeline.report.layers import parts, won_by_level
-from pipeline.report.regime import Evidence, Regime, of_stage
-from pipeline.report.roofs import Roofs, roofs
-from pipeline.report.why import by_class, signed, steps
+from pipeline.analysis.attribution import by_class, signed, steps
+from pipeline.analysis.bottleneck import Evidence, Regime, of_stage
+from pipeline.analysis.layer_figures import parts, won_by_level
+from pipeline.analysis.roofline import Roofs, roofs
+from pipeline.analysis.summary import Digest, Row
+from pipeline.report import formatting as words
+from pipeline.report.first_screen import Answer, answers
+from pipeline.report.sections import traffic_section as traffic
 
 QUESTION = "Why does it win, and what holds it back?"
 AFTER = 2  # its place: after which stage, and how much faster

@@ -1,10 +1,10 @@
 """What bounds every stage, side by side."""
 
-from pipeline.report import words
-from pipeline.report.digest import Digest, Row
-from pipeline.report.ladder import Cell, Table, filled
-from pipeline.report.regime import Regime, of_stage
-from pipeline.report.roofs import Roofs, roofs
+from pipeline.analysis.bottleneck import Regime, of_stage
+from pipeline.analysis.roofline import Roofs, roofs
+from pipeline.analysis.summary import Digest, Row
+from pipeline.report import formatting as words
+from pipeline.report.sections.ladder_section import Cell, Table, filled
 
 TITLES = [
     ("stage", ""),

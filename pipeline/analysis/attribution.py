@@ -4,9 +4,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
+from pipeline.analysis.summary import Digest, Row
 from pipeline.records.run_record import Profile
-from pipeline.report import words
-from pipeline.report.digest import Digest, Row
+from pipeline.report import formatting as words
 from pipeline.stats.ranking import seconds_per_image
 
 LEAST_SHARE = 0.05  # of a change, that a class must hold to be named

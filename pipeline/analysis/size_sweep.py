@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from pipeline.analysis.summary import Digest, Row
 from pipeline.records.diagnostics import SEARCH_CUDNN, SEARCH_INDUCTOR, SEARCH_ONNX_RUNTIME, SEARCH_OWN
-from pipeline.report import words
-from pipeline.report.digest import Digest, Row
-from pipeline.report.ladder import Cell, Table
+from pipeline.report import formatting as words
+from pipeline.report.sections.ladder_section import Cell, Table
 from pipeline.stats.intervals import Estimate
 
 LEAST_COLD_SECONDS = 1.0  # moving the weights and loading a library take as long: less is no build

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pipeline.analysis.layer_figures import Part, parts, summed
+from pipeline.analysis.roofline import Roofs, roofs
+from pipeline.analysis.summary import Row
 from pipeline.records.diagnostics import BatchGrowth, ImageGrowth
 from pipeline.records.run_record import RunRecord
-from pipeline.report import words
-from pipeline.report.digest import Row
-from pipeline.report.layers import Part, parts, summed
-from pipeline.report.roofs import Roofs, roofs
-from pipeline.report.traffic import moved
+from pipeline.report import formatting as words
+from pipeline.report.sections.traffic_section import moved
 
 Word = Literal["compute-bound", "memory-bound", "overhead-bound", "below both roofs", "unknown"]
 

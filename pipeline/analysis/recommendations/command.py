@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import dataclass
 
-from pipeline.report import words
+from pipeline.report import formatting as words
 
 OWN_FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
 

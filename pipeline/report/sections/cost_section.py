@@ -1,8 +1,8 @@
 """What a million images cost: time, energy, and money where the user names a price."""
 
-from pipeline.report import words
-from pipeline.report.digest import Digest, Row
-from pipeline.report.ladder import Cell, Table
+from pipeline.analysis.summary import Digest, Row
+from pipeline.report import formatting as words
+from pipeline.report.sections.ladder_section import Cell, Table
 
 MILLION = 1e6
 JOULES_PER_KWH = 3.6e6

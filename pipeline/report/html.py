@@ -8,32 +8,30 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from pipeline.analysis import attribution as why
+from pipeline.analysis import bottleneck as regime
+from pipeline.analysis import capacity as queue
+from pipeline.analysis.recommendations.rules import advice
+from pipeline.analysis.summary import Digest, Row, digest
 from pipeline.records.run_record import RunRecord
-from pipeline.report import (
-    answers,
-    because,
-    bounds,
-    charts,
-    facts,
-    fusion,
-    layout,
-    memory,
-    queue,
-    regime,
-    roofline,
-    split,
-    stacks,
-    traffic,
-    why,
-    words,
-)
-from pipeline.report.advice import advice
-from pipeline.report.digest import Digest, Row, digest
-from pipeline.report.explained import explained
+from pipeline.report import detail_lines as facts
+from pipeline.report import first_screen as answers
+from pipeline.report import formatting as words
+from pipeline.report.charts import bars as charts
+from pipeline.report.charts import stacked_bars as stacks
 from pipeline.report.figure import Figure
-from pipeline.report.ladder import Cell, Table, ladder, peak_bytes
-from pipeline.report.money import cost_table
-from pipeline.report.pictures import Picture
+from pipeline.report.gallery import Picture
+from pipeline.report.sections import attribution_section as because
+from pipeline.report.sections import bottleneck_section as bounds
+from pipeline.report.sections import fusion_section as fusion
+from pipeline.report.sections import host_time_section as split
+from pipeline.report.sections import layout_section as layout
+from pipeline.report.sections import memory_section as memory
+from pipeline.report.sections import roofline_section as roofline
+from pipeline.report.sections import traffic_section as traffic
+from pipeline.report.sections.cost_section import cost_table
+from pipeline.report.sections.explanations import explained
+from pipeline.report.sections.ladder_section import Cell, Table, ladder, peak_bytes
 
 WIDE_RANGE = 20  # from the least to the most: on a linear axis all but the most would lie on the floor
 

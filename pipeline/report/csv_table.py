@@ -5,9 +5,9 @@ import io
 from collections.abc import Callable
 from typing import Any
 
+from pipeline.analysis.summary import Digest, Row, digest
 from pipeline.records.run_record import RunRecord
-from pipeline.report import words
-from pipeline.report.digest import Digest, Row, digest
+from pipeline.report import formatting as words
 
 Column = Callable[[Digest, Row], Any]
 

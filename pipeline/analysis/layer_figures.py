@@ -3,9 +3,9 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
+from pipeline.analysis.roofline import Roofs
 from pipeline.records.diagnostics import SKIP, LayerTime, LayerWork
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report.roofs import Roofs
 
 BETWEEN = "between layers"  # what the record calls ""
 
