@@ -2,7 +2,7 @@
 
 import sys
 
-from pipeline.analysis.run_comparison import main
+from pipeline.report.comparison import main
 
 if __name__ == "__main__":
     sys.exit(main())

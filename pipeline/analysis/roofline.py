@@ -1,22 +1,22 @@
-"""The ceilings that a stage runs under, by the precision that ran, and what the maker's datasheet says. No torch."""
+"""The roofline that a stage runs under: the measured peaks of its precision, and the datasheet's beside them."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report import formatting as words
 
-PRECISIONS = ("fp8", "bf16", "fp16", "tf32", "fp32")
-ELEMENT_BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
+ELEMENT_BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "fp64": 8}
 # TFLOP/s without sparsity, and TB/s. By the name that the driver gives; a variant with another name has other figures.
 DATASHEETS = {
     "NVIDIA H200": ({"fp32": 67.0, "tf32": 495.0, "fp16": 989.0, "bf16": 989.0, "fp8": 1979.0}, 4.8),
 }
-DATASHEET_SOURCE = "NVIDIA's H200 datasheet, SXM, without sparsity"
+
+Gap = Literal["no measured peaks", "no precision", "no peak of this precision"]
 
 
 @dataclass(frozen=True)
-class Roofs:
-    """What bounds work in one precision: arithmetic, memory, and the start of a kernel."""
+class Roofline:
+    """What limits work in one precision: arithmetic, memory, and the launch of a kernel."""
 
     precision: str
     flops_per_s: float
@@ -30,59 +30,57 @@ class Roofs:
 
     @property
     def ridge(self) -> float:
-        """FLOP per byte from which arithmetic, no longer memory, is the lower roof."""
+        """The FLOP per byte from which arithmetic, not memory, is the lower limit."""
         return self.flops_per_s / self.bytes_per_s
 
     def least_seconds(self, flops: float, moved: float) -> float:
-        """The time at the roof of so many FLOP and bytes."""
+        """The time on the roofline of so many FLOP and bytes."""
         return max(flops / self.flops_per_s, moved / self.bytes_per_s)
 
 
-def precision_of(description: str) -> str | None:
-    """The precision of the matrix work, which `StageRecord.description` names first; None where it names none.
+@dataclass(frozen=True)
+class Peak:
+    """One measured peak beside the datasheet's."""
 
-    "fp32 with TF32" is tf32, and "fp16 (no layer reads fp8)" is fp16.
-    """
-    said = description.lower().replace("tf32 off", "").replace("fp32 with tf32", "tf32")
-    named = [name for name in PRECISIONS if name in said]
-    return min(named, key=said.index) if named else None
+    name: str  # a precision, or "copy"
+    value: float  # TFLOP/s; of the copy TB/s
+    datasheet: float | None  # in the same unit; None for a device without a datasheet here
 
 
-def roofs(run: RunRecord, stage: StageRecord) -> Roofs | str:
-    """The measured ceilings for what the stage ran; else why they are unknown."""
+def gap(run: RunRecord, stage: StageRecord) -> Gap | None:
+    """Why a stage has no roofline; None where it has one."""
     if run.measured_peaks is None:
-        return "this run measured no ceilings"
-    precision = precision_of(stage.description)
+        return "no measured peaks"
+    precision = stage.precision
     if precision is None:
-        return f"no precision is named in what ran: {stage.description or 'nothing on record'}"
-    rate = run.measured_peaks.tflops.get(precision)
-    if not rate or not run.measured_peaks.bandwidth_bytes_per_s:
-        return f"this run measured no {precision} ceiling"
-    launch = run.measured_peaks.launch_us
-    return Roofs(precision, rate * 1e12, run.measured_peaks.bandwidth_bytes_per_s, launch / 1e6 if launch else None)
+        return "no precision"
+    known = run.measured_peaks.tflops.get(precision) and run.measured_peaks.bandwidth_bytes_per_s
+    return None if known else "no peak of this precision"
 
 
-def datasheet(run: RunRecord, precision: str) -> Roofs | None:
+def roofline_of(run: RunRecord, stage: StageRecord) -> Roofline | None:
+    """The measured peaks for the precision in which the stage ran; None where `gap` says why."""
+    peaks, precision = run.measured_peaks, stage.precision
+    if peaks is None or precision is None or gap(run, stage):
+        return None
+    launch = peaks.launch_us / 1e6 if peaks.launch_us else None
+    return Roofline(precision, peaks.tflops[precision] * 1e12, peaks.bandwidth_bytes_per_s, launch)
+
+
+def datasheet(run: RunRecord, precision: str) -> Roofline | None:
     """What the maker says of this device; None for one that isn't in the table."""
-    name = run.environment.device_name if run.environment else ""
-    rates, terabytes = DATASHEETS.get(name, ({}, 0.0))
-    return Roofs(precision, rates[precision] * 1e12, terabytes * 1e12, None) if precision in rates else None
+    rates, terabytes = DATASHEETS.get(_device(run), ({}, 0.0))
+    return Roofline(precision, rates[precision] * 1e12, terabytes * 1e12, None) if precision in rates else None
 
 
-def beside(run: RunRecord) -> list[str]:
-    """Each measured ceiling with the datasheet's, in words."""
+def peaks_of(run: RunRecord) -> list[Peak]:
+    """The measured peaks of every precision in TFLOP/s, and that of the copy in TB/s, which comes last."""
     if run.measured_peaks is None:
         return []
-    lines = []
-    for name, value in run.measured_peaks.tflops.items():
-        said = datasheet(run, name)
-        lines.append(
-            f"{name} {words.significant(value)} TFLOP/s{_of(value, said.flops_per_s / 1e12 if said else None)}"
-        )
-    _, terabytes = DATASHEETS.get(run.environment.device_name if run.environment else "", ({}, None))
-    rate = run.measured_peaks.bandwidth_bytes_per_s / 1e12
-    return [*lines, f"copy {words.significant(rate)} TB/s{_of(rate, terabytes)}"]
+    rates, terabytes = DATASHEETS.get(_device(run), ({}, None))
+    peaks = [Peak(name, value, rates.get(name)) for name, value in run.measured_peaks.tflops.items()]
+    return [*peaks, Peak("copy", run.measured_peaks.bandwidth_bytes_per_s / 1e12, terabytes)]
 
 
-def _of(measured: float, said: float | None) -> str:
-    return f" ({words.share(measured / said)} of {words.significant(said)})" if said else ""
+def _device(run: RunRecord) -> str:
+    return run.environment.device_name if run.environment else ""

@@ -1,24 +1,29 @@
 """What a new image size costs in a sweep over data.size, and whether padding sizes to a larger one pays."""
 
 import json
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
-from pipeline.analysis.summary import Digest, Row
-from pipeline.records.diagnostics import SEARCH_CUDNN, SEARCH_INDUCTOR, SEARCH_ONNX_RUNTIME, SEARCH_OWN
-from pipeline.report import formatting as words
-from pipeline.report.sections.ladder_section import Cell, Table
+from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.records.diagnostics import SearchCount, Searcher
 from pipeline.stats.intervals import Estimate
 
 LEAST_COLD_SECONDS = 1.0  # moving the weights and loading a library take as long: less is no build
 SHAPE_KEYS = ("data.size", "data.batch_size")
-NOTE = (
-    "Cold is build and first call, in a process of its own for every size: what a process pays only once is counted "
-    "for each, so the savings are upper bounds. What padding does to the mask near an image's border isn't measured."
-)
+
+Outcome = Literal["gains nothing", "free", "faster", "costs"]
+
+
+@dataclass(frozen=True)
+class Search:
+    """Who searched for the fastest algorithm: how much, or that it was only asked to."""
+
+    searcher: Searcher
+    counted: SearchCount | None
+    method: str = ""  # that was asked for
+    candidates: int | None = None  # that were timed, from the stage's compilation
 
 
 @dataclass(frozen=True)
@@ -30,9 +35,9 @@ class Point:
     cold_seconds: float | None
     warm: Estimate | None
     recompiles: int | None
-    searches: str
+    searches: tuple[Search, ...]
     status: str
-    steady: bool = True  # its pace had come to rest before it was measured
+    steady: bool = True  # its times had settled before it was measured
 
 
 @dataclass(frozen=True)
@@ -41,52 +46,61 @@ class Line:
 
     name: str
     points: list[Point]
+    apart: tuple[tuple[str, str], ...] = ()  # what sets it apart from other lines of the same stage
 
 
 @dataclass(frozen=True)
-class Section:
-    """What the sweep's report shows."""
+class Padding:
+    """What padding the small sizes to the larger one does."""
 
-    note: str
-    table: Table
-    sentences: list[str]
+    small: list[Point]
+    bucket: Point
+    saved_seconds: float  # of set-up
+    extra_seconds: float  # per call; below 0 where the larger size is the faster one
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether set-up is saved, and what a call then costs."""
+        if self.saved_seconds < LEAST_COLD_SECONDS:
+            return "gains nothing"
+        return "free" if self.extra_seconds == 0 else "faster" if self.extra_seconds < 0 else "costs"
+
+    @property
+    def calls(self) -> float:
+        """Calls until the extra time has used up what was saved."""
+        return self.saved_seconds / self.extra_seconds
+
+    @property
+    def unsettled(self) -> list[int]:
+        """Sizes whose times had not settled, so that the figures are rough."""
+        return [point.size for point in [*self.small, self.bucket] if not point.steady]
 
 
-def section(runs: list[Digest]) -> Section | None:
-    """The sizes of a sweep; None where no stage met two."""
-    found = lines(runs)
-    return Section(NOTE, _table(found), [text for line in found for text in padding(line)]) if found else None
-
-
-def lines(runs: list[Digest]) -> list[Line]:
+def lines(runs: list[RunSummary]) -> list[Line]:
     """Every stage that met two sizes or more; jobs that differ in anything else are lines of their own."""
     groups: dict[str, dict[int, Point]] = {}
     settings: dict[str, tuple[str, dict[str, str]]] = {}
-    for found in runs:
-        size = (found.run.config.get("data") or {}).get("size")
-        if not isinstance(size, int):
-            continue
-        for row in found.rows:
-            setting = _setting(found, row)
-            key = json.dumps([row.name, setting], sort_keys=True)
-            settings[key] = (row.name, setting)
-            groups.setdefault(key, {}).setdefault(size, _point(found, row, size))
+    for summary in runs:
+        size = summary.run.settings.data.image_size
+        for stage in summary.stages if size is not None else []:
+            setting = _setting(summary, stage)
+            key = json.dumps([stage.name, setting], sort_keys=True)
+            settings[key] = (stage.name, setting)
+            groups.setdefault(key, {}).setdefault(size or 0, _point(summary, stage, size or 0))
     kept = [key for key, points in groups.items() if len(points) > 1]
+    every = [settings[key] for key in kept]
     return [
-        Line(_label(settings[key], [settings[k] for k in kept]), [groups[key][size] for size in sorted(groups[key])])
+        Line(settings[key][0], [groups[key][size] for size in sorted(groups[key])], _apart(settings[key], every))
         for key in kept
     ]
 
 
-def _setting(found: Digest, row: Row) -> dict[str, str]:
+def _setting(summary: RunSummary, stage: StageSummary) -> dict[str, str]:
     """All that was asked for but the size, and the machine."""
-    asked = {key: part for key, part in found.run.config.items() if key != "stage"}
-    flat = dict(_flat(asked, ""))
-    machine = found.run.environment.device_name if found.run.environment else "unknown machine"
-    batch = {"batch": str(found.run.batch_size), "machine": machine}
-    return (
-        {key: text for key, text in flat.items() if key not in SHAPE_KEYS} | dict(_flat(row.stage.options, "")) | batch
-    )
+    asked = {key: part for key, part in summary.run.config.items() if key != "stage"}
+    flat = {key: text for key, text in _flat(asked, "") if key not in SHAPE_KEYS}
+    machine = summary.run.environment.device_name if summary.run.environment else "unknown machine"
+    return {**flat, **dict(_flat(stage.stage.options, "")), "batch": str(summary.run.batch_size), "machine": machine}
 
 
 def _flat(value: dict[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
@@ -97,79 +111,73 @@ def _flat(value: dict[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
             yield f"{prefix}{key}", str(part)
 
 
-def _label(own: tuple[str, dict[str, str]], others: list[tuple[str, dict[str, str]]]) -> str:
-    """The stage's name, with what sets it apart from others of the same name."""
+def _apart(own: tuple[str, dict[str, str]], others: list[tuple[str, dict[str, str]]]) -> tuple[tuple[str, str], ...]:
+    """What sets a setting apart from others of the same stage."""
     name, setting = own
     same = [other for stage, other in others if stage == name]
-    apart = [f"{key} {text}" for key, text in setting.items() if any(other.get(key) != text for other in same)]
-    return words.clean(", ".join([name, *apart]))
+    return tuple((key, value) for key, value in setting.items() if any(other.get(key) != value for other in same))
 
 
-def _point(found: Digest, row: Row, size: int) -> Point:
-    recompiles = row.stage.details.get("recompiles")
+def _point(summary: RunSummary, stage: StageSummary, size: int) -> Point:
+    facts, warm_up = stage.stage.compile_facts, stage.stage.warm_up
     return Point(
         size=size,
-        batch=found.run.batch_size,
-        cold_seconds=row.setup_seconds,
-        warm=row.seconds if row.ranked else None,
-        recompiles=recompiles if isinstance(recompiles, int) else None,
-        searches=_searches(found, row),
-        status=row.status,
-        steady=row.stage.warm_up is None or row.stage.warm_up.steady,
+        batch=summary.run.batch_size,
+        cold_seconds=stage.setup_seconds,
+        warm=stage.seconds if stage.ranked else None,
+        recompiles=facts.recompiles if facts else None,
+        searches=tuple(searches_of(summary, stage)),
+        status=stage.status,
+        steady=warm_up is None or warm_up.steady,
     )
 
 
-def _searches(found: Digest, row: Row) -> str:
-    """What the record says of algorithms that were tried for this size: each count, and what has none in words."""
-    counts = row.stage.diagnostics.searches if row.stage.diagnostics else {}
-    counted = [_counted(who, count) for who, count in counts.items()]
-    uncounted = [text for who, text in _asked(found, row) if who not in counts]
-    return words.clean(", ".join([*counted, *uncounted])) or "none on record"
+def searches_of(summary: RunSummary, stage: StageSummary) -> list[Search]:
+    """Who searched for this size: each that was counted, then those that were asked to and have no count."""
+    counts = stage.stage.diagnostics.searches if stage.stage.diagnostics else []
+    known = {each.searcher for each in counts}
+    counted = [Search(each.searcher, each) for each in counts]
+    return [*counted, *(each for each in _asked(summary, stage) if each.searcher not in known)]
 
 
-def _counted(who: str, count: int) -> str:
-    """Such as "cuDNN: 14 problems"."""
-    searcher, _, what = who.partition(": ")
-    first, *rest = what.split(" ")
-    one = [first.removesuffix("s") if count == 1 else first, *rest]
-    return f"{searcher}: {count:,} {' '.join(one)}"
+def _asked(summary: RunSummary, stage: StageSummary) -> list[Search]:
+    """Who was asked to search, by the stage's options and its compilation."""
+    facts, options = stage.stage.compile_facts, stage.stage.options
+    found: list[Search] = []
+    if facts and facts.candidates_measured is not None:
+        found.append(Search("own kernels", None, candidates=facts.candidates_measured))
+    if summary.on_gpu and options.get("cudnn_benchmark") is True:
+        found.append(Search("cuDNN", None))
+    if summary.on_gpu and (method := str(options.get("algo_search", "")).lower()):
+        found.append(Search("cuDNN for ONNX Runtime", None, method))
+    if str(options.get("mode", "")).startswith("max-autotune"):
+        found.append(Search("Inductor", None))
+    return found
 
 
-def _asked(found: Digest, row: Row) -> list[tuple[str, str]]:
-    """Who was asked to search, by the stage's options and facts, and how that reads without a count."""
-    facts, asked = row.stage.details, row.stage.options
-    parts = [(SEARCH_OWN, f"{facts['candidates_measured']} candidates timed")] if "candidates_measured" in facts else []
-    if found.run.environment and found.run.environment.device == "cuda":
-        parts += [(SEARCH_CUDNN, "cuDNN times its own")] if asked.get("cudnn_benchmark") is True else []
-        search = str(asked.get("algo_search", "")).lower()
-        parts += [(SEARCH_ONNX_RUNTIME.format(search=search), f"cuDNN, {search}")] if search else []
-    tuned = str(asked.get("mode", "")).startswith("max-autotune")
-    return [*parts, *([(SEARCH_INDUCTOR, "Inductor times its own")] if tuned else [])]
+def usable(line: Line) -> list[Point]:
+    """The points with a set-up and a time."""
+    return [point for point in line.points if point.warm and point.cold_seconds is not None]
 
 
-def padding(line: Line) -> list[str]:
-    """A sentence for each size and the next larger one, and one for all sizes padded to the largest."""
-    usable = [point for point in line.points if point.warm and point.cold_seconds is not None]
-    if len(usable) < 2:
-        return [f"{line.name}: fewer than two sizes were measured, so nothing is known of padding."]
-    if max(point.cold_seconds or 0.0 for point in usable[:-1]) < LEAST_COLD_SECONDS:
-        return [f"{line.name}: no gain from padding, as no size takes {words.seconds(LEAST_COLD_SECONDS)} to set up."]
-    texts = [
-        f"{line.name}: padding {small.size} to {large.size} {verdict([small], large)}"
-        for small, large in pairwise(usable)
-    ]
-    if len(usable) > 2:
-        *rest, largest = usable
-        texts.append(f"{line.name}: padding all {len(usable)} sizes to {largest.size} {verdict(rest, largest)}")
-    return texts
+def worth_padding(points: list[Point]) -> bool:
+    """Whether any size but the largest takes long enough to set up."""
+    return max(point.cold_seconds or 0.0 for point in points[:-1]) >= LEAST_COLD_SECONDS
 
 
-def saved_seconds(small: list[Point]) -> float:
-    """Set-up that isn't needed once these sizes are padded to one that is set up anyway."""
-    return sum(point.cold_seconds or 0.0 for point in small)
+def paddings(points: list[Point]) -> list[Padding]:
+    """Each size padded to the next larger one, and at last all sizes padded to the largest."""
+    found = [padding([small], large) for small, large in pairwise(points)]
+    *rest, largest = points
+    return [*found, padding(rest, largest)] if len(points) > 2 else found
 
 
-def extra_seconds(small: list[Point], bucket: Point) -> float:
+def padding(small: list[Point], bucket: Point) -> Padding:
+    """What padding these sizes to one that is set up anyway does."""
+    return Padding(small, bucket, sum(point.cold_seconds or 0.0 for point in small), extra_seconds(small, bucket))
+
+
+def extra_seconds(small: Sequence[Point], bucket: Point) -> float:
     """Seconds a call that padding costs: of the one size's calls, or the mean over all where several share the bucket.
 
     Below 0 where the larger size is the faster one. A size whose interval overlaps the bucket's adds nothing.
@@ -182,49 +190,3 @@ def extra_seconds(small: list[Point], bucket: Point) -> float:
 def _difference(small: Estimate, large: Estimate) -> float:
     apart = small.high < large.low or large.high < small.low
     return large.value - small.value if apart else 0.0
-
-
-def verdict(small: list[Point], bucket: Point) -> str:
-    """Such as "saves 41 s of set-up and costs 1.9 ms a call: it pays for fewer than 21,600 calls."."""
-    saved, extra = saved_seconds(small), extra_seconds(small, bucket)
-    restless = words.listed([str(point.size) for point in [*small, bucket] if not point.steady])
-    rough = f" A rough figure: the pace was still changing at {restless}." if restless else ""
-    if saved < LEAST_COLD_SECONDS:
-        return f"gains nothing: {words.seconds(saved)} of set-up is all that it saves."
-    gain, mean = f"saves {words.seconds(saved)} of set-up and", " on average, if all sizes come equally often"
-    each = f"{words.seconds(abs(extra))} a call{mean if len(small) > 1 else ''}"
-    if extra == 0:
-        return f"{gain} costs no time that was measured: it pays.{rough}"
-    if extra < 0:
-        return f"{gain} {each}: it pays.{rough}"
-    calls = saved / extra
-    count = words.significant(calls) if calls > 100 else f"{math.ceil(calls)}"
-    return f"{gain} costs {each}: it pays for fewer than {count} calls.{rough}"
-
-
-def _table(found: list[Line]) -> Table:
-    titles = [
-        ("stage", ""), ("size", "pixels a side"), ("batch", "images per call"), ("cold s", "build and first call"),
-        ("warm ms", "per call"), ("warm ms/image", ""), ("recompiles", "by Dynamo"),
-        ("searches", "for the fastest algorithm"), ("status", ""),
-    ]  # fmt: skip
-    return Table(titles, [_cells(line.name, point) for line in found for point in line.points])
-
-
-def _cells(name: str, point: Point) -> list[Cell]:
-    warm = point.warm.value if point.warm else None
-    each = warm / point.batch if warm is not None else None
-    cold, count = point.cold_seconds, point.recompiles
-    return [
-        Cell(name, name),
-        Cell(str(point.size), point.size),
-        Cell(str(point.batch), point.batch),
-        Cell(words.NOTHING if cold is None else words.significant(cold), cold),
-        Cell(words.milliseconds(warm), warm),
-        Cell(words.milliseconds(each), each),
-        Cell(words.NOTHING if count is None else str(count), count),
-        Cell(point.searches, point.searches),
-        Cell(
-            f"{point.status}{'' if point.steady else ', unsteady'}", point.status, "" if point.status == "ok" else "bad"
-        ),
-    ]

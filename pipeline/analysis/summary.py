@@ -1,41 +1,57 @@
-"""A run as the renderers need it: every stage with its figures, taken from `pipeline.measure` and worked out once."""
+"""A run as every renderer needs it: each stage with its figures, computed once."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
 
-from pipeline.config.plan import Plan
+from pipeline.analysis.bottleneck import Bottleneck, bottleneck_of
+from pipeline.analysis.layer_figures import LayerFigures, layers_of
+from pipeline.analysis.roofline import Roofline, roofline_of
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
-from pipeline.stats import warnings as noise
+from pipeline.records.samples import Pair
 from pipeline.stats.intervals import (
     Estimate,
     Latency,
+    Outcome,
     Ratio,
-    Word,
+    Unresolved,
     between_run_std,
     composed,
     latency,
+    outcome_of,
     ratio,
-    resolves,
     seconds_per_call,
-    verdict,
+    unresolved,
 )
 from pipeline.stats.ranking import Ranking, best_for, break_even_images, rankable, ranking, setup_seconds
+from pipeline.stats.warnings import run_warnings, stage_warnings
 
 FEW, MANY = 100, 10_000_000  # images, for which the best stage is named
-TAIL_MARGIN = 1.10  # p99s of some hundred calls that are nearer than this count as equal
+TAIL_MARGIN = 1.10  # p99s of some hundred calls within this factor of each other count as equal
+
+Place = Literal["winner", "tie", ""]
+Given, Taken = TypeVar("Given"), TypeVar("Taken")
 
 
 @dataclass(frozen=True)
-class Row:
-    """One stage and all figures that its records give; None where they give none."""
+class Compared:
+    """A stage against the two baselines; None where there is nothing to compare."""
+
+    ratio: Ratio | None = None  # to the baseline
+    outcome: Outcome | None = None  # of a ranked stage
+    second_ratio: Ratio | None = None  # to the second baseline
+    second_outcome: Outcome | None = None
+    unresolved: Unresolved | None = None  # why the ratio is not resolved
+
+
+@dataclass(frozen=True)
+class StageSummary:
+    """One stage and all figures that its record gives; None where it gives none."""
 
     stage: StageRecord
-    ratio: Ratio | None  # to the baseline
-    word: Word | None
-    second: Ratio | None  # to the second baseline
-    second_word: Word | None
-    unresolved: str  # what would resolve the ratio
-    seconds: Estimate | None  # per call
-    sustained_seconds: float | None  # per call, called back to back with nothing else on the device
+    compared: Compared
+    seconds: Estimate | None  # per call, interleaved with the baseline
+    sustained_seconds: float | None  # per call at full load, called back to back with nothing else on the device
     images_per_second: float | None  # at full load
     latency: Latency | None
     host_latency: Latency | None
@@ -43,8 +59,11 @@ class Row:
     setup_seconds: float | None
     break_even: float | None  # images; None for never, and where it isn't ranked
     ranked: bool
-    place: str  # "winner", "tie" or ""
-    warnings: list[RunWarning]
+    place: Place
+    roofline: Roofline | None
+    bottleneck: Bottleneck
+    layers: list[LayerFigures] = field(default_factory=list)  # none where its profile doesn't show them
+    warnings: list[RunWarning] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -52,126 +71,157 @@ class Row:
         return self.stage.name
 
     @property
+    def ratio(self) -> Ratio | None:
+        """To the baseline."""
+        return self.compared.ratio
+
+    @property
     def pace(self) -> float | None:
-        """Seconds per call at full load: alone where that was measured, else in turns."""
+        """Seconds per call at full load where that was measured, otherwise interleaved with the baseline."""
         return self.sustained_seconds or (self.seconds.value if self.seconds else None)
 
     @property
     def status(self) -> str:
-        """The stage's status, or why one that is ok isn't ranked."""
+        """The stage's status; of one that is ok and not ranked, that."""
         unranked = self.stage.status == "ok" and not self.ranked
         return ("not ranked" if self.stage.pairs else "not measured") if unranked else self.stage.status
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """The allocator's peak on a GPU, the resident peak on a CPU."""
+        memory = self.stage.memory
+        return (memory.allocated_peak_bytes or memory.host_peak_bytes) if memory else None
+
 
 @dataclass(frozen=True)
-class Digest:
+class RunSummary:
     """A run and what follows from it."""
 
     run: RunRecord
     ranking: Ranking
-    rows: list[Row]
+    stages: list[StageSummary]
     warnings: list[RunWarning]
-    baseline_seconds: Estimate | None  # per call, over all turns
+    baseline_seconds: Estimate | None  # per call, over all ranked stages' samples of it
     best_for_few: str | None
     best_for_many: str | None
     best_for_service: str | None
-    gpu_hour_price: float | None
 
-    def row(self, name: str | None) -> Row | None:
+    def stage(self, name: str | None) -> StageSummary | None:
         """The stage called `name`; None for a baseline that was no stage of its own."""
-        return next((row for row in self.rows if row.name == name), None)
+        return next((stage for stage in self.stages if stage.name == name), None)
 
     @property
-    def winner(self) -> Row | None:
-        """The fastest stage that is right."""
-        return self.row(self.ranking.winner)
+    def winner(self) -> StageSummary | None:
+        """The fastest stage whose answer is right."""
+        return self.stage(self.ranking.winner)
 
     @property
-    def has_second(self) -> bool:
-        """Whether the run measured the second baseline as a stage."""
-        return any(row.second for row in self.rows)
+    def ranked(self) -> list[StageSummary]:
+        """The ranked stages, in the ladder's order."""
+        return [stage for stage in self.stages if stage.ranked]
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the run is known to have used a GPU."""
+        return self.run.environment is not None and self.run.environment.device == "cuda"
 
 
-def digest(run: RunRecord) -> Digest:
-    """All that the renderers show, worked out once."""
-    found = ranking(run)
-    second = next((s for s in run.stages if s.name == run.second_baseline and rankable(s)), None)
-    rows = [_row(run, stage, found, second) for stage in run.stages]
-    pairs = [pair for row in rows if row.ranked for pair in row.stage.pairs]
-    price = (run.config.get("report") or {}).get("gpu_hour_price")
-    return Digest(
+def summarize(run: RunRecord) -> RunSummary:
+    """All figures that the renderers show. Costs a bootstrap for each stage beside the second baseline."""
+    order = ranking(run)
+    second = next((stage for stage in run.stages if stage.name == run.second_baseline and rankable(stage)), None)
+    spread = between_run_std(run.aa_pairs)
+    stages = [_stage(run, stage, order, compared(stage, second, order, spread)) for stage in run.stages]
+    return RunSummary(
         run=run,
-        ranking=found,
-        rows=rows,
-        warnings=_run_cautions(run),
-        baseline_seconds=seconds_per_call(pairs, "baseline") if pairs else None,
+        ranking=order,
+        stages=stages,
+        warnings=run_warnings(run),
+        baseline_seconds=baseline_seconds(run, order),
         best_for_few=best_for(run, FEW),
         best_for_many=best_for(run, MANY),
-        best_for_service=_best_for_service(rows, found.winner),
-        gpu_hour_price=float(price) if isinstance(price, int | float) else None,
+        best_for_service=_best_for_service(stages, order.winner),
     )
 
 
-def _row(run: RunRecord, stage: StageRecord, found: Ranking, second: StageRecord | None) -> Row:
-    pairs = [pair for pair in stage.pairs if pair.blocks]
-    ranked = stage.name in found.ratios and rankable(stage)
-    spread = between_run_std(run.aa_pairs)
-    to_first = ratio(pairs, spread) if pairs else None
-    word = verdict(to_first, found.floor) if to_first else None
-    other = second.pairs if second and second.name != stage.name else None
-    to_second = composed(pairs, other, spread) if pairs and other else None
-    each = seconds_per_call(pairs) if pairs else None
-    energy = stage.energy
-    alone = energy.seconds / energy.images * run.batch_size if energy and energy.images else None
-    pace = alone or (each.value if each else None)
-    return Row(
+def baseline_seconds(run: RunRecord, order: Ranking) -> Estimate | None:
+    """The baseline's time per call over the samples of every ranked stage."""
+    pairs = [pair for stage in run.stages if is_ranked(stage, order) for pair in stage.pairs]
+    return seconds_per_call(pairs, "baseline") if pairs else None
+
+
+def is_ranked(stage: StageRecord, order: Ranking) -> bool:
+    """Whether the ranking holds this stage."""
+    return stage.name in order.ratios and rankable(stage)
+
+
+def compared(stage: StageRecord, second: StageRecord | None, order: Ranking, spread: float) -> Compared:
+    """The stage's ratios to both baselines; outcomes are for ranked stages alone.
+
+    Args:
+        stage: the stage.
+        second: the second baseline's record, if it may be ranked.
+        order: of the run.
+        spread: the between-run standard deviation.
+    """
+    if not stage.pairs:
+        return Compared()
+    first = ratio(stage.pairs, spread)
+    other: list[Pair] = second.pairs if second and second.name != stage.name else []
+    to_second = composed(stage.pairs, other, spread) if other else None
+    if not is_ranked(stage, order):
+        return Compared(first, None, to_second)
+    outcome = outcome_of(first, order.effect)
+    return Compared(
+        ratio=first,
+        outcome=outcome,
+        second_ratio=to_second,
+        second_outcome=outcome_of(to_second, order.effect) if to_second else None,
+        unresolved=unresolved(first, order.effect) if outcome == "not resolved" else None,
+    )
+
+
+def _stage(run: RunRecord, stage: StageRecord, order: Ranking, comparison: Compared) -> StageSummary:
+    interleaved = seconds_per_call(stage.pairs).value if stage.pairs else None
+    sustained = _sustained(run, stage)
+    pace = sustained or interleaved
+    roofline, ranked = roofline_of(run, stage), is_ranked(stage, order)
+    layers = layers_of(run, stage, roofline.element_bytes) if roofline else []
+    return StageSummary(
         stage=stage,
-        ratio=to_first,
-        word=word if ranked else None,
-        second=to_second,
-        second_word=verdict(to_second, found.floor) if to_second and ranked else None,
-        unresolved=resolves(to_first, found.floor) if to_first and word == "not resolved" and ranked else "",
-        seconds=each,
-        sustained_seconds=alone,
+        compared=comparison,
+        seconds=seconds_per_call(stage.pairs) if stage.pairs else None,
+        sustained_seconds=sustained,
         images_per_second=run.batch_size / pace if pace else None,
-        latency=latency(stage.latencies) if stage.latencies else None,
-        host_latency=latency(stage.host_latencies) if stage.host_latencies else None,
-        joules_per_image=energy.joules / energy.images if energy and energy.images else None,
+        latency=known(latency, stage.latencies),
+        host_latency=known(latency, stage.host_latencies),
+        joules_per_image=stage.energy.joules / stage.energy.images if stage.energy and stage.energy.images else None,
         setup_seconds=setup_seconds(stage) if stage.build_seconds is not None else None,
         break_even=break_even_images(stage, run) if ranked else None,
         ranked=ranked,
-        place="winner" if stage.name == found.winner else "tie" if stage.name in found.ties else "",
-        warnings=_stage_cautions(run, stage, noise.slower_alone(each.value, alone) if each else None),
+        place="winner" if stage.name == order.winner else "tie" if stage.name in order.ties else "",
+        roofline=roofline,
+        bottleneck=bottleneck_of(run, stage, layers, interleaved, pace),
+        layers=layers,
+        warnings=stage_warnings(stage, run.settings.data.batch_size),
     )
 
 
-def _best_for_service(rows: list[Row], winner: str | None) -> str | None:
-    """The least p99 of those built and warm; the winner, if its own is hardly longer."""
-    tails = {row.name: row.latency.p99 for row in rows if row.ranked and row.latency}
+def _sustained(run: RunRecord, stage: StageRecord) -> float | None:
+    """Seconds per call of the stretch at full load, in which the energy was measured."""
+    energy = stage.energy
+    return energy.seconds / energy.images * run.batch_size if energy and energy.images else None
+
+
+def known(compute: Callable[[Sequence[Given]], Taken], series: Sequence[Given]) -> Taken | None:
+    """What `compute` makes of a series; None of an empty one."""
+    return compute(series) if series else None
+
+
+def _best_for_service(stages: Sequence[StageSummary], winner: str | None) -> str | None:
+    """The stage with the least p99 once it is built and warm; the winner, if its own is hardly longer."""
+    tails = {stage.name: stage.latency.p99 for stage in stages if stage.ranked and stage.latency}
     if not tails:
         return winner
     least = min(tails, key=lambda name: tails[name])
     return winner if winner in tails and tails[winner] <= TAIL_MARGIN * tails[least] else least
-
-
-def _stage_cautions(run: RunRecord, stage: StageRecord, alone: RunWarning | None) -> list[RunWarning]:
-    most_retries = (run.config.get("measure") or {}).get("most_retries", Plan.most_retries)
-    seen = noise.warnings_of(stage.pairs, most_retries)
-    rest = noise.unsteady(stage.warm_up) if stage.warm_up else None
-    return _merged(stage.warnings, [*seen, *(part for part in (rest, alone) if part)])
-
-
-def _run_cautions(run: RunRecord) -> list[RunWarning]:
-    moved = noise.drifted(run.drift) if run.drift is not None else None
-    shared = noise.shared_device(run.environment) if run.environment else None
-    doubt = noise.reference_in_doubt(run.reference) if run.reference else None
-    return _merged(run.warnings, [part for part in (doubt, moved, shared) if part])
-
-
-def _merged(recorded: list[RunWarning], computed: list[RunWarning]) -> list[RunWarning]:
-    """What was recorded, and what the samples show besides."""
-    merged = list(recorded)
-    for caution in computed:
-        if all(caution.name != known.name for known in merged):
-            merged.append(caution)
-    return merged

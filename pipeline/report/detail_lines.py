@@ -1,14 +1,17 @@
-"""What a stage notes besides, in lines that a person reads."""
+"""What a stage records besides, in lines that a person reads."""
 
 import json
 from collections import defaultdict
+from dataclasses import fields
 from typing import Any
+
+from pipeline.records.run_record import CompileFacts
 
 NONE = "none"
 
 
 def lines(value: Any) -> list[str]:
-    """A fact's value: an entry a line, those with the same value together."""
+    """A detail's value: one line for each entry, those with the same value together."""
     if not isinstance(value, dict):
         return [told(value)]
     alike: dict[str, list[str]] = defaultdict(list)
@@ -26,3 +29,11 @@ def told(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {told(part)}" for key, part in value.items())
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def compile_lines(facts: CompileFacts | None) -> list[tuple[str, list[str]]]:
+    """What compiling came to, by name; what nobody counted is left out."""
+    if facts is None:
+        return []
+    counted = [(part.name.replace("_", " "), getattr(facts, part.name)) for part in fields(facts)]
+    return [(name, lines(value)) for name, value in counted if value is not None]

@@ -1,20 +1,20 @@
-"""Figures as a person reads them: units chosen, digits no finer than the interval."""
+"""Figures as a person reads them: in a fitting unit, with no more digits than the interval supports."""
 
 import math
 
-from pipeline.stats.intervals import Ratio
+from pipeline.stats.intervals import Ratio, Unresolved
 
 NOTHING = "–"
 BINARY_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def clean(text: object) -> str:
-    """One line without control characters: what a record holds may have come from anywhere."""
+    """One line without control characters: the text of a record may have come from anywhere."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in str(text)).split())
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """So many significant digits, with thousands set apart and no exponent from 0.001 to a million million."""
+    """So many significant digits, with thousands separators, and no exponent from 0.001 up."""
     if not math.isfinite(value):
         return str(value)
     if value == 0:
@@ -79,7 +79,7 @@ def times(found: Ratio | None) -> str:
 
 
 def interval(found: Ratio | None) -> str:
-    """The interval of a ratio such as [1.82, 1.86]; with too few blocks there is none, and none is shown."""
+    """The interval of a ratio, such as [1.82, 1.86]; too few blocks have none."""
     if found is None or found.blocks == 0:
         return ""
     if not found.bounded:
@@ -88,11 +88,36 @@ def interval(found: Ratio | None) -> str:
     return f"[{found.low:.{places}f}, {found.high:.{places}f}]"
 
 
-def plural(number: int, word: str) -> str:
+def plural(number: int, noun: str) -> str:
     """Such as 1 block, 2 blocks."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def listed(names: list[str]) -> str:
     """Such as a, b and c."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
+
+
+def signed(change: float) -> str:
+    """A change of time with its sign."""
+    return f"{'−' if change < 0 else '+'}{seconds(abs(change))}"
+
+
+def gigabytes(amount: float | None) -> str:
+    """Bytes in decimal GB without the unit, for a column that names it."""
+    return NOTHING if amount is None else significant(amount / 1e9)
+
+
+def remedy(cause: Unresolved) -> str:
+    """What would resolve a ratio that is not resolved; one sentence."""
+    if cause.cause == "few blocks":
+        return f"{cause.blocks} blocks are too few for an interval: raise measure.sampling_seconds to take at least 6."
+    if cause.cause == "below the effect":
+        return (
+            f"The difference of {cause.difference:.1%} is below the minimum detectable effect of {cause.effect:.1%}: "
+            "measure.trials=3 averages over trials."
+        )
+    return (
+        f"The interval is ±{cause.half_width:.1%} wide: about {cause.needed_blocks} blocks (now {cause.blocks}) or a "
+        "quieter machine would resolve it."
+    )

@@ -1,81 +1,70 @@
-"""What to try against the bound that a run found: bytes for memory, a smaller type for arithmetic, the first layer."""
+"""What to try against the bottleneck that a run found: fewer bytes, a smaller type, a kernel for the first layer."""
 
-from pipeline.analysis.bottleneck import FAR_BELOW, of_stage, shares
-from pipeline.analysis.layer_figures import Part, parts, to_be_won
-from pipeline.analysis.recommendations.command import Advice, retyped
-from pipeline.analysis.roofline import Roofs, roofs
-from pipeline.analysis.summary import Digest, Row
-from pipeline.report import formatting as words
+from pipeline.analysis.bottleneck import FAR_BELOW, shares
+from pipeline.analysis.layer_figures import LayerFigures, seconds_above
+from pipeline.analysis.recommendations.command import retyped
+from pipeline.analysis.recommendations.recommendation import Recommendation
+from pipeline.analysis.roofline import Roofline
+from pipeline.analysis.summary import RunSummary, StageSummary
 
-FUSED_ALREADY = ("compile", "compile_max", "fused", "fp8")
-OWN_KERNELS = ("fused", "fp8")
-NEAR_FULL = 0.6  # of the ceiling: what is that near to it gains more from a faster type than from better kernels
+NEAR_FULL = 0.6  # of the peak: from there a faster type gains more than better kernels
 FEW_CHANNELS = 4  # of an image; tensor cores take eight at a time
-LAYER_SHARE = 0.03  # of the layers' time, from which a layer is worth advice of its own
+LAYER_SHARE = 0.03  # of the layers' time, from which a layer is worth a recommendation of its own
 
 
-def lower_the_bytes(found: Digest, winner: Row) -> Advice | None:
-    """A stage that waits for memory."""
-    regime, bounds = of_stage(found.run, winner), roofs(found.run, winner.stage)
-    if regime.word != "memory-bound" or isinstance(bounds, str):
+def lower_the_bytes(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
+    """A stage that waits for memory: smaller elements, or fewer passes over them."""
+    bottleneck, roofline, execution = winner.bottleneck, winner.roofline, winner.stage.execution
+    if bottleneck.kind != "memory-bound" or roofline is None:
         return None
-    evidence = f"{winner.name} is memory-bound: {words.share(regime.evidence.memory)} of the bandwidth measured here"
-    if bounds.element_bytes > 2:
-        attempt = retyped(found.run.command, "stage=half")
-        return Advice("Halve the bytes with half precision", f"{evidence}, with elements of 4 bytes", attempt)
-    if winner.name in FUSED_ALREADY:
+    figures = {"winner": winner.name, "share": bottleneck.evidence.memory}
+    if roofline.element_bytes > 2:
+        return Recommendation("halve the bytes", {**figures}, retyped(summary.run.command, "stage=half"))
+    if execution and execution.fuses:
         return None
-    attempt = retyped(found.run.command, "stage=compile")
-    return Advice(
-        "Fuse what passes through memory", f"{evidence}, with every layer's output written and read again", attempt
-    )
+    return Recommendation("fuse", {**figures}, retyped(summary.run.command, "stage=compile"))
 
 
-def try_fp8(found: Digest, winner: Row) -> Advice | None:
-    """A stage near its ceiling on a device that has a higher one."""
-    regime, bounds, rates = of_stage(found.run, winner), roofs(found.run, winner.stage), found.run.measured_peaks
-    if regime.word != "compute-bound" or isinstance(bounds, str) or rates is None or "fp8" not in rates.tflops:
+def try_fp8(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
+    """A stage near its peak on a device that has a higher one, where that was not tried."""
+    roofline, peaks, compute = winner.roofline, summary.run.measured_peaks, winner.bottleneck.evidence.compute
+    if winner.bottleneck.kind != "compute-bound" or roofline is None or peaks is None or "fp8" not in peaks.tflops:
         return None
-    compute, higher = regime.evidence.compute, rates.tflops["fp8"] * 1e12 / bounds.flops_per_s
-    if bounds.precision == "fp8" or found.row("fp8") is not None or compute is None or compute < NEAR_FULL:
+    if roofline.precision == "fp8" or summary.stage("fp8") is not None or compute is None or compute < NEAR_FULL:
         return None
-    evidence = f"{winner.name} reaches {words.share(compute)} of the {bounds.precision} ceiling"
-    evidence += f"; the one of fp8 is {words.significant(higher, 2)} times as high here"
-    return Advice("Compute in fp8", evidence, retyped(found.run.command, "stage=fp8"))
+    higher = peaks.tflops["fp8"] * 1e12 / roofline.flops_per_s
+    figures = {"winner": winner.name, "share": compute, "precision": roofline.precision, "higher": higher}
+    return Recommendation("fp8", {**figures}, retyped(summary.run.command, "stage=fp8"))
 
 
-def mind_the_first_layer(found: Digest, winner: Row) -> Advice | None:
+def mind_the_first_layer(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """A first convolution of an image's few channels, which leaves most of a tensor core idle."""
-    bounds, channels = roofs(found.run, winner.stage), first_channels(found)
-    if isinstance(bounds, str) or channels is None or channels > FEW_CHANNELS or winner.name in OWN_KERNELS:
+    roofline, channels, layers = winner.roofline, first_channels(summary), winner.layers
+    own_kernels = winner.stage.execution.own_kernels if winner.stage.execution else 0
+    if roofline is None or channels is None or channels > FEW_CHANNELS or own_kernels or not layers:
         return None
-    timed = parts(found.run, winner.stage, bounds.element_bytes)
-    first = timed[0] if timed and found.run.reference and timed[0].name == found.run.reference.layers[0].name else None
-    if first is None or not _worth_it(first, timed, bounds):
+    first, reference = layers[0], summary.run.reference
+    if reference is None or first.name != reference.layers[0].name or not _worth_it(first, layers, roofline):
         return None
-    evidence = f"{first.name} reads {channels} channels and takes {words.seconds(first.seconds)}, "
-    evidence += f"{words.seconds(to_be_won(first, bounds))} of it above its roof"
-    attempt = retyped(found.run.command, "stage=fused")
-    return Advice("Give the first layer a kernel for few channels", evidence, attempt)
+    figures = {"layer": first.name, "channels": channels, "seconds": first.seconds}
+    above = seconds_above(first, roofline)
+    return Recommendation("first layer", {**figures, "above": above}, retyped(summary.run.command, "stage=fused"))
 
 
-def _worth_it(first: Part, timed: list[Part], bounds: Roofs) -> bool:
-    whole = sum(part.seconds for part in timed)
-    return first.seconds >= LAYER_SHARE * whole and max(shares(first, bounds)) < 2 * FAR_BELOW
+def _worth_it(first: LayerFigures, layers: list[LayerFigures], roofline: Roofline) -> bool:
+    whole = sum(layer.seconds for layer in layers)
+    return first.seconds >= LAYER_SHARE * whole and max(shares(first, roofline)) < 2 * FAR_BELOW
 
 
-def first_channels(found: Digest) -> int | None:
-    """Channels that the first layer reads; None where it is no convolution.
+def first_channels(summary: RunSummary) -> int | None:
+    """Channels that the first layer reads; None where it is no convolution, or the run used no GPU.
 
-    A record without them tells them by what the layer reads, if all images have one size.
+    A record without channels gives them by what the layer reads, if all images have one size.
     """
-    machine, reference = found.run.environment, found.run.reference
-    size = (found.run.config.get("data") or {}).get("size")
-    if machine is None or machine.device != "cuda" or reference is None or not reference.layers:
+    reference, size = summary.run.reference, summary.run.settings.data.image_size
+    if not summary.on_gpu or reference is None or not reference.layers or reference.layers[0].kind != "Conv2d":
         return None
     first = reference.layers[0]
-    if first.kind == "Conv2d" and first.in_channels:
+    if first.in_channels:
         return first.in_channels
-    if first.kind != "Conv2d" or not isinstance(size, int) or size < 1 or first.read_elements % size**2:
-        return None
-    return first.read_elements // size**2
+    return first.read_elements // size**2 if size and size > 0 and not first.read_elements % size**2 else None

@@ -1,48 +1,60 @@
 """What to try where layers have channels that don't suit the tensor cores."""
 
-from pipeline.analysis.layer_figures import parts
-from pipeline.analysis.recommendations.bound_rules import LAYER_SHARE
-from pipeline.analysis.recommendations.command import Advice, retyped
-from pipeline.analysis.roofline import ELEMENT_BYTES, precision_of
-from pipeline.analysis.summary import Digest, Row
-from pipeline.records.diagnostics import LayerWork
-from pipeline.report import formatting as words
+from dataclasses import dataclass
 
-# Channels that fill 16 bytes, by which tensor cores take them (NVIDIA, Deep Learning Performance: Convolutional).
-EVENLY = {"fp8": 16, "fp16": 8, "bf16": 8}
-EVENLY_UNKNOWN = EVENLY["fp16"]  # for a record that doesn't hold its layers' channels
-NAMED_LAYERS = 3
-TEXT = "Give the net channels that suit the tensor cores"
+from pipeline.analysis.recommendations.bound_rules import LAYER_SHARE
+from pipeline.analysis.recommendations.command import retyped
+from pipeline.analysis.recommendations.recommendation import Recommendation
+from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.records.diagnostics import LayerWork
+
+# Channels that fill 16 bytes, the unit of tensor cores (NVIDIA, Deep Learning Performance: Convolutional Layers).
+MULTIPLE = {"fp8": 16, "fp16": 8, "bf16": 8}
+MULTIPLE_UNKNOWN = MULTIPLE["fp16"]  # for a record that doesn't hold its layers' channels
 OWN_NET = "models.unet.UNet"  # all of its layers' channels are multiples of its base, but for the first and the last
 
 
-def suit_the_tensor_cores(found: Digest, winner: Row) -> Advice | None:
+@dataclass(frozen=True)
+class Spent:
+    """What some layers take of the winner: seconds where it shows its layers, else their share of the FLOPs."""
+
+    share: float
+    seconds: float | None
+    total: float | None
+    by_layer: dict[str, float]
+
+
+def even_the_channels(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """Channels that leave a part of every tensor core idle, by layer; by the net's base where no layer's are known."""
-    machine, reference = found.run.environment, found.run.reference
-    if machine is None or machine.device != "cuda":
+    reference, precision = summary.run.reference, winner.stage.precision or ""
+    if not summary.on_gpu:
         return None
     layers = reference.layers if reference else []
     if not any(layer.in_channels for layer in layers):
-        return _by_base(found)
-    precision = precision_of(winner.stage.description) or ""
-    odd = uneven(layers, EVENLY[precision]) if precision in EVENLY else []
-    spent, share, seconds = _spent(found, winner, odd, ELEMENT_BYTES.get(precision, 4))
-    if not odd or share < LAYER_SHARE:
+        return _by_base(summary)
+    odd = uneven(layers, MULTIPLE[precision]) if precision in MULTIPLE else []
+    spent = _spent(summary, winner, odd)
+    if not odd or spent.share < LAYER_SHARE:
         return None
-    odd = [layer for layer in odd if layer.name in seconds] if seconds else odd
-    longest = sorted(odd, key=lambda layer: -(seconds[layer.name] if seconds else layer.flops))
-    named = [f"{words.clean(layer.name)} ({layer.in_channels} → {layer.out_channels})" for layer in longest]
-    more = [f"{len(odd) - NAMED_LAYERS} more"] if len(odd) > NAMED_LAYERS else []
-    evidence = f"{words.listed([*named[:NAMED_LAYERS], *more])}: channels that are no multiple of {EVENLY[precision]}"
-    return Advice(TEXT, f"{evidence}; {spent}", _attempt(found, longest, EVENLY[precision]))
+    if spent.by_layer:
+        odd = [layer for layer in odd if layer.name in spent.by_layer]
+    longest = sorted(odd, key=lambda layer: -(spent.by_layer[layer.name] if spent.by_layer else layer.flops))
+    base = _own_base(summary, MULTIPLE[precision])
+    figures = {
+        "winner": winner.name, "layers": longest, "multiple": MULTIPLE[precision], "seconds": spent.seconds,
+        "total": spent.total, "share": None if spent.by_layer else spent.share,
+        "trained": "trained" if summary.run.settings.model.checkpoint else None,
+    }  # fmt: skip
+    command = retyped(summary.run.command, f"model.options.base={base}") if base else ""
+    return Recommendation("even channels", {**figures}, command)
 
 
-def uneven(layers: list[LayerWork], evenly: int) -> list[LayerWork]:
-    """Those with channels that aren't a multiple of `evenly`; what the image and the classes prescribe is let pass.
+def uneven(layers: list[LayerWork], multiple: int) -> list[LayerWork]:
+    """Layers with channels that aren't a multiple; what the image and the classes prescribe doesn't count.
 
-    Grouped convolutions are left out: what a tensor core is given of one is a group's channels.
+    Grouped convolutions are left out: a tensor core works on the channels of one group.
     """
-    return [layer for layer in layers if layer.groups == 1 and any(part % evenly for part in _free(layers, layer))]
+    return [layer for layer in layers if layer.groups == 1 and any(part % multiple for part in _free(layers, layer))]
 
 
 def _free(layers: list[LayerWork], layer: LayerWork) -> list[int]:
@@ -54,50 +66,36 @@ def _free(layers: list[LayerWork], layer: LayerWork) -> list[int]:
     return [*into, *([layer.out_channels] if layer is not sized[-1] else [])]
 
 
-def _spent(found: Digest, winner: Row, odd: list[LayerWork], element_bytes: int) -> tuple[str, float, dict[str, float]]:
-    """What these layers take of the winner's time, in words and as a share, and each layer's seconds.
-
-    Their share of the FLOPs where the winner doesn't show its layers.
-    """
+def _spent(summary: RunSummary, winner: StageSummary, odd: list[LayerWork]) -> Spent:
     names = {layer.name for layer in odd}
-    timed = parts(found.run, winner.stage, element_bytes)
-    whole = sum(part.seconds for part in timed)
-    own = [part for part in timed if names & set(part.layers)]
-    who = words.clean(winner.name)
+    whole = sum(layer.seconds for layer in winner.layers)
     if whole > 0:
-        total = sum(part.seconds for part in own)
-        seconds = {name: part.seconds for part in own for name in part.layers}
-        return f"they take {words.seconds(total)} of {who}'s {words.seconds(whole)}", total / whole, seconds
-    flops = sum(layer.flops for layer in found.run.reference.layers) if found.run.reference else 0
-    share = sum(layer.flops for layer in odd) / flops if flops else 0.0
-    return f"they do {words.share(share)} of the arithmetic ({who} doesn't show its layers' time)", share, {}
+        own = [layer for layer in winner.layers if names & set(layer.layers)]
+        total = sum(layer.seconds for layer in own)
+        return Spent(total / whole, total, whole, {name: layer.seconds for layer in own for name in layer.layers})
+    flops = sum(layer.flops for layer in summary.run.reference.layers) if summary.run.reference else 0
+    return Spent(sum(layer.flops for layer in odd) / flops if flops else 0.0, None, None, {})
 
 
-def _attempt(found: Digest, odd: list[LayerWork], evenly: int) -> str:
-    """A command for the project's own untrained net, and else what to change in the net."""
-    model = found.run.config.get("model") or {}
-    base = (model.get("options") or {}).get("base")
-    ours = model.get("target") == OWN_NET and not model.get("checkpoint")
-    if ours and isinstance(base, int) and base > 0 and base % evenly:
-        return retyped(found.run.command, f"model.options.base={_up(base, evenly)}")
-    names = words.listed([words.clean(layer.name) for layer in odd[:NAMED_LAYERS]])
-    rest = " and the rest" if len(odd) > NAMED_LAYERS else ""
-    again = ", and weights trained anew" if model.get("checkpoint") else ""
-    return f"multiples of {evenly} in the net's code for the channels of {names}{rest}{again}"
+def _own_base(summary: RunSummary, multiple: int) -> int | None:
+    """The base that the project's own untrained net should have; None for another net, and where its base is even."""
+    model = summary.run.settings.model
+    base = model.options.get("base")
+    ours = model.target == OWN_NET and not model.checkpoint
+    return _up(base, multiple) if ours and isinstance(base, int) and base > 0 and base % multiple else None
 
 
-def _up(count: int, evenly: int) -> int:
-    return -(-count // evenly) * evenly
+def _up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
 
 
-def _by_base(found: Digest) -> Advice | None:
+def _by_base(summary: RunSummary) -> Recommendation | None:
     """What a record tells that holds no layer's channels: the width that the net begins with."""
-    model = found.run.config.get("model") or {}
-    base = (model.get("options") or {}).get("base")
-    if model.get("checkpoint"):  # trained weights fit one width alone
+    model = summary.run.settings.model
+    base = model.options.get("base")
+    if model.checkpoint:  # trained weights fit one width alone
         return None
-    if not isinstance(base, int) or base < 1 or base % EVENLY_UNKNOWN == 0:
+    if not isinstance(base, int) or base < 1 or base % MULTIPLE_UNKNOWN == 0:
         return None
-    evidence = f"the net begins with {base} channels; tensor cores take them by {EVENLY_UNKNOWN}"
-    attempt = retyped(found.run.command, f"model.options.base={_up(base, EVENLY_UNKNOWN)}")
-    return Advice(TEXT, evidence, attempt)
+    command = retyped(summary.run.command, f"model.options.base={_up(base, MULTIPLE_UNKNOWN)}")
+    return Recommendation("even base", {"base": base, "multiple": MULTIPLE_UNKNOWN}, command)

@@ -1,12 +1,11 @@
-"""Charts of what a whole is made of: stacked bars, and an amount through one call."""
+"""Bars of parts laid end to end."""
 
 from typing import Any
 
-from pipeline.report.charts.bars import ACCENT, BLANK, INCH_PER_BAR, INK, PLAIN, QUIET, canvas, finished
+from pipeline.report.charts.canvas import BLANK, INCH_PER_BAR, INK, canvas, finished
 
-# A bar so many times as long as the next is cut at so many times the next one's length.
-CUT_BEYOND, CUT_LENGTH = 4.0, 1.5
-ROOM_BESIDE = 1.3  # of the longest bar, for the words beside it
+CUT_BEYOND, CUT_LENGTH = 4.0, 1.5  # a bar 4 times as long as the next is cut at 1.5 times the next one's length
+ROOM_BESIDE = 1.3  # of the longest bar, for the text beside it
 
 
 def stacked(
@@ -48,24 +47,3 @@ def _write_beside(axes: Any, lengths: list[float], texts: list[str]) -> None:
         else:
             said, side = text, {"x": length + 0.01 * cut, "ha": "left"}
         axes.text(y=place, s=said, va="center", color=INK, fontsize=8, **side)
-
-
-def timeline(seconds: list[float], amounts: list[float], labels: tuple[str, str, str], peak: str) -> str:
-    """The most that was held up to each moment of a call; `labels` are the title and the axes, `peak` its words."""
-    with canvas(2.4) as (figure, axes):
-        moments = [1e3 * moment for moment in seconds]
-        axes.fill_between(moments, amounts, color=PLAIN, linewidth=0, step="pre")
-        at = max(range(len(amounts)), key=amounts.__getitem__)
-        axes.plot([moments[at]], [amounts[at]], "o", color=ACCENT, markersize=6)
-        late = moments[at] > sum(axes.get_xlim()) / 2
-        axes.annotate(
-            peak, (moments[at], amounts[at]), xytext=(-8 if late else 8, 0), textcoords="offset points",
-            ha="right" if late else "left", va="bottom", color=INK, fontsize=8,
-        )  # fmt: skip
-        axes.set_ylim(0, 1.2 * max(amounts))
-        axes.yaxis.set_major_formatter("{x:,.0f}")
-        axes.set_xlabel(labels[1])
-        axes.set_ylabel(labels[2])
-        axes.tick_params(axis="y", colors=QUIET)
-        axes.grid()
-        return finished(figure, labels[0])

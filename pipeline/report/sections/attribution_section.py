@@ -1,97 +1,125 @@
-"""Why the winner wins and what still holds it back: one answer for the first screen."""
+"""Why the winner wins and what still limits it: what each rung took away, in sentences."""
 
-from pipeline.analysis.attribution import by_class, signed, steps
-from pipeline.analysis.bottleneck import Evidence, Regime, of_stage
-from pipeline.analysis.layer_figures import parts, won_by_level
-from pipeline.analysis.roofline import Roofs, roofs
-from pipeline.analysis.summary import Digest, Row
-from pipeline.report import formatting as words
-from pipeline.report.first_screen import Answer, answers
-from pipeline.report.sections import traffic_section as traffic
+from pipeline.analysis.attribution import (
+    ClassChange,
+    Step,
+    by_class,
+    largest_step,
+    remaining,
+    seen_share,
+    steps,
+    traffic_of,
+)
+from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.report.charts.bars import waterfall
+from pipeline.report.charts.canvas import CLASSES
+from pipeline.report.charts.stacked_bars import stacked
+from pipeline.report.figure import Figure, drawn
+from pipeline.report.formatting import clean, milliseconds, seconds, share, signed, size
+from pipeline.report.sections.bottleneck_section import in_short
+from pipeline.report.tables import Cell, Column, figure, names, table_of
 
-QUESTION = "Why does it win, and what holds it back?"
-AFTER = 2  # its place: after which stage, and how much faster
-
-
-def first_screen(found: Digest) -> list[Answer]:
-    """All answers, with this one among them where there is a winner."""
-    given = answers(found)
-    winner = found.winner
-    if winner is None:
-        return given
-    return [*given[:AFTER], (QUESTION, because(found, winner)), *given[AFTER:]]
-
-
-def because(found: Digest, winner: Row) -> str:
-    """Such as "The largest step to it was tf32, −59 ms a call. It is compute-bound … Most could still be won in …"."""
-    bounds = roofs(found.run, winner.stage)
-    ceiling = f"the {bounds.precision} ceiling" if isinstance(bounds, Roofs) else "the arithmetic"
-    regime = holding(of_stage(found.run, winner), ceiling)
-    return " ".join(
-        part for part in (largest_step(found), moved(found, winner), regime, still_to_win(found, winner)) if part
-    )
+QUESTION = "Why does it win, and what limits it?"
+SEEN_HELP = "share of the stage's time that these classes add up to"
 
 
-def largest_step(found: Digest) -> str:
-    """The rung that took the most away; empty where nothing is on the way."""
-    way = steps(found)
-    if not way:
+def why(summary: RunSummary, winner: StageSummary) -> str:
+    """Such as "The largest step to it was tf32, −59 ms per call. It is compute-bound … Most could still be saved in …"."""
+    parts = (_largest(summary), _moved(summary, winner), in_short(winner), _still(winner))
+    return " ".join(part for part in parts if part)
+
+
+def _largest(summary: RunSummary) -> str:
+    step = largest_step(summary)
+    return f"The largest step to it was {step.name}, {signed(step.change)} per call." if step else ""
+
+
+def _moved(summary: RunSummary, winner: StageSummary) -> str:
+    """What the winner moves and launches beside the baseline."""
+    traffic = traffic_of(summary, winner)
+    if traffic is None:
         return ""
-    largest = min(way, key=lambda step: step.after - step.before)
-    change = largest.after - largest.before
-    return f"The largest step to it was {largest.name}, {signed(change)} a call." if change < 0 else ""
+    what = "kernels" if summary.on_gpu else "operators"
+    ours = f"{size(traffic.winner_bytes)} in {traffic.winner_kernels:.0f} {what} per call"
+    theirs = f"{clean(summary.run.baseline)} {size(traffic.baseline_bytes)} in {traffic.baseline_kernels:.0f}"
+    return f"It moves {ours}, {theirs}."
 
 
-def moved(found: Digest, winner: Row) -> str:
-    """What the winner moves and launches, for what the baseline does; empty where either isn't known."""
-    first = found.row(found.run.baseline)
-    if first is None or first is winner:
+def _still(winner: StageSummary) -> str:
+    """Where most time could still be saved."""
+    left = remaining(winner)
+    if left is None:
         return ""
-    stages = [row.stage for row in (winner, first)]
-    through, sources = zip(*(traffic.moved(stage) for stage in stages), strict=True)
-    kernels = [
-        stage.diagnostics.fusion.kernels_per_call for stage in stages if stage.diagnostics and stage.diagnostics.fusion
+    if not left.is_level:
+        return f"After its matrix work, most time goes into {left.place}: {seconds(left.seconds)}."
+    text = f"Most could still be saved in {clean(left.place)}: {seconds(left.seconds)} of {seconds(left.total)} above the roofline"
+    if left.between > left.total:
+        return f"{text}; another {seconds(left.between)} lie between layers, which have no roofline."
+    return f"{text}."
+
+
+def sentence(step: Step) -> str:
+    """Such as "half → compile: −3.2 ms per call. By the profile: pointwise −2.6 ms (46 → 23 launches)."."""
+    text = f"{step.previous} → {step.name}: {signed(step.change)} per call."
+    if step.finding == "no difference":
+        return f"{text} This run cannot tell the two apart."
+    if step.finding == "no profile":
+        return f"{text} The reason is unknown: {step.unseen} has no profile."
+    if step.finding == "hidden":
+        return f"{text} The reason is unknown: the profiler sees only {share(step.seen_share)} of {step.unseen}'s time."
+    parts = [_class_change(change) for change in step.classes]
+    if step.idle is not None:
+        parts.append(f"{signed(step.idle)} from idle time between kernels")
+    named = ", ".join(parts) if parts else "no class of work changed by much"
+    return f"{text} By the profile: {named}; the rest, {signed(step.rest)}."
+
+
+def _class_change(change: ClassChange) -> str:
+    launches = f"{change.launches_before:.0f} → {change.launches_after:.0f} launches"
+    return f"{change.kind} {signed(change.seconds)} ({launches})"
+
+
+def way_figure(summary: RunSummary) -> Figure | None:
+    """From the baseline to the winner, as a waterfall."""
+    path = steps(summary)
+    if not path:
+        return None
+    first = (clean(path[0].previous), 0.0, path[0].before)
+    bars = [first, *((f"+ {clean(step.name)}", step.before, step.after) for step in path)]
+    svg = waterfall([*bars, ("→ the winner", 0.0, path[-1].after)], "milliseconds per call")
+    columns: list[Column[Step]] = [
+        names("rung", lambda step: step.name),
+        Column("before", cell=figure(lambda step: step.before, seconds)),
+        Column("after", cell=figure(lambda step: step.after, seconds)),
+        Column("change", cell=figure(lambda step: step.change, signed)),
     ]
-    if not all(through) or len(kernels) < len(stages) or (traffic.BY_COUNTERS in sources and len(set(sources)) > 1):
-        return ""
-    sides = [f"{words.size(amount)} in {count:.0f}" for amount, count in zip(through, kernels, strict=True)]
-    what = "kernels" if found.run.environment and found.run.environment.device == "cuda" else "operators"
-    return f"It moves {sides[0]} {what} a call, for {words.clean(first.name)}'s {sides[1]}."
+    return drawn("From the baseline to the winner", svg, "", table_of(columns, path))
 
 
-def holding(regime: Regime, ceiling: str) -> str:
-    """The regime, with the figures that decide it."""
-    if regime.word == "unknown":
-        return f"What bounds it is unknown: {regime.reason}{_known(regime.evidence, ceiling)}."
-    return f"It is {regime.word}{_known(regime.evidence, ceiling)}."
+def classes_figure(summary: RunSummary) -> Figure | None:
+    """Where the time goes, by class of work."""
+    stages = [stage for stage in summary.ranked if stage.stage.profile and stage.stage.profile.kernels]
+    sums = {stage.name: by_class(stage.stage.profile) for stage in stages if stage.stage.profile}
+    if not stages:
+        return None
+    kinds = [kind for kind in CLASSES if any(kind in classes for classes in sums.values())]
 
+    def column(kind: str) -> Column[StageSummary]:
+        def cell(stage: StageSummary) -> Cell:
+            spent = {str(each): value for each, value in sums[stage.name].items()}.get(kind, 0.0)
+            return Cell(milliseconds(spent), spent)
 
-def _known(found: Evidence, ceiling: str) -> str:
-    shares = [
-        (found.compute, f"{{}} of {ceiling}"),
-        (found.memory, "{} of the bandwidth"),
-        (found.idle, "the GPU idle for {}"),
-        (None if found.image_slope is None else 4**-found.image_slope, "{} of the time for a quarter of each image"),
+        return Column(kind, help="ms per call", cell=cell)
+
+    columns = [
+        names("stage", lambda stage: clean(stage.name)),
+        *(column(kind) for kind in kinds),
+        Column("seen", help=SEEN_HELP, cell=lambda stage: Cell(share(seen_share(stage)), seen_share(stage))),
     ]
-    said = [text.format(words.share(share)) for share, text in shares if share is not None]
-    return f" ({', '.join(said)})" if said else ""
-
-
-def still_to_win(found: Digest, winner: Row) -> str:
-    """The level with the most time above its roof; by classes of work where no layer's time is known."""
-    bounds = roofs(found.run, winner.stage)
-    timed = parts(found.run, winner.stage, bounds.element_bytes) if isinstance(bounds, Roofs) else []
-    won = won_by_level(timed, bounds) if isinstance(bounds, Roofs) else {}
-    level = next(iter(won), "")
-    if level and won[level] > 0:
-        total, bare = sum(won.values()), sum(part.seconds for part in timed if not part.has_work)
-        text = (
-            f"Most could still be won in {level}: {words.seconds(won[level])} of {words.seconds(total)} above the roofs"
-        )
-        return text + (f"; {words.seconds(bare)} lie between layers, where no roof is known." if bare > total else ".")
-    profile = winner.stage.profile
-    if profile is None or not profile.kernels:
-        return ""
-    rest = {kind: each for kind, each in by_class(profile).items() if kind not in ("convolution", "matmul")}
-    kind = max(rest, key=lambda kind: rest[kind], default="")
-    return f"Beside its matrix work most time goes into {kind}: {words.seconds(rest[kind])}." if kind else ""
+    bars = [
+        (clean(stage.name), {str(kind): 1e3 * value for kind, value in sums[stage.name].items()}) for stage in stages
+    ]
+    title = "Where the time goes: milliseconds per call by class of work"
+    svg = stacked(bars, CLASSES, (title, "milliseconds per call, under the profiler"))
+    note = "From a separate pass under the profiler. Time that the profiler cannot see into has no class."
+    return drawn("Where the time goes", svg, note, table_of(columns, stages))

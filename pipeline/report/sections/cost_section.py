@@ -1,46 +1,40 @@
-"""What a million images cost: time, energy, and money where the user names a price."""
+"""What a million images cost, as a table."""
 
-from pipeline.analysis.summary import Digest, Row
-from pipeline.report import formatting as words
-from pipeline.report.sections.ladder_section import Cell, Table
-
-MILLION = 1e6
-JOULES_PER_KWH = 3.6e6
+from pipeline.analysis.cost import Cost, costs
+from pipeline.analysis.summary import RunSummary
+from pipeline.report.formatting import clean, images, significant
+from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 
 
-def cost_table(found: Digest) -> Table:
+def columns(summary: RunSummary) -> list[Column[Cost]]:
+    """Time, energy, money and break-even."""
+    price = summary.run.settings.report.gpu_hour_price
+    at = "" if price is None else f" at {price:g} an hour"
+    baseline = summary.run.baseline
+
+    def paid(cost: Cost) -> Cell:
+        return Cell(_paid(cost, baseline), cost.stage.break_even)
+
+    return [
+        names("stage", lambda cost: clean(cost.stage.name)),
+        Column("images/s", help="throughput at full load", cell=figure(lambda cost: cost.images_per_second, significant)),
+        Column("hours", help="for a million images", cell=figure(lambda cost: cost.hours, significant)),
+        Column("images/J", help="images per joule", cell=figure(lambda cost: cost.images_per_joule, significant)),
+        Column("kWh", help="for a million images", cell=figure(lambda cost: cost.kilowatt_hours, significant)),
+        Column("price", help=f"of a million images{at}", cell=figure(lambda cost: cost.price, significant)),
+        Column("pays after", help=f"images until the set-up has paid for itself against {baseline}", cell=paid),
+    ]
+
+
+def cost_table(summary: RunSummary) -> Table:
     """Of the ranked stages; columns without a figure are left out."""
-    price = found.gpu_hour_price
-    rows = [row for row in found.rows if row.ranked]
-    energy = any(row.joules_per_image for row in rows)
-    titles = [("stage", ""), ("images/s", "throughput at full load"), ("hours", "for a million images")]
-    titles += [("images/J", "images per joule"), ("kWh", "for a million images")] if energy else []
-    titles += [("price", f"of a million images at {price:g} an hour")] if price is not None else []
-    titles += [("pays after", f"images until the set-up has paid for itself against {found.run.baseline}")]
-    table = []
-    for row in rows:
-        seconds = (row.pace or 0.0) / found.run.batch_size
-        hours = seconds * MILLION / 3600
-        cells = [Cell(words.clean(row.name)), _cell(1 / seconds), _cell(hours)]
-        if energy:
-            joules = row.joules_per_image
-            cells += [
-                _cell(1 / joules if joules else None),
-                _cell(joules * MILLION / JOULES_PER_KWH if joules else None),
-            ]
-        if price is not None:
-            cells.append(_cell(hours * price))
-        table.append([*cells, Cell(_paid(found, row), row.break_even)])
-    return Table(titles, table)
+    return table_of(columns(summary), costs(summary)).without_empty_columns
 
 
-def _paid(found: Digest, row: Row) -> str:
-    if row.name == found.run.baseline:
+def _paid(cost: Cost, baseline: str) -> str:
+    stage = cost.stage
+    if stage.name == baseline:
         return "its own"
-    if row.break_even is None:
+    if stage.break_even is None:
         return "never"
-    return "at once" if row.break_even < 1 else f"{words.images(row.break_even)} images"
-
-
-def _cell(value: float | None) -> Cell:
-    return Cell(words.NOTHING) if value is None else Cell(words.significant(value), value)
+    return "at once" if stage.break_even < 1 else f"{images(stage.break_even)} images"

@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass, field
 
-from pipeline.analysis.summary import Digest
+from pipeline.analysis.summary import RunSummary
 from pipeline.report.figure import Figure
-from pipeline.report.sections import fusion_section as fusion
-from pipeline.report.sections import layout_section as layout
-from pipeline.report.sections import memory_section as memory
-from pipeline.report.sections.ladder_section import Table
+from pipeline.report.sections import fusion_section, layout_section, memory_section
+from pipeline.report.tables import Table
 
 
 @dataclass(frozen=True)
-class Part:
+class Explanation:
     """What stands under one heading."""
 
     anchor: str
@@ -19,45 +17,37 @@ class Part:
     note: str  # what the figures are
     sentences: list[str]
     table: Table
-    texts: list[int]  # the table's columns that hold text
     chart: Figure | None = None
     figures: list[Figure] = field(default_factory=list)  # below the table
     folded: list[Figure] = field(default_factory=list)  # of less weight: opened by who wants them
 
 
-def spoken(found: Digest) -> dict[str, list[str]]:
+def spoken(summary: RunSummary) -> dict[str, list[str]]:
     """The sentences alone, by title; what has none is left out."""
     said = {
-        "Layout": layout.sentences(found),
-        "Fusion": fusion.sentences(found),
-        "Memory": memory.sentences(found),
+        "Layout": layout_section.sentences(summary),
+        "Fusion": fusion_section.sentences(summary),
+        "Memory": memory_section.sentences(summary),
     }
     return {title: lines for title, lines in said.items() if lines}
 
 
-def explained(found: Digest) -> list[Part]:
+def explanations(summary: RunSummary) -> list[Explanation]:
     """Layout, fusion and memory, those that the record knows something of."""
-    held = memory.table(found)
-    first, others = memory.timelines(found)
+    layout, fusion, memory = layout_section, fusion_section, memory_section
+    first, others = memory.timelines(summary)
     every = (
-        Part("layout", "Layout", layout.NOTE, layout.sentences(found), layout.table(found), layout.TEXTS),
-        Part(
-            "fusion",
-            "Fusion",
-            fusion.NOTE,
-            fusion.sentences(found),
-            fusion.table(found),
-            fusion.TEXTS,
-            fusion.figure(found),
+        Explanation("layout", "Layout", layout.NOTE, layout.sentences(summary), layout.table(summary)),
+        Explanation(
+            "fusion", "Fusion", fusion.NOTE, fusion.sentences(summary), fusion.table(summary), fusion.chart(summary)
         ),
-        Part(
+        Explanation(
             "memory",
             "Memory",
             memory.NOTE,
-            memory.sentences(found),
-            held,
-            memory.texts(held),
-            memory.figure(found),
+            memory.sentences(summary),
+            memory.table(summary),
+            memory.chart(summary),
             first,
             others,
         ),

@@ -1,159 +1,160 @@
-"""The roofline: every layer and level against the measured ceilings, and the layers by what could be won."""
+"""The roofline: every layer and level against the measured peaks, and the layers by the time that could be saved."""
 
-from dataclasses import replace
-
-from markupsafe import Markup
+from dataclasses import dataclass, replace
 
 from pipeline.analysis.bottleneck import of_layer, shares
-from pipeline.analysis.layer_figures import Part, level_parts, parts, to_be_won, won_by_level
-from pipeline.analysis.roofline import DATASHEET_SOURCE, Roofs, beside, datasheet, roofs
-from pipeline.analysis.summary import Digest, Row
-from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report import formatting as words
-from pipeline.report.charts import bars as charts
-from pipeline.report.figure import Figure
-from pipeline.report.sections.ladder_section import Cell, Table
+from pipeline.analysis.layer_figures import LayerFigures, levels_of, seconds_above, seconds_above_by_level
+from pipeline.analysis.roofline import Peak, Roofline, datasheet, peaks_of
+from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.records.run_record import RunRecord
+from pipeline.report.charts.bars import levels as levels_chart
+from pipeline.report.charts.scatter import roofline as roofline_chart
+from pipeline.report.figure import Figure, drawn
+from pipeline.report.formatting import clean, milliseconds, share, significant
+from pipeline.report.sections.source_text import layers_text
+from pipeline.report.tables import Column, Table, figure, names, table_of
 
 TOP_LAYERS = 12  # in a stage's own section
-LAYER_TEXTS, LEVEL_TEXTS = [0, 1, 8], [0, 7]  # columns that are read, not compared
-TITLES = [
-    ("layer", ""),
-    ("level", ""),
-    ("ms", "per call, by the profile"),
-    ("launches", "per call"),
-    ("GFLOP", "of a batch, 2 per multiply-add"),
-    ("MB", "at least: inputs, outputs and weights once, in the precision that ran"),
-    ("TFLOP/s", ""),
-    (
-        "of its roof",
-        "the larger of its shares of the arithmetic and of the bandwidth; above 100 % a cache helped, or an "
-        "algorithm with fewer multiplications than counted",
+DATASHEET_SOURCE = "NVIDIA's H200 datasheet, SXM, without sparsity"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A layer or a level under its roofline."""
+
+    layer: LayerFigures
+    roofline: Roofline
+    above: float | None  # seconds above the roofline
+
+    @property
+    def share(self) -> float | None:
+        """The larger of its shares of the arithmetic and of the bandwidth."""
+        return max(shares(self.layer, self.roofline)) if self.layer.has_work else None
+
+    @property
+    def teraflops(self) -> float | None:
+        """TFLOP/s."""
+        layer = self.layer
+        return layer.flops / layer.seconds / 1e12 if layer.flops and layer.seconds else None
+
+
+NAME: Column[Entry] = names("layer", lambda entry: clean(entry.layer.name))
+LEVEL: Column[Entry] = names("level", lambda entry: clean(entry.layer.level))
+FIGURES: list[Column[Entry]] = [
+    Column("ms", help="per call, by the profile", cell=figure(lambda entry: entry.layer.seconds, milliseconds)),
+    Column("launches", help="per call", cell=figure(lambda entry: entry.layer.launches, lambda count: f"{count:.4g}")),
+    Column(
+        "GFLOP",
+        help="of a batch, 2 per multiply-add",
+        cell=figure(lambda entry: entry.layer.flops / 1e9 if entry.layer.flops else None, significant),
     ),
-    ("regime", ""),
-    ("ms to be won", "its time less the time at its roof; a layer that fuses into another wins all of its time"),
+    Column(
+        "MB",
+        help="at least: inputs, outputs and weights once, in the precision that ran",
+        cell=figure(lambda entry: entry.layer.moved_bytes / 1e6 if entry.layer.moved_bytes else None, significant),
+    ),
+    Column("TFLOP/s", cell=figure(lambda entry: entry.teraflops, significant)),
+    Column(
+        "of its roof",
+        help="the larger of its shares of the arithmetic and of the bandwidth; above 100 % a cache helped, or an "
+        "algorithm with fewer multiplications than counted",
+        cell=figure(lambda entry: entry.share, share),
+    ),
+    names("bottleneck", lambda entry: of_layer(entry.layer, entry.roofline)),
+    Column(
+        "ms above its roof",
+        help="its time less the time on its roofline; a layer that fuses into another saves all of its time",
+        cell=figure(lambda entry: entry.above, milliseconds),
+    ),
 ]
 
 
-def rooflines(found: Digest) -> list[Figure]:
+def rooflines(summary: RunSummary) -> list[Figure]:
     """Of the winner and of the baseline: the layers, then the levels; nothing where no layer has a time.
 
-    For a winner that hides its layers stands the fastest stage that shows them.
+    Where the winner hides its layers, the fastest stage that shows them stands in for it.
     """
     ranked = sorted(
-        (row for row in found.rows if row.ranked and row.seconds),
-        key=lambda row: (row is not found.winner, row.seconds.value if row.seconds else 0.0),
+        (stage for stage in summary.ranked if stage.seconds),
+        key=lambda stage: (stage is not summary.winner, stage.seconds.value if stage.seconds else 0.0),
     )
-    shown = next(((row, figures) for row in ranked if (figures := of_row(found.run, row))), None)
-    if shown is None:
+    fastest = next((stage for stage in ranked if any(map(_has_dot, stage.layers))), None)
+    if fastest is None:
         return []
-    fastest, figures = shown
-    if found.winner is not None and fastest is not found.winner:
-        why = f"{found.winner.name} hides its layers; {fastest.name} is the fastest that shows them. "
-        figures = [replace(figure, note=words.clean(why + figure.note)) for figure in figures]
-    baseline = found.row(found.run.baseline)
-    return [*figures, *(of_row(found.run, baseline) if baseline and baseline is not fastest else [])]
+    figures = of_stage(summary.run, fastest)
+    if summary.winner is not None and fastest is not summary.winner:
+        why = f"{clean(summary.winner.name)} hides its layers; {clean(fastest.name)} is the fastest that shows them. "
+        figures = [replace(each, note=why + each.note) for each in figures]
+    baseline = summary.stage(summary.run.baseline)
+    return [*figures, *(of_stage(summary.run, baseline) if baseline and baseline is not fastest else [])]
 
 
-def of_row(run: RunRecord, row: Row) -> list[Figure]:
+def of_stage(run: RunRecord, stage: StageSummary) -> list[Figure]:
     """One stage's roofline and its levels."""
-    bounds = roofs(run, row.stage)
-    if isinstance(bounds, str):
+    if stage.roofline is None or not any(map(_has_dot, stage.layers)):
         return []
-    timed = parts(run, row.stage, bounds.element_bytes)
-    if not any(_has_dot(part) for part in timed):
-        return []
-    name = words.clean(row.name)
-    return [_layers_figure(run, name, row, bounds), _levels_figure(name, timed, bounds)]
+    return [_layers_figure(run, stage, stage.roofline), _levels_figure(stage, stage.roofline)]
 
 
-def _layers_figure(run: RunRecord, name: str, row: Row, bounds: Roofs) -> Figure:
-    timed = parts(run, row.stage, bounds.element_bytes)
-    said = datasheet(run, bounds.precision)
-    lines = [("measured here", bounds.flops_per_s, bounds.bytes_per_s)]
+def _layers_figure(run: RunRecord, stage: StageSummary, roofline: Roofline) -> Figure:
+    layers, said = stage.layers, datasheet(run, roofline.precision)
+    lines = [("measured here", roofline.flops_per_s, roofline.bytes_per_s)]
     lines += [("the datasheet's", said.flops_per_s, said.bytes_per_s)] if said else []
-    title = f"Roofline of {name}"
-    svg = charts.roofline([_dot(part) for part in timed if _has_dot(part)], levels_dots(timed), lines, title)
-    source = f"Times from {words.clean(row.stage.diagnostics.layers_from)}. " if row.stage.diagnostics else ""
-    undrawn = sum(not _has_dot(part) for part in timed)
-    note = f"{source}Small: a layer; large: a level of the net. MeasuredPeaks in {bounds.precision}"
+    title = f"Roofline of {clean(stage.name)}"
+    dots = [_dot(layer) for layer in layers if _has_dot(layer)]
+    svg = roofline_chart(dots, [_dot(level) for level in levels_of(layers) if _has_dot(level)], lines, title)
+    source = f"Times from {layers_text(stage.stage.diagnostics)}. " if stage.stage.diagnostics else ""
+    undrawn = sum(not _has_dot(layer) for layer in layers)
+    note = f"{source}Small: a layer; large: a level of the net. Measured peaks in {roofline.precision}"
     note += f", dashed: {DATASHEET_SOURCE}." if said else "."
-    note += f" What computes no FLOP has no place here ({undrawn} in the table)." if undrawn else ""
-    return Figure(title, Markup(svg), note, layers_table(timed, bounds), LAYER_TEXTS)  # noqa: S704 - escaped by matplotlib
+    note += f" Layers without FLOPs cannot be drawn ({undrawn} in the table)." if undrawn else ""
+    return drawn(title, svg, note, layers_table(layers, roofline))
 
 
-def _levels_figure(name: str, timed: list[Part], bounds: Roofs) -> Figure:
-    won = won_by_level(timed, bounds)
-    levels = sorted(level_parts(timed), key=lambda part: -won.get(part.level, 0.0))
-    bars = [(words.clean(part.name), part.seconds - won[part.level], won[part.level]) for part in level_parts(timed)]
-    title = f"{name}, level by level"
-    svg = charts.levels(bars, title)
-    note = "A level's time: at its layers' roofs, and above them, which is what could be won."
-    return Figure(title, Markup(svg), note, _levels_table(levels, won, bounds), LEVEL_TEXTS)  # noqa: S704 - escaped by matplotlib
-
-
-def top_layers(run: RunRecord, stage: StageRecord) -> Table | None:
-    """The layers of a stage's own section; None where no layer has a time, or nothing to hold it against."""
-    bounds = roofs(run, stage)
-    if isinstance(bounds, str):
-        return None
-    timed = parts(run, stage, bounds.element_bytes)
-    return layers_table(timed, bounds, TOP_LAYERS) if timed else None
-
-
-def _has_dot(part: Part) -> bool:
-    return part.flops > 0 and part.moved_bytes > 0 and part.seconds > 0
-
-
-def _dot(part: Part) -> tuple[str, float, float]:
-    """Name, FLOP per byte, FLOP/s."""
-    return words.clean(part.name), part.flops / part.moved_bytes, part.flops / part.seconds
-
-
-def levels_dots(timed: list[Part]) -> list[tuple[str, float, float]]:
-    """Every level that computes, as a point."""
-    return [_dot(part) for part in level_parts(timed) if _has_dot(part)]
-
-
-def by_what_could_be_won(timed: list[Part], bounds: Roofs) -> list[Part]:
-    """The most first; what nobody knows about last, the longest of it first."""
-    won = {part.name: to_be_won(part, bounds) for part in timed}
-    return sorted(timed, key=lambda part: (won[part.name] is None, -(won[part.name] or 0.0), -part.seconds))
-
-
-def layers_table(timed: list[Part], bounds: Roofs, most: int | None = None) -> Table:
-    """The layers by the milliseconds that could be won."""
-    rows = [_cells(part, bounds, to_be_won(part, bounds)) for part in by_what_could_be_won(timed, bounds)[:most]]
-    return Table(TITLES, rows)
-
-
-def _levels_table(levels: list[Part], won: dict[str, float], bounds: Roofs) -> Table:
-    rows = [_cells(part, bounds, won[part.level] if part.has_work else None) for part in levels]
-    return Table([("level", ""), *TITLES[2:]], [[*row[:1], *row[2:]] for row in rows])
-
-
-def _cells(part: Part, bounds: Roofs, won: float | None) -> list[Cell]:
-    share = max(shares(part, bounds)) if part.has_work else None
-    rate = part.flops / part.seconds / 1e12 if part.flops and part.seconds else None
-    return [
-        Cell(words.clean(part.name)),
-        Cell(words.clean(part.level)),
-        Cell(words.milliseconds(part.seconds), part.seconds),
-        Cell(f"{part.launches:.4g}", part.launches),
-        _figure(part.flops / 1e9 if part.flops else None),
-        _figure(part.moved_bytes / 1e6 if part.moved_bytes else None),
-        _figure(rate),
-        Cell(words.share(share), share),
-        Cell(of_layer(part, bounds)),
-        Cell(words.milliseconds(won), won),
+def _levels_figure(stage: StageSummary, roofline: Roofline) -> Figure:
+    above, levels = seconds_above_by_level(stage.layers, roofline), levels_of(stage.layers)
+    bars = [(clean(level.name), level.seconds - above[level.level], above[level.level]) for level in levels]
+    title = f"{clean(stage.name)}, level by level"
+    note = "A level's time: on its layers' rooflines, and above them, which is what could be saved."
+    entries = [
+        Entry(level, roofline, above[level.level] if level.has_work else None)
+        for level in sorted(levels, key=lambda level: -above.get(level.level, 0.0))
     ]
+    table = table_of([replace(NAME, title="level"), *FIGURES], entries)
+    return drawn(title, levels_chart(bars, title), note, table)
 
 
-def _figure(value: float | None) -> Cell:
-    return Cell(words.NOTHING) if value is None else Cell(words.significant(value), value)
+def top_layers(stage: StageSummary) -> Table | None:
+    """The layers of a stage's own section; None where no layer has a time, or nothing to hold it against."""
+    if stage.roofline is None or not stage.layers:
+        return None
+    return layers_table(stage.layers, stage.roofline, TOP_LAYERS)
 
 
-def ceilings(run: RunRecord) -> str:
-    """The measured ceilings beside the datasheet's, in a line."""
-    said = beside(run)
-    source = f"; of what {DATASHEET_SOURCE} says" if any("%" in line for line in said) else ""
-    return ", ".join(said) + source
+def layers_table(layers: list[LayerFigures], roofline: Roofline, most: int | None = None) -> Table:
+    """The layers by their time above the roofline, the most first; those without known work last, the longest first."""
+    entries = [Entry(layer, roofline, seconds_above(layer, roofline)) for layer in layers]
+    entries.sort(key=lambda entry: (entry.above is None, -(entry.above or 0.0), -entry.layer.seconds))
+    return table_of([NAME, LEVEL, *FIGURES], entries[:most])
+
+
+def _has_dot(layer: LayerFigures) -> bool:
+    return layer.flops > 0 and layer.moved_bytes > 0 and layer.seconds > 0
+
+
+def _dot(layer: LayerFigures) -> tuple[str, float, float]:
+    """Name, FLOP per byte, FLOP/s."""
+    return clean(layer.name), layer.flops / layer.moved_bytes, layer.flops / layer.seconds
+
+
+def peaks_text(run: RunRecord) -> str:
+    """The measured peaks beside the datasheet's, in a line; empty where none was measured."""
+    peaks = peaks_of(run)
+    source = f"; of what {DATASHEET_SOURCE} says" if any(peak.datasheet for peak in peaks) else ""
+    return ", ".join(_peak(peak) for peak in peaks) + source
+
+
+def _peak(peak: Peak) -> str:
+    unit = "TB/s" if peak.name == "copy" else "TFLOP/s"
+    beside = f" ({share(peak.value / peak.datasheet)} of {significant(peak.datasheet)})" if peak.datasheet else ""
+    return f"{peak.name} {significant(peak.value)} {unit}{beside}"

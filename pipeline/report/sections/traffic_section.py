@@ -1,59 +1,40 @@
-"""Bytes that a stage moves: by the GPU's own counters where they were read, else as counted from its operators."""
+"""What the GPU's own counters saw, and the longest kernels with what they move."""
 
 from collections import defaultdict
 
-from pipeline.records.diagnostics import CountedBytes
+from pipeline.analysis.traffic import BY_COUNTERS, KernelFigures, agreement, counted, kernels_of
 from pipeline.records.run_record import StageRecord
-from pipeline.report import formatting as words
-from pipeline.report.sections.ladder_section import Cell, Table
+from pipeline.report.formatting import clean, gigabytes, listed, milliseconds, share, significant
+from pipeline.report.sections.source_text import COUNTED_BY, note_text
+from pipeline.report.tables import Column, Table, figure, names, table_of
 
-BY_COUNTERS = "hardware counters"
 KERNELS_SHOWN = 12
-APART = 1.25  # times as many bytes by one count as by the other: worth a sentence
 NAME_LETTERS = 160
-
-
-def counted(stage: StageRecord) -> CountedBytes | None:
-    """What the counters saw of one call."""
-    return stage.diagnostics.counted if stage.diagnostics else None
-
-
-def moved(stage: StageRecord) -> tuple[int | None, str]:
-    """Bytes through device memory in one call and how they are known; None and why they aren't."""
-    if seen := counted(stage):
-        return seen.moved_bytes, BY_COUNTERS
-    fusion = stage.diagnostics.fusion if stage.diagnostics else None
-    return (fusion.bytes_per_call, words.clean(fusion.bytes_from)) if fusion else (None, "nothing on record")
 
 
 def sentences(stages: list[StageRecord], winner: str | None) -> list[str]:
     """What the counters saw of the winner, and where they differ from the operators; or why they weren't read."""
     who: dict[str, list[str]] = defaultdict(list)
     for stage in stages:
-        who[_against_operators(stage, stage.name == winner)].append(words.clean(stage.name))
+        who[_against_operators(stage, stage.name == winner)].append(clean(stage.name))
     notes = [
-        note
-        for stage in stages
-        if stage.diagnostics
-        for note in stage.diagnostics.notes
-        if note.startswith(BY_COUNTERS)
+        note_text(note) for stage in stages if stage.diagnostics for note in stage.diagnostics.notes_on("hardware counters")
     ]
-    said = [f"{words.listed(names)}: {text}" for text, names in who.items() if text]
-    return [*said, *(f"{words.clean(note)}." for note in dict.fromkeys(notes))]
+    said = [f"{listed(names)}: {text}" for text, names in who.items() if text]
+    return [*said, *(f"{note}." for note in dict.fromkeys(notes))]
 
 
 def _against_operators(stage: StageRecord, always: bool) -> str:
-    """Such as "the GPU's counters saw 18 GB a call, 140 % of the 13 GB by the inputs and outputs of …"."""
-    seen, fusion = counted(stage), stage.diagnostics.fusion if stage.diagnostics else None
-    if seen is None or fusion is None or not fusion.bytes_per_call:
+    """Such as "the GPU's counters saw 18 GB per call, 140 % of the 13 GB by the inputs and outputs of …"."""
+    found = agreement(stage)
+    if found is None:
         return ""
-    part = seen.moved_bytes / fusion.bytes_per_call
-    text = f"the GPU's counters saw {words.significant(seen.moved_bytes / 1e9)} GB a call"
-    theirs = f"{words.significant(fusion.bytes_per_call / 1e9)} GB by {words.clean(fusion.bytes_from)}"
-    if 1 / APART < part < APART:
-        return f"{text}, close to the {theirs}." if always else ""
-    why = "caches saved the rest" if part < 1 else "inside of them more is moved, or the same more than once"
-    return f"{text}, {words.share(part)} of the {theirs}: {why}."
+    text = f"the GPU's counters saw {gigabytes(found.counted)} GB per call"
+    expected = f"{gigabytes(found.expected)} GB by {COUNTED_BY[found.source]}"
+    if found.close:
+        return f"{text}, close to the {expected}." if always else ""
+    reason = "caches saved the rest" if found.share < 1 else "inside of them more is moved, or the same more than once"
+    return f"{text}, {share(found.share)} of the {expected}: {reason}."
 
 
 def summary(stage: StageRecord) -> str:
@@ -61,53 +42,37 @@ def summary(stage: StageRecord) -> str:
     seen = counted(stage)
     if seen is None:
         return ""
-    read, written, cache = (
-        f"{words.significant(part / 1e9)} GB" for part in (seen.read_bytes, seen.written_bytes, seen.cache_bytes)
-    )
-    text = f"{read} read and {written} written, of {cache} asked of the L2 cache ({words.clean(seen.tool)})"
+    read, written, cache = (f"{gigabytes(part)} GB" for part in (seen.read_bytes, seen.written_bytes, seen.cache_bytes))
+    text = f"{read} read and {written} written, of {cache} asked of the L2 cache ({clean(seen.tool)})"
     same = "" if seen.alike == seen.kernels else f"; {seen.alike} of its {seen.kernels} kernels are the profile's"
     return f"{text}{same}."
 
 
 def kernels(stage: StageRecord, bytes_per_second: float | None) -> Table:
-    """The longest kernels with their time, and where it was counted what they move.
+    """The longest kernels with their time and, where it was counted, what they move.
 
     Args:
-        stage: profiled.
-        bytes_per_second: of the copy that was measured on this device; None leaves shares of it out.
+        stage: the profiled stage.
+        bytes_per_second: of the copy measured on this device.
     """
-    rows = stage.profile.kernels if stage.profile else []
-    total, seen = sum(row.seconds_per_call for row in rows), counted(stage)
-    by_kernel = seen.by_kernel if seen else {}
-    titles = [
-        ("kernel", ""),
-        ("class", ""),
-        ("ms", "a call"),
-        ("share", "of the kernels' time"),
-        ("launches", "a call"),
+    columns: list[Column[KernelFigures]] = [
+        names("kernel", lambda kernel: clean(kernel.name)[:NAME_LETTERS]),
+        names("class", lambda kernel: kernel.kind),
+        Column("ms", help="per call", cell=figure(lambda kernel: kernel.seconds, milliseconds)),
+        Column("share", help="of the kernels' time", cell=figure(lambda kernel: kernel.share, share)),
+        Column("launches", help="per call", cell=figure(lambda kernel: kernel.launches, significant)),
     ]
-    if by_kernel:
-        titles += [
-            ("GB", "to and from device memory, by the GPU's counters"),
-            ("of the bandwidth", "those bytes over the kernel's time, of the copy measured here"),
+    if (seen := counted(stage)) and seen.by_kernel:
+        columns += [
+            Column(
+                "GB",
+                help=f"to and from device memory, by {BY_COUNTERS}",
+                cell=figure(lambda kernel: kernel.moved_bytes, gigabytes),
+            ),
+            Column(
+                "of the bandwidth",
+                help="those bytes over the kernel's time, of the measured copy",
+                cell=figure(lambda kernel: kernel.bandwidth_share, share),
+            ),
         ]
-    cells = []
-    for row in rows[:KERNELS_SHOWN]:
-        share, through = row.seconds_per_call / total if total else None, by_kernel.get(row.name)
-        reached = _reached(through, row.seconds_per_call, bytes_per_second)
-        cells.append(
-            [
-                Cell(words.clean(row.name)[:NAME_LETTERS]),
-                Cell(row.kind),
-                Cell(words.milliseconds(row.seconds_per_call), row.seconds_per_call),
-                Cell(words.share(share), share),
-                Cell(words.significant(row.launches_per_call), row.launches_per_call),
-                Cell(words.NOTHING if through is None else words.significant(through / 1e9), through),
-                Cell(words.share(reached), reached),
-            ][: len(titles)]
-        )
-    return Table(titles, cells)
-
-
-def _reached(through: int | None, seconds: float, bytes_per_second: float | None) -> float | None:
-    return through / seconds / bytes_per_second if through is not None and seconds and bytes_per_second else None
+    return table_of(columns, kernels_of(stage, bytes_per_second)[:KERNELS_SHOWN])
