@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline.records.codec import to_json
-from pipeline.records.run_record import Sample
+from pipeline.records.samples import Sample
 
 LOG_LIMIT_BYTES = 2_000_000  # a stage that prints without end fills no disk
 GRACE_SECONDS = 5.0  # between TERM and KILL; native code ignores TERM
@@ -60,7 +60,7 @@ class PipeReporter:
 
     def facts(self, **fields: Any) -> None:
         """Give fields of the RunRecord."""
-        self._say("facts", {name: plain(value) for name, value in fields.items()})
+        self._say("details", {name: plain(value) for name, value in fields.items()})
 
     def refuse(self, text: str) -> None:
         """Say that the request was wrong."""

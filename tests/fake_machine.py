@@ -8,7 +8,9 @@ import numpy as np
 
 from pipeline.config.plan import Plan
 from pipeline.orchestrate.interleave import interleave
-from pipeline.records.run_record import Accuracy, Block, Pair, RunRecord, Sample, StageRecord, Tolerance
+from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
+from pipeline.records.run_settings import DataSettings, RunSettings
+from pipeline.records.samples import Accuracy, Block, Pair, Sample
 
 TOLERANCE = Tolerance(relative_l2=1e-3, flipped_share=1e-3, reason="a test's own")
 SLICE_SECONDS = 0.02
@@ -149,4 +151,5 @@ def stage_record(name: str, pair: Pair | None, **fields: object) -> StageRecord:
 
 def run_record(stages: list[StageRecord], **fields: object) -> RunRecord:
     """A run of batch 2."""
-    return RunRecord("", "", "smoke", {"data": {"batch_size": 2}}, stages=stages, **fields)  # type: ignore[arg-type]
+    settings = RunSettings(data=DataSettings(batch_size=2))
+    return RunRecord("", "", "smoke", {"data": {"batch_size": 2}}, settings, stages=stages, **fields)  # type: ignore[arg-type]

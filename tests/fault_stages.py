@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.stages import Runner, Skip, StageError
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Workload
 
 Run = Callable[[Tensor], Tensor]
 VERIFYING_CALLS = 5  # the first call, and the verification of eight images in batches of two; however short the warm-up

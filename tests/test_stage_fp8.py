@@ -13,7 +13,7 @@ from pipeline.rewrites.graph import Graph, trace
 from pipeline.rewrites.precision import Precision
 from pipeline.rewrites.program import Program
 from pipeline.stages import fp8
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Workload
 
 CPU = torch.device("cpu")
 

@@ -14,7 +14,7 @@ from pipeline.rewrites.layers import LIBRARY, REFERENCE
 from pipeline.rewrites.precision import Precision
 from pipeline.rewrites.program import Program
 from pipeline.stages import fused
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Workload
 
 CPU = torch.device("cpu")
 

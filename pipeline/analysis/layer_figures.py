@@ -83,7 +83,9 @@ def _figures(time: LayerTime, group: LayerGroup, batch: int, element_bytes: int)
     name = " with ".join(layer.name or BETWEEN for layer in group.layers)
     moved = group.moved_bytes(batch, element_bytes)
     flops, layers = group.flops(batch), tuple(layer.name for layer in group.layers)
-    return LayerFigures(name, first.kind, first.level, time.seconds_per_call, time.launches_per_call, flops, moved, layers)
+    return LayerFigures(
+        name, first.kind, first.level, time.seconds_per_call, time.launches_per_call, flops, moved, layers
+    )
 
 
 def _bare(time: LayerTime) -> LayerFigures:

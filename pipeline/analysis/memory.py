@@ -155,9 +155,7 @@ def is_convolution_by_cudnn(summary: RunSummary, layer: str) -> bool:
 def watched(summary: RunSummary) -> tuple[list[StageSummary], list[StageSummary]]:
     """Stages whose timeline is worth drawing: the baseline and the winner, and then the others."""
     rows = [
-        stage
-        for stage in summary.ranked
-        if (timeline := timeline_of(stage)) and len(timeline.seconds) >= LEAST_POINTS
+        stage for stage in summary.ranked if (timeline := timeline_of(stage)) and len(timeline.seconds) >= LEAST_POINTS
     ]
     first = [stage for stage in rows if stage.name in (summary.run.baseline, summary.ranking.winner)]
     return first, [stage for stage in rows if stage not in first]

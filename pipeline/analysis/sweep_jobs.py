@@ -92,9 +92,7 @@ def curves(jobs: list[Job], axis: Axis, figure: Figure) -> list[Curve]:
             if x is not None and y is not None:
                 lines.setdefault((stage.name, other), []).append((float(x), y))
     return [
-        Curve(name, other, sorted(points))
-        for (name, other), points in lines.items()
-        if len({x for x, _ in points}) > 1
+        Curve(name, other, sorted(points)) for (name, other), points in lines.items() if len({x for x, _ in points}) > 1
     ]
 
 

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from models.errors import InputError
+from pipeline.analysis.summary import summarize
 from pipeline.cli.config_errors import one_line
 from pipeline.cli.progress import Progress, complain
 from pipeline.config import schema
@@ -29,6 +30,7 @@ from pipeline.devices.discover import cuda_devices
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, RunWarning
+from pipeline.records.run_settings import settings_of
 from pipeline.report.terminal import first_screen
 from pipeline.report.write import write_report
 
@@ -138,20 +140,23 @@ def opening(question: RunConfig, job: Job) -> str:
 
 def report(record: RunRecord, job: Job) -> None:
     """Draw the report; the first screen goes to the terminal, the report's path last."""
-    path = write_report(record, job.folder)
+    summary = summarize(record)
+    path = write_report(summary, job.folder)
     console = Console(highlight=False)
-    console.print(first_screen(record))
+    console.print(first_screen(summary))
     console.print(str(path), soft_wrap=True, markup=False)
 
 
 def blank_record(question: RunConfig, job: Job) -> RunRecord:
     """What is known before anything has run."""
     config = plain(OmegaConf.load(job.folder / "config.yaml"), resolve=False)
+    found, data = settings_of(config), question.data
     return RunRecord(
         started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
         command=job.command,
         preset=question.preset,
         config=config,
+        settings=replace(found, data=replace(found.data, image_size=data.size, batch_size=data.batch_size)),
     )
 
 
@@ -159,7 +164,8 @@ def refusal(job: Job, config: DictConfig, text: str) -> RunRecord:
     """The record of a job of a sweep whose request was wrong."""
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     caution = RunWarning("refused", text, "correct the request and run this job again")
-    return RunRecord(now, job.command, str(config.preset), plain(config, resolve=False), warnings=[caution])
+    asked = plain(config, resolve=False)
+    return RunRecord(now, job.command, str(config.preset), asked, settings_of(asked), warnings=[caution])
 
 
 def plain(config: Any, resolve: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pipeline.lessons.lesson_records import Row
 from pipeline.measure.clock import Clock, TorchClock
 from pipeline.measure.sampling import calls_per_sample, take_sample, undisturbed
 from pipeline.measure.warmup import warm_up
-from pipeline.records.run_record import Sample
+from pipeline.records.samples import Sample
 
 Call = Callable[[], Any]
 

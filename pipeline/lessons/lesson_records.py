@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.records.codec import RecordError, revive, to_json
+from pipeline.records.atomic_json import write_json
+from pipeline.records.codec import RecordError, from_json, to_json
+from pipeline.records.machine import Environment
 from pipeline.records.migrations import SAMPLE_FIELDS, renamed
-from pipeline.records.run_record import Environment, Sample
+from pipeline.records.samples import Sample
 
 SCHEMA_VERSION = 2  # 1 called a row's samples slices
 FILE = "lessons.json"
@@ -63,9 +65,7 @@ class LessonsRecord:
 def save(record: LessonsRecord, folder: Path) -> None:
     """Write lessons.json, whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    scratch = folder / f"{FILE}.part"
-    scratch.write_text(json.dumps(to_json(record), indent=1), encoding="utf-8")
-    scratch.replace(folder / FILE)
+    write_json(to_json(record), folder / FILE)
 
 
 def from_1(document: dict[str, Any]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def load(folder: Path) -> LessonsRecord:
             raise RecordError(
                 f"{path}: schema version {value.get('schema_version')}, this program reads {SCHEMA_VERSION}"
             )
-        return revive(LessonsRecord, value)
+        return from_json(LessonsRecord, value)
     except (FileNotFoundError, NotADirectoryError):
         raise RecordError(f"{path}: no such file; name a folder of lessons, such as outputs/lessons") from None
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError, AttributeError, KeyError, ValueError) as error:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.lessons.lesson_records import Row
 from pipeline.report import formatting as words
-from pipeline.stats.intervals import LEAST_EFFECT, Estimate, Ratio, Outcome, median_interval, outcome_of
+from pipeline.stats.intervals import LEAST_EFFECT, Estimate, Outcome, Ratio, median_interval, outcome_of
 
 Unit = Literal["time", "TFLOP/s", "GB/s", "memory"]
 

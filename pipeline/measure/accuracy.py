@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.records.run_record import Accuracy, Tolerance
+from pipeline.records.run_record import Tolerance
+from pipeline.records.samples import Accuracy
 
 
 class WrongShape(Exception):  # noqa: N818 - named for what was found

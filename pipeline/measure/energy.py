@@ -10,7 +10,7 @@ from pipeline.devices.nvml import DeviceState
 from pipeline.measure.clock import Clock
 from pipeline.measure.environment import gpu_behind
 from pipeline.measure.sampling import no_state, undisturbed
-from pipeline.records.run_record import Energy
+from pipeline.records.samples import Energy
 
 REST_SECONDS = 1.5  # the device averages its power over up to one second
 CALLS_BETWEEN_LOOKS = 10  # at the clock: a synchronisation after each call would let the device rest

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.devices.discover import cpu_name, driver_version, others_on
 from pipeline.devices.nvml import Gpu, gpu_of
-from pipeline.records.run_record import Environment
+from pipeline.records.machine import Environment
 
 if TYPE_CHECKING:
     import torch

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.measure.environment import gpu_behind
-from pipeline.records.run_record import Memory
+from pipeline.records.samples import Memory
 
 
 def device_allocations(device: torch.device) -> int:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline.measure.clock import Clock, TorchClock
-from pipeline.records.run_record import MeasuredPeaks
+from pipeline.records.machine import MeasuredPeaks
 
 GPU_SIDE, CPU_SIDE = 8192, 1024  # of the square matrices
 GPU_COPY_BYTES, CPU_COPY_BYTES = 2**30, 2**28  # far beyond any cache

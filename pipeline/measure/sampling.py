@@ -12,7 +12,7 @@ from torch import Tensor
 from pipeline.config.plan import Plan
 from pipeline.devices.nvml import DeviceState, throttle_reasons
 from pipeline.measure.clock import Clock
-from pipeline.records.run_record import Sample
+from pipeline.records.samples import Sample
 
 
 def no_guards() -> tuple[int, ...]:
@@ -61,8 +61,8 @@ def take_sample(
         clock: read twice.
         plan: gives `sample_warmup_calls` and `most_retries`.
         guards: counters, such as compilations and device allocations. Where one grew during the settled calls the
-            sample is measured again, at most `most_retries` times; `Sample.retries` above that limit says that the last
-            one, too, was disturbed.
+            sample is measured again, at most `most_retries` times; `Sample.disturbed` says that one grew in the last
+            retry, too.
         state: read before and after, outside the stamps.
     """
     retries = 0
@@ -71,14 +71,15 @@ def take_sample(
         counted, seconds, device_seconds = _timed(call, next_batch, calls, clock, plan.sample_warmup_calls, guards)
         after = state()
         disturbed = guards() != counted
-        retries += disturbed
-        if not disturbed or retries > plan.most_retries:
+        if not disturbed or retries == plan.most_retries:
             break
+        retries += 1
     return Sample(
         calls=calls,
         seconds=seconds,
         device_seconds=device_seconds,
         retries=retries,
+        disturbed=disturbed,
         clock_mhz=after.clock_mhz,
         throttle_reasons=throttle_reasons(before, after, seconds),
     )

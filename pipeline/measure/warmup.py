@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.config.plan import Plan
 from pipeline.measure.clock import Clock
 from pipeline.measure.sampling import no_guards, undisturbed
-from pipeline.records.run_record import WarmUp
+from pipeline.records.samples import WarmUp
 
 WINDOWS = 3  # whose medians must agree
 

@@ -16,7 +16,8 @@ from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, RunConfig, StageSp
 from pipeline.orchestrate.interleave import interleave
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.records import codec
-from pipeline.records.run_record import Pair, RunRecord, RunWarning
+from pipeline.records.run_record import RunRecord, RunWarning, WarningCode
+from pipeline.records.samples import Pair
 from pipeline.stats.warnings import reference_in_doubt
 
 
@@ -44,9 +45,9 @@ class RunContext:
         self.record = replace(self.record, **fields)
         codec.save(self.record, self.folder)
 
-    def caution(self, name: str, text: str, remedy: str) -> None:
+    def caution(self, code: WarningCode, text: str, remedy: str) -> None:
         """Note something that a reader must know about the whole run."""
-        self.keep(warnings=[*self.record.warnings, RunWarning(name, text, remedy)])
+        self.keep(warnings=[*self.record.warnings, RunWarning(code, text, remedy)])
 
     def start(self, spec: StageSpec, role: str, folder: str) -> WorkerProcess:
         """A fresh worker for the stage."""
@@ -110,7 +111,7 @@ def refuse_baseline(session: RunContext, reason: str) -> NoReturn:
     """There is nothing to measure against; a reference that is itself wrong may be why."""
     found = session.record.reference
     doubt = reference_in_doubt(found) if found else None
-    why = f"{reason}; {doubt.name}: {doubt.text}" if doubt else reason
+    why = f"{reason}; {doubt.code}: {doubt.text}" if doubt else reason
     raise RequestError(f"the baseline can't run: {why}; the logs are in {session.folder}")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Literal, Protocol
 
 from pipeline.config.plan import Plan
-from pipeline.records.run_record import Block, Pair, Sample
+from pipeline.records.samples import Block, Pair, Sample
 from pipeline.stats.intervals import half_width, ratio
 
 

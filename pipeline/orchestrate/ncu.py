@@ -15,7 +15,7 @@ from pipeline.config.schema import SCRATCH, StageSpec, job_document
 from pipeline.orchestrate import ncu_log
 from pipeline.orchestrate.context import RunContext
 from pipeline.orchestrate.ncu_log import CountersError
-from pipeline.records.diagnostics import CountedBytes
+from pipeline.records.diagnostics import CountedBytes, Note
 from pipeline.records.run_record import StageRecord
 
 PHASE = "counters"
@@ -42,7 +42,8 @@ def with_counted_bytes(session: RunContext, spec: StageSpec, record: StageRecord
         return replace(record, diagnostics=replace(why, counted=count(session, spec, record)))
     except (CountersError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        return replace(record, diagnostics=replace(why, notes=[*why.notes, f"hardware counters: {reason}"]))
+        note = Note("hardware counters", "not read", str(reason))
+        return replace(record, diagnostics=replace(why, notes=[*why.notes, note]))
 
 
 def count(session: RunContext, spec: StageSpec, record: StageRecord) -> CountedBytes:

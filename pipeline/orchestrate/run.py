@@ -15,7 +15,7 @@ from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.stats.intervals import samples_of
 from pipeline.stats.ranking import contenders
-from pipeline.stats.warnings import busy_processor, drift, drifted, shared_device
+from pipeline.stats.warnings import busy_processor, drift
 
 
 def run_ladder(question: RunConfig, folder: Path, record: RunRecord, progress: Progress) -> RunRecord:
@@ -63,11 +63,10 @@ def describe_run(session: RunContext) -> None:
         if "reason" in worker.fields:
             refuse_baseline(session, worker.fields["reason"])
         facts = worker.details
-    session.keep(**{name: codec.revive_field(RunRecord, name, value) for name, value in facts.items()})
-    environment = session.record.environment
-    noted = [busy_processor(session.load_before, os.cpu_count() or 1) if session.question.device == "cpu" else None]
-    noted += [shared_device(environment) if environment else None]
-    session.keep(warnings=[*session.record.warnings, *(part for part in noted if part)])
+    known = {**codec.to_json(session.record), **facts}
+    session.keep(**{name: getattr(codec.from_json(RunRecord, known), name) for name in facts})
+    busy = busy_processor(session.load_before, os.cpu_count() or 1) if session.question.device == "cpu" else None
+    session.keep(warnings=[*session.record.warnings, *([busy] if busy else [])])
 
 
 def measure_aa_pairs(session: RunContext) -> None:
@@ -110,7 +109,7 @@ def measure_head_to_head(session: RunContext) -> None:
                     pair = session.interleave(best, rival, f"{winner} against {name}")
                 session.keep(head_to_head=[*session.record.head_to_head, pair])
         except WorkerGone as gone:
-            session.caution("pairing failed", gone.reason, f"see the logs in {session.folder}/pairings")
+            session.caution("head-to-head failed", gone.reason, f"see the logs in {session.folder}/pairings")
 
 
 def note_drift(session: RunContext) -> None:
@@ -118,6 +117,4 @@ def note_drift(session: RunContext) -> None:
     pairs = [pair for stage in session.record.stages for pair in stage.pairs if pair.blocks]
     if len(pairs) < 2:
         return
-    change = drift(samples_of(pairs[0], "baseline"), samples_of(pairs[-1], "baseline"))
-    seen = drifted(change)
-    session.keep(drift=change, warnings=[*session.record.warnings, *([seen] if seen else [])])
+    session.keep(drift=drift(samples_of(pairs[0], "baseline"), samples_of(pairs[-1], "baseline")))

@@ -10,9 +10,8 @@ from pipeline.config.schema import StageSpec
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.records import codec
-from pipeline.records.codec import revive
-from pipeline.records.run_record import Block, Pair, RunWarning, Sample, StageRecord
-from pipeline.stats.warnings import warnings_of
+from pipeline.records.run_record import StageRecord
+from pipeline.records.samples import Block, Pair, Sample
 
 LOG_TAIL_LINES = 30
 AFTER_CHECK = {
@@ -21,11 +20,6 @@ AFTER_CHECK = {
     "explain",
     "export",
 }  # phases that a right and measured stage may lose and stay so
-ALTERNATED = RunWarning(
-    "processes alternated",
-    "it and the baseline don't fit in memory together: the baseline was measured before and after it, not in turns",
-    "a smaller data.batch_size lets them take turns",
-)
 
 
 def measure_stage(session: RunContext, spec: StageSpec) -> StageRecord:
@@ -75,9 +69,8 @@ def measure_trial(
         start_baseline(session)
     fields = worker.fields if launch == 1 else {}
     record = revive_over(record, {**fields, **status}, pairs=pairs, log=f"{folder}/log.txt")
-    seen = warnings_of(pairs[-1:], session.question.plan.most_retries)
     log_tail = tail(session.folder / folder / "log.txt") if record.status in ("failed", "timeout") else record.log_tail
-    return replace(record, warnings=[*record.warnings, *seen], log_tail=log_tail)
+    return replace(record, log_tail=log_tail)
 
 
 def ran_out_of_memory(record: StageRecord) -> bool:
@@ -110,8 +103,7 @@ def measure_alternating(session: RunContext, spec: StageSpec) -> StageRecord:
             for first, second, third, last in zip(before, taken[:count], taken[count:], after, strict=True)
         ]
         pair = Pair(name, spec.name, blocks, alternated=True)
-        seen = warnings_of([pair], session.question.plan.most_retries)
-        record = replace(record, pairs=[pair], warnings=[*record.warnings, *seen, ALTERNATED])
+        record = replace(record, pairs=[pair])
     start_baseline(session)
     return record
 
@@ -145,7 +137,7 @@ def empty_record(session: RunContext, spec: StageSpec) -> StageRecord:
 def revive_over(record: StageRecord, reported: dict[str, Any], **fields: Any) -> StageRecord:
     """`record` with what the worker reported, as JSON, and what the parent knows."""
     known = {**codec.to_json(record), **reported}
-    return replace(revive(StageRecord, known), **fields)
+    return replace(codec.from_json(StageRecord, known), **fields)
 
 
 def tail(log: Path) -> str:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.schema import Job, job_document
-from pipeline.records.codec import revive
-from pipeline.records.run_record import Sample
+from pipeline.records.codec import from_json
+from pipeline.records.samples import Sample
 
 LOG_LIMIT_BYTES = 2_000_000  # a stage that prints without end fills no disk
 GRACE_SECONDS = 5.0  # between TERM and KILL; native code ignores TERM
@@ -134,7 +134,7 @@ class WorkerProcess:
         self._command({"command": "sample"})
         for kind, value in self.messages():
             if kind == "sample":
-                return revive(Sample, value)
+                return from_json(Sample, value)
         raise WorkerGone("failed", "ended while its turn was on")
 
     @property

@@ -9,14 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipeline.records.diagnostics import (
-    SEARCH_CUDNN,
-    SEARCH_INDUCTOR,
-    SEARCH_ONNX_RUNTIME,
-    SEARCH_OWN,
-    SEARCH_TEMPLATES,
-)
-from pipeline.stages import Runner
+from pipeline.records.diagnostics import SearchCount
+from pipeline.stages.api import Runner
 
 ASKS_CUDNN = ("exhaustive", "heuristic")  # of ONNX Runtime's algo_search; "default" takes one algorithm for all nodes
 BENCHMARKER = "benchmarking."
@@ -24,8 +18,8 @@ TIMINGS = (".benchmark_gpu", ".benchmark_cpu")  # the methods of Inductor's benc
 DYNAMO = "torch._dynamo.utils"  # holds Inductor's counters; importing it takes seconds, so that only its user has it
 
 
-def searches(runner: Runner, batch: Tensor, options: Mapping[str, Any]) -> dict[str, int]:
-    """Who searched, with how many problems or candidates; what was not counted, or is none, is left out.
+def searches(runner: Runner, batch: Tensor, options: Mapping[str, Any]) -> list[SearchCount]:
+    """Who searched, with how many problems, nodes or candidates; what was not counted, or is none, is left out.
 
     Args:
         runner: the stage, warm.
@@ -34,14 +28,15 @@ def searches(runner: Runner, batch: Tensor, options: Mapping[str, Any]) -> dict[
     """
     cudnn = batch.is_cuda and torch.backends.cudnn.benchmark
     compiled = sys.modules[DYNAMO].counters["inductor"] if DYNAMO in sys.modules else {}
-    found = {
-        SEARCH_CUDNN: convolution_problems(runner.uncaptured or runner.run, batch) if cudnn else 0,
-        SEARCH_TEMPLATES: int(compiled.get("select_algorithm_autotune", 0)),
-        SEARCH_INDUCTOR: timed_candidates(compiled),
-        SEARCH_OWN: int(runner.details.get("candidates_measured", 0)),
-        **nodes_searched(runner.details, options),
-    }
-    return {who: count for who, count in found.items() if count}
+    facts = runner.compile_facts() if runner.compile_facts else None
+    found = [
+        SearchCount("cuDNN", "problems", convolution_problems(runner.uncaptured or runner.run, batch) if cudnn else 0),
+        SearchCount("Inductor's templates", "problems", int(compiled.get("select_algorithm_autotune", 0))),
+        SearchCount("Inductor", "candidates", timed_candidates(compiled)),
+        SearchCount("own kernels", "candidates", (facts and facts.candidates_measured) or 0),
+        *nodes_searched(runner.details, options),
+    ]
+    return [each for each in found if each.count]
 
 
 def timed_candidates(counters: Mapping[str, int]) -> int:
@@ -54,14 +49,14 @@ def timed_candidates(counters: Mapping[str, int]) -> int:
     )
 
 
-def nodes_searched(facts: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, int]:
+def nodes_searched(details: Mapping[str, Any], options: Mapping[str, Any]) -> list[SearchCount]:
     """Convolutions for which ONNX Runtime asks cuDNN, node by node; empty where it doesn't."""
     search = str(options.get("algo_search", "")).lower()
     if search not in ASKS_CUDNN:
-        return {}
-    on_gpu = facts.get("nodes", {}).get("CUDAExecutionProvider", {})
+        return []
+    on_gpu = details.get("nodes", {}).get("CUDAExecutionProvider", {})
     count = sum(int(number) for kind, number in on_gpu.items() if kind.endswith(("Conv", "ConvTranspose")))
-    return {SEARCH_ONNX_RUNTIME.format(search=search): count}
+    return [SearchCount("cuDNN for ONNX Runtime", "nodes", count, search)]
 
 
 def convolution_problems(run: Callable[[Tensor], Tensor], batch: Tensor) -> int:

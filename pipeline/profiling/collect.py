@@ -24,12 +24,19 @@ from pipeline.profiling import (
 )
 from pipeline.profiling.layer_scopes import announced
 from pipeline.records.chrome_trace import Event
-from pipeline.records.diagnostics import Diagnostics, Fusion, LayerTime, LayoutChange, MemoryTimeline
-from pipeline.stages import Runner
-from pipeline.worker.workload import Workload
+from pipeline.records.diagnostics import (
+    Diagnostics,
+    Fusion,
+    LayersSource,
+    LayerTime,
+    LayoutChange,
+    MemoryTimeline,
+    Note,
+    NoteCode,
+    Topic,
+)
+from pipeline.stages.api import Runner, Workload
 
-OWN, TWIN = "its own profile", "the same kernels launched one by one"
-ORDER = "the order of the eager net's layers, which no runtime can change; what follows one counts for it"
 Part = TypeVar("Part")
 
 
@@ -41,45 +48,48 @@ class Explained:
         self.net = net
         self.batches = batches
         self.folder = folder
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
         self.order: list[layer_order.Heavy] = []  # empty as long as nothing needs it
 
-    def tried(self, what: str, part: Callable[[], Part], instead: Part) -> Part:
+    def note(self, topic: Topic, code: NoteCode, text: str) -> None:
+        """Something that could not be found out, and why."""
+        self.notes.append(Note(topic, code, text))
+
+    def tried(self, topic: Topic, part: Callable[[], Part], instead: Part) -> Part:
         """The part, or what stands for it and a note where finding it out failed."""
         try:
             return part()
         except Exception as error:  # noqa: BLE001 - an explanation is not worth a measured stage
             traceback.print_exc()
-            self.notes.append(f"{what}: {type(error).__name__}: {next(iter(str(error).splitlines()), 'no text')}")
+            self.note(topic, "failed", f"{type(error).__name__}: {next(iter(str(error).splitlines()), 'no text')}")
             return instead
 
-    def layers(self, events: list[Event], calls: int) -> tuple[list[LayerTime], str]:
+    def layers(self, events: list[Event], calls: int) -> tuple[list[LayerTime], LayersSource | None]:
         """Each layer's time, and where it is from; nothing and a note where the stage hides its layers."""
         if self.runner.module is not None and self.runner.uncaptured is None:
             with announced(self.runner.module):
                 own, _ = profiler.record(self.runner.run, self.batches, calls, self.folder)
-            return layer_time.own_times(own, calls), OWN
+            return layer_time.own_times(own, calls), "profile"
         if self.runner.uncaptured is None:
             return self.layers_by_order(events, calls)
         twin = self.one_by_one(shapes=False)
         found = layer_time.twin_times(events, twin, calls)
         if found is None:
-            self.notes.append("layers: the replayed kernels aren't those that the same net launches one by one")
-        return found or [], TWIN if found else ""
+            text = "the replayed kernels aren't those that the same net launches one by one"
+            self.note("layers", "kernels differ", text)
+        return found or [], "uncaptured" if found else None
 
-    def layers_by_order(self, events: list[Event], calls: int) -> tuple[list[LayerTime], str]:
+    def layers_by_order(self, events: list[Event], calls: int) -> tuple[list[LayerTime], LayersSource | None]:
         """Each layer's time where the runtime names none, as far as the order of the layers says whose a kernel is."""
         if not self.batches[0].is_cuda:
-            self.notes.append("layers: on a CPU this runtime doesn't say which layer an operator is for")
-            return [], ""
+            self.note("layers", "hidden layers", "on a CPU this runtime doesn't say which layer an operator is for")
+            return [], None
         self.order = layer_order.heavies(self.net, self.batches[0])
         found = layer_order.times(layer_order.placed(events, calls, self.order), calls)
         if loose := sum(not heavy.certain for heavy in self.order):
-            self.notes.append(
-                f"layers: {loose} of {len(self.order)} layers with matrix work could run in another order; "
-                "their time counts as between layers"
-            )
-        return found, ORDER
+            text = f"{loose} of {len(self.order)} layers with matrix work could run in another order; "
+            self.note("layers", "ambiguous order", f"{text}their time counts as between layers")
+        return found, "layer order"
 
     def spots(self, events: list[Event], calls: int) -> dict[int, str]:
         """Where in the call each kernel of a trace is, by its id; nothing where that isn't known."""
@@ -102,25 +112,24 @@ class Explained:
         traced = [
             change for change in layout_changes.trace_changes(call, 1, self.spots(call, 1)) if change.name not in names
         ]
-        graph = self.folder / "model.onnx"
-        return [*traced, *written, *(layout_changes.onnx_changes(graph) if graph.exists() else [])]
+        graph = self.runner.onnx_model
+        return [*traced, *written, *(layout_changes.onnx_changes(graph) if graph else [])]
 
     def memory(self, context_bytes: int | None) -> MemoryTimeline | None:
         """The allocator's timeline; none on a CPU. A way to it that fails leaves a note, and the next one is taken."""
         if not self.batches[0].is_cuda:
-            self.notes.append("memory timeline: torch keeps no books of what it allocates on a CPU")
+            text = "torch keeps no statistics of what it allocates on a CPU"
+            self.note("memory timeline", "no allocator statistics", text)
             return None
         batch, books = self.batches[0], memory_timeline.CudaBooks()
         found: MemoryTimeline | None = None
         hidden = replace(self.runner, module=None, uncaptured=None)  # its own call, as if nobody knew its layers
-        ways = [("torch's history of its allocations", hidden)]
-        if self.runner.module is not None or self.runner.uncaptured is not None:
-            ways.insert(0, ("its layers, or the kernels that it replays", self.runner))
-        for name, runner in ways:
+        seen = self.runner.module is not None or self.runner.uncaptured is not None
+        for runner in [self.runner, hidden] if seen else [hidden]:
             way = partial(
                 memory_timeline.memory_timeline, runner, batch, books, context_bytes, memory_timeline.cuda_history
             )
-            found = found or self.tried(f"memory timeline by {name}", way, found)
+            found = found or self.tried("memory timeline", way, found)
         return found or memory_timeline.memory_timeline(hidden, batch, books, context_bytes)
 
 
@@ -140,21 +149,21 @@ def explain(
         context_bytes: what the process held of the device before its first tensor.
     """
     stage, batch = Explained(runner, work.model, work.batches, work.folder), work.batches[0]
-    unknown: tuple[list[LayerTime], str] = ([], "")
+    unknown: tuple[list[LayerTime], LayersSource | None] = ([], None)
     nothing: Any = None
     found, source = stage.tried("layers", lambda: stage.layers(events, calls), unknown)
     fused: Fusion | None = stage.tried(
-        "fusion", lambda: fused_kernels.fusion(runner, batch, events, calls, work.folder), nothing
+        "fusion", lambda: fused_kernels.fusion(runner, batch, events, calls, work.folder.name), nothing
     )
     return Diagnostics(
         layers=found,
-        layers_from=source,
+        layers_source=source,
         split=stage.tried("time split", lambda: time_split.split(events, calls), nothing),
-        growth=stage.tried("growth with the batch", lambda: scaling.growth(runner, batch, clock), nothing),
-        image_growth=stage.tried("growth with the image", lambda: scaling.image_growth(runner, batch, clock), nothing),
+        growth=stage.tried("scaling", lambda: scaling.growth(runner, batch, clock), nothing),
+        image_growth=stage.tried("scaling", lambda: scaling.image_growth(runner, batch, clock), nothing),
         layout=stage.tried("layout", lambda: stage.layout(fused, events, calls), []),
         fusion=fused,
-        timeline=stage.tried("memory", lambda: stage.memory(context_bytes), nothing),
-        searches=stage.tried("searches", lambda: autotune_counts.searches(runner, batch, options), {}),
+        timeline=stage.tried("memory timeline", lambda: stage.memory(context_bytes), nothing),
+        searches=stage.tried("searches", lambda: autotune_counts.searches(runner, batch, options), []),
         notes=stage.notes,
     )

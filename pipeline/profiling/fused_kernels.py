@@ -2,24 +2,21 @@
 
 from collections import defaultdict
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from pipeline.config.schema import SCRATCH
 from pipeline.profiling.inductor_source import compile_fusion
-from pipeline.profiling.operator_bytes import COUNTED, counted
+from pipeline.profiling.operator_bytes import counted
 from pipeline.records.chrome_trace import Event, end, of
-from pipeline.records.diagnostics import Fusion, LayoutChange
-from pipeline.stages import Runner
-from pipeline.stages.common.inductor import CACHE, KEPT, graphs, programs
+from pipeline.records.diagnostics import BytesSource, Fusion, LayoutChange
+from pipeline.stages.api import Runner, Traffic
+from pipeline.stages.common.inductor import KEPT, graphs, programs
 
-GENERATED = "generated code"
-UNSEEN = "unknown: its operators don't pass torch's dispatcher"
+UNSEEN = "its operators don't pass torch's dispatcher"
 
 
-def fusion(runner: Runner, batch: Tensor, events: list[Event], calls: int, folder: Path) -> Fusion:
+def fusion(runner: Runner, batch: Tensor, events: list[Event], calls: int, shown: str) -> Fusion:
     """Kernels and bytes of one call, and what a compiler fused.
 
     Args:
@@ -27,27 +24,33 @@ def fusion(runner: Runner, batch: Tensor, events: list[Event], calls: int, folde
         batch: one input.
         events: of its profile of `calls` calls.
         calls: how many.
-        folder: the stage's own, in which Inductor's cache may lie.
+        shown: the stage's folder, as the record names it.
     """
     work = of(events, "kernel") if batch.is_cuda else innermost(of(events, "cpu_op"))
-    moved, source = traffic(runner, batch)
-    cache, shown = folder / SCRATCH / CACHE, f"{folder.name}/{KEPT}"
+    moved, source, unknown = traffic(runner, batch)
+    cache, kept = runner.generated_code, f"{shown}/{KEPT}"
     return Fusion(
         kernels_per_call=len(work) / calls,
         bytes_per_call=moved,
-        bytes_from=source,
-        kernels=compile_fusion(programs(cache), shown),
-        graphs=[f"{shown}/{path.name}" for path in graphs(cache)],
+        bytes_source=source,
+        bytes_unknown=unknown,
+        kernels=compile_fusion(programs(cache), kept) if cache else [],
+        graphs=[f"{kept}/{path.name}" for path in graphs(cache)] if cache else [],
     )
 
 
-def traffic(runner: Runner, batch: Tensor) -> tuple[int | None, str]:
-    """Bytes that one call moves and how they were counted; None and why not."""
+def traffic(runner: Runner, batch: Tensor) -> tuple[int | None, BytesSource | None, str]:
+    """Bytes that one call moves and who counted them; or why they are unknown."""
     try:
-        found = runner.traffic(batch) if runner.traffic else (counted(runner.uncaptured or runner.run, batch), COUNTED)
+        found: Traffic | None
+        if runner.traffic:
+            found = runner.traffic(batch)
+        else:
+            found = counted(runner.uncaptured or runner.run, batch), "operators"
     except RuntimeError as error:
-        return None, f"unknown: torch's dispatcher can't count it ({next(iter(str(error).splitlines()), 'no reason')})"
-    return found if found[0] else (None, UNSEEN)
+        reason = next(iter(str(error).splitlines()), "no reason")
+        return None, None, f"torch's dispatcher can't count it ({reason})"
+    return (*found, "") if found and found[0] else (None, None, UNSEEN)
 
 
 def innermost(operators: list[Event]) -> list[Event]:
@@ -81,11 +84,11 @@ def compiled_turns(found: Fusion, events: list[Event], calls: int, spots: dict[i
             at[spots.get(id(event), "")].append(event["dur"] / 1e6)
         if ran and "" not in at:
             changes += [
-                LayoutChange(kernel.name, spot, GENERATED, len(times) / calls, sum(times) / calls)
+                LayoutChange(kernel.name, spot, "generated code", len(times) / calls, sum(times) / calls)
                 for spot, times in at.items()
             ]
             continue
         seconds = sum(sum(times) for times in at.values()) / calls if ran else None
-        where = ", ".join(kernel.operators) or "unknown"
-        changes.append(LayoutChange(kernel.name, where, GENERATED, float(kernel.launches_per_call), seconds))
+        where = ", ".join(kernel.operators) or None
+        changes.append(LayoutChange(kernel.name, where, "generated code", float(kernel.launches_per_call), seconds))
     return sorted(changes, key=lambda change: -(change.seconds_per_call or 0.0))

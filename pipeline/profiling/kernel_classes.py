@@ -2,7 +2,7 @@
 
 import re
 
-from pipeline.records.run_record import KernelClass
+from pipeline.records.diagnostics import KernelClass
 
 # In order: the first pattern that is found decides. Names as CUDA libraries, PyTorch, Inductor, Triton and ONNX Runtime
 # write them; a name that none knows is "other" and is shown as such.

@@ -8,8 +8,6 @@ from pipeline.profiling.kernel_classes import classify
 from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, Event, correlation, end, launches, of
 from pipeline.records.diagnostics import LayoutChange
 
-UNKNOWN = "unknown"
-TRACE, GRAPH = "trace", "ONNX graph"
 COPIES = {"aten::copy_", "aten::clone"}
 NHWC_MOVES = {(0, 2, 3, 1): "NCHW → NHWC", (0, 3, 1, 2): "NHWC → NCHW"}
 
@@ -27,7 +25,7 @@ def trace_changes(events: list[Event], calls: int, spots: dict[int, str] | None 
     """
     layers, started = Annotations(events, LAYER), launches(events)
     kernels = of(events, *GPU_WORK)
-    found: list[tuple[str, str, float]] = []
+    found: list[tuple[str, str | None, float]] = []
     inside: set[int] = set()
     for event in of(events, "cpu_op"):
         if turned := _turned(event):
@@ -38,7 +36,7 @@ def trace_changes(events: list[Event], calls: int, spots: dict[int, str] | None 
     for kernel in kernels:
         if id(kernel) not in inside and classify(kernel["name"]) == "layout change":
             launch = started.get(correlation(kernel))
-            where = (layers.around(launch) if launch else None) or (spots or {}).get(id(kernel), UNKNOWN)
+            where = (layers.around(launch) if launch else None) or (spots or {}).get(id(kernel))
             found.append((kernel["name"], where, kernel["dur"]))
     return _grouped(found, calls)
 
@@ -66,12 +64,12 @@ def _launched_in(event: Event, launch: Event | None) -> bool:
     return launch is not None and launch["tid"] == event["tid"] and event["ts"] <= launch["ts"] < end(event)
 
 
-def _grouped(found: list[tuple[str, str, float]], calls: int) -> list[LayoutChange]:
-    times: dict[tuple[str, str], list[float]] = defaultdict(list)
+def _grouped(found: list[tuple[str, str | None, float]], calls: int) -> list[LayoutChange]:
+    times: dict[tuple[str, str | None], list[float]] = defaultdict(list)
     for name, where, microseconds in found:
         times[name, where].append(microseconds)
     changes = [
-        LayoutChange(name, where, TRACE, len(each) / calls, sum(each) / 1e6 / calls)
+        LayoutChange(name, where, "trace", len(each) / calls, sum(each) / 1e6 / calls)
         for (name, where), each in times.items()
     ]
     return sorted(changes, key=lambda change: -(change.seconds_per_call or 0.0))
@@ -83,7 +81,9 @@ def onnx_changes(path: Path) -> list[LayoutChange]:
 
     graph = onnx.load(str(path), load_external_data=False).graph
     moved = [(node, _moves(node)) for node in graph.node if node.op_type == "Transpose"]
-    return [LayoutChange(f"Transpose, {turn}", node.name or UNKNOWN, GRAPH, 1.0, None) for node, turn in moved if turn]
+    return [
+        LayoutChange(f"Transpose, {turn}", node.name or None, "ONNX graph", 1.0, None) for node, turn in moved if turn
+    ]
 
 
 def _moves(node: Any) -> str | None:

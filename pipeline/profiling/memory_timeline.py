@@ -14,22 +14,11 @@ from torch import Tensor, nn
 
 from pipeline.profiling.layer_scopes import leaves
 from pipeline.profiling.operator_bytes import size
-from pipeline.records.diagnostics import MemoryTimeline
-from pipeline.stages import Runner
+from pipeline.records.diagnostics import MemoryHolder, MemoryTimeline, Watched
+from pipeline.stages.api import Runner
 
-NAMED = 6  # blocks at the peak
 MOST_ENTRIES = 10_000  # of the allocator's history: a call of a large compiled net has a few thousand
 SIGNS = {"alloc": 1, "free_requested": -1}  # of the entries that change the allocated bytes
-
-OWN = "its own call"
-TWIN = "the same kernels launched one by one, as they allocate: the graph that replays them holds this as one block"
-BY_LAYER = "read before and after every layer"
-BY_CHANGE = "every change that torch's allocator recorded, in bytes as asked for, from the first one on"
-NO_CHANGE = (
-    "torch's allocator gave out nothing in it, so that what it works in isn't seen: the pool of a captured graph, or "
-    "memory that another runtime keeps for itself"
-)
-ENDS = "its beginning, its peak and its end alone, for want of torch's history of its allocations"
 
 Change = tuple[float, int]  # seconds since the first change, and bytes: negative where they were given back
 History = Callable[[Callable[[], object]], list[Change] | None]  # makes the call, and says what it changed, if it can
@@ -71,7 +60,8 @@ class Watch:
     outputs: list[tuple[str, int, weakref.ref[Tensor]]] = field(default_factory=list)
     highest: int = -1
     workspace: int = 0
-    holders: list[str] = field(default_factory=list)
+    holders: list[MemoryHolder] = field(default_factory=list)
+    peak_layer: str | None = None
 
     def note(self, amount: int) -> None:
         """One point of the timeline."""
@@ -86,19 +76,20 @@ class Watch:
         if peak > self.highest:
             self.highest, self.workspace = peak, peak - now if output is not None else 0
             self.holders = self.alive()
+            self.peak_layer = name if output is not None else None
         self.note(peak)
         self.note(now)
         self.books.reset()
 
-    def alive(self) -> list[str]:
-        """The largest outputs that somebody still holds, each block once: what is changed in place has many names."""
-        blocks: dict[int, tuple[int, str]] = {}
+    def alive(self) -> list[MemoryHolder]:
+        """The outputs that somebody still holds, the largest first; each block once, with all layers that wrote it."""
+        blocks: dict[int, MemoryHolder] = {}
         for name, amount, held in self.outputs:
             if (part := held()) is not None:
                 place = part.untyped_storage().data_ptr()
-                blocks[place] = (amount, f"{blocks[place][1]}, {name}" if place in blocks else name)
-        largest = sorted(blocks.values(), reverse=True)[:NAMED]
-        return [f"{name}: {amount / 2**20:.1f} MiB" for amount, name in largest]
+                before = blocks[place].layers if place in blocks else []
+                blocks[place] = MemoryHolder([*before, name], amount)
+        return sorted(blocks.values(), key=lambda block: -block.size_bytes)
 
 
 def unrecorded(call: Callable[[], object]) -> None:
@@ -136,9 +127,10 @@ def memory_timeline(
         workspace_bytes=watch.workspace if layered is not None else None,
         held_bytes=held,
         context_bytes=context_bytes,
-        peak_holders=watch.holders,
-        source=source(runner, changes),
-        replayed=runner.uncaptured is not None,
+        peak_layer=watch.peak_layer,
+        holders=watch.holders,
+        call="own" if runner.uncaptured is None else "uncaptured",
+        watched=how_watched(runner, changes),
     )
 
 
@@ -163,15 +155,13 @@ def watched_call(runner: Runner, batch: Tensor, books: Books, history: History) 
     return watch, changes
 
 
-def source(runner: Runner, changes: list[Change] | None) -> str:
-    """Which call a timeline is of, and how it was watched; `changes` are None where no history was kept."""
+def how_watched(runner: Runner, changes: list[Change] | None) -> Watched:
+    """How a call was watched; `changes` are None where no history was kept."""
     if runner.module is not None:
-        how = BY_LAYER
-    elif changes is None:
-        how = ENDS
-    else:
-        how = BY_CHANGE if changes else NO_CHANGE
-    return f"{OWN if runner.uncaptured is None else TWIN}; {how}"
+        return "layers"
+    if changes is None:
+        return "ends"
+    return "allocations" if changes else "nothing allocated"
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-COUNTED = "the inputs and outputs of torch's operators, each once"
 ONLY_WRITES = {"copy_", "fill_", "zero_"}  # they don't read what they overwrite
 WRITES_NOTHING = {"empty", "empty_strided", "empty_like", "new_empty"}
 

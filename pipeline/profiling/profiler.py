@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from pipeline.profiling.kernel_classes import classify
 from pipeline.records.chrome_trace import CALL, GPU_WORK, Event, complete, end, length, of
-from pipeline.records.run_record import KernelRow, Profile
+from pipeline.records.diagnostics import KernelRow, Profile
 
 
 def record(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pipeline.measure.clock import Clock
 from pipeline.records.diagnostics import BatchGrowth, ImageGrowth
-from pipeline.stages import Runner
+from pipeline.stages.api import Runner
 
 SETTLING, TIMED = 2, 5  # calls of each batch size
 ROUNDS_SECONDS = 0.2  # of the calls on smaller images, in turns with those on whole ones

@@ -1,82 +1,76 @@
-"""Writes a run's record to results.json and reads it again."""
+"""Dataclasses to JSON and back, with every type checked; a run's record to results.json and back."""
 
-import dataclasses
 import json
-import types
-import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
+from pipeline.records.atomic_json import write_json
 from pipeline.records.migrations import STEPS, migrated
 from pipeline.records.run_record import SCHEMA_VERSION, RunRecord
 
+FILE = "results.json"
+Kind = TypeVar("Kind")
+
 
 class RecordError(Exception):
-    """A results.json that can't be read; the text is one line."""
+    """A file that can't be read as a record; the text is one line."""
 
 
-Revived = TypeVar("Revived")
-
-
-def revive(kind: type[Revived], value: Any) -> Revived:
-    """The dataclass `kind` out of what JSON gave.
+def from_json(kind: type[Kind], value: Any) -> Kind:
+    """The dataclass `kind` from plain JSON values.
 
     Raises:
-        TypeError: a field is missing, or one is there that `kind` doesn't know.
+        ValueError: a field is missing, is unknown to `kind`, or has a value of another type; the text holds its path.
     """
-    hints = typing.get_type_hints(kind)
-    return kind(**{name: _revive_field(hints[name], part) if name in hints else part for name, part in value.items()})
+    record = msgspec.convert(value, kind)
+    if unknown := next(_unknown_fields(value, msgspec.to_builtins(record), "$"), None):
+        raise ValueError(f"no field of {kind.__name__} - at `{unknown}`")
+    return record
 
 
-def _revive_field(hint: Any, value: Any) -> Any:
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if value is None:
-        return None
-    if origin in (types.UnionType, typing.Union):
-        return _revive_field(next(part for part in inner if part is not types.NoneType), value)
-    if origin is list:
-        return [_revive_field(inner[0], part) for part in value]
-    if origin is tuple:
-        return tuple(_revive_field(inner[0], part) for part in value)
-    if dataclasses.is_dataclass(hint):
-        return revive(typing.cast(type[Any], hint), value)
-    return value
+def _unknown_fields(value: Any, known: Any, path: str) -> Iterator[str]:
+    """Paths of what `value` holds and `known` doesn't, which msgspec passes over in silence."""
+    if isinstance(value, dict) and isinstance(known, dict):
+        for key, part in value.items():
+            if key not in known:
+                yield f"{path}.{key}"
+            else:
+                yield from _unknown_fields(part, known[key], f"{path}.{key}")
+    elif isinstance(value, list) and isinstance(known, list):
+        for index, (part, other) in enumerate(zip(value, known, strict=True)):
+            yield from _unknown_fields(part, other, f"{path}[{index}]")
 
 
-def revive_field(kind: type[Any], name: str, value: Any) -> Any:
-    """One field of the dataclass `kind` out of what JSON gave."""
-    return _revive_field(typing.get_type_hints(kind)[name], value)
-
-
-def to_json(record: Any) -> dict[str, Any]:
-    """The record as plain JSON values; NaN and infinities as Python's json writes them."""
-    return dataclasses.asdict(record)
+def to_json(record: Any) -> Any:
+    """Dataclasses, and lists of them, as plain JSON values; NaN and infinities stay floats."""
+    return msgspec.to_builtins(record)
 
 
 def save(run: RunRecord, folder: Path) -> Path:
-    """Write results.json, whole or not at all: an interrupted write leaves the last good one."""
-    path = folder / "results.json"
-    scratch = path.with_suffix(".json.part")
-    scratch.write_text(json.dumps(to_json(run), indent=1), encoding="utf-8")
-    scratch.replace(path)
+    """Write results.json and return its path."""
+    path = folder / FILE
+    write_json(to_json(run), path)
     return path
 
 
 def load(folder: Path) -> RunRecord:
-    """The record in `folder`.
+    """The record in `folder`, or in the .json file that is named.
 
     Raises:
-        RecordError: there is none, or it was written by another version of the schema.
+        RecordError: there is none, its schema version is unknown, or a value isn't what the schema allows.
     """
-    path = folder if folder.suffix == ".json" else folder / "results.json"
+    path = folder if folder.suffix == ".json" else folder / FILE
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         if value.get("schema_version") not in (*STEPS, SCHEMA_VERSION):
             raise RecordError(
                 f"{path}: schema version {value.get('schema_version')}, this program reads {SCHEMA_VERSION}"
             )
-        return revive(RunRecord, migrated(value))
+        return from_json(RunRecord, migrated(value))
     except FileNotFoundError:
         raise RecordError(f"{path}: no such file; name the folder of a run, such as outputs/DATE/TIME") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, AttributeError, KeyError, ValueError) as error:
+    except (TypeError, AttributeError, KeyError, ValueError) as error:
         raise RecordError(f"{path}: not a run's record ({error})") from None

@@ -1,19 +1,71 @@
-"""Why a stage takes the time and the memory that it takes: the part of a record that explains. Imports no torch.
+"""What explains a stage's time and memory: its profile, and what passes of their own found out besides.
 
 Units stand in the names; "per call" is one batch.
 """
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-# The keys of `Diagnostics.searches`: who searched, and what is counted of it.
-SEARCH_CUDNN = "cuDNN: problems"  # distinct convolutions, each timed once with all of cuDNN's algorithms
-SEARCH_TEMPLATES = "Inductor's templates: problems"  # convolutions and products, each with candidates of its own
-SEARCH_INDUCTOR = "Inductor: candidates timed"
-SEARCH_ONNX_RUNTIME = "cuDNN for ONNX Runtime, {search}: nodes"  # convolutions, alike or not; search: algo_search
-SEARCH_OWN = "own kernels: candidates timed"
-
+KernelClass = Literal["convolution", "matmul", "pointwise", "normalisation", "layout change", "copy", "pool", "other"]
+LayersSource = Literal[
+    "profile",  # annotations around each layer of the stage itself
+    "uncaptured",  # the stage replays kernels that were also launched one by one, with annotations
+    "layer order",  # the layers can run in one order only, so the n-th matrix kernel is the n-th layer's
+]
+BytesSource = Literal[
+    "hardware counters",  # of the GPU
+    "operators",  # inputs and outputs of torch's operators, each once
+    "Inductor",  # what its generated kernels read and write, by its own count
+    "rewritten graph",  # what each operation of the rewritten graph reads and writes
+]
+LayoutSource = Literal["trace", "ONNX graph", "generated code"]
+Searcher = Literal["cuDNN", "cuDNN for ONNX Runtime", "Inductor", "Inductor's templates", "own kernels"]
+SearchUnit = Literal[
+    "problems",  # distinct convolutions or matrix products
+    "nodes",  # of a graph, alike or not
+    "candidates",  # kernels or tiles that were timed
+]
+Watched = Literal[
+    "layers",  # allocator statistics before and after every layer
+    "allocations",  # every entry of the allocator's history
+    "nothing allocated",  # the history is empty: a captured graph's pool, or another runtime's own memory
+    "ends",  # the call's beginning, peak and end alone: this torch keeps no history
+]
+Topic = Literal[
+    "layers", "memory timeline", "hardware counters", "time split", "fusion", "layout", "scaling", "searches"
+]
+NoteCode = Literal[
+    "failed",  # finding it out raised an error, which the text quotes
+    "hidden layers",  # the runtime doesn't say which layer an operator is for
+    "kernels differ",  # the replayed kernels aren't those that were launched one by one
+    "ambiguous order",  # some layers could run in another order
+    "no allocator statistics",  # this device's allocator keeps none
+    "not read",  # counters: no tool, no permission, or no answer
+]
 
 SKIP = "skip connections"  # concatenations, which no module of a net does; no module's path has a space in it
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """All launches of one kernel (on a CPU: of one operator) in the profiled calls."""
+
+    name: str
+    kind: KernelClass
+    launches_per_call: float
+    seconds_per_call: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A separate pass under the profiler; never the source of the headline."""
+
+    calls: int
+    wall_seconds_per_call: float  # under the profiler
+    busy_share: float | None  # of the wall time in which some kernel ran; None on a CPU
+    launches_per_call: float
+    kernels: list[KernelRow]
+    trace: str | None  # path within the run's folder, Chrome trace for Perfetto
 
 
 @dataclass(frozen=True)
@@ -75,8 +127,8 @@ class LayoutChange:
     """One kernel, operator or node that turns NCHW into NHWC or back."""
 
     name: str
-    where: str  # the layer or node it serves; "unknown" where the profile can't say
-    source: str  # "trace", "ONNX graph" or "generated code"
+    where: str | None  # the layer, the two layers that it is between, or the node; None where nothing says
+    source: LayoutSource
     times_per_call: float
     seconds_per_call: float | None  # None where only a graph says that it is there
 
@@ -117,9 +169,18 @@ class Fusion:
 
     kernels_per_call: float
     bytes_per_call: int | None  # through device memory; None where it can't be counted
-    bytes_from: str  # "operators' inputs and outputs", "hardware counters", or why it is unknown
+    bytes_source: BytesSource | None  # who counted them; None where nobody could
+    bytes_unknown: str = ""  # why they are unknown; empty where they are known
     kernels: list[FusedKernel] = field(default_factory=list)
     graphs: list[str] = field(default_factory=list)  # paths of the compiler's graphs as text
+
+
+@dataclass(frozen=True)
+class MemoryHolder:
+    """A block of memory that was alive at the peak, and the layers whose output lies in it."""
+
+    layers: list[str]  # more than one where a layer works in place
+    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -133,11 +194,32 @@ class MemoryTimeline:
     workspace_bytes: int | None  # at the peak, what libraries took to work in; None where it can't be told apart
     held_bytes: int  # between calls: weights, buffers, captured graphs
     context_bytes: int | None
-    peak_holders: list[str] = field(default_factory=list)  # the largest blocks alive at the peak, with what made them
-    source: str = ""  # which call this is of, and how it was watched; empty in records from before there was a choice
-    # Whether that call launched one by one what the stage replays. The stage's own call then allocates nothing: the
-    # graph's pool, which is in reserve, holds the activations and the workspace between calls, too.
-    replayed: bool = False
+    peak_layer: str | None = None  # that ran at the peak; None between layers, and where layers weren't watched
+    holders: list[MemoryHolder] = field(default_factory=list)  # blocks alive at the peak, the largest first
+    holders_left_out: int | None = 0  # smaller ones that aren't listed; None in an older record that may have some
+    # Which call it is of. "uncaptured" launches one by one what the stage replays. The stage's own call then allocates
+    # nothing: the graph's pool, which is in reserve, holds the activations and the workspace between calls, too.
+    call: Literal["own", "uncaptured"] = "own"
+    watched: Watched = "layers"
+
+
+@dataclass(frozen=True)
+class SearchCount:
+    """How many searches for the fastest algorithm somebody made for the stage's shape."""
+
+    searcher: Searcher
+    unit: SearchUnit  # of `count`
+    count: int
+    method: str | None = None  # as the searcher names it, such as ONNX Runtime's "exhaustive"
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that could not be found out, or a limit of what was, and why."""
+
+    topic: Topic
+    code: NoteCode
+    text: str  # the reason, without the topic
 
 
 @dataclass(frozen=True)
@@ -145,7 +227,7 @@ class Diagnostics:
     """All that explains one stage."""
 
     layers: list[LayerTime] = field(default_factory=list)
-    layers_from: str = ""  # "its own profile", its twin, or the order of the eager net's layers
+    layers_source: LayersSource | None = None  # how a kernel's layer was determined; None where `layers` is empty
     split: TimeSplit | None = None
     growth: BatchGrowth | None = None
     image_growth: ImageGrowth | None = None  # on a CPU
@@ -153,5 +235,9 @@ class Diagnostics:
     fusion: Fusion | None = None
     timeline: MemoryTimeline | None = None
     counted: CountedBytes | None = None
-    searches: dict[str, int] = field(default_factory=dict)  # for the fastest algorithm: SEARCH_… to how many
-    notes: list[str] = field(default_factory=list)  # what could not be found out, and why
+    searches: list[SearchCount] = field(default_factory=list)  # for the fastest algorithm
+    notes: list[Note] = field(default_factory=list)
+
+    def notes_on(self, topic: Topic) -> list[Note]:
+        """The notes of one topic."""
+        return [note for note in self.notes if note.topic == topic]

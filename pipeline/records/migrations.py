@@ -6,7 +6,11 @@ Each step takes the whole document of one schema version and returns that of the
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
+from pipeline.records import schema3_sentences as sentences
 from pipeline.records.run_record import SCHEMA_VERSION
+from pipeline.records.run_settings import settings_of
 
 Document = dict[str, Any]
 
@@ -48,6 +52,22 @@ MEASURE_KNOBS = {
     "slice_limit_seconds": "sample_limit_seconds",
     "series_limit_seconds": "latency_limit_seconds",
 }
+MOST_RETRIES = 3  # of a sample, where the config doesn't say
+# Codes of the warnings that `pipeline.stats.warnings` computes on reading.
+COMPUTED_WARNINGS = {
+    "clocks differ",
+    "clocks disagree",
+    "drift",
+    "not at rest",
+    "outliers",
+    "processes alternated",
+    "reference in doubt",
+    "shared device",
+    "slower at full load",
+    "throttled",
+    "unfair",
+    "unsteady",
+}
 
 
 def migrated(document: Document) -> Document:
@@ -72,27 +92,62 @@ def unchanged(document: Document) -> Document:
 
 
 def from_3(document: Document) -> Document:
-    """The field's usual names."""
+    """The field's usual names, and figures as data in place of sentences."""
     run = renamed(document, RUN_FIELDS)
     config = run["config"]
     if isinstance(config.get("measure"), dict):
         config = {**config, "measure": renamed(config["measure"], MEASURE_KNOBS)}
-    pairs = {name: [_pair(pair) for pair in run.get(name, [])] for name in ("aa_pairs", "head_to_head")}
-    return {**run, **pairs, "config": config, "stages": [_stage(stage) for stage in run.get("stages", [])]}
+    most_retries = (config.get("measure") or {}).get("most_retries", MOST_RETRIES)
+    pairs = {name: [_pair(pair, most_retries) for pair in run.get(name, [])] for name in ("aa_pairs", "head_to_head")}
+    layers = [layer["name"] for layer in (run.get("reference") or {}).get("layers") or []]
+    on_gpu = (run.get("environment") or {}).get("device") == "cuda"
+    return {
+        **run,
+        **pairs,
+        "config": config,
+        "settings": msgspec.to_builtins(settings_of(config)),
+        "warnings": _warnings(run),
+        "stages": [_stage(stage, layers, most_retries, on_gpu) for stage in run.get("stages", [])],
+    }
 
 
-def _stage(stage: Mapping[str, Any]) -> Document:
-    found = renamed(stage, STAGE_FIELDS)
-    return {**found, "pairs": [_pair(pair) for pair in found.get("pairs", [])]}
+def _stage(old: Mapping[str, Any], layers: list[str], most_retries: int, on_gpu: bool) -> Document:
+    stage = renamed(old, STAGE_FIELDS)
+    stage = {**stage, "details": stage.get("details") or {}}
+    facts, details = sentences.compile_facts(stage["details"])
+    why = stage.get("diagnostics")
+    return {
+        **stage,
+        "execution": sentences.execution(stage, on_gpu),
+        "failure": sentences.failure(stage["status"], str(stage.get("reason") or "")),
+        "compile_facts": facts,
+        "details": details,
+        "pairs": [_pair(pair, most_retries) for pair in stage.get("pairs", [])],
+        "diagnostics": sentences.diagnostics(why, layers) if why else None,
+        "warnings": _warnings(stage),
+    }
 
 
-def _pair(pair: Mapping[str, Any]) -> Document:
-    return {**pair, "blocks": [_block(block) for block in pair["blocks"]]}
+def _warnings(part: Mapping[str, Any]) -> list[Document]:
+    """Those that a record keeps; the others are computed from its samples, by today's rules and in today's words."""
+    found = [sentences.warning(old) for old in part.get("warnings", [])]
+    return [each for each in found if each["code"] not in COMPUTED_WARNINGS]
 
 
-def _block(block: Mapping[str, Any]) -> Document:
-    sides = {side: [renamed(sample, SAMPLE_FIELDS) for sample in block[side]] for side in ("baseline", "stage")}
+def _pair(pair: Mapping[str, Any], most_retries: int) -> Document:
+    return {**pair, "blocks": [_block(block, most_retries) for block in pair["blocks"]]}
+
+
+def _block(block: Mapping[str, Any], most_retries: int) -> Document:
+    sides = {side: [_sample(sample, most_retries) for sample in block[side]] for side in ("baseline", "stage")}
     return {**block, **sides}
+
+
+def _sample(old: Mapping[str, Any], most_retries: int) -> Document:
+    """One retry too many said that the last one, too, was disturbed."""
+    sample = renamed(old, SAMPLE_FIELDS)
+    retries = sample.get("retries", 0)
+    return {**sample, "retries": min(retries, most_retries), "disturbed": retries > most_retries}
 
 
 STEPS: dict[int, Callable[[Document], Document]] = {1: unchanged, 2: unchanged, 3: from_3}

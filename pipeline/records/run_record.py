@@ -1,69 +1,108 @@
 """What a run leaves behind: frozen dataclasses, written to results.json and read again. Units stand in the names.
 
-Raw samples are kept; every statistic is computed on reading (`pipeline.stats.intervals`). This module imports no
-torch: the parent process and the report need none.
-
 History of the schema:
     1: the first.
     2: Reference.layers and StageRecord.diagnostics; records of 1 are read as having neither.
     3: bytes by the GPU's counters, searches, growth with the image, channels of layers, and how a memory timeline was
        watched; older records are read as having none.
-    4: the field's usual names; older ones are translated (`pipeline.records.migrations`).
+    4: the field's usual names, and figures as data in place of sentences: Execution, FailureKind, CompileFacts,
+       RunSettings, MemoryHolder, SearchCount, Note, sources as fixed words. `pipeline.records.migrations` derives them
+       from the sentences of older records.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline.records.diagnostics import Diagnostics, LayerWork
+from pipeline.records.diagnostics import Diagnostics, LayerWork, Profile
+from pipeline.records.machine import Environment, MeasuredPeaks
+from pipeline.records.run_settings import RunSettings
+from pipeline.records.samples import Accuracy, Energy, Memory, Pair, WarmUp
 
 SCHEMA_VERSION = 4
 
 Status = Literal["ok", "failed", "inaccurate", "timeout", "skipped"]
-KernelClass = Literal["convolution", "matmul", "pointwise", "normalisation", "layout change", "copy", "pool", "other"]
+FailureKind = Literal[
+    "out of memory",
+    "died",  # the process ended by a signal or left early
+    "timeout",  # a phase outlasted its limit
+    "unsupported",  # the stage has no form on this machine, or for this net
+    "missing library",
+    "wrong device",  # it landed on another device or provider than was asked for
+    "wrong answer",
+    "protocol",  # the worker said something that is no message
+    "error",  # any other
+]
+WarningCode = Literal[
+    "A/A failed",
+    "baseline restarted",
+    "busy processor",
+    "clocks differ",
+    "clocks disagree",
+    "drift",
+    "head-to-head failed",
+    "not at rest",
+    "outliers",
+    "phase failed",
+    "precision contradicted",
+    "processes alternated",
+    "reference in doubt",
+    "refused",
+    "shared device",
+    "slower at full load",
+    "throttled",
+    "unfair",
+    "unsteady",
+]
+Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8"]
+Layout = Literal["NCHW", "NHWC", "mixed"]
 
 
 @dataclass(frozen=True)
 class RunWarning:
-    """Something that a reader must know about a measurement, and what to do about it."""
+    """Something that a reader must know about a measurement, and what to do about it.
 
-    name: str  # such as "clocks disagree", "unsteady", "throttled": a fixed word to search for
+    A record keeps those that its other fields don't show; the rest are computed on reading (`pipeline.stats.warnings`).
+    """
+
+    code: WarningCode
     text: str  # what was seen, with its figure
     remedy: str  # what to do
 
 
 @dataclass(frozen=True)
-class Environment:
-    """The machine and the software that gave the numbers."""
+class Execution:
+    """How a stage runs the net: as it declares, or where it doesn't, as the worker observed. None is unknown."""
 
-    device: str  # "cuda" or "cpu"
-    device_name: str  # "NVIDIA H200", or the processor's model name
-    driver: str | None
-    cuda: str | None
-    cudnn: str | None
-    capability: str | None  # "9.0"
-    multiprocessors: int | None
-    device_memory_bytes: int | None
-    l2_bytes: int | None
-    cpu_name: str
-    cpu_threads: int  # torch's intra-op threads
-    python: str
-    platform: str
-    packages: dict[str, str]  # name to version
-    commit: str | None
-    dirty: bool | None
-    launcher: str  # Hydra's launcher, "basic" where there is no sweep
-    others_on_device: list[str]  # other processes that held the device at the start
+    precision: Precision | None = None  # of the inputs to most FLOPs of convolutions and matrix products
+    layer_precision: dict[str, Precision] = field(default_factory=dict)  # module path to precision, where it differs
+    layout: Layout | None = None  # of the images that convolutions read
+    provider: str | None = None  # "PyTorch eager", "TorchScript", "Inductor", "ONNX Runtime CUDAExecutionProvider", …
+    captured: bool | None = None  # a call replays a CUDA graph
+    fuses: bool | None = None  # a compiler or a kernel does several operators in one pass over memory
+    own_kernels: int = 0  # layers that run by kernels of this project
+    unknown: str = ""  # why a property is None; empty where none is
 
 
 @dataclass(frozen=True)
-class MeasuredPeaks:
-    """The most that this device gave at the start of the run; None where it has no such unit."""
+class CompileFacts:
+    """What compiling and tuning the stage came to; None where nobody counts it."""
 
-    tflops: dict[str, float]  # "fp32", "tf32", "fp16", "bf16", "fp8" to 10^12 FLOP/s, large matmul, random data
-    bandwidth_bytes_per_s: float  # large device copy, read plus write
-    pinned_copy_bytes_per_s: float | None  # host to device
-    pageable_copy_bytes_per_s: float | None
-    launch_us: float | None  # of an empty kernel, back to back
+    graphs: int | None = None  # that Dynamo compiled
+    graph_breaks: dict[str, int] | None = None  # reason to how often
+    recompile_reasons: list[str] | None = None  # one for each time that a frame was compiled again
+    generated_kernels: int | None = None  # those only tried included
+    cache_bytes: int | None = None  # of the compiler's cache on disk
+    candidates_measured: int | None = None  # tiles and kernels of this project that were timed
+
+    @property
+    def breaks(self) -> int | None:
+        """Graph breaks in all."""
+        return None if self.graph_breaks is None else sum(self.graph_breaks.values())
+
+    @property
+    def recompiles(self) -> int | None:
+        """How often a frame was compiled again."""
+        return None if self.recompile_reasons is None else len(self.recompile_reasons)
 
 
 @dataclass(frozen=True)
@@ -75,119 +114,12 @@ class Reference:
     weights_bytes: int
     weights_sha256: str | None
     repeat_relative_l2: float  # the same batch twice: the net's own noise
-    batch_relative_l2: float  # each image alone against all at once
+    batch_relative_l2: float  # each image by itself against all at once
     fp64_relative_l2: float | None  # against the same net in fp64, where it fits
     minimal_bytes_per_image: int  # fp32 activations of every layer read and written once, for the roofline
     images: list[str]  # where the images come from
     labels: str | None  # what the labels are; None without labels
     layers: list[LayerWork] = field(default_factory=list)  # in the order in which they run
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """The stage's logits against the reference's, on real images."""
-
-    relative_l2: float  # ||out - ref|| / ||ref||
-    largest_error: float  # max |out - ref|
-    reference_spread: float  # standard deviation of the reference's logits
-    flipped_share: float  # share of pixels whose class differs
-    flipped_margin: float | None  # largest reference margin (top-1 minus top-2 logit) among flipped pixels
-    nan_share: float  # share of logits that are NaN or infinite
-    one_class: bool  # every pixel has one class although the reference has more
-    dice: list[float] | None  # per class, against the labels
-    iou: list[float] | None
-    reference_dice: list[float] | None
-    reference_iou: list[float] | None
-    images: int  # how many were compared
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One timed stretch of calls, back to back between two device-wide synchronisations."""
-
-    calls: int
-    seconds: float  # wall time of the whole sample
-    device_seconds: float | None  # the same by CUDA events; None on a CPU
-    retries: int = 0  # how often it was measured again because something compiled or allocated
-    clock_mhz: int | None = None  # SM clock after the sample
-    throttle_reasons: list[str] = field(default_factory=list)
-
-    @property
-    def per_call(self) -> float:
-        """Seconds per call."""
-        return self.seconds / self.calls
-
-
-@dataclass(frozen=True)
-class Block:
-    """Four samples in the order ABBA or BAAB; A is the baseline."""
-
-    order: Literal["ABBA", "BAAB"]
-    baseline: tuple[Sample, Sample]
-    stage: tuple[Sample, Sample]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two workers that took turns: one launch of each."""
-
-    baseline: str  # name of A
-    stage: str  # name of B
-    blocks: list[Block]
-    alternated: bool = False  # they did not fit in memory together, so processes alternated
-
-
-@dataclass(frozen=True)
-class WarmUp:
-    """How the stage came to rest before it was measured."""
-
-    calls: int
-    seconds: float
-    steady: bool
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes; None where this device doesn't say."""
-
-    allocated_peak_bytes: int | None  # torch's allocator, peak of one call
-    reserved_peak_bytes: int | None
-    process_bytes: int | None  # the process as the device sees it, with the context
-    context_bytes: int | None  # the process before its first tensor
-    weights_bytes: int
-    host_peak_bytes: int  # peak resident memory of the process
-
-
-@dataclass(frozen=True)
-class Energy:
-    """The difference of NVML's total energy over a stretch of calls."""
-
-    joules: float
-    seconds: float
-    images: int
-    idle_watts: float
-
-
-@dataclass(frozen=True)
-class KernelRow:
-    """All launches of one kernel (on a CPU: of one operator) in the profiled calls."""
-
-    name: str
-    kind: KernelClass
-    launches_per_call: float
-    seconds_per_call: float
-
-
-@dataclass(frozen=True)
-class Profile:
-    """A separate pass under the profiler; never the source of the headline."""
-
-    calls: int
-    wall_seconds_per_call: float  # under the profiler
-    busy_share: float | None  # of the wall time in which some kernel ran; None on a CPU
-    launches_per_call: float
-    kernels: list[KernelRow]
-    trace: str | None  # path within the run's folder, Chrome trace for Perfetto
 
 
 @dataclass(frozen=True)
@@ -219,16 +151,19 @@ class StageRecord:
     tolerance: Tolerance
     options: dict[str, Any]  # what was asked for
     status: Status = "failed"
+    failure: FailureKind | None = None  # None where the stage is ok, or has not run
     reason: str = ""  # one line: why it isn't ok, or what is odd
     legacy: bool = False
-    description: str = ""  # what really ran
-    details: dict[str, Any] = field(default_factory=dict)
+    description: str = ""  # what ran, in a line for a person
+    execution: Execution | None = None  # what ran, as properties; None where the stage never answered
+    compile_facts: CompileFacts | None = None  # None where nothing was compiled or tuned
+    details: dict[str, Any] = field(default_factory=dict)  # free-form, to be shown and not read
     start_seconds: float | None = None  # from the process's birth to the workload being ready
     build_seconds: float | None = None
     first_call_seconds: float | None = None
     warm_up: WarmUp | None = None
     accuracy: Accuracy | None = None
-    pairs: list[Pair] = field(default_factory=list)  # against the baseline, one per launch
+    pairs: list[Pair] = field(default_factory=list)  # against the baseline, one per trial
     latencies: list[float] = field(default_factory=list)  # seconds, a synchronisation after each call
     host_latencies: list[float] = field(default_factory=list)  # seconds, from pinned host memory and back
     memory: Memory | None = None
@@ -245,15 +180,21 @@ class StageRecord:
         """Whether it may be ranked: right, and measured."""
         return self.status == "ok" and bool(self.pairs)
 
+    @property
+    def precision(self) -> Precision | None:
+        """Of its matrix work; None where nobody knows."""
+        return self.execution.precision if self.execution else None
+
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A whole run: the question, the machine, and one record per stage in the ladder's order."""
+    """A whole run: the request, the machine, and one record per stage in the ladder's order."""
 
     started_at: str  # ISO 8601 with offset
     command: str  # what the user typed
     preset: str
-    config: dict[str, Any]  # resolved, as composed
+    config: dict[str, Any]  # as composed, to be shown and compared; what is read stands in `settings`
+    settings: RunSettings = field(default_factory=RunSettings)
     environment: Environment | None = None
     measured_peaks: MeasuredPeaks | None = None
     reference: Reference | None = None
@@ -270,5 +211,11 @@ class RunRecord:
 
     @property
     def batch_size(self) -> int:
-        """Images per call."""
-        return int(self.config["data"]["batch_size"])
+        """Images per call.
+
+        Raises:
+            ValueError: the request was refused, so that no batch size is known.
+        """
+        if self.settings.data.batch_size is None:
+            raise ValueError("this run's settings hold no batch size")
+        return self.settings.data.batch_size

@@ -22,7 +22,11 @@ def escape(text: object) -> str:
 def markdown(summary: RunSummary) -> str:
     """The report as Markdown."""
     run, where = summary.run, first_screen.machine(summary.run)
-    lines = [f"# {escape(where.shape)} on {escape(where.device)}", "", f"{escape(where.preset)}. {escape(where.versions)}."]
+    lines = [
+        f"# {escape(where.shape)} on {escape(where.device)}",
+        "",
+        f"{escape(where.preset)}. {escape(where.versions)}.",
+    ]
     if note := first_screen.state(run):
         lines += ["", f"**{escape(note)}**"]
     for question, answer in first_screen.answers(summary):
@@ -49,9 +53,7 @@ def _warnings(summary: RunSummary) -> list[str]:
 
 
 def _advice(summary: RunSummary) -> list[str]:
-    lines = [
-        f"{at}. {escape(tip.line)} `{tip.attempt.replace('`', '')}`" for at, tip in enumerate(advice(summary), 1)
-    ]
+    lines = [f"{at}. {escape(tip.line)} `{tip.attempt.replace('`', '')}`" for at, tip in enumerate(advice(summary), 1)]
     return ["", "## What to try next", "", *lines] if lines else []
 
 

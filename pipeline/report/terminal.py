@@ -77,7 +77,8 @@ def _text(stage: StageSummary, column: StageColumn, cell: Cell) -> Text:
 def _warnings(summary: RunSummary) -> list[RenderableType]:
     every = sentences.all_warnings(summary)
     lines: list[RenderableType] = [
-        Text(clean(f"! {who}: {warning.code}: {warning.text}"), style="yellow") for who, warning in every[:MOST_WARNINGS]
+        Text(clean(f"! {who}: {warning.code}: {warning.text}"), style="yellow")
+        for who, warning in every[:MOST_WARNINGS]
     ]
     if len(every) > MOST_WARNINGS:
         lines.append(Text(f"! and {plural(len(every) - MOST_WARNINGS, 'warning')} more, in the report"))

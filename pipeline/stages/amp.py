@@ -5,9 +5,8 @@ import copy
 import torch
 from torch import Tensor
 
-from pipeline.stages import Runner
-from pipeline.stages.common.precision import Dtype, allow_tf32, half_dtype, in_channels_last, short
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Runner, Workload
+from pipeline.stages.common.precision import Dtype, allow_tf32, eager_execution, half_dtype, in_channels_last, short
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:
@@ -31,4 +30,5 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
             logits: Tensor = model(batch.contiguous(memory_format=torch.channels_last))
         return logits
 
-    return Runner(run, description=f"{short(half)} autocast, channels_last", module=model)
+    execution = eager_execution(short(half), "NHWC")
+    return Runner(run, f"{short(half)} autocast, channels_last", execution, module=model)

@@ -5,9 +5,8 @@ import copy
 import torch
 from torch import Tensor
 
-from pipeline.stages import Runner
-from pipeline.stages.common.precision import allow_tf32, in_channels_last
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Runner, Workload
+from pipeline.stages.common.precision import allow_tf32, eager_execution, in_channels_last
 
 
 def build(workload: Workload) -> Runner:
@@ -20,4 +19,5 @@ def build(workload: Workload) -> Runner:
         logits: Tensor = model(batch.contiguous(memory_format=torch.channels_last))
         return logits
 
-    return Runner(run, description=f"fp32{' with TF32' if on_gpu else ''}, channels_last", module=model)
+    execution = eager_execution("tf32" if on_gpu else "fp32", "NHWC")
+    return Runner(run, f"fp32{' with TF32' if on_gpu else ''}, channels_last", execution, module=model)

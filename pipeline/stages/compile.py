@@ -1,4 +1,4 @@
-"""torch.compile with Inductor, on the half twin of the net; built cold, in a cache of the stage's own."""
+"""torch.compile with Inductor, on the net in half precision; built cold, in a cache of the stage's own."""
 
 import logging
 import os
@@ -9,10 +9,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from pipeline.stages import Runner, Skip
+from pipeline.records.run_record import CompileFacts, Execution
+from pipeline.stages.api import Runner, Skip, Traffic, Workload
 from pipeline.stages.common.inductor import generated, keep_graphs, own_cache
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short
-from pipeline.worker.workload import Workload
 
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -48,17 +48,24 @@ def build(
     cache, model = own_cache(workload.caches, cold=workload.earlier is None), Half(workload.model, half).eval()
     with torch.inference_mode():
         compiled = compile_net(model, workload.batches[0], mode, dynamic, fullgraph, freezing)
-    found = facts(cache)
     words = [mode, *(["freezing"] if freezing else []), *(["fullgraph"] if fullgraph else [])]
     folds = f"{model.folds} batch norms folded"
     return Runner(
         lambda batch: run_compiled(compiled, batch),
         description=f"Inductor {', '.join(words)}, {short(half)} weights, channels_last, {folds}",
-        details=found,
+        execution=execution(half, mode, workload.device),
+        compile_facts=lambda: facts(cache),
         compilations=compilations,
-        save=lambda folder: save(cache, folder, found),
+        save=lambda folder: generated(cache, folder),
         traffic=traffic,
+        generated_code=cache,
     )
+
+
+def execution(half: torch.dtype, mode: Mode, device: torch.device) -> Execution:
+    """How the compiled net runs; Inductor captures graphs on a GPU, in two of its modes."""
+    captured = device.type == "cuda" and mode in ("reduce-overhead", "max-autotune")
+    return Execution(short(half), layout="NHWC", provider="Inductor", captured=captured, fuses=True)
 
 
 def check_possible(mode: str, device: torch.device) -> None:
@@ -66,7 +73,9 @@ def check_possible(mode: str, device: torch.device) -> None:
     if mode not in MODES:
         raise ValueError(f"mode={mode}: choose one of {', '.join(MODES)}")
     if device.type == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
-        raise Skip("Inductor needs a C++ compiler for the CPU and finds no g++; install g++ or set CXX")
+        raise Skip(
+            "Inductor needs a C++ compiler for the CPU and finds no g++; install g++ or set CXX", "missing library"
+        )
 
 
 def compile_net(
@@ -99,19 +108,16 @@ def recompile_reasons() -> list[str]:
     return [str(entry.recompile_reason) for entry in metrics if entry.recompile_reason]
 
 
-def facts(cache: Path) -> dict[str, Any]:
-    """Graphs, graph breaks with their reasons, and how many kernels were generated."""
-    counters = torch._dynamo.utils.counters
-    breaks = {str(reason): int(count) for reason, count in counters["graph_break"].items()}
-    return {
-        "graphs": compilations(),
-        "graph_breaks": sum(breaks.values()),
-        "graph_break_reasons": breaks,
-        "recompiles": len(recompile_reasons()),
-        "recompile_reasons": recompile_reasons(),
-        "generated_kernels": int(torch._inductor.metrics.generated_kernel_count),
-        "cache_bytes": sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()),
-    }
+def facts(cache: Path) -> CompileFacts:
+    """What was compiled in this process so far; `cache` is Inductor's folder."""
+    breaks = torch._dynamo.utils.counters["graph_break"]
+    return CompileFacts(
+        graphs=compilations(),
+        graph_breaks={str(reason): int(count) for reason, count in breaks.items()},
+        recompile_reasons=recompile_reasons(),
+        generated_kernels=int(torch._inductor.metrics.generated_kernel_count),
+        cache_bytes=sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()),
+    )
 
 
 def count_bytes() -> None:
@@ -122,12 +128,6 @@ def count_bytes() -> None:
     log.addHandler(logging.NullHandler())
 
 
-def traffic(_: Tensor) -> tuple[int, str]:
-    """What Inductor has counted for the graphs compiled since the build began; one call runs each of them once."""
-    return int(torch._inductor.metrics.num_bytes_accessed), "Inductor's count of what its kernels read and write"
-
-
-def save(cache: Path, folder: Path, found: dict[str, Any]) -> list[Path]:
-    """The generated files; what was compiled since the build is added to what was `found` then: this is called last."""
-    found.update(facts(cache))
-    return generated(cache, folder)
+def traffic(_: Tensor) -> Traffic:
+    """Bytes by Inductor's own count, of the graphs compiled since the build began; one call runs each of them once."""
+    return int(torch._inductor.metrics.num_bytes_accessed), "Inductor"

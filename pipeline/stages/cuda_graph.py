@@ -5,9 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pipeline.stages import Runner, Skip
-from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Runner, Skip, Workload
+from pipeline.stages.common.precision import Dtype, Half, allow_tf32, eager_execution, half_dtype, short
 
 SIDE_STREAM_CALLS = 3  # before the capture, as torch's notes on CUDA graphs ask: libraries allocate workspaces first
 
@@ -27,7 +26,9 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     model = Half(workload.model, half).eval()
     ran = f"{short(half)} weights, channels_last, {model.folds} batch norms folded, one CUDA graph"
     run = Captured(model, workload.batches[0])
-    return Runner(run, description=ran, details={"folded_batch_norms": model.folds}, module=model.net, uncaptured=model)
+    execution = eager_execution(short(half), "NHWC", captured=True)
+    details = {"folded_batch_norms": model.folds}
+    return Runner(run, ran, execution, details, module=model.net, uncaptured=model)
 
 
 class Captured:

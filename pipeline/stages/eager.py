@@ -2,13 +2,13 @@
 
 import torch
 
-from pipeline.stages import Runner
-from pipeline.stages.common.precision import allow_tf32
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Runner, Workload
+from pipeline.stages.common.precision import allow_tf32, eager_execution
 
 
 def build(workload: Workload) -> Runner:
     """The net as it is."""
     allow_tf32(False)
     torch.backends.cudnn.benchmark = False
-    return Runner(workload.model, description="fp32, TF32 off, contiguous", module=workload.model)
+    execution = eager_execution("fp32", "NCHW")
+    return Runner(workload.model, "fp32, TF32 off, contiguous", execution, module=workload.model)

@@ -13,9 +13,8 @@ from pipeline.rewrites.graph import Graph, UnsupportedError
 from pipeline.rewrites.layers import LIBRARY
 from pipeline.rewrites.precision import READS_FP8, Precision
 from pipeline.rewrites.program import Program
-from pipeline.stages import Runner, Skip
-from pipeline.stages.fused import half_instead, rewritten, runner, switch_on_the_library, tuned
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Runner, Skip, Workload
+from pipeline.stages.fused import executed, half_instead, rewritten, runner, switch_on_the_library, tuned
 
 
 def build(
@@ -53,8 +52,10 @@ def build(
     precision, facts = calibrated(graph, workload, calibration_images, keep_fp16, Budget(budget, error_budget))
     tuner = Tuner(Path(tuning_folder) if tuning_folder else HOME)
     program = tuned(Program(graph, precision, workload.device, {}), workload.batches[0], tuner, None)
-    facts |= {"passes": passes, "candidates_measured": tuner.measured}
-    return runner(workload, program, facts, None, stored(graph, precision, facts["kept_fp16"]))
+    facts |= {"passes": passes}
+    kept, any_fp8 = facts["kept_fp16"], layers_in_fp8(graph, precision) > 0
+    execution = executed(program, "fp8", kept) if any_fp8 else executed(program, "fp16")
+    return runner(workload, program, facts, None, stored(graph, precision, kept), execution, tuner.measured)
 
 
 def calibrated(
@@ -73,8 +74,13 @@ def calibrated(
 
 def stored(graph: Graph, precision: Precision, kept: list[str]) -> str:
     """How many layers read fp8, in words."""
-    eighth = sum(node.op in READS_FP8 and node.inputs[0] in precision.eighths for node in graph.nodes)
+    eighth = layers_in_fp8(graph, precision)
     return f"fp8 in {eighth} layers ({len(kept)} kept in fp16)" if eighth else "fp16 (no layer reads fp8)"
+
+
+def layers_in_fp8(graph: Graph, precision: Precision) -> int:
+    """How many layers read fp8."""
+    return sum(node.op in READS_FP8 and node.inputs[0] in precision.eighths for node in graph.nodes)
 
 
 def ours(graph: Graph) -> list[str]:

@@ -11,16 +11,17 @@ from pipeline.deploy.fused import save
 from pipeline.kernels.capability import supported
 from pipeline.kernels.gluon_boxes import missing
 from pipeline.kernels.tuning import HOME, Tuner
+from pipeline.records.run_record import CompileFacts, Execution
+from pipeline.records.run_record import Precision as PrecisionName
 from pipeline.rewrites import rewrite
 from pipeline.rewrites.choose import choose, describe, milliseconds, with_choices
 from pipeline.rewrites.graph import Graph, UnsupportedError, trace
 from pipeline.rewrites.layers import LIBRARY
 from pipeline.rewrites.precision import Precision
 from pipeline.rewrites.program import OURS, Program
-from pipeline.stages import Runner, Skip
-from pipeline.stages.common.precision import Half, allow_tf32
+from pipeline.stages.api import Runner, Skip, Workload
+from pipeline.stages.common.precision import Half, allow_tf32, eager_execution
 from pipeline.stages.cuda_graph import Captured
-from pipeline.worker.workload import Workload
 
 BORDERS = {"aten.pad.default", "aten.slice.Tensor", "joined"}  # that cost next to nothing and need no kernel
 
@@ -45,7 +46,7 @@ def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
     tuner = Tuner(Path(tuning_folder) if tuning_folder else HOME)
     reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16)
     program = tuned(Program(graph, Precision(), workload.device, {}), workload.batches[0], tuner, reason)
-    return runner(workload, program, {"passes": passes, "candidates_measured": tuner.measured}, reason, "fp16")
+    return runner(workload, program, {"passes": passes}, reason, "fp16", executed(program, "fp16"), tuner.measured)
 
 
 def switch_on_the_library() -> None:
@@ -66,7 +67,8 @@ def rewritten(workload: Workload) -> tuple[Graph, dict[str, list[str]]]:
 def half_instead(workload: Workload, why: str) -> Runner:
     """The half net, for a net that can't be rewritten."""
     run = Captured(Half(workload.model, torch.float16).eval(), workload.batches[0])
-    return Runner(run, description=f"fp16 half net in one CUDA graph: {why}", details={"not_rewritten": why})
+    execution = eager_execution("fp16", "NHWC", captured=True)
+    return Runner(run, f"fp16 half net in one CUDA graph: {why}", execution, {"not_rewritten": why})
 
 
 def tuned(program: Program, image: Tensor, tuner: Tuner, reason: str | None) -> Program:
@@ -77,26 +79,44 @@ def tuned(program: Program, image: Tensor, tuner: Tuner, reason: str | None) -> 
         return with_choices(program, choose(program, image, tuner))
 
 
-def runner(workload: Workload, program: Program, details: dict[str, Any], reason: str | None, precision: str) -> Runner:
+def executed(program: Program, precision: PrecisionName, kept: list[str] | None = None) -> Execution:
+    """How the program runs; the layers of `kept` stay in fp16."""
+    ours = sum(choice != LIBRARY for choice in program.choices.values())
+    layers: dict[str, PrecisionName] = dict.fromkeys(kept or [], "fp16")
+    return Execution(precision, layers, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=ours)
+
+
+def runner(
+    workload: Workload,
+    program: Program,
+    details: dict[str, Any],
+    reason: str | None,
+    precision: str,
+    execution: Execution,
+    measured: int,
+) -> Runner:
     """The captured program; or the captured half net, where much is left to ATen and that is faster."""
     free_what_was_tried()
     run = Captured(program, workload.batches[0])
     left = sorted({node.op for node in program.graph.nodes if node.op not in OURS | BORDERS})
-    ours = sum(choice != LIBRARY for choice in program.choices.values())
+    ours, facts = execution.own_kernels, CompileFacts(candidates_measured=measured)
     barred = reason or missing()
     details |= {"choices": describe(program.choices), "left_to_torch": left, "kernels_barred": barred or ""}
     ran = f"{precision}, {ours} layers by own kernels, {len(program.choices) - ours} by the library, one CUDA graph"
     ran += f"; the fastest kernels are barred: {barred}" if barred else ""
     if left and (faster := faster_half(workload, run)):
         ran = f"fp16 half net in one CUDA graph: of its operations too few match a rewrite ({ours} by own kernels lost)"
-        return Runner(faster, description=ran, details=details)
+        half = eager_execution("fp16", "NHWC", captured=True)
+        return Runner(faster, ran, half, details, compile_facts=lambda: facts)
     return Runner(
         run,
         description=ran,
         details=details,
         save=lambda folder: save(program, folder / "net"),
         uncaptured=program,
-        traffic=lambda image: (program.moved(image), "what each operation of the rewritten graph reads and writes"),
+        traffic=lambda image: (program.moved(image), "rewritten graph"),
+        execution=execution,
+        compile_facts=lambda: facts,
     )
 
 

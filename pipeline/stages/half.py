@@ -2,13 +2,12 @@
 
 import torch
 
-from pipeline.stages import Runner
-from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Runner, Workload
+from pipeline.stages.common.precision import Dtype, Half, allow_tf32, eager_execution, half_dtype, short
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:
-    """The half twin of the net, eager.
+    """The net in half precision, eager.
 
     Args:
         workload: gives the net.
@@ -23,4 +22,5 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     torch.backends.cudnn.benchmark = cudnn_benchmark
     model = Half(workload.model, half).eval()
     ran = f"{short(half)} weights, channels_last, {model.folds} batch norms folded"
-    return Runner(model, description=ran, details={"folded_batch_norms": model.folds}, module=model.net)
+    execution = eager_execution(short(half), "NHWC")
+    return Runner(model, ran, execution, {"folded_batch_norms": model.folds}, module=model.net)

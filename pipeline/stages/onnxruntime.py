@@ -10,10 +10,10 @@ import onnxruntime as ort
 import torch
 from torch import Tensor
 
-from pipeline.stages import Runner, StageError, unseen
+from pipeline.records.run_record import Execution
+from pipeline.stages.api import Runner, StageError, Workload, no_traffic
 from pipeline.stages.common.onnx_export import INPUT, OUTPUT, export
 from pipeline.stages.common.precision import half_dtype, short
-from pipeline.worker.workload import Workload
 
 Provider = Literal["auto", "cuda", "cpu"]
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
@@ -59,9 +59,24 @@ def build(
         description=", ".join(
             [PROVIDERS[wanted], *(ways(switches) if stream else []), short(precision), f"opset {opset}"]
         ),
+        execution=execution(wanted, precision, switches),
         details={"providers": session.get_providers(), "nodes": assignments(session), "opset": opset},
         save=lambda folder: sorted(folder.glob("model.onnx*")),
-        traffic=unseen,
+        traffic=no_traffic,
+        onnx_model=path,
+    )
+
+
+def execution(wanted: str, precision: torch.dtype, switches: dict[str, bool]) -> Execution:
+    """How the session runs the net; its graph optimisations fuse convolutions with what follows them."""
+    on_gpu = wanted == "cuda"
+    tf32 = on_gpu and switches["use_tf32"] and precision == torch.float32
+    return Execution(
+        "tf32" if tf32 else short(precision),
+        layout="NHWC" if on_gpu and switches["prefer_nhwc"] else "NCHW",
+        provider=f"ONNX Runtime {PROVIDERS[wanted]}",
+        captured=on_gpu and switches["enable_cuda_graph"],
+        fuses=True,
     )
 
 
@@ -82,7 +97,9 @@ def chosen_provider(asked: str, device: torch.device) -> str:
     if asked not in ("auto", *PROVIDERS):
         raise ValueError(f"provider={asked}: choose one of auto, {', '.join(PROVIDERS)}")
     if asked == "cuda" and device.type != "cuda":
-        raise StageError("provider=cuda was asked for and this run is on the CPU; provider=cpu runs it there")
+        raise StageError(
+            "provider=cuda was asked for and this run is on the CPU; provider=cpu runs it there", "wrong device"
+        )
     return device.type if asked == "auto" else asked
 
 
@@ -140,10 +157,12 @@ def open_session(path: Path, wanted: str, options: dict[str, str]) -> ort.Infere
         session = ort.InferenceSession(str(path), settings, providers=[(PROVIDERS[wanted], options)])
     except Exception as error:
         first = (str(error).splitlines() or ["no reason given"])[0]
-        raise StageError(f"no session on {PROVIDERS[wanted]}: {first}") from error
+        raise StageError(f"no session on {PROVIDERS[wanted]}: {first}", "missing library") from error
     landed = session.get_providers()[0]
     if landed != PROVIDERS[wanted]:
-        raise StageError(f"asked for {PROVIDERS[wanted]}, the session landed on {landed}; are its libraries there?")
+        raise StageError(
+            f"asked for {PROVIDERS[wanted]}, the session landed on {landed}; are its libraries there?", "wrong device"
+        )
     return session
 
 

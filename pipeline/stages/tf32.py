@@ -2,9 +2,8 @@
 
 import torch
 
-from pipeline.stages import Runner, Skip
-from pipeline.stages.common.precision import allow_tf32
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Runner, Skip, Workload
+from pipeline.stages.common.precision import allow_tf32, eager_execution
 
 
 def build(workload: Workload) -> Runner:
@@ -16,4 +15,5 @@ def build(workload: Workload) -> Runner:
     if workload.device.type == "cuda" and torch.cuda.get_device_capability() < (8, 0):
         raise Skip(f"TF32 needs compute capability 8.0, {torch.cuda.get_device_name()} has less")
     allow_tf32(True)
-    return Runner(workload.model, description="fp32 with TF32, contiguous", module=workload.model)
+    execution = eager_execution("tf32" if workload.device.type == "cuda" else "fp32", "NCHW")
+    return Runner(workload.model, "fp32 with TF32, contiguous", execution, module=workload.model)

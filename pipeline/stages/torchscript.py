@@ -13,9 +13,9 @@ from typing import Literal
 import torch
 from torch import nn
 
-from pipeline.stages import Runner, StageError
+from pipeline.records.run_record import Execution
+from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short
-from pipeline.worker.workload import Workload
 
 Method = Literal["trace", "script"]
 
@@ -51,9 +51,12 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
         return [folder / path.name]
 
     way = {"trace": "traced", "script": "scripted"}[method]
-    return Runner(
-        loaded, description=f"{way}, frozen, {short(precision)}, channels_last, loaded from its file", save=save
+    on_gpu_in_fp32 = fp32 and workload.device.type == "cuda"
+    execution = Execution(
+        "tf32" if on_gpu_in_fp32 else short(precision), layout="NHWC", provider="TorchScript", captured=False
     )
+    description = f"{way}, frozen, {short(precision)}, channels_last, loaded from its file"
+    return Runner(loaded, description, execution, save=save)
 
 
 def compiled(model: nn.Module, method: Method, workload: Workload) -> torch.jit.ScriptModule:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.records.run_record import Block, Pair, Sample
+from pipeline.records.samples import Block, Pair, Sample
 
 Outcome = Literal["faster", "slower", "same", "not resolved"]
 Side = Literal["baseline", "stage"]

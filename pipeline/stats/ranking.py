@@ -9,9 +9,9 @@ from pipeline.stats.intervals import (
     between_run_std,
     inverse,
     minimum_detectable_effect,
+    outcome_of,
     ratio,
     seconds_per_call,
-    outcome_of,
 )
 from pipeline.stats.warnings import clocks_disagree
 

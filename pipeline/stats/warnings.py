@@ -3,27 +3,54 @@
 from collections.abc import Sequence
 from statistics import median
 
-from pipeline.records.run_record import Environment, Pair, Reference, RunWarning, Sample, WarmUp
-from pipeline.stats.intervals import Side, outliers, ratio, samples_of
+from pipeline.records.machine import Environment
+from pipeline.records.run_record import Reference, RunRecord, RunWarning, StageRecord, WarningCode
+from pipeline.records.samples import Pair, Sample, WarmUp
+from pipeline.stats.intervals import Side, outliers, ratio, samples_of, seconds_per_call
 
 CLOCKS_SHARE, CLOCKS_SECONDS = 0.02, 20e-6  # by which wall and device may differ, whichever is more
 CLOCK_SHARE = 0.02  # by which the SM clocks of A and B may differ
 DRIFT_WARNS, DRIFT_UNFAIR = 0.02, 0.10
 END_SHARE = 0.25  # of the samples at each end, between which the baseline's drift is taken
-CLOCKS_DISAGREE = "clocks disagree"
-SLOWER_AT_FULL_LOAD = "slower at full load"
-FULL_LOAD_SHARE = 0.03  # by which a stage may be slower at full load than interleaved with the baseline
+CLOCKS_DISAGREE: WarningCode = "clocks disagree"
+SLOWER_AT_FULL_LOAD: WarningCode = "slower at full load"
+FULL_LOAD_SHARE = 0.03  # by which a stage may be slower at full load than in interleaved samples
 DOUBTFUL = 1e-3  # relative L2 of the reference: a thousand times what fp32 rounds to, below what any stage is allowed
 OUTLIER_SHARE = 0.05  # of the samples, beyond which a reader is told
 
 
-def warnings_of(pairs: Sequence[Pair], most_retries: int) -> list[RunWarning]:
-    """The warnings that the interleaved samples of one stage give cause for."""
+def stage_warnings(stage: StageRecord, batch_size: int | None) -> list[RunWarning]:
+    """What the stage's record holds, and what its figures show.
+
+    Args:
+        stage: its record.
+        batch_size: images per call; None leaves out what is computed per call from counts of images.
+    """
+    found = [
+        unsteady(stage.warm_up) if stage.warm_up else None,
+        slower_at_full_load(stage, batch_size) if batch_size else None,
+        alternated(stage.pairs),
+    ]
+    return [*stage.warnings, *sample_warnings(stage.pairs), *(part for part in found if part)]
+
+
+def run_warnings(run: RunRecord) -> list[RunWarning]:
+    """What the run's record holds, and what its figures show of the run as a whole."""
+    found = [
+        reference_in_doubt(run.reference) if run.reference else None,
+        drifted(run.drift) if run.drift is not None else None,
+        shared_device(run.environment) if run.environment else None,
+    ]
+    return [*run.warnings, *(part for part in found if part)]
+
+
+def sample_warnings(pairs: Sequence[Pair]) -> list[RunWarning]:
+    """All that the samples of one stage show."""
     if not any(pair.blocks for pair in pairs):
         return []
     found = [
         clocks_disagree(pairs),
-        not_at_rest(pairs, most_retries),
+        not_at_rest(pairs),
         throttled(pairs),
         clocks_differ(pairs),
         outlying(pairs),
@@ -60,15 +87,16 @@ def outlying(pairs: Sequence[Pair]) -> RunWarning | None:
     return RunWarning("outliers", text, "end other programs; the ratio's interval takes outliers into account")
 
 
-def not_at_rest(pairs: Sequence[Pair], most_retries: int) -> RunWarning | None:
-    """Samples were kept although something was compiled or memory was allocated in them."""
+def not_at_rest(pairs: Sequence[Pair]) -> RunWarning | None:
+    """Samples were kept although something compiled or allocated in them."""
     taken = samples_of(pairs, "stage")
-    kept = sum(part.retries > most_retries for part in taken)
+    kept = [part for part in taken if part.disturbed]
     if not kept:
         return None
+    retries = max(part.retries for part in kept)
     return RunWarning(
         "not at rest",
-        f"{kept} of {len(taken)} samples still contained a compilation or an allocation after {most_retries} retries",
+        f"{len(kept)} of {len(taken)} samples still contained a compilation or an allocation after {retries} retries",
         "give the stage one input shape, or raise measure.warmup_min_seconds",
     )
 
@@ -108,19 +136,40 @@ def clocks_differ(pairs: Sequence[Pair]) -> RunWarning | None:
     )
 
 
-def slower_at_full_load(interleaved: float, sustained: float | None) -> RunWarning | None:
-    """Called back to back, the stage takes more than 3 % longer than interleaved; both in seconds per call.
+def sustained_seconds(stage: StageRecord, batch_size: int) -> float | None:
+    """Seconds per call at full load: called back to back with nothing else on the device; None if not measured."""
+    energy = stage.energy
+    return energy.seconds / energy.images * batch_size if energy and energy.images else None
+
+
+def slower_at_full_load(stage: StageRecord, batch_size: int) -> RunWarning | None:
+    """Called back to back the stage takes more than 3 % longer per call than in interleaved samples.
 
     Interleaved, the device cools a little while the slower baseline runs. A stage that draws all the power that the
     device allows is then faster than it can be for long.
     """
-    if sustained is None or sustained <= (1 + FULL_LOAD_SHARE) * interleaved:
+    sustained = sustained_seconds(stage, batch_size)
+    if sustained is None or not any(pair.blocks for pair in stage.pairs):
         return None
-    more = f"{sustained / interleaved - 1:.0%} more than interleaved with the baseline"
+    interleaved = seconds_per_call(stage.pairs).value
+    more = sustained / interleaved - 1
+    if more <= FULL_LOAD_SHARE:
+        return None
     return RunWarning(
         SLOWER_AT_FULL_LOAD,
-        f"at sustained full load a call takes {sustained * 1e3:.3g} ms, {more}",
-        "plan a service at full load with the longer time, as throughput and cost in this report do",
+        f"at sustained full load a call takes {sustained * 1e3:.3g} ms, {more:.0%} more than interleaved",
+        "plan a service at full load with the longer time; throughput and cost in this report do",
+    )
+
+
+def alternated(pairs: Sequence[Pair]) -> RunWarning | None:
+    """The stage and the baseline weren't interleaved, as they don't fit in memory together."""
+    if not any(pair.alternated for pair in pairs):
+        return None
+    return RunWarning(
+        "processes alternated",
+        "the stage and the baseline don't fit in memory together: the baseline was measured before and after the stage",
+        "choose a smaller data.batch_size, so that the two can be interleaved",
     )
 
 
@@ -160,9 +209,13 @@ def drifted(change: float) -> RunWarning | None:
     text = f"the baseline was {abs(change):.1%} {'slower' if change > 0 else 'faster'} at the end than at the start"
     if abs(change) >= DRIFT_UNFAIR:
         return RunWarning(
-            "unfair", text, "trust the ratios, which come from interleaved samples, and no time; run again on a quiet machine"
+            "unfair",
+            text,
+            "trust the ratios, which come from interleaved samples, and no time; run again on a quiet machine",
         )
-    return RunWarning("drift", text, "the ratios hold, as they come from interleaved samples; absolute times carry this error")
+    return RunWarning(
+        "drift", text, "the ratios hold, as they come from interleaved samples; absolute times carry this error"
+    )
 
 
 def unsteady(warm_up: WarmUp) -> RunWarning | None:

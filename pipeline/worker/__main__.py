@@ -6,15 +6,15 @@ import traceback
 from models.errors import InputError
 from pipeline.config.schema import Job
 from pipeline.protocol import PipeReporter
-from pipeline.records.codec import revive
-from pipeline.stages import Skip
+from pipeline.records.codec import from_json
+from pipeline.stages.api import Skip
 from pipeline.worker.run_stage import run_stage, why
 
 
 def main() -> None:
     """One job, then leave; a failure is reported as a record, and its traceback goes to the log."""
     line = PipeReporter(int(sys.argv[1]))
-    job = revive(Job, line.job())
+    job = from_json(Job, line.job())
     try:
         run_stage(job, line)
     except InputError as error:

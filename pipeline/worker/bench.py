@@ -17,11 +17,11 @@ from pipeline.measure.warmup import warm_up
 from pipeline.profiling import profiler
 from pipeline.profiling.collect import explain
 from pipeline.records.chrome_trace import Event
-from pipeline.records.diagnostics import Diagnostics
-from pipeline.records.run_record import Accuracy, Artefact, Energy, Memory, Profile, Sample, WarmUp
-from pipeline.stages import Runner, StageError
+from pipeline.records.diagnostics import Diagnostics, Profile
+from pipeline.records.run_record import Artefact, CompileFacts
+from pipeline.records.samples import Accuracy, Energy, Memory, Sample, WarmUp
+from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.worker import mask_images, reference
-from pipeline.worker.workload import Workload
 
 ANSWER_MOVED = 1e-2  # relative L2 between the answers before and after the turns; a deterministic stage gives 0
 
@@ -71,6 +71,7 @@ class Bench:
             "build_seconds": built - started,
             "first_call_seconds": first_call,
             "description": self.runner.description,
+            "execution": self.runner.execution,
         }
 
     def verify(self) -> tuple[Accuracy | None, str, str]:
@@ -143,6 +144,10 @@ class Bench:
             return []
         folder = self.workload.folder
         return [describe(path, folder.parent) for path in self.runner.save(folder)]
+
+    def compile_facts(self) -> CompileFacts | None:
+        """What compiling and tuning came to so far."""
+        return self.runner.compile_facts() if self.runner.compile_facts else None
 
     def guards(self) -> tuple[int, ...]:
         """Counters that must not grow within a sample: compilations, and allocations from the device."""

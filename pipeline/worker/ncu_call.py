@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from pipeline.config.schema import Job
-from pipeline.records.codec import revive
+from pipeline.records.codec import from_json
 from pipeline.worker.run_stage import prepare
 
 SETTLING = 3  # calls before the one that counts
@@ -15,7 +15,7 @@ SETTLING = 3  # calls before the one that counts
 
 def main() -> None:
     """Build the stage, from the caches that its first process left, and make the call."""
-    bench = prepare(revive(Job, json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
+    bench = prepare(from_json(Job, json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
     bench.build()
     run, batch = bench.runner.run, bench.workload.batches[0]
     with torch.inference_mode():

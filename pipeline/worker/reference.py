@@ -13,7 +13,7 @@ from models.stain import WORD
 from pipeline.config.schema import Job
 from pipeline.profiling.layer_time import layer_work
 from pipeline.records.run_record import Reference
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Workload
 
 FP64_LIMIT_BYTES = 24 * 2**30  # of a GPU's memory; a CPU takes one image
 

@@ -10,10 +10,10 @@ import torch
 from pipeline.config.schema import Job
 from pipeline.measure import environment, memory_use, peaks
 from pipeline.measure.accuracy import classes
-from pipeline.records.run_record import RunWarning, Sample
-from pipeline.stages import Skip, StageError
+from pipeline.records.run_record import RunWarning
+from pipeline.records.samples import Sample
+from pipeline.stages.api import Skip, StageError
 from pipeline.stages.common.precision import allow_tf32
-from pipeline.stats import warnings
 from pipeline.worker import mask_images, reference, workload
 from pipeline.worker.bench import Bench
 
@@ -58,13 +58,11 @@ def run_stage(job: Job, line: Line) -> None:
         return
     line.phase("warmup")
     warm = bench.warm_up()
-    caution = warnings.unsteady(warm)
-    noted = [caution] if caution else []
-    line.report(warm_up=warm, warnings=noted)
+    line.report(warm_up=warm)
     for _ in line.sampling():
         line.sample(bench.sample())
     if job.role == "stage":
-        finish(bench, line, noted)
+        finish(bench, line)
 
 
 def prepare(job: Job) -> Bench:
@@ -103,13 +101,15 @@ def describe_run(bench: Bench, line: Line) -> None:
 def verify(bench: Bench, line: Line) -> bool:
     """Whether the answer is right; the comparison is reported either way."""
     found, status, reason = bench.verify()
-    line.report(accuracy=found, status=status, reason=reason, details=bench.runner.details)
+    line.report(
+        accuracy=found, status=status, reason=reason, details=bench.runner.details, compile_facts=bench.compile_facts()
+    )
     if found:
         bench.save_masks()
     return status == "ok"
 
 
-def finish(bench: Bench, line: Line, noted: list[RunWarning]) -> None:
+def finish(bench: Bench, line: Line) -> None:
     """All that follows the turns; once the answer is seen to be unmoved, the headline stands whatever else fails."""
     line.phase("check")
     status, reason = bench.check()
@@ -120,15 +120,19 @@ def finish(bench: Bench, line: Line, noted: list[RunWarning]) -> None:
         ("latencies", bench.series),
         ("profile", lambda: {"profile": bench.profile()}),
         ("explain", lambda: {"diagnostics": bench.explain()}),
-        ("export", lambda: {"artefacts": bench.export(), "details": bench.runner.details}),
+        ("export", lambda: {"artefacts": bench.export(), "compile_facts": bench.compile_facts()}),
     ]
+    noted: list[RunWarning] = []
     for phase, work in afterwards:
         line.phase(phase)
         try:
             line.report(**work())
         except Exception as error:  # noqa: BLE001 - what was measured must not be lost with it
             traceback.print_exc()
-            noted = [*noted, RunWarning(f"{phase} failed", why(error), "the stage's log has the traceback")]
+            noted = [
+                *noted,
+                RunWarning("phase failed", f"{phase}: {why(error)}", "see the traceback in the stage's log"),
+            ]
             line.report(warnings=noted)
 
 

@@ -1,59 +1,17 @@
-"""What a stage works on: the net, real images on the device, and the seed that orders them."""
+"""Loads what a stage works on: the net and real images, on the device."""
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import Tensor, nn
 
 from models.build import build_model
 from models.samples import load_dataset, to_batch
-from pipeline.config.schema import SCRATCH, Job
+from pipeline.config.schema import Job
+from pipeline.stages.api import Workload
 
 VERIFIED_IMAGES = 8  # enough for shares of pixels; all stages see the same
 MOST_BATCHES = 64  # of a rotation, however large the cache
-
-
-@dataclass(frozen=True)
-class Workload:
-    """The net and its images; a stage reads it and never changes it.
-
-    Attributes:
-        model: the net in fp32, in eval mode, on `device`.
-        batches: the rotation, each [batch, channels, height, width], fp32, contiguous, on `device`; all of one shape.
-        device: where the stage is to run.
-        folder: the stage's own folder, for its artefacts and caches.
-        seed: of everything drawn at random.
-        labels: [images, height, width] of the images in the order of `batches`, uint8, 255 where not labelled.
-        images: [images, height, width, 3] as they were before normalisation, uint8.
-        sources: where each image comes from.
-        verified: how many of the batches, from the first, the answer is checked on.
-        earlier: caches that another process of the same stage left, to build from; None for a cold build.
-    """
-
-    model: nn.Module
-    batches: list[Tensor]
-    device: torch.device
-    folder: Path
-    seed: int = 0
-    labels: np.ndarray | None = None
-    images: np.ndarray | None = None
-    sources: tuple[str, ...] = ()
-    verified: int = 1
-    earlier: Path | None = None
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """Batch, channels, height, width."""
-        batch, channels, height, width = self.batches[0].shape
-        return batch, channels, height, width
-
-    @property
-    def caches(self) -> Path:
-        """Where a stage keeps what it compiles with, until the run ends."""
-        return self.earlier or self.folder / SCRATCH
 
 
 def load(job: Job, cache_bytes: int | None) -> Workload:

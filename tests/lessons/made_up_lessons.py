@@ -1,7 +1,8 @@
 """Records of lessons with known figures."""
 
 from pipeline.lessons.lesson_records import SCHEMA_VERSION, LessonRecord, LessonsRecord, Row
-from pipeline.records.run_record import Environment, Sample
+from pipeline.records.machine import Environment
+from pipeline.records.samples import Sample
 
 ENVIRONMENT = Environment(
     device="cuda", device_name="NVIDIA H200", driver="580.1", cuda="13.0", cudnn="91900", capability="9.0",

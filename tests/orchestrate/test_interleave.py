@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.config.plan import Plan
 from pipeline.orchestrate.interleave import interleave
-from pipeline.records.run_record import Sample
+from pipeline.records.samples import Sample
 
 
 class Stub:

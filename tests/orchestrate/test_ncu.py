@@ -15,9 +15,9 @@ from pipeline.cli.progress import Progress
 from pipeline.config.schema import SCRATCH, DataSpec, Job, ModelSpec, RunConfig
 from pipeline.orchestrate.context import RunContext
 from pipeline.orchestrate.ncu import find_ncu, with_counted_bytes
-from pipeline.records.codec import revive
-from pipeline.records.diagnostics import Diagnostics
-from pipeline.records.run_record import Profile, RunRecord, StageRecord
+from pipeline.records.codec import from_json
+from pipeline.records.diagnostics import Diagnostics, Profile
+from pipeline.records.run_record import RunRecord, StageRecord
 from tests.orchestrate.test_ncu_log import CONV, NOISE, lines
 from tests.profiling.traced import launched
 from tests.worker.test_run_stage import EAGER, PLAN
@@ -87,7 +87,7 @@ def test_the_child_builds_from_what_the_first_process_left(fake: Path, session: 
     """Its own folder lies in the scratch, so that no artefact is written twice; the caches are the stage's."""
     with_counted_bytes(session, EAGER, OK)
     place = Path((fake / "asked").read_text().split()[-1])
-    job = revive(Job, json.loads(place.read_text()))
+    job = from_json(Job, json.loads(place.read_text()))
     assert (job.role, job.earlier) == ("counted", str(session.folder / "eager" / SCRATCH))
     assert Path(job.folder).is_relative_to(session.folder / "eager" / SCRATCH)
 

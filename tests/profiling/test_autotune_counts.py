@@ -12,7 +12,7 @@ from torch._inductor.runtime.benchmarking import benchmarker
 from pipeline.profiling import autotune_counts as counting
 from pipeline.profiling.autotune_counts import convolution_problems, nodes_searched, searches, timed_candidates
 from pipeline.records.diagnostics import SEARCH_CUDNN, SEARCH_INDUCTOR, SEARCH_OWN, SEARCH_TEMPLATES
-from pipeline.stages import Runner, unseen
+from pipeline.stages.api import Runner, no_traffic
 
 IMAGE = torch.randn(2, 8, 16, 16)
 
@@ -117,7 +117,7 @@ def test_onnx_runtime_asks_node_by_node(search: str, details: dict[str, object],
 def test_nodes_of_a_processor_are_not_cudnns() -> None:
     """A session on the CPU asks nobody; nor does a stage of torch."""
     on_cpu = {"nodes": {"CPUExecutionProvider": {"Conv": 19}}}
-    assert searches(Runner(torch.relu, "", on_cpu, traffic=unseen), IMAGE, {"algo_search": "EXHAUSTIVE"}) == {}
+    assert searches(Runner(torch.relu, "", on_cpu, traffic=no_traffic), IMAGE, {"algo_search": "EXHAUSTIVE"}) == {}
     assert nodes_searched({}, {}) == {}
 
 

@@ -11,7 +11,7 @@ from pipeline.profiling.fused_kernels import compiled_turns, innermost, traffic
 from pipeline.profiling.inductor_source import direction, kernels_of
 from pipeline.profiling.operator_bytes import counted
 from pipeline.records.diagnostics import Fusion
-from pipeline.stages import Runner, unseen
+from pipeline.stages.api import Runner, no_traffic
 from pipeline.stages.common.inductor import generated
 from tests.profiling.traced import event
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_counted_is_unknown_with_its_reason() -> None:
         raise RuntimeError("no such dispatch\nmore")
 
     image = torch.zeros(1)
-    assert traffic(Runner(torch.relu, "", traffic=unseen), image)[0] is None
+    assert traffic(Runner(torch.relu, "", traffic=no_traffic), image)[0] is None
     moved, why = traffic(Runner(breaks, ""), image)
     assert moved is None
     assert "no such dispatch" in why

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.records import codec
-from pipeline.records.run_record import Block, Pair, RunRecord, Sample, StageRecord, Tolerance
+from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
+from pipeline.records.samples import Block, Pair, Sample
 
 SLICE = Sample(calls=3, seconds=0.5, device_seconds=None, throttle_reasons=["power cap"])
 PAIR = Pair("eager", "half", [Block("ABBA", (SLICE, SLICE), (SLICE, SLICE))])

@@ -9,31 +9,20 @@ from pipeline.records.diagnostics import (
     Diagnostics,
     FusedKernel,
     Fusion,
+    KernelRow,
     LayerTime,
     LayerWork,
     LayoutChange,
+    MemoryHolder,
     MemoryTimeline,
+    Note,
+    Profile,
     TimeSplit,
 )
-from pipeline.records.run_record import (
-    Accuracy,
-    Artefact,
-    Block,
-    Energy,
-    Environment,
-    KernelRow,
-    MeasuredPeaks,
-    Memory,
-    Pair,
-    Profile,
-    Reference,
-    RunRecord,
-    RunWarning,
-    Sample,
-    StageRecord,
-    Tolerance,
-    WarmUp,
-)
+from pipeline.records.machine import Environment, MeasuredPeaks
+from pipeline.records.run_record import Artefact, Execution, Reference, RunRecord, RunWarning, StageRecord, Tolerance
+from pipeline.records.run_settings import DataSettings, MeasureSettings, ModelSettings, ReportSettings, RunSettings
+from pipeline.records.samples import Accuracy, Block, Energy, Memory, Pair, Sample, WarmUp
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m & "quoted" | piped'
 TOLERANCE = Tolerance(3e-2, 5e-3, "fp16 keeps 10 bits of mantissa")
@@ -64,6 +53,7 @@ LAYERS = [
     ("head", "Conv2d", "head", 0.01, 16.8, 0.5, 0.1, 0.05),
     ("", "between layers", "between layers", 0.0, 0.0, 0.0, 0.0, 0.03),
 ]
+HIDDEN = Note("layers", "hidden layers", "this runtime doesn't say which layer a kernel is for")
 HIDES_ITS_LAYERS = {"torchscript", "compile", "onnxruntime"}
 KINDS = ("convolution", "pointwise", "layout change", "normalisation", "copy", "pool", "other")
 
@@ -116,10 +106,10 @@ def why(seconds: float, hides_layers: bool = False, on_gpu: bool = True) -> Diag
     gpu, lead = (0.98 * seconds, 8e-4) if on_gpu else (None, None)
     return Diagnostics(
         layers=[] if hides_layers else times,
-        layers_from="" if hides_layers else "its own profile",
+        layers_source=None if hides_layers else "profile",
         split=TimeSplit(seconds, gpu, 3e-4, 9e-4, 4e-4, 0.0, lead),
         growth=None if hides_layers else BatchGrowth([1, 4, 8], [0.17 * seconds, 0.52 * seconds, seconds]),
-        notes=["layers: this runtime doesn't say which layer a kernel is for"] if hides_layers else [],
+        notes=[HIDDEN] if hides_layers else [],
     )
 
 
@@ -129,24 +119,31 @@ def explained(name: str, reasons: Diagnostics) -> Diagnostics:
     amounts[3] = 24 * 10**8
     watched = MemoryTimeline(
         [1e-3 * at for at in range(9)], amounts, 124_000_000, 10**9, 11 * 10**8, 3 * 10**8, 600 * 2**20,
-        ["encoder.0.2: 256.0 MiB", "decoder.0.0: 64.0 MiB"],
+        "decoder.0.0", [MemoryHolder(["encoder.0.2"], 256 * 2**20), MemoryHolder(["decoder.0.0"], 64 * 2**20)],
     )  # fmt: skip
-    hidden = replace(watched, seconds=[0.0, 1e-3, 2e-3], allocated_bytes=amounts[2:5], weights_bytes=None)
+    hidden = replace(
+        watched,
+        peak_layer=None,
+        holders=[],
+        watched="ends",
+        seconds=[0.0, 1e-3, 2e-3],
+        allocated_bytes=amounts[2:5],
+        weights_bytes=None,
+    )
     turns = [LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "decoder.0.0", "trace", 2.0, 2e-3)]
     path = "compile/generated/program.py"
     written = [
         FusedKernel("triton_poi_fused_relu_0", ["convolution (its bias)", "relu"], "vertical", path, True, 2),
         FusedKernel("triton_poi_fused_cat_1", ["cat"], "single", path, False, 1),
     ]
-    counted = "the inputs and outputs of torch's operators, each once"
     of = {
-        "eager": replace(reasons, fusion=Fusion(96.0, 33 * 10**9, counted), timeline=watched),
-        "tf32": replace(reasons, layout=turns, fusion=Fusion(138.0, 33 * 10**9, counted)),
+        "eager": replace(reasons, fusion=Fusion(96.0, 33 * 10**9, "operators"), timeline=watched),
+        "tf32": replace(reasons, layout=turns, fusion=Fusion(138.0, 33 * 10**9, "operators")),
         "half": replace(reasons, timeline=replace(watched, workspace_bytes=0)),
         "compile": replace(
             reasons,
             layout=[LayoutChange("triton_poi_fused_relu_0", "relu", "generated code", 2.0, 4e-4)],
-            fusion=Fusion(57.0, 13 * 10**9, "Inductor's count", written, ["compile/generated/graph_0.txt"]),
+            fusion=Fusion(57.0, 13 * 10**9, "Inductor", "", written, ["compile/generated/graph_0.txt"]),
             timeline=replace(hidden, workspace_bytes=None),
         ),
     }
@@ -166,7 +163,8 @@ def stage(name: str, ratio: float, build: float, peak: int, adds: str, **fields:
         status="ok",
         legacy=name == "torchscript",
         description="fp16, channels_last",
-        details={"graphs": 1},
+        execution=execution(name),
+        details={"opset": 20},
         start_seconds=2.0,
         build_seconds=build,
         first_call_seconds=build / 4,
@@ -247,6 +245,38 @@ def environment() -> Environment:
     )
 
 
+def settings(**data: Any) -> RunSettings:
+    """Batches of 8 images of 512×512, and the price of a GPU's hour; `data` are fields of DataSettings."""
+    images = DataSettings(**{"name": "samples", "image_size": 512, "batch_size": 8, **data})
+    return RunSettings(
+        ModelSettings("unet"), images, MeasureSettings(sampling_seconds=30.0), ReportSettings(gpu_hour_price=3.5)
+    )
+
+
+def with_settings(whole: RunRecord, **parts: dict[str, Any]) -> RunRecord:
+    """The run with fields of its settings' parts changed, such as data={"image_size": 256}."""
+    changed = {name: replace(getattr(whole.settings, name), **fields) for name, fields in parts.items()}
+    return replace(whole, settings=replace(whole.settings, **changed))
+
+
+def execution(name: str) -> Execution:
+    """How the stages of that name run: half precision in NHWC, but for the first ones."""
+    if name in ("eager", "tf32"):
+        return Execution(
+            "fp32" if name == "eager" else "tf32", {}, "NCHW", "PyTorch eager", captured=False, fuses=False
+        )
+    providers = {
+        "compile": "Inductor",
+        "onnxruntime": "ONNX Runtime CUDAExecutionProvider",
+        "torchscript": "TorchScript",
+    }
+    own = name in ("fused", "fp8")
+    provider = "own kernels" if own else providers.get(name, "PyTorch eager")
+    captured = own or name in ("cuda_graph", "onnxruntime")
+    fuses = own or name in ("compile", "compile_max", "onnxruntime")
+    return Execution("fp16", {}, "NHWC", provider, captured, fuses, own_kernels=22 if own else 0)
+
+
 def run(**fields: Any) -> RunRecord:
     """A whole ladder on a GPU, with stages that ended badly, but for `fields`."""
     stages = [stage(*rung) for rung in LADDER]
@@ -258,9 +288,10 @@ def run(**fields: Any) -> RunRecord:
         {
             "data": {"name": "samples", "size": 512, "batch_size": 8},
             "model": {"name": "unet"},
-            "measure": {"most_retries": 3},
+            "measure": {"sampling_seconds": 30.0},
             "report": {"gpu_hour_price": 3.5},
         },
+        settings(),
         environment(),
         MeasuredPeaks({"fp32": 51.0, "tf32": 404.0, "fp16": 750.0, "bf16": 781.0}, 4.24e12, 55.5e9, 23.1e9, 2.1),
         Reference(

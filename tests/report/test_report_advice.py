@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 
-from pipeline.analysis.recommendations import bound_rules as on_bounds
+from pipeline.records.diagnostics import Diagnostics, LayoutChange
+from pipeline.records.run_record import CompileFacts, Precision, RunRecord
 from pipeline.analysis.recommendations import rules
+from pipeline.analysis.recommendations import bound_rules as on_bounds
+from pipeline.analysis.recommendations.rules import advice
 from pipeline.analysis.recommendations.channel_rules import suit_the_tensor_cores
 from pipeline.analysis.recommendations.command import Advice, retyped
-from pipeline.analysis.recommendations.rules import advice
 from pipeline.analysis.summary import Row, digest
-from pipeline.records.diagnostics import Diagnostics, LayoutChange
-from pipeline.records.run_record import RunRecord
-from pipeline.report.html import page
 from pipeline.report.markdown import markdown
+from pipeline.report.html import page
 from tests.report import made_up_run as planted
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -34,11 +34,6 @@ def run_with(winner: dict[str, Any] | None = None, **fields: Any) -> RunRecord:
     return replace(whole, stages=stages)
 
 
-def with_config(**rooms: dict[str, Any]) -> dict[str, Any]:
-    """The planted config with these rooms over it."""
-    return {**planted.run().config, **rooms}
-
-
 def noisy() -> list[Any]:
     """A/A pairs that lie 5 % apart: differences of that size aren't claimed."""
     seconds = planted.BASELINE_SECONDS
@@ -51,10 +46,10 @@ def unresolved() -> RunRecord:
     near = planted.stage(
         "half", 1.03, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (seconds, seconds / 1.03), blocks=4)]
     )
-    return planted.run(stages=[near], config=with_config(measure={"sampling_seconds": 6}))
+    return planted.with_settings(planted.run(stages=[near]), measure={"sampling_seconds": 6.0})
 
 
-BUSY = planted.profile(0.0075)
+RECOMPILED = CompileFacts(recompile_reasons=["size mismatch"] * 3)
 IDLING = planted.profile(0.00418)  # of the 7.55 ms that compile takes
 
 
@@ -64,9 +59,9 @@ def half_wins(**fields: Any) -> RunRecord:
     return planted.run(stages=[stages[0], replace(stages[4], **fields)])
 
 
-def bytes_bound(description: str) -> RunRecord:
+def bytes_bound(precision: Precision) -> RunRecord:
     """Half wins on a device that computes faster than it remembers."""
-    run = half_wins(description=description)
+    run = half_wins(execution=replace(planted.execution("half"), precision=precision))
     assert run.measured_peaks is not None
     return replace(run, measured_peaks=replace(run.measured_peaks, bandwidth_bytes_per_s=0.5e12))
 
@@ -88,8 +83,13 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
         "stage.mode=reduce-overhead",
         "45 %",
     ),
-    "recompiled": (rules.recompile_less, run_with({"details": {"recompiles": 3}}), "stage.dynamic=true", "3 times"),
-    "broken": (rules.mend_breaks, run_with({"details": {"graph_breaks": 1}}), "stage.fullgraph=true", "1 graph break"),
+    "recompiled": (rules.recompile_less, run_with({"compile_facts": RECOMPILED}), "stage.dynamic=true", "3 times"),
+    "broken": (
+        rules.mend_breaks,
+        run_with({"compile_facts": CompileFacts(graph_breaks={"print": 1})}),
+        "stage.fullgraph=true",
+        "1 graph break",
+    ),
     "empty": (
         rules.fill_the_device,
         run_with(measured_peaks=replace(planted.run().measured_peaks, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
@@ -105,7 +105,7 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
     ),
     "channels": (
         suit_the_tensor_cores,
-        run_with(config=with_config(model={"name": "unet", "options": {"base": 50}})),
+        planted.with_settings(run_with(), model={"options": {"base": 50}}),
         "model.options.base=56",
         "50 channels",
     ),
@@ -154,7 +154,7 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
     "far from full": (on_bounds.try_fp8, half_wins()),
     "wide image": (
         on_bounds.mind_the_first_layer,
-        replace(half_wins(), config=with_config(data={"size": 256, "batch_size": 8})),
+        planted.with_settings(half_wins(), data={"image_size": 256}),
     ),
     "no layers": (on_bounds.mind_the_first_layer, half_wins(diagnostics=None)),
     "full by growth": (
@@ -167,18 +167,18 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
     "busy": (rules.remove_launches, planted.run()),
     "captured": (
         rules.remove_launches,
-        run_with({"profile": IDLING, "options": {"mode": "reduce-overhead"}}),
+        run_with({"profile": IDLING, "execution": replace(planted.execution("compile"), captured=True)}),
     ),
-    "compiled once": (rules.recompile_less, run_with({"details": {"recompiles": 0}})),
-    "whole": (rules.mend_breaks, run_with({"details": {"graph_breaks": 0}})),
+    "compiled once": (rules.recompile_less, run_with({"compile_facts": CompileFacts(recompile_reasons=[])})),
+    "whole": (rules.mend_breaks, run_with({"compile_facts": CompileFacts(graph_breaks={})})),
     "full": (rules.fill_the_device, planted.run()),
     "tuned": (rules.tune_longer, run_with({"options": {"mode": "max-autotune"}})),
     "few copies": (rules.pin_the_copies, run_with({"latencies": [0.0085] * 100, "host_latencies": [0.009] * 100})),
     "trained": (
         suit_the_tensor_cores,
-        run_with(config=with_config(model={"checkpoint": "w.safetensors", "options": {"base": 50}})),
+        planted.with_settings(run_with(), model={"checkpoint": "w.safetensors", "options": {"base": 50}}),
     ),
-    "eights": (suit_the_tensor_cores, run_with(config=with_config(model={"options": {"base": 64}}))),
+    "eights": (suit_the_tensor_cores, planted.with_settings(run_with(), model={"options": {"base": 64}})),
     "one layout": (
         rules.change_layout_less,
         planted.run(
@@ -198,8 +198,8 @@ def test_rule_is_silent_without_cause(case: str) -> None:
 
 
 def test_tf32_off_is_no_tf32_ceiling() -> None:
-    """Eager's "fp32, TF32 off" is held against the fp32 ceiling, not that of TF32."""
-    eager = planted.stage("eager", 1.0, 0.1, 10**9, "", description="fp32, TF32 off, contiguous", diagnostics=None)
+    """Eager in fp32 is held against the fp32 ceiling, not that of TF32, whatever its description says."""
+    eager = planted.stage("eager", 1.0, 0.1, 10**9, "", description="tf32?", diagnostics=None)
     rates = replace(planted.run().measured_peaks, tflops={"fp32": 200.0, "tf32": 400.0})  # type: ignore[type-var]
     found = digest(planted.run(stages=[eager], measured_peaks=rates))
     assert found.winner is not None
@@ -226,7 +226,7 @@ def test_command_is_one_that_the_program_takes(case: str) -> None:
 def test_at_most_five_and_none_without_a_winner() -> None:
     """The list is short; a run in which nothing is right gets no advice."""
     everything = run_with(
-        {"details": {"recompiles": 3, "graph_breaks": 1}, "options": {"mode": "default"},
+        {"compile_facts": replace(RECOMPILED, graph_breaks={"print": 1}), "options": {"mode": "default"},
          "profile": IDLING, "latencies": [0.005] * 9, "host_latencies": [0.009] * 9},
         aa_pairs=noisy(),
     )  # fmt: skip
@@ -265,7 +265,7 @@ def test_reports_show_the_advice(drawn: Callable[[RunRecord], str]) -> None:
 
 def test_layout_changes_are_named_where_they_happen() -> None:
     """Each place once, at most three; one that nobody knows is no place."""
-    places = ["upsample.3", "unknown", "upsample.3", "upsample.2", "upsample.1", "upsample.0"]
+    places = ["upsample.3", None, "upsample.3", "upsample.2", "upsample.1", "upsample.0"]
     changes = [LayoutChange("copy", place, "trace", 1.0, 1e-3) for place in places]
     run = layout_bound()
     found = digest(replace(run, stages=[replace(run.stages[0], diagnostics=Diagnostics(layout=changes))]))

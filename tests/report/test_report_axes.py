@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from pipeline.report.charts.bars import _log_ticks
+from pipeline.report.charts.bars.bars import _log_ticks
 
 
 @pytest.mark.parametrize(

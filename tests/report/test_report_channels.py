@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from pipeline.records.run_record import Precision, RunRecord
 from pipeline.analysis.recommendations.bound_rules import first_channels
 from pipeline.analysis.recommendations.channel_rules import suit_the_tensor_cores
 from pipeline.analysis.recommendations.command import Advice
 from pipeline.analysis.summary import digest
-from pipeline.records.run_record import RunRecord
 from tests.report import made_up_run as planted
 
 # in and out of the planted net's convolutions, of base 64
@@ -38,8 +38,8 @@ def run_of(
         for layer in whole.reference.layers
     ]
     stages = [whole.stages[0], replace(whole.stages[4], **fields)]
-    config = {**whole.config, "model": model or {"name": "custom", "target": "my.Net", "options": {}}}
-    return replace(whole, reference=replace(whole.reference, layers=layers), stages=stages, config=config)
+    whole = replace(whole, reference=replace(whole.reference, layers=layers), stages=stages)
+    return planted.with_settings(whole, model=model or {"name": "custom", "target": "my.Net", "options": {}})
 
 
 def advised(run: RunRecord) -> Advice | None:
@@ -91,24 +91,21 @@ def test_only_the_image_and_the_classes_are_excused(changed: dict[str, tuple[int
 
 
 @pytest.mark.parametrize(
-    ("description", "evenly"),
-    [
-        ("fp16 weights, channels_last", None),
-        ("bf16 weights, channels_last", None),
-        ("fp8 in 17 layers, one CUDA graph", 16),
-        ("fp32 with TF32, channels_last", None),
-    ],
+    ("precision", "evenly"),
+    [("fp16", None), ("bf16", None), ("fp8", 16), ("tf32", None)],
 )
-def test_fp8_takes_channels_by_sixteens(description: str, evenly: int | None) -> None:
+def test_fp8_takes_channels_by_sixteens(precision: Precision, evenly: int | None) -> None:
     """24 channels suit the halves and not fp8."""
-    line = advised(run_of(EVEN | {"upsample.0": (128, 24)}, description=description))
+    line = advised(
+        run_of(EVEN | {"upsample.0": (128, 24)}, execution=replace(planted.execution("half"), precision=precision))
+    )
     assert (line is None) == (evenly is None)
     assert line is None or f"no multiple of {evenly}" in line.evidence
 
 
 def test_fp32_has_no_such_advice() -> None:
     """The rule is that of the halves and of fp8."""
-    assert advised(run_of(ODD, description="fp32, TF32 off, contiguous")) is None
+    assert advised(run_of(ODD, execution=planted.execution("eager"))) is None
 
 
 def test_the_projects_own_net_has_a_command() -> None:
@@ -119,7 +116,9 @@ def test_the_projects_own_net_has_a_command() -> None:
     assert trained is not None
     assert "model.options" not in trained.attempt
     assert trained.attempt.endswith("and weights trained anew")
-    eighths = advised(run_of(ODD, {**UNET, "options": {"base": 24}}, description="fp8, one CUDA graph"))
+    eighths = advised(
+        run_of(ODD, {**UNET, "options": {"base": 24}}, execution=replace(planted.execution("fp8"), precision="fp8"))
+    )
     assert eighths is not None
     assert eighths.attempt.endswith("model.options.base=32")
 
@@ -161,13 +160,13 @@ def test_a_processor_has_no_tensor_cores() -> None:
 
 def test_the_first_layers_channels_need_no_size() -> None:
     """They are on record, also where images have sizes of their own; else the size tells them."""
-    folder = {"data": {"name": "folder", "size": None, "batch_size": 8}}
+    folder = {"name": "folder", "image_size": None}
     assert first_channels(digest(run_of(EVEN | {"encoder.0.0": (4, 64)}))) == 4
     known = run_of(EVEN)
-    assert first_channels(digest(replace(known, config={**known.config, **folder}))) == 3
+    assert first_channels(digest(planted.with_settings(known, data=folder))) == 3
     unknown = planted.run()
     assert first_channels(digest(unknown)) == 3
-    assert first_channels(digest(replace(unknown, config={**unknown.config, **folder}))) is None
+    assert first_channels(digest(planted.with_settings(unknown, data=folder))) is None
 
 
 def test_two_layers_that_run_as_one_have_their_time_together() -> None:

@@ -21,10 +21,9 @@ RUN = planted.run()
 
 def of_batch(size: int, rate: float) -> RunRecord:
     """A job with this batch, whose one stage makes `rate` images a second."""
-    data = {**RUN.config["data"], "batch_size": size}
     pair = planted.pair("eager", "compile", (10 * size / rate, size / rate))
     stage = replace(RUN.stages[7], pairs=[pair], latencies=[size / rate] * 20, energy=None)
-    return replace(RUN, config={**RUN.config, "data": data}, stages=[stage])
+    return planted.with_settings(replace(RUN, stages=[stage]), data={"batch_size": size})
 
 
 @pytest.fixture

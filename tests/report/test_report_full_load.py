@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from pipeline.analysis.summary import digest
-from pipeline.records.run_record import Energy
+from pipeline.records.samples import Energy
 from pipeline.report.first_screen import answers
-from pipeline.report.sections.cost_section import cost_table
+from pipeline.analysis.summary import digest
 from pipeline.report.sections.ladder_section import ladder
+from pipeline.report.sections.cost_section import cost_table
 from tests.report import made_up_run as planted
 
 
@@ -24,7 +24,7 @@ def test_both_paces_are_shown_and_cost_takes_the_slower() -> None:
     row = found.row("half")
     assert row is not None
     assert (row.sustained_seconds, row.images_per_second) == (0.0125, 640)
-    assert any(caution.name == "slower alone" for caution in row.warnings)
+    assert any(caution.code == "slower at full load" for caution in row.warnings)
     assert "At full load, each alone: 3.20 ×, 12.5 ms for 40.0 ms." in dict(answers(found))["How much faster is it?"]
     titles = [title for title, _ in ladder(found).titles]
     assert ladder(found).rows[1][titles.index("alone")].text == "12.5"

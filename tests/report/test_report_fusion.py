@@ -4,26 +4,23 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.analysis.summary import digest
-from pipeline.records.diagnostics import Diagnostics, FusedKernel, Fusion
-from pipeline.records.run_record import KernelRow, Profile, RunRecord, StageRecord
-from pipeline.report.html import file_link, page
-from pipeline.report.markdown import markdown
+from pipeline.records.diagnostics import BytesSource, Diagnostics, FusedKernel, Fusion, KernelRow, Profile
+from pipeline.records.run_record import CompileFacts, RunRecord, StageRecord
 from pipeline.report.sections import attribution_section as because
 from pipeline.report.sections import fusion_section as fusion
+from pipeline.analysis.summary import digest
+from pipeline.report.markdown import markdown
+from pipeline.report.html import file_link, page
 from tests.report import made_up_run as planted
 
-OPERATORS = "the inputs and outputs of torch's operators, each once"
+OPERATORS: BytesSource = "operators"
 KERNELS = [KernelRow("triton_1", "pointwise", 2.0, 3e-4), KernelRow("conv", "convolution", 1.0, 7e-4)]
 WRITTEN = [
     FusedKernel("triton_1", ["relu", "max_pool2d"], "vertical", "compile/generated/a.py", True, 2),
     FusedKernel("triton_2", ["relu"], "single", "compile/generated/a.py", False, 1),
     FusedKernel("triton_3", ["add", "mul"], "horizontal", "compile/generated/b.py", False, 1),
 ]
-FACTS = {
-    "graphs": 2, "graph_breaks": 1, "graph_break_reasons": {"print <b>": 2}, "recompiles": 1,
-    "recompile_reasons": ["size 3 became 5"], "generated_kernels": 3,
-}  # fmt: skip
+FACTS = CompileFacts(2, {"print <b>": 2}, ["size 3 became 5"], generated_kernels=3)
 
 
 def stage(name: str, ratio: float, found: Fusion) -> StageRecord:
@@ -34,13 +31,13 @@ def stage(name: str, ratio: float, found: Fusion) -> StageRecord:
 
 def run() -> RunRecord:
     """The baseline, a stage whose bytes nobody counted, a twin of the baseline, and a compiled one."""
-    compiled = stage("compile", 8.0, Fusion(24.5, 10**9, "Inductor's count", WRITTEN, ["compile/generated/g.txt"]))
+    compiled = stage("compile", 8.0, Fusion(24.5, 10**9, "Inductor", "", WRITTEN, ["compile/generated/g.txt"]))
     return planted.run(
         stages=[
             stage("eager", 1.0, Fusion(96.0, 4 * 10**9, OPERATORS)),
             stage("tf32", 3.0, Fusion(96.0, 4 * 10**9, OPERATORS)),
-            stage("half", 5.0, Fusion(70.0, None, "unknown: no counter was read")),
-            replace(compiled, details=FACTS),
+            stage("half", 5.0, Fusion(70.0, None, None, "no counter was read")),
+            replace(compiled, compile_facts=FACTS),
         ]
     )
 
@@ -50,7 +47,8 @@ def test_kernels_and_bytes_stand_against_the_baselines() -> None:
     shown = fusion.table(digest(run()))
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in shown.rows}
     assert rows["compile"] == [
-        "24.5", "26 %", "1.00", "25 %", "Inductor's count", "1 a chain, 1 siblings, 1 a single operator",
+        "24.5", "26 %", "1.00", "25 %", "Inductor's count of what its kernels read and write",
+        "1 a chain, 1 siblings, 1 a single operator",
     ]  # fmt: skip
     assert rows["half"][2:5] == ["–", "–", "unknown: no counter was read"]
 
@@ -65,7 +63,7 @@ def test_the_chart_has_bars_of_bytes_and_kernels_beside_them() -> None:
 
 def test_without_any_bytes_there_is_no_chart() -> None:
     """Bars of nothing would say that nothing is moved."""
-    uncounted = planted.run(stages=[stage("eager", 1.0, Fusion(3.0, None, "unknown"))])
+    uncounted = planted.run(stages=[stage("eager", 1.0, Fusion(3.0, None, None))])
     assert fusion.figure(digest(uncounted)) is None
 
 
@@ -94,7 +92,7 @@ def test_graph_breaks_and_recompiles_have_their_reasons() -> None:
     """Each beside its own count."""
     text = fusion.summary(run().stages[3])
     assert "1 of them read in one layout and write in the other." in text
-    assert "graph breaks: 1 (print <b>, 2 times), recompiles: 1 (size 3 became 5)." in text
+    assert "graph breaks: 2 (print <b>, 2 times), recompiles: 1 (size 3 became 5)." in text
     assert "Graphs" not in fusion.summary(run().stages[0])
 
 
@@ -111,7 +109,9 @@ def test_the_page_links_the_files_and_shows_reasons_as_text() -> None:
 
 def test_a_files_name_that_leads_elsewhere_is_no_link_on_the_page() -> None:
     """It is shown, as text."""
-    bad = Fusion(1.0, 10, "x", [FusedKernel("k", ["relu"], "single", "../../secret.py")], ["javascript:alert(1)"])
+    bad = Fusion(
+        1.0, 10, OPERATORS, "", [FusedKernel("k", ["relu"], "single", "../../secret.py")], ["javascript:alert(1)"]
+    )
     text = page(planted.run(stages=[stage("eager", 1.0, bad)]))
     assert "secret.py" in text
     assert 'href="..' not in text
@@ -136,8 +136,8 @@ def test_the_first_screen_says_what_the_winner_moves_and_launches() -> None:
     """Against the baseline; where bytes aren't known it says nothing of them."""
     parts = {
         "eager": Fusion(96.0, 4 * 10**9, "operators"),
-        "half": Fusion(70.0, None, ""),
-        "compile": Fusion(3.0, 10**9, ""),
+        "half": Fusion(70.0, None, None),
+        "compile": Fusion(3.0, 10**9, "operators"),
     }
     stages = [
         replace(planted.stage(name, 2.0, 0.1, 10**9, ""), diagnostics=Diagnostics(fusion=part))

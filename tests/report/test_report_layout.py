@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from pipeline.analysis.summary import digest
-from pipeline.records.diagnostics import Diagnostics, LayoutChange
+from pipeline.records.diagnostics import Diagnostics, LayoutChange, Note
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report.html import page
-from pipeline.report.markdown import markdown
 from pipeline.report.sections import layout_section as layout
+from pipeline.analysis.summary import digest
 from pipeline.report.sections.ladder_section import Table
+from pipeline.report.markdown import markdown
+from pipeline.report.html import page
 from tests.report import made_up_run as planted
 
-HIDDEN = "layers: this runtime doesn't say which layer a kernel is for"
+HIDDEN = planted.HIDDEN
 TRACED = [
     LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "decoder.3", "trace", 2.0, 4e-3),
     LayoutChange("void cudnn::nhwcToNchwKernel<float>(int)", "decoder.3", "trace", 1.0, 1e-3),
@@ -23,12 +23,12 @@ GENERATED = [
     LayoutChange("triton_2", "max_pool2d", "generated code", 1.0, 3e-4),
 ]
 EXPORTED = [
-    LayoutChange("Transpose3DKernel", "unknown", "trace", 2.0, 1e-4),
+    LayoutChange("Transpose3DKernel", None, "trace", 2.0, 1e-4),
     LayoutChange("Transpose, NCHW → NHWC", "to_nhwc", "ONNX graph", 1.0, None),
 ]
 
 
-def stage(name: str, ratio: float, changes: list[LayoutChange], notes: list[str] | None = None) -> StageRecord:
+def stage(name: str, ratio: float, changes: list[LayoutChange], notes: list[Note] | None = None) -> StageRecord:
     """A planted stage with these changes."""
     return replace(
         planted.stage(name, ratio, 0.1, 10**9, ""), diagnostics=Diagnostics(layout=changes, notes=notes or [])
@@ -72,7 +72,7 @@ def test_what_a_graph_names_is_not_counted_again() -> None:
 
 def test_an_unknown_place_says_why() -> None:
     """The stage's own note; without one, what the trace lacks."""
-    assert rows(layout.table(digest(run())))["onnxruntime"][4] == f"unknown: {HIDDEN.removeprefix('layers: ')}"
+    assert rows(layout.table(digest(run())))["onnxruntime"][4] == f"unknown: {HIDDEN.text}"
     silent = stage("onnxruntime", 8.0, EXPORTED)
     assert layout.place(silent, EXPORTED[0]) == "unknown: the trace names no layer around its launch"
 

@@ -2,25 +2,26 @@
 
 from dataclasses import replace
 
-from pipeline.analysis.summary import digest
-from pipeline.records import codec
-from pipeline.records.diagnostics import Diagnostics, LayerWork, MemoryTimeline
-from pipeline.records.run_record import Memory, RunRecord, StageRecord
-from pipeline.report.html import page
-from pipeline.report.markdown import markdown
+from pipeline.records.diagnostics import Diagnostics, LayerWork, MemoryHolder, MemoryTimeline, Note
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.samples import Memory
 from pipeline.report.sections import memory_section as memory
+from pipeline.analysis.summary import digest
+from pipeline.report.markdown import markdown
+from pipeline.report.html import page
 from tests.report import made_up_run as planted
 
 MIB = 2**20
-ON_CPU = "memory timeline: torch keeps no books of what it allocates on a CPU"
-BY_TWIN = "the same kernels launched one by one: the graph holds this as one block; read before and after every layer"
-BY_HISTORY = "its own call; every change that torch's allocator recorded"
+ON_CPU = Note("memory timeline", "no allocator statistics", "torch keeps no statistics of what it allocates on a CPU")
 UNSEEN = "its own call; torch's allocator gave out nothing in it"
-OLD_CAPTION = "Read before and after every layer, in the time of the host, which runs ahead of the GPU."
-HOLDERS = ["bottleneck.0: 300.0 MiB", "decoder.0.0, decoder.0.1: 200.0 MiB", "elsewhere: 9.0 MiB"]
+HOLDERS = [
+    MemoryHolder(["bottleneck.0"], 300 * MIB),
+    MemoryHolder(["decoder.0.0", "decoder.0.1"], 200 * MIB),
+    MemoryHolder(["elsewhere"], 9 * MIB),
+]
 
 
-def timeline(activations: int, workspace: int | None, holders: list[str], points: int = 9) -> MemoryTimeline:
+def timeline(activations: int, workspace: int | None, holders: list[MemoryHolder], points: int = 9) -> MemoryTimeline:
     """Of 100 MiB held, 60 of them weights, in bytes of so many MiB."""
     peak_at = 3 if points > 3 else 1  # after a layer; or the one reading between begin and end
     peak, known = 100 + activations + (workspace or 0), workspace is not None
@@ -28,7 +29,9 @@ def timeline(activations: int, workspace: int | None, holders: list[str], points
     amounts[peak_at] = peak * MIB
     return MemoryTimeline(
         [1e-3 * at for at in range(points)], amounts, 60 * MIB if known else None, activations * MIB,
-        workspace * MIB if workspace is not None else None, 100 * MIB, 400 * MIB, holders,
+        workspace * MIB if workspace is not None else None, 100 * MIB, 400 * MIB,
+        peak_layer=holders[0].layers[-1] if holders else None, holders=holders,
+        watched="layers" if points > 3 else "ends",
     )  # fmt: skip
 
 
@@ -44,7 +47,7 @@ def run(**fields: object) -> RunRecord:
     return planted.run(
         stages=[
             stage("eager", 1.0, timeline(500, 4000, HOLDERS), 6000),
-            stage("half", 4.0, timeline(300, 0, ["bottleneck.0: 300.0 MiB"]), 1000),
+            stage("half", 4.0, timeline(300, 0, HOLDERS[:1]), 1000),
             stage("torchscript", 4.0, timeline(350, None, [], 3), 1000),
             stage("cuda_graph", 8.0, timeline(0, None, [], 3), 1100),
         ],
@@ -59,11 +62,11 @@ def looked_into() -> RunRecord:
     return planted.run(
         stages=[
             stage("eager", 1.0, timeline(500, 4000, HOLDERS), 6000),
-            stage("half", 4.0, replace(half, source="its own call; read before and after every layer"), 1000),
-            stage("torchscript", 4.0, replace(torchscript, source=BY_HISTORY), 1000),
-            stage("cuda_graph", 7.0, replace(graph, source=BY_TWIN, replayed=True), 1100),
-            stage("fused", 8.0, replace(fused, source="the same kernels; as recorded", replayed=True), 1000),
-            stage("onnxruntime", 6.0, replace(timeline(0, None, [], 3), source=UNSEEN), 900),
+            stage("half", 4.0, half, 1000),
+            stage("torchscript", 4.0, replace(torchscript, watched="allocations"), 1000),
+            stage("cuda_graph", 7.0, replace(graph, call="uncaptured"), 1100),
+            stage("fused", 8.0, replace(fused, call="uncaptured", watched="allocations"), 1000),
+            stage("onnxruntime", 6.0, replace(timeline(0, None, [], 3), watched="nothing allocated"), 900),
         ]
     )
 
@@ -187,29 +190,6 @@ def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
     assert not any("launched one by one" in line for line in memory.sentences(digest(run())))
 
 
-def test_where_a_timeline_is_from_may_be_anything() -> None:
-    """A record may come from anywhere: one line, and no markup."""
-    made = replace(timeline(500, 0, []), source=f"\x1b[31mits own\ncall {planted.HOSTILE}")
-    hostile = planted.run(stages=[stage("eager", 1.0, made, 6000)])
-    note = memory.timelines(digest(hostile))[0][0].note
-    assert note.startswith("[31mits own call <script>")
-    assert note.isprintable()
-    assert "<script>alert" not in page(hostile)
-
-
-def test_records_from_before_are_read_and_drawn_as_they_were() -> None:
-    """Without the fields that say which call a timeline is of."""
-    value = codec.to_json(run())
-    for each in value["stages"]:
-        assert each["diagnostics"]["timeline"].pop("source") == ""
-        assert each["diagnostics"]["timeline"].pop("replayed") is False
-    old = codec.revive(RunRecord, value)
-    assert old == run()
-    first, others = memory.timelines(digest(old))
-    assert [figure.note.split(" Outputs")[0] for figure in [*first, *others]] == [OLD_CAPTION, OLD_CAPTION]
-    assert cells(old)["cuda_graph"][-1] == memory.POOL
-
-
 def test_a_bar_that_is_far_longer_than_the_others_is_cut_and_says_so() -> None:
     """Or no other could be read."""
     drawn = memory.figure(digest(run()))
@@ -225,14 +205,16 @@ def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
     found = digest(planted.run(stages=[blind]))
     shown = memory.table(found)
     assert [title for title, _ in shown.titles] == ["stage", "resident", "why unknown"]
-    assert [cell.text for cell in shown.rows[0]] == ["eager", "700 MiB", ON_CPU]
+    assert [cell.text for cell in shown.rows[0]] == ["eager", "700 MiB", f"{ON_CPU.topic}: {ON_CPU.text}"]
     assert memory.figure(found) is None
-    assert ON_CPU.split(": ")[1] in page(found.run)
+    assert ON_CPU.text in page(found.run)
 
 
 def test_the_page_has_it_under_its_own_heading_and_escapes_the_record() -> None:
     """A layer may be called anything."""
-    hostile = planted.run(stages=[stage("eager", 1.0, timeline(500, 10, [f"{planted.HOSTILE}: 9.0 MiB"]), 6000)])
+    hostile = planted.run(
+        stages=[stage("eager", 1.0, timeline(500, 10, [MemoryHolder([planted.HOSTILE], 9 * MIB)]), 6000)]
+    )
     text = page(hostile)
     assert '<h3 id="memory">Memory</h3>' in text
     assert "<script>alert" not in text

@@ -4,6 +4,21 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline.records.diagnostics import (
+    BatchGrowth,
+    Diagnostics,
+    Fusion,
+    ImageGrowth,
+    KernelRow,
+    LayerTime,
+    LayerWork,
+    Profile,
+)
+from pipeline.records.machine import MeasuredPeaks
+from pipeline.records.run_record import Execution, RunRecord
+from pipeline.report.sections.attribution_section import holding
+from pipeline.analysis.summary import Row, digest
+from pipeline.analysis.layer_figures import Part
 from pipeline.analysis.bottleneck import (
     FAR_BELOW,
     FLAT_SLOPE,
@@ -14,12 +29,7 @@ from pipeline.analysis.bottleneck import (
     of_layer,
     of_stage,
 )
-from pipeline.analysis.layer_figures import Part
-from pipeline.analysis.roofline import Roofs, precision_of
-from pipeline.analysis.summary import Row, digest
-from pipeline.records.diagnostics import BatchGrowth, Diagnostics, Fusion, ImageGrowth, LayerTime, LayerWork
-from pipeline.records.run_record import KernelRow, MeasuredPeaks, Profile, RunRecord
-from pipeline.report.sections.attribution_section import holding
+from pipeline.analysis.roofline import Roofs
 from tests.report import made_up_run as planted
 
 ROOFS = Roofs("fp16", 800e12, 4e12, 2e-6)  # ridge at 200 FLOP per byte
@@ -33,10 +43,9 @@ def net(layers: list[LayerWork], times: list[LayerTime], seconds: float, slope: 
     kernels = [KernelRow("kernel", "pointwise", sum(time.launches_per_call for time in times), busy)]
     growth = BatchGrowth([1, 4, BATCH], [seconds / 2**slope / 4, seconds / 2**slope, seconds])
     half = planted.stage(
-        "half", 1.0, 0.1, 10**9, "", description="fp16 weights, channels_last",
-        pairs=[planted.pair("eager", "half", (seconds, seconds))], energy=None,
+        "half", 1.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (seconds, seconds))], energy=None,
         profile=Profile(10, seconds, 0.9, 10.0, kernels, None),
-        diagnostics=Diagnostics(times, "its own profile", growth=growth),
+        diagnostics=Diagnostics(times, "profile", growth=growth),
     )  # fmt: skip
     whole = planted.run(stages=[half], measured_peaks=CEILINGS)
     assert whole.reference is not None
@@ -169,22 +178,13 @@ def test_growth_is_that_of_the_two_largest_batches(growth: BatchGrowth | None, s
     assert growth_slope(growth) == (None if slope is None else pytest.approx(slope))
 
 
-@pytest.mark.parametrize(
-    ("description", "precision"),
-    [
-        ("fp32, TF32 off, contiguous", "fp32"),
-        ("fp32 with TF32, channels_last", "tf32"),
-        ("fp16 autocast, channels_last", "fp16"),
-        ("Inductor default, bf16 weights", "bf16"),
-        ("fp8, 17 layers by own kernels, fp16 elsewhere", "fp8"),
-        ("fp16 (no layer reads fp8), 22 layers by own kernels", "fp16"),
-        ("CUDAExecutionProvider, NHWC, biases fused, fp16, opset 20", "fp16"),
-        ("", None),
-    ],
-)
-def test_the_precision_that_ran(description: str, precision: str | None) -> None:
-    """The one of the matrix work."""
-    assert precision_of(description) == precision
+def test_a_stage_without_a_known_precision_says_why() -> None:
+    """What nobody saw is held against no ceiling."""
+    run, row = large_channel_counts()
+    unseen = Execution(unknown="its operators don't pass torch's dispatcher")
+    found = of_stage(run, replace(row, stage=replace(row.stage, execution=unseen)))
+    assert found.word == "unknown"
+    assert "its operators don't pass torch's dispatcher" in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -245,14 +245,14 @@ def test_bytes_are_counted_ones_before_the_layers_and_those_before_a_guess() -> 
     """Each source is named, and the first that is on record is taken."""
     run, row = large_channel_counts()
     assert row.stage.diagnostics is not None
-    counted = replace(row.stage.diagnostics, fusion=Fusion(10.0, 4 * 10**9, "operators' inputs and outputs"))
+    counted = replace(row.stage.diagnostics, fusion=Fusion(10.0, 4 * 10**9, "operators"))
     hardly = replace(row.stage.diagnostics, fusion=Fusion(10.0, None, "unknown: no counter"))
     found, uncounted, bare = (
         of_stage(run, replace(row, stage=replace(row.stage, diagnostics=why))) for why in (counted, hardly, None)
     )
     assert row.seconds is not None
     assert found.evidence.memory == pytest.approx(4e9 / row.seconds.value / CEILINGS.bandwidth_bytes_per_s)
-    assert "operators' inputs and outputs" in found.sentence
+    assert "the inputs and outputs of torch's operators" in found.sentence
     assert "each layer's input and output once" in uncounted.sentence
     assert "the rest fused" in bare.sentence
     assert "timed at one batch only" in bare.sentence

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.analysis.layer_figures import Part, level_parts, parts, to_be_won, won_by_level
-from pipeline.analysis.roofline import Roofs, datasheet, roofs
+from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork, Note
 from pipeline.analysis.summary import digest
-from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork
+from pipeline.analysis.layer_figures import Part, level_parts, parts, to_be_won, won_by_level
 from pipeline.report.html import page
 from pipeline.report.sections.roofline_section import ceilings, layers_table, of_row, rooflines
+from pipeline.analysis.roofline import Roofs, datasheet, roofs
 from tests.report import made_up_run as planted
 
 RUN = planted.run()
@@ -164,7 +164,9 @@ def test_a_layer_s_name_is_text() -> None:
     """In the tables and in the charts: nothing that a record holds is markup."""
     assert RUN.reference is not None
     layers = [replace(layer, name=planted.HOSTILE, level=planted.HOSTILE) for layer in RUN.reference.layers[:1]]
-    why = Diagnostics([LayerTime(planted.HOSTILE, 1e-3, 1.0)], planted.HOSTILE, notes=[planted.HOSTILE])
+    why = Diagnostics(
+        [LayerTime(planted.HOSTILE, 1e-3, 1.0)], "profile", notes=[Note("layers", "failed", planted.HOSTILE)]
+    )
     run = replace(
         RUN, reference=replace(RUN.reference, layers=layers), stages=[replace(RUN.stages[0], diagnostics=why)]
     )

@@ -6,19 +6,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.analysis import size_sweep as shapes
-from pipeline.analysis.size_sweep import Line, Point, extra_seconds, lines, padding, section
-from pipeline.analysis.summary import Digest, digest
 from pipeline.records import codec
-from pipeline.records.diagnostics import (
-    SEARCH_CUDNN,
-    SEARCH_INDUCTOR,
-    SEARCH_ONNX_RUNTIME,
-    SEARCH_OWN,
-    SEARCH_TEMPLATES,
-    Diagnostics,
-)
-from pipeline.records.run_record import StageRecord, WarmUp
+from pipeline.records.diagnostics import Diagnostics, SearchCount
+from pipeline.records.run_record import CompileFacts, StageRecord
+from pipeline.records.samples import WarmUp
+from pipeline.analysis import size_sweep as shapes
+from pipeline.analysis.summary import Digest, digest
+from pipeline.analysis.size_sweep import Line, Point, extra_seconds, lines, padding, section
 from pipeline.report.write import write_sweep_report
 from pipeline.stats.intervals import Estimate
 from tests.report import made_up_run as planted
@@ -29,9 +23,9 @@ BUILD = {256: 20.0, 384: 25.0, 512: 30.0}
 
 def compiled(size: int, **fields: Any) -> StageRecord:
     ratio = planted.BASELINE_SECONDS / PER_CALL[size]
-    facts = {"recompiles": 0, "candidates_measured": 12}
+    facts = CompileFacts(recompile_reasons=[], candidates_measured=12)
     return planted.stage(
-        "compile", ratio, BUILD[size], 10**9, "", **{"details": facts, "first_call_seconds": 1.0, **fields}
+        "compile", ratio, BUILD[size], 10**9, "", **{"compile_facts": facts, "first_call_seconds": 1.0, **fields}
     )
 
 
@@ -42,8 +36,8 @@ def quick(size: int) -> StageRecord:
 
 def job(size: int | None, *stages: StageRecord, batch: int = 8, **config: Any) -> Digest:
     whole = planted.run(stages=list(stages))
-    data = {"name": "samples", "size": size, "batch_size": batch}
-    return digest(replace(whole, config={**whole.config, "data": data, **config}))
+    whole = replace(whole, config={**whole.config, **config})
+    return digest(planted.with_settings(whole, data={"image_size": size, "batch_size": batch}))
 
 
 def sweep() -> list[Digest]:
@@ -147,32 +141,33 @@ def test_table_of_a_sweep() -> None:
 )
 def test_searches_that_were_asked_for(options: dict[str, Any], said: str) -> None:
     """Without a count, what the options ask for."""
-    runs = [job(size, compiled(size, options=options, details={})) for size in (256, 512)]
+    runs = [job(size, compiled(size, options=options, compile_facts=None)) for size in (256, 512)]
     assert {part.searches for part in lines(runs)[0].points} == {said}
 
 
-EXHAUSTIVE = SEARCH_ONNX_RUNTIME.format(search="exhaustive")
+CUDNN = SearchCount("cuDNN", "problems", 14)
+EXHAUSTIVE = SearchCount("cuDNN for ONNX Runtime", "nodes", 23, "exhaustive")
 
 
 @pytest.mark.parametrize(
     ("options", "counted", "said"),
     [
-        ({"cudnn_benchmark": True}, {SEARCH_CUDNN: 14}, "cuDNN: 14 problems"),
-        ({"cudnn_benchmark": True}, {SEARCH_CUDNN: 1}, "cuDNN: 1 problem"),
-        ({"algo_search": "EXHAUSTIVE"}, {EXHAUSTIVE: 23}, "cuDNN for ONNX Runtime, exhaustive: 23 nodes"),
+        ({"cudnn_benchmark": True}, [CUDNN], "cuDNN: 14 problems"),
+        ({"cudnn_benchmark": True}, [replace(CUDNN, count=1)], "cuDNN: 1 problem"),
+        ({"algo_search": "EXHAUSTIVE"}, [EXHAUSTIVE], "cuDNN for ONNX Runtime, exhaustive: 23 nodes"),
         (
             {"mode": "max-autotune"},
-            {SEARCH_CUDNN: 14, SEARCH_TEMPLATES: 22, SEARCH_INDUCTOR: 1204},
+            [CUDNN, SearchCount("Inductor's templates", "problems", 22), SearchCount("Inductor", "candidates", 1204)],
             "cuDNN: 14 problems, Inductor's templates: 22 problems, Inductor: 1,204 candidates timed",
         ),
-        ({"mode": "max-autotune"}, {SEARCH_CUDNN: 14}, "cuDNN: 14 problems, Inductor times its own"),
-        ({"mode": "default"}, {SEARCH_INDUCTOR: 1}, "Inductor: 1 candidate timed"),
+        ({"mode": "max-autotune"}, [CUDNN], "cuDNN: 14 problems, Inductor times its own"),
+        ({"mode": "default"}, [SearchCount("Inductor", "candidates", 1)], "Inductor: 1 candidate timed"),
     ],
 )
-def test_searches_that_were_counted(options: dict[str, Any], counted: dict[str, int], said: str) -> None:
+def test_searches_that_were_counted(options: dict[str, Any], counted: list[SearchCount], said: str) -> None:
     """The count stands in place of the words; what was asked for and has no count keeps them."""
     runs = [
-        job(size, compiled(size, options=options, details={}, diagnostics=Diagnostics(searches=counted)))
+        job(size, compiled(size, options=options, compile_facts=None, diagnostics=Diagnostics(searches=counted)))
         for size in (256, 512)
     ]
     assert {part.searches for part in lines(runs)[0].points} == {said}
@@ -180,8 +175,9 @@ def test_searches_that_were_counted(options: dict[str, Any], counted: dict[str, 
 
 def test_own_candidates_are_counted_once() -> None:
     """By the count of the searches, not by the fact beside it as well."""
-    why = Diagnostics(searches={SEARCH_OWN: 12})
-    runs = [job(size, compiled(size, details={"candidates_measured": 12}, diagnostics=why)) for size in (256, 512)]
+    why = Diagnostics(searches=[SearchCount("own kernels", "candidates", 12)])
+    facts = CompileFacts(candidates_measured=12)
+    runs = [job(size, compiled(size, compile_facts=facts, diagnostics=why)) for size in (256, 512)]
     assert {part.searches for part in lines(runs)[0].points} == {"own kernels: 12 candidates timed"}
 
 

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.analysis.summary import digest
-from pipeline.records.diagnostics import Diagnostics, ImageGrowth, LayerTime, TimeSplit
-from pipeline.records.run_record import KernelRow, Profile
-from pipeline.report import formatting as words
-from pipeline.report.html import page
-from pipeline.report.markdown import markdown
+from pipeline.records.diagnostics import Diagnostics, ImageGrowth, KernelRow, LayerTime, Profile, TimeSplit
 from pipeline.report.sections import attribution_section as because
 from pipeline.report.sections import bottleneck_section as bounds
+from pipeline.report import formatting as words
+from pipeline.analysis.summary import digest
+from pipeline.report.markdown import markdown
+from pipeline.report.html import page
 from pipeline.report.sections.host_time_section import classes_sum, idle, layers_flops, meaning, section, table
 from tests.report import made_up_run as planted
 

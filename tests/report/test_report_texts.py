@@ -169,7 +169,7 @@ def test_a_caution_of_many_stages_is_given_once() -> None:
     stages = [
         replace(stage, warnings=[same, other] if index < 2 else [same]) for index, stage in enumerate(RUN.stages[:6])
     ]
-    found = digest(planted.run(stages=stages, warnings=[RunWarning("busy", "load 3", "wait")], aa_pairs=[]))
+    found = digest(planted.run(stages=stages, warnings=[RunWarning("busy processor", "load 3", "wait")], aa_pairs=[]))
     said = [(who, part.name) for who, part in all_cautions(found) if part.name in ("busy", "throttled", "outliers")]
     names = [stage.name for stage in stages]
     together = f"{names[0]}, {names[1]}, {names[2]} and 3 more"

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.analysis.bottleneck import of_stage
-from pipeline.analysis.summary import digest
-from pipeline.records.diagnostics import CountedBytes, Diagnostics
+from pipeline.records.diagnostics import CountedBytes, Diagnostics, Note
 from pipeline.records.run_record import StageRecord
-from pipeline.report.html import page
 from pipeline.report.sections import attribution_section as because
 from pipeline.report.sections import fusion_section as fusion
 from pipeline.report.sections import traffic_section as traffic
+from pipeline.analysis.summary import digest
+from pipeline.report.html import page
+from pipeline.analysis.bottleneck import of_stage
 from tests.report.made_up_run import run
 
 MOVED = 8e9  # of a stage whose operators can't be counted
@@ -78,12 +78,12 @@ def test_a_sentence_where_counters_and_operators_tell_two_tales(share: float, sa
 
 def test_why_nothing_was_counted_is_said_once() -> None:
     """Not once for every stage."""
-    note = "hardware counters: ncu, of NVIDIA Nsight Compute, isn't installed"
+    note = Note("hardware counters", "not read", "ncu, of NVIDIA Nsight Compute, isn't installed")
     stages = [
         replace(stage, diagnostics=replace(stage.diagnostics or Diagnostics(), notes=[note]))
         for stage in run().stages[:3]
     ]
-    assert traffic.sentences(stages, None) == [f"{note}."]
+    assert traffic.sentences(stages, None) == [f"hardware counters: {note.text}."]
 
 
 def test_each_kernel_has_its_bytes_and_its_bandwidth() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from models.build import build_model
 from models.samples import load_dataset, to_batch
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Workload
 
 WEIGHTS = Path(__file__).resolve().parents[2] / "models" / "weights" / "unet_small.safetensors"
 SIZE = 96

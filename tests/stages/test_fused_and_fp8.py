@@ -9,7 +9,7 @@ from pipeline.rewrites.calibrate import Budget, largest, quantisable
 from pipeline.rewrites.precision import Precision
 from pipeline.rewrites.program import Program
 from pipeline.stages import Skip, fp8, fused
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Workload
 
 
 @pytest.mark.parametrize("stage", [fused, fp8], ids=["fused", "fp8"])

@@ -19,8 +19,8 @@ from pipeline.config.schema import STAGE_FIELDS
 from pipeline.measure import accuracy
 from pipeline.records.run_record import Tolerance
 from pipeline.stages import Runner, Skip, StageError
+from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import Half, folded
-from pipeline.worker.workload import Workload
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "stage"
 FILES = sorted(path.stem for path in CONF.glob("*.yaml") if path.stem != "ladder")

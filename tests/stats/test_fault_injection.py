@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.config.plan import Plan
-from pipeline.records.run_record import Pair
+from pipeline.records.samples import Pair
 from pipeline.stats.intervals import (
     LAUNCH_SPREAD,
     between_run_std,
@@ -14,7 +14,7 @@ from pipeline.stats.intervals import (
     verdict,
 )
 from pipeline.stats.ranking import contenders, ranking
-from pipeline.stats.warnings import warnings_of
+from pipeline.stats.warnings import sample_warnings
 from tests.fake_machine import Machine, run_record, sampling, stage_record
 
 RUNS = 1000
@@ -66,7 +66,7 @@ def test_a_clock_that_halves_in_mid_run_is_warned_of_and_does_no_harm() -> None:
     for seed in range(20):
         pair = sampling(Machine(generator(seed), outliers=0.0, halves_after=61), 1.10)
         found = ratio(pair)
-        assert "unfair" in [caution.name for caution in warnings_of([pair], 3)]
+        assert "unfair" in [caution.code for caution in sample_warnings([pair])]
         assert abs(found.value / 1.10 - 1) < 0.01
         assert found.low <= 1.11
         assert found.high >= 1.09

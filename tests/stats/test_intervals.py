@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.records.run_record import Block, Pair, Sample
+from pipeline.records.samples import Block, Pair, Sample
 from pipeline.stats.intervals import (
     Ratio,
     composed,

@@ -7,7 +7,8 @@ import pytest
 from pipeline.config.plan import Plan
 from pipeline.measure.environment import describe
 from pipeline.measure.sampling import take_sample
-from pipeline.records.run_record import Block, Pair, Reference, RunWarning, Sample, WarmUp
+from pipeline.records.run_record import Reference, RunWarning
+from pipeline.records.samples import Block, Pair, Sample, WarmUp
 from pipeline.stats import warnings
 from tests.fake_machine import FalseClock, pair_of, steady_pair
 
@@ -25,7 +26,7 @@ def with_baseline(pair: Pair, **fields: object) -> Pair:
 
 PLANTS: dict[str, tuple[Pair, str, str]] = {
     "a side stream": (steady_pair(1.5, device_seconds=0.001), "clocks disagree", "20 ms by the wall and 1 ms"),
-    "a compiler at work": (steady_pair(1.5, retries=4), "not at rest", "60 of 60 samples"),
+    "a compiler at work": (steady_pair(1.5, retries=3, disturbed=True), "not at rest", "60 of 60 samples"),
     "a hot device": (
         steady_pair(1.5, throttle_reasons=["thermal"]), "throttled", "0% of the baseline's samples and 10",
     ),
@@ -42,16 +43,16 @@ PLANTS: dict[str, tuple[Pair, str, str]] = {
 
 @pytest.mark.parametrize(("pair", "name", "text"), PLANTS.values(), ids=PLANTS)
 def test_a_planted_fault_is_named_with_its_figure_and_a_remedy(pair: Pair, name: str, text: str) -> None:
-    [found] = warnings.warnings_of([pair], most_retries=3)
-    assert found.name == name
+    [found] = warnings.sample_warnings([pair])
+    assert found.code == name
     assert text in found.text
     assert found.remedy
 
 
 def test_a_clean_measurement_has_no_caution() -> None:
     pair = with_baseline(CLEAN, clock_mhz=1960, device_seconds=0.03)
-    assert warnings.warnings_of([pair], most_retries=3) == []
-    assert warnings.warnings_of([], most_retries=3) == []
+    assert warnings.sample_warnings([pair]) == []
+    assert warnings.sample_warnings([]) == []
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_a_stage_that_returns_early_is_caught_by_its_slices(seen: float) -> None
 def test_drift_is_the_last_medians_over_the_first() -> None:
     first, last = ([Sample(2, seconds, None) for seconds in times] for times in ((1.0, 2.0, 9.0), (2.1, 2.2, 2.3)))
     assert warnings.drift(first, last) == pytest.approx(0.1)
-    names = [found.name if (found := warnings.drifted(change)) else None for change in (0.019, -0.02, 0.099, -0.1)]
+    names = [found.code if (found := warnings.drifted(change)) else None for change in (0.019, -0.02, 0.099, -0.1)]
     assert names == [None, "drift", "drift", "unfair"]
 
 

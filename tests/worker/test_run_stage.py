@@ -9,7 +9,8 @@ import pytest
 
 from pipeline.config.plan import Plan
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
-from pipeline.records.run_record import Sample, Tolerance
+from pipeline.records.run_record import Tolerance
+from pipeline.records.samples import Sample
 from pipeline.stages import Skip, StageError
 from pipeline.worker.run_stage import run_stage, why
 

@@ -86,7 +86,12 @@ def sentence(stage: StageSummary) -> str:
     if stage.seconds is None:
         return ""
     bottleneck = stage.bottleneck
-    known = (_compute(bottleneck, stage.stage), _memory(bottleneck), _idle(bottleneck), _growth(bottleneck.evidence.slope))
+    known = (
+        _compute(bottleneck, stage.stage),
+        _memory(bottleneck),
+        _idle(bottleneck),
+        _growth(bottleneck.evidence.slope),
+    )
     said = [part for part in (*known, _image_growth(bottleneck.evidence.image_slope)) if part]
     reason = REASONS[bottleneck.reason]
     return f"{bottleneck.kind}: {', '.join(said)}{f'; {reason}' if reason else ''}"
@@ -97,7 +102,9 @@ def gap_text(gap: Gap, stage: StageRecord) -> str:
     if gap == "no precision":
         unknown = stage.execution.unknown if stage.execution else ""
         return f"its precision is unknown: {clean(unknown) or 'nothing on record'}"
-    return "this run measured no peaks" if gap == "no measured peaks" else f"this run measured no {stage.precision} peak"
+    return (
+        "this run measured no peaks" if gap == "no measured peaks" else f"this run measured no {stage.precision} peak"
+    )
 
 
 def _compute(bottleneck: Bottleneck, stage: StageRecord) -> str:

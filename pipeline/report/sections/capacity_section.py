@@ -59,16 +59,20 @@ def section(summary: RunSummary) -> CapacitySection:
 def columns(price: float | None) -> list[Column[Line]]:
     """The GPUs, how busy they are, and what they cost."""
 
-    def simulated(
-        read: Callable[[Simulation], float], show: Callable[[float], str]
-    ) -> Callable[[Line], Cell]:
+    def simulated(read: Callable[[Simulation], float], show: Callable[[float], str]) -> Callable[[Line], Cell]:
         return figure(lambda line: read(line[1].simulation) if line[1].simulation else None, show)
 
     shown: list[Column[Line]] = [
         names("stage", lambda line: clean(line[0])),
-        Column("GPUs", help="the fewest that hold the target", cell=figure(lambda line: line[1].gpus, lambda gpus: f"{gpus:,}")),
         Column(
-            "load", help="share of what they could do with full batches", cell=simulated(lambda found: found.load, share)
+            "GPUs",
+            help="the fewest that hold the target",
+            cell=figure(lambda line: line[1].gpus, lambda gpus: f"{gpus:,}"),
+        ),
+        Column(
+            "load",
+            help="share of what they could do with full batches",
+            cell=simulated(lambda found: found.load, share),
         ),
         Column(
             "images per batch",

@@ -17,7 +17,9 @@ def columns(summary: RunSummary) -> list[Column[Cost]]:
 
     return [
         names("stage", lambda cost: clean(cost.stage.name)),
-        Column("images/s", help="throughput at full load", cell=figure(lambda cost: cost.images_per_second, significant)),
+        Column(
+            "images/s", help="throughput at full load", cell=figure(lambda cost: cost.images_per_second, significant)
+        ),
         Column("hours", help="for a million images", cell=figure(lambda cost: cost.hours, significant)),
         Column("images/J", help="images per joule", cell=figure(lambda cost: cost.images_per_joule, significant)),
         Column("kWh", help="for a million images", cell=figure(lambda cost: cost.kilowatt_hours, significant)),

@@ -49,9 +49,7 @@ def columns(baseline: str) -> list[Column[FusionFigures]]:
         ),
         Column(f"of {baseline}'s", help="bytes", cell=figure(lambda each: each.bytes_share, share)),
         names("bytes counted as", lambda each: bytes_text(recorded(each))),
-        names(
-            "written by the compiler", directions_text, "kernels that do a chain, siblings, or a single operator"
-        ),
+        names("written by the compiler", directions_text, "kernels that do a chain, siblings, or a single operator"),
     ]
 
 
@@ -61,7 +59,11 @@ COUNTED: list[Column[FusionFigures]] = [
         help="to and from device memory, as the GPU's own counters saw one call",
         cell=figure(lambda each: each.counted_bytes, gigabytes),
     ),
-    Column("GB of L2", help="asked of the L2 cache, by the same counters", cell=figure(lambda each: each.cache_bytes, gigabytes)),
+    Column(
+        "GB of L2",
+        help="asked of the L2 cache, by the same counters",
+        cell=figure(lambda each: each.cache_bytes, gigabytes),
+    ),
 ]
 
 

@@ -22,7 +22,12 @@ def columns() -> list[Column[Line]]:
 
     return [
         names("stage", lambda line: clean(line[0])),
-        Column("wall", "", "ms per call, under the profiler, which slows the host", part(lambda time: time.split.wall_seconds)),
+        Column(
+            "wall",
+            "",
+            "ms per call, under the profiler, which slows the host",
+            part(lambda time: time.split.wall_seconds),
+        ),
         Column("GPU", "", "ms in which some kernel ran", part(lambda time: time.split.device_seconds)),
         Column("idle", "", "ms in which none did", part(lambda time: time.idle)),
         Column(

@@ -25,7 +25,9 @@ def columns() -> list[Column[LayoutCost]]:
             help="kernels or copies per call that convert NCHW to NHWC or back, as far as they can be seen",
             cell=lambda cost: Cell(count_text(cost), cost.count),
         ),
-        Column("ms", help="per call, of those whose time is known", cell=figure(lambda cost: cost.seconds, milliseconds)),
+        Column(
+            "ms", help="per call, of those whose time is known", cell=figure(lambda cost: cost.seconds, milliseconds)
+        ),
         Column("share", help="of the stage's time", cell=figure(lambda cost: cost.share, share)),
         names("largest", lambda cost: short(cost.largest.name) if cost.largest else "", "the one that takes longest"),
         names(

@@ -151,7 +151,10 @@ TEXTS: dict[Code, Text] = {
             "; they take {seconds:seconds} of {winner}'s {total:seconds}",
             "; they do {share:share} of the arithmetic ({winner} doesn't show its layers' time)",
         ),
-        ("multiples of {multiple} in the net's code for the channels of {layers:names}", ", and weights {trained} anew"),
+        (
+            "multiples of {multiple} in the net's code for the channels of {layers:names}",
+            ", and weights {trained} anew",
+        ),
     ),
     "even base": Text(
         "Give the net channel counts that suit the tensor cores",

@@ -57,7 +57,9 @@ def columns() -> list[Column[Entry]]:
         Column("size", help="pixels a side", cell=figure(lambda entry: entry[1].size, str)),
         Column("batch", help="images per call", cell=figure(lambda entry: entry[1].batch, str)),
         Column("cold", "s", "build and first call", figure(lambda entry: entry[1].cold_seconds, significant)),
-        Column("warm", "ms", "per call", figure(lambda entry: entry[1].warm.value if entry[1].warm else None, milliseconds)),
+        Column(
+            "warm", "ms", "per call", figure(lambda entry: entry[1].warm.value if entry[1].warm else None, milliseconds)
+        ),
         Column("warm", "ms/image", "", figure(each, milliseconds)),
         Column("recompiles", help="by Dynamo", cell=figure(lambda entry: entry[1].recompiles, str)),
         names("searches", lambda entry: searches_text(entry[1].searches), "for the fastest algorithm"),
@@ -79,7 +81,6 @@ def label(line: Line) -> str:
 def searches_text(searches: Sequence[Search]) -> str:
     """Each count such as "cuDNN: 14 problems", and what has none in words."""
     return clean(", ".join(_search(each) for each in searches)) or "none on record"
-
 
 
 def _search(search: Search) -> str:

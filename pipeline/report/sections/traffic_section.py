@@ -18,7 +18,10 @@ def sentences(stages: list[StageRecord], winner: str | None) -> list[str]:
     for stage in stages:
         who[_against_operators(stage, stage.name == winner)].append(clean(stage.name))
     notes = [
-        note_text(note) for stage in stages if stage.diagnostics for note in stage.diagnostics.notes_on("hardware counters")
+        note_text(note)
+        for stage in stages
+        if stage.diagnostics
+        for note in stage.diagnostics.notes_on("hardware counters")
     ]
     said = [f"{listed(names)}: {text}" for text, names in who.items() if text]
     return [*said, *(f"{note}." for note in dict.fromkeys(notes))]

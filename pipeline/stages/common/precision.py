@@ -9,7 +9,10 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from pipeline.records.run_record import Execution, Layout, Precision
+
 Dtype = Literal["auto", "fp16", "bf16"]
+SHORT: dict[torch.dtype, Precision] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 HALVES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -32,9 +35,14 @@ def half_dtype(asked: str, device: torch.device) -> torch.dtype:
     return HALVES[asked]
 
 
-def short(dtype: torch.dtype) -> str:
+def short(dtype: torch.dtype) -> Precision:
     """The name that people use: fp32, fp16, bf16."""
-    return {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype]
+    return SHORT[dtype]
+
+
+def eager_execution(precision: Precision, layout: Layout, captured: bool = False) -> Execution:
+    """How a net runs that torch calls operator by operator."""
+    return Execution(precision, layout=layout, provider="PyTorch eager", captured=captured, fuses=False)
 
 
 def folded(model: nn.Module) -> tuple[nn.Module, int]:

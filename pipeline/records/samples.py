@@ -1,0 +1,93 @@
+"""What was measured of a stage: timed samples in blocks, and single readings. Units stand in the names.
+
+Raw samples are kept; every statistic is computed on reading (`pipeline.stats`).
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed stretch of calls, back to back between two device-wide synchronisations."""
+
+    calls: int
+    seconds: float  # wall time of the whole sample
+    device_seconds: float | None  # the same by CUDA events; None on a CPU
+    retries: int = 0  # how often it was measured again because something compiled or allocated
+    disturbed: bool = False  # something compiled or allocated in it, and the plan allowed no further retry
+    clock_mhz: int | None = None  # SM clock after the sample
+    throttle_reasons: list[str] = field(default_factory=list)
+
+    @property
+    def per_call(self) -> float:
+        """Seconds per call."""
+        return self.seconds / self.calls
+
+
+@dataclass(frozen=True)
+class Block:
+    """Four samples in the order ABBA or BAAB; A is the baseline."""
+
+    order: Literal["ABBA", "BAAB"]
+    baseline: tuple[Sample, Sample]
+    stage: tuple[Sample, Sample]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Interleaved samples of two workers: one trial."""
+
+    baseline: str  # name of A
+    stage: str  # name of B
+    blocks: list[Block]
+    alternated: bool = False  # they did not fit in memory together: the baseline ran before and after the stage
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """How the stage came to rest before it was measured."""
+
+    calls: int
+    seconds: float
+    steady: bool
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes; None where this device doesn't say."""
+
+    allocated_peak_bytes: int | None  # torch's allocator, peak of one call
+    reserved_peak_bytes: int | None
+    process_bytes: int | None  # the process as the device sees it, with the context
+    context_bytes: int | None  # the process before its first tensor
+    weights_bytes: int
+    host_peak_bytes: int  # peak resident memory of the process
+
+
+@dataclass(frozen=True)
+class Energy:
+    """The difference of NVML's total energy over a stretch of calls."""
+
+    joules: float
+    seconds: float
+    images: int
+    idle_watts: float
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The stage's logits against the reference's, on real images."""
+
+    relative_l2: float  # ||out - ref|| / ||ref||
+    largest_error: float  # max |out - ref|
+    reference_spread: float  # standard deviation of the reference's logits
+    flipped_share: float  # share of pixels whose class differs
+    flipped_margin: float | None  # largest reference margin (top-1 minus top-2 logit) among flipped pixels
+    nan_share: float  # share of logits that are NaN or infinite
+    one_class: bool  # every pixel has one class although the reference has more
+    dice: list[float] | None  # per class, against the labels
+    iou: list[float] | None
+    reference_dice: list[float] | None
+    reference_iou: list[float] | None
+    images: int  # how many were compared

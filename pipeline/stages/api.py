@@ -1,0 +1,123 @@
+"""What every stage has in common: a module with `build(workload, *, options) -> Runner`.
+
+Whatever is copied, cast, exported, compiled or tuned is so before `build` returns. The workload's model is never
+changed: a stage that needs another works on a deep copy.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pipeline.config.schema import SCRATCH
+from pipeline.records.diagnostics import BytesSource
+from pipeline.records.run_record import CompileFacts, Execution, FailureKind
+
+Traffic = tuple[int, BytesSource]  # bytes that a call moves through device memory, and who counted them
+
+
+class Skip(Exception):  # noqa: N818 - it is no error: it says that a stage has no form on this machine
+    """Raised by `build` when the stage can't run on this machine; its text is the one-line reason."""
+
+    def __init__(self, reason: str, kind: FailureKind = "unsupported") -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+class StageError(Exception):
+    """Raised by `build` when what was asked for isn't what would run; its text is the one-line reason."""
+
+    def __init__(self, reason: str, kind: FailureKind = "error") -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The net and its images; a stage reads it and never changes it.
+
+    Attributes:
+        model: the net in fp32, in eval mode, on `device`.
+        batches: the rotation, each [batch, channels, height, width], fp32, contiguous, on `device`; all of one shape.
+        device: where the stage is to run.
+        folder: the stage's own folder, for its artefacts and caches.
+        seed: of everything drawn at random.
+        labels: [images, height, width] of the images in the order of `batches`, uint8, 255 where not labelled.
+        images: [images, height, width, 3] as they were before normalisation, uint8.
+        sources: where each image comes from.
+        verified: how many of the batches, from the first, the answer is checked on.
+        earlier: caches that another process of the same stage left, to build from; None for a cold build.
+    """
+
+    model: nn.Module
+    batches: list[Tensor]
+    device: torch.device
+    folder: Path
+    seed: int = 0
+    labels: np.ndarray | None = None
+    images: np.ndarray | None = None
+    sources: tuple[str, ...] = ()
+    verified: int = 1
+    earlier: Path | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Batch, channels, height, width."""
+        batch, channels, height, width = self.batches[0].shape
+        return batch, channels, height, width
+
+    @property
+    def caches(self) -> Path:
+        """Where a stage keeps what it compiles with, until the run ends."""
+        return self.earlier or self.folder / SCRATCH
+
+
+def never_compiles() -> int:
+    """The count of compilations of a stage that has no compiler."""
+    return 0
+
+
+def no_traffic(_: Tensor) -> None:
+    """The `traffic` of a runtime whose work torch's dispatcher doesn't see: nobody knows."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A stage, built and ready. `run` and `description` are enough; the rest is for a stage that can say more.
+
+    Attributes:
+        run: takes a batch [batch, channels, height, width], fp32, contiguous, on the workload's device, and returns
+            the logits [batch, classes, height, width] in any floating dtype on the same device. The returned tensor
+            may be overwritten by the next call. Work is queued on the current stream.
+        description: what really runs, in a line for a person.
+        execution: the same as properties. What it leaves None the worker observes, and a precision that contradicts
+            what the worker observes becomes a warning.
+        details: what the record should show besides: JSON values only.
+        compile_facts: what compiling and tuning came to so far.
+        compilations: how often something was compiled so far; a sample in which it grows is measured again.
+        save: writes the artefacts into the folder and returns their paths; None where there is nothing to keep.
+        module: the net whose submodules run one by one within `run`, or within `uncaptured`; None where nobody knows
+            them.
+        uncaptured: launches singly the kernels that `run` replays all at once; None where `run` itself launches them.
+        traffic: what a call moves through device memory, or None where nobody knows; without it the bytes are counted
+            at torch's dispatcher, which sees the operators of `uncaptured`, or of `run`.
+        onnx_model: the file that the stage's runtime runs.
+        generated_code: the folder in which Inductor leaves what it writes.
+    """
+
+    run: Callable[[Tensor], Tensor]
+    description: str
+    execution: Execution | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+    compile_facts: Callable[[], CompileFacts] | None = None
+    compilations: Callable[[], int] = never_compiles
+    save: Callable[[Path], list[Path]] | None = None
+    module: nn.Module | None = None
+    uncaptured: Callable[[Tensor], Tensor] | None = None
+    traffic: Callable[[Tensor], Traffic | None] | None = None
+    onnx_model: Path | None = None
+    generated_code: Path | None = None
