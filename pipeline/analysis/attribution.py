@@ -181,7 +181,7 @@ def largest_step(summary: RunSummary) -> Step | None:
 
 
 def traffic_of(summary: RunSummary, winner: StageSummary) -> Traffic | None:
-    """What the winner and the baseline move and launch; None where either is unknown or they were counted differently."""
+    """What the winner and the baseline move and launch; None where either is unknown, or counted another way."""
     baseline = summary.stage(summary.run.baseline)
     if baseline is None or baseline is winner:
         return None

@@ -30,7 +30,8 @@ FEW, MANY = 100, 10_000_000  # images, for which the best stage is named
 TAIL_MARGIN = 1.10  # p99s of some hundred calls within this factor of each other count as equal
 
 Place = Literal["winner", "tie", ""]
-Given, Taken = TypeVar("Given"), TypeVar("Taken")
+Given = TypeVar("Given")
+Taken = TypeVar("Taken")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The jobs of a sweep, and how speed and latency go with batch and size."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -80,8 +80,8 @@ def _read(path: Path, revise: Callable[[RunRecord], RunRecord]) -> Job:
     return Job(path, run, None if refused else summarize(run), refused)
 
 
-def curves(jobs: list[Job], axis: Axis, figure: Figure) -> list[Curve]:
-    """Every ranked stage over batch or size; a curve needs two points, and jobs that differ in the other axis are apart."""
+def curves(jobs: Sequence[Job], axis: Axis, figure: Figure) -> list[Curve]:
+    """Every ranked stage over batch or size; jobs that differ in the other axis have curves of their own."""
     lines: dict[tuple[str, int | None], Points] = {}
     for job in jobs:
         for stage in job.summary.ranked if job.summary else []:
@@ -103,7 +103,7 @@ def _value(stage: StageSummary, figure: Figure) -> float | None:
     return 1e3 * stage.latency.p50 if stage.latency else None
 
 
-def fastest(jobs: list[Job]) -> tuple[Job, StageSummary] | None:
+def fastest(jobs: Sequence[Job]) -> tuple[Job, StageSummary] | None:
     """The job and the stage with the most images per second."""
     ranked = [(job, stage) for job in jobs for stage in (job.summary.ranked if job.summary else [])]
     return max(ranked, key=lambda pair: pair[1].images_per_second or 0.0, default=None)

@@ -35,5 +35,7 @@ def compile_lines(facts: CompileFacts | None) -> list[tuple[str, list[str]]]:
     """What compiling came to, by name; what nobody counted is left out."""
     if facts is None:
         return []
-    counted = [(part.name.replace("_", " "), getattr(facts, part.name)) for part in fields(facts)]
-    return [(name, lines(value)) for name, value in counted if value is not None]
+    counted = {"graph breaks": facts.breaks, "recompiles": facts.recompiles}
+    rest = {part.name.replace("_", " "): getattr(facts, part.name) for part in fields(facts)}
+    every = [*counted.items(), *((name, value) for name, value in rest.items() if name not in counted)]
+    return [(name, lines(value)) for name, value in every if value not in (None, [], {})]

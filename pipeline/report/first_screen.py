@@ -185,7 +185,8 @@ def cost(summary: RunSummary, winner: StageSummary) -> str:
         text += f" ({summary.run.baseline}: {memory_text(baseline.stage)})"
     if winner.setup_seconds is None:
         return f"{text}."
-    text += f"; {seconds(winner.stage.build_seconds)} to build and {seconds(winner.stage.first_call_seconds)} for the first call."
+    first = seconds(winner.stage.first_call_seconds)
+    text += f"; {seconds(winner.stage.build_seconds)} to build and {first} for the first call."
     return text + break_even(summary.run, winner)
 
 
@@ -264,7 +265,5 @@ def trust(summary: RunSummary) -> str:
     effect = share(summary.ranking.effect)
     if not pairs:
         return f"The baseline was not measured against itself (A/A); differences under {effect} are not claimed."
-    return (
-        f"Minimum detectable effect: {effect}, from {plural(pairs, 'A/A control pair')} (the baseline against itself in "
-        "fresh processes). Smaller differences are not claimed."
-    )
+    control = f"{plural(pairs, 'A/A control pair')} (the baseline against itself in fresh processes)"
+    return f"Minimum detectable effect: {effect}, from {control}. Smaller differences are not claimed."

@@ -50,7 +50,7 @@ def page(summary: RunSummary, pictures: Sequence[Sequence[Picture]] = ()) -> str
         summary: of its record.
         pictures: of each image shown: the image, the reference's mask, the stages' masks.
     """
-    run = summary.run
+    run, anchors = summary.run, {stage.name: f"stage-{at}" for at, stage in enumerate(summary.stages, 1)}
     return environment().get_template("report.html.j2").render(
         run=run,
         summary=summary,
@@ -62,9 +62,9 @@ def page(summary: RunSummary, pictures: Sequence[Sequence[Picture]] = ()) -> str
         warnings=first_screen.all_warnings(summary),
         trust=first_screen.trust(summary),
         ladder=ladder(summary),
-        marks=dict(enumerate(mark(stage) for stage in summary.stages)),
-        links={at: f"stage-{at + 1}" for at in range(len(summary.stages))},
-        anchors={stage.name: f"stage-{at + 1}" for at, stage in enumerate(summary.stages)},
+        marks=dict(enumerate(map(mark, summary.stages))),
+        links=dict(enumerate(anchors.values())),
+        anchors=anchors,
         ladder_chart=Markup(ladder_chart(summary) if summary.stages else ""),  # noqa: S704 - escaped by matplotlib
         way=[(step.name, attribution_section.sentence(step)) for step in steps(summary)],
         aside=formatting.listed(way(summary)[1]),

@@ -15,7 +15,7 @@ from pipeline.report.html import environment
 from pipeline.report.markdown import escape, table
 from pipeline.report.sections.ladder_section import Headings, row_of, shown_in, stage_columns
 from pipeline.report.sections.size_sweep_section import SizeSection, section
-from pipeline.report.tables import Cell, Column, Heading, Table, figure, names
+from pipeline.report.tables import Cell, Column, Table, figure, heading_of, names
 
 AXES: tuple[tuple[Axis, str], ...] = (("batch", "batch size"), ("size", "pixels a side"))
 MEASURES: tuple[tuple[Measure, str], ...] = (("throughput", "images/s"), ("latency", "p50 ms per call"))
@@ -43,7 +43,7 @@ def job_columns() -> list[Column[Entry]]:
 def summary_table(jobs: Sequence[Job]) -> Table:
     """Every stage of every job: the sweep's columns, and those of the ladder."""
     own, shown = job_columns(), shown_in("sweep", stage_columns(Headings()))
-    headings = [Heading(column.heading, column.help, column.kind) for column in (*own, *shown)]
+    headings = [*map(heading_of, own), *map(heading_of, shown)]
     done = [Entry(job, job.summary, stage) for job in jobs if job.summary for stage in job.summary.stages]
     missing = [Entry(job) for job in jobs if job.summary is None]
     rows = []

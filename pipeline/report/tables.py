@@ -84,10 +84,16 @@ class Table:
         return Table([self.headings[at] for at in kept], [[row[at] for at in kept] for row in self.rows])
 
 
+def heading_of(column: Column[Item]) -> Heading:
+    """What a renderer needs of the column."""
+    return Heading(column.heading, column.help, column.kind)
+
+
 def table_of(columns: Sequence[Column[Item]], items: Iterable[Item]) -> Table:
     """The items as rows."""
-    headings = [Heading(column.heading, column.help, column.kind) for column in columns]
-    return Table(headings, [[column.cell(item) for column in columns] for item in items])
+    return Table(
+        [heading_of(column) for column in columns], [[column.cell(item) for column in columns] for item in items]
+    )
 
 
 def figure(read: Callable[[Item], float | None], show: Callable[[float], str]) -> Callable[[Item], Cell]:

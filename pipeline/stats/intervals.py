@@ -23,8 +23,8 @@ EFFECT_FACTOR = 2.57  # Student's t at 97.5 % with five degrees of freedom: five
 OUTLIER_MADS = 14.8  # ten standard deviations of normal noise
 RESAMPLES = 2000  # of a bootstrap
 NORMAL = 1.96  # standard deviations that hold 95 %
-# Between-run standard deviation of ln ratio, the variation within a run taken out: 41 A/A control pairs of eager fp32 at
-# batch 1 on an H200 (docs/h200/twins). It stands in for a run that has too few pairs to estimate its own.
+# Between-run standard deviation of ln ratio, the variation within a run taken out: 41 A/A control pairs of eager fp32
+# at batch 1 on an H200 (docs/h200/twins). It stands in for a run that has too few pairs to estimate its own.
 TYPICAL_BETWEEN_RUN_STD = 0.0011
 MIN_AA_PAIRS = 5  # from which a run's own estimate is used
 
@@ -266,7 +266,7 @@ def latency(series: Sequence[float]) -> Latency:
 
 
 def outliers(values: Sequence[float]) -> list[bool]:
-    """Which values lie more than 14.8 median absolute deviations from the median; outliers are marked, never dropped."""
+    """Which values lie more than 14.8 median absolute deviations from the median; they are marked, never dropped."""
     taken = np.asarray(values)
     away = np.abs(taken - np.median(taken))
     return [bool(part) for part in away > OUTLIER_MADS * np.median(away)]

@@ -112,7 +112,7 @@ def throttled(pairs: Sequence[Pair]) -> RunWarning | None:
     return RunWarning(
         "throttled",
         f"{', '.join(reasons)}: in {shares[0]:.0%} of the baseline's samples and {shares[1]:.0%} of the stage's",
-        "cool the device or lock its clocks (nvidia-smi -lgc); samples of both sides were interleaved, so the ratio still holds",
+        "cool the device or lock its clocks (nvidia-smi -lgc); the ratio still holds, as samples were interleaved",
     )
 
 

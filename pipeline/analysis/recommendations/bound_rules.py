@@ -3,7 +3,7 @@
 from pipeline.analysis.bottleneck import FAR_BELOW, shares
 from pipeline.analysis.layer_figures import LayerFigures, seconds_above
 from pipeline.analysis.recommendations.command import retyped
-from pipeline.analysis.recommendations.recommendation import Recommendation
+from pipeline.analysis.recommendations.recommendation import Figure, Recommendation
 from pipeline.analysis.roofline import Roofline
 from pipeline.analysis.summary import RunSummary, StageSummary
 
@@ -17,12 +17,12 @@ def lower_the_bytes(summary: RunSummary, winner: StageSummary) -> Recommendation
     bottleneck, roofline, execution = winner.bottleneck, winner.roofline, winner.stage.execution
     if bottleneck.kind != "memory-bound" or roofline is None:
         return None
-    figures = {"winner": winner.name, "share": bottleneck.evidence.memory}
+    figures: dict[str, Figure] = {"winner": winner.name, "share": bottleneck.evidence.memory}
     if roofline.element_bytes > 2:
-        return Recommendation("halve the bytes", {**figures}, retyped(summary.run.command, "stage=half"))
+        return Recommendation("halve the bytes", figures, retyped(summary.run.command, "stage=half"))
     if execution and execution.fuses:
         return None
-    return Recommendation("fuse", {**figures}, retyped(summary.run.command, "stage=compile"))
+    return Recommendation("fuse", figures, retyped(summary.run.command, "stage=compile"))
 
 
 def try_fp8(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -33,8 +33,13 @@ def try_fp8(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     if roofline.precision == "fp8" or summary.stage("fp8") is not None or compute is None or compute < NEAR_FULL:
         return None
     higher = peaks.tflops["fp8"] * 1e12 / roofline.flops_per_s
-    figures = {"winner": winner.name, "share": compute, "precision": roofline.precision, "higher": higher}
-    return Recommendation("fp8", {**figures}, retyped(summary.run.command, "stage=fp8"))
+    figures: dict[str, Figure] = {
+        "winner": winner.name,
+        "share": compute,
+        "precision": roofline.precision,
+        "higher": higher,
+    }
+    return Recommendation("fp8", figures, retyped(summary.run.command, "stage=fp8"))
 
 
 def mind_the_first_layer(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -46,7 +51,7 @@ def mind_the_first_layer(summary: RunSummary, winner: StageSummary) -> Recommend
     first, reference = layers[0], summary.run.reference
     if reference is None or first.name != reference.layers[0].name or not _worth_it(first, layers, roofline):
         return None
-    figures = {"layer": first.name, "channels": channels, "seconds": first.seconds}
+    figures: dict[str, Figure] = {"layer": first.name, "channels": channels, "seconds": first.seconds}
     above = seconds_above(first, roofline)
     return Recommendation("first layer", {**figures, "above": above}, retyped(summary.run.command, "stage=fused"))
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pipeline.analysis.recommendations.bound_rules import LAYER_SHARE
 from pipeline.analysis.recommendations.command import retyped
-from pipeline.analysis.recommendations.recommendation import Recommendation
+from pipeline.analysis.recommendations.recommendation import Figure, Recommendation
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.diagnostics import LayerWork
 
@@ -40,13 +40,13 @@ def even_the_channels(summary: RunSummary, winner: StageSummary) -> Recommendati
         odd = [layer for layer in odd if layer.name in spent.by_layer]
     longest = sorted(odd, key=lambda layer: -(spent.by_layer[layer.name] if spent.by_layer else layer.flops))
     base = _own_base(summary, MULTIPLE[precision])
-    figures = {
+    figures: dict[str, Figure] = {
         "winner": winner.name, "layers": longest, "multiple": MULTIPLE[precision], "seconds": spent.seconds,
         "total": spent.total, "share": None if spent.by_layer else spent.share,
         "trained": "trained" if summary.run.settings.model.checkpoint else None,
     }  # fmt: skip
     command = retyped(summary.run.command, f"model.options.base={base}") if base else ""
-    return Recommendation("even channels", {**figures}, command)
+    return Recommendation("even channels", figures, command)
 
 
 def uneven(layers: list[LayerWork], multiple: int) -> list[LayerWork]:

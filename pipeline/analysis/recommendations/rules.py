@@ -11,7 +11,7 @@ from pipeline.analysis.bottleneck import growth_slope, idle_share
 from pipeline.analysis.recommendations.bound_rules import lower_the_bytes, mind_the_first_layer, try_fp8
 from pipeline.analysis.recommendations.channel_rules import even_the_channels
 from pipeline.analysis.recommendations.command import retyped
-from pipeline.analysis.recommendations.recommendation import Recommendation
+from pipeline.analysis.recommendations.recommendation import Figure, Recommendation
 from pipeline.analysis.summary import RunSummary, StageSummary
 
 MOST = 5  # more is a manual
@@ -68,8 +68,13 @@ def take_the_quicker_build(summary: RunSummary, winner: StageSummary) -> Recomme
     own = winner.setup_seconds
     if quick is None or own is None or own < SLOW_BUILD_SECONDS or ties[quick] * QUICKER > own:
         return None
-    figures = {"quick": quick, "quick_seconds": ties[quick], "winner": winner.name, "winner_seconds": own}
-    return Recommendation("take the quicker build", {**figures}, retyped(summary.run.command, f"stage={quick}"))
+    figures: dict[str, Figure] = {
+        "quick": quick,
+        "quick_seconds": ties[quick],
+        "winner": winner.name,
+        "winner_seconds": own,
+    }
+    return Recommendation("take the quicker build", figures, retyped(summary.run.command, f"stage={quick}"))
 
 
 def capture_a_graph(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -80,9 +85,9 @@ def capture_a_graph(summary: RunSummary, winner: StageSummary) -> Recommendation
     idle = idle_share(profile, winner.seconds.value)
     if idle is None or idle < IDLE_SHARE or execution is None or execution.captured is not False:
         return None
-    figures = {"idle": idle, "winner": winner.name, "launches": profile.launches_per_call}
+    figures: dict[str, Figure] = {"idle": idle, "winner": winner.name, "launches": profile.launches_per_call}
     command = retyped(summary.run.command, "stage=compile", "stage.mode=reduce-overhead")
-    return Recommendation("capture a graph", {**figures}, command)
+    return Recommendation("capture a graph", figures, command)
 
 
 def compile_for_all_shapes(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -115,7 +120,12 @@ def enlarge_the_batch(summary: RunSummary, winner: StageSummary) -> Recommendati
     reached = run.reference.flops_per_image * winner.images_per_second / 1e12
     if reached >= FULL_SHARE * peak or (slope is not None and slope >= FULL_SLOPE):
         return None
-    figures = {"winner": winner.name, "reached": reached, "share": reached / peak, "precision": precision}
+    figures: dict[str, Figure] = {
+        "winner": winner.name,
+        "reached": reached,
+        "share": reached / peak,
+        "precision": precision,
+    }
     command = retyped(run.command, f"data.batch_size={2 * run.batch_size}")
     return Recommendation("larger batch", {**figures, "growth": None if slope is None else 2**slope}, command)
 
@@ -131,13 +141,13 @@ def keep_one_layout(summary: RunSummary, winner: StageSummary) -> Recommendation
     changes = winner.stage.diagnostics.layout if winner.stage.diagnostics else []
     places = [place for place in dict.fromkeys(change.where for change in changes) if place is not None]
     launches = launches_by_class(profile).get("layout change", 0.0)
-    figures = {"winner": winner.name, "spent": spent, "share": spent / total, "launches": launches}
+    figures: dict[str, Figure] = {"winner": winner.name, "spent": spent, "share": spent / total, "launches": launches}
     command = retyped(summary.run.command, *overrides)
     return Recommendation("keep one layout", {**figures, "places": places[:NAMED_PLACES] or None}, command)
 
 
 def _other_layout(winner: StageSummary) -> list[str]:
-    """The overrides that would run the winner, or the rung nearest to it, in NHWC; none where nothing is to be gained."""
+    """The overrides that run the winner, or the rung nearest to it, in NHWC; none where that gains nothing."""
     ran = winner.stage.execution
     if ran is None or ran.layout in ("NHWC", None):
         return []
@@ -150,9 +160,9 @@ def tune_longer(summary: RunSummary, winner: StageSummary) -> Recommendation | N
     """A compiler that was not asked to search."""
     if winner.stage.options.get("mode") != "default" or not summary.on_gpu:
         return None
-    figures = {"winner": winner.name, "build_seconds": winner.stage.build_seconds}
+    figures: dict[str, Figure] = {"winner": winner.name, "build_seconds": winner.stage.build_seconds}
     return Recommendation(
-        "tune longer", {**figures}, retyped(summary.run.command, "stage=compile", "stage.mode=max-autotune")
+        "tune longer", figures, retyped(summary.run.command, "stage=compile", "stage.mode=max-autotune")
     )
 
 
@@ -166,5 +176,5 @@ def pin_the_copies(summary: RunSummary, winner: StageSummary) -> Recommendation 
         return None
     pinned = peaks.pinned_copy_bytes_per_s if peaks and peaks.pageable_copy_bytes_per_s else None
     pageable = peaks.pageable_copy_bytes_per_s if peaks and peaks.pinned_copy_bytes_per_s else None
-    figures = {"copies": copies, "latency": outside.p50, "pinned": pinned, "pageable": pageable}
-    return Recommendation("pin the copies", {**figures}, PINNED_COPY)
+    figures: dict[str, Figure] = {"copies": copies, "latency": outside.p50, "pinned": pinned, "pageable": pageable}
+    return Recommendation("pin the copies", figures, PINNED_COPY)

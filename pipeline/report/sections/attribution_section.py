@@ -24,7 +24,7 @@ SEEN_HELP = "share of the stage's time that these classes add up to"
 
 
 def why(summary: RunSummary, winner: StageSummary) -> str:
-    """Such as "The largest step to it was tf32, −59 ms per call. It is compute-bound … Most could still be saved in …"."""
+    """Such as "The largest step to it was tf32, −59 ms per call. It is compute-bound …"."""
     parts = (_largest(summary), _moved(summary, winner), in_short(winner), _still(winner))
     return " ".join(part for part in parts if part)
 
@@ -52,7 +52,8 @@ def _still(winner: StageSummary) -> str:
         return ""
     if not left.is_level:
         return f"After its matrix work, most time goes into {left.place}: {seconds(left.seconds)}."
-    text = f"Most could still be saved in {clean(left.place)}: {seconds(left.seconds)} of {seconds(left.total)} above the roofline"
+    above = f"{seconds(left.seconds)} of {seconds(left.total)} above the roofline"
+    text = f"Most could still be saved in {clean(left.place)}: {above}"
     if left.between > left.total:
         return f"{text}; another {seconds(left.between)} lie between layers, which have no roofline."
     return f"{text}."

@@ -10,10 +10,10 @@ from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 
 DEFINITION = (
     "Overhead-bound: the GPU idles for more than half of the time, the time hardly grows with the batch (slope under "
-    f"{FLAT_SLOPE:g}), or a layer far below its roofline has kernels that last less than {FEW_LAUNCHES:g} launches; on a "
-    f"CPU also a stage that is far below both roofs and hardly grows with the images' pixels (slope under {FLAT_SLOPE:g}). "
-    "Otherwise the nearer of the two measured roofs, arithmetic or memory, names the bottleneck; a stage that reaches "
-    "less than a quarter of either is below both roofs."
+    f"{FLAT_SLOPE:g}), or a layer far below its roofline has kernels that last less than {FEW_LAUNCHES:g} launches; on "
+    "a CPU also a stage that is far below both roofs and hardly grows with the images' pixels (slope under "
+    f"{FLAT_SLOPE:g}). Otherwise the nearer of the two measured roofs, arithmetic or memory, names the bottleneck; a "
+    "stage that reaches less than a quarter of either is below both roofs."
 )
 REASONS: dict[Reason, str] = {
     "": "",

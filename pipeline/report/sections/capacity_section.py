@@ -11,10 +11,10 @@ from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 RATE, TAIL = "report.target_images_per_second", "report.target_p99_ms"
 MODEL = (
     "A queue, simulated: single images arrive at random (a Poisson process) and are shared evenly between the GPUs. "
-    "Dynamic batching: a free GPU takes all images that wait, up to the batch of {batch}; a partly filled batch costs as "
-    "much as a full one, since only the full one was measured. The time of a batch is drawn from the {series}. One batch "
-    f"runs at a time and copies are not hidden; {ARRIVALS:,} images per simulation, seed {SEED}. The simulation leaves "
-    "out the network, the decoding of images, and any tail longer than the measured calls show."
+    "Dynamic batching: a free GPU takes all images that wait, up to the batch of {batch}; a partly filled batch costs "
+    "as much as a full one, since only the full one was measured. The time of a batch is drawn from the {series}. One "
+    f"batch runs at a time and copies are not hidden; {ARRIVALS:,} images per simulation, seed {SEED}. The simulation "
+    "leaves out the network, the decoding of images, and any tail longer than the measured calls show."
 )
 NOTES: dict[Finding, str] = {
     "": "",
@@ -95,6 +95,11 @@ def columns(price: float | None) -> list[Column[Line]]:
 
         shown.append(Column("an hour", help=f"all of them, at {price:g} an hour each", cell=cost))
     return [*shown, names("note", lambda line: note(line[1]))]
+
+
+def gpus_of(line: Line) -> int | None:
+    """The fewest GPUs that hold the target."""
+    return line[1].gpus
 
 
 def _table(summary: RunSummary, target: Target) -> Table:

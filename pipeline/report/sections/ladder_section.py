@@ -16,7 +16,7 @@ from pipeline.report.formatting import (
     size,
     times,
 )
-from pipeline.report.tables import Cell, Column, Heading, Table, View, figure, unsorted
+from pipeline.report.tables import Cell, Column, Table, View, figure, heading_of, unsorted
 
 TONES = {"faster": "good", "slower": "bad", "failed": "bad", "inaccurate": "bad", "timeout": "bad", "skipped": "quiet"}
 MARKS = {"winner": "▸\u00a0", "tie": "=\u00a0"}
@@ -25,6 +25,7 @@ REPORT_AND_SWEEP: frozenset[View] = frozenset({"report", "sweep"})
 CSV_ALONE: frozenset[View] = frozenset()
 
 StageColumn = Column[StageSummary]
+StageCell = Callable[[StageSummary], Cell]
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,8 @@ def _against_the_second(named: Headings) -> list[StageColumn]:
 
 def _times(named: Headings) -> list[StageColumn]:
     alone = f"ms per call at full load: {named.baseline or 'the baseline'} rests, calls back to back for some seconds"
-    each = figure(lambda stage: stage.seconds.value if stage.seconds else None, milliseconds)
-    rate = figure(lambda stage: stage.images_per_second, significant)
+    each = figure_of(lambda stage: stage.seconds.value if stage.seconds else None, milliseconds)
+    rate = figure_of(lambda stage: stage.images_per_second, significant)
     return [
         Column(
             f"ms per call, {named.device}",
@@ -102,7 +103,7 @@ def _times(named: Headings) -> list[StageColumn]:
         ),
         csv_only("seconds_per_call_low", lambda stage: stage.seconds and stage.seconds.low),
         csv_only("seconds_per_call_high", lambda stage: stage.seconds and stage.seconds.high),
-        Column("sustained", help=alone, cell=figure(sustained, milliseconds), csv="sustained_seconds_per_call"),
+        Column("sustained", help=alone, cell=figure_of(sustained, milliseconds), csv="sustained_seconds_per_call"),
         Column("images/s", help="throughput at full load", cell=rate, views=REPORT_AND_SWEEP, csv="images_per_second"),
     ]
 
@@ -113,8 +114,8 @@ def sustained(stage: StageSummary) -> float | None:
 
 
 def _latencies() -> list[StageColumn]:
-    p50 = figure(lambda stage: stage.latency.p50 if stage.latency else None, milliseconds)
-    p99 = figure(lambda stage: stage.latency.p99 if stage.latency else None, milliseconds)
+    p50 = figure_of(lambda stage: stage.latency.p50 if stage.latency else None, milliseconds)
+    p99 = figure_of(lambda stage: stage.latency.p99 if stage.latency else None, milliseconds)
     single = "latency of single calls, device to device"
     slowest = "the slowest of a hundred single calls"
     return [
@@ -127,10 +128,10 @@ def _latencies() -> list[StageColumn]:
 
 
 def _resources() -> list[StageColumn]:
-    peak = figure(lambda stage: stage.peak_bytes, size)
-    energy = figure(lambda stage: stage.joules_per_image, significant)
-    setup = figure(lambda stage: stage.setup_seconds, seconds)
-    flipped = figure(lambda stage: stage.stage.accuracy.flipped_share if stage.stage.accuracy else None, share)
+    peak = figure_of(lambda stage: stage.peak_bytes, size)
+    energy = figure_of(lambda stage: stage.joules_per_image, significant)
+    setup = figure_of(lambda stage: stage.setup_seconds, seconds)
+    flipped = figure_of(lambda stage: stage.stage.accuracy.flipped_share if stage.stage.accuracy else None, share)
     peak_help = "peak of one call: the allocator's on a GPU, resident on a CPU"
     counter = "by the device's energy counter, idle power included"
     return [
@@ -148,6 +149,11 @@ def _resources() -> list[StageColumn]:
         csv_only("nan_share", lambda stage: stage.stage.accuracy and stage.stage.accuracy.nan_share),
         csv_only("one_class", lambda stage: stage.stage.accuracy and stage.stage.accuracy.one_class),
     ]
+
+
+def figure_of(read: Callable[[StageSummary], float | None], show: Callable[[float], str]) -> StageCell:
+    """Cells of one of a stage's numbers."""
+    return figure(read, show)
 
 
 def csv_only(name: str, read: Callable[[StageSummary], object]) -> StageColumn:
@@ -172,8 +178,7 @@ def ladder(summary: RunSummary) -> Table:
 
 def ladder_of(columns: list[StageColumn], summary: RunSummary) -> Table:
     """Every stage in the ladder's order, in these columns."""
-    headings = [Heading(column.heading, column.help, column.kind) for column in columns]
-    return Table(headings, [row_of(columns, stage) for stage in summary.stages])
+    return Table([heading_of(column) for column in columns], [row_of(columns, stage) for stage in summary.stages])
 
 
 def row_of(columns: list[StageColumn], stage: StageSummary) -> list[Cell]:

@@ -70,7 +70,7 @@ def sentences(summary: RunSummary) -> list[str]:
 
 
 def _cost(cost: LayoutCost) -> str:
-    """Such as "tf32 changes the layout 60 times per call, in 5.2 ms of 22.4 ms (23 %); most at decoder.3.0, 920 µs."."""
+    """Such as "tf32 changes the layout 60 times per call, in 5.2 ms of 22.4 ms (23 %); most at up.3, 920 µs."."""
     assert cost.stage.seconds is not None
     name, whole = clean(cost.stage.name), seconds(cost.stage.seconds.value)
     where, most = cost.worst_place
@@ -81,7 +81,8 @@ def _cost(cost: LayoutCost) -> str:
             f"{seconds(cost.seconds)} of {whole} ({share(cost.share)}); since they do other work too, the conversion "
             f"costs at most that{at}."
         )
-    return f"{name} changes the layout {cost.count:g} times per call, in {seconds(cost.seconds)} of {whole} ({share(cost.share)}){at}."
+    taken = f"in {seconds(cost.seconds)} of {whole} ({share(cost.share)})"
+    return f"{name} changes the layout {cost.count:g} times per call, {taken}{at}."
 
 
 def _at(where: str, cost: LayoutCost) -> str:

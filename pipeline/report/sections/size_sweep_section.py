@@ -21,8 +21,9 @@ from pipeline.report.formatting import clean, listed, milliseconds, seconds, sig
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 
 NOTE = (
-    "Cold is build and first call, in a process of its own for every size. What a process pays only once is counted for "
-    "each size, so the savings are upper bounds. What padding does to the mask near an image's border isn't measured."
+    "Cold is build and first call, in a process of its own for every size. What a process pays only once is counted "
+    "for each size, so the savings are upper bounds. The effect of padding on the mask near an image's border isn't "
+    "measured."
 )
 ASKED: dict[Searcher, str] = {"cuDNN": "cuDNN times its own", "Inductor": "Inductor times its own"}
 Entry = tuple[str, Point]  # a line's name and one of its points
@@ -48,6 +49,9 @@ def section(runs: list[RunSummary]) -> SizeSection | None:
 
 def columns() -> list[Column[Entry]]:
     """One stage at one size."""
+
+    def warm(entry: Entry) -> float | None:
+        return entry[1].warm.value if entry[1].warm else None
 
     def each(entry: Entry) -> float | None:
         return entry[1].warm.value / entry[1].batch if entry[1].warm else None

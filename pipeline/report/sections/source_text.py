@@ -16,7 +16,7 @@ COUNTED_BY: dict[Source | None, str] = {
 LAYERS_FROM: dict[LayersSource | None, str] = {
     "profile": "the stage's own profile",
     "uncaptured": "the same kernels launched one by one",
-    "layer order": "the order of the eager net's layers, which no runtime can change; what follows a layer counts for it",
+    "layer order": "the order of the eager net's layers, which no runtime can change; what follows one counts for it",
     None: "nothing on record",
 }
 WATCHED: dict[Watched, str] = {
