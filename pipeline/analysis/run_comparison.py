@@ -7,7 +7,7 @@ machine that was busier on one day changes no ratio.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from pipeline.analysis.summary import baseline_seconds
 from pipeline.records.machine import Environment
@@ -81,8 +81,8 @@ class Difference:
     """Something in which two runs differ, so that they are less than comparable."""
 
     what: str  # a setting's key, a package, a property of the machine; "baseline seconds" and "unfinished" are figures
-    old: Any
-    new: Any
+    old: object
+    new: object
 
 
 def differences(first: RunRecord, second: RunRecord) -> list[Difference]:
@@ -108,7 +108,7 @@ def _machine_differences(one: Environment | None, other: Environment | None) -> 
     return [Difference(label, old, new) for label, old, new in pairs if old != new]
 
 
-def _config_differences(old: Any, new: Any, key: str) -> list[Difference]:
+def _config_differences(old: object, new: object, key: str) -> list[Difference]:
     if isinstance(old, dict) and isinstance(new, dict):
         names = [name for name in {**old, **new} if key or name not in IGNORED_CONFIG]
         nested = [_config_differences(old.get(name), new.get(name), f"{key}.{name}".lstrip(".")) for name in names]

@@ -1,10 +1,10 @@
 """What a new image size costs in a sweep over data.size, and whether padding sizes to a larger one pays."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.diagnostics import SearchCount, Searcher
@@ -103,7 +103,7 @@ def _setting(summary: RunSummary, stage: StageSummary) -> dict[str, str]:
     return {**flat, **dict(_flat(stage.stage.options, "")), "batch": str(summary.run.batch_size), "machine": machine}
 
 
-def _flat(value: dict[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
+def _flat(value: Mapping[str, object], prefix: str) -> Iterable[tuple[str, str]]:
     for key, part in value.items():
         if isinstance(part, dict):
             yield from _flat(part, f"{prefix}{key}.")

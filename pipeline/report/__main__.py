@@ -16,9 +16,10 @@ from pipeline.records.run_record import RunRecord
 from pipeline.report.write import write_report, write_sweep_report
 
 REFUSED = 2
+Knobs = dict[str, Any]  # of the config's `report`
 
 
-def draw(folder: Path, knobs: dict[str, Any]) -> Path:
+def draw(folder: Path, knobs: Knobs) -> Path:
     """The report of what the folder holds: a run, or a sweep's jobs.
 
     Args:
@@ -37,12 +38,12 @@ def draw(folder: Path, knobs: dict[str, Any]) -> Path:
     return write_report(summarize(changed(codec.load(folder), knobs)), folder)
 
 
-def changed(run: RunRecord, knobs: dict[str, Any]) -> RunRecord:
+def changed(run: RunRecord, knobs: Knobs) -> RunRecord:
     """The record with other knobs of the report."""
     return replace(run, settings=replace(run.settings, report=replace(run.settings.report, **knobs)))
 
 
-def split(arguments: Sequence[str]) -> tuple[list[Path], dict[str, Any]]:
+def split(arguments: Sequence[str]) -> tuple[list[Path], Knobs]:
     """The folders, and the report's knobs.
 
     Raises:

@@ -28,7 +28,7 @@ COLUMNS: list[Column[Change]] = [
 def difference_text(difference: Difference) -> str:
     """One difference, such as "torch: 2.11.0 and 2.12.1"."""
     old, new = difference.old, difference.new
-    if difference.what == "baseline seconds":
+    if isinstance(old, float) and isinstance(new, float) and difference.what == "baseline seconds":
         return f"the baseline's own time: {seconds(old)} and {seconds(new)} per call; the ratios below can't tell why"
     if difference.what == "unfinished":
         runs = [label for label, unfinished in (("A", old), ("B", new)) if unfinished]

@@ -3,14 +3,13 @@
 import json
 from collections import defaultdict
 from dataclasses import fields
-from typing import Any
 
 from pipeline.records.run_record import CompileFacts
 
 NONE = "none"
 
 
-def lines(value: Any) -> list[str]:
+def lines(value: object) -> list[str]:
     """A detail's value: one line for each entry, those with the same value together."""
     if not isinstance(value, dict):
         return [told(value)]
@@ -20,7 +19,7 @@ def lines(value: Any) -> list[str]:
     return [f"{', '.join(keys)}: {text}" for text, keys in alike.items()] or [NONE]
 
 
-def told(value: Any) -> str:
+def told(value: object) -> str:
     """In one line."""
     if value is None or value in ("", [], {}):
         return NONE

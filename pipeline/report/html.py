@@ -32,6 +32,7 @@ def environment() -> Environment:
     found = Environment(loader=PackageLoader("pipeline.report"), autoescape=True, undefined=StrictUndefined)
     found.trim_blocks = found.lstrip_blocks = True
     found.globals["format"] = formatting
+    found.globals["notes"] = {"host_times": host_time_section.NOTE}
     found.filters["file"] = file_link
     return found
 
@@ -73,7 +74,6 @@ def page(summary: RunSummary, pictures: Sequence[Sequence[Picture]] = ()) -> str
         bottlenecks=bottleneck_section.table(summary),
         peaks=roofline_section.peaks_text(run),
         host_times=host_time_section.table(summary),
-        host_times_note=host_time_section.NOTE,
         explanations=explanations(summary),
         fronts=fronts(summary),
         flops=host_time_section.flops_text(run),

@@ -9,7 +9,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Placeholders: each stands for a variable of the page's style sheet.
 INK, QUIET, GRID, PAPER = "#010101", "#020202", "#030303", "#080808"
@@ -25,7 +29,7 @@ VARIABLES = {
 }  # fmt: skip
 INCH_PER_BAR = 0.34
 LETTER_POINTS = 5.5  # wide at 8 points, generously
-BLANK = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}  # behind text that a line would cross
+BLANK: dict[str, Any] = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}  # behind text that a line would cross
 STYLE = {
     "svg.fonttype": "none", "svg.hashsalt": "ladder", "text.parse_math": False, "font.size": 9, "text.color": INK,
     "axes.edgecolor": GRID, "axes.labelcolor": QUIET, "xtick.color": QUIET, "ytick.color": INK, "axes.axisbelow": True,
@@ -35,7 +39,7 @@ STYLE = {
 
 
 @contextmanager
-def canvas(height: float, width: float = 7.6) -> Iterator[tuple[Any, Any]]:
+def canvas(height: float, width: float = 7.6) -> Iterator[tuple["Figure", "Axes"]]:
     """A figure in the page's style, and its axes; Agg's canvas needs no display and no pyplot state."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -45,7 +49,7 @@ def canvas(height: float, width: float = 7.6) -> Iterator[tuple[Any, Any]]:
         yield figure, figure.subplots()
 
 
-def finished(figure: Any, title: str) -> str:
+def finished(figure: "Figure", title: str) -> str:
     """The figure as an element for an HTML page: no addresses, no metadata, its title in front."""
     out = io.StringIO()
     figure.savefig(out, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))

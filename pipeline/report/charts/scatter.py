@@ -1,9 +1,13 @@
 """Points: what costs what, and the roofline."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pipeline.report.charts.canvas import ACCENT, INK, LETTER_POINTS, PAPER, PLAIN, QUIET, TIED, canvas, finished
 from pipeline.report.formatting import significant
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def front(points: list[tuple[str, float, float, str]], labels: tuple[str, str, str], log: bool) -> str:
@@ -27,7 +31,7 @@ def front(points: list[tuple[str, float, float, str]], labels: tuple[str, str, s
         return finished(figure, labels[0])
 
 
-def _name_points(figure: Any, axes: Any, points: list[tuple[str, float, float]]) -> None:
+def _name_points(figure: "Figure", axes: "Axes", points: list[tuple[str, float, float]]) -> None:
     """A name beside every point, moved up or down until it covers no other name."""
     figure.draw_without_rendering()  # only then do data have places
     places = {name: axes.transData.transform((x, y)) * 72 / figure.dpi for name, x, y in points}

@@ -1,8 +1,11 @@
 """Bars of parts laid end to end."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pipeline.report.charts.canvas import BLANK, INCH_PER_BAR, INK, canvas, finished
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 CUT_BEYOND, CUT_LENGTH = 4.0, 1.5  # a bar 4 times as long as the next is cut at 1.5 times the next one's length
 ROOM_BESIDE = 1.3  # of the longest bar, for the text beside it
@@ -36,14 +39,14 @@ def stacked(
         return finished(figure, labels[0])
 
 
-def _write_beside(axes: Any, lengths: list[float], texts: list[str]) -> None:
-    """Words at the end of every bar; those of a bar that is cut stand on it."""
+def _write_beside(axes: "Axes", lengths: list[float], texts: list[str]) -> None:
+    """Text at the end of every bar; that of a bar that is cut stands on it."""
     *_, second, longest = sorted([0.0, *lengths])
     cut = CUT_LENGTH * second if second and longest > CUT_BEYOND * second else longest
     axes.set_xlim(0, cut * (1.0 if cut < longest else ROOM_BESIDE))
     for place, (length, text) in enumerate(zip(lengths, texts, strict=True)):
         if length > cut:
-            said, side = f"{text}, cut here ▸", {"x": 0.985 * cut, "ha": "right", "bbox": BLANK}
+            label = axes.text(0.985 * cut, place, f"{text}, cut here ▸", va="center", ha="right", bbox=BLANK)
         else:
-            said, side = text, {"x": length + 0.01 * cut, "ha": "left"}
-        axes.text(y=place, s=said, va="center", color=INK, fontsize=8, **side)
+            label = axes.text(length + 0.01 * cut, place, text, va="center", ha="left")
+        label.set(color=INK, fontsize=8)

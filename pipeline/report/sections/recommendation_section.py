@@ -166,7 +166,7 @@ TEXTS: dict[Code, Text] = {
 class _Words(string.Formatter):
     """Fills fields by `FORMATS`."""
 
-    def format_field(self, value: Any, format_spec: str) -> str:
+    def format_field(self, value: object, format_spec: str) -> str:
         """One figure as it is read."""
         return FORMATS[format_spec](value)
 

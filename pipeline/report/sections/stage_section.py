@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import StageRecord
@@ -79,5 +78,5 @@ def section(summary: RunSummary, stage: StageSummary) -> StageSection:
     )
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
