@@ -1,17 +1,8 @@
-"""The line between the parent and one worker, from both ends.
+"""The messages between the parent and one worker, and the worker's end of the pipe.
 
-The job goes over stdin as one JSON line, then one line per command; stdin stays open as a life line (end of file = the
-parent is gone: leave). Records come back as JSON lines on a descriptor of their own; stdout and stderr go to a log.
-This module imports no torch.
-
-Messages of a worker, each an object with one key of these:
-    phase: it enters this phase, whose time limit starts.
-    report: fields of its StageRecord, as JSON.
-    facts: fields of the RunRecord (only the baseline's worker).
-    sample: the answer to "sample".
-    turns: it is warm and waits for commands.
-    refused: the request was wrong; one line.
-    done: nothing more will come.
+The job goes to the worker's stdin as one JSON line, then one line per command; stdin stays open as a life line: end of
+file means that the parent is gone. Messages come back as JSON lines on a descriptor of their own; stdout and stderr go
+to a log.
 """
 
 import json
@@ -20,13 +11,105 @@ import queue
 import sys
 import threading
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import Any
 
-from pipeline.records.codec import to_json
+import msgspec
+
 from pipeline.records.samples import Sample
 
-LOG_LIMIT_BYTES = 2_000_000  # a stage that prints without end fills no disk
-GRACE_SECONDS = 5.0  # between TERM and KILL; native code ignores TERM
+
+class Phase(StrEnum):
+    """What a worker is at; each phase has a time limit in `pipeline.config.plan.Plan.limits`."""
+
+    START = "start"  # imports, the net and its images
+    MEASURED_PEAKS = "measured_peaks"
+    REFERENCE = "reference"
+    BUILD = "build"
+    VERIFY = "verify"
+    WARMUP = "warmup"
+    SAMPLING = "sampling"  # the limit is for one sample
+    CHECK = "check"
+    LATENCIES = "latencies"  # with memory and energy
+    PROFILE = "profile"
+    OBSERVE = "observe"
+    EXPLAIN = "explain"
+    EXPORT = "export"
+
+
+# A stage that was right and measured stays so whatever these come to.
+AFTER_CHECK = frozenset({Phase.LATENCIES, Phase.PROFILE, Phase.OBSERVE, Phase.EXPLAIN, Phase.EXPORT})
+
+
+class Entered(msgspec.Struct, tag="entered", frozen=True):
+    """The worker enters a phase, whose time limit starts."""
+
+    phase: Phase
+
+
+class StageReport(msgspec.Struct, tag="stage", frozen=True):
+    """Fields of the worker's StageRecord."""
+
+    fields: dict[str, Any]
+
+
+class RunReport(msgspec.Struct, tag="run", frozen=True):
+    """Fields of the RunRecord; only the reference's worker sends them."""
+
+    fields: dict[str, Any]
+
+
+class ReadyToSample(msgspec.Struct, tag="ready", frozen=True):
+    """The stage is warm and waits for commands."""
+
+
+class SampleTaken(msgspec.Struct, tag="sample", frozen=True):
+    """The answer to TakeSample."""
+
+    sample: Sample
+
+
+class Refused(msgspec.Struct, tag="refused", frozen=True):
+    """The request was wrong; one line."""
+
+    reason: str
+
+
+class Done(msgspec.Struct, tag="done", frozen=True):
+    """Nothing more will come."""
+
+
+class Nonsense(msgspec.Struct, tag="nonsense", frozen=True):
+    """A line that is no message, as the parent read it."""
+
+    line: str
+    error: str
+
+
+class TakeSample(msgspec.Struct, tag="sample", frozen=True):
+    """To the worker: take one sample now."""
+
+
+class EndSampling(msgspec.Struct, tag="end", frozen=True):
+    """To the worker: go on to what follows the samples."""
+
+
+Message = Entered | StageReport | RunReport | ReadyToSample | SampleTaken | Refused | Done | Nonsense
+Command = TakeSample | EndSampling
+QUOTED_CHARACTERS = 200  # of a line that is no message
+
+
+def encoded(message: Message | Command) -> str:
+    """One line of JSON."""
+    return json.dumps(msgspec.to_builtins(message)) + "\n"
+
+
+def decoded(line: str) -> Message:
+    """The message in a line from a worker; Nonsense for a line that holds none."""
+    try:
+        return msgspec.convert(json.loads(line), Message)  # type: ignore[no-any-return]
+    except (ValueError, RecursionError) as error:
+        return Nonsense(line.strip()[:QUOTED_CHARACTERS], str(error).splitlines()[0])
 
 
 class PipeReporter:
@@ -34,55 +117,51 @@ class PipeReporter:
 
     def __init__(self, descriptor: int) -> None:
         self._out = os.fdopen(descriptor, "w", encoding="utf-8")
-        self._commands: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
         for line in sys.stdin:
-            self._commands.put(json.loads(line))
+            self._lines.put(line)
         os._exit(3)  # the parent is gone; native code may hold the main thread, so no exception would end it
 
-    def _say(self, kind: str, value: Any) -> None:
-        self._out.write(json.dumps({kind: value}) + "\n")
+    def _say(self, message: Message) -> None:
+        self._out.write(encoded(message))
         self._out.flush()
 
-    def job(self) -> dict[str, Any]:
-        """The job's document."""
-        return self._commands.get()
+    def job(self) -> Any:
+        """The job's document, as plain JSON values."""
+        return json.loads(self._lines.get())
 
-    def phase(self, name: str) -> None:
+    def enter(self, phase: Phase) -> None:
         """Say that a phase begins."""
-        self._say("phase", name)
+        self._say(Entered(phase))
 
     def report(self, **fields: Any) -> None:
-        """Give fields of the StageRecord: records or JSON values."""
-        self._say("report", {name: plain(value) for name, value in fields.items()})
+        """Give fields of the StageRecord: dataclasses or JSON values."""
+        self._say(StageReport(fields))
 
-    def facts(self, **fields: Any) -> None:
+    def report_run(self, **fields: Any) -> None:
         """Give fields of the RunRecord."""
-        self._say("details", {name: plain(value) for name, value in fields.items()})
+        self._say(RunReport(fields))
 
-    def refuse(self, text: str) -> None:
+    def refuse(self, reason: str) -> None:
         """Say that the request was wrong."""
-        self._say("refused", text)
+        self._say(Refused(reason))
 
     def sampling(self) -> Iterator[None]:
         """Yields when a sample is wanted; ends when the parent has enough."""
-        self._say("sampling", None)
-        while self._commands.get()["command"] == "sample":
+        self._say(ReadyToSample())
+        while isinstance(self._command(), TakeSample):
             yield
+
+    def _command(self) -> Command:
+        return msgspec.convert(json.loads(self._lines.get()), Command)  # type: ignore[no-any-return]
 
     def sample(self, taken: Sample) -> None:
         """Give the sample that was wanted."""
-        self._say("sample", to_json(taken))
+        self._say(SampleTaken(taken))
 
     def done(self) -> None:
         """Say that nothing more will come."""
-        self._say("done", None)
-
-
-def plain(value: Any) -> Any:
-    """Records, and lists of records, as JSON values; anything else as it is."""
-    if isinstance(value, list):
-        return [plain(part) for part in value]
-    return to_json(value) if hasattr(value, "__dataclass_fields__") else value
+        self._say(Done())

@@ -38,12 +38,12 @@ class Progress:
         """A line that stays."""
         self.console.print(text, markup=False, soft_wrap=True)
 
-    def stage(self, name: str, adds: str) -> None:
+    def stage_started(self, name: str, adds: str) -> None:
         """The next stage begins."""
         self.number += 1
         self.say(f"[{self._elapsed()}] {self.number}/{self.stages} {name}: {adds}")
 
-    def phase(self, title: str, phase: str, detail: str = "") -> None:
+    def phase_entered(self, title: str, phase: str, detail: str = "") -> None:
         """A stage enters a phase, or is so far in it; the detail is shown on a terminal alone."""
         line = f"{title}: {phase}"
         if self.status:
@@ -52,7 +52,7 @@ class Progress:
             self.say(f"[{self._elapsed()}]   {line}")
         self.last = line
 
-    def verdict(self, run: RunRecord, stage: StageRecord) -> None:
+    def stage_finished(self, run: RunRecord, stage: StageRecord) -> None:
         """What became of a stage."""
         self.say(f"[{self._elapsed()}]   {outcome_line(run, stage)}")
 

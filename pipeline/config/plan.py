@@ -5,6 +5,8 @@ The defaults are those of conf/measure/thorough.yaml.
 
 from dataclasses import dataclass, replace
 
+from pipeline.protocol import Phase
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -55,21 +57,22 @@ class Plan:
         return self.gpu_sample_seconds if device == "cuda" else self.cpu_sample_seconds
 
     @property
-    def limits(self) -> dict[str, float]:
-        """Seconds that each phase may take; "sampling" is for one slice, "latencies" for latency, memory and energy."""
+    def limits(self) -> dict[Phase, float]:
+        """Seconds that each phase may take."""
         return {
-            "start": self.start_limit_seconds,
-            "measured_peaks": self.peaks_limit_seconds,
-            "reference": self.reference_limit_seconds,
-            "build": self.build_limit_seconds,
-            "verify": self.verify_limit_seconds,
-            "warmup": self.warmup_phase_limit_seconds,
-            "sampling": self.sample_limit_seconds,
-            "check": self.verify_limit_seconds,
-            "latencies": self.latency_limit_seconds,
-            "profile": self.profile_limit_seconds,
-            "explain": self.profile_limit_seconds,
-            "export": self.export_limit_seconds,
+            Phase.START: self.start_limit_seconds,
+            Phase.MEASURED_PEAKS: self.peaks_limit_seconds,
+            Phase.REFERENCE: self.reference_limit_seconds,
+            Phase.BUILD: self.build_limit_seconds,
+            Phase.VERIFY: self.verify_limit_seconds,
+            Phase.WARMUP: self.warmup_phase_limit_seconds,
+            Phase.SAMPLING: self.sample_limit_seconds,
+            Phase.CHECK: self.verify_limit_seconds,
+            Phase.LATENCIES: self.latency_limit_seconds,
+            Phase.PROFILE: self.profile_limit_seconds,
+            Phase.OBSERVE: self.profile_limit_seconds,
+            Phase.EXPLAIN: self.profile_limit_seconds,
+            Phase.EXPORT: self.export_limit_seconds,
         }
 
     def for_aa_pairs(self) -> "Plan":

@@ -71,7 +71,7 @@ def attend(asked: argparse.Namespace) -> int:
     lessons = chosen(asked.only, CONTENTS)
     bench = Bench(torch.device(device_of(asked.device)))
     with Progress(len(lessons)) as progress:
-        record = hold(lessons, bench, asked.out, progress.stage)
+        record = hold(lessons, bench, asked.out, progress.stage_started)
         for part in record.lessons:
             if part.outcome != "ok":
                 progress.say(f"{part.name} {part.outcome}: {part.reason.removeprefix('failed: ')}")

@@ -12,6 +12,7 @@ from pipeline.measure.clock import Clock, TorchClock
 from pipeline.measure.sampling import calls_per_sample, take_sample, undisturbed
 from pipeline.measure.warmup import warm_up
 from pipeline.records.samples import Sample
+from pipeline.worker.failures import failure_of
 
 Call = Callable[[], Any]
 
@@ -110,8 +111,7 @@ class Bench:
 
 def why(error: BaseException) -> str:
     """An error's first line, with its kind."""
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return f"failed: {type(error).__name__}: {first[:200]}" if first else f"failed: {type(error).__name__}"
+    return f"failed: {failure_of(error)[1]}"
 
 
 def skipped(row: Row, reason: str) -> Row:

@@ -1,4 +1,4 @@
-"""What a run holds on its way: the record, kept on disk, and the workers that it starts. Imports no torch."""
+"""What a run holds on its way: the record, kept on disk, and the workers that it starts."""
 
 import os
 import random
@@ -10,15 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pipeline.cli.progress import Progress
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, RunConfig, StageSpec
+from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.interleave import interleave
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
+from pipeline.protocol import Done, Entered, Phase, ReadyToSample
 from pipeline.records import codec
-from pipeline.records.run_record import RunRecord, RunWarning, WarningCode
+from pipeline.records.run_record import FailureKind, RunRecord, RunWarning, WarningCode
 from pipeline.records.samples import Pair
 from pipeline.stats.warnings import reference_in_doubt
+
+UNSPECIFIED: FailureKind = "error"
 
 
 class RunContext:
@@ -29,31 +32,31 @@ class RunContext:
         no_counters: why no stage's bytes can be counted by the GPU; empty as long as nothing says so.
     """
 
-    def __init__(self, question: RunConfig, folder: Path, record: RunRecord, progress: Progress) -> None:
-        self.question = question
+    def __init__(self, config: RunConfig, folder: Path, record: RunRecord, observer: Observer) -> None:
+        self.config = config
         self.folder = folder
         self.record = record
-        self.progress = progress
+        self.observer = observer
         self.baseline: WorkerProcess | None = None
         self.no_counters = ""
         self.scratch: list[Path] = []  # of the workers that were started
         self.load_before = os.getloadavg()[0]
-        self.order = random.Random(question.seed)  # noqa: S311 - the order of turns is no secret
+        self.order = random.Random(config.seed)  # noqa: S311 - the order of samples is no secret
 
     def keep(self, **fields: Any) -> None:
         """Add to the record, and save it."""
         self.record = replace(self.record, **fields)
         codec.save(self.record, self.folder)
 
-    def caution(self, code: WarningCode, text: str, remedy: str) -> None:
+    def warn(self, code: WarningCode, text: str, remedy: str) -> None:
         """Note something that a reader must know about the whole run."""
         self.keep(warnings=[*self.record.warnings, RunWarning(code, text, remedy)])
 
     def start(self, spec: StageSpec, role: str, folder: str) -> WorkerProcess:
         """A fresh worker for the stage."""
-        job = self.question.job(spec, role, self.folder, folder)
+        job = self.config.job(spec, role, self.folder, folder)
         self.scratch.append(Path(job.folder) / SCRATCH)
-        return WorkerProcess(job, Path(job.folder) / "log.txt", self.question.plan.limits)
+        return WorkerProcess(job, Path(job.folder) / "log.txt", self.config.plan.limits)
 
     def drop_what_only_workers_need(self) -> None:
         """The reference's logits, 50 MB at 24 images of 512×512, and the compilers' caches of this run's workers."""
@@ -61,58 +64,62 @@ class RunContext:
         for folder in self.scratch:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def advance(self, worker: WorkerProcess, title: str, until: str) -> bool:
-        """Follow the worker, showing its phases, until it says `until` (True) or is done without it (False).
+    def advance(self, worker: WorkerProcess, title: str, until: type[ReadyToSample | Done]) -> bool:
+        """Follow the worker, telling its phases, until it says `until` (True) or is done without it (False).
 
         Raises:
             RequestError: the worker found the request to be wrong.
             WorkerGone: it died or outlasted a limit.
         """
-        for kind, value in worker.messages():
-            if kind == "phase":
-                self.progress.phase(title, value)
+        for message in worker.messages():
+            if isinstance(message, Entered):
+                self.observer.phase_entered(title, message.phase)
             if worker.refused:
                 raise RequestError(worker.refused)
-            if kind == until:
+            if isinstance(message, until):
                 return True
         return False
 
     def warm(self, worker: WorkerProcess, title: str) -> None:
-        """Follow the worker until it is warm and waits for its turns.
+        """Follow the worker until it is warm and waits to be sampled.
 
         Raises:
             RequestError: as `advance`.
             WorkerGone: as `advance`, and where it ended without coming so far.
         """
-        if not self.advance(worker, title, "sampling"):
-            raise WorkerGone(str(worker.fields.get("status", "failed")), str(worker.fields.get("reason", "no reason")))
+        if not self.advance(worker, title, ReadyToSample):
+            raise WorkerGone(
+                worker.fields.get("failure") or UNSPECIFIED,
+                str(worker.fields.get("reason", "no reason")),
+                worker.fields.get("status", "failed"),
+            )
 
     def interleave(self, baseline: WorkerProcess, stage: WorkerProcess, title: str) -> Pair:
-        """Blocks of turns between two warm workers."""
-        self.progress.phase(title, "sampling")
-        plan = self.question.plan
+        """Interleaved blocks of two warm workers."""
+        self.observer.phase_entered(title, Phase.SAMPLING)
+        plan = self.config.plan
 
         def show(blocks: int) -> None:
-            self.progress.phase(title, "sampling", f"block {blocks} of at most {plan.interim_analyses[-1]}")
+            self.observer.phase_entered(title, Phase.SAMPLING, f"block {blocks} of at most {plan.interim_analyses[-1]}")
 
         return interleave(baseline, stage, plan, self.order, time.monotonic, show)
 
 
-def start_baseline(session: RunContext) -> None:
-    """Start the worker that every stage takes turns with."""
-    session.baseline = session.start(session.question.baseline, "companion", "baseline")
+def start_baseline(context: RunContext) -> None:
+    """Start the worker that every stage is interleaved with."""
+    context.baseline = context.start(context.config.baseline, "companion", "baseline")
     try:
-        session.warm(session.baseline, f"{session.question.baseline.name} (baseline)")
+        context.warm(context.baseline, f"{context.config.baseline.name} (baseline)")
     except WorkerGone as gone:
-        refuse_baseline(session, gone.reason)
+        refuse_baseline(context, gone.reason)
 
 
-def refuse_baseline(session: RunContext, reason: str) -> NoReturn:
+def refuse_baseline(context: RunContext, reason: str) -> NoReturn:
     """There is nothing to measure against; a reference that is itself wrong may be why."""
-    found = session.record.reference
+    found = context.record.reference
     doubt = reference_in_doubt(found) if found else None
     why = f"{reason}; {doubt.code}: {doubt.text}" if doubt else reason
-    raise RequestError(f"the baseline can't run: {why}; the logs are in {session.folder}")
+    raise RequestError(f"the baseline can't run: {why}; the logs are in {context.folder}")
 
 
 @contextmanager

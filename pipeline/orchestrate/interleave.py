@@ -1,4 +1,4 @@
-"""The parent's side of a measurement: two workers take turns in blocks. Imports no torch."""
+"""The parent's side of a measurement: samples of two workers, interleaved in blocks of four."""
 
 import random
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class Sampler(Protocol):
 
 
 def ignore(_blocks: int) -> None:
-    """Nobody wants to know how far the turns are."""
+    """Nobody wants to know how far the sampling is."""
 
 
 def interleave(
@@ -32,10 +32,10 @@ def interleave(
     now: Callable[[], float],
     on_block: Callable[[int], None] = ignore,
 ) -> Pair:
-    """Blocks ABBA or BAAB, until a look finds the interval narrow enough, the looks are used up, or the time is.
+    """Blocks ABBA or BAAB, until an interim analysis finds the interval narrow enough, or blocks or time are used up.
 
     Within a block a steady drift and the place in the order cancel out; the draw keeps a rhythm of the machine from
-    falling in step with the order. Looking only at set numbers of blocks keeps the interval's coverage.
+    falling in step with the order. Analysing only at set numbers of blocks keeps the interval's coverage.
 
     Args:
         baseline: A.

@@ -1,4 +1,4 @@
-"""Has each stage's bytes counted by the GPU itself: one call, in a process of its own under ncu. Imports no torch."""
+"""Has each stage's bytes counted by the GPU itself: one call, in a process of its own under ncu."""
 
 import json
 import os
@@ -29,42 +29,42 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def with_counted_bytes(session: RunContext, spec: StageSpec, record: StageRecord) -> StageRecord:
+def with_counted_bytes(context: RunContext, spec: StageSpec, record: StageRecord) -> StageRecord:
     """The record with what the counters say of one call, or with a note of why they don't."""
-    wanted = session.question.plan.counters and session.question.device == "cuda"
+    wanted = context.config.plan.counters and context.config.device == "cuda"
     why = record.diagnostics
     if not wanted or record.status != "ok" or record.profile is None or why is None:
         return record
     try:
-        if session.no_counters:
-            raise CountersError(session.no_counters)
-        session.progress.phase(spec.name, PHASE)
-        return replace(record, diagnostics=replace(why, counted=count(session, spec, record)))
+        if context.no_counters:
+            raise CountersError(context.no_counters)
+        context.observer.phase_entered(spec.name, PHASE)
+        return replace(record, diagnostics=replace(why, counted=count(context, spec, record)))
     except (CountersError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         note = Note("hardware counters", "not read", str(reason))
         return replace(record, diagnostics=replace(why, notes=[*why.notes, note]))
 
 
-def count(session: RunContext, spec: StageSpec, record: StageRecord) -> CountedBytes:
+def count(context: RunContext, spec: StageSpec, record: StageRecord) -> CountedBytes:
     """What the counters say of one call of the stage.
 
     Raises:
-        CountersError: why they say nothing; where no other stage would fare better, the session knows it from then on.
+        CountersError: why they say nothing; where no other stage would fare better, the context knows it from then on.
     """
     tool = find_ncu(os.environ)
     if tool is None:
-        session.no_counters = "ncu, of NVIDIA Nsight Compute, isn't installed"
-        raise CountersError(session.no_counters)
-    folder = session.folder / spec.name
+        context.no_counters = "ncu, of NVIDIA Nsight Compute, isn't installed"
+        raise CountersError(context.no_counters)
+    folder = context.folder / spec.name
     scratch = folder / SCRATCH / PHASE
     scratch.mkdir(parents=True, exist_ok=True)
-    job = replace(session.question.job(spec, "counted", session.folder), folder=str(scratch))
+    job = replace(context.config.job(spec, "counted", context.folder), folder=str(scratch))
     (scratch / "job.json").write_text(json.dumps(job_document(replace(job, earlier=str(folder / SCRATCH)))))
-    log = run(tool, scratch, session.question.plan.counters_limit_seconds)
+    log = run(tool, scratch, context.config.plan.counters_limit_seconds)
     if PERMISSION in log:
-        session.no_counters = f"the driver lets administrators alone read them ({PERMISSION})"
-        raise CountersError(session.no_counters)
+        context.no_counters = f"the driver lets administrators alone read them ({PERMISSION})"
+        raise CountersError(context.no_counters)
     found = ncu_log.launches(log)
     (folder / KEPT).write_text(ncu_log.table(found), encoding="utf-8")
     assert record.profile is not None

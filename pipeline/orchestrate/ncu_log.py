@@ -1,4 +1,4 @@
-"""What NVIDIA Nsight Compute's command line (ncu) counted of one call. Imports no torch."""
+"""What NVIDIA Nsight Compute's command line (ncu) counted of one call."""
 
 import csv
 import gzip

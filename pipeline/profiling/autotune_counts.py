@@ -2,13 +2,13 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.records.diagnostics import SearchCount
 from pipeline.stages.api import Runner
 
@@ -65,36 +65,27 @@ def convolution_problems(run: Callable[[Tensor], Tensor], batch: Tensor) -> int:
     What torch.compile compiled is run eagerly here: its convolutions have the same shapes there, and it is not
     compiled anew.
     """
-    mode = Convolutions()
-    eagerly = torch.compiler.set_stance("force_eager") if DYNAMO in sys.modules else nullcontext()
-    with torch.inference_mode(), eagerly, mode:
+    problems: set[tuple[Any, ...]] = set()
+
+    def see(operator: Operator) -> None:
+        if "convolution" in operator.name:
+            problems.add(problem(operator))
+
+    with torch.inference_mode(), eagerly(), Dispatched(see):
         run(batch)
-    return len(mode.problems)
+    return len(problems)
 
 
-class Convolutions(TorchDispatchMode):
-    """Within, gathers the distinct convolutions that pass torch's dispatcher."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.problems: set[tuple[Any, ...]] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operator, and keep its problem; one that is made of others is taken apart first."""
-        kwargs = kwargs or {}
-        with self:
-            parts = func.decompose(*args, **kwargs)
-        if parts is not NotImplemented:
-            return parts
-        if "convolution" in func._schema.name:
-            self.problems.add(problem(func, args, kwargs))
-        return func(*args, **kwargs)
+def eagerly() -> AbstractContextManager[Any]:
+    """Within, what torch.compile compiled runs as torch does without it; nothing is compiled anew."""
+    return torch.compiler.set_stance("force_eager") if DYNAMO in sys.modules else nullcontext()
 
 
-def problem(func: Any, args: Any, kwargs: Any) -> tuple[Any, ...]:
+def problem(operator: Operator) -> tuple[Any, ...]:
     """What tells one convolution from another for cuDNN: shapes, order of the dimensions, type, and how it strides."""
-    given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
+    given = operator.by_name
     image, weight = given.get("input", given.get("self")), given["weight"]
+    assert image is not None
     shapes = [(tuple(part.shape), part.dim_order(), part.dtype) for part in (image, weight)]
     how = [str(given.get(name)) for name in ("stride", "padding", "dilation", "groups", "transposed", "output_padding")]
     return (*shapes, *how)

@@ -2,7 +2,6 @@
 
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -101,7 +100,7 @@ class Explained:
 
     def one_by_one(self, shapes: bool) -> list[Event]:
         """One call of the twin, or of the stage itself, with its layers announced where they can be."""
-        with announced(self.runner.module) if self.runner.module is not None else nullcontext():
+        with announced(self.runner.module):
             events, _ = profiler.record(self.runner.uncaptured or self.runner.run, self.batches, 1, self.folder, shapes)
         return events
 

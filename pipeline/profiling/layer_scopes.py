@@ -1,6 +1,6 @@
-"""Lets the layers of a net say in a trace which of them is at work."""
+"""Says which layer of a net is at work: by hooks around every leaf, and as annotations in a trace."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,11 +9,14 @@ from torch.profiler import record_function
 
 from pipeline.records.chrome_trace import LAYER
 
+Enter = Callable[[str, nn.Module], None]  # the layer's path and the layer
+Leave = Callable[[str, nn.Module, tuple[Any, ...], Any], None]  # and its positional inputs and its output
+
 
 @contextmanager
-def announced(net: nn.Module) -> Iterator[None]:
-    """Within, every leaf of the net runs inside an annotation with its path: `layer:encoder.0.3`."""
-    handles = [hook for name, leaf in leaves(net) for hook in _hooks(leaf, name)]
+def hooked(net: nn.Module | None, enter: Enter | None, leave: Leave) -> Iterator[None]:
+    """Within, every leaf of the net calls `enter` before it runs and `leave` after; nothing happens without a net."""
+    handles = [handle for name, leaf in leaves(net) for handle in _pair(name, leaf, enter, leave)] if net else []
     try:
         yield
     finally:
@@ -21,20 +24,30 @@ def announced(net: nn.Module) -> Iterator[None]:
             handle.remove()
 
 
+def _pair(name: str, leaf: nn.Module, enter: Enter | None, leave: Leave) -> list[Any]:
+    after = leaf.register_forward_hook(lambda layer, inputs, output: leave(name, layer, inputs, output))
+    if enter is None:
+        return [after]
+    return [leaf.register_forward_pre_hook(lambda layer, _: enter(name, layer)), after]
+
+
 def leaves(net: nn.Module) -> list[tuple[str, nn.Module]]:
     """The modules that have none of their own, with their paths; a net that is a leaf itself has the path ""."""
     return [(name, part) for name, part in net.named_modules() if not any(part.children())]
 
 
-def _hooks(leaf: nn.Module, name: str) -> list[Any]:
+@contextmanager
+def announced(net: nn.Module | None) -> Iterator[None]:
+    """Within, every leaf of the net runs inside an annotation with its path: `layer:encoder.0.3`."""
     opened: list[record_function] = []
 
-    def enter(_: nn.Module, __: Any) -> None:
+    def enter(name: str, _: nn.Module) -> None:
         annotation = record_function(f"{LAYER}{name}")
         annotation.__enter__()
         opened.append(annotation)
 
-    def leave(_: nn.Module, __: Any, ___: Any) -> None:
+    def leave(_: str, __: nn.Module, ___: tuple[Any, ...], ____: Any) -> None:
         opened.pop().__exit__(None, None, None)
 
-    return [leaf.register_forward_pre_hook(enter), leaf.register_forward_hook(leave)]
+    with hooked(net, enter, leave):
+        yield

@@ -1,42 +1,35 @@
 """What each layer of a net has to do, and which share of the profiled time is whose."""
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline.profiling.kernel_classes import joins
-from pipeline.profiling.layer_scopes import leaves
+from pipeline.profiling.dispatch import Dispatched, Operator
+from pipeline.profiling.kernel_classes import joins as joins_images
+from pipeline.profiling.layer_scopes import hooked
 from pipeline.records.chrome_trace import LAYER, Annotations, Event, correlation, launches, of
 from pipeline.records.diagnostics import SKIP, LayerTime, LayerWork
 
 BETWEEN = ""  # the name of what belongs to no layer and is no skip connection: padding, casts
 
 
-class Joins(TorchDispatchMode):
-    """Within, adds up the elements that concatenations read and write, but for those that a layer does itself."""
+class Joins:
+    """The elements that concatenations read and write, but for those that a layer does itself."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
         self.inside = 0  # so many layers are at work
         self.read = self.written = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operator, and count it if it is one; one that is made of others is taken apart first."""
-        kwargs = kwargs or {}
-        with self:
-            parts = func.decompose(*args, **kwargs)
-        if parts is not NotImplemented:
-            return parts
-        result = func(*args, **kwargs)
-        if func is torch.ops.aten.cat.default and not self.inside:
-            self.read += sum(part.numel() for part in args[0])
-            self.written += result.numel()
-        return result
+    def see(self, operator: Operator) -> None:
+        """Count the operator if it is a concatenation."""
+        if operator.name == "cat" and not self.inside:
+            self.read += sum(part.numel() for part in operator.arguments[0])
+            self.written += operator.result.numel()
 
 
 def layer_work(net: nn.Module, image: Tensor) -> list[LayerWork]:
@@ -48,37 +41,30 @@ def layer_work(net: nn.Module, image: Tensor) -> list[LayerWork]:
 
     The FLOPs add up to what torch.utils.flop_counter counts for the whole net.
     """
-    found: dict[str, dict[str, Any]] = {}
-    with FlopCounterMode(display=False) as counter, torch.inference_mode(), Joins() as joined:
-        handles = [hook for name, leaf in leaves(net) for hook in _counting(found, name, leaf, counter, joined)]
-        net(image)
-        for handle in handles:
-            handle.remove()
-    layers = [LayerWork(**fields) for fields in found.values()]
-    rest = int(counter.get_total_flops()) - sum(layer.flops for layer in layers)
-    skips = [LayerWork(SKIP, "concatenation", SKIP, 0, joined.read, joined.written, 0)] if joined.written else []
-    return [*layers, *skips, LayerWork(BETWEEN, "between layers", "between layers", rest, 0, 0, 0)]
+    works: dict[str, LayerWork] = {}
+    joins, before = Joins(), list[int]()
 
-
-def _counting(
-    found: dict[str, dict[str, Any]], name: str, leaf: nn.Module, counter: FlopCounterMode, joined: Joins
-) -> list[Any]:
-    before: list[int] = []
-
-    def enter(_: nn.Module, __: Any) -> None:
+    def enter(_: str, __: nn.Module) -> None:
         before.append(int(counter.get_total_flops()))
-        joined.inside += 1
+        joins.inside += 1
 
-    def leave(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        blank = {"flops": 0, "read_elements": 0, "written_elements": 0, **channels(leaf)}
-        entry = found.setdefault(name, {"name": name, "kind": type(leaf).__name__, "level": level(name), **blank})
-        joined.inside -= 1
-        entry["weight_elements"] = sum(part.numel() for part in leaf.parameters())
-        entry["flops"] += int(counter.get_total_flops()) - before.pop()
-        entry["read_elements"] += sum(part.numel() for part in inputs if isinstance(part, Tensor))
-        entry["written_elements"] += output.numel() if isinstance(output, Tensor) else 0
+    def leave(name: str, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        joins.inside -= 1
+        known = works.get(name) or LayerWork(name, type(layer).__name__, level(name), 0, 0, 0, 0, **channels(layer))
+        works[name] = replace(
+            known,
+            flops=known.flops + int(counter.get_total_flops()) - before.pop(),
+            read_elements=known.read_elements + sum(part.numel() for part in inputs if isinstance(part, Tensor)),
+            written_elements=known.written_elements + (output.numel() if isinstance(output, Tensor) else 0),
+            weight_elements=sum(part.numel() for part in layer.parameters()),
+        )
 
-    return [leaf.register_forward_pre_hook(enter), leaf.register_forward_hook(leave)]
+    with FlopCounterMode(display=False) as counter, torch.inference_mode(), Dispatched(joins.see):
+        with hooked(net, enter, leave):
+            net(image)
+    rest = int(counter.get_total_flops()) - sum(layer.flops for layer in works.values())
+    skips = [LayerWork(SKIP, "concatenation", SKIP, 0, joins.read, joins.written, 0)] if joins.written else []
+    return [*works.values(), *skips, LayerWork(BETWEEN, "between layers", "between layers", rest, 0, 0, 0)]
 
 
 def channels(leaf: nn.Module) -> dict[str, int]:
@@ -136,7 +122,7 @@ def _owners(events: list[Event]) -> list[tuple[Event, str]]:
 
 def _nobodys(event: Event) -> str:
     """What the record calls work that no layer does."""
-    return SKIP if joins(event["name"]) else BETWEEN
+    return SKIP if joins_images(event["name"]) else BETWEEN
 
 
 def outermost(events: list[Event]) -> list[Event]:

@@ -1,8 +1,9 @@
 """Every change between NCHW and NHWC in one call: where, how often, and what it costs. Imports no torch."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pipeline.profiling.kernel_classes import classify
 from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, Event, correlation, end, launches, of
@@ -51,7 +52,7 @@ def _turned(event: Event) -> str | None:
     return f"{source} → {target}" if source and target and source != target else None
 
 
-def order(shape: list[int], strides: list[int]) -> str | None:
+def order(shape: Sequence[int], strides: Sequence[int]) -> Literal["NCHW", "NHWC"] | None:
     """An image's "NCHW" or "NHWC"; None for anything else, and for one that is both, as with one channel."""
     if len(shape) != 4 or len(strides) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1:
         return None

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from pipeline.profiling.layer_scopes import leaves
+from pipeline.profiling.layer_scopes import hooked
 from pipeline.profiling.operator_bytes import size
 from pipeline.records.diagnostics import MemoryHolder, MemoryTimeline, Watched
 from pipeline.stages.api import Runner
@@ -164,25 +164,13 @@ def how_watched(runner: Runner, changes: list[Change] | None) -> Watched:
     return "allocations" if changes else "nothing allocated"
 
 
-@contextmanager
-def watched(net: nn.Module | None, watch: Watch) -> Iterator[None]:
-    """Within, the books are read before and after every leaf of the net."""
-    handles = [hook for name, leaf in leaves(net) for hook in _hooks(leaf, name, watch)] if net is not None else []
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+def watched(net: nn.Module | None, watch: Watch) -> AbstractContextManager[None]:
+    """Within, the allocator is read before and after every leaf of the net."""
 
-
-def _hooks(leaf: nn.Module, name: str, watch: Watch) -> list[Any]:
-    def before(_: nn.Module, __: Any) -> None:
-        watch.look()
-
-    def after(_: nn.Module, __: Any, output: Any) -> None:
+    def after(name: str, _: nn.Module, __: tuple[Any, ...], output: Any) -> None:
         watch.look(name, output if isinstance(output, Tensor) else None)
 
-    return [leaf.register_forward_pre_hook(before), leaf.register_forward_hook(after)]
+    return hooked(net, lambda _name, _layer: watch.look(), after)
 
 
 def cuda_history(call: Callable[[], object]) -> list[Change]:

@@ -1,9 +1,9 @@
 """Dataclasses to JSON and back, with every type checked; a run's record to results.json and back."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
@@ -42,6 +42,18 @@ def _unknown_fields(value: Any, known: Any, path: str) -> Iterator[str]:
     elif isinstance(value, list) and isinstance(known, list):
         for index, (part, other) in enumerate(zip(value, known, strict=True)):
             yield from _unknown_fields(part, other, f"{path}[{index}]")
+
+
+def fields_from_json(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Some fields of the dataclass `kind` from plain JSON values.
+
+    Raises:
+        ValueError: `kind` has no such field, or a value has another type.
+    """
+    hints = get_type_hints(kind)
+    if unknown := sorted(set(fields) - set(hints)):
+        raise ValueError(f"{kind.__name__} has no field {unknown[0]!r}")
+    return {name: msgspec.convert(value, hints[name]) for name, value in fields.items()}
 
 
 def to_json(record: Any) -> Any:

@@ -23,7 +23,8 @@ SCHEMA_VERSION = 4
 Status = Literal["ok", "failed", "inaccurate", "timeout", "skipped"]
 FailureKind = Literal[
     "out of memory",
-    "died",  # the process ended by a signal or left early
+    "killed",  # by SIGKILL, which the kernel sends where memory runs out
+    "died",  # the process ended by another signal, or left early
     "timeout",  # a phase outlasted its limit
     "unsupported",  # the stage has no form on this machine, or for this net
     "missing library",

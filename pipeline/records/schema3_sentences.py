@@ -96,8 +96,10 @@ def _provider(said: str) -> str:
 def failure(status: str, reason: str) -> str | None:
     """The `FailureKind` of a stage that isn't ok."""
     if status == "failed":
-        if "out of memory" in reason.lower():
+        if "out of memory" in reason.lower() and "SIGKILL" not in reason:
             return "out of memory"
+        if "SIGKILL" in reason:
+            return "killed"
         return "died" if reason.startswith("died in") else "error"
     return {"timeout": "timeout", "inaccurate": "wrong answer", "skipped": "unsupported"}.get(status)
 

@@ -8,23 +8,25 @@ from pipeline.config.schema import Job
 from pipeline.protocol import PipeReporter
 from pipeline.records.codec import from_json
 from pipeline.stages.api import Skip
-from pipeline.worker.run_stage import run_stage, why
+from pipeline.worker.failures import failure_of
+from pipeline.worker.run_stage import run_stage
 
 
 def main() -> None:
     """One job, then leave; a failure is reported as a record, and its traceback goes to the log."""
-    line = PipeReporter(int(sys.argv[1]))
-    job = from_json(Job, line.job())
+    reporter = PipeReporter(int(sys.argv[1]))
+    job = from_json(Job, reporter.job())
     try:
-        run_stage(job, line)
+        run_stage(job, reporter)
     except InputError as error:
-        line.refuse(str(error))
-    except Skip as skip:
-        line.report(status="skipped", reason=str(skip))
+        reporter.refuse(str(error))
     except Exception as error:  # noqa: BLE001 - whatever a stage does ends as a record
-        traceback.print_exc()
-        line.report(status="failed", reason=why(error))
-    line.done()
+        skipped = isinstance(error, Skip)
+        if not skipped:
+            traceback.print_exc()
+        kind, reason = failure_of(error)
+        reporter.report(status="skipped" if skipped else "failed", failure=kind, reason=reason)
+    reporter.done()
 
 
 if __name__ == "__main__":

@@ -14,16 +14,16 @@ from pipeline.measure import accuracy, energy, memory_use, sampling
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.environment import gpu_behind
 from pipeline.measure.warmup import warm_up
-from pipeline.profiling import profiler
+from pipeline.profiling import observed_execution, profiler
 from pipeline.profiling.collect import explain
 from pipeline.records.chrome_trace import Event
 from pipeline.records.diagnostics import Diagnostics, Profile
-from pipeline.records.run_record import Artefact, CompileFacts
+from pipeline.records.run_record import Artefact, CompileFacts, Execution, RunWarning, WarningCode
 from pipeline.records.samples import Accuracy, Energy, Memory, Sample, WarmUp
 from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.worker import mask_images, reference
 
-ANSWER_MOVED = 1e-2  # relative L2 between the answers before and after the turns; a deterministic stage gives 0
+ANSWER_MOVED = 1e-2  # relative L2 between the answers before and after the samples; a deterministic stage gives 0
 
 
 class Bench:
@@ -33,6 +33,7 @@ class Bench:
         job: what is to be done.
         workload: the net and the images.
         runner: the stage, once it is built.
+        warnings: what a reader must know of the stage, and no other field of its record shows.
     """
 
     def __init__(self, job: Job, workload: Workload, context_bytes: int | None) -> None:
@@ -45,6 +46,7 @@ class Bench:
         self.calls = 1
         self.verified: list[Tensor] = []
         self.events: list[Event] = []
+        self.warnings: list[RunWarning] = []
         self.runner: Runner
 
     def build(self) -> dict[str, Any]:
@@ -102,11 +104,11 @@ class Bench:
         """Whether it still answers as it did when it was verified: the status and its reason."""
         for index, (before, after) in enumerate(zip(self.verified, self._answers(), strict=True)):
             if not bool(torch.isfinite(after).all()):
-                return "inaccurate", f"after the turns the logits of batch {index} hold NaN or infinite values"
+                return "inaccurate", f"after the samples the logits of batch {index} hold NaN or infinite values"
             if (moved := reference.relative_l2(after, before)) > ANSWER_MOVED:
                 return (
                     "inaccurate",
-                    f"after the turns the answer to batch {index} had moved by {moved:.2g} (relative L2)",
+                    f"after the samples the answer to batch {index} had moved by {moved:.2g} (relative L2)",
                 )
         return "ok", ""
 
@@ -130,6 +132,19 @@ class Bench:
         self.events, text = profiler.record(self.runner.run, batches, calls, folder)
         profiler.keep(text, folder)
         return profiler.profile_of(self.events, calls, batches[0].is_cuda, folder.name)
+
+    def observe(self) -> Execution:
+        """How the stage runs: as it declares, and for the rest as one more call shows."""
+        found, reason = observed_execution.complete(self.runner, self.workload, self.events)
+        if reason:
+            self.warn(
+                "precision contradicted", reason, "declare in Runner.execution what runs, or run what it declares"
+            )
+        return found
+
+    def warn(self, code: WarningCode, text: str, remedy: str) -> None:
+        """Note something that a reader must know of the stage."""
+        self.warnings.append(RunWarning(code, text, remedy))
 
     def explain(self) -> Diagnostics | None:
         """What explains the profile; passes of its own, so that none disturbs another."""

@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -11,7 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from models.checkpoint import digest
 from models.stain import WORD
 from pipeline.config.schema import Job
+from pipeline.profiling.layer_scopes import hooked
 from pipeline.profiling.layer_time import layer_work
+from pipeline.profiling.operator_bytes import size
 from pipeline.records.run_record import Reference
 from pipeline.stages.api import Workload
 
@@ -63,25 +66,32 @@ def relative_l2(output: Tensor, reference: Tensor) -> float:
 
 
 def count_flops(model: nn.Module, image: Tensor) -> int:
-    """Floating-point operations of one image, 2 per multiply-add, of convolutions and matrix products."""
+    """Floating-point operations of one image, 2 per multiply-add, of convolutions and matrix products.
+
+    Args:
+        model: the net.
+        image: [1, channels, height, width].
+    """
     with FlopCounterMode(display=False) as counter:
         model(image)
     return int(counter.get_total_flops())
 
 
 def count_activation_bytes(model: nn.Module, image: Tensor) -> int:
-    """Bytes that the layers of a net must read and write in fp32 when each keeps its tensors in device memory."""
+    """Bytes that the layers of a net must read and write in fp32 when each keeps its tensors in device memory.
+
+    Args:
+        model: the net.
+        image: [1, channels, height, width].
+    """
     total = 0
 
-    def add(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def add(_: str, __: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         nonlocal total
-        total += sum(part.numel() * part.element_size() for part in (*inputs, output) if isinstance(part, Tensor))
+        total += sum(size(part) for part in (*inputs, output) if isinstance(part, Tensor))
 
-    leaves = [layer for layer in model.modules() if not any(layer.children())]
-    handles = [layer.register_forward_hook(add) for layer in leaves]
-    model(image)
-    for handle in handles:
-        handle.remove()
+    with hooked(model, None, add):
+        model(image)
     return total
 
 

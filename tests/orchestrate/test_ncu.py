@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipeline.cli.progress import Progress
+from pipeline.cli.observer import Progress
 from pipeline.config.schema import SCRATCH, DataSpec, Job, ModelSpec, RunConfig
 from pipeline.orchestrate.context import RunContext
 from pipeline.orchestrate.ncu import find_ncu, with_counted_bytes
 from pipeline.records.codec import from_json
-from pipeline.records.diagnostics import Diagnostics, Profile
+from pipeline.records.diagnostics import Diagnostics, Note, Profile
 from pipeline.records.run_record import RunRecord, StageRecord
 from tests.orchestrate.test_ncu_log import CONV, NOISE, lines
 from tests.profiling.traced import launched
@@ -32,6 +32,7 @@ cp "$FAKE/answer" "$2"
 exit "$(cat "$FAKE/code")"
 """
 COUNTED = "\n".join([*NOISE, *lines(0, CONV, "1,000", "500", "7")])
+BEFORE = Note("layers", "failed", "before")
 PROFILE = Profile(2, 1e-3, 1.0, 1.0, [], None)
 OK = StageRecord("eager", "", "", EAGER.tolerance, {}, status="ok", profile=PROFILE, diagnostics=Diagnostics())
 
@@ -49,10 +50,14 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def unread(reason: str) -> Note:
+    return Note("hardware counters", "not read", reason)
+
+
 @pytest.fixture
 def session(tmp_path: Path) -> RunContext:
     """A run on a GPU whose stage left the trace of two calls of one kernel."""
-    question = RunConfig(
+    config = RunConfig(
         stages=[EAGER],
         model=ModelSpec("small", "models.unet.UNet", {}, None),
         data=DataSpec("samples", None, None, size=32, batch_size=1, batches=3),
@@ -66,14 +71,14 @@ def session(tmp_path: Path) -> RunContext:
         gzip.compress(json.dumps({"traceEvents": events}).encode())
     )
     blank = RunRecord("2026-01-01T00:00:00+00:00", "a test", "smoke", {})
-    return RunContext(question, tmp_path / "run", blank, Progress(1, Console(file=io.StringIO())))
+    return RunContext(config, tmp_path / "run", blank, Progress(1, Console(file=io.StringIO())))
 
 
 def test_what_was_counted_is_part_of_why(fake: Path, session: RunContext) -> None:
     """With the profile's kernel, and what was known before; the clocks and the caches are left alone."""
-    found = with_counted_bytes(session, EAGER, replace(OK, diagnostics=Diagnostics(notes=["before"])))
+    found = with_counted_bytes(session, EAGER, replace(OK, diagnostics=Diagnostics(notes=[BEFORE])))
     assert found.diagnostics is not None
-    assert found.diagnostics.notes == ["before"]
+    assert found.diagnostics.notes == [BEFORE]
     counted = found.diagnostics.counted
     assert counted is not None
     assert (counted.moved_bytes, counted.cache_bytes, counted.by_kernel) == (1500, 7, {CONV: 1500})
@@ -99,7 +104,7 @@ def test_a_failure_is_a_note(fake: Path, session: RunContext) -> None:
     assert found.diagnostics is not None
     assert found.status == "ok"
     assert found.diagnostics.counted is None
-    assert found.diagnostics.notes == ["hardware counters: ncu ended with exit code 3: the child's last word"]
+    assert found.diagnostics.notes == [unread("ncu ended with exit code 3: the child's last word")]
 
 
 def test_who_may_not_count_is_asked_once(fake: Path, session: RunContext) -> None:
@@ -108,7 +113,7 @@ def test_who_may_not_count_is_asked_once(fake: Path, session: RunContext) -> Non
     (fake / "code").write_text("1")
     notes = [with_counted_bytes(session, EAGER, OK).diagnostics.notes for _ in range(2)]  # type: ignore[union-attr]
     assert notes[0] == notes[1]
-    assert "administrators" in notes[0][0]
+    assert "administrators" in notes[0][0].text
     assert len((fake / "asked").read_text().splitlines()) == 1
 
 
@@ -125,7 +130,7 @@ def test_an_answer_that_cant_be_read_is_a_note(fake: Path, session: RunContext, 
     (fake / "answer").write_text(answer)
     found = with_counted_bytes(session, EAGER, OK)
     assert found.diagnostics is not None
-    assert words in found.diagnostics.notes[0]
+    assert words in found.diagnostics.notes[0].text
 
 
 def test_a_trace_that_cant_be_read_is_a_note(fake: Path, session: RunContext) -> None:
@@ -134,7 +139,7 @@ def test_a_trace_that_cant_be_read_is_a_note(fake: Path, session: RunContext) ->
     trace.write_bytes(trace.read_bytes()[:-8])
     found = with_counted_bytes(session, EAGER, OK)
     assert found.diagnostics is not None
-    assert found.diagnostics.notes == ["hardware counters: the stage's trace can't be read (EOFError)"]
+    assert found.diagnostics.notes == [unread("the stage's trace can't be read (EOFError)")]
 
 
 def test_a_count_that_hangs_is_ended(fake: Path, session: RunContext) -> None:
@@ -142,7 +147,7 @@ def test_a_count_that_hangs_is_ended(fake: Path, session: RunContext) -> None:
     (fake / "sleeps").touch()
     found = with_counted_bytes(session, EAGER, OK)
     assert found.diagnostics is not None
-    assert found.diagnostics.notes == ["hardware counters: counting took longer than 1 s and was ended"]
+    assert found.diagnostics.notes == [unread("counting took longer than 1 s and was ended")]
 
 
 @pytest.mark.parametrize(
@@ -158,9 +163,9 @@ def test_what_isnt_explained_isnt_counted(fake: Path, session: RunContext, recor
 
 def test_no_counting_on_a_cpu_or_where_it_isnt_wanted(fake: Path, session: RunContext) -> None:
     """The knob, and the device."""
-    question = session.question
-    for other in (replace(question, device="cpu"), replace(question, plan=replace(question.plan, counters=False))):
-        session.question = other
+    config = session.config
+    for other in (replace(config, device="cpu"), replace(config, plan=replace(config.plan, counters=False))):
+        session.config = other
         assert with_counted_bytes(session, EAGER, OK) is OK
     assert not (fake / "asked").exists()
 

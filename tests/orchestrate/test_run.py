@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipeline.cli.progress import Progress
+from pipeline.cli.observer import Progress
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, DataSpec, ModelSpec, RunConfig, StageSpec
 from pipeline.orchestrate.run import run_ladder

@@ -9,10 +9,12 @@ import pytest
 
 from pipeline.config.plan import Plan
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
+from pipeline.protocol import Phase
 from pipeline.records.run_record import Tolerance
 from pipeline.records.samples import Sample
 from pipeline.stages import Skip, StageError
-from pipeline.worker.run_stage import run_stage, why
+from pipeline.worker.failures import failure_of
+from pipeline.worker.run_stage import run_stage
 
 PLAN = Plan(
     cpu_sample_seconds=0.0,
@@ -43,13 +45,13 @@ class Recorder:
         self.samples: list[Sample] = []
         self.wanted = samples
 
-    def phase(self, name: str) -> None:
-        self.phases.append(name)
+    def enter(self, phase: Phase) -> None:
+        self.phases.append(phase)
 
     def report(self, **fields: Any) -> None:
         self.fields |= fields
 
-    def facts(self, **fields: Any) -> None:
+    def report_run(self, **fields: Any) -> None:
         self.run_facts |= fields
 
     def sampling(self) -> Iterator[None]:
@@ -108,7 +110,18 @@ def test_a_right_stage_goes_through_every_phase_in_order(run_folder: Path) -> No
     """Build, verify, warm, turns, check, series, profile, export; each leaves its part of the record."""
     line = Recorder()
     run_stage(job(EAGER, run_folder), line)
-    assert line.phases == ["start", "build", "verify", "warmup", "check", "latencies", "profile", "explain", "export"]
+    assert line.phases == [
+        "start",
+        "build",
+        "verify",
+        "warmup",
+        "check",
+        "latencies",
+        "profile",
+        "observe",
+        "explain",
+        "export",
+    ]
     assert line.fields["status"] == "ok"
     assert line.fields["accuracy"].flipped_share == 0
     assert len(line.samples) == 3
@@ -142,7 +155,7 @@ def test_a_stage_that_turns_wrong_while_it_is_timed_is_caught(run_folder: Path) 
     line = planted("wrong_later", run_folder)
     assert line.samples
     assert line.fields["status"] == "inaccurate"
-    assert "after the turns" in line.fields["reason"]
+    assert "after the samples" in line.fields["reason"]
 
 
 def test_a_silent_fallback_is_a_failure(run_folder: Path) -> None:
@@ -166,5 +179,6 @@ def test_a_stage_without_a_build_function_is_named(run_folder: Path) -> None:
 
 def test_a_long_error_becomes_one_line() -> None:
     """The rest is in the log."""
-    assert why(RuntimeError("the compiler gave up\nand said so at length")) == "RuntimeError: the compiler gave up"
-    assert why(EOFError()) == "EOFError: no text"
+    error = RuntimeError("the compiler gave up\nand said so at length")
+    assert failure_of(error) == ("error", "RuntimeError: the compiler gave up")
+    assert failure_of(EOFError()) == ("error", "EOFError: no text")

@@ -1,0 +1,184 @@
+"""How a stage really runs, seen from outside in one more call: for stages that don't declare it, and for those that do.
+
+At torch's dispatcher every convolution and matrix product shows the type and the layout of what it reads. What another
+runtime, a captured graph or a kernel of one's own does isn't seen there, and stays unknown.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+from pipeline.profiling.autotune_counts import eagerly
+from pipeline.profiling.dispatch import Dispatched, Operator
+from pipeline.profiling.layer_scopes import hooked
+from pipeline.profiling.layout_changes import order
+from pipeline.records.chrome_trace import DRIVER, Event, of
+from pipeline.records.run_record import Execution, Layout, Precision
+from pipeline.stages.api import Runner, Workload
+
+PRECISIONS: dict[torch.dtype, Precision] = {
+    torch.float64: "fp64",
+    torch.float32: "fp32",
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.float8_e4m3fn: "fp8",
+    torch.float8_e5m2: "fp8",
+}
+SEEN_SHARE = 0.9  # of the net's FLOPs that must be seen, or what the rest runs in would be a guess
+MIXED_SHARE = 0.05  # of the FLOPs in the other layout, from which the layout is mixed
+CAPTURES = "GraphLaunch"  # in the name of the driver's call that replays a graph
+
+
+@dataclass
+class Seen:
+    """FLOPs of the convolutions and matrix products of one call, by what they read."""
+
+    by_precision: Counter[Precision | None] = field(default_factory=Counter)
+    by_layout: Counter[Layout] = field(default_factory=Counter)
+    by_layer: dict[str, Counter[Precision | None]] = field(default_factory=dict)  # module path to FLOPs by precision
+    layers: list[str] = field(default_factory=list)  # those at work, the innermost last
+
+    def see(self, operator: Operator) -> None:
+        """Add an operator, if it is one with FLOPs."""
+        count = flop_registry.get(operator.function._overloadpacket)
+        operands = [part for part in operator.inputs if part.is_floating_point()]
+        if count is None or not operands:
+            return
+        flops = int(count(*operator.arguments, **operator.keywords, out_val=operator.result))
+        precision = precision_of(operator, operands[0])
+        self.by_precision[precision] += flops
+        if self.layers:
+            self.by_layer.setdefault(self.layers[-1], Counter())[precision] += flops
+        images = next((part for part in operands if part.dim() == 4), None)
+        layout = order(images.shape, images.stride()) if images is not None else None
+        if layout is not None:
+            self.by_layout[layout] += flops
+
+    @property
+    def flops(self) -> int:
+        """All that were seen."""
+        return sum(self.by_precision.values())
+
+    @property
+    def precision(self) -> Precision | None:
+        """That of most FLOPs."""
+        return self.by_precision.most_common(1)[0][0] if self.by_precision else None
+
+    @property
+    def layout(self) -> Layout | None:
+        """That of nearly all FLOPs on images, or "mixed"."""
+        total = sum(self.by_layout.values())
+        if not total:
+            return None
+        if min(self.by_layout["NCHW"], self.by_layout["NHWC"]) > MIXED_SHARE * total:
+            return "mixed"
+        return self.by_layout.most_common(1)[0][0]
+
+    @property
+    def layer_precision(self) -> dict[str, Precision]:
+        """The layers whose precision isn't that of most FLOPs."""
+        mains = {name: found.most_common(1)[0][0] for name, found in self.by_layer.items()}
+        return {name: main for name, main in mains.items() if main is not None and main != self.precision}
+
+
+def precision_of(operator: Operator, operand: Tensor) -> Precision | None:
+    """What a convolution or matrix product computes in; fp32 on a GPU is TF32 where the process allows it."""
+    precision = PRECISIONS.get(operand.dtype)
+    if precision == "fp32" and operand.is_cuda and tf32_allowed("convolution" in operator.name):
+        return "tf32"
+    return precision
+
+
+def tf32_allowed(for_convolutions: bool) -> bool:
+    """Whether the process lets fp32 convolutions, or matrix products, round their inputs to TF32 just now."""
+    backends: Any = torch.backends
+    if not for_convolutions:
+        return str(backends.cuda.matmul.fp32_precision) == "tf32"
+    return str(backends.cudnn.conv.fp32_precision) == "tf32"
+
+
+def observed(run: Callable[[Tensor], Tensor], module: nn.Module | None, batch: Tensor) -> Seen:
+    """What one call of a stage shows at torch's dispatcher; compiled code runs uncompiled for it.
+
+    Args:
+        run: launches its kernels itself.
+        module: the net whose layers run within `run`; None where nobody knows them.
+        batch: [batch, channels, height, width].
+    """
+    seen = Seen()
+
+    def leave(_: str, __: nn.Module, ___: tuple[Any, ...], ____: Any) -> None:
+        seen.layers.pop()
+
+    with torch.inference_mode(), eagerly(), hooked(module, lambda name, _: seen.layers.append(name), leave):
+        with Dispatched(seen.see):
+            run(batch)
+    return seen
+
+
+def complete(runner: Runner, work: Workload, events: list[Event]) -> tuple[Execution, str]:
+    """The stage's execution, declared or else observed, and what contradicts its declaration (empty where nothing).
+
+    Args:
+        runner: the stage, warm.
+        work: the untouched net and the stage's inputs.
+        events: of the stage's profile; without any nobody knows whether a graph is replayed.
+    """
+    declared = runner.execution or Execution()
+    captured = declared.captured if declared.captured is not None else replays_a_graph(events)
+    declared = replace(declared, captured=captured)
+    batch = work.batches[0]
+    try:
+        seen = observed(runner.uncaptured or runner.run, runner.module, batch)
+    except (RuntimeError, NotImplementedError) as error:
+        return with_reason(declared, f"torch's dispatcher can't show it ({str(error).splitlines()[0]})"), ""
+    share = seen.flops / max(1, net_flops(work.model, batch))
+    if share < SEEN_SHARE:
+        reason = f"only {share:.0%} of the net's FLOPs pass torch's dispatcher"
+        return with_reason(declared, reason), contradiction(declared, seen, share)
+    found = replace(
+        declared,
+        precision=declared.precision or seen.precision,
+        layer_precision=declared.layer_precision or seen.layer_precision,
+        layout=declared.layout or seen.layout,
+    )
+    return with_reason(found, "the runtime of a stage is known by its declaration alone"), contradiction(
+        declared, seen, share
+    )
+
+
+def with_reason(found: Execution, reason: str) -> Execution:
+    """The execution, with the reason where something of it is unknown."""
+    unknown = None in (found.precision, found.layout, found.provider, found.captured, found.fuses)
+    return replace(found, unknown=reason if unknown else "")
+
+
+def contradiction(declared: Execution, seen: Seen, share: float) -> str:
+    """What was seen of most FLOPs beside the precision that was declared; empty where they agree.
+
+    Layers that are declared to differ may; a stage that shows little of its work is judged by no part of it.
+    """
+    if declared.precision is None or share < SEEN_SHARE or seen.precision in (None, declared.precision):
+        return ""
+    allowed = {declared.precision, *declared.layer_precision.values()}
+    other = sum(flops for precision, flops in seen.by_precision.items() if precision not in allowed)
+    if not other:
+        return ""
+    return f"it declares {declared.precision}, and {other / seen.flops:.0%} of its FLOPs ran in {seen.precision}"
+
+
+def replays_a_graph(events: list[Event]) -> bool | None:
+    """Whether a profile holds the driver's call that replays a CUDA graph; None without a profile."""
+    return any(CAPTURES in event["name"] for event in of(events, *DRIVER)) if events else None
+
+
+def net_flops(net: nn.Module, batch: Tensor) -> int:
+    """FLOPs of convolutions and matrix products of the net for a batch [batch, channels, height, width]."""
+    with torch.inference_mode(), FlopCounterMode(display=False) as counter:
+        net(batch[:1])
+    return int(counter.get_total_flops()) * len(batch)

@@ -1,0 +1,60 @@
+"""Any error as the kind of failure that it is and one line: where its type is known, and nowhere else."""
+
+from collections.abc import Iterator
+
+import torch
+
+from pipeline.records.run_record import FailureKind
+from pipeline.stages.api import Skip, StageError
+
+# How torch, cuDNN, cuBLAS and ONNX Runtime say in a plain RuntimeError that an allocation failed: they have no type
+# for it (torch 2.12, onnxruntime 1.31).
+ALLOCATION_FAILED = (
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    "Failed to allocate memory for requested buffer",
+)
+
+
+def failure_of(error: BaseException) -> tuple[FailureKind, str]:
+    """What kind of failure an error is, and its reason in one line."""
+    if isinstance(error, StageError | Skip):
+        kind = next((found for part in _causes(error) if (found := _kind(part)) == "out of memory"), error.kind)
+        return kind, first_line(error)
+    kind = next((found for part in _causes(error) if (found := _kind(part))), "error")
+    if kind == "out of memory":
+        return kind, f"out of memory: {first_line(error)}"
+    return kind, f"{type(error).__name__}: {first_line(error)}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text that isn't empty."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no text")
+
+
+def _kind(error: BaseException) -> FailureKind | None:
+    """The kind of one error, without its causes; None for one of no special kind."""
+    if isinstance(error, StageError | Skip):
+        return error.kind
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return "out of memory"
+    if isinstance(error, RuntimeError) or type(error).__module__.startswith("onnxruntime"):
+        return "out of memory" if any(part in str(error) for part in ALLOCATION_FAILED) else None
+    if isinstance(error, ImportError):
+        return "missing library"
+    return "unsupported" if isinstance(error, NotImplementedError) else None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it was raised from; Inductor keeps the cause of a failed compilation as `inner_exception`."""
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        yield following
+        inner = getattr(following, "inner_exception", None)
+        following = inner if isinstance(inner, BaseException) else following.__cause__
