@@ -1,9 +1,22 @@
-"""The regime of nets made to be in each, of the layers in them, and at the borders of every rule."""
+"""The bottleneck of nets built to have each, of the layers in them, and at the borders of every rule."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from pipeline.analysis.bottleneck import (
+    FAR_BELOW,
+    FLAT_SLOPE,
+    IDLE_MOST,
+    Evidence,
+    decide,
+    growth_slope,
+    of_layer,
+)
+from pipeline.analysis.layer_figures import LayerFigures
+from pipeline.analysis.roofline import Roofline
+from pipeline.analysis.summary import StageSummary
 from pipeline.records.diagnostics import (
     BatchGrowth,
     Diagnostics,
@@ -16,28 +29,15 @@ from pipeline.records.diagnostics import (
 )
 from pipeline.records.machine import MeasuredPeaks
 from pipeline.records.run_record import Execution, RunRecord
-from pipeline.report.sections.attribution_section import holding
-from pipeline.analysis.summary import Row, digest
-from pipeline.analysis.layer_figures import Part
-from pipeline.analysis.bottleneck import (
-    FAR_BELOW,
-    FLAT_SLOPE,
-    IDLE_MOST,
-    Evidence,
-    decide,
-    growth_slope,
-    of_layer,
-    of_stage,
-)
-from pipeline.analysis.roofline import Roofs
+from pipeline.report.sections.bottleneck_section import in_short, sentence
 from tests.report import made_up_run as planted
 
-ROOFS = Roofs("fp16", 800e12, 4e12, 2e-6)  # ridge at 200 FLOP per byte
-CEILINGS = MeasuredPeaks({"fp16": 800.0}, 4e12, None, None, 2.0)
+ROOFLINE = Roofline("fp16", 800e12, 4e12, 2e-6)  # ridge at 200 FLOP per byte
+PEAKS = MeasuredPeaks({"fp16": 800.0}, 4e12, None, None, 2.0)
 BATCH = 8
 
 
-def net(layers: list[LayerWork], times: list[LayerTime], seconds: float, slope: float = 1.0) -> tuple[RunRecord, Row]:
+def net(layers: list[LayerWork], times: list[LayerTime], seconds: float, slope: float = 1.0) -> RunRecord:
     """A run of one stage that takes so long a call, whose kernels take what its layers do."""
     busy = sum(time.seconds_per_call for time in times)
     kernels = [KernelRow("kernel", "pointwise", sum(time.launches_per_call for time in times), busy)]
@@ -47,34 +47,39 @@ def net(layers: list[LayerWork], times: list[LayerTime], seconds: float, slope: 
         profile=Profile(10, seconds, 0.9, 10.0, kernels, None),
         diagnostics=Diagnostics(times, "profile", growth=growth),
     )  # fmt: skip
-    whole = planted.run(stages=[half], measured_peaks=CEILINGS)
+    whole = planted.run(stages=[half], measured_peaks=PEAKS)
     assert whole.reference is not None
     reference = replace(whole.reference, layers=layers, flops_per_image=sum(layer.flops for layer in layers))
-    whole = replace(whole, reference=reference)
-    return whole, digest(whole).rows[0]
+    return replace(whole, reference=reference)
 
 
-def many_tiny_layers() -> tuple[RunRecord, Row]:
+def summarized(whole: RunRecord, **fields: Any) -> StageSummary:
+    """Its one stage, with fields of its record changed."""
+    changed = replace(whole, stages=[replace(whole.stages[0], **fields)]) if fields else whole
+    return planted.summary(changed).stages[0]
+
+
+def many_tiny_layers() -> RunRecord:
     """Three hundred layers of 3 µs that the host starts every 10 µs."""
     layers = [LayerWork(f"tiny.{n}", "Conv2d", "tiny", 10**6, 1000, 1000, 100) for n in range(300)]
     times = [LayerTime(layer.name, 3e-6, 1.0) for layer in layers]
     return net(layers, times, seconds=3e-3, slope=0.05)
 
 
-def wide_pointwise_chain() -> tuple[RunRecord, Row]:
+def wide_pointwise_chain() -> RunRecord:
     """Ten ReLUs over 100 million elements, at 90 % of the bandwidth, after a small convolution."""
     elements = 10**8
     chain = [LayerWork(f"relu.{n}", "ReLU", "chain", 0, elements, elements, 0) for n in range(10)]
     first = LayerWork("conv", "Conv2d", "conv", 10**8, elements // 100, elements // 100, 100)
-    at_the_roof = 2 * 2 * BATCH * elements / ROOFS.bytes_per_s
+    at_the_roof = 2 * 2 * BATCH * elements / ROOFLINE.bytes_per_s
     times = [LayerTime("conv", 1e-4, 1.0), *(LayerTime(layer.name, at_the_roof / 0.9, 1.0) for layer in chain)]
     return net([first, *chain], times, seconds=sum(time.seconds_per_call for time in times) * 1.01)
 
 
-def large_channel_counts() -> tuple[RunRecord, Row]:
+def large_channel_counts() -> RunRecord:
     """Four convolutions of 1024 channels at 70 % of the matrix ceiling."""
     layers = [LayerWork(f"conv.{n}", "Conv2d", "convs", 10**11, 4 * 10**6, 4 * 10**6, 9 * 10**6) for n in range(4)]
-    each = BATCH * 1e11 / ROOFS.flops_per_s / 0.7
+    each = BATCH * 1e11 / ROOFLINE.flops_per_s / 0.7
     return net(layers, [LayerTime(layer.name, each, 1.0) for layer in layers], seconds=4 * each * 1.02)
 
 
@@ -83,22 +88,22 @@ def large_channel_counts() -> tuple[RunRecord, Row]:
     [
         (many_tiny_layers(), "overhead-bound", "GPU idle 70 %"),
         (wide_pointwise_chain(), "memory-bound", "of the bandwidth"),
-        (large_channel_counts(), "compute-bound", "69 % of the fp16 ceiling (800 TFLOP/s measured here)"),
+        (large_channel_counts(), "compute-bound", "69 % of the measured fp16 peak (800 TFLOP/s)"),
     ],
 )
-def test_a_net_built_for_a_regime_is_in_it(built: tuple[RunRecord, Row], word: str, figure: str) -> None:
-    """And the sentence holds the figure that says so."""
-    found = of_stage(*built)
-    assert found.word == word
-    assert found.sentence.startswith(f"{word}: ")
-    assert figure in found.sentence
+def test_a_net_built_for_a_bottleneck_has_it(built: RunRecord, word: str, figure: str) -> None:
+    """And the sentence holds the figure that decides it."""
+    found = summarized(built)
+    assert found.bottleneck.kind == word
+    assert sentence(found).startswith(f"{word}: ")
+    assert figure in sentence(found)
 
 
 def test_the_sentence_holds_all_four_figures() -> None:
     """Both roofs, the idle share and the growth."""
-    said = of_stage(*large_channel_counts()).sentence
-    for figure in ("of the fp16 ceiling", "of the bandwidth", "GPU idle", "time grows with the batch (slope 1.00)"):
-        assert figure in said
+    said = sentence(summarized(large_channel_counts()))
+    figures = ("of the measured fp16 peak", "of the bandwidth", "GPU idle", "time grows with the batch (slope 1.00)")
+    assert all(figure in said for figure in figures)
 
 
 JUST = 1e-6
@@ -131,9 +136,9 @@ def test_the_borders_of_the_rules(evidence: Evidence, word: str) -> None:
     assert decide(evidence)[0] == word
 
 
-def part(seconds: float, flops: float, moved: float, launches: float = 1.0) -> Part:
+def part(seconds: float, flops: float, moved: float, launches: float = 1.0) -> LayerFigures:
     """A layer."""
-    return Part("a", "Conv2d", "level", seconds, launches, flops, moved)
+    return LayerFigures("a", "Conv2d", "level", seconds, launches, flops, moved)
 
 
 @pytest.mark.parametrize(
@@ -151,14 +156,14 @@ def part(seconds: float, flops: float, moved: float, launches: float = 1.0) -> P
         (part(0.0, 1e6, 1e4, launches=0.0), "unknown"),
     ],
 )
-def test_a_layer_s_regime(layer: Part, word: str) -> None:
-    """The roof over it, or neither; kernels under three launches of 2 µs are mostly beginning and end."""
-    assert of_layer(layer, ROOFS) == word
+def test_a_layer_s_bottleneck(layer: LayerFigures, word: str) -> None:
+    """The roof over it, or neither; kernels under three launches of 2 µs are mostly start and end."""
+    assert of_layer(layer, ROOFLINE) == word
 
 
 def test_nothing_is_called_short_where_nothing_is_launched() -> None:
     """On a CPU there is no launch to hold a layer against."""
-    assert of_layer(part(5e-6, 1e6, 1e4), replace(ROOFS, launch_seconds=None)) == "below both roofs"
+    assert of_layer(part(5e-6, 1e6, 1e4), replace(ROOFLINE, launch_seconds=None)) == "below both roofs"
 
 
 @pytest.mark.parametrize(
@@ -179,43 +184,45 @@ def test_growth_is_that_of_the_two_largest_batches(growth: BatchGrowth | None, s
 
 
 def test_a_stage_without_a_known_precision_says_why() -> None:
-    """What nobody saw is held against no ceiling."""
-    run, row = large_channel_counts()
+    """What nobody saw is held against no peak."""
     unseen = Execution(unknown="its operators don't pass torch's dispatcher")
-    found = of_stage(run, replace(row, stage=replace(row.stage, execution=unseen)))
-    assert found.word == "unknown"
-    assert "its operators don't pass torch's dispatcher" in found.sentence
+    found = summarized(large_channel_counts(), execution=unseen)
+    assert found.bottleneck.kind == "unknown"
+    assert "its operators don't pass torch's dispatcher" in sentence(found)
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"measured_peaks": None}, "this run measured no ceilings"),
-        ({"measured_peaks": replace(CEILINGS, tflops={"fp32": 60.0})}, "no fp16 ceiling"),
+        ({"measured_peaks": None}, "this run measured no peaks"),
+        ({"measured_peaks": replace(PEAKS, tflops={"fp32": 60.0})}, "no fp16 peak"),
         ({"reference": None}, "no FLOPs on record"),
     ],
 )
-def test_what_is_missing_makes_it_unknown_and_is_named(changed: dict[str, object], said: str) -> None:
-    """No regime by guess."""
-    run, row = large_channel_counts()
-    found = of_stage(replace(run, **changed), row)  # type: ignore[arg-type]
-    assert found.word == "unknown"
-    assert said in found.sentence
+def test_what_is_missing_makes_it_unknown_and_is_named(changed: dict[str, Any], said: str) -> None:
+    """No bottleneck by guess."""
+    found = summarized(replace(large_channel_counts(), **changed))
+    assert found.bottleneck.kind == "unknown"
+    assert said in sentence(found)
 
 
 def test_a_stage_that_was_not_measured_is_unknown() -> None:
     """It failed, or was skipped."""
-    run, row = large_channel_counts()
-    assert of_stage(run, replace(row, seconds=None)).sentence.startswith("unknown: ")
+    found = summarized(large_channel_counts(), pairs=[])
+    assert (found.bottleneck.kind, found.bottleneck.reason) == ("unknown", "not measured")
+    assert sentence(found) == ""
+
+
+def on_a_processor(whole: RunRecord) -> RunRecord:
+    """The same run on a CPU."""
+    return replace(whole, environment=replace(planted.environment(), device="cpu"))
 
 
 def test_a_processor_idles_no_gpu() -> None:
     """Said, instead of an idle share of an operator profile."""
-    run, row = large_channel_counts()
-    cpu = replace(planted.environment(), device="cpu")
-    found = of_stage(replace(run, environment=cpu), row)
-    assert found.evidence.idle is None
-    assert "no GPU to idle" in found.sentence
+    found = summarized(on_a_processor(large_channel_counts()))
+    assert found.bottleneck.evidence.idle is None
+    assert "no GPU to idle" in sentence(found)
 
 
 @pytest.mark.parametrize(
@@ -225,34 +232,32 @@ def test_a_processor_idles_no_gpu() -> None:
         ([0.000825, 0.004708], "below both roofs", "grows with the images' pixels (slope 1.26)"),
     ],
 )
-def test_on_a_processor_growth_with_the_pixels_tells_overhead(seconds: list[float], word: str, said: str) -> None:
+def test_on_a_processor_growth_with_the_pixels_shows_overhead(seconds: list[float], word: str, said: str) -> None:
     """As measured at 16 and at 64 pixels a side, where one more image takes four and one and a half times as long."""
-    run, row = net([LayerWork("tiny", "Conv2d", "tiny", 10, 10, 10, 1)], [LayerTime("tiny", 1e-3, 1.0)], 1e-3, 2.1)
-    assert row.stage.diagnostics is not None
-    growth = ImageGrowth([64, 256], seconds)
-    cpu = replace(planted.environment(), device="cpu")
-    stage = replace(row.stage, diagnostics=replace(row.stage.diagnostics, image_growth=growth))
-    found = of_stage(replace(run, environment=cpu), replace(row, stage=stage))
-    assert found.word == word
-    assert said in found.sentence
-    assert f"{100 * seconds[0] / seconds[1]:.0f} % of the time for a quarter of each image" in holding(found, "")
-    without = of_stage(replace(run, environment=cpu), row)
-    assert without.word == "below both roofs"
-    assert "pixels" not in without.sentence
+    whole = net([LayerWork("tiny", "Conv2d", "tiny", 10, 10, 10, 1)], [LayerTime("tiny", 1e-3, 1.0)], 1e-3, 2.1)
+    run = on_a_processor(whole)
+    diagnostics = run.stages[0].diagnostics
+    assert diagnostics is not None
+    found = summarized(run, diagnostics=replace(diagnostics, image_growth=ImageGrowth([64, 256], seconds)))
+    assert found.bottleneck.kind == word
+    assert said in sentence(found)
+    assert f"{100 * seconds[0] / seconds[1]:.0f} % of the time for a quarter of each image" in in_short(found)
+    without = summarized(run)
+    assert without.bottleneck.kind == "below both roofs"
+    assert "pixels" not in sentence(without)
 
 
 def test_bytes_are_counted_ones_before_the_layers_and_those_before_a_guess() -> None:
     """Each source is named, and the first that is on record is taken."""
-    run, row = large_channel_counts()
-    assert row.stage.diagnostics is not None
-    counted = replace(row.stage.diagnostics, fusion=Fusion(10.0, 4 * 10**9, "operators"))
-    hardly = replace(row.stage.diagnostics, fusion=Fusion(10.0, None, "unknown: no counter"))
-    found, uncounted, bare = (
-        of_stage(run, replace(row, stage=replace(row.stage, diagnostics=why))) for why in (counted, hardly, None)
-    )
-    assert row.seconds is not None
-    assert found.evidence.memory == pytest.approx(4e9 / row.seconds.value / CEILINGS.bandwidth_bytes_per_s)
-    assert "the inputs and outputs of torch's operators" in found.sentence
-    assert "each layer's input and output once" in uncounted.sentence
-    assert "the rest fused" in bare.sentence
-    assert "timed at one batch only" in bare.sentence
+    run = large_channel_counts()
+    diagnostics = run.stages[0].diagnostics
+    assert diagnostics is not None
+    counted = replace(diagnostics, fusion=Fusion(10.0, 4 * 10**9, "operators"))
+    hardly = replace(diagnostics, fusion=Fusion(10.0, None, None, "no counter"))
+    found, uncounted, bare = (summarized(run, diagnostics=each) for each in (counted, hardly, None))
+    assert found.seconds is not None
+    assert found.bottleneck.evidence.memory == pytest.approx(4e9 / found.seconds.value / PEAKS.bandwidth_bytes_per_s)
+    assert "the inputs and outputs of torch's operators" in sentence(found)
+    assert "each layer's input and output once" in sentence(uncounted)
+    assert "the rest fused" in sentence(bare)
+    assert "timed at one batch only" in sentence(bare)

@@ -10,15 +10,13 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from pipeline.analysis import capacity as queue
-from pipeline.analysis.capacity import Service, Target, fleet, simulate, sojourns
-from pipeline.analysis.summary import digest
+from pipeline.analysis.capacity import Service, Target, fleet, measured, simulate, sojourns
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import check_report, read
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.report.__main__ import main
-from pipeline.report.html import page
+from pipeline.report.sections.capacity_section import note, section
 from tests.report import made_up_run as planted
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -116,7 +114,7 @@ def test_looser_target_takes_no_more() -> None:
 @pytest.mark.parametrize(
     ("service", "target", "reason"),
     [
-        (Service(8, [0.05] * 100), Target(10, 0.04), "one batch alone takes 50.0 ms"),
+        (Service(8, [0.05] * 100), Target(10, 0.04), "one batch takes 50.0 ms"),
         (Service(1, [1.0]), Target(1e6, 5.0), "for the load alone"),
         (Service(1, [1.0] * 95 + [1.001] * 5), Target(100.0, 1.001), "each idle for 98 % of the time"),
     ],
@@ -125,30 +123,30 @@ def test_target_out_of_reach_says_why(service: Service, target: Target, reason: 
     """A batch that is too slow by itself, a rate that is too high, a tail that leaves no room to wait."""
     found = fleet(service, target)
     assert found.gpus is None
-    assert reason in found.note
+    assert reason in note(found)
 
 
 def test_without_targets_the_report_names_the_knobs() -> None:
     """Both, or the one that is missing, and how to draw again."""
-    neither, one = queue.section(digest(asked())), queue.section(digest(asked(target_p99_ms=40.0)))
+    neither, one = section(planted.summary(asked())), section(planted.summary(asked(target_p99_ms=40.0)))
     assert neither.table is None
     assert one.table is None
     assert "report.target_images_per_second and report.target_p99_ms" in neither.note
-    assert "Set report.target_images_per_second, and" in one.note
+    assert "Set report.target_images_per_second to see" in one.note
     assert "python -m pipeline.report RUN" in one.note
 
 
 def test_table_of_a_target() -> None:
     """Eager can't hold it, compile does; the price is that of all GPUs."""
     run = asked(target_images_per_second=3_000.0, target_p99_ms=30.0, gpu_hour_price=2.5)
-    table = queue.section(digest(run)).table
+    table = section(planted.summary(run)).table
     assert table is not None
-    titles = [title for title, _ in table.titles]
+    titles = table.titles
     eager, fast = (dict(zip(titles, row, strict=True)) for row in table.rows)
     assert eager["note"].text.startswith("not reachable")
-    assert fast["an hour"].key == 2.5 * float(fast["GPUs"].key or 0)
-    assert float(fast["p99 ms"].key or 1) <= 0.030
-    assert "GPUs for the target" in page(run)
+    assert fast["an hour"].value == 2.5 * float(fast["GPUs"].value or 0)
+    assert float(fast["p99 ms"].value or 1) <= 0.030
+    assert "GPUs for the target" in planted.page(run)
 
 
 def test_mostly_empty_batches_are_named() -> None:
@@ -157,7 +155,7 @@ def test_mostly_empty_batches_are_named() -> None:
     wide = asked(target_images_per_second=4_000.0, target_p99_ms=300.0)
     notes = []
     for run in (tight, wide):
-        table = queue.section(digest(run)).table
+        table = section(planted.summary(run)).table
         assert table is not None
         notes.append(table.rows[1][-1].text)
     assert notes == ["mostly empty batches: measure a smaller data.batch_size", ""]
@@ -167,7 +165,7 @@ def test_stage_without_latencies_is_unknown() -> None:
     """It is listed, with the reason."""
     run = asked(target_images_per_second=3_000.0, target_p99_ms=300.0)
     bare = replace(run, stages=[replace(run.stages[0], latencies=[], host_latencies=[])])
-    table = queue.section(digest(bare)).table
+    table = section(planted.summary(bare)).table
     assert table is not None
     assert table.rows[0][-1].text == "unknown: no latencies on record"
 
@@ -175,8 +173,8 @@ def test_stage_without_latencies_is_unknown() -> None:
 def test_copies_count_where_they_were_measured() -> None:
     """The series from the host and back is taken before the one on the device."""
     stage = planted.run().stages[0]
-    assert queue.measured(stage, 8) == Service(8, stage.host_latencies)
-    assert queue.measured(replace(stage, host_latencies=[]), 8) == Service(8, stage.latencies)
+    assert measured(stage, 8) == Service(8, stage.host_latencies)
+    assert measured(replace(stage, host_latencies=[]), 8) == Service(8, stage.latencies)
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "many", True, [1]])

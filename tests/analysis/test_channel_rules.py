@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.records.run_record import Precision, RunRecord
 from pipeline.analysis.recommendations.bound_rules import first_channels
-from pipeline.analysis.recommendations.channel_rules import suit_the_tensor_cores
-from pipeline.analysis.recommendations.command import Advice
-from pipeline.analysis.summary import digest
+from pipeline.analysis.recommendations.channel_rules import even_the_channels
+from pipeline.records.run_record import Precision, RunRecord
+from pipeline.report.sections.recommendation_section import Advice
+from pipeline.report.sections.recommendation_section import advised as worded
 from tests.report import made_up_run as planted
 
 # in and out of the planted net's convolutions, of base 64
@@ -44,9 +44,10 @@ def run_of(
 
 def advised(run: RunRecord) -> Advice | None:
     """What is said of the winner's channels."""
-    found = digest(run)
+    found = planted.summary(run)
     assert found.winner is not None
-    return suit_the_tensor_cores(found, found.winner)
+    line = even_the_channels(found, found.winner)
+    return worded(line) if line else None
 
 
 def test_even_channels_are_no_cause() -> None:
@@ -71,7 +72,7 @@ def test_one_odd_layer_is_the_only_one_named() -> None:
     """Its neighbours are even."""
     line = advised(run_of(EVEN | {"upsample.0": (128, 60)}))
     assert line is not None
-    assert line.evidence.startswith("upsample.0 (128 → 60): channels")
+    assert line.evidence.startswith("upsample.0 (128 → 60): channel counts")
     assert line.attempt == "multiples of 8 in the net's code for the channels of upsample.0"
 
 
@@ -161,12 +162,12 @@ def test_a_processor_has_no_tensor_cores() -> None:
 def test_the_first_layers_channels_need_no_size() -> None:
     """They are on record, also where images have sizes of their own; else the size tells them."""
     folder = {"name": "folder", "image_size": None}
-    assert first_channels(digest(run_of(EVEN | {"encoder.0.0": (4, 64)}))) == 4
+    assert first_channels(planted.summary(run_of(EVEN | {"encoder.0.0": (4, 64)}))) == 4
     known = run_of(EVEN)
-    assert first_channels(digest(planted.with_settings(known, data=folder))) == 3
+    assert first_channels(planted.summary(planted.with_settings(known, data=folder))) == 3
     unknown = planted.run()
-    assert first_channels(digest(unknown)) == 3
-    assert first_channels(digest(planted.with_settings(unknown, data=folder))) is None
+    assert first_channels(planted.summary(unknown)) == 3
+    assert first_channels(planted.summary(planted.with_settings(unknown, data=folder))) is None
 
 
 def test_two_layers_that_run_as_one_have_their_time_together() -> None:

@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.analysis.bottleneck import of_stage
-from pipeline.analysis.summary import digest
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
-from pipeline.report.html import page
 from pipeline.stats.intervals import between_run_std, ratio
+from tests.report import made_up_run as planted
 
 RECORDS = Path(__file__).parents[2] / "docs" / "h200"
 COUNTED = [codec.load(RECORDS / "counters" / name) for name in ("winner", "rungs")]
@@ -22,7 +20,7 @@ def test_every_rung_of_the_ladder_is_right_and_measured(run: RunRecord) -> None:
     assert len(run.stages) == 12
     assert {stage.status for stage in run.stages} == {"ok"}
     assert run.finished
-    found = digest(run)
+    found = planted.summary(run)
     assert found.winner is not None
     assert found.winner.name == "fp8"
 
@@ -78,12 +76,12 @@ def test_what_the_projects_kernels_move_is_what_they_must() -> None:
 @pytest.mark.parametrize(
     ("net", "word"), [("overhead", "overhead-bound"), ("memory", "memory-bound"), ("compute", "compute-bound")]
 )
-def test_a_net_built_for_a_regime_is_told_to_be_in_it(net: str, word: str) -> None:
+def test_a_net_built_for_a_bottleneck_has_it(net: str, word: str) -> None:
     """By its run on the GPU."""
     run = codec.load(RECORDS / "regimes" / net)
-    row = digest(run).row("half")
+    row = planted.summary(run).stage("half")
     assert row is not None
-    assert of_stage(run, row).word == word
+    assert row.bottleneck.kind == word
 
 
 def test_nearly_all_pairs_of_the_baseline_against_itself_hold_one() -> None:
@@ -98,5 +96,5 @@ def test_nearly_all_pairs_of_the_baseline_against_itself_hold_one() -> None:
 @pytest.mark.parametrize("run", LADDERS, ids=["batch 8", "batch 1"])
 def test_the_full_ladders_report_is_small(run: RunRecord) -> None:
     """Under 3 MB, without its pictures."""
-    text = page(run)
+    text = planted.page(run)
     assert len(text.encode()) < 3e6

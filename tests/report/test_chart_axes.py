@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from pipeline.report.charts.bars.bars import _log_ticks
+from pipeline.report.charts.curves import log_ticks
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from pipeline.report.charts.bars.bars import _log_ticks
 )
 def test_ticks_enclose_the_values(values: list[float], expected: list[float]) -> None:
     """At least two ticks, rising, the first at or below all values and the last at or above."""
-    ticks = _log_ticks(values)
+    ticks = log_ticks(values)
     assert ticks == expected
     assert all(before < after for before, after in pairwise(ticks))
     assert ticks[0] <= min(values)

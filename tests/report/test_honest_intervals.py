@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.analysis.run_comparison import compare, conclusion, main
+from pipeline.analysis.run_comparison import compare
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.report import formatting as words
 from pipeline.report.charts import bars as charts
-from pipeline.report.html import page
-from pipeline.report.markdown import markdown
+from pipeline.report.comparison import conclusion, main
 from pipeline.stats.intervals import Ratio
 from tests.report import made_up_run as planted
 
@@ -32,7 +31,7 @@ def test_extremes_are_no_interval() -> None:
     assert words.interval(Ratio(1.84, 1.82, 1.86, 30)) == "[1.82, 1.86]"
 
 
-@pytest.mark.parametrize("drawn", [page, markdown])
+@pytest.mark.parametrize("drawn", [planted.page, planted.as_markdown])
 def test_report_of_few_blocks_says_so(drawn: object) -> None:
     """The reader meets the missing interval, and what to do about it, in HTML and in Markdown."""
     assert callable(drawn)

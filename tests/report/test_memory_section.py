@@ -2,18 +2,15 @@
 
 from dataclasses import replace
 
+from pipeline.analysis.memory import memories, peak_layer
 from pipeline.records.diagnostics import Diagnostics, LayerWork, MemoryHolder, MemoryTimeline, Note
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Memory
 from pipeline.report.sections import memory_section as memory
-from pipeline.analysis.summary import digest
-from pipeline.report.markdown import markdown
-from pipeline.report.html import page
 from tests.report import made_up_run as planted
 
 MIB = 2**20
 ON_CPU = Note("memory timeline", "no allocator statistics", "torch keeps no statistics of what it allocates on a CPU")
-UNSEEN = "its own call; torch's allocator gave out nothing in it"
 HOLDERS = [
     MemoryHolder(["bottleneck.0"], 300 * MIB),
     MemoryHolder(["decoder.0.0", "decoder.0.1"], 200 * MIB),
@@ -73,7 +70,7 @@ def looked_into() -> RunRecord:
 
 def cells(shown: RunRecord | None = None) -> dict[str, list[str]]:
     """The table's texts by stage."""
-    return {row[0].text: [cell.text for cell in row[1:]] for row in memory.table(digest(shown or run())).rows}
+    return {row[0].text: [cell.text for cell in row[1:]] for row in memory.table(planted.summary(shown or run())).rows}
 
 
 def test_the_parts_add_up_to_what_the_device_sees() -> None:
@@ -81,7 +78,7 @@ def test_the_parts_add_up_to_what_the_device_sees() -> None:
     assert cells()["eager"][:8] == [
         "60.0 MiB", "40.0 MiB", "500 MiB", "3.91 GiB", "950 MiB", "400 MiB", "50.0 MiB", "5.86 GiB",
     ]  # fmt: skip
-    parts = memory.explained(digest(run()))[0]
+    parts = memories(planted.summary(run()))[0]
     assert parts.total == 6000 * MIB
     assert parts.allocated == 4600 * MIB
 
@@ -98,74 +95,76 @@ def test_what_is_unknown_says_why() -> None:
 
 def test_workspace_that_dominates_is_named_with_its_layer() -> None:
     """The last of the layers whose outputs are alive is the one that ran; cuDNN is blamed for convolutions alone."""
-    found = digest(run())
+    found = planted.summary(run())
     text = memory.sentences(found)[0]
     assert text == (
-        "eager: 3.91 GiB of the 4.49 GiB that are allocated at the peak is workspace: cuDNN chose an algorithm for "
-        "decoder.0.0 that needs it."
+        "eager: 3.91 GiB of the 4.49 GiB allocated at the peak is workspace, for an algorithm that cuDNN chose for "
+        "decoder.0.0."
     )
     reference = found.run.reference
     assert reference is not None
     linear = replace(reference, layers=[LayerWork("decoder.0.1", "Linear", "decoder", 1, 1, 1, 1)])
-    assert "a library chose an algorithm for decoder.0.1" in memory.sentences(digest(run(reference=linear)))[0]
-    assert "a library chose an algorithm that needs it" in memory.sentences(digest(run(reference=None)))[0]
+    assert (
+        "an algorithm that a library chose for decoder.0.1."
+        in memory.sentences(planted.summary(run(reference=linear)))[0]
+    )
+    assert (
+        "an algorithm that a library chose for decoder.0.0."
+        in memory.sentences(planted.summary(run(reference=None)))[0]
+    )
 
 
 def test_a_layer_is_named_only_where_the_record_tells() -> None:
-    """Not between layers, as where skips are joined, nor where the list of outputs may have left it out."""
-    found = digest(run())
-    eager = found.run.stages[0]
-    assert memory.peak_layer(found, eager) == "decoder.0.0"
-    between = timeline(500, 4000, HOLDERS)
-    between.allocated_bytes[5] = 10**10
-    full = timeline(500, 4000, [*HOLDERS, *HOLDERS])
-    for made in (between, full):
-        assert memory.peak_layer(found, replace(eager, diagnostics=Diagnostics(timeline=made))) == ""
+    """Not where no layer was watched, and not for a stage without a timeline."""
+    assert peak_layer(planted.summary(run()).stages[0]) == "decoder.0.0"
+    for found in (replace(timeline(500, 4000, HOLDERS), peak_layer=None), None):
+        (bare,) = planted.summary(planted.run(stages=[stage("eager", 1.0, found, 6000)])).stages
+        assert peak_layer(bare) == ""
 
 
 def test_other_moments_that_came_as_high_are_counted() -> None:
     """One layer alone is not to blame where others ask for as much."""
     made = timeline(500, 4000, HOLDERS)
     made.allocated_bytes[1] = round(0.95 * 4600) * MIB
-    text = memory.sentences(digest(planted.run(stages=[stage("eager", 1.0, made, 6000)])))[0]
+    text = memory.sentences(planted.summary(planted.run(stages=[stage("eager", 1.0, made, 6000)])))[0]
     assert text.endswith("1 other moment of the call came within 10 % of it.")
 
 
 def test_neighbours_are_compared_where_both_are_known() -> None:
     """What fell, by how much, and where the peak is now; not with a stage whose memory lies in a pool."""
-    steps = [line for line in memory.sentences(digest(run())) if "→" in line]
+    steps = [line for line in memory.sentences(planted.summary(run())) if "→" in line]
     assert steps == [
-        "eager → half: the peak falls, 4.49 GiB → 400 MiB: workspace −3.91 GiB; the peak is at bottleneck.0 now, no "
+        "eager → half: the peak falls, 4.49 GiB → 400 MiB: workspace −3.91 GiB; the peak is now at bottleneck.0, no "
         "longer at decoder.0.0."
     ]
     same = planted.run(stages=[stage(name, 1.0, timeline(500, 0, []), 900) for name in ("eager", "half")])
-    assert "eager → half: the peak hardly changes, 600 MiB → 600 MiB." in memory.sentences(digest(same))
+    assert "eager → half: the peak hardly changes, 600 MiB → 600 MiB." in memory.sentences(planted.summary(same))
 
 
 def test_the_winner_stands_beside_the_baseline_as_the_device_sees_them() -> None:
     """Whatever the books say, this is what another process can't have."""
-    assert memory.sentences(digest(run()))[-1] == "cuda_graph takes 1.07 GiB of the device, eager 5.86 GiB."
+    assert memory.sentences(planted.summary(run()))[-1] == "cuda_graph takes 1.07 GiB of the device, eager 5.86 GiB."
 
 
 def test_timelines_are_drawn_where_layers_were_watched() -> None:
     """The baseline's at once, the others' folded; three points are a row of the table, not a chart."""
-    first, others = memory.timelines(digest(run()))
+    first, others = memory.timelines(planted.summary(run()))
     assert [figure.title for figure in first] == ["Memory of eager through one call"]
     assert [figure.title for figure in others] == ["Memory of half through one call"]
     assert "4.49 GiB at decoder.0.0" in first[0].svg
     assert "bottleneck.0: 300.0 MiB" in first[0].note
 
 
-def test_timelines_of_graphs_and_of_hidden_layers_are_drawn_with_where_they_are_from() -> None:
-    """The winner's at once; a record that doesn't say has the words that it always had."""
-    first, others = memory.timelines(digest(looked_into()))
+def test_timelines_of_graphs_and_of_hidden_layers_say_how_they_were_watched() -> None:
+    """The winner's at once, the others' folded."""
+    first, others = memory.timelines(planted.summary(looked_into()))
     assert [figure.title.split()[2] for figure in first] == ["eager", "fused"]
     notes = {figure.title.split()[2]: figure.note for figure in [*first, *others]}
     assert set(notes) == {"eager", "half", "torchscript", "cuda_graph", "fused"}
-    assert notes["eager"].startswith(f"{OLD_CAPTION} Outputs alive at the peak: bottleneck.0: 300.0 MiB")
-    assert notes["half"].startswith("Its own call; read before and after every layer, in the time of the host")
-    assert notes["torchscript"].startswith("Its own call; every change that torch's allocator recorded, in the time")
-    assert notes["cuda_graph"].startswith("The same kernels launched one by one: the graph holds this as one block;")
+    assert notes["eager"].startswith("Allocator statistics before and after every layer. Times are the host's")
+    assert notes["torchscript"].startswith("Every allocation that torch's allocator recorded. Times")
+    by_layer = "Allocator statistics before and after every layer, of the same kernels launched one by one."
+    assert notes["cuda_graph"].startswith(by_layer)
     assert "Outputs alive at the peak: bottleneck.0: 300.0 MiB" in notes["cuda_graph"]
     drawn = {figure.title.split()[2]: figure.svg for figure in [*first, *others]}
     assert "420 MiB at bottleneck.0" in drawn["cuda_graph"]
@@ -180,19 +179,19 @@ def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
     ]  # fmt: skip
     assert shown["fused"][:5] == ["–", "100 MiB", "250 MiB", "–", "200 MiB"]
     assert "no layer can be watched" in shown["fused"][-1]
-    assert shown["onnxruntime"][-1] == UNSEEN
-    lines = memory.sentences(digest(looked_into()))
+    assert "nothing is allocated in a call" in shown["onnxruntime"][-1]
+    lines = memory.sentences(planted.summary(looked_into()))
     assert "half → cuda_graph: the peak hardly changes, 400 MiB → 420 MiB." in lines
     assert [line for line in lines if "launched one by one" in line] == [
-        "cuda_graph and fused: a call itself allocates nothing; the graph holds at all times what its kernels take, "
-        "launched one by one, which is shown as activations and workspace, not in reserve."
+        "cuda_graph and fused: a call allocates nothing, because the graph's pool holds what its kernels need at all "
+        "times. The same kernels were launched one by one to show it as activations and workspace, not in reserve."
     ]
-    assert not any("launched one by one" in line for line in memory.sentences(digest(run())))
+    assert not any("launched one by one" in line for line in memory.sentences(planted.summary(run())))
 
 
 def test_a_bar_that_is_far_longer_than_the_others_is_cut_and_says_so() -> None:
     """Or no other could be read."""
-    drawn = memory.figure(digest(run()))
+    drawn = memory.chart(planted.summary(run()))
     assert drawn is not None
     assert "5.86 GiB, cut here" in drawn.svg
     assert drawn.svg.count("cut here") == 1
@@ -202,12 +201,12 @@ def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
     """Resident memory is known all the same."""
     blind = replace(stage("eager", 1.0, None), diagnostics=Diagnostics(notes=[ON_CPU]))
     blind = replace(blind, memory=Memory(None, None, None, None, 0, 700 * MIB))
-    found = digest(planted.run(stages=[blind]))
+    found = planted.summary(planted.run(stages=[blind]))
     shown = memory.table(found)
-    assert [title for title, _ in shown.titles] == ["stage", "resident", "why unknown"]
+    assert shown.titles == ["stage", "resident", "why unknown"]
     assert [cell.text for cell in shown.rows[0]] == ["eager", "700 MiB", f"{ON_CPU.topic}: {ON_CPU.text}"]
-    assert memory.figure(found) is None
-    assert ON_CPU.text in page(found.run)
+    assert memory.chart(found) is None
+    assert ON_CPU.text in planted.page(found.run)
 
 
 def test_the_page_has_it_under_its_own_heading_and_escapes_the_record() -> None:
@@ -215,7 +214,7 @@ def test_the_page_has_it_under_its_own_heading_and_escapes_the_record() -> None:
     hostile = planted.run(
         stages=[stage("eager", 1.0, timeline(500, 10, [MemoryHolder([planted.HOSTILE], 9 * MIB)]), 6000)]
     )
-    text = page(hostile)
+    text = planted.page(hostile)
     assert '<h3 id="memory">Memory</h3>' in text
     assert "<script>alert" not in text
-    assert "## Memory" in markdown(run())
+    assert "## Memory" in planted.as_markdown(run())

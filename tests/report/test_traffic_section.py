@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline.analysis.traffic import moved
 from pipeline.records.diagnostics import CountedBytes, Diagnostics, Note
 from pipeline.records.run_record import StageRecord
-from pipeline.report.sections import attribution_section as because
 from pipeline.report.sections import fusion_section as fusion
 from pipeline.report.sections import traffic_section as traffic
-from pipeline.analysis.summary import digest
-from pipeline.report.html import page
-from pipeline.analysis.bottleneck import of_stage
+from pipeline.report.sections.attribution_section import _moved
+from pipeline.report.sections.bottleneck_section import sentence
+from tests.report import made_up_run as planted
 from tests.report.made_up_run import run
 
 MOVED = 8e9  # of a stage whose operators can't be counted
@@ -33,37 +33,35 @@ ALL = replace(run(), stages=[counted(stage) if stage.profile else stage for stag
 def test_the_share_of_the_bandwidth_is_by_the_counters() -> None:
     """Half of the operators' bytes are half of their share; the source is named."""
     shares = []
-    for found in (digest(run()), digest(ALL)):
-        row = found.row("compile")
+    for found in (planted.summary(run()), planted.summary(ALL)):
+        row = found.stage("compile")
         assert row is not None
-        regime = of_stage(found.run, row)
-        shares.append(regime.evidence.memory)
-        assert ("(hardware counters)" in regime.figures) == (found.run is ALL)
+        shares.append(row.bottleneck.evidence.memory)
+        assert ("(hardware counters)" in sentence(row)) == (found.run is ALL)
     assert shares[0] is not None
     assert shares[1] == pytest.approx(shares[0] / 2, rel=1e-6)
 
 
 def test_the_table_has_columns_for_them_where_one_stage_has_them() -> None:
     """None in a run without any; a dash for a stage whose weren't read."""
-    titles = [title for title, _ in fusion.table(digest(ALL)).titles]
+    titles = fusion.table(planted.summary(ALL)).titles
     assert titles[-2:] == ["GB by counters", "GB of L2"]
-    assert "GB by counters" not in [title for title, _ in fusion.table(digest(run())).titles]
+    assert "GB by counters" not in fusion.table(planted.summary(run())).titles
     one = replace(run(), stages=[counted(stage) if stage.name == "compile" else stage for stage in run().stages])
-    rows = {row[0].text: row[-1].text for row in fusion.table(digest(one)).rows}
+    rows = {row[0].text: row[-1].text for row in fusion.table(planted.summary(one)).rows}
     assert rows["compile"] != "–" == rows["eager"]
 
 
 def test_the_winner_is_said_to_move_what_the_counters_saw() -> None:
     """And nothing is compared that was counted in two ways."""
-    winner = digest(ALL).winner
+    winner = planted.summary(ALL).winner
     assert winner is not None
-    moved, _ = traffic.moved(winner.stage)
-    assert moved == winner.stage.diagnostics.counted.moved_bytes  # type: ignore[union-attr]
-    said = because.moved(digest(ALL), winner)
-    assert said != because.moved(digest(run()), digest(run()).winner)  # type: ignore[arg-type]
+    assert moved(winner.stage).amount == winner.stage.diagnostics.counted.moved_bytes  # type: ignore[union-attr]
+    said = _moved(planted.summary(ALL), winner)
+    assert said != _moved(planted.summary(run()), planted.summary(run()).winner)  # type: ignore[arg-type]
     assert said.startswith("It moves ")
     mixed = [counted(stage) if stage.name == winner.name else stage for stage in run().stages]
-    assert because.moved(digest(replace(run(), stages=mixed)), winner) == ""
+    assert _moved(planted.summary(replace(run(), stages=mixed)), winner) == ""
 
 
 @pytest.mark.parametrize(("share", "said"), [(0.5, "caches saved the rest"), (2.0, "more is moved"), (1.1, "")])
@@ -93,13 +91,13 @@ def test_each_kernel_has_its_bytes_and_its_bandwidth() -> None:
     table = traffic.kernels(half, 4e12)
     kernel = half.profile.kernels[0]
     moved = half.diagnostics.counted.by_kernel[kernel.name]  # type: ignore[union-attr]
-    assert [cell.key for cell in table.rows[0][5:]] == [moved, pytest.approx(moved / kernel.seconds_per_call / 4e12)]
+    assert [cell.value for cell in table.rows[0][5:]] == [moved, pytest.approx(moved / kernel.seconds_per_call / 4e12)]
     assert [cell.text for cell in table.rows[1][5:]] == ["–", "–"]
     assert len(traffic.kernels(next(stage for stage in run().stages if stage.name == "half"), 4e12).titles) == 5
 
 
 def test_the_page_shows_them() -> None:
     """On the stage's own page, with the tool that read them."""
-    shown = page(ALL)
+    shown = planted.page(ALL)
     assert "asked of the L2 cache (ncu 2026.1); 99 of its 100 kernels are the profile&#39;s." in shown
     assert "GB by counters" in shown

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from pipeline import compare
+from pipeline.analysis.sweep_jobs import curves, read_jobs
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, RunWarning
+from pipeline.report import comparison
 from pipeline.report.__main__ import main
-from pipeline.report.sweep import knees, read_jobs, series
+from pipeline.report.sweep import curve_name, knees
 from pipeline.report.write import write_report, write_sweep_report
 from tests.report import made_up_run as planted
 
@@ -46,14 +47,14 @@ def sweep(tmp_path: Path) -> Path:
 
 def test_a_run_leaves_three_files(tmp_path: Path) -> None:
     """The path returned is the page's."""
-    path = write_report(RUN, tmp_path)
+    path = write_report(planted.summary(RUN), tmp_path)
     assert path == tmp_path / "report.html"
     assert {part.name for part in tmp_path.iterdir()} == {"report.html", "report.md", "results.csv"}
 
 
 def test_a_stored_record_draws_the_same_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also with NaN in it."""
-    before = write_report(RUN, tmp_path).read_text()
+    before = write_report(planted.summary(RUN), tmp_path).read_text()
     codec.save(RUN, tmp_path)
     assert main([str(tmp_path)]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
@@ -74,8 +75,8 @@ def test_a_sweep_s_report_holds_every_job(sweep: Path, capsys: pytest.CaptureFix
     html = (sweep / "report.html").read_text()
     assert "http" not in html.replace("http-equiv", "")
     assert "5 jobs, 3 with a record." in html
-    assert "Job 3 gave none: stage.mode=fast" in html
-    assert "Job 4 gave none: it left no record" in html
+    assert "Job 3 has no report: stage.mode=fast" in html
+    assert "Job 4 has no report: it left no record" in html
     assert "Throughput against batch size" in html
     assert (sweep / "0" / "report.html").exists()
     rows = list(csv.DictReader(io.StringIO((sweep / "results.csv").read_text())))
@@ -84,15 +85,15 @@ def test_a_sweep_s_report_holds_every_job(sweep: Path, capsys: pytest.CaptureFix
 
 def test_the_knee_is_the_least_batch_near_the_best(sweep: Path) -> None:
     """8 gives 96 % of what 32 gives."""
-    lines = series(read_jobs(sweep), "batch", "throughput")
-    assert list(lines) == ["compile at 512"]
+    lines = curves(read_jobs(sweep), "batch", "throughput")
+    assert [curve_name(line, "batch") for line in lines] == ["compile at 512"]
     assert knees(lines)[0].startswith("compile at 512: batch 8 gives 96% of its best")
 
 
 def test_a_sweep_of_which_nothing_is_left_still_says_so(tmp_path: Path) -> None:
     """No record at all is no crash."""
     (tmp_path / "0").mkdir()
-    text = write_sweep_report(tmp_path).read_text()
+    text = write_sweep_report(read_jobs(tmp_path), tmp_path).read_text()
     assert "1 job, 0 with a record." in text
 
 
@@ -101,7 +102,7 @@ def compared(first: RunRecord, second: RunRecord, tmp_path: Path, *more: str) ->
     for name, run in (("a", first), ("b", second)):
         (tmp_path / name).mkdir()
         codec.save(run, tmp_path / name)
-    return compare.main([str(tmp_path / "a"), str(tmp_path / "b"), *more])
+    return comparison.main([str(tmp_path / "a"), str(tmp_path / "b"), *more])
 
 
 def test_a_slower_stage_is_a_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,5 +148,5 @@ def test_runs_of_different_machines_are_compared_with_a_warning(
 
 def test_a_bad_request_to_compare_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 2."""
-    assert compare.main([str(tmp_path), str(tmp_path)]) == 2
+    assert comparison.main([str(tmp_path), str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
