@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -27,6 +28,7 @@ from pipeline.report.sections.recommendation_section import advice
 from pipeline.report.sections.stage_section import section
 
 
+@cache
 def environment() -> Environment:
     """The templates, with everything escaped that isn't a chart of our own."""
     found = Environment(loader=PackageLoader("pipeline.report"), autoescape=True, undefined=StrictUndefined)

@@ -114,7 +114,7 @@ def test_time_between_layers_is_named_where_it_is_the_most() -> None:
     assert said.endswith("; another 9.00 ms lie between layers, which have no roofline.")
 
 
-def test_what_bounds_each_stage_stands_side_by_side() -> None:
+def test_what_limits_each_stage_stands_side_by_side() -> None:
     """Every ranked stage with its word and figures; nothing is filled in for what isn't known, and no column empty."""
     rows = bounds.table(planted.summary(RUN)).rows
     assert [row[0].text for row in rows] == [rung[0] for rung in planted.LADDER]
@@ -128,4 +128,4 @@ def test_what_bounds_each_stage_stands_side_by_side() -> None:
     bare = bounds.table(planted.summary(replace(RUN, measured_peaks=None)))
     assert bare.titles == ["stage", "bottleneck", "GPU idle", "growth"]
     assert bare.rows[0][1].text == "unknown"
-    assert "What bounds each stage" in planted.page(RUN)
+    assert "What limits each stage" in planted.page(RUN)

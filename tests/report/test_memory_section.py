@@ -14,7 +14,6 @@ ON_CPU = Note("memory timeline", "no allocator statistics", "torch keeps no stat
 HOLDERS = [
     MemoryHolder(["bottleneck.0"], 300 * MIB),
     MemoryHolder(["decoder.0.0", "decoder.0.1"], 200 * MIB),
-    MemoryHolder(["elsewhere"], 9 * MIB),
 ]
 
 
@@ -27,7 +26,7 @@ def timeline(activations: int, workspace: int | None, holders: list[MemoryHolder
     return MemoryTimeline(
         [1e-3 * at for at in range(points)], amounts, 60 * MIB if known else None, activations * MIB,
         workspace * MIB if workspace is not None else None, 100 * MIB, 400 * MIB,
-        peak_layer=holders[0].layers[-1] if holders else None, holders=holders,
+        peak_layer=holders[-1].layers[0] if holders else None, holders=holders,
         watched="layers" if points > 3 else "ends",
     )  # fmt: skip
 
@@ -103,9 +102,9 @@ def test_workspace_that_dominates_is_named_with_its_layer() -> None:
     )
     reference = found.run.reference
     assert reference is not None
-    linear = replace(reference, layers=[LayerWork("decoder.0.1", "Linear", "decoder", 1, 1, 1, 1)])
+    linear = replace(reference, layers=[LayerWork("decoder.0.0", "Linear", "decoder", 1, 1, 1, 1)])
     assert (
-        "an algorithm that a library chose for decoder.0.1."
+        "an algorithm that a library chose for decoder.0.0."
         in memory.sentences(planted.summary(run(reference=linear)))[0]
     )
     assert (

@@ -94,7 +94,7 @@ def test_what_the_machine_and_the_warm_up_give_cause_to_say() -> None:
         warnings.unsteady(WarmUp(20, 2.0, True)),
         warnings.unsteady(WarmUp(20, 30.0, False)),
     ]
-    assert [caution and caution.name for caution in found] == [
+    assert [warning and warning.name for warning in found] == [
         None, "shared device", None, "busy processor", None, "unsteady",
     ]  # fmt: skip
 
