@@ -14,7 +14,7 @@ from pipeline.stages.api import Workload
 
 Run = Callable[[Tensor], Tensor]
 VERIFYING_CALLS = 5  # the first call, and the verification of eight images in batches of two; however short the warm-up
-LIVING_CALLS = 6  # of a stage that dies later: within the turns, if not in the warm-up
+LIVING_CALLS = 6  # of a stage that dies later: while it is sampled, if not in the warm-up
 
 
 def zeros(net: nn.Module) -> Run:
@@ -90,7 +90,8 @@ def build(workload: Workload, *, plant: str) -> Runner:
     if plant == "raises":
         raise RuntimeError("the compiler gave up\nand said so at length")
     if plant == "falls_back":
-        raise StageError("asked for CUDAExecutionProvider, the session landed on CPUExecutionProvider")
+        reason = "asked for CUDAExecutionProvider, the session landed on CPUExecutionProvider"
+        raise StageError(reason, "wrong device")
     if plant == "has_no_form_here":
         raise Skip("needs a unit that this machine lacks")
     if plant.startswith("too_large") and (plant == "too_large_for_any" or is_first(workload.folder)):

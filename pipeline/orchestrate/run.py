@@ -70,7 +70,7 @@ def describe_run(context: RunContext) -> None:
 def measure_aa_pairs(context: RunContext) -> None:
     """A/A: pairs of fresh workers of the baseline, which say how far equal stages lie apart here.
 
-    Where the baseline is a rung of its own, its samples beside the baseline's worker are one such pair, and count as one.
+    Where the baseline is a rung of its own, its samples beside the baseline's worker count as one such pair.
     """
     plan, spec = context.config.plan, context.config.baseline
     own = any(stage.target == spec.target for stage in context.config.stages)

@@ -145,7 +145,7 @@ class WorkerProcess:
                 case Refused(reason):
                     self.refused = reason
                 case Nonsense(line, error):
-                    raise ValueError(f"{error}: {line!r}")  # noqa: TRY301 - ends as every other nonsense does
+                    raise ValueError(f"{error}: {line!r}")
         except ValueError as error:
             self.stop()
             raise WorkerGone("protocol", f"said what is no message in {self.phase} ({error})") from error

@@ -1,4 +1,4 @@
-"""The stages: each module's `build(workload, *, options)` gives a `Runner`; `pipeline.stages.api` holds the contract."""
+"""The stages: each module has a `build(workload, *, options) -> Runner`; `api` holds the contract."""
 
 from pipeline.stages.api import Runner, Skip, StageError, Workload
 

@@ -16,7 +16,7 @@ from pipeline.measure.environment import gpu_behind
 from pipeline.measure.warmup import warm_up
 from pipeline.profiling import observed_execution, profiler
 from pipeline.profiling.collect import explain
-from pipeline.records.chrome_trace import Event
+from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import Diagnostics, Profile
 from pipeline.records.run_record import Artefact, CompileFacts, Execution, RunWarning, WarningCode
 from pipeline.records.samples import Accuracy, Energy, Memory, Sample, WarmUp
@@ -45,7 +45,7 @@ class Bench:
         self.rotation = cycle(workload.batches)
         self.calls = 1
         self.verified: list[Tensor] = []
-        self.events: list[Event] = []
+        self.events: list[TraceEvent] = []
         self.warnings: list[RunWarning] = []
         self.runner: Runner
 

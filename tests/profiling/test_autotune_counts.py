@@ -11,8 +11,9 @@ from torch._inductor.runtime.benchmarking import benchmarker
 
 from pipeline.profiling import autotune_counts as counting
 from pipeline.profiling.autotune_counts import convolution_problems, nodes_searched, searches, timed_candidates
-from pipeline.records.diagnostics import SEARCH_CUDNN, SEARCH_INDUCTOR, SEARCH_OWN, SEARCH_TEMPLATES
-from pipeline.stages.api import Runner, no_traffic
+from pipeline.records.diagnostics import SearchCount
+from pipeline.records.run_record import CompileFacts
+from pipeline.stages.api import Runner
 
 IMAGE = torch.randn(2, 8, 16, 16)
 
@@ -104,12 +105,12 @@ NODES = {"nodes": {"CUDAExecutionProvider": {"Conv": 19, "ConvTranspose": 4, "Co
 @pytest.mark.parametrize(
     ("search", "details", "expected"),
     [
-        ("EXHAUSTIVE", NODES, {"cuDNN for ONNX Runtime, exhaustive: nodes": 25}),
-        ("HEURISTIC", NODES, {"cuDNN for ONNX Runtime, heuristic: nodes": 25}),
-        ("DEFAULT", NODES, {}),
+        ("EXHAUSTIVE", NODES, [SearchCount("cuDNN for ONNX Runtime", "nodes", 25, "exhaustive")]),
+        ("HEURISTIC", NODES, [SearchCount("cuDNN for ONNX Runtime", "nodes", 25, "heuristic")]),
+        ("DEFAULT", NODES, []),
     ],
 )
-def test_onnx_runtime_asks_node_by_node(search: str, details: dict[str, object], expected: dict[str, int]) -> None:
+def test_onnx_runtime_asks_node_by_node(search: str, details: dict[str, object], expected: list[SearchCount]) -> None:
     """Alike or not, the convolutions on the GPU; none where it was told to take a default."""
     assert nodes_searched(details, {"algo_search": search}) == expected
 
@@ -117,35 +118,39 @@ def test_onnx_runtime_asks_node_by_node(search: str, details: dict[str, object],
 def test_nodes_of_a_processor_are_not_cudnns() -> None:
     """A session on the CPU asks nobody; nor does a stage of torch."""
     on_cpu = {"nodes": {"CPUExecutionProvider": {"Conv": 19}}}
-    assert searches(Runner(torch.relu, "", on_cpu, traffic=no_traffic), IMAGE, {"algo_search": "EXHAUSTIVE"}) == {}
-    assert nodes_searched({}, {}) == {}
+    assert searches(Runner(torch.relu, "", details=on_cpu), IMAGE, {"algo_search": "EXHAUSTIVE"}) == []
+    assert nodes_searched({}, {}) == []
 
 
 def test_all_who_searched_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With their counts, and none who found nothing to search; cuDNN only on a GPU and where it may time."""
     timed = {"select_algorithm_autotune": 3, "benchmarking.InductorBenchmarker.benchmark_gpu": 1204}
     monkeypatch.setitem(counters, "inductor", Counter(timed))
-    runner = Runner(conv().eval(), "", {"candidates_measured": 12})
-    found = {SEARCH_TEMPLATES: 3, SEARCH_INDUCTOR: 1204, SEARCH_OWN: 12}
+    runner = Runner(conv().eval(), "", compile_facts=lambda: CompileFacts(candidates_measured=12))
+    found = [
+        SearchCount("Inductor's templates", "problems", 3),
+        SearchCount("Inductor", "candidates", 1204),
+        SearchCount("own kernels", "candidates", 12),
+    ]
     assert searches(runner, IMAGE, {}) == found
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     assert searches(runner, IMAGE, {}) == found
-    assert searches(runner, OnGpu(IMAGE), {}) == {SEARCH_CUDNN: 1, **found}
+    assert searches(runner, OnGpu(IMAGE), {}) == [SearchCount("cuDNN", "problems", 1), *found]
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    assert SEARCH_CUDNN not in searches(runner, OnGpu(IMAGE), {})
+    assert searches(runner, OnGpu(IMAGE), {}) == found
 
 
 def test_the_twin_is_counted_where_a_graph_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replay shows torch nothing of what it does."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     twin = nn.Sequential(conv(), conv(stride=2)).eval()
-    assert searches(Runner(torch.relu, "", uncaptured=twin), OnGpu(IMAGE), {}) == {SEARCH_CUDNN: 2}
+    assert searches(Runner(torch.relu, "", uncaptured=twin), OnGpu(IMAGE), {}) == [SearchCount("cuDNN", "problems", 2)]
 
 
 def test_a_process_without_a_compiler_imports_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dynamo's counters are read where they are, and its stance is left alone."""
     monkeypatch.setattr(counting, "DYNAMO", str(Path("no", "such", "module")))
-    assert searches(Runner(conv().eval(), ""), IMAGE, {}) == {}
+    assert searches(Runner(conv().eval(), ""), IMAGE, {}) == []
     assert problems(conv()) == 1
 
 

@@ -102,12 +102,12 @@ def test_kernels_that_turn_the_layout_are_found_in_the_trace() -> None:
         for at in range(4)
         for category, length in (("cpu_op", 9), ("kernel", 3))
     ]
-    found = compiled_turns(Fusion(2, None, "", kernels), events, 2, {})
+    found = compiled_turns(Fusion(2, None, None, "", kernels), events, 2, {})
     assert [change.seconds_per_call for change in found] == [pytest.approx(6e-6), None]
     assert [change.times_per_call for change in found] == [2, 2]
-    ran = [event for event in events if event["cat"] == "kernel"]
-    spots = {id(event): f"between {index % 2} and b" for index, event in enumerate(ran)}
-    first, second, _ = compiled_turns(Fusion(2, None, "", kernels), events, 2, spots)
+    ran = [event for event in events if event.category == "kernel"]
+    spots = {event.index: f"between {index % 2} and b" for index, event in enumerate(ran)}
+    first, second, _ = compiled_turns(Fusion(2, None, None, "", kernels), events, 2, spots)
     assert (first.where, second.where) == ("between 0 and b", "between 1 and b")
     assert [part.seconds_per_call for part in (first, second)] == [pytest.approx(3e-6)] * 2
     assert (first.times_per_call, second.times_per_call) == (1, 1)
@@ -131,8 +131,8 @@ def test_what_cannot_be_counted_is_unknown_with_its_reason() -> None:
 
     image = torch.zeros(1)
     assert traffic(Runner(torch.relu, "", traffic=no_traffic), image)[0] is None
-    moved, why = traffic(Runner(breaks, ""), image)
-    assert moved is None
+    moved, source, why = traffic(Runner(breaks, ""), image)
+    assert (moved, source) == (None, None)
     assert "no such dispatch" in why
 
 
@@ -140,7 +140,7 @@ def test_innermost_operators_are_those_that_call_no_other() -> None:
     """Of a convolution that calls two, the two."""
     spans = (("conv", 0, 9), ("a", 1, 3), ("b", 5, 3), ("relu", 10, 2))
     operators = [event("cpu_op", name, start, length) for name, start, length in spans]
-    assert [operator["name"] for operator in innermost(operators)] == ["a", "b", "relu"]
+    assert [operator.name for operator in innermost(operators)] == ["a", "b", "relu"]
 
 
 def test_generated_files_name_no_place_of_this_machine(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from pipeline.profiling import memory_timeline as timeline
 from pipeline.profiling.collect import Explained
 from pipeline.profiling.memory_timeline import Change, HistoryError, memory_timeline
+from pipeline.records.diagnostics import MemoryHolder, Note
 from pipeline.stages import Runner
 
 WORKSPACE = 1000
@@ -66,6 +67,9 @@ class Layer(nn.Module):
         return output
 
 
+NO_WAY = Note("memory timeline", "failed", "RuntimeError: CUDA says no")
+
+
 def unwanted(_: Any) -> Any:
     """A call, or a history, that is not to be had."""
     raise RuntimeError("CUDA says no\nand more of it")
@@ -92,8 +96,9 @@ def test_the_peak_is_split_into_activations_and_workspace() -> None:
     assert (found.held_bytes, found.activations_bytes, found.workspace_bytes) == (50, 800, WORKSPACE)
     assert found.context_bytes == 7
     assert found.seconds == sorted(found.seconds)
-    assert any(holder.startswith("1:") for holder in found.peak_holders)
-    assert (found.source, found.replayed) == ("its own call; read before and after every layer", False)
+    assert (found.peak_layer, found.holders_left_out) == ("1", 0)
+    assert found.holders == [MemoryHolder(["0"], 400), MemoryHolder(["1"], 400)]
+    assert (found.call, found.watched) == ("own", "layers")
 
 
 def test_a_stage_that_hides_its_layers_has_a_peak_alone() -> None:
@@ -104,7 +109,7 @@ def test_a_stage_that_hides_its_layers_has_a_peak_alone() -> None:
     assert max(found.allocated_bytes) == 50 + 400 + WORKSPACE
     assert (found.workspace_bytes, found.weights_bytes) == (None, None)
     assert found.activations_bytes == 400 + WORKSPACE
-    assert found.source.startswith("its own call; its beginning, its peak and its end alone")
+    assert (found.call, found.watched, found.peak_layer) == ("own", "ends", None)
 
 
 def test_a_stage_that_replays_is_watched_through_its_twin() -> None:
@@ -126,9 +131,7 @@ def test_a_stage_that_replays_is_watched_through_its_twin() -> None:
     assert (found.allocated_bytes[0], found.allocated_bytes[-1]) == (80, 80)
     assert found.weights_bytes == 4 * 4 + 8  # the norm's two weights and two buffers in fp32, and its int64 counter
     assert len(calls) == 2
-    assert found.replayed
-    assert found.source.startswith("the same kernels launched one by one, as they allocate: the graph")
-    assert found.source.endswith("; read before and after every layer")
+    assert (found.call, found.watched) == ("uncaptured", "layers")
 
 
 def test_a_twin_without_layers_is_watched_by_the_history() -> None:
@@ -148,8 +151,7 @@ def test_a_twin_without_layers_is_watched_by_the_history() -> None:
     found = memory_timeline(Runner(unwanted, "", uncaptured=twin), IMAGE, ledger, None, history)
     assert made == ["call", "history", "call"]
     assert (found.held_bytes, found.activations_bytes, found.workspace_bytes) == (50, 900, None)
-    assert found.replayed
-    assert "every change that torch's allocator recorded" in found.source
+    assert (found.call, found.watched) == ("uncaptured", "allocations")
 
 
 def test_the_history_is_drawn_as_steps_from_what_is_held() -> None:
@@ -160,8 +162,7 @@ def test_the_history_is_drawn_as_steps_from_what_is_held() -> None:
     assert found.allocated_bytes == [50, 50, 450, 450, 350, 350, 950, 950, 550]
     assert found.seconds == [0.0, 0.0, 0.0, 5e-6, 5e-6, 2e-5, 2e-5, 3e-5, 3e-5]
     assert found.activations_bytes == 400 + 512
-    assert found.source.startswith("its own call; every change that torch's allocator recorded")
-    assert not found.replayed
+    assert (found.call, found.watched) == ("own", "allocations")
 
 
 def test_a_call_that_the_history_sees_nothing_of_says_so() -> None:
@@ -169,7 +170,7 @@ def test_a_call_that_the_history_sees_nothing_of_says_so() -> None:
     ledger = Ledger()
     found = memory_timeline(Runner(lambda image: image, ""), IMAGE, ledger, None, empty)
     assert (found.allocated_bytes, found.activations_bytes) == ([50, 50, 50], 0)
-    assert "gave out nothing in it, so that what it works in isn't seen: the pool of a captured graph" in found.source
+    assert found.watched == "nothing allocated"
 
 
 def test_a_history_that_contradicts_the_books_is_refused() -> None:
@@ -248,8 +249,8 @@ def test_without_a_history_the_peak_is_known_and_a_note_says_why_no_more(monkeyp
     found = stage.memory(None)
     assert found is not None
     assert (found.activations_bytes, len(found.seconds)) == (400 + WORKSPACE, 3)
-    assert "its end alone" in found.source
-    assert stage.notes == ["memory timeline by torch's history of its allocations: RuntimeError: CUDA says no"]
+    assert found.watched == "ends"
+    assert stage.notes == [NO_WAY]
 
 
 def test_where_the_twin_fails_the_stages_own_call_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,9 +260,9 @@ def test_where_the_twin_fails_the_stages_own_call_is_watched(monkeypatch: pytest
     stage = explained(monkeypatch, runner, ledger, empty)
     found = stage.memory(None)
     assert found is not None
-    assert (found.replayed, found.weights_bytes, found.activations_bytes) == (False, None, 0)
-    assert found.source.startswith("its own call; torch's allocator gave out nothing")
-    assert stage.notes == ["memory timeline by its layers, or the kernels that it replays: RuntimeError: CUDA says no"]
+    assert (found.call, found.weights_bytes, found.activations_bytes) == ("own", None, 0)
+    assert found.watched == "nothing allocated"
+    assert stage.notes == [NO_WAY]
 
 
 def test_where_every_way_fails_the_books_alone_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,11 +272,8 @@ def test_where_every_way_fails_the_books_alone_are_read(monkeypatch: pytest.Monk
     stage = explained(monkeypatch, runner, ledger, unwanted)
     found = stage.memory(None)
     assert found is not None
-    assert (found.replayed, found.activations_bytes, len(found.seconds)) == (False, 400 + WORKSPACE, 3)
-    assert [note.split(":")[0] for note in stage.notes] == [
-        "memory timeline by its layers, or the kernels that it replays",
-        "memory timeline by torch's history of its allocations",
-    ]
+    assert (found.call, found.activations_bytes, len(found.seconds)) == ("own", 400 + WORKSPACE, 3)
+    assert stage.notes == [NO_WAY, NO_WAY]
 
 
 def test_a_stage_whose_layers_are_known_leaves_no_note(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from pipeline.records import codec
+from pipeline.records.atomic_json import write_json
 from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
 from pipeline.records.samples import Block, Pair, Sample
 
-SLICE = Sample(calls=3, seconds=0.5, device_seconds=None, throttle_reasons=["power cap"])
-PAIR = Pair("eager", "half", [Block("ABBA", (SLICE, SLICE), (SLICE, SLICE))])
+SAMPLE = Sample(calls=3, seconds=0.5, device_seconds=None, throttle_reasons=["power cap"])
+PAIR = Pair("eager", "half", [Block("ABBA", (SAMPLE, SAMPLE), (SAMPLE, SAMPLE))])
 STAGE = StageRecord("half", "fp16", "", Tolerance(0.01, 0.001, "because"), {"dtype": "auto"}, status="ok", pairs=[PAIR])
 RUN = RunRecord("2026-01-01T00:00:00+00:00", "python -m pipeline", "cpu", {"data": {"batch_size": 2}}, stages=[STAGE])
 
@@ -41,3 +42,45 @@ def test_a_folder_without_a_record_is_named(tmp_path: Path) -> None:
     """So that a misspelt path is seen at once."""
     with pytest.raises(codec.RecordError, match="no such file"):
         codec.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"status": "foo"}, "$.stages[0].status"),
+        ({"build_seconds": "soon"}, "$.stages[0].build_seconds"),
+        ({"failure": "out of memory!"}, "$.stages[0].failure"),
+        ({"buildseconds": 1.0}, "$.stages[0].buildseconds"),
+        ({"execution": {"precision": "fp17"}}, "$.stages[0].execution.precision"),
+    ],
+)
+def test_a_value_that_the_schema_does_not_allow_is_refused_with_its_path(
+    tmp_path: Path, change: dict[str, object], place: str
+) -> None:
+    """A word that is none of the known ones, text for a number, a field that nobody knows."""
+    value = codec.to_json(RUN)
+    value["stages"][0] |= change
+    (tmp_path / "results.json").write_text(json.dumps(value))
+    with pytest.raises(codec.RecordError) as refused:
+        codec.load(tmp_path)
+    assert place in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_is_no_number_survives(tmp_path: Path) -> None:
+    """NaN and infinity, which an inaccurate stage leaves."""
+    sample = replace(SAMPLE, seconds=float("inf"), device_seconds=float("nan"))
+    pair = replace(PAIR, blocks=[Block("ABBA", (sample, sample), (sample, sample))])
+    codec.save(replace(RUN, aa_pairs=[pair]), tmp_path)
+    (kept,) = codec.load(tmp_path).aa_pairs
+    assert kept.blocks[0].baseline[0].seconds == float("inf")
+    assert kept.blocks[0].baseline[0].device_seconds != kept.blocks[0].baseline[0].device_seconds
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:
+    """What can't be written is not half written."""
+    path = tmp_path / "results.json"
+    write_json({"a": 1}, path)
+    with pytest.raises(TypeError):
+        write_json({"a": object()}, path)
+    assert json.loads(path.read_text()) == {"a": 1}

@@ -19,7 +19,7 @@ from pipeline.report.first_screen import all_warnings
 from pipeline.report.sections.attribution_section import sentence
 from pipeline.report.sections.cost_section import cost_table
 from pipeline.report.terminal import first_screen, outcome_line
-from pipeline.stats.intervals import Ratio
+from pipeline.stats.intervals import Ratio, unresolved
 from tests.report import made_up_run as planted
 
 RUN = planted.run()
@@ -187,3 +187,16 @@ def test_a_warning_of_many_stages_is_given_once() -> None:
     ]
     shared = next(part for _, part in all_warnings(found) if part.code == "throttled")
     assert shared.text.startswith(f"{names[0]}: power: in 7 % (each stage's section has its own figures)")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (Ratio(1.0, 0.9, 1.1, 4, bounded=False), "4 blocks are too few for an interval"),
+        (Ratio(1.02, 1.015, 1.025, 30), "is below the minimum detectable effect of 3.0%: measure.trials=3 averages"),
+        (Ratio(1.0, 0.98, 1.02, 30), "about 480 blocks (now 30)"),
+    ],
+)
+def test_what_would_resolve_a_ratio_is_said_with_figures(ratio: Ratio, said: str) -> None:
+    """More blocks, more trials, or a quieter machine."""
+    assert said in words.remedy(unresolved(ratio, 0.03))

@@ -91,8 +91,9 @@ def test_the_four_words(value: float, low: float, high: float, effect: float, wo
 
 
 def test_what_would_resolve_it_is_said_with_figures() -> None:
-    assert "measure.trials=3" in resolves(Ratio(1.02, 1.015, 1.025, 30), 0.03)
-    assert "480 blocks" in resolves(Ratio(1.0, 0.98, 1.02, 30), 0.01)
+    assert unresolved(Ratio(1.02, 1.015, 1.025, 30), 0.03).cause == "below the effect"
+    wide = unresolved(Ratio(1.0, 0.98, 1.02, 30), 0.01)
+    assert (wide.cause, wide.needed_blocks) == ("wide interval", 480)
 
 
 def test_seen_from_the_other_side() -> None:

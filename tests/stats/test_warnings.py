@@ -8,9 +8,9 @@ from pipeline.config.plan import Plan
 from pipeline.measure.environment import describe
 from pipeline.measure.sampling import take_sample
 from pipeline.records.run_record import Reference, RunWarning
-from pipeline.records.samples import Block, Pair, Sample, WarmUp
+from pipeline.records.samples import Block, Energy, Pair, Sample, WarmUp
 from pipeline.stats import warnings
-from tests.fake_machine import FalseClock, pair_of, steady_pair
+from tests.fake_machine import FalseClock, pair_of, stage_record, steady_pair
 
 CLEAN = steady_pair(1.5, device_seconds=0.02, clock_mhz=1980)
 
@@ -25,7 +25,7 @@ def with_baseline(pair: Pair, **fields: object) -> Pair:
 
 
 PLANTS: dict[str, tuple[Pair, str, str]] = {
-    "a side stream": (steady_pair(1.5, device_seconds=0.001), "clocks disagree", "20 ms by the wall and 1 ms"),
+    "a side stream": (steady_pair(1.5, device_seconds=0.001), "clocks disagree", "20 ms of wall time and 1 ms"),
     "a compiler at work": (steady_pair(1.5, retries=3, disturbed=True), "not at rest", "60 of 60 samples"),
     "a hot device": (
         steady_pair(1.5, throttle_reasons=["thermal"]), "throttled", "0% of the baseline's samples and 10",
@@ -94,18 +94,20 @@ def test_what_the_machine_and_the_warm_up_give_cause_to_say() -> None:
         warnings.unsteady(WarmUp(20, 2.0, True)),
         warnings.unsteady(WarmUp(20, 30.0, False)),
     ]
-    assert [warning and warning.name for warning in found] == [
+    assert [warning and warning.code for warning in found] == [
         None, "shared device", None, "busy processor", None, "unsteady",
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("alone", "named"), [(None, False), (0.0040, False), (0.00411, False), (0.0046, True)])
-def test_a_stage_that_full_load_slows_down_is_named(alone: float | None, named: bool) -> None:
-    """From 3 % on, with its time and the difference; 4 ms in turns."""
-    found = warnings.slower_alone(0.004, alone)
+@pytest.mark.parametrize(("sustained", "named"), [(None, False), (0.0040, False), (0.00411, False), (0.0046, True)])
+def test_a_stage_that_full_load_slows_down_is_named(sustained: float | None, named: bool) -> None:
+    """From 3 % on, with its time and the difference; 4 ms interleaved, of two images a call."""
+    energy = Energy(1.0, 1000 * sustained, 2000, 0.0) if sustained else None
+    pair = pair_of(lambda _: (0.08, 0.04))
+    found = warnings.slower_at_full_load(stage_record("half", pair, energy=energy), batch_size=2)
     assert (found is not None) is named
     if found:
-        assert "4.6 ms a call, 15% more than in turns" in found.text
+        assert "a call takes 4.6 ms, 15% more than interleaved" in found.text
 
 
 @pytest.mark.parametrize(
