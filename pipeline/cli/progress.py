@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.status import Status
 
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report.terminal import verdict_line
+from pipeline.report.terminal import outcome_line
 
 
 class Progress:
@@ -54,7 +54,7 @@ class Progress:
 
     def stage_finished(self, run: RunRecord, stage: StageRecord) -> None:
         """What became of a stage."""
-        self.say(f"[{self._elapsed()}]   {verdict_line(run, stage)}")
+        self.say(f"[{self._elapsed()}]   {outcome_line(run, stage)}")
 
     def _elapsed(self) -> str:
         """Minutes and seconds since the run began, as 1:05."""

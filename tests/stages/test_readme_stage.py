@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from models.unet import UNet
+from pipeline.analysis.recommendations import rules
+from pipeline.analysis.roofline import roofline_of
+from pipeline.analysis.summary import summarize
 from pipeline.profiling.observed_execution import complete, tf32_allowed
 from pipeline.records.run_record import Execution, RunRecord
-from pipeline.report import advice as rules
-from pipeline.report.digest import digest
-from pipeline.report.regime import of_stage
-from pipeline.report.roofs import Roofs, roofs
 from pipeline.stages import Runner, Workload
 from pipeline.stages.common.precision import allow_tf32
 from tests.profiling.traced import event
@@ -83,12 +82,11 @@ def run_of(execution: Execution, **fields: Any) -> RunRecord:
 def test_it_has_a_roofline_and_a_bottleneck(shown: Runner, work: Workload) -> None:
     """Of the precision that was seen."""
     run = run_of(complete(shown, work, CALLED)[0])
-    row = digest(run).row("mine")
-    assert row is not None
-    bounds = roofs(run, row.stage)
-    assert isinstance(bounds, Roofs)
+    stage = next(stage for stage in summarize(run).stages if stage.name == "mine")
+    bounds = roofline_of(run, stage.stage)
+    assert bounds is not None
     assert bounds.precision == "bf16"
-    assert of_stage(run, row).word != "unknown"
+    assert stage.bottleneck.kind != "unknown"
 
 
 @pytest.mark.parametrize(("events", "advised"), [(CALLED, True), (REPLAYED, False), ([], False)])
@@ -97,10 +95,10 @@ def test_it_is_told_to_take_a_graph_only_if_it_has_none(
 ) -> None:
     """By what was seen, and not by its name; where nobody knows, nothing is advised."""
     idle = run_of(complete(shown, work, events)[0], profile=planted.profile(0.004))
-    found = digest(idle)
+    found = summarize(idle)
     assert found.winner is not None
     assert found.winner.name == "mine"
-    assert (rules.remove_launches(found, found.winner) is not None) is advised
+    assert (rules.capture_a_graph(found, found.winner) is not None) is advised
 
 
 def test_a_precision_that_is_not_what_runs_is_contradicted(work: Workload) -> None:

@@ -6,7 +6,7 @@ from pipeline.lessons.bench import Bench, Call
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, shown, value
-from pipeline.report import words
+from pipeline.report import formatting as words
 
 GPU_NUMBERS, CPU_NUMBERS = 2**24, 2**21
 STRIDES = (1, 2, 4, 8, 16)
