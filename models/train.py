@@ -74,7 +74,7 @@ def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int, base: int) 
     while (elapsed := (time.monotonic() - began) / (60 * minutes)) < 1:
         optimizer.param_groups[0]["lr"] = peak * min(1.0, 10 * elapsed + 0.05) * (1 - elapsed) + 1e-6
         image, label = crops(tissue, generator)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=image.is_cuda):
             loss = functional.cross_entropy(net(image.contiguous(memory_format=torch.channels_last)).float(), label)
         optimizer.zero_grad()
         loss.backward()

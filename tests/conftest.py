@@ -1,12 +1,26 @@
-"""Triton runs in its interpreter where no GPU is, and must know so before anything imports it; `gpu` tests need one."""
+"""What holds for every test: how torch and Triton run, how processes start, and what no test may leave behind."""
 
 import os
+from collections.abc import Iterator
 
-import pytest
-import torch
+# Before anything imports torch. Tests share the cores with each other. Inductor compiles in the process itself, as its
+# pool of compilers would import torch once more, and believes /proc/cpuinfo instead of compiling two programs to ask.
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+for variable in ("TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_VEC_ISA_OK"):
+    os.environ.setdefault(variable, "1")
 
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+from tests import fork_server  # noqa: E402
+from tests.process_state import nothing_leaks  # noqa: E402
+
+# Where no GPU is, Triton's kernels run in its interpreter; it must know so before anything imports it.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+fork_server.install()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -16,3 +30,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="no CUDA GPU here"))
+
+
+@pytest.fixture(autouse=True)
+def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the project's own processes, except where the marker `fresh_process` asks for a new interpreter."""
+    if request.node.get_closest_marker("fresh_process"):
+        monkeypatch.setattr("subprocess.Popen", fork_server.REAL_POPEN)
+        monkeypatch.delenv(fork_server.ADDRESS, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(processes: None) -> Iterator[None]:
+    """Fail a test that leaves another default dtype, another switch of torch or another folder behind."""
+    with nothing_leaks():
+        yield

@@ -27,8 +27,9 @@ def test_a_record_in_a_report_is_plain_json_and_nan_survives() -> None:
     """The parent gives it its type again."""
     back = decoded(encoded(StageReport({"warm_up": WarmUp(3, math.nan, True)})))
     assert isinstance(back, StageReport)
-    assert back.fields["warm_up"]["calls"] == 3
-    assert math.isnan(back.fields["warm_up"]["seconds"])
+    fields: dict[str, Any] = back.fields
+    assert fields["warm_up"]["calls"] == 3
+    assert math.isnan(fields["warm_up"]["seconds"])
 
 
 @pytest.mark.parametrize(

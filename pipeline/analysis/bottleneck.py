@@ -8,6 +8,7 @@ from typing import Literal
 from pipeline.analysis.layer_figures import LayerFigures, combined
 from pipeline.analysis.roofline import Gap, Roofline, gap, roofline_of
 from pipeline.analysis.traffic import Moved, moved
+from pipeline.devices.kinds import is_cuda
 from pipeline.records.diagnostics import BatchGrowth, Profile
 from pipeline.records.run_record import RunRecord, StageRecord
 
@@ -80,7 +81,7 @@ def bottleneck_of(
     roofline = roofline_of(run, stage)
     flops = run.reference.flops_per_image * run.batch_size if run.reference else 0
     through = moved_at_least(run, stage, layers, roofline.element_bytes) if roofline else None
-    on_gpu = run.environment is not None and run.environment.device == "cuda"
+    on_gpu = run.environment is not None and is_cuda(run.environment.device)
     diagnostics = stage.diagnostics
     pixels = diagnostics.image_growth if diagnostics else None
     evidence = Evidence(

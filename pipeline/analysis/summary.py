@@ -7,6 +7,7 @@ from typing import Literal, TypeVar
 from pipeline.analysis.bottleneck import Bottleneck, bottleneck_of
 from pipeline.analysis.layer_figures import LayerFigures, layers_of
 from pipeline.analysis.roofline import Roofline, roofline_of
+from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.records.samples import Pair
 from pipeline.stats.intervals import (
@@ -124,7 +125,7 @@ class RunSummary:
     @property
     def on_gpu(self) -> bool:
         """Whether the run is known to have used a GPU."""
-        return self.run.environment is not None and self.run.environment.device == "cuda"
+        return self.run.environment is not None and is_cuda(self.run.environment.device)
 
 
 def summarize(run: RunRecord) -> RunSummary:

@@ -27,7 +27,9 @@ from pipeline.cli.progress import Progress, complain
 from pipeline.config import load
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import BASELINE, RunConfig
-from pipeline.devices.discover import cuda_devices
+from pipeline.devices.choose import choose_device
+from pipeline.devices.discover import accelerators, cuda_gpus
+from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, RunWarning
@@ -59,7 +61,7 @@ def guard(answer: Callable[[], None]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's TERM saves as Ctrl-C does
     warnings.filterwarnings("ignore", category=UserWarning, module="hydra")
-    sys.argv += preset_for(sys.argv[1:], cuda_devices())
+    sys.argv += preset_for(sys.argv[1:], [gpu.name for gpu in cuda_gpus()])
     try:
         answer()
     except (RequestError, InputError, HydraException, OmegaConfBaseException) as error:
@@ -106,8 +108,7 @@ def claim(folder: Path) -> Path:
 def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     """The request, checked, and its config saved beside the answer; `${oc.env:...}` stays unresolved there."""
     values = plain(config, resolve=True)
-    devices = cuda_devices()
-    device = load.choose_device(values["device"], devices)
+    device = choose_device(values["device"], accelerators())
     baseline = plain(OmegaConf.load(CONF / "stage" / f"{BASELINE}.yaml"), resolve=True)
     request = load.read(values, device, baseline, invocation.launcher)
     (invocation.folder / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=False), encoding="utf-8")
@@ -126,7 +127,7 @@ def run(request: RunConfig, invocation: Invocation) -> RunRecord:
 
 def opening(request: RunConfig, invocation: Invocation) -> str:
     """The first line of a run: what runs where, and what was chosen for the user."""
-    where = f"on {cuda_devices()[0]}" if request.device == "cuda" else "on the CPU (no GPU stage runs)"
+    where = f"on {cuda_gpus()[0].name}" if is_cuda(request.device) else "on the CPU (no GPU stage runs)"
     size = f"{request.data.size}×{request.data.size}" if request.data.size else "their own size"
     shape = f"batch {request.data.batch_size}, images at {size}"
     return f"{request.model.name} {where}, {shape}, preset {request.preset}; the run is kept in {invocation.folder}"

@@ -6,6 +6,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override
 from hydra.errors import HydraException
 
+from pipeline.devices.kinds import is_cuda
+
 
 def preset_for(arguments: list[str], devices: list[str]) -> list[str]:
     """The override `preset=cpu` where the run goes to the CPU and the user names no preset; else none.
@@ -21,7 +23,7 @@ def preset_for(arguments: list[str], devices: list[str]) -> list[str]:
         return []
     named = [set(values(override)) for override in overrides if override.key_or_group == "device"]
     asked = named[-1] if named else {"auto"}
-    on_cpu = asked == {"cpu"} if devices else bool(asked - {"cuda"})  # without a GPU, device=cuda is refused
+    on_cpu = asked == {"cpu"} if devices else not all(map(is_cuda, asked))  # without a GPU, device=cuda is refused
     return ["preset=cpu"] if on_cpu else []
 
 

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,7 +23,7 @@ class Progress:
         self.last = ""
         self.status: Status | None = None
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         """Begin the live line, where there is a terminal."""
         if self.console.is_terminal:
             self.status = self.console.status("starting")

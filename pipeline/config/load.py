@@ -15,7 +15,6 @@ from pipeline.config.schema import STAGE_FIELDS, DataSpec, ModelSpec, RunConfig,
 from pipeline.config.stage_options import signature_of
 from pipeline.records.run_record import Tolerance
 
-DEVICES = ("auto", "cuda", "cpu")
 REPORT_KEYS = ("gpu_hour_price", "target_images_per_second", "target_p99_ms")
 TOP_LEVEL = ("threads", "seed", "time_inaccurate", "strict", "preset")  # keys of no group
 
@@ -61,19 +60,6 @@ def check_report(knobs: Mapping[str, Any]) -> None:
         wrong = isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf
         if value is not None and wrong and not free:
             raise RequestError(f"report.{key}={shown(value)}: expected a number above 0, or null")
-
-
-def choose_device(asked: Any, found: list[str]) -> str:
-    """The device to run on: what was asked for, or for "auto" a GPU where one is.
-
-    Raises:
-        RequestError: no such device.
-    """
-    if asked not in DEVICES:
-        raise RequestError(f"device={asked}: no such device; {nearest(str(asked), DEVICES)}")
-    if asked == "cuda" and not found:
-        raise RequestError("device=cuda: no CUDA device is visible here; device=cpu runs each stage in its CPU form")
-    return "cuda" if found and asked != "cpu" else "cpu"
 
 
 def read_group(spec: type[Spec], group: str, value: Mapping[str, Any]) -> Spec:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from pipeline.config.checks import NonNegativeFloat, NonNegativeInt, PositiveInt
+from pipeline.devices.kinds import is_cuda
 from pipeline.protocol import Phase
 
 
@@ -47,7 +48,7 @@ class Plan:
 
     def sample_seconds(self, device: str) -> float:
         """The least that a sample lasts on "cuda" or "cpu"."""
-        return self.gpu_sample_seconds if device == "cuda" else self.cpu_sample_seconds
+        return self.gpu_sample_seconds if is_cuda(device) else self.cpu_sample_seconds
 
     @property
     def limits(self) -> dict[Phase, float]:

@@ -1,1 +1,1 @@
-"""The accelerators of this machine: which there are, what they can do, what they tell of themselves."""
+"""The devices of this machine: which there are, what they can do, and which of them a run takes."""

@@ -1,11 +1,13 @@
-"""A GPU as its driver sees it, through NVML. Imports no torch and holds no GPU context, so the parent may use it."""
+"""A GPU as NVIDIA's driver sees it, through NVML, which holds no GPU context."""
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import pynvml
+
+Answer = TypeVar("Answer")
 
 ROUNDING_SHARE = 0.01  # of a sample: a violation counter that grew by less shows its own rounding
 
@@ -48,7 +50,7 @@ def throttle_reasons(before: DeviceState, after: DeviceState, seconds: float) ->
 class Gpu:
     """One GPU. What a device or driver doesn't say is None."""
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: object) -> None:
         self._handle = handle
 
     def name(self) -> str:
@@ -58,6 +60,11 @@ class Gpu:
     def uuid(self) -> str:
         """Such as "GPU-1234...": how CUDA names it, too."""
         return str(pynvml.nvmlDeviceGetUUID(self._handle))
+
+    def compute_capability(self) -> tuple[int, int] | None:
+        """Such as (9, 0)."""
+        found = _ask(pynvml.nvmlDeviceGetCudaComputeCapability, self._handle)
+        return None if found is None else (int(found[0]), int(found[1]))
 
     def used_bytes(self) -> int | None:
         """Memory in use by all processes."""
@@ -94,7 +101,7 @@ class Gpu:
         )
 
 
-def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
+def _ask(question: Callable[..., Answer], *arguments: object) -> Answer | None:
     """The answer, or None where this device or driver has none."""
     try:
         return question(*arguments)

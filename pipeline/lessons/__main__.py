@@ -9,13 +9,21 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from models.errors import InputError
 from pipeline.cli.progress import Progress, complain
 from pipeline.config.request_error import RequestError, nearest
+from pipeline.devices.choose import choose_device
+from pipeline.devices.discover import accelerators
+from pipeline.lessons.bench import Bench
+from pipeline.lessons.contents import CONTENTS
+from pipeline.lessons.draw import draw
 from pipeline.lessons.lesson import Lesson
+from pipeline.lessons.lesson_records import load
+from pipeline.lessons.runner import run_lessons
+from pipeline.measure.torch_device import open_device
 from pipeline.records.codec import RecordError
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
-DEVICES = ("auto", "cuda", "cpu")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -42,41 +50,18 @@ def chosen(only: str, contents: Sequence[Lesson]) -> list[Lesson]:
     return [lesson for lesson in contents if not names or lesson.name in names]
 
 
-def device_of(asked: str) -> str:
-    """The kind of device, "cuda" or "cpu".
-
-    Raises:
-        RequestError: there is no such device here.
-    """
-    from pipeline.devices.discover import cuda_devices
-
-    if asked not in DEVICES:
-        raise RequestError(f"--device {asked}: no such device; {nearest(asked, DEVICES)}")
-    present = bool(cuda_devices())
-    if asked == "cuda" and not present:
-        raise RequestError("--device cuda: no GPU that CUDA may use; did you mean 'cpu'?")
-    return "cuda" if present and asked != "cpu" else "cpu"
-
-
-def attend(asked: argparse.Namespace) -> int:
+def run(asked: argparse.Namespace) -> int:
     """Run the lessons and draw them; 1 where one failed."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler's chatter would stand among the progress lines
-    import torch
-
-    from pipeline.lessons.bench import Bench
-    from pipeline.lessons.contents import CONTENTS
-    from pipeline.lessons.draw import draw
-    from pipeline.lessons.runner import hold
-
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler's messages would stand among the progress lines
     lessons = chosen(asked.only, CONTENTS)
-    bench = Bench(torch.device(device_of(asked.device)))
+    bench = Bench(open_device(choose_device(asked.device, accelerators(), "--device ")))
     with Progress(len(lessons)) as progress:
-        record = hold(lessons, bench, asked.out, progress.stage_started)
-        for part in record.lessons:
-            if part.outcome != "ok":
-                progress.say(f"{part.name} {part.outcome}: {part.reason.removeprefix('failed: ')}")
+        record = run_lessons(lessons, bench, asked.out, progress.stage_started)
+        for lesson in record.lessons:
+            if lesson.outcome != "ok":
+                progress.say(f"{lesson.name} {lesson.outcome}: {lesson.reason.removeprefix('failed: ')}")
     sys.stdout.write(f"{draw(record, asked.out)}\n")
-    return FAILED if any(part.outcome == "failed" for part in record.lessons) else 0
+    return FAILED if any(lesson.outcome == "failed" for lesson in record.lessons) else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -84,13 +69,10 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser().parse_args(arguments)
     try:
         if asked.draw:
-            from pipeline.lessons.draw import draw
-            from pipeline.lessons.lesson_records import load
-
             sys.stdout.write(f"{draw(load(asked.draw), asked.draw)}\n")
             return 0
-        return attend(asked)
-    except (RequestError, RecordError, OSError) as error:
+        return run(asked)
+    except (RequestError, InputError, RecordError, OSError) as error:
         complain(str(error))
         return REFUSED
     except KeyboardInterrupt:

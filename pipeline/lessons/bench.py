@@ -1,12 +1,12 @@
-"""The bench that every lesson stands on: warms up, then times its variants in turns, with the pipeline's own code."""
+"""Times the variants of a lesson with the pipeline's own code: a warm-up, then interleaved samples."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from pipeline.config.plan import Plan
+from pipeline.devices.kinds import is_cuda
 from pipeline.lessons.lesson_records import Row
 from pipeline.measure.clock import Clock, TorchClock
 from pipeline.measure.sampling import calls_per_sample, take_sample, undisturbed
@@ -14,9 +14,9 @@ from pipeline.measure.warmup import warm_up
 from pipeline.records.samples import Sample
 from pipeline.worker.failures import failure_of
 
-Call = Callable[[], Any]
+Call = Callable[[], object]
 
-ROUNDS = 12  # of turns: x(3) to x(10) hold the median with 96 %
+ROUNDS = 12  # of one sample each: the 3rd to the 10th smallest of 12 contain the median with 96 %
 PLAN = Plan(
     gpu_sample_seconds=0.01,
     cpu_sample_seconds=0.03,
@@ -34,7 +34,7 @@ RELATIVE, ABSOLUTE = 1e-3, 1e-4
 
 @dataclass(frozen=True)
 class Ready:
-    """A variant that was built, checked and warmed."""
+    """A variant that was built, warmed up and checked."""
 
     row: Row
     call: Call
@@ -46,24 +46,24 @@ class Bench:
 
     def __init__(self, device: torch.device, clock: Clock | None = None, plan: Plan = PLAN) -> None:
         self.device = device
-        self.on_gpu = device.type == "cuda"
+        self.on_gpu = is_cuda(device.type)
         self._clock = clock or TorchClock(device)
         self._plan = plan
 
     def random(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Normal random numbers on the device: zeros draw less power, and so run faster on a GPU."""
+        """Normal random numbers of this shape on the device: zeros draw less power, and so run faster on a GPU."""
         return torch.randn(shape, device=self.device).to(dtype)
 
     def sampling(self, variants: list[tuple[Row, Call]], agree: bool = False) -> list[Row]:
-        """Time all variants in turns, forward in one round and backward in the next.
+        """Interleave the samples of all variants, forward in one round and backward in the next.
 
         Args:
             variants: what is to be filled with samples, and the call. One that raises keeps its reason instead.
-            agree: hold every answer against the first one's; one that differs isn't timed.
+            agree: compare every answer with the first variant's; a variant whose answer differs isn't timed.
         """
         rows: list[Row] = []
         ready: list[Ready] = []
-        expected: list[Any] = []
+        expected: list[object] = []
         for row, call in variants:
             try:
                 rows.append(self._prepare(row, call, expected if agree else None, ready))
@@ -72,8 +72,8 @@ class Bench:
         taken = self._take(ready)
         return [replace(row, samples=taken.get(row.name, [])) for row in rows]
 
-    def _prepare(self, row: Row, call: Call, expected: list[Any] | None, ready: list[Ready]) -> Row:
-        """Build, check and warm one variant; append it to `ready`."""
+    def _prepare(self, row: Row, call: Call, expected: list[object] | None, ready: list[Ready]) -> Row:
+        """Build, warm up and check one variant; append it to `ready`."""
         with undisturbed():
             began = self._clock.now()
             call()
@@ -86,8 +86,8 @@ class Bench:
         ready.append(Ready(row, call, calls))
         return replace(row, built_seconds=first_seconds) if row.built_seconds is not None else row
 
-    def _compare(self, call: Call, expected: list[Any]) -> None:
-        """Hold a warm variant's answer against the first one's, which is kept: what TorchScript runs changes in use."""
+    def _compare(self, call: Call, expected: list[object]) -> None:
+        """Compare a warm variant's answer with the first variant's, which is kept: TorchScript changes code in use."""
         with undisturbed():
             answer = call()
         if not expected:
@@ -100,12 +100,12 @@ class Bench:
         opened = self._clock.now()
         for number in range(ROUNDS):
             for part in ready if number % 2 == 0 else reversed(ready):
-                taken[part.row.name].append(self._slice(part))
+                taken[part.row.name].append(self._sample(part))
             if self._clock.now() - opened > self._plan.sampling_seconds:
                 break
         return taken
 
-    def _slice(self, part: Ready) -> Sample:
+    def _sample(self, part: Ready) -> Sample:
         return take_sample(lambda _: part.call(), lambda: None, part.calls, self._clock, self._plan)
 
 

@@ -1,4 +1,4 @@
-"""What people repeat, and what this device says of it, by a rule that stands beside it. Imports no torch."""
+"""What people repeat, and what this device says of it, by a rule that stands beside it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -47,9 +47,9 @@ def nothing(reason: str) -> Judged:
 
 
 def together(held: list[bool | None]) -> Verdict:
-    """Right where all hold, wrong where none does, else it depends; None is what noise hides.
+    """Right where all hold, wrong where none does, else it depends; None is one that noise hides.
 
-    What is hidden could only turn right or wrong into depends, so it leaves depends alone and makes the others unknown.
+    A hidden one could only turn right or wrong into depends, so depends stays, and the others become unknown.
     """
     if True in held and False in held:
         return "depends"
@@ -109,7 +109,7 @@ COMPILED_PAIRS = {
 
 
 def compile_factor(lessons: Lessons) -> Judged:
-    """Everything that the lessons compile, beside its eager twin."""
+    """Everything that the lessons compile, beside its eager form."""
     found = {name: rows_of(lessons, name).times(*pair) for name, pair in COMPILED_PAIRS.items()}
     told = {name: ratio for name, ratio in found.items() if ratio}
     if not told:

@@ -3,28 +3,29 @@
 import json
 import sys
 
+import torch
+
 from pipeline.devices.nvml import Gpu, gpu_of
 
 
 def steps(gpu: Gpu) -> dict[str, float]:
     """Bytes of the device, beyond torch's own pool, after each step."""
     before = used(gpu)
-    import torch
 
     def held() -> float:
         torch.cuda.synchronize(device)
         return used(gpu) - before - torch.cuda.memory_reserved(device)
 
-    device = torch.device("cuda", _index(torch, gpu.uuid()))
+    device = torch.device("cuda", _index(gpu.uuid()))
     torch.ones(1, device=device)
-    found = {"the context": held()}
+    held_after = {"the context": held()}
     square = torch.randn(256, 256, device=device, dtype=torch.float16)
     square @ square
-    found["and a matmul"] = held()
+    held_after["and a matmul"] = held()
     image = torch.randn(1, 64, 64, 64, device=device, dtype=torch.float16)
     torch.nn.functional.conv2d(image, torch.randn(64, 64, 3, 3, device=device, dtype=torch.float16))
-    found["and a convolution"] = held()
-    return found
+    held_after["and a convolution"] = held()
+    return held_after
 
 
 def used(gpu: Gpu) -> int:
@@ -39,10 +40,9 @@ def used(gpu: Gpu) -> int:
     return found
 
 
-def _index(torch: object, uuid: str) -> int:
+def _index(uuid: str) -> int:
     """Which of CUDA's devices has that uuid."""
-    cuda = torch.cuda  # type: ignore[attr-defined]
-    names = [str(cuda.get_device_properties(index).uuid) for index in range(cuda.device_count())]
+    names = [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
     return names.index(uuid.removeprefix("GPU-"))
 
 

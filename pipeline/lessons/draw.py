@@ -64,7 +64,7 @@ def sections(record: LessonsRecord) -> list[Section]:
 
 
 def section(part: LessonRecord, claims: list[tuple[Claim, Judged]]) -> Section:
-    """One lesson; of one that this version doesn't have, the table alone."""
+    """One lesson; only the table of a lesson that this version doesn't have."""
     lesson, rows = lesson_of(part), Rows(part.rows)
     table = table_of(rows) if part.rows else None
     if lesson is None:
@@ -213,6 +213,6 @@ def claim_lines(claims: list[tuple[Claim, Judged]]) -> list[str]:
     """The claims of a lesson."""
     lines: list[str] = []
     for claim, found in claims:
-        lines += ["", f"People say: “{escape(claim.text)}” Here: {escape(found.here)}: **{found.verdict}**. "
-                  f"{escape(claim.rule)}"]  # fmt: skip
+        lines += ["", (f"People say: “{escape(claim.text)}” Here: {escape(found.here)}: **{found.verdict}**. "
+                  f"{escape(claim.rule)}")]  # fmt: skip
     return lines

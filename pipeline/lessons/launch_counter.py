@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import TypeVar
 
 import torch
 from torch._C._autograd import DeviceType
-from torch._inductor import metrics
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
@@ -14,17 +14,25 @@ from pipeline.lessons.bench import Bench, Call
 from pipeline.lessons.lesson_records import Row
 
 # A CPU's operators that hand out memory and compute nothing.
-IDLE = ("aten::empty", "aten::resize_", "aten::detach", "aten::as_strided")
+NO_WORK = ("aten::empty", "aten::resize_", "aten::detach", "aten::as_strided")
 
 
+Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
-def compiled_afresh(function: Callable[[Any], Made]) -> Callable[[Any], Made]:
-    """The function under torch.compile, and Inductor's count of generated kernels set to none."""
-    metrics.reset()
-    found: Callable[[Any], Made] = torch.compile(function, dynamic=False)
-    return found
+def inductor_metrics() -> ModuleType:
+    """Inductor's counters; imported here because importing Inductor takes as long as importing torch."""
+    from torch._inductor import metrics
+
+    return metrics
+
+
+def compiled_afresh(function: Callable[[Given], Made]) -> Callable[[Given], Made]:
+    """The function under torch.compile, after Inductor's count of generated kernels was reset to 0."""
+    inductor_metrics().reset()
+    compiled: Callable[[Given], Made] = torch.compile(function, dynamic=False)
+    return compiled
 
 
 def on_device(event: FunctionEvent) -> bool:
@@ -49,5 +57,5 @@ def counted(row: Row, call: Call, bench: Bench) -> Row:
     if bench.on_gpu:
         return replace(row, kernels=sum(map(on_device, events)) or None)
     leaves = [event.name for event in events if not event.cpu_children and event.name.startswith("aten::")]
-    seen = sum(not name.startswith(IDLE) for name in leaves)
-    return replace(row, kernels=seen or metrics.generated_kernel_count or None)
+    seen = sum(not name.startswith(NO_WORK) for name in leaves)
+    return replace(row, kernels=seen or inductor_metrics().generated_kernel_count or None)

@@ -21,8 +21,8 @@ Outcome = Literal["ok", "skipped", "failed"]
 class Row:
     """One variant of an experiment.
 
-    A row without samples says why in `reason`. The other rows of its lesson were timed in turns with it: sample i of
-    one was taken in the same round as sample i of another.
+    A row without samples says why in `reason`. The rows of a lesson are interleaved: sample i of one was taken in the
+    same round as sample i of another.
     """
 
     name: str
@@ -69,7 +69,7 @@ def save(record: LessonsRecord, folder: Path) -> None:
 
 
 def from_1(document: dict[str, Any]) -> dict[str, Any]:
-    """A document of schema 1 in the words of schema 2."""
+    """A document of schema 1 with the names of schema 2."""
     lessons = [{**lesson, "rows": [_row_from_1(row) for row in lesson["rows"]]} for lesson in document["lessons"]]
     return {**document, "schema_version": 2, "lessons": lessons}
 

@@ -1,4 +1,4 @@
-"""What the samples of a lesson say: medians, ratios of rows that took turns, and both in words."""
+"""What the samples of a lesson say: medians, ratios of rows that were interleaved, and sentences of both."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -67,7 +67,7 @@ class Rows(Sequence[Row]):
         return next((row for row in self.measured() if row.name == name), None)
 
     def times(self, slow: str, fast: str) -> Ratio | None:
-        """The first row's time over the second's: above 1, the second is faster. Round by round, as they took turns."""
+        """The first row's time over the second's: above 1, the second is faster. Paired round by round."""
         first, second = self.row(slow), self.row(fast)
         if first is None or second is None or not first.samples or not second.samples:
             return None

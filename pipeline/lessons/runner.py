@@ -17,7 +17,7 @@ from pipeline.measure.environment import describe
 Say = Callable[[str, str], None]  # a name, and a line about it
 
 
-def hold(lessons: Sequence[Lesson], bench: Bench, folder: Path, say: Say) -> LessonsRecord:
+def run_lessons(lessons: Sequence[Lesson], bench: Bench, folder: Path, say: Say) -> LessonsRecord:
     """Run the lessons; lessons.json is saved after each, so that an interruption loses one at most."""
     began, started_at = time.perf_counter(), datetime.now().astimezone().isoformat(timespec="seconds")
     environment = describe(bench.device)
@@ -25,14 +25,14 @@ def hold(lessons: Sequence[Lesson], bench: Bench, folder: Path, say: Say) -> Les
     record = LessonsRecord(SCHEMA_VERSION, started_at, 0.0, environment, [])
     for lesson in lessons:
         say(lesson.name, lesson.title)
-        done.append(one(lesson, bench))
+        done.append(run_lesson(lesson, bench))
         record = LessonsRecord(SCHEMA_VERSION, started_at, time.perf_counter() - began, environment, list(done))
         save(record, folder)
     return record
 
 
-def one(lesson: Lesson, bench: Bench) -> LessonRecord:
-    """One lesson, whatever becomes of it; its memory is given back."""
+def run_lesson(lesson: Lesson, bench: Bench) -> LessonRecord:
+    """The record of one lesson, also of one that fails; its memory is freed."""
     began = time.perf_counter()
     if lesson.gpu_only and not bench.on_gpu:
         return LessonRecord(lesson.name, "skipped", lesson.gpu_only, 0.0, [])

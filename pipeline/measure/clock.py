@@ -1,9 +1,11 @@
-"""The clock that the instrument reads: injected, so that tests use a false one."""
+"""The clock that every measurement reads: passed in, so that tests use a fake."""
 
 import time
 from typing import Protocol
 
 import torch
+
+from pipeline.devices.kinds import is_cuda
 
 
 class Clock(Protocol):
@@ -31,7 +33,7 @@ class TorchClock:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._marks: list[torch.cuda.Event] = []
-        if device.type == "cuda":
+        if is_cuda(device.type):
             self._marks = [_event(), _event()]
 
     def now(self) -> float:

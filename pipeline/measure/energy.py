@@ -2,48 +2,50 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import torch
 
 from pipeline.devices.nvml import DeviceState
 from pipeline.measure.clock import Clock
-from pipeline.measure.environment import gpu_behind
 from pipeline.measure.sampling import no_state, undisturbed
+from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.samples import Energy
 
 REST_SECONDS = 1.5  # the device averages its power over up to one second
-CALLS_BETWEEN_LOOKS = 10  # at the clock: a synchronisation after each call would let the device rest
+CALLS_BETWEEN_READINGS = 10  # of the clock: a synchronisation after each call would let the device idle
+
+Batch = TypeVar("Batch")
 
 
 class PowerMeter(Protocol):
-    """What is read of a GPU; `pipeline.devices.nvml.Gpu` is one."""
+    """What `energy` reads of a GPU; `pipeline.devices.nvml.Gpu` is one."""
 
     def joules(self) -> float | None:
-        """Energy so far."""
+        """Joules so far, from any start."""
 
     def watts(self) -> float | None:
-        """Power now."""
+        """Watts now."""
 
 
 def device_state(device: torch.device) -> Callable[[], DeviceState]:
-    """Asks the device for its clock and throttling; on a CPU, for nothing."""
+    """A function that reads the device's clock and throttling; on a CPU, one that knows nothing."""
     gpu = gpu_behind(device)
     return gpu.state if gpu else no_state
 
 
 def energy(
-    call: Callable[[Any], Any],
-    next_batch: Callable[[], Any],
+    call: Callable[[Batch], object],
+    next_batch: Callable[[], Batch],
     clock: Clock,
     seconds: float,
     images_per_call: int,
     meter: PowerMeter | None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Energy | None:
-    """What calls for at least `seconds` take, after a rest that gives the idle power.
+    """Joules of calls for at least `seconds`, after a pause in which the idle power is read.
 
-    The device's total moves some ten times a second, so five seconds give it to about 2 %.
+    The device updates its total some ten times a second, so five seconds give it to about 2 %.
 
     Returns:
         None where nothing counts energy: on a CPU, and on GPUs that don't.
@@ -55,10 +57,10 @@ def energy(
     start = clock.now()
     with undisturbed():
         while clock.now() - start < seconds:
-            for _ in range(CALLS_BETWEEN_LOOKS):
+            for _ in range(CALLS_BETWEEN_READINGS):
                 call(next_batch())
             clock.synchronize()
-            calls += CALLS_BETWEEN_LOOKS
+            calls += CALLS_BETWEEN_READINGS
     taken, after = clock.now() - start, meter.joules()
     if idle is None or before is None or after is None:
         return None

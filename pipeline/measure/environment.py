@@ -1,17 +1,16 @@
-"""The machine and the software that give the numbers. Torch is imported only inside what a worker calls."""
+"""The machine and the software that give the numbers, as a worker sees them."""
 
 import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pipeline.devices.discover import cpu_name, driver_version, others_on
-from pipeline.devices.nvml import Gpu, gpu_of
+import torch
+
+from pipeline.devices.host import cpu_name, driver_version, others_on
+from pipeline.devices.kinds import is_cuda
+from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.machine import Environment
-
-if TYPE_CHECKING:
-    import torch
 
 PACKAGES = (
     "torch", "torchvision", "triton", "onnx", "onnxscript", "onnxruntime-gpu", "onnxruntime", "numpy",
@@ -19,11 +18,9 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def describe(device: "torch.device", launcher: str = "basic") -> Environment:
-    """The environment as the worker on `device` sees it."""
-    import torch
-
-    properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+def describe(device: torch.device, launcher: str = "basic") -> Environment:
+    """The environment of a worker on `device`; `launcher` is Hydra's."""
+    properties = torch.cuda.get_device_properties(device) if is_cuda(device.type) else None
     cudnn = torch.backends.cudnn.version() if properties else None
     gpu = gpu_behind(device)
     commit, dirty = git_state(Path(__file__).parent)
@@ -47,22 +44,6 @@ def describe(device: "torch.device", launcher: str = "basic") -> Environment:
         launcher=launcher,
         others_on_device=others_on(gpu) if gpu else [],
     )
-
-
-def gpu_behind(device: "torch.device") -> Gpu | None:
-    """NVML's view of a torch device; None on a CPU, and where NVML doesn't know the device."""
-    import torch
-
-    if device.type != "cuda":
-        return None
-    return gpu_of(str(torch.cuda.get_device_properties(device).uuid))
-
-
-def cache_bytes(device: "torch.device") -> int | None:
-    """The GPU's last cache, which a rotation of inputs must outgrow; None on a CPU, where nothing is kept out of it."""
-    import torch
-
-    return torch.cuda.get_device_properties(device).L2_cache_size if device.type == "cuda" else None
 
 
 def installed(names: tuple[str, ...]) -> dict[str, str]:

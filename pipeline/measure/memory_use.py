@@ -1,4 +1,4 @@
-"""How much memory a stage takes: as torch's allocator sees it, and as the device sees the process."""
+"""How much memory a stage takes, according to torch's allocator and to the device."""
 
 import os
 import resource
@@ -8,18 +8,19 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from pipeline.measure.environment import gpu_behind
+from pipeline.devices.kinds import is_cuda
+from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.samples import Memory
 
 
 def device_allocations(device: torch.device) -> int:
     """How often torch has asked the device for memory so far; a sample in which it grows is measured again."""
-    return int(torch.cuda.memory_stats(device).get("num_device_alloc", 0)) if device.type == "cuda" else 0
+    return int(torch.cuda.memory_stats(device).get("num_device_alloc", 0)) if is_cuda(device.type) else 0
 
 
 def context_bytes(device: torch.device) -> int | None:
     """What the process holds of the device before its first tensor; None where the device doesn't say."""
-    if device.type != "cuda":
+    if not is_cuda(device.type):
         return None
     torch.cuda.init()
     torch.cuda.synchronize(device)  # makes the context

@@ -6,14 +6,16 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from pipeline.devices.accelerator import FP8
+from pipeline.devices.kinds import is_cuda
 from pipeline.measure.clock import Clock, TorchClock
+from pipeline.measure.timers import best_burst_seconds
+from pipeline.measure.torch_device import has_compute
 from pipeline.records.machine import MeasuredPeaks
 
 GPU_SIDE, CPU_SIDE = 8192, 1024  # of the square matrices
 GPU_COPY_BYTES, CPU_COPY_BYTES = 2**30, 2**28  # far beyond any cache
 HOST_COPY_BYTES = 2**28
-BURSTS, BURST_SECONDS = 10, 0.03  # of each figure, after two calls
-LAUNCHES = 2000
 
 
 def measure(device: torch.device) -> MeasuredPeaks:
@@ -22,7 +24,7 @@ def measure(device: torch.device) -> MeasuredPeaks:
     Matrices are random: zeros draw less power, and so run faster on a GPU.
     """
     clock = TorchClock(device)
-    if device.type == "cuda":
+    if is_cuda(device.type):
         return MeasuredPeaks(
             tflops=_gpu_matmuls(device, clock),
             bandwidth_bytes_per_s=_copy_rate(device, GPU_COPY_BYTES, clock),
@@ -40,38 +42,16 @@ def measure(device: torch.device) -> MeasuredPeaks:
     )
 
 
-def seconds_of(work: Callable[[], object], clock: Clock) -> float:
-    """Seconds of one call of `work` in the best of ten bursts: a ceiling is what was reached, not what was usual."""
-    work()
-    clock.synchronize()
-    start = clock.now()
-    work()
-    clock.synchronize()
-    repeats = max(1, min(LAUNCHES, int(BURST_SECONDS / max(clock.now() - start, 1e-6))))
-    return min(_burst(work, repeats, clock) for _ in range(BURSTS))
-
-
-def _burst(work: Callable[[], object], repeats: int, clock: Clock) -> float:
-    clock.begin()
-    start = clock.now()
-    for _ in range(repeats):
-        work()
-    clock.end()
-    clock.synchronize()
-    wall = clock.now() - start
-    return (clock.device_seconds() or wall) / repeats
-
-
 def _gpu_matmuls(device: torch.device, clock: Clock) -> dict[str, float]:
-    found = {}
+    tflops = {}
     for name, precision in {"fp32": "ieee", "tf32": "tf32"}.items():
         with _fp32_precision(precision):
-            found[name] = _matmul_tflops(device, torch.float32, GPU_SIDE, clock)
+            tflops[name] = _matmul_tflops(device, torch.float32, GPU_SIDE, clock)
     for name, dtype in {"fp16": torch.float16, "bf16": torch.bfloat16}.items():
-        found[name] = _matmul_tflops(device, dtype, GPU_SIDE, clock)
-    if torch.cuda.get_device_capability(device) >= (8, 9):
-        found["fp8"] = _fp8_tflops(device, clock)
-    return found
+        tflops[name] = _matmul_tflops(device, dtype, GPU_SIDE, clock)
+    if has_compute(device, FP8):
+        tflops["fp8"] = _fp8_tflops(device, clock)
+    return tflops
 
 
 @contextmanager
@@ -91,22 +71,24 @@ def _random(side: int, device: torch.device, dtype: torch.dtype) -> Tensor:
 def _matmul_tflops(device: torch.device, dtype: torch.dtype, side: int, clock: Clock) -> float:
     left, right = _random(side, device, dtype), _random(side, device, dtype)
     out = torch.empty(side, side, device=device, dtype=dtype)
-    return 2 * side**3 / seconds_of(lambda: torch.matmul(left, right, out=out), clock) / 1e12
+    return 2 * side**3 / best_burst_seconds(lambda _: torch.matmul(left, right, out=out), clock) / 1e12
 
 
 def _fp8_tflops(device: torch.device, clock: Clock) -> float:
     left, right = (_random(GPU_SIDE, device, torch.float8_e4m3fn) for _ in range(2))
-    return 2 * GPU_SIDE**3 / seconds_of(fp8_matmul(left, right), clock) / 1e12
+    product = fp8_matmul(left, right)
+    return 2 * GPU_SIDE**3 / best_burst_seconds(lambda _: product(), clock) / 1e12
 
 
 def fp8_matmul(left: Tensor, right: Tensor) -> Callable[[], Tensor]:
-    """The product of two e4m3 matrices [side, side] in fp16, one scale for each.
+    """A call that multiplies two e4m3 matrices, `left` [rows, inner] by the transpose of `right` [columns, inner].
 
-    The library wants the second in column-major order, so it is the transpose of `right` that is taken.
+    Both scales are 1, and the product [rows, columns] is fp16. cuBLASLt takes the second operand in column-major order
+    alone, hence the transpose.
     """
-    turned, scale = right.t(), torch.ones((), device=left.device)
+    columns, scale = right.t(), torch.ones((), device=left.device)
     return lambda: torch._scaled_mm(
-        left, turned, scale_a=scale, scale_b=scale, out_dtype=torch.float16, use_fast_accum=True
+        left, columns, scale_a=scale, scale_b=scale, out_dtype=torch.float16, use_fast_accum=True
     )
 
 
@@ -114,16 +96,16 @@ def _copy_rate(device: torch.device, size_bytes: int, clock: Clock) -> float:
     """Read plus write, bytes per second."""
     source = torch.randint(0, 255, (size_bytes,), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2 * size_bytes / seconds_of(lambda: target.copy_(source), clock)
+    return 2 * size_bytes / best_burst_seconds(lambda _: target.copy_(source), clock)
 
 
 def _upload_rate(device: torch.device, clock: Clock, pinned: bool) -> float:
     """Host to device, bytes per second."""
     source = torch.empty(HOST_COPY_BYTES, dtype=torch.uint8, pin_memory=pinned).fill_(1)
     target = torch.empty(HOST_COPY_BYTES, dtype=torch.uint8, device=device)
-    return HOST_COPY_BYTES / seconds_of(lambda: target.copy_(source, non_blocking=pinned), clock)
+    return HOST_COPY_BYTES / best_burst_seconds(lambda _: target.copy_(source, non_blocking=pinned), clock)
 
 
 def _launch_us(clock: Clock) -> float:
     """Microseconds from one empty kernel to the next."""
-    return 1e6 * seconds_of(lambda: torch.cuda._sleep(0), clock)
+    return 1e6 * best_burst_seconds(lambda _: torch.cuda._sleep(0), clock)

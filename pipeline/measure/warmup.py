@@ -1,8 +1,8 @@
-"""Brings a stage to rest before it is measured, and says whether it came to rest."""
+"""Calls a stage until its time is steady, before it is measured, and records whether it became so."""
 
 from collections.abc import Callable
 from statistics import median
-from typing import Any
+from typing import TypeVar
 
 from pipeline.config.plan import Plan
 from pipeline.measure.clock import Clock
@@ -11,21 +11,24 @@ from pipeline.records.samples import WarmUp
 
 WINDOWS = 3  # whose medians must agree
 
+Batch = TypeVar("Batch")
+
 
 def warm_up(
-    call: Callable[[Any], Any],
-    next_batch: Callable[[], Any],
+    call: Callable[[Batch], object],
+    next_batch: Callable[[], Batch],
     clock: Clock,
     plan: Plan,
     guards: Callable[[], tuple[int, ...]] = no_guards,
 ) -> tuple[WarmUp, float]:
-    """Call until it is steady, or for `warmup_limit_seconds`.
+    """Call until the time per call is steady, or for `plan.warmup_limit_seconds`.
 
-    Steady: at least `warmup_min_calls` and `warmup_min_seconds`, the medians of the last three windows within
-    `warmup_tolerance`, and no guard grew in the last two windows.
+    Steady means: at least `warmup_min_calls` and `warmup_min_seconds`, the medians of the last three windows within
+    `warmup_tolerance`, and no guard counter grew in the last two windows.
 
     Returns:
-        What it took, and the seconds per call back to back, which say how many calls make a sample.
+        The calls and seconds that it took, and the seconds per call back to back, from which follows how many calls
+        make a sample.
     """
     opened = clock.now()
     medians: list[float] = []
@@ -38,11 +41,11 @@ def warm_up(
         medians.append(median(window))
         counts.append(guards())
         enough = calls >= plan.warmup_min_calls and clock.now() - opened >= plan.warmup_min_seconds
-        steady = enough and _at_rest(medians, counts, plan.warmup_tolerance)
+        steady = enough and _steady(medians, counts, plan.warmup_tolerance)
     return WarmUp(calls=calls, seconds=clock.now() - opened, steady=steady), _pace(call, next_batch, clock, len(window))
 
 
-def _pace(call: Callable[[Any], Any], next_batch: Callable[[], Any], clock: Clock, calls: int) -> float:
+def _pace(call: Callable[[Batch], object], next_batch: Callable[[], Batch], clock: Clock, calls: int) -> float:
     """Seconds per call without waiting for each: up to a few times less than a call with a synchronisation."""
     with undisturbed():
         start = clock.now()
@@ -53,21 +56,24 @@ def _pace(call: Callable[[Any], Any], next_batch: Callable[[], Any], clock: Cloc
 
 
 def _window(
-    call: Callable[[Any], Any], next_batch: Callable[[], Any], clock: Clock, window_seconds: float
+    call: Callable[[Batch], object], next_batch: Callable[[], Batch], clock: Clock, window_seconds: float
 ) -> list[float]:
     """Seconds of each call of one window, at least one."""
-    series: list[float] = []
+    latencies: list[float] = []
     with undisturbed():
         opened = clock.now()
-        while not series or clock.now() - opened < window_seconds:
+        while not latencies or clock.now() - opened < window_seconds:
             start = clock.now()
             call(next_batch())
             clock.synchronize()
-            series.append(clock.now() - start)
-    return series
+            latencies.append(clock.now() - start)
+    return latencies
 
 
-def _at_rest(medians: list[float], counts: list[tuple[int, ...]], tolerance: float) -> bool:
-    """Whether three windows agree and the guards stood still in the last two; `counts` has one entry before each."""
+def _steady(medians: list[float], counts: list[tuple[int, ...]], tolerance: float) -> bool:
+    """Whether the last three medians agree and the guards didn't grow in the last two windows.
+
+    `counts` holds the guards before the first window and after each.
+    """
     last = medians[-WINDOWS:]
     return len(last) == WINDOWS and max(last) <= min(last) * (1 + tolerance) and counts[-3] == counts[-1]

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline.config.schema import SCRATCH, StageSpec, job_document
+from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import ncu_log
 from pipeline.orchestrate.context import RunContext
 from pipeline.orchestrate.ncu_log import CountersError
@@ -31,7 +32,7 @@ OPTIONS = (
 
 def with_counted_bytes(context: RunContext, spec: StageSpec, record: StageRecord) -> StageRecord:
     """The record with what the counters say of one call, or with a note of why they don't."""
-    wanted = context.config.plan.counters and context.config.device == "cuda"
+    wanted = context.config.plan.counters and is_cuda(context.config.device)
     why = record.diagnostics
     if not wanted or record.status != "ok" or record.profile is None or why is None:
         return record

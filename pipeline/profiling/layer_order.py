@@ -84,7 +84,7 @@ def ranked(graph: fx.Graph) -> list[Heavy]:
         elif found and POOLS.match(target):
             found[-1].pools.append(module_of(node))
     for index, heavy in enumerate(found):
-        before = bin(own[index]).count("1") - 1
+        before = own[index].bit_count() - 1
         after = sum(bool(bits >> index & 1) for bits in own[index + 1 :])
         heavy.certain = before == index and after == len(found) - 1 - index
     return found

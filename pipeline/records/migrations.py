@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from pipeline.devices.kinds import is_cuda
 from pipeline.records import schema3_sentences as sentences
 from pipeline.records.run_record import SCHEMA_VERSION
 from pipeline.records.run_settings import settings_of
@@ -100,7 +101,7 @@ def from_3(document: Document) -> Document:
     most_retries = (config.get("measure") or {}).get("most_retries", MOST_RETRIES)
     pairs = {name: [_pair(pair, most_retries) for pair in run.get(name, [])] for name in ("aa_pairs", "head_to_head")}
     layers = [layer["name"] for layer in (run.get("reference") or {}).get("layers") or []]
-    on_gpu = (run.get("environment") or {}).get("device") == "cuda"
+    on_gpu = is_cuda((run.get("environment") or {}).get("device", ""))
     return {
         **run,
         **pairs,

@@ -21,7 +21,7 @@ COLUMNS: list[Column[Change]] = [
     Column("B", cell=lambda change: Cell(times(change.after))),
     Column("B over A", cell=lambda change: Cell(times(change.change))),
     Column("95 % interval", cell=lambda change: Cell(interval(change.change))),
-    names("outcome", lambda change: outcome_text(change)),
+    names("outcome", lambda change: outcome_text(change)),  # noqa: PLW0108 - it is defined further down
 ]
 
 

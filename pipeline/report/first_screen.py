@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.records.samples import Accuracy
 from pipeline.report.formatting import (
@@ -51,7 +52,7 @@ def machine(run: RunRecord) -> Machine:
     preset = f"preset {run.preset}{CPU_PRESET if run.preset == 'cpu' else ''}"
     if found is None:
         return Machine("the machine was never described", preset, shape, "versions unknown")
-    where = found.device_name if found.device == "cuda" else f"CPU: {found.cpu_name}, {found.cpu_threads} threads"
+    where = found.device_name if is_cuda(found.device) else f"CPU: {found.cpu_name}, {found.cpu_threads} threads"
     return Machine(where, preset, shape, _versions(run))
 
 

@@ -5,6 +5,7 @@ import copy
 import torch
 from torch import Tensor
 
+from pipeline.devices.kinds import is_cuda
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.precision import Dtype, allow_tf32, eager_execution, half_dtype, in_channels_last, short
 
@@ -18,7 +19,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
         cudnn_benchmark: let cuDNN time its algorithms for each new shape.
     """
     half, device = half_dtype(dtype, workload.device), workload.device.type
-    allow_tf32(device == "cuda")
+    allow_tf32(is_cuda(device))
     torch.backends.cudnn.benchmark = cudnn_benchmark
     model = in_channels_last(copy.deepcopy(workload.model))
 

@@ -5,13 +5,14 @@ import copy
 import torch
 from torch import Tensor
 
+from pipeline.devices.kinds import is_cuda
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.precision import allow_tf32, eager_execution, in_channels_last
 
 
 def build(workload: Workload) -> Runner:
     """The net in fp32 (on a GPU with TF32, as the rung before), channels_last."""
-    on_gpu = workload.device.type == "cuda"
+    on_gpu = is_cuda(workload.device.type)
     allow_tf32(on_gpu)
     model = in_channels_last(copy.deepcopy(workload.model))
 

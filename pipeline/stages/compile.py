@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.stages.api import Runner, Skip, Traffic, Workload
 from pipeline.stages.common.inductor import generated, keep_graphs, own_cache
@@ -41,7 +42,7 @@ def build(
     """
     check_possible(workload.device)
     half = half_dtype(dtype, workload.device)
-    allow_tf32(workload.device.type == "cuda")
+    allow_tf32(is_cuda(workload.device.type))
     cache, model = own_cache(workload.caches, cold=workload.earlier is None), Half(workload.model, half).eval()
     with torch.inference_mode():
         compiled = compile_net(model, workload.batches[0], mode, dynamic, fullgraph, freezing)
@@ -60,7 +61,7 @@ def build(
 
 def execution(half: torch.dtype, mode: Mode, device: torch.device) -> Execution:
     """How the compiled net runs; Inductor captures graphs on a GPU, in two of its modes."""
-    captured = device.type == "cuda" and mode in ("reduce-overhead", "max-autotune")
+    captured = is_cuda(device.type) and mode in ("reduce-overhead", "max-autotune")
     return Execution(short(half), layout="NHWC", provider="Inductor", captured=captured, fuses=True)
 
 

@@ -2,6 +2,7 @@
 
 import torch
 
+from pipeline.devices.kinds import is_cuda
 from pipeline.stages.api import Runner, Skip, Workload
 from pipeline.stages.common.graph_capture import Captured
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, eager_execution, half_dtype, short
@@ -13,7 +14,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     Raises:
         Skip: no GPU.
     """
-    if workload.device.type != "cuda":
+    if not is_cuda(workload.device.type):
         raise Skip("CUDA graphs need a CUDA GPU")
     half = half_dtype(dtype, workload.device)
     allow_tf32(True)

@@ -11,7 +11,9 @@ from pipeline.compiler.kernel_layer import Backend
 from pipeline.compiler.lowering import Program
 from pipeline.compiler.ops import BY_NAME
 from pipeline.compiler.quantize import READS_FP8, Precision
+from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
+from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import Runner, Skip, Workload
 from pipeline.stages.common.rewritten_net import (
     executed,
@@ -47,9 +49,9 @@ def build(
         Skip: no CUDA GPU, or one without fp8 products or without what the kernels need.
         ValueError: a layer of `keep_fp16` isn't there.
     """
-    if workload.device.type != "cuda":
+    if not is_cuda(workload.device.type):
         raise Skip("the project's fp8 kernels need a CUDA GPU")
-    if reason := supported(torch.cuda.get_device_capability(workload.device), torch.float8_e4m3fn):
+    if reason := supported(torch.cuda.get_device_capability(workload.device), torch.float8_e4m3fn, vendor()):
         raise Skip(reason)
     switch_on_the_library()
     try:

@@ -5,7 +5,9 @@ import torch
 from pipeline.compiler.graph import UnsupportedError
 from pipeline.compiler.lowering import Program
 from pipeline.compiler.quantize import Precision
+from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
+from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import Runner, Skip, Workload
 from pipeline.stages.common.rewritten_net import (
     executed,
@@ -28,7 +30,7 @@ def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
     Raises:
         Skip: no CUDA GPU.
     """
-    if workload.device.type != "cuda":
+    if not is_cuda(workload.device.type):
         raise Skip("the project's kernels need a CUDA GPU")
     switch_on_the_library()
     try:
@@ -37,7 +39,7 @@ def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
     except UnsupportedError as error:
         return half_instead(workload, str(error))
     tuner = tuner_in(tuning_folder)
-    reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16)
+    reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16, vendor())
     program = tuned(program, workload.batches[0], tuner, reason)
     execution = executed(program, "fp16")
     return runner(workload, program, {"passes": passes}, reason, "fp16", execution, tuner.measured)

@@ -2,6 +2,7 @@
 
 import torch
 
+from pipeline.devices.kinds import is_cuda
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, eager_execution, half_dtype, short
 
@@ -15,7 +16,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
         cudnn_benchmark: let cuDNN time its algorithms for each new shape.
     """
     half = half_dtype(dtype, workload.device)
-    allow_tf32(workload.device.type == "cuda")
+    allow_tf32(is_cuda(workload.device.type))
     torch.backends.cudnn.benchmark = cudnn_benchmark
     model = Half(workload.model, half).eval()
     ran = f"{short(half)} weights, channels_last, {model.folds} batch norms folded"

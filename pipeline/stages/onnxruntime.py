@@ -10,6 +10,7 @@ import onnxruntime as ort
 import torch
 from torch import Tensor
 
+from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, no_traffic
 from pipeline.stages.common.onnx_export import INPUT, OUTPUT, export
@@ -47,7 +48,7 @@ def build(
     wanted, precision = chosen_provider(provider, workload.device), chosen_dtype(dtype, workload.device)
     batch = workload.batches[0]
     opset = export(workload.model, precision, batch, path := workload.folder / "model.onnx")
-    stream = torch.cuda.Stream() if wanted == "cuda" else None
+    stream = torch.cuda.Stream() if is_cuda(wanted) else None
     switches = cuda_switches(nhwc, tf32, cuda_graph, fuse_conv_bias)
     session = open_session(path, wanted, cuda_options(algo_search, stream, **switches) if stream else {})
     buffers = bound(session, wanted, batch, precision)
@@ -64,7 +65,7 @@ def build(
 
 def execution(wanted: str, precision: torch.dtype, switches: dict[str, bool]) -> Execution:
     """How the session runs the net; its graph optimisations fuse convolutions with what follows them."""
-    on_gpu = wanted == "cuda"
+    on_gpu = is_cuda(wanted)
     tf32 = on_gpu and switches["use_tf32"] and precision == torch.float32
     return Execution(
         "tf32" if tf32 else short(precision),
@@ -83,7 +84,7 @@ def cuda_switches(nhwc: bool, tf32: bool, cuda_graph: bool, fuse_conv_bias: bool
 
 def ways(wanted: str, switches: dict[str, bool]) -> list[str]:
     """The provider, and how that of CUDA runs the net, in words."""
-    if wanted != "cuda":
+    if not is_cuda(wanted):
         return [PROVIDERS[wanted]]
     fuses, graph = switches["fuse_conv_bias"], switches["enable_cuda_graph"]
     layout = "NHWC" if switches["prefer_nhwc"] else "NCHW"
@@ -96,7 +97,7 @@ def chosen_provider(asked: str, device: torch.device) -> str:
     Raises:
         StageError: asked for the GPU on a run without one.
     """
-    if asked == "cuda" and device.type != "cuda":
+    if is_cuda(asked) and not is_cuda(device.type):
         raise StageError(
             "provider=cuda was asked for and this run is on the CPU; provider=cpu runs it there", "wrong device"
         )
@@ -131,7 +132,7 @@ def open_session(path: Path, wanted: str, options: dict[str, str]) -> ort.Infere
     settings = ort.SessionOptions()
     settings.log_severity_level = 3
     settings.add_session_config_entry(ASSIGNMENT, "1")
-    if wanted == "cuda":
+    if is_cuda(wanted):
         ort.preload_dlls()
         settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     else:

@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short
@@ -33,7 +34,7 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
     """
     fp32 = dtype == "fp32" or (dtype == "auto" and workload.device.type == "cpu")
     precision = torch.float32 if fp32 else half_dtype(dtype, workload.device)
-    allow_tf32(workload.device.type == "cuda")
+    allow_tf32(is_cuda(workload.device.type))
     path = workload.folder / "model.pt"
     with deprecations_filtered():
         program = compiled(Half(workload.model, precision).eval(), method, workload)
@@ -48,7 +49,7 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
         return [folder / path.name]
 
     way = {"trace": "traced", "script": "scripted"}[method]
-    on_gpu_in_fp32 = fp32 and workload.device.type == "cuda"
+    on_gpu_in_fp32 = fp32 and is_cuda(workload.device.type)
     execution = Execution(
         "tf32" if on_gpu_in_fp32 else short(precision), layout="NHWC", provider="TorchScript", captured=False
     )

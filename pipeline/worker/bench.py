@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from pipeline.config.schema import Job
-from pipeline.measure import accuracy, energy, memory_use, sampling
+from pipeline.measure import accuracy, energy, latency, memory_use, sampling
 from pipeline.measure.clock import TorchClock
-from pipeline.measure.environment import gpu_behind
+from pipeline.measure.torch_device import gpu_behind
 from pipeline.measure.warmup import warm_up
 from pipeline.profiling import observed_execution, profiler
 from pipeline.profiling.collect import explain
@@ -116,8 +116,8 @@ class Bench:
         plan, batches = self.job.plan, self.workload.batches
         run = self.runner.run
         return {
-            "latencies": sampling.take_latencies(run, self._next, self.clock, plan),
-            "host_latencies": sampling.take_host_latencies(run, batches, self.clock, plan),
+            "latencies": latency.take_latencies(run, self._next, self.clock, plan),
+            "host_latencies": latency.take_host_latencies(run, batches, self.clock, plan),
             "memory": self._memory(),
             "energy": self._energy(),
         }

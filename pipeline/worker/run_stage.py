@@ -8,8 +8,10 @@ from typing import Protocol
 import torch
 
 from pipeline.config.schema import Job
+from pipeline.devices.kinds import is_cuda
 from pipeline.measure import environment, memory_use, peaks
 from pipeline.measure.accuracy import classes
+from pipeline.measure.torch_device import cache_bytes, open_device
 from pipeline.protocol import Phase
 from pipeline.records.samples import Sample
 from pipeline.stages.api import StageError
@@ -69,17 +71,18 @@ def prepare(job: Job) -> Bench:
     """The bench with the job's net and images; the device is the one that was asked for.
 
     Raises:
+        DeviceError: torch is a build for another vendor's GPUs.
         StageError: torch doesn't see the device.
     """
-    if job.device == "cuda" and not torch.cuda.is_available():
+    device = open_device(job.device)
+    if is_cuda(job.device) and not torch.cuda.is_available():
         reason = "device=cuda: the driver lists a GPU but torch sees none; is this torch's CPU-only build?"
         raise StageError(reason, "wrong device")
     if job.threads:
         torch.set_num_threads(job.threads)
-    device = torch.device(job.device)
     context_bytes = memory_use.context_bytes(device)
     Path(job.folder).mkdir(parents=True, exist_ok=True)
-    return Bench(job, workload.load(job, environment.cache_bytes(device)), context_bytes)
+    return Bench(job, workload.load(job, cache_bytes(device)), context_bytes)
 
 
 def describe_run(bench: Bench, reporter: Reporter) -> None:

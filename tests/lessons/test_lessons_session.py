@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from pipeline.config.plan import Plan
-from pipeline.lessons import contents
 from pipeline.lessons.__main__ import main
 from pipeline.lessons.bench import ROUNDS, Bench, Call
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row, load
-from pipeline.lessons.runner import hold, one
+from pipeline.lessons.runner import run_lesson, run_lessons
 from tests.fake_machine import FalseClock
 
 Capture = pytest.CaptureFixture[str]
@@ -46,7 +45,7 @@ def broken(bench: Bench) -> list[Row]:
     raise ValueError("the kernel is\nout of order")
 
 
-def test_variants_take_turns_and_are_measured_right() -> None:
+def test_variants_are_interleaved_and_measured_right() -> None:
     worked = Worked()
     rows = worked.bench.sampling([(Row("a"), worked.call("a", 1e-3)), (Row("b"), worked.call("b", 3e-3))])
     assert [len(row.samples) for row in rows] == [ROUNDS, ROUNDS]
@@ -80,7 +79,7 @@ def test_a_lesson_that_fails_is_kept_with_its_reason(tmp_path: Path) -> None:
     worked = Worked()
     well = lesson("well", lambda bench: bench.sampling([(Row("a"), worked.call("a", 1e-3))]))
     seen: list[str] = []
-    hold([lesson("broken", broken), well], worked.bench, tmp_path, lambda name, title: seen.append(name))
+    run_lessons([lesson("broken", broken), well], worked.bench, tmp_path, lambda name, title: seen.append(name))
     parts = load(tmp_path).lessons
     assert seen == ["broken", "well"]
     assert [part.outcome for part in parts] == ["failed", "ok"]
@@ -90,12 +89,12 @@ def test_a_lesson_that_fails_is_kept_with_its_reason(tmp_path: Path) -> None:
 def test_a_lesson_of_failed_variants_alone_failed() -> None:
     worked = Worked()
     empty = lesson("empty", lambda bench: [Row("a", reason="failed: nothing")])
-    assert one(empty, worked.bench).outcome == "failed"
+    assert run_lesson(empty, worked.bench).outcome == "failed"
 
 
 def test_a_gpu_s_lesson_is_skipped_on_a_cpu() -> None:
     gpu = replace(lesson("gpu", broken), gpu_only="a CPU has none")
-    found = one(gpu, Worked().bench)
+    found = run_lesson(gpu, Worked().bench)
     assert (found.outcome, found.reason) == ("skipped", "a CPU has none")
 
 
@@ -103,7 +102,7 @@ def test_a_gpu_s_lesson_is_skipped_on_a_cpu() -> None:
     ("words", "complaint"),
     [
         (["--only", "chain,gellu"], "--only gellu: no such lesson; did you mean 'gelu'?"),
-        (["--device", "cdua"], "--device cdua: no such device; did you mean 'cuda'?"),
+        (["--device", "cdua"], "--device cdua: this version runs CUDA GPUs and CPUs; choose one of: auto, cuda, cpu"),
     ],
 )
 def test_a_wrong_request_names_the_nearest_choice(words: list[str], complaint: str, capsys: Capture) -> None:
@@ -114,7 +113,7 @@ def test_a_wrong_request_names_the_nearest_choice(words: list[str], complaint: s
 def test_a_failed_lesson_makes_the_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr(contents, "CONTENTS", (lesson("broken", broken),))
+    monkeypatch.setattr("pipeline.lessons.__main__.CONTENTS", (lesson("broken", broken),))
     assert main(["--device", "cpu", "--out", str(tmp_path)]) == 1
     shown = capsys.readouterr()
     assert "broken failed: ValueError" in shown.err

@@ -7,8 +7,8 @@ import pynvml
 import pytest
 import torch
 
-from pipeline.devices import discover, nvml
-from pipeline.measure import energy, environment, memory_use, peaks
+from pipeline.devices import discover, host, nvml
+from pipeline.measure import energy, environment, memory_use, peaks, timers, torch_device
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.sampling import no_state
 from tests.fake_machine import FalseClock
@@ -51,7 +51,7 @@ def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> No
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     monkeypatch.setattr(pynvml, "nvmlInit", refuse)
-    assert discover.cuda_devices() == []
+    assert discover.cuda_gpus() == []
 
 
 def test_a_gpu_says_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_a_gpu_says_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = nvml.Gpu(None)
     assert (gpu.watts(), gpu.joules(), gpu.used_bytes()) == (121.65, 5.0, None)
     assert gpu.state() == nvml.DeviceState(1980, dict.fromkeys(nvml.VIOLATIONS, 2.0), ("power",))
-    [other] = discover.others_on(gpu)
+    [other] = host.others_on(gpu)
     assert other.endswith("(1): 512 MiB")
 
 
@@ -93,7 +93,8 @@ class Meter:
 
 
 def test_energy_is_the_difference_over_its_own_calls() -> None:
-    clock, meter, slept = FalseClock(), Meter(), []
+    clock, meter = FalseClock(), Meter()
+    slept: list[float] = []
 
     def call(_: object) -> None:
         meter.calls += 1
@@ -120,7 +121,7 @@ def test_a_processor_has_no_device_memory_and_no_state() -> None:
     assert found.host_peak_bytes > 2**24
     assert memory_use.device_allocations(CPU) == 0
     assert energy.device_state(CPU) is no_state
-    assert environment.cache_bytes(CPU) is None
+    assert torch_device.cache_bytes(CPU) is None
 
 
 def test_the_environment_names_what_gave_the_numbers() -> None:
@@ -136,8 +137,13 @@ def test_outside_a_checkout_there_is_no_commit(tmp_path: Any) -> None:
 
 
 def test_a_processors_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"CPU_SIDE": 64, "CPU_COPY_BYTES": 2**16, "BURSTS": 2, "BURST_SECONDS": 1e-3}.items():
+    for name, value in {
+        "CPU_SIDE": 64,
+        "CPU_COPY_BYTES": 2**16,
+    }.items():
         monkeypatch.setattr(peaks, name, value)
+    monkeypatch.setattr(timers, "BURSTS", 2)
+    monkeypatch.setattr(timers, "BURST_SECONDS", 1e-3)
     found = peaks.measure(CPU)
     assert set(found.tflops) == {"fp32", "bf16"}
     assert min(*found.tflops.values(), found.bandwidth_bytes_per_s) > 0
@@ -148,7 +154,7 @@ def test_a_ceiling_is_the_best_burst() -> None:
     """Two calls to learn the pace, then bursts of which the third is the fastest."""
     clock = FalseClock()
     durations = iter([0.03, 0.03, 0.05, 0.04, 0.01, *[0.06] * 7])
-    assert peaks.seconds_of(lambda: clock.work(next(durations)), clock) == pytest.approx(0.01)
+    assert timers.best_burst_seconds(lambda _: clock.work(next(durations)), clock) == pytest.approx(0.01)
 
 
 def test_the_clock_of_a_processor_runs_forward() -> None:

@@ -9,7 +9,8 @@ import torch
 from pipeline.config.plan import Plan
 from pipeline.devices.nvml import DeviceState
 from pipeline.measure.clock import TorchClock
-from pipeline.measure.sampling import calls_per_sample, take_host_latencies, take_latencies, take_sample
+from pipeline.measure.latency import take_host_latencies, take_latencies
+from pipeline.measure.sampling import calls_per_sample, take_sample
 from pipeline.measure.warmup import warm_up
 from tests.fake_machine import FalseClock
 

@@ -8,8 +8,9 @@ from models.unet import UNet
 from pipeline.profiling.layer_order import Heavy, OrderError, heavies, placed, times
 from pipeline.profiling.layer_time import layer_work
 from pipeline.profiling.layout_changes import trace_changes
+from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import SKIP
-from tests.profiling.traced import TraceEvent, launched
+from tests.profiling.traced import launched
 
 CONV, UP = "sm90_xmma_fprop_nhwc", "sm90_xmma_dgrad_nhwc"
 ORDER = [Heavy("a", True, pools=["pool"]), Heavy("b", True), Heavy("up", True, transposed=True), Heavy("head", True)]

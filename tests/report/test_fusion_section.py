@@ -72,8 +72,10 @@ def test_each_rung_on_the_way_says_what_it_did() -> None:
         "eager → compile: 96 → 24.5 kernels per call, 4.00 GB → 1.00 GB moved (counted differently).",
         "tf32 → half: 96 → 70 kernels per call, 4.00 GB → bytes unknown moved (counted differently).",
         "half → compile: 70 → 24.5 kernels per call, bytes unknown → 1.00 GB moved (counted differently).",
-        "compile: of the 3 kernels that its compiler wrote, launched 4 times per call, 1 fuse a chain, 1 fuse "
-        "siblings, 1 do a single operator.",
+        (
+            "compile: of the 3 kernels that its compiler wrote, launched 4 times per call, 1 fuse a chain, 1 fuse "
+            "siblings, 1 do a single operator."
+        ),
     ]
 
 

@@ -133,8 +133,10 @@ def test_neighbours_are_compared_where_both_are_known() -> None:
     """What fell, by how much, and where the peak is now; not with a stage whose memory lies in a pool."""
     steps = [line for line in memory.sentences(planted.summary(run())) if "→" in line]
     assert steps == [
-        "eager → half: the peak falls, 4.49 GiB → 400 MiB: workspace −3.91 GiB; the peak is now at bottleneck.0, no "
-        "longer at decoder.0.0."
+        (
+            "eager → half: the peak falls, 4.49 GiB → 400 MiB: workspace −3.91 GiB; "
+            "the peak is now at bottleneck.0, no longer at decoder.0.0."
+        )
     ]
     same = planted.run(stages=[stage(name, 1.0, timeline(500, 0, []), 900) for name in ("eager", "half")])
     assert "eager → half: the peak hardly changes, 600 MiB → 600 MiB." in memory.sentences(planted.summary(same))
@@ -182,8 +184,11 @@ def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
     lines = memory.sentences(planted.summary(looked_into()))
     assert "half → cuda_graph: the peak hardly changes, 400 MiB → 420 MiB." in lines
     assert [line for line in lines if "launched one by one" in line] == [
-        "cuda_graph and fused: a call allocates nothing, because the graph's pool holds what its kernels need at all "
-        "times. The same kernels were launched one by one to show it as activations and workspace, not in reserve."
+        (
+            "cuda_graph and fused: a call allocates nothing, because the graph's pool holds what its kernels need "
+            "at all times. The same kernels were launched one by one to show it as activations and workspace, "
+            "not in reserve."
+        )
     ]
     assert not any("launched one by one" in line for line in memory.sentences(planted.summary(run())))
 

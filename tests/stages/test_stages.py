@@ -5,7 +5,8 @@ import inspect
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -23,14 +24,14 @@ from pipeline.stages import Runner, Skip, StageError
 from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import Half, folded
 from tests.config.test_load import composed
+from tests.process_state import own_switches
+from tests.stages.conftest import small_net
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "stage"
 FILES = sorted(path.stem for path in CONF.glob("*.yaml") if path.stem != "ladder")
-SLOW = {"compile"}
+COMPILED = {"compile"}  # tests/stages/test_compile.py has them: a build takes half a minute
 GPU_ONLY = {name for name in FILES if "cpu" not in OmegaConf.load(CONF / f"{name}.yaml").devices}
-ON_THE_CPU = [
-    pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in FILES if name not in GPU_ONLY
-]
+ON_THE_CPU = [name for name in FILES if name not in GPU_ONLY | COMPILED]
 
 
 def settings(name: str) -> tuple[Any, dict[str, Any]]:
@@ -63,25 +64,60 @@ def status(name: str, runner: Runner, workload: Workload) -> tuple[str, str]:
     return word, reason
 
 
-@pytest.mark.parametrize("name", ON_THE_CPU)
-def test_a_stage_answers_as_eager_within_its_tolerance(name: str, workload: Workload) -> None:
-    """On real images and trained weights, every batch is as right as the stage's YAML promises."""
-    assert status(name, built(name, workload), workload) == ("ok", "")
+@dataclass(frozen=True)
+class Ran:
+    """A stage that was built and has answered every batch, and the net's tensors as they were before."""
+
+    name: str
+    workload: Workload
+    runner: Runner
+    answers: list[Tensor]
+    before: dict[str, Tensor]
+    strides: dict[str, tuple[int, ...]]
 
 
-@pytest.mark.parametrize("name", ON_THE_CPU)
-def test_a_stage_leaves_the_net_as_it_was(name: str, workload: Workload) -> None:
-    """Building and running changes no weight, no precision and no mode of the workload's net."""
-    before = {key: value.clone() for key, value in workload.model.state_dict().items()}
-    layouts = {key: value.stride() for key, value in workload.model.state_dict().items()}
-    answers(built(name, workload), workload)
-    after = workload.model.state_dict()
-    assert after.keys() == before.keys()
-    assert not workload.model.training
+def run_once(name: str, workload: Workload) -> Ran:
+    """Build a stage and have it answer."""
+    tensors = workload.model.state_dict()
+    before = {key: value.clone() for key, value in tensors.items()}
+    strides = {key: value.stride() for key, value in tensors.items()}
+    runner = built(name, workload)
+    return Ran(name, workload, runner, answers(runner, workload), before, strides)
+
+
+def check_answers(ran: Ran) -> None:
+    """Every batch is as right as the stage's YAML promises."""
+    tolerance = Tolerance(**settings(ran.name)[0]["tolerance"])
+    _, word, reason = accuracy.check(ran.answers, references(ran.workload), None, tolerance)
+    assert (word, reason) == ("ok", "")
+
+
+def check_net(ran: Ran) -> None:
+    """No weight, precision, layout or mode of the workload's net has changed."""
+    after = ran.workload.model.state_dict()
+    assert after.keys() == ran.before.keys()
+    assert not ran.workload.model.training
     for key, value in after.items():
-        assert value.dtype == before[key].dtype
-        assert value.stride() == layouts[key]
-        assert torch.equal(value, before[key])
+        assert value.dtype == ran.before[key].dtype
+        assert value.stride() == ran.strides[key]
+        assert torch.equal(value, ran.before[key])
+
+
+@pytest.fixture(scope="module", params=ON_THE_CPU)
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    """One stage, built once for all tests of its answers."""
+    with own_switches():
+        yield run_once(request.param, small_net(tmp_path_factory.mktemp(request.param)))
+
+
+def test_a_stage_answers_as_eager_within_its_tolerance(ran: Ran) -> None:
+    """On real images and trained weights."""
+    check_answers(ran)
+
+
+def test_a_stage_leaves_the_net_as_it_was(ran: Ran) -> None:
+    """Building and running changes nothing of the workload's net."""
+    check_net(ran)
 
 
 @pytest.mark.parametrize("name", ON_THE_CPU)
@@ -164,26 +200,6 @@ def test_onnxruntime_says_where_every_node_runs(workload: Workload) -> None:
     paths = runner.save(workload.folder)
     assert paths[0].name == "model.onnx"
     onnx.checker.check_model(str(paths[0]), full_check=True)
-
-
-@pytest.mark.slow
-def test_compile_counts_what_it_compiles(workload: Workload) -> None:
-    """One graph, no break, no recompilation on a second batch of the shape; one more on another shape."""
-    runner = built("compile", workload)
-    answers(runner, workload)
-    assert runner.details["graphs"] == 1
-    assert runner.details["graph_breaks"] == 0
-    assert runner.details["generated_kernels"] > 0
-    assert runner.compilations() == 1
-    narrow = workload.batches[0][..., :64].contiguous()
-    with torch.inference_mode():
-        runner.run(narrow)
-    assert runner.compilations() == 2
-    assert runner.details["recompiles"] == 0
-    assert runner.save is not None
-    assert runner.save(workload.folder)
-    assert runner.details["recompiles"] == 1
-    assert "size mismatch" in runner.details["recompile_reasons"][0]
 
 
 def test_batch_norm_folded_is_the_same_net(workload: Workload) -> None:

@@ -7,6 +7,7 @@ from pipeline.config.plan import Plan
 from pipeline.records.samples import Pair
 from pipeline.stats.intervals import (
     TYPICAL_BETWEEN_RUN_STD,
+    Outcome,
     between_run_std,
     half_width,
     minimum_detectable_effect,
@@ -58,7 +59,7 @@ def test_two_per_cent_are_found_and_half_a_per_cent_is_not(true_ratio: float, le
     rng = generator(3)
     effect = minimum_detectable_effect(aa_pairs(rng))
     words = [outcome_of(ratio(sampling(Machine(rng), true_ratio)), effect) for _ in range(300)]
-    claim = "faster" if true_ratio >= 1 else "slower"
+    claim: Outcome = "faster" if true_ratio >= 1 else "slower"
     assert least <= words.count(claim) / len(words) <= most
 
 

@@ -120,8 +120,8 @@ def test_composed_intervals_cover() -> None:
     rng, held = np.random.default_rng(0), 0
     for _ in range(100):
         first, second = (2.0 * np.exp(0.02 * rng.standard_normal(30)) for _ in range(2))
-        pairs = [pair_of(lambda i, s=part, r=r: (s[i] * r, 2.0)) for part, r in ((first, 1.25), (second, 1.0))]
-        found = composed(*pairs)
+        before, after = pair_of(lambda i, s=first: (s[i] * 1.25, 2.0)), pair_of(lambda i, s=second: (s[i], 2.0))  # type: ignore[misc]
+        found = composed(before, after)
         held += found.low <= 1.25 <= found.high
     assert held >= 88
 

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from pipeline.devices.kinds import is_cuda
+
 FP8_MAX = 448.0  # the largest finite float8_e4m3fn
 STORED = (torch.float16, torch.float8_e4m3fn)
 
@@ -49,7 +51,7 @@ def descriptor(tensor: Tensor, box: list[int]) -> TensorDescriptor:
 @cache
 def multiprocessors(device: torch.device) -> int:
     """How many programs a persistent grid has; the interpreter walks one program after the other, so two are plenty."""
-    if device.type != "cuda":
+    if not is_cuda(device.type):
         return 2
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 

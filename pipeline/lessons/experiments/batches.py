@@ -34,7 +34,7 @@ def name_of(batch: int) -> str:
 
 
 def in_batches(samples: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, batch: int) -> Call:
-    """The layer, batch by batch, into one buffer."""
+    """A call that multiplies `samples` [count, width] by `weight` [width, width], batch by batch, into `out`, alike."""
     pairs = list(zip(samples.split(batch), out.split(batch), strict=True))
 
     def call() -> None:

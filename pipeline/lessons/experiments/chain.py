@@ -1,9 +1,9 @@
 """A chain of pointwise operators: eager, scripted, compiled, and as one kernel written by hand."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,21 +20,25 @@ EAGER, SCRIPTED, COMPILED, BY_HAND = "eager", "TorchScript", "compiled", "one ke
 
 
 def chain(x: Tensor) -> Tensor:
-    """Nine operators of one tensor each: every kernel that runs any of them reads one tensor and writes one."""
+    """Nine pointwise operators on a tensor of any shape: each kernel that runs some reads one and writes one."""
     return torch.abs(torch.sqrt(torch.relu(x * 0.5 + 1.0)) * 2.0 - 1.0).neg().exp()
 
 
 @cache
-def scripted() -> Any:
+def scripted() -> Callable[[Tensor], Tensor]:
     """The same in TorchScript, whose deprecation is known."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("ignore", category=DeprecationWarning)
-        return torch.jit.script(chain)
+        script: Callable[[Tensor], Tensor] = torch.jit.script(chain)
+    return script
 
 
 def by_hand(x: Tensor) -> Tensor:
-    """The same as one Triton kernel; imported here, as no other lesson needs Triton."""
+    """The same of a dense fp32 tensor of any shape as one Triton kernel.
+
+    Imported here because no other lesson needs Triton, which not every platform has.
+    """
     from pipeline.lessons.chain_kernel import chain as kernel
 
     return kernel(x)
@@ -54,7 +58,7 @@ def run(bench: Bench) -> list[Row]:
 
 
 def weighed(row: Row, x: Tensor) -> Row:
-    """With the bytes that its kernels move."""
+    """The row with the bytes that its kernels move: each reads and writes a tensor like `x`, of any shape."""
     moved = None if row.kernels is None else row.kernels * 2 * x.numel() * x.element_size()
     return replace(row, moved_bytes=moved)
 

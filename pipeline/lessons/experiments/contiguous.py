@@ -30,22 +30,22 @@ def copied(use: str) -> str:
 def run(bench: Bench) -> list[Row]:
     """A transposed fp32 matrix in three uses, as it lies or copied first; the copy is timed as well."""
     side = GPU_SIDE if bench.on_gpu else CPU_SIDE
-    turned, other = bench.random(side, side).t(), bench.random(side, side)
+    transposed, other = bench.random(side, side).t(), bench.random(side, side)
     out = torch.empty_like(other)
     variants: list[tuple[Row, Call]] = []
     for use, work in uses(other, out).items():
-        variants.append((Row(strided(use)), partial(work, turned)))
-        variants.append((Row(copied(use), strided(use)), partial(on_copy, work, turned)))
+        variants.append((Row(strided(use)), partial(work, transposed)))
+        variants.append((Row(copied(use), strided(use)), partial(on_copy, work, transposed)))
     return bench.sampling(variants)
 
 
 def on_copy(work: Use, matrix: torch.Tensor) -> None:
-    """The same on a contiguous copy, made anew."""
+    """The same use of a contiguous copy of `matrix` [side, side], copied anew at each call."""
     work(matrix.contiguous())
 
 
 def uses(other: torch.Tensor, out: torch.Tensor) -> dict[str, Use]:
-    """What is done with the matrix, by name."""
+    """What is done with a matrix, by name; `other` and `out` are [side, side] as well."""
 
     def sums(count: int, matrix: torch.Tensor) -> None:
         for _ in range(count):

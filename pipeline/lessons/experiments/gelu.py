@@ -16,7 +16,7 @@ SPELT, COMPILED, LIBRARY = "spelt out, eager", "spelt out, compiled", "the libra
 
 
 def spelt_out(x: Tensor) -> Tensor:
-    """GELU's tanh approximation (Hendrycks and Gimpel, arXiv 1606.08415, section 2)."""
+    """GELU's tanh approximation of a tensor of any shape (Hendrycks and Gimpel, arXiv 1606.08415, section 2)."""
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 

@@ -32,7 +32,7 @@ def row_of(series: str, thousands: int) -> Row:
 
 
 def one_by_one(x: torch.Tensor) -> Call:
-    """Twenty launches from Python."""
+    """A call that launches twenty kernels from Python, each adding 1 to `x`, of any shape, in place."""
 
     def call() -> None:
         for _ in range(KERNELS):
@@ -42,7 +42,7 @@ def one_by_one(x: torch.Tensor) -> Call:
 
 
 def as_graph(x: torch.Tensor) -> Call:
-    """The same twenty, recorded once."""
+    """A call that replays the same twenty on `x`, of any shape, recorded once."""
     graph = torch.cuda.CUDAGraph()
     work = one_by_one(x)
     work()

@@ -13,7 +13,7 @@ SINGLY, FOREACH, COMPILED = "one by one", "foreach", "compiled"
 
 
 def scaled(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Every tensor times 0.9."""
+    """Every tensor, of any shape, times 0.9."""
     return [tensor * 0.9 for tensor in tensors]
 
 

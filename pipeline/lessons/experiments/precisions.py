@@ -2,12 +2,13 @@
 
 import torch
 
-from pipeline.kernels.common.capability import FP8
+from pipeline.devices.accelerator import FP8
 from pipeline.lessons.bench import Bench, Call, skipped
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, shown, value
 from pipeline.measure.peaks import fp8_matmul
+from pipeline.measure.torch_device import has_compute
 
 # Large enough for every matrix unit. On a GPU with few fp64 units a side of 8192 takes seconds a call; on a CPU without
 # instructions for fp16, that takes a hundred times as long as fp32.
@@ -27,7 +28,7 @@ def run(bench: Bench) -> list[Row]:
         calls["tf32"] = with_precision("tf32", matmul(bench, torch.float32, side))
     else:
         reasons["tf32"] = "TF32 is a format of NVIDIA's tensor cores"
-    if bench.on_gpu and torch.cuda.get_device_capability(bench.device) >= FP8:
+    if bench.on_gpu and has_compute(bench.device, FP8):
         calls["fp8"] = fp8_matmul(*(bench.random(side, side, dtype=torch.float8_e4m3fn) for _ in range(2)))
     else:
         reasons["fp8"] = "matrix instructions for fp8 came with NVIDIA's compute capability 8.9"
@@ -48,7 +49,7 @@ def matmul(bench: Bench, dtype: torch.dtype, side: int) -> Call:
 
 
 def with_precision(precision: str, call: Call) -> Call:
-    """The same with fp32 matmuls in "ieee" or "tf32"; set at each call, as the variants take turns."""
+    """The same with fp32 matmuls in "ieee" or "tf32"; set at each call, as the variants' samples are interleaved."""
 
     def chosen() -> object:
         torch.backends.cuda.matmul.fp32_precision = precision

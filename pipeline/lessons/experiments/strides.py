@@ -26,7 +26,7 @@ def row_of(stride: int, numbers: int) -> Row:
 
 
 def gather(source: torch.Tensor, out: torch.Tensor, stride: int) -> Call:
-    """Copies every stride-th number, as many as fit in `out`."""
+    """A call that copies every `stride`-th number of `source` [numbers] into `out` [fewer numbers] until it is full."""
     view = source[: out.numel() * stride : stride]
     return lambda: out.copy_(view)
 
@@ -42,8 +42,10 @@ def says(rows: Rows) -> list[str]:
     if factor < 1.1:
         return [f"Side by side, {ends}: this device shows no price for the stride."]
     sentences = [
-        f"Side by side, {ends}, {words.significant(factor)} times less. Memory moves in whole lines: what isn't used "
-        "of a line was fetched for nothing."
+        (
+            f"Side by side, {ends}, {words.significant(factor)} times less. "
+            "Memory moves in whole lines: what isn't used of a line was fetched for nothing."
+        )
     ]
     if factor > STRIDES[-1]:
         sentences.append(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pipeline.analysis.capacity import ARRIVALS, SEED, SPARE, Finding, Fleet, Simulation, Target, fleets, target_of
 from pipeline.analysis.summary import RunSummary
+from pipeline.devices.kinds import is_cuda
 from pipeline.report.formatting import NOTHING, clean, listed, milliseconds, seconds, share, significant
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 
@@ -38,8 +39,12 @@ class CapacitySection:
 
 def section(summary: RunSummary) -> CapacitySection:
     """GPUs for each ranked stage, or the settings to give."""
-    device = summary.run.environment.device if summary.run.environment else "cuda"
-    title = "GPUs for the target" if device == "cuda" else "Machines like this for the target"
+    environment = summary.run.environment
+    title = (
+        "GPUs for the target"
+        if environment is None or is_cuda(environment.device)
+        else "Machines like this for the target"
+    )
     asked, target = summary.run.settings.report, target_of(summary)
     if target is None:
         wanted = ((RATE, asked.target_images_per_second), (TAIL, asked.target_p99_ms))

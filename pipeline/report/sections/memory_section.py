@@ -135,8 +135,10 @@ def _uncaptured(every: list[MemoryFigures]) -> list[str]:
     if not names:
         return []
     return [
-        f"{listed(names)}: a call allocates nothing, because the graph's pool holds what its kernels need at all "
-        "times. The same kernels were launched one by one to show it as activations and workspace, not in reserve."
+        (
+            f"{listed(names)}: a call allocates nothing, because the graph's pool holds what its kernels need at all "
+            "times. The same kernels were launched one by one to show it as activations and workspace, not in reserve."
+        )
     ]
 
 

@@ -84,8 +84,10 @@ TEXTS: dict[Code, Text] = {
     "take the quicker build": Text(
         "Where start-up time counts, take {quick}",
         (
-            "it isn't shown to be slower, and is set up in {quick_seconds:seconds}, {winner} in "
-            "{winner_seconds:seconds}",
+            (
+                "it isn't shown to be slower, and is set up in {quick_seconds:seconds}, {winner} in "
+                "{winner_seconds:seconds}"
+            ),
         ),
     ),
     "capture a graph": Text(
@@ -110,22 +112,28 @@ TEXTS: dict[Code, Text] = {
     "fuse": Text(
         "Fuse operators, so that fewer results pass through memory",
         (
-            "{winner} is memory-bound at {share:share} of the bandwidth measured here; every layer's output is "
-            "written and read again",
+            (
+                "{winner} is memory-bound at {share:share} of the bandwidth measured here; every layer's output is "
+                "written and read again"
+            ),
         ),
     ),
     "fp8": Text(
         "Compute in fp8",
         (
-            "{winner} reaches {share:share} of the measured {precision} peak; that of fp8 is {higher:two} times as "
-            "high on this device",
+            (
+                "{winner} reaches {share:share} of the measured {precision} peak; that of fp8 is {higher:two} times as "
+                "high on this device"
+            ),
         ),
     ),
     "keep one layout": Text(
         "Keep one layout through the net",
         (
-            "layout changes take {spent:seconds} per call, {share:share} of {winner}'s profile, in {launches:number} "
-            "launches",
+            (
+                "layout changes take {spent:seconds} per call, {share:share} of {winner}'s profile, "
+                "in {launches:number} launches"
+            ),
             ", at {places:listed}",
         ),
     ),

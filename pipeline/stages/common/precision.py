@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler.batch_norm import BatchNorm, fold
+from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import Execution, Layout, Precision
 
 Dtype = Literal["auto", "fp16", "bf16"]
@@ -25,7 +26,7 @@ def allow_tf32(allowed: bool) -> None:
 def half_dtype(asked: str, device: torch.device) -> torch.dtype:
     """The half precision that was asked for; "auto" is fp16 on a GPU, bf16 on a CPU: most lack fp16 units."""
     if asked == "auto":
-        return torch.float16 if device.type == "cuda" else torch.bfloat16
+        return torch.float16 if is_cuda(device.type) else torch.bfloat16
     return HALVES[asked]
 
 

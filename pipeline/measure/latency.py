@@ -1,0 +1,72 @@
+"""What one request waits: single calls with a synchronisation after each."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from pipeline.config.plan import Plan
+from pipeline.measure.clock import Clock
+from pipeline.measure.sampling import undisturbed
+
+Batch = TypeVar("Batch")
+
+
+def take_latencies(
+    call: Callable[[Batch], object], next_batch: Callable[[], Batch], clock: Clock, plan: Plan
+) -> list[float]:
+    """Seconds of each of at most `plan.latency_calls` calls, from a batch on the device to logits on the device.
+
+    At least one call is timed, and none begins later than `plan.latency_seconds` after the first.
+    """
+    latencies: list[float] = []
+    with undisturbed():
+        for _ in range(plan.sample_warmup_calls):
+            call(next_batch())
+        clock.synchronize()
+        opened = clock.now()
+        while len(latencies) < max(plan.latency_calls, 1) and (
+            not latencies or clock.now() - opened < plan.latency_seconds
+        ):
+            batch = next_batch()
+            start = clock.now()
+            call(batch)
+            clock.synchronize()
+            latencies.append(clock.now() - start)
+    return latencies
+
+
+def take_host_latencies(
+    call: Callable[[Tensor], Tensor], batches: list[Tensor], clock: Clock, plan: Plan
+) -> list[float]:
+    """Seconds of each call from a batch in the host's memory to its logits in the host's memory, pinned on a GPU.
+
+    On a CPU this adds to `take_latencies` only a copy into and out of buffers that the caller owns.
+
+    Args:
+        call: the stage: [batch, channels, height, width] to [batch, classes, height, width].
+        batches: the rotation of inputs, each [batch, channels, height, width], on the device.
+        clock: as in `take_latencies`.
+        plan: as in `take_latencies`.
+    """
+    on_gpu = batches[0].is_cuda
+    on_host = [batch.cpu().pin_memory() if on_gpu else batch.clone() for batch in batches]
+    with torch.inference_mode():
+        logits = call(batches[0])
+    answer = torch.empty(logits.shape, dtype=logits.dtype, pin_memory=on_gpu)
+    on_device = torch.empty_like(
+        batches[0]
+    )  # made here: a batch made in inference mode would have Dynamo compile again
+    count = 0
+
+    def next_on_host() -> Tensor:
+        nonlocal count
+        count += 1
+        return on_host[count % len(on_host)]
+
+    def there_and_back(batch: Tensor) -> None:
+        on_device.copy_(batch, non_blocking=True)
+        answer.copy_(call(on_device), non_blocking=True)
+
+    return take_latencies(there_and_back, next_on_host, clock, plan)

@@ -1,0 +1,53 @@
+"""The torch device of a worker: opened or refused, and what it can do."""
+
+import torch
+
+from pipeline.devices.accelerator import Capabilities
+from pipeline.devices.choose import DeviceError
+from pipeline.devices.kinds import Vendor, is_cuda
+from pipeline.devices.nvml import Gpu, gpu_of
+
+
+def open_device(kind: str) -> torch.device:
+    """The device of a kind that `choose_device` gave.
+
+    Raises:
+        DeviceError: this torch can't use it. A ROCm build calls AMD's GPUs "cuda" and would run, but no stage was
+            written or checked for it.
+    """
+    if is_cuda(kind) and torch.version.hip is not None:
+        raise DeviceError(
+            f"device={kind}: this torch is a ROCm build (HIP {torch.version.hip}), and this version runs only NVIDIA's "
+            "GPUs and CPUs; device=cpu runs on the CPU"
+        )
+    return torch.device(kind)
+
+
+def capabilities(device: torch.device) -> Capabilities | None:
+    """What the GPU's instructions are called; None on a CPU."""
+    if not is_cuda(device.type):
+        return None
+    return Capabilities(vendor(), torch.cuda.get_device_capability(device))
+
+
+def vendor() -> Vendor:
+    """Whose GPUs this build of torch calls "cuda"."""
+    return "nvidia" if torch.version.hip is None else "amd"
+
+
+def has_compute(device: torch.device, least: tuple[int, int]) -> bool:
+    """Whether the device is an NVIDIA GPU of at least this compute capability."""
+    found = capabilities(device)
+    return found is not None and found.has_compute(least)
+
+
+def gpu_behind(device: torch.device) -> Gpu | None:
+    """NVML's view of a torch device; None on a CPU, and where NVML doesn't know the device."""
+    if not is_cuda(device.type):
+        return None
+    return gpu_of(str(torch.cuda.get_device_properties(device).uuid))
+
+
+def cache_bytes(device: torch.device) -> int | None:
+    """The GPU's last cache, which a rotation of inputs must outgrow; None on a CPU, where nothing is kept out of it."""
+    return torch.cuda.get_device_properties(device).L2_cache_size if is_cuda(device.type) else None

@@ -1,0 +1,234 @@
+"""Processes of the project without their imports: one server imports torch once, and forks for every process.
+
+`ForkedPopen` takes the place of `subprocess.Popen` for `python -m pipeline…` alone; every other process is started as
+usual. A forked process has a pid, a session, pipes, signals and an exit status of its own, and starts in a fraction of
+a second instead of in seconds. Tests of what only a fresh interpreter shows carry the marker `fresh_process`.
+"""
+
+import contextlib
+import fcntl
+import importlib
+import inspect
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+ADDRESS = "UNET_LADDER_FORK_SERVER"  # the environment variable that holds the server's address
+ROOT = Path(__file__).resolve().parents[1]
+PRELOADED = (
+    "pipeline.cli.app",
+    "pipeline.cli.sweep_callback",
+    "pipeline.report.write",
+    "pipeline.stages.eager",
+    "pipeline.worker.run_stage",
+    "hydra._internal.core_plugins.basic_launcher",
+    "hydra._internal.core_plugins.basic_sweeper",
+)
+MOST_REQUEST_BYTES = 2**20
+START_SECONDS = 120.0
+STANDARD_STREAMS = 3
+PIPE_ENDS = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+REAL_POPEN = subprocess.Popen
+servers: list[subprocess.Popen[bytes]] = []  # kept, as the end of their stdin ends them
+
+
+def is_forkable(command: object) -> bool:
+    """Whether the command is a module of the project, run by this interpreter."""
+    if not isinstance(command, list) or len(command) < 3:
+        return False
+    return command[:2] == [sys.executable, "-m"] and str(command[2]).split(".")[0] == "pipeline"
+
+
+class ForkedPopen(subprocess.Popen[Any]):
+    """A process that the server forks, and that this object watches through the server's answers."""
+
+    _answers: socket.socket | None = None
+
+    def _execute_child(self, *given: Any, **named: Any) -> None:
+        """Have the server fork; the arguments are those of `subprocess.Popen._execute_child`."""
+        bound = inspect.signature(super()._execute_child).bind(*given, **named)  # type: ignore[misc]
+        asked = bound.arguments
+        if not is_forkable(asked["args"]):
+            super()._execute_child(*given, **named)  # type: ignore[misc]
+            return
+        ends = [asked["p2cread"], asked["c2pwrite"], asked["errwrite"]]
+        streams = [standard if end == -1 else end for standard, end in enumerate(ends)]
+        passed = [int(number) for number in asked["pass_fds"]]
+        request = {
+            "words": [str(word) for word in asked["args"][2:]],
+            "folder": str(asked["cwd"] or Path.cwd()),
+            "environment": dict(asked["env"] or os.environ),
+            "numbers": [*range(STANDARD_STREAMS), *passed],
+            "new_session": bool(asked["start_new_session"]),
+        }
+        try:
+            self._answers = ask(request, [*streams, *passed])
+            self.pid = int(self._line())
+            self._child_created = True
+        finally:
+            self._close_pipe_fds(*(asked[name] for name in PIPE_ENDS))  # type: ignore[attr-defined]
+
+    def _line(self) -> str:
+        """The server's next line, waited for; empty where it is gone."""
+        assert self._answers is not None
+        text = b""
+        while not text.endswith(b"\n") and (piece := self._answers.recv(1)):
+            text += piece
+        return text.decode().strip()
+
+    def _internal_poll(self, *given: Any, **named: Any) -> int | None:
+        """The exit status, where there is one."""
+        if self._answers is None:
+            return super()._internal_poll(*given, **named)  # type: ignore[misc, no-any-return]
+        if self.returncode is None and select.select([self._answers], [], [], 0)[0]:
+            self.returncode = int(self._line() or -signal.SIGKILL)
+            self._answers.close()
+        return self.returncode
+
+    def _wait(self, timeout: float | None) -> int:
+        """Wait for the exit status.
+
+        Raises:
+            TimeoutExpired: it took longer.
+        """
+        if self._answers is None:
+            return super()._wait(timeout)  # type: ignore[misc, no-any-return]
+        if self.returncode is None and not select.select([self._answers], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        self._internal_poll()
+        return int(self.returncode)
+
+
+def ask(request: dict[str, Any], descriptors: list[int]) -> socket.socket:
+    """Send a request; the pid and then the exit status come as lines over the socket that is returned."""
+    if ADDRESS not in os.environ:
+        start()
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(os.environ[ADDRESS])
+    socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], descriptors)
+    return connection
+
+
+def start() -> None:
+    """Start the server, for this process and all that it starts; it ends with this process, which holds its stdin."""
+    address = Path(tempfile.mkdtemp(prefix="fork-server-")) / "socket"
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    server = REAL_POPEN(
+        [sys.executable, "-m", "tests.fork_server", str(address)],
+        cwd=ROOT,
+        env={**os.environ, **threads},
+        stdin=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + START_SECONDS
+    while not address.exists():
+        assert server.poll() is None, "the fork server ended"
+        assert time.monotonic() < deadline, "the fork server doesn't listen"
+        time.sleep(0.05)
+    os.environ[ADDRESS] = str(address)
+    servers.append(server)
+
+
+def serve(address: str) -> None:
+    """Fork for every request until stdin is closed."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(f"{address}.part")
+        listener.listen()
+        Path(f"{address}.part").rename(address)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the watchers of its children end unwatched
+        while True:
+            watched: list[socket.socket | int] = [listener, 0]
+            ready, _, _ = select.select(watched, [], [])
+            if 0 in ready:
+                return
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                watch(connection)
+            connection.close()
+
+
+def watch(connection: socket.socket) -> None:
+    """In a child of the server: fork the process itself, and tell its pid and its exit status."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    text, descriptors, _, _ = socket.recv_fds(connection, MOST_REQUEST_BYTES, 2 * STANDARD_STREAMS)
+    while not text.endswith(b"\n"):
+        text += connection.recv(MOST_REQUEST_BYTES)
+    request = json.loads(text)
+    began, begins = os.pipe()
+    child = os.fork()
+    if child == 0:
+        connection.close()
+        if request["new_session"]:
+            os.setsid()
+        os.close(begins)  # from here on its group can be killed
+        os._exit(become(request, descriptors))
+    for descriptor in (0, 1, 2, begins, *descriptors):
+        os.close(descriptor)
+    os.read(began, 1)
+    with contextlib.suppress(BrokenPipeError):
+        connection.sendall(f"{child}\n".encode())
+        _, status = os.waitpid(child, 0)
+        connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
+
+
+def become(request: dict[str, Any], descriptors: list[int]) -> int:
+    """Take the place of a fresh process, run its module, and return its exit status."""
+    highest = max(request["numbers"])
+    for descriptor, number in [
+        (fcntl.fcntl(received, fcntl.F_DUPFD, highest + 1), number)
+        for received, number in zip(descriptors, request["numbers"], strict=True)
+    ]:
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    for received in set(descriptors) - set(request["numbers"]):
+        os.close(received)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.stdin, sys.stdout = os.fdopen(0, "r", closefd=False), os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)  # by lines, as in every interpreter
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    install()
+    try:
+        return run(request["words"])
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def run(words: list[str]) -> int:
+    """Run a module as `python -m` does; its exit status."""
+    sys.argv = words
+    try:
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
+            return 1
+        return int(end.code or 0)
+    except BaseException:  # noqa: BLE001 - whatever ends a process is told on stderr
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def install() -> None:
+    """Have this process, too, start modules of the project by the server."""
+    subprocess.Popen = ForkedPopen  # type: ignore[misc]
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

@@ -1,0 +1,72 @@
+"""The switches of a process that torch keeps for everybody: what a test changes, the next test would inherit."""
+
+import contextlib
+import gc
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+SWITCHES = [
+    (torch.backends.cuda.matmul, "allow_tf32"),
+    (torch.backends.cudnn, "allow_tf32"),
+    (torch.backends.cudnn, "benchmark"),
+]
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+
+def switches() -> dict[str, object]:
+    """What a stage may set in its own process: the precision of fp32, the search for algorithms, the caches."""
+    found: dict[str, object] = {f"{name} of {type(owner).__name__}": getattr(owner, name) for owner, name in SWITCHES}
+    return found | {name: os.environ.get(name) for name in CACHES}
+
+
+def lasting_state() -> dict[str, object]:
+    """What nothing may change: the stages after it in one process, and the checks, rely on it."""
+    return {
+        "default dtype": torch.get_default_dtype(),
+        "gradients": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "threads": torch.get_num_threads(),
+        "autocast on the CPU": torch.is_autocast_enabled("cpu"),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "matmul precision of bf16": torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+        "garbage collection": gc.isenabled(),
+        "filters of warnings": len(warnings.filters),
+        "folder": Path.cwd(),
+    }
+
+
+def changes(before: dict[str, object], after: dict[str, object]) -> dict[str, tuple[object, object]]:
+    """What differs, before and after."""
+    return {name: (value, after[name]) for name, value in before.items() if value != after[name]}
+
+
+@contextlib.contextmanager
+def own_switches() -> Iterator[None]:
+    """For code that plays a worker: its switches are put back, and the caches' places are unset within."""
+    kept = [(owner, name, getattr(owner, name)) for owner, name in SWITCHES]
+    places = {name: os.environ.pop(name, None) for name in CACHES}
+    try:
+        yield
+    finally:
+        for owner, name, value in kept:
+            setattr(owner, name, value)
+        for name, place in places.items():
+            os.environ.pop(name, None)
+            if place is not None:
+                os.environ[name] = place
+
+
+@contextlib.contextmanager
+def nothing_leaks() -> Iterator[None]:
+    """Fail where a switch or a lasting state is another one afterwards.
+
+    Raises:
+        AssertionError: one is; each is named with its value before and after.
+    """
+    before = switches() | lasting_state()
+    yield
+    assert not changes(before, switches() | lasting_state())

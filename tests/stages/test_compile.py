@@ -1,0 +1,90 @@
+"""torch.compile on the CPU, built once: its answers at two shapes, what it counts, and what it leaves behind."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from models.build import build_model
+from pipeline.stages.api import Workload
+from tests.process_state import own_switches
+from tests.stages.conftest import small_net
+from tests.stages.test_stages import Ran, check_answers, check_net, references, run_once
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The stage at the shape that it was built for, then at another, with its counts after each."""
+
+    first: Ran
+    odd: Ran
+    at_first: dict[str, Any]
+    at_odd: dict[str, Any]
+    files: int
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiled]:
+    """One build; the second shape, a batch of two whose sides don't halve, is compiled by the call that brings it."""
+    with own_switches():
+        workload = shallow_net(tmp_path_factory.mktemp("compile"))
+        first = run_once("compile", workload)
+        at_first = {**first.runner.details, "compilations": first.runner.compilations()}
+        odd = at_odd_size(first, workload)
+        at_odd = {"recompiles before saving": first.runner.details["recompiles"]}
+        assert first.runner.save is not None
+        files = len(first.runner.save(workload.folder))
+        at_odd |= {**first.runner.details, "compilations": first.runner.compilations()}
+        yield Compiled(first, odd, at_first, at_odd, files)
+
+
+def shallow_net(folder: Path) -> Workload:
+    """A net of two levels, as every kernel takes g++ five seconds; its random weights give pixels of both classes."""
+    net = build_model("models.unet.UNet", {"base": 16, "depth": 1}, None, seed=10)
+    return replace(small_net(folder), model=net)
+
+
+def at_odd_size(ran: Ran, workload: Workload) -> Ran:
+    """The same runner on two images of 45×61."""
+    batches = [torch.cat(workload.batches[:2])[..., :45, :61].contiguous()]
+    with torch.inference_mode():
+        answers = [ran.runner.run(batch).float().clone() for batch in batches]
+    return replace(ran, workload=replace(workload, batches=batches), answers=answers)
+
+
+def test_compile_answers_as_eager_within_its_tolerance(compiled: Compiled) -> None:
+    """On real images, where the net finds both classes."""
+    assert all(len(logits.argmax(1).unique()) == 2 for logits in references(compiled.first.workload))
+    check_answers(compiled.first)
+
+
+def test_compile_leaves_the_net_as_it_was(compiled: Compiled) -> None:
+    """Building and running changes nothing of the workload's net."""
+    check_net(compiled.first)
+
+
+def test_compile_takes_sizes_that_do_not_halve(compiled: Compiled) -> None:
+    """They come out at their own size, and right."""
+    assert compiled.odd.answers[0].shape == (2, 2, 45, 61)
+    check_answers(compiled.odd)
+
+
+def test_compile_counts_what_it_compiles(compiled: Compiled) -> None:
+    """One graph, no break, no recompilation on further batches of the shape; one more on another shape."""
+    assert compiled.at_first["graphs"] == compiled.at_first["compilations"] == 1
+    assert compiled.at_first["graph_breaks"] == 0
+    assert compiled.at_first["generated_kernels"] > 0
+    assert compiled.at_odd["compilations"] == 2
+
+
+def test_what_was_compiled_after_the_build_is_told_at_the_end(compiled: Compiled) -> None:
+    """The details are the build's until the files are saved."""
+    assert compiled.at_odd["recompiles before saving"] == 0
+    assert compiled.files
+    assert compiled.at_odd["recompiles"] == 1
+    assert "size mismatch" in compiled.at_odd["recompile_reasons"][0]
