@@ -14,7 +14,7 @@ from pipeline.stages.api import Workload
 
 Run = Callable[[Tensor], Tensor]
 VERIFYING_CALLS = 5  # the first call, and the verification of eight images in batches of two; however short the warm-up
-LIVING_CALLS = 6  # of a stage that dies later: within the turns, if not in the warm-up
+LIVING_CALLS = 6  # of a stage that dies later: while it is sampled, if not in the warm-up
 
 
 def zeros(net: nn.Module) -> Run:
@@ -70,7 +70,8 @@ def dies_at_work(net: nn.Module) -> Run:
         calls += 1
         if calls > LIVING_CALLS:
             os.kill(os.getpid(), signal.SIGKILL)
-        return net(batch)
+        logits: Tensor = net(batch)
+        return logits
 
     return run
 
@@ -90,12 +91,14 @@ def build(workload: Workload, *, plant: str) -> Runner:
     if plant == "raises":
         raise RuntimeError("the compiler gave up\nand said so at length")
     if plant == "falls_back":
-        raise StageError("asked for CUDAExecutionProvider, the session landed on CPUExecutionProvider")
+        reason = "asked for CUDAExecutionProvider, the session landed on CPUExecutionProvider"
+        raise StageError(reason, "wrong device")
     if plant == "has_no_form_here":
         raise Skip("needs a unit that this machine lacks")
     if plant.startswith("too_large") and (plant == "too_large_for_any" or is_first(workload.folder)):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB\nand so on")
-    return Runner(run=RUNS.get(plant, lambda net: net)(workload.model), description="a plant")
+    run = RUNS[plant](workload.model) if plant in RUNS else workload.model
+    return Runner(run=run, description="a plant")
 
 
 def is_first(folder: Path) -> bool:

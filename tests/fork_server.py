@@ -157,7 +157,8 @@ def serve(address: str) -> None:
         Path(f"{address}.part").rename(address)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the watchers of its children end unwatched
         while True:
-            ready, _, _ = select.select([listener, 0], [], [])
+            watched: list[socket.socket | int] = [listener, 0]
+            ready, _, _ = select.select(watched, [], [])
             if 0 in ready:
                 return
             connection, _ = listener.accept()

@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from models.errors import InputError
+from pipeline.analysis.summary import summarize
 from pipeline.cli.config_errors import one_line
 from pipeline.cli.preset import preset_for
 from pipeline.cli.progress import Progress, complain
@@ -134,9 +135,10 @@ def opening(request: RunConfig, invocation: Invocation) -> str:
 
 def report(record: RunRecord, invocation: Invocation) -> None:
     """Draw the report; the first screen goes to the terminal, the report's path last."""
-    path = write_report(record, invocation.folder)
+    summary = summarize(record)
+    path = write_report(summary, invocation.folder)
     console = Console(highlight=False)
-    console.print(first_screen(record))
+    console.print(first_screen(summary))
     console.print(str(path), soft_wrap=True, markup=False)
 
 

@@ -2,13 +2,14 @@
 
 import sys
 import time
+from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report.terminal import verdict_line
+from pipeline.report.terminal import outcome_line
 
 
 class Progress:
@@ -22,7 +23,7 @@ class Progress:
         self.last = ""
         self.status: Status | None = None
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         """Begin the live line, where there is a terminal."""
         if self.console.is_terminal:
             self.status = self.console.status("starting")
@@ -54,7 +55,7 @@ class Progress:
 
     def stage_finished(self, run: RunRecord, stage: StageRecord) -> None:
         """What became of a stage."""
-        self.say(f"[{self._elapsed()}]   {verdict_line(run, stage)}")
+        self.say(f"[{self._elapsed()}]   {outcome_line(run, stage)}")
 
     def _elapsed(self) -> str:
         """Minutes and seconds since the run began, as 1:05."""

@@ -7,6 +7,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from pipeline.analysis.sweep_jobs import read_jobs
 from pipeline.cli.app import FAILED, NOT_OK
 from pipeline.records import codec
 from pipeline.report.write import write_sweep_report
@@ -18,7 +19,7 @@ class SweepReport(Callback):
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         """Called once, after the last job."""
         folder = Path(config.hydra.sweep.dir)
-        report = write_sweep_report(folder)
+        report = write_sweep_report(read_jobs(folder), folder)
         sys.stdout.write(f"{report}\n")
         if failed(folder):
             raise SystemExit(FAILED)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pipeline.lessons.lesson_records import LessonsRecord
 from pipeline.lessons.rows import Rows, amount, value
-from pipeline.report import words
+from pipeline.report import formatting as words
 from pipeline.stats.intervals import Ratio
 
 Verdict = Literal["right", "wrong", "depends", "unknown"]

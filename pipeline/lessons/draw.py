@@ -11,11 +11,13 @@ from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row
 from pipeline.lessons.rows import Rows, Unit, amount, shown, value
 from pipeline.records.machine import Environment
-from pipeline.report import charts, words
-from pipeline.report.ladder import Cell, Table
+from pipeline.report import formatting as words
+from pipeline.report.charts import bars as bar_charts
+from pipeline.report.charts import curves
+from pipeline.report.html import environment
 from pipeline.report.markdown import escape
 from pipeline.report.markdown import table as markdown_table
-from pipeline.report.page import environment
+from pipeline.report.tables import Cell, Heading, Table
 from pipeline.stats.intervals import Estimate
 
 TONES = {"right": "good", "wrong": "bad", "depends": "", "unknown": "quiet"}
@@ -104,17 +106,21 @@ def machine(found: Environment) -> str:
 
 def table_of(rows: Rows) -> Table:
     """Every row; the columns that none fills are left out."""
-    titles = [
-        ("variant", ""), ("value", "median; of one repeat, where a call repeats the work"), ("unit", ""),
-        ("95 % interval", "of the median, by order statistics of the samples; the extremes, of fewer than six"),
-        ("times as fast", "interleaved with the row that it is compared with; 95 % interval"),
-        ("compared with", ""), ("TFLOP/s", ""), ("GB/s", ""), ("kernels a call", ""),
-        ("bytes moved", "through memory or over the link"),
-        ("first call", "which builds, or finds the build in the compiler's cache on disk"), ("note", ""),
-    ]  # fmt: skip
-    lines = [cells(row, rows) for row in rows]
-    kept = [index for index in range(len(titles)) if any(line[index].text not in ("", words.NOTHING) for line in lines)]
-    return Table([titles[index] for index in kept], [[line[index] for index in kept] for line in lines])
+    headings = [
+        Heading("variant", kind="text"),
+        Heading("value", "median; of one repeat, where a call repeats the work"),
+        Heading("unit"),
+        Heading("95 % interval", "of the median, by order statistics of the samples; the extremes, of fewer than six"),
+        Heading("times as fast", "interleaved with the row that it is compared with, with a 95 % interval"),
+        Heading("compared with"),
+        Heading("TFLOP/s"),
+        Heading("GB/s"),
+        Heading("kernels per call"),
+        Heading("bytes moved", "through memory or over the link"),
+        Heading("first call", "which builds, or finds the build in the compiler's cache on disk"),
+        Heading("note", kind="text"),
+    ]
+    return Table(headings, [cells(row, rows) for row in rows]).without_empty_columns
 
 
 def cells(row: Row, rows: Rows) -> list[Cell]:
@@ -163,14 +169,14 @@ def chart(lesson: Lesson, rows: Rows) -> Markup | None:
         series: dict[str, list[tuple[float, float]]] = {}
         for row, found in taken:
             series.setdefault(words.clean(row.series), []).append((row.at or 0.0, found.value * scale))
-        return Markup(charts.lines(series, {}, (lesson.title, lesson.axis, name)))  # noqa: S704 - escaped by matplotlib
+        return Markup(curves.lines(series, {}, (lesson.title, lesson.axis, name)))  # noqa: S704 - escaped by matplotlib
     best = best_of([(row.against or row.name, found.value) for row, found in taken], lesson.unit)
     bars = [
         (words.clean(row.name), Estimate(found.value * scale, found.low * scale, found.high * scale),
          shown(found.value, lesson.unit), found.value == best.get(row.against or row.name))
         for row, found in taken
     ]  # fmt: skip
-    return Markup(charts.bars(bars, (lesson.title, name)))  # noqa: S704
+    return Markup(bar_charts.bars(bars, (lesson.title, name)))  # noqa: S704
 
 
 def best_of(values: list[tuple[str, float]], unit: Unit) -> dict[str, float]:
@@ -207,6 +213,6 @@ def claim_lines(claims: list[tuple[Claim, Judged]]) -> list[str]:
     """The claims of a lesson."""
     lines: list[str] = []
     for claim, found in claims:
-        lines += ["", f"People say: “{escape(claim.text)}” Here: {escape(found.here)}: **{found.verdict}**. "
-                  f"{escape(claim.rule)}"]  # fmt: skip
+        lines += ["", (f"People say: “{escape(claim.text)}” Here: {escape(found.here)}: **{found.verdict}**. "
+                  f"{escape(claim.rule)}")]  # fmt: skip
     return lines

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from pipeline.lessons.lesson_records import Row
-from pipeline.report import words
-from pipeline.stats.intervals import LEAST_FLOOR, Estimate, Ratio, Word, median_interval, verdict
+from pipeline.report import formatting as words
+from pipeline.stats.intervals import LEAST_EFFECT, Estimate, Outcome, Ratio, median_interval, outcome_of
 
 Unit = Literal["time", "TFLOP/s", "GB/s", "memory"]
 
@@ -76,10 +76,10 @@ class Rows(Sequence[Row]):
         middle, low, high, bounded = median_interval(np.log(own[:rounds] / other[:rounds]))
         return Ratio(math.exp(middle), math.exp(low), math.exp(high), rounds, 1, bounded)
 
-    def word(self, slow: str, fast: str) -> Word | None:
-        """One of the four outcomes for the second row beside the first."""
+    def word(self, slow: str, fast: str) -> Outcome | None:
+        """One of the four words for the second row beside the first."""
         found = self.times(slow, fast)
-        return verdict(found, LEAST_FLOOR) if found else None
+        return outcome_of(found, LEAST_EFFECT) if found else None
 
     def sentence(self, name: str, other: str) -> str:
         """How the first row did beside the second; empty where either is missing."""
@@ -92,7 +92,7 @@ class Rows(Sequence[Row]):
 
 def judged(ratio: Ratio) -> str:
     """A ratio in words, no stronger than its interval."""
-    word = verdict(ratio, LEAST_FLOOR)
+    word = outcome_of(ratio, LEAST_EFFECT)
     if word == "same":
         return "the same within 1 %"
     if word == "not resolved":

@@ -132,7 +132,7 @@ def profiled_call(trace: Path, calls: int) -> list[str]:
         events = complete(json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"])
     except (EOFError, ValueError, KeyError, gzip.BadGzipFile) as error:
         raise CountersError(f"the stage's trace can't be read ({type(error).__name__})") from error
-    names = [event["name"] for event in of(events, "kernel")]
+    names = [event.name for event in of(events, "kernel")]
     each = len(names) // calls
     return names[:each] if each and names == names[:each] * calls else []
 

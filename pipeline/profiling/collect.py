@@ -1,11 +1,11 @@
 """All that explains one stage, each part on its own: what one can't find out is noted and costs no other."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch import Tensor, nn
 
@@ -22,7 +22,7 @@ from pipeline.profiling import (
     time_split,
 )
 from pipeline.profiling.layer_scopes import announced
-from pipeline.records.chrome_trace import Event
+from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import (
     Diagnostics,
     Fusion,
@@ -63,7 +63,11 @@ class Explained:
             self.note(topic, "failed", f"{type(error).__name__}: {next(iter(str(error).splitlines()), 'no text')}")
             return instead
 
-    def layers(self, events: list[Event], calls: int) -> tuple[list[LayerTime], LayersSource | None]:
+    def wanted(self, topic: Topic, part: Callable[[], Part | None]) -> Part | None:
+        """The part, or None and a note where finding it out failed."""
+        return self.tried(topic, part, None)
+
+    def layers(self, events: list[TraceEvent], calls: int) -> tuple[list[LayerTime], LayersSource | None]:
         """Each layer's time, and where it is from; nothing and a note where the stage hides its layers."""
         if self.runner.module is not None and self.runner.uncaptured is None:
             with announced(self.runner.module):
@@ -78,7 +82,7 @@ class Explained:
             self.note("layers", "kernels differ", text)
         return found or [], "uncaptured" if found else None
 
-    def layers_by_order(self, events: list[Event], calls: int) -> tuple[list[LayerTime], LayersSource | None]:
+    def layers_by_order(self, events: list[TraceEvent], calls: int) -> tuple[list[LayerTime], LayersSource | None]:
         """Each layer's time where the runtime names none, as far as the order of the layers says whose a kernel is."""
         if not self.batches[0].is_cuda:
             self.note("layers", "hidden layers", "on a CPU this runtime doesn't say which layer an operator is for")
@@ -90,21 +94,21 @@ class Explained:
             self.note("layers", "ambiguous order", f"{text}their time counts as between layers")
         return found, "layer order"
 
-    def spots(self, events: list[Event], calls: int) -> dict[int, str]:
+    def spots(self, events: list[TraceEvent], calls: int) -> dict[int, str]:
         """Where in the call each kernel of a trace is, by its id; nothing where that isn't known."""
         try:
             found = layer_order.placed(events, calls, self.order) if self.order else []
         except layer_order.OrderError:
             return {}
-        return {id(part.event): part.spot for part in found if part.spot}
+        return {part.event.index: part.spot for part in found if part.spot}
 
-    def one_by_one(self, shapes: bool) -> list[Event]:
+    def one_by_one(self, shapes: bool) -> list[TraceEvent]:
         """One call of the twin, or of the stage itself, with its layers announced where they can be."""
         with announced(self.runner.module):
             events, _ = profiler.record(self.runner.uncaptured or self.runner.run, self.batches, 1, self.folder, shapes)
         return events
 
-    def layout(self, compiled: Fusion | None, events: list[Event], calls: int) -> list[LayoutChange]:
+    def layout(self, compiled: Fusion | None, events: list[TraceEvent], calls: int) -> list[LayoutChange]:
         """Changes of layout by the trace, by what a compiler wrote, and by the exported graph."""
         written = fused_kernels.compiled_turns(compiled, events, calls, self.spots(events, calls)) if compiled else []
         names, call = {change.name for change in written}, self.one_by_one(shapes=True)
@@ -133,7 +137,7 @@ class Explained:
 
 
 def explain(
-    runner: Runner, work: Workload, options: dict[str, Any], events: list[Event], calls: int, clock: Clock,
+    runner: Runner, work: Workload, options: Mapping[str, object], events: list[TraceEvent], calls: int, clock: Clock,
     context_bytes: int | None,
 ) -> Diagnostics:  # fmt: skip
     """Why the stage takes the time and the memory that it takes.
@@ -149,20 +153,17 @@ def explain(
     """
     stage, batch = Explained(runner, work.model, work.batches, work.folder), work.batches[0]
     unknown: tuple[list[LayerTime], LayersSource | None] = ([], None)
-    nothing: Any = None
     found, source = stage.tried("layers", lambda: stage.layers(events, calls), unknown)
-    fused: Fusion | None = stage.tried(
-        "fusion", lambda: fused_kernels.fusion(runner, batch, events, calls, work.folder.name), nothing
-    )
+    fused = stage.wanted("fusion", lambda: fused_kernels.fusion(runner, batch, events, calls, work.folder.name))
     return Diagnostics(
         layers=found,
         layers_source=source,
-        split=stage.tried("time split", lambda: time_split.split(events, calls), nothing),
-        growth=stage.tried("scaling", lambda: scaling.growth(runner, batch, clock), nothing),
-        image_growth=stage.tried("scaling", lambda: scaling.image_growth(runner, batch, clock), nothing),
+        split=stage.wanted("time split", lambda: time_split.split(events, calls)),
+        growth=stage.wanted("scaling", lambda: scaling.growth(runner, batch, clock)),
+        image_growth=stage.wanted("scaling", lambda: scaling.image_growth(runner, batch, clock)),
         layout=stage.tried("layout", lambda: stage.layout(fused, events, calls), []),
         fusion=fused,
-        timeline=stage.tried("memory timeline", lambda: stage.memory(context_bytes), nothing),
+        timeline=stage.wanted("memory timeline", lambda: stage.memory(context_bytes)),
         searches=stage.tried("searches", lambda: autotune_counts.searches(runner, batch, options), []),
         notes=stage.notes,
     )

@@ -2,13 +2,12 @@
 
 from collections import defaultdict
 from itertools import zip_longest
-from typing import Any
 
 from torch import Tensor
 
 from pipeline.profiling.inductor_source import compile_fusion
 from pipeline.profiling.operator_bytes import counted
-from pipeline.records.chrome_trace import Event, end, of
+from pipeline.records.chrome_trace import TraceEvent, of
 from pipeline.records.diagnostics import BytesSource, Fusion, LayoutChange
 from pipeline.stages.api import Runner, Traffic
 from pipeline.stages.common.inductor_files import KEPT, graphs, programs
@@ -16,7 +15,7 @@ from pipeline.stages.common.inductor_files import KEPT, graphs, programs
 UNSEEN = "its operators don't pass torch's dispatcher"
 
 
-def fusion(runner: Runner, batch: Tensor, events: list[Event], calls: int, shown: str) -> Fusion:
+def fusion(runner: Runner, batch: Tensor, events: list[TraceEvent], calls: int, shown: str) -> Fusion:
     """Kernels and bytes of one call, and what a compiler fused.
 
     Args:
@@ -53,20 +52,20 @@ def traffic(runner: Runner, batch: Tensor) -> tuple[int | None, BytesSource | No
     return (*found, "") if found and found[0] else (None, None, UNSEEN)
 
 
-def innermost(operators: list[Event]) -> list[Event]:
+def innermost(operators: list[TraceEvent]) -> list[TraceEvent]:
     """Of the operators of a CPU, by their beginnings, those that call no other."""
-    threads: dict[Any, list[Event]] = defaultdict(list)
+    threads: dict[int | str, list[TraceEvent]] = defaultdict(list)
     for event in operators:
-        threads[event["tid"]].append(event)
+        threads[event.thread].append(event)
     return [
         event
         for thread in threads.values()
         for event, following in zip_longest(thread, thread[1:])
-        if following is None or following["ts"] >= end(event)
+        if following is None or following.start_us >= event.end_us
     ]
 
 
-def compiled_turns(found: Fusion, events: list[Event], calls: int, spots: dict[int, str]) -> list[LayoutChange]:
+def compiled_turns(found: Fusion, events: list[TraceEvent], calls: int, spots: dict[int, str]) -> list[LayoutChange]:
     """The kernels that a compiler wrote which read in one layout and write in the other, with their times.
 
     Args:
@@ -78,10 +77,10 @@ def compiled_turns(found: Fusion, events: list[Event], calls: int, spots: dict[i
     work = of(events, "kernel") or of(events, "cpu_op")  # on a GPU the operator of that name is the launch
     changes = []
     for kernel in [kernel for kernel in found.kernels if kernel.turns_layout]:
-        ran = [event for event in work if event["name"] == kernel.name]
+        ran = [event for event in work if event.name == kernel.name]
         at: dict[str, list[float]] = defaultdict(list)
         for event in ran:
-            at[spots.get(id(event), "")].append(event["dur"] / 1e6)
+            at[spots.get(event.index, "")].append(event.duration_us / 1e6)
         if ran and "" not in at:
             changes += [
                 LayoutChange(kernel.name, spot, "generated code", len(times) / calls, sum(times) / calls)

@@ -17,21 +17,27 @@ PATTERNS: list[tuple[KernelClass, str]] = [
     ),
     (
         "layout change",
-        r"nchwto\w*nhwc|nhwcto\w*nchw|transpose(?!.*conv)|permute|aten::contiguous|aten::clone|reorder|nhwcaddpadding|"
-        r"nchwaddpadding|tensortransform|convert_layout|to_mkldnn|to_dense",
+        (
+            r"nchwto\w*nhwc|nhwcto\w*nchw|transpose(?!.*conv)|permute|aten::contiguous|aten::clone|reorder|nhwcaddpadding|"
+            r"nchwaddpadding|tensortransform|convert_layout|to_mkldnn|to_dense"
+        ),
     ),
     ("pool", r"pool"),
     ("normalisation", r"batch_?norm|bn_fw|layer_?norm|group_?norm|instance_?norm"),
     (
         "convolution",
-        r"conv|winograd|wgrad|dgrad|fprop|implicit_gemm|cudnn.*(xmma|sm\d\d)|xmma_.*(fprop|dgrad)|mkldnn_conv|upconv|"
-        r"fft|flip_filter|mult_and_sum_complex",
+        (
+            r"conv|winograd|wgrad|dgrad|fprop|implicit_gemm|cudnn.*(xmma|sm\d\d)|xmma_.*(fprop|dgrad)|mkldnn_conv|upconv|"
+            r"fft|flip_filter|mult_and_sum_complex"
+        ),
     ),
     ("matmul", r"gemm|matmul|cublas|cutlass|nvjet|aten::(addmm|mm|bmm|linear)|wgmma"),
     (
         "pointwise",
-        r"elementwise|vectorized|op_generic_tensor|multi_tensor|relu|sigmoid|aten::(add|mul|cat|sub|div|threshold)|clamp|concat|"
-        r"cat_?array|upsample|interpolat|resize|fused_",
+        (
+            r"elementwise|vectorized|op_generic_tensor|multi_tensor|relu|sigmoid|aten::(add|mul|cat|sub|div|threshold)|clamp|concat|"
+            r"cat_?array|upsample|interpolat|resize|fused_"
+        ),
     ),
 ]
 JOINS = re.compile(r"^(?!triton_|cpp_).*(cat_?array|concat|aten::cat$)", re.IGNORECASE)

@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 
 from pipeline.profiling.kernel_classes import classify, joins
 from pipeline.profiling.layer_time import BETWEEN, summed
-from pipeline.records.chrome_trace import GPU_WORK, Event, of
+from pipeline.records.chrome_trace import GPU_WORK, TraceEvent, of
 from pipeline.records.diagnostics import SKIP, LayerTime
 
 MATRIX = ("convolution", "matmul")
@@ -40,7 +40,7 @@ class Heavy:
 class Placed:
     """A kernel, whose it is, and where in the call."""
 
-    event: Event
+    event: TraceEvent
     owner: str
     spot: str
 
@@ -84,7 +84,7 @@ def ranked(graph: fx.Graph) -> list[Heavy]:
         elif found and POOLS.match(target):
             found[-1].pools.append(module_of(node))
     for index, heavy in enumerate(found):
-        before = bin(own[index]).count("1") - 1
+        before = own[index].bit_count() - 1
         after = sum(bool(bits >> index & 1) for bits in own[index + 1 :])
         heavy.certain = before == index and after == len(found) - 1 - index
     return found
@@ -96,7 +96,7 @@ def module_of(node: fx.Node) -> str:
     return str(stack[-1][0]).split("@")[0] if stack else BETWEEN
 
 
-def placed(events: list[Event], calls: int, order: list[Heavy]) -> list[Placed]:
+def placed(events: list[TraceEvent], calls: int, order: list[Heavy]) -> list[Placed]:
     """Every kernel of the profile with its layer.
 
     What a runtime does between two layers with matrix work, such as biases and activations, counts for the first of the
@@ -116,7 +116,7 @@ def placed(events: list[Event], calls: int, order: list[Heavy]) -> list[Placed]:
     if not work or len(work) % calls:
         raise OrderError(f"{len(work)} kernels in {calls} calls: no call is like another")
     length, found = len(work) // calls, []
-    names = [event["name"] for event in work]
+    names = [event.name for event in work]
     if names != names[:length] * calls:
         raise OrderError("no call has the same kernels as another")
     for start in range(0, len(work), length):
@@ -124,8 +124,8 @@ def placed(events: list[Event], calls: int, order: list[Heavy]) -> list[Placed]:
     return found
 
 
-def _one_call(work: list[Event], order: list[Heavy]) -> list[Placed]:
-    classes = [classify(event["name"]) for event in work]
+def _one_call(work: list[TraceEvent], order: list[Heavy]) -> list[Placed]:
+    classes = [classify(event.name) for event in work]
     matrix = sum(kind in MATRIX for kind in classes)
     if matrix != len(order):
         raise OrderError(f"{matrix} matrix kernels a call for {len(order)} layers with matrix work")
@@ -133,8 +133,8 @@ def _one_call(work: list[Event], order: list[Heavy]) -> list[Placed]:
     for event, kind in zip(work, classes, strict=True):
         if kind in MATRIX:
             reached += 1
-            _check(event["name"], order[reached])
-        owner = _owner(event["name"], kind, order[reached]) if reached >= 0 else BETWEEN
+            _check(event.name, order[reached])
+        owner = _owner(event.name, kind, order[reached]) if reached >= 0 else BETWEEN
         found.append(Placed(event, owner, _spot(order, reached)))
     return found
 

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.profiling.kernel_classes import joins as joins_images
 from pipeline.profiling.layer_scopes import hooked
-from pipeline.records.chrome_trace import LAYER, Annotations, Event, correlation, launches, of
+from pipeline.records.chrome_trace import LAYER, Annotations, TraceEvent, launches, of
 from pipeline.records.diagnostics import SKIP, LayerTime, LayerWork
 
 BETWEEN = ""  # the name of what belongs to no layer and is no skip connection: padding, casts
@@ -48,7 +47,7 @@ def layer_work(net: nn.Module, image: Tensor) -> list[LayerWork]:
         before.append(int(counter.get_total_flops()))
         joins.inside += 1
 
-    def leave(name: str, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def leave(name: str, layer: nn.Module, inputs: tuple[object, ...], output: object) -> None:
         joins.inside -= 1
         known = works.get(name) or LayerWork(name, type(layer).__name__, level(name), 0, 0, 0, 0, **channels(layer))
         works[name] = replace(
@@ -82,12 +81,12 @@ def level(name: str) -> str:
     return f"{first} {rest[0]}" if len(rest) > 1 and rest[0].isdigit() else first
 
 
-def own_times(events: list[Event], calls: int) -> list[LayerTime]:
+def own_times(events: list[TraceEvent], calls: int) -> list[LayerTime]:
     """Each layer's time by the annotations around its kernels' launches; on a CPU around its operators."""
     return summed(_owners(events), calls)
 
 
-def twin_times(events: list[Event], twin: list[Event], calls: int) -> list[LayerTime] | None:
+def twin_times(events: list[TraceEvent], twin: list[TraceEvent], calls: int) -> list[LayerTime] | None:
     """Each layer's time where kernels are replayed: they are the twin's, which launched them one by one, in order.
 
     Args:
@@ -98,49 +97,49 @@ def twin_times(events: list[Event], twin: list[Event], calls: int) -> list[Layer
     Returns:
         None where the kernels aren't the same ones in the same order: then nothing is known.
     """
-    owners = [(event["name"], owner) for event, owner in _owners(twin) if event["cat"] == "kernel"]
+    owners = [(event.name, owner) for event, owner in _owners(twin) if event.category == "kernel"]
     kernels = of(events, "kernel")
     if not owners or len(kernels) != calls * len(owners):
         return None
     names = [name for name, _ in owners] * calls
-    if [kernel["name"] for kernel in kernels] != names:
+    if [kernel.name for kernel in kernels] != names:
         return None
     return summed([(kernel, owners[index % len(owners)][1]) for index, kernel in enumerate(kernels)], calls)
 
 
-def _owners(events: list[Event]) -> list[tuple[Event, str]]:
+def _owners(events: list[TraceEvent]) -> list[tuple[TraceEvent, str]]:
     """Every kernel with the layer that launched it; without kernels every outermost CPU operator."""
     layers, work = Annotations(events, LAYER), of(events, "kernel", "gpu_memcpy", "gpu_memset")
     if not work:
         return [(event, layers.around(event) or _nobodys(event)) for event in outermost(of(events, "cpu_op"))]
     started = launches(events)
     return [
-        (event, (layers.around(launch) if (launch := started.get(correlation(event))) else None) or _nobodys(event))
+        (event, (layers.around(launch) if (launch := started.get(event.correlation)) else None) or _nobodys(event))
         for event in work
     ]
 
 
-def _nobodys(event: Event) -> str:
+def _nobodys(event: TraceEvent) -> str:
     """What the record calls work that no layer does."""
-    return SKIP if joins_images(event["name"]) else BETWEEN
+    return SKIP if joins_images(event.name) else BETWEEN
 
 
-def outermost(events: list[Event]) -> list[Event]:
+def outermost(events: list[TraceEvent]) -> list[TraceEvent]:
     """Of events sorted by their beginnings those that lie in no other one of their thread."""
-    reach: dict[Any, float] = defaultdict(float)
+    reach: dict[int | str, float] = defaultdict(float)
     found = []
     for event in events:
-        if event["ts"] >= reach[event["tid"]]:
+        if event.start_us >= reach[event.thread]:
             found.append(event)
-            reach[event["tid"]] = event["ts"] + event["dur"]
+            reach[event.thread] = event.start_us + event.duration_us
     return found
 
 
-def summed(owned: list[tuple[Event, str]], calls: int) -> list[LayerTime]:
+def summed(owned: list[tuple[TraceEvent, str]], calls: int) -> list[LayerTime]:
     """The time of one call by owner, given the kernels, or operators, of `calls`."""
     seconds: dict[str, float] = defaultdict(float)
     count: dict[str, int] = defaultdict(int)
     for event, owner in owned:
-        seconds[owner] += event["dur"] / 1e6
+        seconds[owner] += event.duration_us / 1e6
         count[owner] += 1
     return [LayerTime(name, seconds[name] / calls, count[name] / calls) for name in seconds]

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.profiling.kernel_classes import classify
-from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, Event, correlation, end, launches, of
+from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, TraceEvent, launches, of
 from pipeline.records.diagnostics import LayoutChange
 
 COPIES = {"aten::copy_", "aten::clone"}
 NHWC_MOVES = {(0, 2, 3, 1): "NCHW → NHWC", (0, 3, 1, 2): "NHWC → NCHW"}
 
 
-def trace_changes(events: list[Event], calls: int, spots: dict[int, str] | None = None) -> list[LayoutChange]:
+def trace_changes(events: list[TraceEvent], calls: int, spots: dict[int, str] | None = None) -> list[LayoutChange]:
     """The changes by a trace with the shapes and strides of the operators' inputs.
 
     A copy counts if its source and its target are images whose channels lie differently; a kernel counts if its name
@@ -30,23 +30,22 @@ def trace_changes(events: list[Event], calls: int, spots: dict[int, str] | None 
     inside: set[int] = set()
     for event in of(events, "cpu_op"):
         if turned := _turned(event):
-            work = [kernel for kernel in kernels if _launched_in(event, started.get(correlation(kernel)))]
-            inside |= {id(kernel) for kernel in work}
-            microseconds = sum(kernel["dur"] for kernel in work) if kernels else event["dur"]
+            work = [kernel for kernel in kernels if _launched_in(event, started.get(kernel.correlation))]
+            inside |= {kernel.index for kernel in work}
+            microseconds = sum(kernel.duration_us for kernel in work) if kernels else event.duration_us
             found.append((f"copy, {turned}", layers.around(event) or "between layers", microseconds))
     for kernel in kernels:
-        if id(kernel) not in inside and classify(kernel["name"]) == "layout change":
-            launch = started.get(correlation(kernel))
-            where = (layers.around(launch) if launch else None) or (spots or {}).get(id(kernel))
-            found.append((kernel["name"], where, kernel["dur"]))
+        if kernel.index not in inside and classify(kernel.name) == "layout change":
+            launch = started.get(kernel.correlation)
+            where = (layers.around(launch) if launch else None) or (spots or {}).get(kernel.index)
+            found.append((kernel.name, where, kernel.duration_us))
     return _grouped(found, calls)
 
 
-def _turned(event: Event) -> str | None:
+def _turned(event: TraceEvent) -> str | None:
     """How a copy turns an image, such as "NCHW → NHWC"; None where it leaves the channels as they lie."""
-    arguments = event.get("args", {})
-    strides, shapes = arguments.get("Input Strides") or [], arguments.get("Input Dims") or []
-    if event["name"] not in COPIES or len(strides) < 2 or len(shapes) < 2:
+    strides, shapes = event.input_strides, event.input_shapes
+    if event.name not in COPIES or len(strides) < 2 or len(shapes) < 2:
         return None
     target, source = (order(shape, stride) for shape, stride in zip(shapes[:2], strides[:2], strict=True))
     return f"{source} → {target}" if source and target and source != target else None
@@ -61,8 +60,8 @@ def order(shape: Sequence[int], strides: Sequence[int]) -> Literal["NCHW", "NHWC
     return "NCHW" if strides[3] == 1 else None
 
 
-def _launched_in(event: Event, launch: Event | None) -> bool:
-    return launch is not None and launch["tid"] == event["tid"] and event["ts"] <= launch["ts"] < end(event)
+def _launched_in(event: TraceEvent, launch: TraceEvent | None) -> bool:
+    return launch is not None and launch.thread == event.thread and event.start_us <= launch.start_us < event.end_us
 
 
 def _grouped(found: list[tuple[str, str | None, float]], calls: int) -> list[LayoutChange]:

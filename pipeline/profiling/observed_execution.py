@@ -17,7 +17,7 @@ from pipeline.profiling.autotune_counts import eagerly
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.profiling.layer_scopes import hooked
 from pipeline.profiling.layout_changes import order
-from pipeline.records.chrome_trace import DRIVER, Event, of
+from pipeline.records.chrome_trace import DRIVER, TraceEvent, of
 from pipeline.records.run_record import Execution, Layout, Precision
 from pipeline.stages.api import Runner, Workload
 
@@ -112,7 +112,7 @@ def observed(run: Callable[[Tensor], Tensor], module: nn.Module | None, batch: T
     """
     seen = Seen()
 
-    def leave(_: str, __: nn.Module, ___: tuple[Any, ...], ____: Any) -> None:
+    def leave(_: str, __: nn.Module, ___: tuple[object, ...], ____: object) -> None:
         seen.layers.pop()
 
     hooks = hooked(module, lambda name, _: seen.layers.append(name), leave)
@@ -121,7 +121,7 @@ def observed(run: Callable[[Tensor], Tensor], module: nn.Module | None, batch: T
     return seen
 
 
-def complete(runner: Runner, work: Workload, events: list[Event]) -> tuple[Execution, str]:
+def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[Execution, str]:
     """The stage's execution, declared or else observed, and what contradicts its declaration (empty where nothing).
 
     Args:
@@ -172,9 +172,9 @@ def contradiction(declared: Execution, seen: Seen, share: float) -> str:
     return f"it declares {declared.precision}, and {other / seen.flops:.0%} of its FLOPs ran in {seen.precision}"
 
 
-def replays_a_graph(events: list[Event]) -> bool | None:
+def replays_a_graph(events: list[TraceEvent]) -> bool | None:
     """Whether a profile holds the driver's call that replays a CUDA graph; None without a profile."""
-    return any(CAPTURES in event["name"] for event in of(events, *DRIVER)) if events else None
+    return any(CAPTURES in event.name for event in of(events, *DRIVER)) if events else None
 
 
 def net_flops(net: nn.Module, batch: Tensor) -> int:

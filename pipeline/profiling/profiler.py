@@ -6,20 +6,19 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from pipeline.profiling.kernel_classes import classify
-from pipeline.records.chrome_trace import CALL, GPU_WORK, Event, complete, end, length, of
+from pipeline.records.chrome_trace import CALL, GPU_WORK, TraceEvent, complete, length, of
 from pipeline.records.diagnostics import KernelRow, Profile
 
 
 def record(
     run: Callable[[Tensor], Tensor], batches: list[Tensor], calls: int, folder: Path, shapes: bool = False
-) -> tuple[list[Event], bytes]:
+) -> tuple[list[TraceEvent], bytes]:
     """The complete events of `calls` calls of a warm stage, and the Chrome trace that they are from.
 
     Args:
@@ -50,11 +49,11 @@ def keep(text: bytes, folder: Path) -> None:
     (folder / "trace.json.gz").write_bytes(gzip.compress(text, compresslevel=6, mtime=0))
 
 
-def profile_of(events: list[Event], calls: int, on_gpu: bool, shown: str) -> Profile:
+def profile_of(events: list[TraceEvent], calls: int, on_gpu: bool, shown: str) -> Profile:
     """What the trace of `calls` calls says, by kernel or by operator; `shown` is the folder's path in the record."""
     rows = gpu_rows(events, calls) if on_gpu else cpu_rows(events, calls)
     work = of(events, *(GPU_WORK if on_gpu else {"cpu_op"}))
-    wall = (max(map(end, work)) - min(float(event["ts"]) for event in work)) / 1e6 if work else 0.0
+    wall = (max(event.end_us for event in work) - min(event.start_us for event in work)) / 1e6 if work else 0.0
     return Profile(
         calls=calls,
         wall_seconds_per_call=wall / calls,
@@ -65,34 +64,34 @@ def profile_of(events: list[Event], calls: int, on_gpu: bool, shown: str) -> Pro
     )
 
 
-def gpu_rows(events: list[Event], calls: int) -> list[KernelRow]:
+def gpu_rows(events: list[TraceEvent], calls: int) -> list[KernelRow]:
     """Every kernel, copy and fill on the GPU, longest first; `events` as a Chrome trace holds them (µs)."""
-    return _rows([(event["name"], event["dur"]) for event in events if event.get("cat") in GPU_WORK], calls)
+    return _rows([(event.name, event.duration_us) for event in events if event.category in GPU_WORK], calls)
 
 
-def cpu_rows(events: list[Event], calls: int) -> list[KernelRow]:
+def cpu_rows(events: list[TraceEvent], calls: int) -> list[KernelRow]:
     """Every CPU operator by the time spent in itself, without the operators that it calls."""
-    threads: dict[Any, list[Event]] = defaultdict(list)
+    threads: dict[int | str, list[TraceEvent]] = defaultdict(list)
     for event in events:
-        if event.get("cat") == "cpu_op":
-            threads[event["tid"]].append(event)
+        if event.category == "cpu_op":
+            threads[event.thread].append(event)
     own = [pair for thread in threads.values() for pair in _own_times(thread)]
     return _rows(own, calls)
 
 
-def _own_times(events: list[Event]) -> list[tuple[str, float]]:
+def _own_times(events: list[TraceEvent]) -> list[tuple[str, float]]:
     """Each operator of one thread with its duration less that of its direct children, in µs."""
     own: list[tuple[str, float]] = []
     open_operators: list[tuple[float, int]] = []  # end, index into own
-    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
-        start, duration = event["ts"], event["dur"]
+    for event in sorted(events, key=lambda event: (event.start_us, -event.duration_us)):
+        start, duration = event.start_us, event.duration_us
         while open_operators and open_operators[-1][0] <= start:
             open_operators.pop()
         if open_operators:
             parent = open_operators[-1][1]
             own[parent] = (own[parent][0], own[parent][1] - duration)
         open_operators.append((start + duration, len(own)))
-        own.append((event["name"], duration))
+        own.append((event.name, duration))
     return own
 
 

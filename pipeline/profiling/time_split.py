@@ -2,32 +2,32 @@
 
 from statistics import median
 
-from pipeline.records.chrome_trace import CALL, DRIVER, GPU_WORK, Event, correlation, end, launches, length, of
+from pipeline.records.chrome_trace import CALL, DRIVER, GPU_WORK, TraceEvent, launches, length, of
 from pipeline.records.diagnostics import TimeSplit
 
 STARTS_WORK = ("Launch", "Memcpy", "Memset")  # in the names of the driver's calls
 WAITS = "Synchronize"
 
 
-def split(events: list[Event], calls: int) -> TimeSplit | None:
+def split(events: list[TraceEvent], calls: int) -> TimeSplit | None:
     """The split of one call, the mean of `calls`; None without annotations of the calls.
 
     What the host does is told apart by what its thread is inside of: a call of the driver that starts work, another
     operator of the framework, or neither, which is the interpreter with what the caller's own code does. All of it
     under the profiler, which makes the host slower and leaves the kernels alone.
     """
-    whole = [event for event in of(events, "user_annotation") if event["name"] == CALL]
+    whole = [event for event in of(events, "user_annotation") if event.name == CALL]
     if not whole:
         return None
     gpu = of(events, *GPU_WORK)
-    threads = {event["tid"] for event in whole}
-    driver = [event for event in of(events, *DRIVER) if event["tid"] in threads]
-    starts = [event for event in driver if any(word in event["name"] for word in STARTS_WORK)]
-    waits = [event for event in driver if WAITS in event["name"]]
-    operators = [event for event in of(events, "cpu_op") if event["tid"] in threads]
+    threads = {event.thread for event in whole}
+    driver = [event for event in of(events, *DRIVER) if event.thread in threads]
+    starts = [event for event in driver if any(word in event.name for word in STARTS_WORK)]
+    waits = [event for event in driver if WAITS in event.name]
+    operators = [event for event in of(events, "cpu_op") if event.thread in threads]
     inside = _within(operators + driver, whole)
     host, launch = length(whole), length(starts)
-    wall = (max(map(end, whole + gpu)) - min(event["ts"] for event in whole)) / 1e6
+    wall = (max(event.end_us for event in whole + gpu) - min(event.start_us for event in whole)) / 1e6
     return TimeSplit(
         wall_seconds=wall / calls,
         device_seconds=length(gpu) / calls if gpu else None,
@@ -39,16 +39,16 @@ def split(events: list[Event], calls: int) -> TimeSplit | None:
     )
 
 
-def _within(events: list[Event], whole: list[Event]) -> list[Event]:
-    begin, stop = min(event["ts"] for event in whole), max(map(end, whole))
-    return [event for event in events if begin <= event["ts"] < stop]
+def _within(events: list[TraceEvent], whole: list[TraceEvent]) -> list[TraceEvent]:
+    begin, stop = min(event.start_us for event in whole), max(event.end_us for event in whole)
+    return [event for event in events if begin <= event.start_us < stop]
 
 
-def _lead(events: list[Event], gpu: list[Event]) -> float | None:
+def _lead(events: list[TraceEvent], gpu: list[TraceEvent]) -> float | None:
     """Median time from the end of a launch to the start of what it launched; of a graph, of its first kernel."""
     started = launches(events)
-    first: dict[int, Event] = {}
+    first: dict[int, TraceEvent] = {}
     for event in gpu:
-        first.setdefault(correlation(event), event)
-    leads = [event["ts"] - end(started[number]) for number, event in first.items() if number in started]
+        first.setdefault(event.correlation, event)
+    leads = [event.start_us - started[number].end_us for number, event in first.items() if number in started]
     return max(0.0, median(leads)) / 1e6 if leads else None

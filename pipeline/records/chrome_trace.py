@@ -2,73 +2,103 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
-
-Event = dict[str, Any]  # a complete event ("ph": "X") with its times in µs
 
 LAYER, CALL = "layer:", "call"  # annotations: a layer's begins with the first, a whole call's is the second
 GPU_WORK = {"kernel", "gpu_memcpy", "gpu_memset"}
 DEEPEST = 16  # so many annotations may lie within one another
 DRIVER = {"cuda_runtime", "cuda_driver"}  # the latter is how Triton launches
+UNRELATED = -1  # the correlation of an event that shares none
+Shapes = tuple[tuple[int, ...], ...]
 
 
-def complete(events: Iterable[Event]) -> list[Event]:
-    """The events that have a beginning and an end."""
-    return [event for event in events if event.get("ph") == "X"]
+@dataclass(frozen=True)
+class TraceEvent:
+    """One event that has a beginning and an end."""
+
+    index: int  # its place in the trace, by which it is known
+    category: str  # "kernel", "cpu_op", "user_annotation", …
+    name: str
+    start_us: float
+    duration_us: float
+    thread: int | str
+    correlation: int = UNRELATED  # the number that a kernel shares with its launch
+    input_shapes: Shapes = ()  # of an operator's inputs, where the profiler kept them; () for one that is no tensor
+    input_strides: Shapes = ()
+
+    @property
+    def end_us(self) -> float:
+        """When it ended."""
+        return self.start_us + self.duration_us
 
 
-def of(events: Iterable[Event], *categories: str) -> list[Event]:
-    """The events of some categories, by their beginnings; of those that begin together the longest first."""
-    return sorted(
-        (event for event in events if event.get("cat") in categories), key=lambda event: (event["ts"], -event["dur"])
+def complete(events: Iterable[Mapping[str, Any]]) -> list[TraceEvent]:
+    """The events of a trace's JSON that have a beginning and an end ("ph": "X").
+
+    Raises:
+        KeyError, TypeError, ValueError: one of them isn't as a profiler writes it.
+    """
+    return [_event(index, event) for index, event in enumerate(events) if event.get("ph") == "X"]
+
+
+def _event(index: int, event: Mapping[str, Any]) -> TraceEvent:
+    arguments = event.get("args") or {}
+    return TraceEvent(
+        index,
+        str(event.get("cat", "")),
+        str(event["name"]),
+        float(event["ts"]),
+        float(event["dur"]),
+        event["tid"],
+        int(arguments.get("correlation", UNRELATED)),
+        _shapes(arguments.get("Input Dims")),
+        _shapes(arguments.get("Input Strides")),
     )
 
 
-def end(event: Event) -> float:
-    """When it ended, in µs."""
-    return float(event["ts"]) + float(event["dur"])
+def _shapes(given: Any) -> Shapes:
+    """A list of an operator's inputs; what is itself a list of tensors counts as none."""
+    return tuple(tuple(part) if all(isinstance(length, int) for length in part) else () for part in given or [])
 
 
-def length(events: Iterable[Event]) -> float:
+def of(events: Iterable[TraceEvent], *categories: str) -> list[TraceEvent]:
+    """The events of some categories, by their beginnings; of those that begin together the longest first."""
+    chosen = (event for event in events if event.category in categories)
+    return sorted(chosen, key=lambda event: (event.start_us, -event.duration_us))
+
+
+def length(events: Iterable[TraceEvent]) -> float:
     """The length of the union of the events' intervals in seconds: what overlaps counts once."""
     total = reach = 0.0
-    for event in sorted(events, key=lambda event: float(event["ts"])):
-        total += max(0.0, end(event) - max(float(event["ts"]), reach))
-        reach = max(reach, end(event))
+    for event in sorted(events, key=lambda event: event.start_us):
+        total += max(0.0, event.end_us - max(event.start_us, reach))
+        reach = max(reach, event.end_us)
     return total / 1e6
 
 
-def launches(events: Iterable[Event]) -> dict[int, Event]:
+def launches(events: Iterable[TraceEvent]) -> dict[int, TraceEvent]:
     """Correlation number to the driver's call that started the work."""
-    return {
-        int(event["args"]["correlation"]): event
-        for event in events
-        if event.get("cat") in DRIVER and "correlation" in event.get("args", {})
-    }
-
-
-def correlation(event: Event) -> int:
-    """The number that a kernel shares with its launch; -1 without one."""
-    return int(event.get("args", {}).get("correlation", -1))
+    return {event.correlation: event for event in events if event.category in DRIVER and event.correlation != UNRELATED}
 
 
 class Annotations:
     """The annotations of a trace, to be asked which of them is the innermost around a moment of a thread."""
 
-    def __init__(self, events: Iterable[Event], prefix: str) -> None:
+    def __init__(self, events: Iterable[TraceEvent], prefix: str) -> None:
         self.prefix = prefix
-        self.threads: dict[Any, list[Event]] = defaultdict(list)
+        self.threads: dict[int | str, list[TraceEvent]] = defaultdict(list)
         for event in of(events, "user_annotation"):
-            if event["name"].startswith(prefix):
-                self.threads[event["tid"]].append(event)
-        self.starts = {thread: [event["ts"] for event in found] for thread, found in self.threads.items()}
+            if event.name.startswith(prefix):
+                self.threads[event.thread].append(event)
+        self.starts = {thread: [event.start_us for event in inside] for thread, inside in self.threads.items()}
 
-    def around(self, event: Event) -> str | None:
+    def around(self, event: TraceEvent) -> str | None:
         """The rest of the innermost annotation's name; None where there is none around the event's beginning."""
-        found, starts = self.threads.get(event["tid"], []), self.starts.get(event["tid"], [])
-        last = bisect_right(starts, event["ts"]) - 1
+        inside, starts = self.threads.get(event.thread, []), self.starts.get(event.thread, [])
+        last = bisect_right(starts, event.start_us) - 1
         for index in range(last, max(-1, last - DEEPEST), -1):
-            if end(found[index]) > event["ts"]:
-                return str(found[index]["name"][len(self.prefix) :])
+            if inside[index].end_us > event.start_us:
+                return inside[index].name[len(self.prefix) :]
         return None

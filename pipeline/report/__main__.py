@@ -3,22 +3,23 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.analysis.summary import summarize
+from pipeline.analysis.sweep_jobs import job_folders, read_jobs
 from pipeline.config.load import REPORT_KEYS, check_report
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
-from pipeline.report.sweep import job_folders
 from pipeline.report.write import write_report, write_sweep_report
 
 REFUSED = 2
+Knobs = dict[str, Any]  # of the config's `report`
 
 
-def draw(folder: Path, knobs: dict[str, Any]) -> Path:
+def draw(folder: Path, knobs: Knobs) -> Path:
     """The report of what the folder holds: a run, or a sweep's jobs.
 
     Args:
@@ -29,19 +30,20 @@ def draw(folder: Path, knobs: dict[str, Any]) -> Path:
         RecordError: neither is there, or the record can't be read.
     """
     if not (folder / "results.json").exists() and job_folders(folder):
-        for job in job_folders(folder):
-            with suppress(codec.RecordError):  # the sweep's report says which job has no record, and why
-                write_report(changed(codec.load(job), knobs), job)
-        return write_sweep_report(folder)
-    return write_report(changed(codec.load(folder), knobs), folder)
+        jobs = read_jobs(folder, lambda run: changed(run, knobs))
+        for job in jobs:
+            if job.run:  # the sweep's report says which job has no record, and why
+                write_report(job.summary or summarize(job.run), job.folder)
+        return write_sweep_report(jobs, folder)
+    return write_report(summarize(changed(codec.load(folder), knobs)), folder)
 
 
-def changed(run: RunRecord, knobs: dict[str, Any]) -> RunRecord:
+def changed(run: RunRecord, knobs: Knobs) -> RunRecord:
     """The record with other knobs of the report."""
     return replace(run, settings=replace(run.settings, report=replace(run.settings.report, **knobs)))
 
 
-def split(arguments: Sequence[str]) -> tuple[list[Path], dict[str, Any]]:
+def split(arguments: Sequence[str]) -> tuple[list[Path], Knobs]:
     """The folders, and the report's knobs.
 
     Raises:

@@ -1,10 +1,10 @@
 """A chart of the report with the table that says the same."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from pipeline.report.ladder import Table
+from pipeline.report.tables import Table
 
 
 @dataclass(frozen=True)
@@ -12,7 +12,11 @@ class Figure:
     """What the page shows under one title."""
 
     title: str
-    svg: Markup  # of our own drawing, so not escaped
+    svg: Markup  # drawn by `pipeline.report.charts`, whose text is escaped
     note: str = ""
     table: Table | None = None
-    texts: list[int] = field(default_factory=lambda: [0])  # the table's columns that hold text
+
+
+def drawn(title: str, svg: str, note: str = "", table: Table | None = None) -> Figure:
+    """A figure of a chart whose text matplotlib has escaped."""
+    return Figure(title, Markup(svg), note, table)  # noqa: S704 - escaped by matplotlib

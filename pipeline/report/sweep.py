@@ -1,209 +1,158 @@
 """One report of all jobs of a sweep: what each gave, and how speed and latency go with batch and size."""
 
-import csv
-import io
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from markupsafe import Markup
-
-from pipeline.records import codec
-from pipeline.records.run_record import RunRecord
-from pipeline.report import charts, shapes, words
-from pipeline.report.answers import machine
-from pipeline.report.digest import Digest, Row, digest
-from pipeline.report.figure import Figure
-from pipeline.report.ladder import Cell, Table, peak_bytes
+from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.sweep_jobs import Axis, Curve, Job, curves, fastest
+from pipeline.analysis.sweep_jobs import Figure as Measure
+from pipeline.report import csv_table
+from pipeline.report.charts.curves import lines as lines_chart
+from pipeline.report.figure import Figure, drawn
+from pipeline.report.first_screen import machine
+from pipeline.report.formatting import NOTHING, clean, listed, plural, significant
+from pipeline.report.html import environment
 from pipeline.report.markdown import escape, table
-from pipeline.report.page import environment
-from pipeline.report.spreadsheet import csv_text
+from pipeline.report.sections.ladder_section import Headings, row_of, shown_in, stage_columns
+from pipeline.report.sections.size_sweep_section import SizeSection, section
+from pipeline.report.tables import Cell, Column, Table, figure, heading_of, names
 
-KNEE_SHARE = 0.90  # of the best throughput: the least batch that reaches it is the knee
+AXES: tuple[tuple[Axis, str], ...] = (("batch", "batch size"), ("size", "pixels a side"))
+MEASURES: tuple[tuple[Measure, str], ...] = (("throughput", "images/s"), ("latency", "p50 ms per call"))
 
 
 @dataclass(frozen=True)
-class Job:
-    """One job of a sweep: its record's digest, or why there is none."""
+class Entry:
+    """One stage of one job, or a job without any."""
 
-    name: str
-    found: Digest | None
-    reason: str
-
-
-def job_folders(folder: Path) -> list[Path]:
-    """The folders of a sweep's jobs, by number."""
-    found = [path for path in folder.iterdir() if path.is_dir() and path.name.isdigit()] if folder.is_dir() else []
-    return sorted(found, key=lambda path: int(path.name))
+    job: Job
+    summary: RunSummary | None = None
+    stage: StageSummary | None = None
 
 
-def read_jobs(folder: Path) -> list[Job]:
-    """All jobs; one that left no record says so."""
-    jobs = []
-    for path in job_folders(folder):
-        if not (path / "results.json").exists():
-            jobs.append(Job(path.name, None, "it left no record"))
-            continue
-        try:
-            run = codec.load(path)
-        except codec.RecordError as error:
-            jobs.append(Job(path.name, None, words.clean(str(error).replace(str(folder), "."))))
-            continue
-        refused = next((part.text for part in run.warnings if part.code == "refused"), "")
-        jobs.append(Job(path.name, None if refused else digest(run), refused))
-    return jobs
-
-
-def summary(jobs: list[Job]) -> Table:
-    """Every stage of every job."""
-    titles = [
-        ("job", "folder"), ("stage", ""), ("batch", "images per call"), ("size", "pixels a side"), ("status", ""),
-        ("×", "to the job's own baseline"), ("95 % interval", ""), ("word", ""), ("images/s", ""), ("p50 ms", ""),
-        ("p99 ms", ""), ("memory", "peak"), ("set-up", "build and first call"),
-    ]  # fmt: skip
-    rows = [_cells(job, job.found, row) for job in jobs if job.found for row in job.found.rows]
-    blank = [Cell(words.NOTHING)] * (len(titles) - 5)
-    empty = [Cell("")] * 3
-    missing = [job for job in jobs if job.found is None]
-    rows += [[Cell(job.name, job.name), *empty, Cell(job.reason, tone="bad"), *blank] for job in missing]
-    return Table(titles, rows)
-
-
-def _cells(job: Job, found: Digest, row: Row) -> list[Cell]:
-    shown, rate, quick = row.ratio if row.ranked else None, row.images_per_second, row.latency
-    unfinished = "" if found.run.finished else " (unfinished run)"
-    reason = f": {words.clean(row.stage.reason)}" if row.status != "ok" and row.stage.reason else ""
-    peak = peak_bytes(row)
+def job_columns() -> list[Column[Entry]]:
+    """What a sweep knows of a line besides the stage's figures."""
     return [
-        Cell(job.name, job.name),
-        Cell(words.clean(row.name), words.clean(row.name)),
-        Cell(str(found.run.batch_size), found.run.batch_size),
-        Cell(str(_size(found.run) or "own"), _size(found.run)),
-        Cell(f"{row.status}{unfinished}{reason}", row.status, "" if row.status == "ok" else "bad"),
-        Cell(words.times(shown), shown.value if shown else None),
-        Cell(words.interval(shown), shown.low if shown else None),
-        Cell(row.word or "", row.word or ""),
-        Cell(words.significant(rate) if rate else words.NOTHING, rate),
-        Cell(words.milliseconds(quick.p50 if quick else None), quick.p50 if quick else None),
-        Cell(words.milliseconds(quick.p99 if quick else None), quick.p99 if quick else None),
-        Cell(words.size(peak), peak),
-        Cell(words.seconds(row.setup_seconds), row.setup_seconds),
+        names("job", lambda entry: entry.job.name, "folder"),
+        Column("status", cell=_status, kind="text"),
+        Column("batch", help="images per call", cell=figure(_batch, str)),
+        Column("size", help="pixels a side", cell=_size),
     ]
 
 
-def _size(run: RunRecord) -> int | None:
-    return run.settings.data.image_size
+def summary_table(jobs: Sequence[Job]) -> Table:
+    """Every stage of every job: the sweep's columns, and those of the ladder."""
+    own, shown = job_columns(), shown_in("sweep", stage_columns(Headings()))
+    headings = [*map(heading_of, own), *map(heading_of, shown)]
+    done = [Entry(job, job.summary, stage) for job in jobs if job.summary for stage in job.summary.stages]
+    missing = [Entry(job) for job in jobs if job.summary is None]
+    rows = []
+    for entry in (*done, *missing):
+        figures = row_of(shown, entry.stage) if entry.stage else [Cell(NOTHING)] * len(shown)
+        rows.append([*(column.cell(entry) for column in own), *figures])
+    return Table(headings, rows)
 
 
-Series = dict[str, list[tuple[float, float]]]
+def _status(entry: Entry) -> Cell:
+    if entry.summary is None or entry.stage is None:
+        return Cell(clean(entry.job.reason), tone="bad")
+    stage, unfinished = entry.stage, "" if entry.summary.run.finished else " (unfinished run)"
+    reason = f": {clean(stage.stage.reason)}" if stage.status != "ok" and stage.stage.reason else ""
+    return Cell(f"{stage.status}{unfinished}{reason}", stage.status, "" if stage.status == "ok" else "bad")
 
 
-def series(jobs: list[Job], axis: str, figure: str) -> Series:
-    """Points of every ranked stage over "batch" or "size"; lines with one point are no lines.
-
-    Jobs that differ in the other axis are lines of their own.
-    """
-    lines: Series = {}
-    for job in jobs:
-        for row in job.found.rows if job.found else []:
-            assert job.found
-            batch, size = job.found.run.batch_size, _size(job.found.run)
-            x, other = (batch, f" at {size}") if axis == "batch" else (size, f", batch {batch}")
-            y = row.images_per_second if figure == "throughput" and row.images_per_second else None
-            y = 1e3 * row.latency.p50 if figure == "latency" and row.latency else y
-            if row.ranked and x is not None and y is not None:
-                lines.setdefault(f"{words.clean(row.name)}{other}", []).append((float(x), y))
-    return {name: sorted(points) for name, points in lines.items() if len({x for x, _ in points}) > 1}
+def _batch(entry: Entry) -> int | None:
+    return entry.summary.run.settings.data.batch_size if entry.summary else None
 
 
-def knees(lines: Series) -> list[str]:
-    """For every line of throughput over batch: the least batch that gives 90 % of the most."""
-    found = []
-    for name, points in lines.items():
-        batch, rate = _knee_of(points)
-        most = max(y for _, y in points)
-        found.append(
-            f"{name}: batch {batch:g} gives {rate / most:.0%} of its best, {words.significant(most)} images/s."
-        )
-    return found
+def _size(entry: Entry) -> Cell:
+    if entry.summary is None:
+        return Cell(NOTHING)
+    size = entry.summary.run.settings.data.image_size
+    return Cell(str(size or "own"), size)
 
 
-def sweep_figures(jobs: list[Job]) -> list[Figure]:
-    """Throughput and latency over batch and over size, where the sweep varied them."""
-    figures = []
-    for axis, x_label in (("batch", "batch size"), ("size", "pixels a side")):
-        for figure, y_label in (("throughput", "images/s"), ("latency", "p50 ms a call")):
-            lines = series(jobs, axis, figure)
-            if not lines:
-                continue
-            knee = knees(lines) if (axis, figure) == ("batch", "throughput") else []
-            marked = {name: _knee_of(points) for name, points in lines.items()} if knee else {}
-            title = f"{figure.capitalize()} against {x_label}"
-            svg = charts.lines(lines, marked, (title, x_label, y_label))
-            figures.append(Figure(title, Markup(svg), " ".join(knee)))  # noqa: S704 - escaped by matplotlib
-    return figures
+def curve_name(curve: Curve, axis: Axis) -> str:
+    """The stage with the value of the other axis."""
+    other = f" at {curve.other}" if axis == "batch" else f", batch {curve.other}"
+    return f"{clean(curve.stage)}{other}"
 
 
-def _knee_of(points: list[tuple[float, float]]) -> tuple[float, float]:
-    most = max(y for _, y in points)
-    return next(point for point in points if point[1] >= KNEE_SHARE * most)
-
-
-def opening(jobs: list[Job]) -> list[str]:
-    """What the sweep says, in sentences."""
-    missing = [job for job in jobs if job.found is None]
-    lines = [f"{words.plural(len(jobs), 'job')}, {len(jobs) - len(missing)} with a record."]
-    lines += [f"Job {job.name} gave none: {job.reason}" for job in missing]
-    runs = [job.found.run for job in jobs if job.found]
-    if names := sorted({words.clean(machine(run).device) for run in runs}):
-        lines.append(
-            f"On {words.listed(names)}." + (" They are different machines: compare no times." if len(names) > 1 else "")
-        )
-    rates = [
-        (row.images_per_second, row, job)
-        for job in jobs
-        if job.found
-        for row in job.found.rows
-        if row.ranked and row.images_per_second
-    ]
-    if rates:
-        rate, row, job = max(rates, key=lambda part: part[0])
-        assert job.found
-        where = f"batch {job.found.run.batch_size} (job {job.name})"
-        lines.append(f"Most images a second: {row.name} at {where}, {words.significant(rate)}.")
+def knees(found: list[Curve]) -> list[str]:
+    """For every curve of throughput over batch: the least batch that gives 90 % of the most."""
+    lines = []
+    for curve in found:
+        batch, rate = curve.knee
+        most = max(y for _, y in curve.points)
+        name = curve_name(curve, "batch")
+        lines.append(f"{name}: batch {batch:g} gives {rate / most:.0%} of its best, {significant(most)} images/s.")
     return lines
 
 
-def sizes(jobs: list[Job]) -> shapes.Section | None:
+def sweep_figures(jobs: Sequence[Job]) -> list[Figure]:
+    """Throughput and latency over batch and over size, where the sweep varied them."""
+    figures = []
+    for axis, x_label in AXES:
+        for measure, y_label in MEASURES:
+            found = curves(jobs, axis, measure)
+            if not found:
+                continue
+            has_knees = (axis, measure) == ("batch", "throughput")
+            points = {curve_name(curve, axis): curve.points for curve in found}
+            marked = {curve_name(curve, axis): curve.knee for curve in found} if has_knees else {}
+            title = f"{measure.capitalize()} against {x_label}"
+            svg = lines_chart(points, marked, (title, x_label, y_label))
+            figures.append(drawn(title, svg, " ".join(knees(found)) if has_knees else ""))
+    return figures
+
+
+def opening(jobs: Sequence[Job]) -> list[str]:
+    """What the sweep shows, in sentences."""
+    missing = [job for job in jobs if job.summary is None]
+    lines = [f"{plural(len(jobs), 'job')}, {len(jobs) - len(missing)} with a record."]
+    lines += [f"Job {job.name} has no report: {clean(job.reason)}" for job in missing]
+    devices = sorted({clean(machine(job.summary.run).device) for job in jobs if job.summary})
+    if devices:
+        apart = " They are different machines: compare no times." if len(devices) > 1 else ""
+        lines.append(f"On {listed(devices)}.{apart}")
+    best = fastest(jobs)
+    if best and best[0].summary and best[1].images_per_second:
+        job, stage = best
+        where = f"batch {best[0].summary.run.batch_size} (job {job.name})"
+        lines.append(f"Most images per second: {stage.name} at {where}, {significant(best[1].images_per_second)}.")
+    return lines
+
+
+def sizes(jobs: Sequence[Job]) -> SizeSection | None:
     """What each size costs, where the sweep varied it."""
-    return shapes.section([job.found for job in jobs if job.found])
+    return section([job.summary for job in jobs if job.summary])
 
 
-def sweep_page(jobs: list[Job]) -> str:
+def sweep_page(jobs: Sequence[Job]) -> str:
     """The sweep's report as one HTML file."""
-    reports = [job.name for job in jobs if job.found]
+    reports = [job.name for job in jobs if job.summary]
     return environment().get_template("sweep.html.j2").render(
-        opening=opening(jobs), figures=sweep_figures(jobs), shapes=sizes(jobs), summary=summary(jobs), reports=reports
+        opening=opening(jobs), figures=sweep_figures(jobs), sizes=sizes(jobs), jobs=summary_table(jobs), reports=reports
     )  # fmt: skip
 
 
-def sweep_markdown(jobs: list[Job]) -> str:
+def sweep_markdown(jobs: Sequence[Job]) -> str:
     """The sweep's report as Markdown."""
     lines = ["# A sweep", "", *(f"- {escape(line)}" for line in opening(jobs)), ""]
     if found := sizes(jobs):
-        lines += ["## Shapes", "", escape(found.note), "", *(f"- {escape(text)}" for text in found.sentences), ""]
+        lines += ["## Sizes", "", escape(found.note), "", *(f"- {escape(text)}" for text in found.sentences), ""]
         lines += [*table(found.table), "", "## All jobs", ""]
-    lines += [*table(summary(jobs)), ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *table(summary_table(jobs)), ""])
 
 
-def sweep_csv(jobs: list[Job]) -> str:
-    """The tables of all jobs, one below the other, each line with its job and the shape of its images."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+def sweep_csv(jobs: Sequence[Job]) -> str:
+    """The tables of all jobs, one below the other, each line with its job and the size of its images."""
+    rows: list[list[object]] = []
     for job in jobs:
-        if job.found:
-            head, *rows = csv.reader(io.StringIO(csv_text(job.found.run)))
-            if not out.tell():
-                writer.writerow(["job", "size", *head])
-            writer.writerows([job.name, _size(job.found.run), *row] for row in rows)
-    return out.getvalue()
+        if job.summary is None:
+            continue
+        if not rows:
+            rows.append(["job", "size", *csv_table.header(job.summary)])
+        size = job.summary.run.settings.data.image_size
+        rows += [[job.name, size, *line] for line in csv_table.lines(job.summary)]
+    return csv_table.written(rows)

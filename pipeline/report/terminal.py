@@ -5,99 +5,93 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report import because, words
-from pipeline.report.advice import advice
-from pipeline.report.answers import all_cautions, machine, state, trust, unwell
-from pipeline.report.digest import Digest, Row, digest
-from pipeline.report.ladder import peak_bytes
-from pipeline.stats.intervals import between_run_std, minimum_detectable_effect, ratio, seconds_per_call, verdict
+from pipeline.report import first_screen as sentences
+from pipeline.report.formatting import clean, interval, plural, seconds, times
+from pipeline.report.sections.ladder_section import StageColumn, headings_of, shown_in, stage_columns
+from pipeline.report.sections.recommendation_section import advice
+from pipeline.report.tables import Cell
+from pipeline.stats.intervals import between_run_std, minimum_detectable_effect, outcome_of, ratio, seconds_per_call
 from pipeline.stats.ranking import rankable
 
-COLOURS = {"faster": "green", "slower": "red", "failed": "red", "inaccurate": "red", "timeout": "red"}
+COLOURS = {"good": "green", "bad": "red"}
 WIDTH = 80
 MOST_ADVICE = 3
-MOST_CAUTIONS = 4  # on the first screen; the report has all
+MOST_WARNINGS = 4  # on the first screen; the report has all
 
 
-def first_screen(run: RunRecord) -> RenderableType:
+def first_screen(summary: RunSummary) -> RenderableType:
     """The answer, then the ladder."""
-    found = digest(run)
-    where = machine(run)
-    parts: list[RenderableType] = [Text(""), Text(words.clean(where.device), style="bold")]
-    parts += [Text(words.clean(line)) for line in (where.shape, where.preset)]
-    if note := state(run):
+    where = sentences.machine(summary.run)
+    parts: list[RenderableType] = [Text(""), Text(clean(where.device), style="bold")]
+    parts += [Text(clean(line)) for line in (where.shape, where.preset)]
+    if note := sentences.state(summary.run):
         parts.append(Text(note, style="bold yellow"))
     parts.append(Text(""))
-    for question, answer in because.first_screen(found):
+    for question, answer in sentences.answers(summary):
         parts += [Text(question, style="bold"), _indented(answer)]
-    parts += [Text(""), ladder(found)]
-    parts += [_indented(line) for line in unwell(found)]
-    parts += _next(found)
-    parts += [Text(""), *_cautions(found), Text(trust(found))]
+    parts += [Text(""), ladder(summary)]
+    parts += [_indented(line) for line in sentences.unwell(summary)]
+    parts += _next(summary)
+    parts += [Text(""), *_warnings(summary), Text(sentences.trust(summary))]
     return Group(*parts)
 
 
-def verdict_line(run: RunRecord, stage: StageRecord) -> str:
-    """What became of a stage, as one line of progress; `run` is what is on record so far."""
-    name, reason = stage.name, words.clean(stage.reason)
+def outcome_line(run: RunRecord, stage: StageRecord) -> str:
+    """The outcome of a stage as one line of progress; `run` is what is on record so far."""
+    name, reason = stage.name, clean(stage.reason)
     if not stage.usable:
         return f"{name}: {stage.status}{': ' + reason if reason else ''}"
-    each = words.seconds(seconds_per_call(stage.pairs).value)
+    each = seconds(seconds_per_call(stage.pairs).value)
     if not rankable(stage):
-        return f"{name}: not ranked, {each} a call; the report says why"
+        return f"{name}: not ranked, {each} per call; the report says why"
     found = ratio(stage.pairs, between_run_std(run.aa_pairs))
-    word = verdict(found, minimum_detectable_effect(run.aa_pairs))
-    return f"{name}: {words.times(found)} {words.interval(found)} {run.baseline}, {word}; {each} a call"
+    outcome = outcome_of(found, minimum_detectable_effect(run.aa_pairs))
+    return f"{name}: {times(found)} {interval(found)} {run.baseline}, {outcome}; {each} per call"
 
 
-def ladder(found: Digest) -> Table:
+def ladder(summary: RunSummary) -> Table:
     """The rungs in order."""
+    columns = shown_in("terminal", stage_columns(headings_of(summary)))
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), width=WIDTH - 1)
-    table.add_column("stage", overflow="fold", min_width=15)
-    for title in (f"× {words.clean(found.run.baseline)}", "95 %"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
-    for title in ("ms/call", "memory", "build"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for row in found.rows:
-        table.add_row(*_cells(row))
+    for column in columns:
+        title = column.heading if column.short is None else column.short
+        if column.kind == "text":
+            table.add_column(title, overflow="fold", min_width=15 if title else None)
+        else:
+            table.add_column(title, justify="right", no_wrap=True)
+    for stage in summary.stages:
+        table.add_row(*(_text(stage, column, column.cell(stage)) for column in columns))
     return table
 
 
-def _cells(row: Row) -> list[Text]:
-    mark = {"winner": "▸ ", "tie": "= "}.get(row.place, "  ")
-    name = Text(mark + words.clean(row.name), style="bold" if row.place == "winner" else "")
-    word = row.word or row.status
-    shown = row.ratio if row.ranked else None
-    return [
-        name,
-        Text(words.times(shown).removesuffix(" ×")),
-        Text(words.interval(shown)),
-        Text(word + (" (legacy)" if row.stage.legacy else ""), style=COLOURS.get(word, "")),
-        Text(words.milliseconds(row.seconds.value if row.seconds else None)),
-        Text(words.size(peak_bytes(row))),
-        Text(words.seconds(row.setup_seconds)),
-    ]
+def _text(stage: StageSummary, column: StageColumn, cell: Cell) -> Text:
+    if column.kind == "text":
+        lead = "" if stage.place or column.csv != "stage" else "  "  # where the others have their mark
+        bold = "bold" if stage.place == "winner" and column.csv == "stage" else ""
+        return Text(lead + cell.text.replace("\u00a0", " "), style=COLOURS.get(cell.tone, bold))
+    return Text(cell.text.removesuffix(" ×"))
 
 
-def _cautions(found: Digest) -> list[RenderableType]:
-    every = all_cautions(found)
+def _warnings(summary: RunSummary) -> list[RenderableType]:
+    every = sentences.all_warnings(summary)
     lines: list[RenderableType] = [
-        Text(words.clean(f"! {who}: {part.code}: {part.text}"), style="yellow") for who, part in every[:MOST_CAUTIONS]
+        Text(clean(f"! {who}: {warning.code}: {warning.text}"), style="yellow")
+        for who, warning in every[:MOST_WARNINGS]
     ]
-    if len(every) > MOST_CAUTIONS:
-        lines.append(Text(f"! and {words.plural(len(every) - MOST_CAUTIONS, 'caution')} more, in the report"))
+    if len(every) > MOST_WARNINGS:
+        lines.append(Text(f"! and {plural(len(every) - MOST_WARNINGS, 'warning')} more, in the report"))
     return lines
 
 
-def _next(found: Digest) -> list[RenderableType]:
+def _next(summary: RunSummary) -> list[RenderableType]:
     """The first pieces of advice, each with its command on lines of its own, to be copied."""
     lines: list[RenderableType] = []
-    for number, tip in enumerate(advice(found)[:MOST_ADVICE], 1):
-        lines += [_indented(f"{number}. {tip.text}: {tip.evidence.rstrip('.')}."), _indented(f"   {tip.attempt}")]
+    for number, tip in enumerate(advice(summary)[:MOST_ADVICE], 1):
+        lines += [_indented(f"{number}. {tip.line}"), _indented(f"   {tip.attempt}")]
     return [Text(""), Text("What to try next", style="bold"), *lines] if lines else []
 
 
 def _indented(text: str) -> Padding:
-    return Padding(Text(words.clean(text)), (0, 0, 0, 2))
+    return Padding(Text(clean(text)), (0, 0, 0, 2))

@@ -1,23 +1,24 @@
 """The one place that writes reports to disk."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.records.run_record import RunRecord
+from pipeline.analysis.summary import RunSummary
+from pipeline.analysis.sweep_jobs import Job
+from pipeline.report.csv_table import csv_text
+from pipeline.report.gallery import gallery
+from pipeline.report.html import page
 from pipeline.report.markdown import markdown
-from pipeline.report.page import page
-from pipeline.report.pictures import gallery
-from pipeline.report.spreadsheet import csv_text
-from pipeline.report.sweep import read_jobs, sweep_csv, sweep_markdown, sweep_page
+from pipeline.report.sweep import sweep_csv, sweep_markdown, sweep_page
 
 
-def write_report(run: RunRecord, folder: Path) -> Path:
+def write_report(summary: RunSummary, folder: Path) -> Path:
     """Draw report.html, report.md and results.csv of a run into its folder; the path of the first."""
-    return _write(folder, page(run, gallery(run, folder)), markdown(run), csv_text(run))
+    return _write(folder, page(summary, gallery(summary.run, folder)), markdown(summary), csv_text(summary))
 
 
-def write_sweep_report(folder: Path) -> Path:
-    """Draw one report of all jobs in the sweep's folder, also of those that left no record."""
-    jobs = read_jobs(folder)
+def write_sweep_report(jobs: Sequence[Job], folder: Path) -> Path:
+    """Draw one report of all jobs into the sweep's folder, also of those that left no record."""
     return _write(folder, sweep_page(jobs), sweep_markdown(jobs), sweep_csv(jobs))
 
 

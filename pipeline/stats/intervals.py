@@ -1,7 +1,7 @@
-"""What the samples say: ratios, intervals and the four words. Computed on reading.
+"""Ratios, times and latencies with their 95 % intervals, and the outcome of a comparison, from raw samples.
 
-The ratio's interval is that of the median by order statistics (Conover, Practical Nonparametric Statistics, 3.2): it
-supposes nothing of the noise but that the blocks are independent.
+The interval of a ratio is that of a median by order statistics (Conover, Practical Nonparametric Statistics, 3.2). It
+assumes independent blocks and no distribution of the noise.
 """
 
 import math
@@ -14,19 +14,19 @@ import numpy as np
 
 from pipeline.records.samples import Block, Pair, Sample
 
-Word = Literal["faster", "slower", "same", "not resolved"]
+Outcome = Literal["faster", "slower", "same", "not resolved"]
 Side = Literal["baseline", "stage"]
 
-SAME = 0.01  # within which two stages are called the same
-LEAST_FLOOR = 0.01
-FLOOR_FACTOR = 2.57  # Student's t at 97.5 % with five degrees of freedom: five A/A pairs around a known 1
+SAME = 0.01  # within which two stages count as the same
+LEAST_EFFECT = 0.01  # no smaller difference is claimed, however quiet the machine
+EFFECT_FACTOR = 2.57  # Student's t at 97.5 % with five degrees of freedom: five A/A pairs around a known 1
 OUTLIER_MADS = 14.8  # ten standard deviations of normal noise
 RESAMPLES = 2000  # of a bootstrap
 NORMAL = 1.96  # standard deviations that hold 95 %
-# Standard deviation of ln ratio between trials of one and the same stage, beyond what differs within them: 41 A/A
-# pairs of eager fp32 at batch 1 on an H200 (docs/h200/aa_pairs). Taken where a run has too few pairs to tell its own.
-LAUNCH_SPREAD = 0.0011
-LEAST_TWINS = 5  # pairs, that tell it
+# Between-run standard deviation of ln ratio, the variation within a run taken out: 41 A/A control pairs of eager fp32
+# at batch 1 on an H200 (docs/h200/twins). It stands in for a run that has too few pairs to estimate its own.
+TYPICAL_BETWEEN_RUN_STD = 0.0011
+MIN_AA_PAIRS = 5  # from which a run's own estimate is used
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,9 @@ def ratio(pairs: Pair | Sequence[Pair], spread: float = 0.0) -> Ratio:
 
     Args:
         pairs: the trials.
-        spread: of `between_run_std`. A trial is one sample of all trials: the blocks' interval alone held the truth
-            in 20 of 41 A/A pairs on an H200; told by every second of them, the spread makes it 38 of 41.
+        spread: the between-run standard deviation (`between_run_std`). A trial is one sample of all possible trials:
+            the blocks' interval alone covered the truth in 20 of 41 A/A pairs on an H200; widened by the spread
+            estimated from every second pair, it covered the truth in 38 of 41.
 
     Raises:
         ValueError: no blocks.
@@ -126,26 +127,26 @@ def _student_half_width(values: np.ndarray) -> float:
 
 
 def _widened(value: float, low: float, high: float, spread: float) -> tuple[float, float]:
-    """An interval of logs with an independent, normal spread added: variances add up."""
+    """The interval of logs, widened by an independent normal spread: the variances add."""
     more = NORMAL * spread
     return value - math.hypot(value - low, more), value + math.hypot(high - value, more)
 
 
 def between_run_std(aa_pairs: Sequence[Pair]) -> float:
-    """Standard deviation of ln ratio from launch to launch: of the A/A pairs' medians, without that within a pair.
+    """The standard deviation of ln ratio between trials: that of the A/A pairs' medians, less that within a pair.
 
-    Few pairs tell it roughly, so it is stretched as Student's interval is beside the normal one.
+    An estimate from few pairs is rough, so it is scaled by Student's t over the normal quantile.
     """
     from scipy.stats import t
 
     logs = [log_ratios(pair) for pair in aa_pairs if pair.blocks]
     if not logs:
-        return LAUNCH_SPREAD
+        return TYPICAL_BETWEEN_RUN_STD
     found = [median_interval(part)[:3] for part in logs]
     within = [(high - low) / (2 * NORMAL) for _, low, high in found]
     variance = sum(value**2 - width**2 for (value, _, _), width in zip(found, within, strict=True)) / len(found)
     own = math.sqrt(max(0.0, variance)) * float(t.ppf(0.975, len(found))) / NORMAL
-    return own if len(found) >= LEAST_TWINS else LAUNCH_SPREAD
+    return own if len(found) >= MIN_AA_PAIRS else TYPICAL_BETWEEN_RUN_STD
 
 
 def half_width(found: Ratio) -> float:
@@ -154,52 +155,60 @@ def half_width(found: Ratio) -> float:
 
 
 def inverse(found: Ratio) -> Ratio:
-    """The same seen from the other side."""
+    """The ratio of the other stage to this one."""
     return Ratio(1 / found.value, 1 / found.high, 1 / found.low, found.blocks, found.trials, found.bounded)
 
 
 def minimum_detectable_effect(aa_pairs: Sequence[Pair]) -> float:
-    """The least difference that may be claimed: max(1 %, 2.57 × the rms of ln A/A). One trial is one sample.
+    """The smallest relative difference that a run may claim: max(1 %, 2.57 × rms of ln A/A), one sample per trial.
 
-    With fewer than five pairs the floor itself is a rough one.
+    With fewer than five pairs it is itself a rough estimate.
     """
     centres = [float(np.median(log_ratios(pair))) for pair in aa_pairs if pair.blocks]
-    return max(LEAST_FLOOR, FLOOR_FACTOR * math.sqrt(sum(part**2 for part in centres) / max(len(centres), 1)))
+    return max(LEAST_EFFECT, EFFECT_FACTOR * math.sqrt(sum(part**2 for part in centres) / max(len(centres), 1)))
 
 
-def verdict(found: Ratio, floor: float) -> Word:
-    """One of the four words.
+def outcome_of(found: Ratio, effect: float) -> Outcome:
+    """What the ratio shows, given the minimum detectable effect.
 
-    Faster or slower: the interval leaves out 1 and the value is at least the floor away from it. Same: the interval
-    lies within 1 %.
+    Faster or slower: the interval excludes 1 and the value differs from 1 by at least the effect. Same: the interval
+    lies within 1 % of 1. Otherwise not resolved.
     """
-    if found.bounded and found.low > 1 and found.value >= 1 + floor:
+    if found.bounded and found.low > 1 and found.value >= 1 + effect:
         return "faster"
-    if found.bounded and found.high < 1 and found.value <= 1 / (1 + floor):
+    if found.bounded and found.high < 1 and found.value <= 1 / (1 + effect):
         return "slower"
     if found.bounded and found.low >= 1 - SAME and found.high <= 1 + SAME:
         return "same"
     return "not resolved"
 
 
-def resolves(found: Ratio, floor: float) -> str:
-    """What would resolve a ratio that isn't; one sentence."""
-    if not found.bounded:
-        return f"{found.blocks} blocks are too few for an interval: raise measure.sampling_seconds to take at least 6."
+@dataclass(frozen=True)
+class Unresolved:
+    """Why a ratio is not resolved, and the figures that say what would resolve it."""
+
+    cause: Literal["few blocks", "below the effect", "wide interval"]
+    blocks: int
+    difference: float  # of the ratio from 1
+    effect: float  # the minimum detectable one
+    half_width: float  # of the interval, relative to the value
+    needed_blocks: int  # for an interval of ± SAME / 2
+
+
+def unresolved(found: Ratio, effect: float) -> Unresolved:
+    """Why a ratio is not resolved; an interval shrinks with the square root of the number of blocks."""
     width = half_width(found)
-    if found.low > 1 or found.high < 1:
-        return (
-            f"The difference of {abs(found.value - 1):.1%} is below the {floor:.1%} that A/A pairs show by themselves: "
-            "measure.trials=3 averages over trials."
-        )
-    needed = round(found.blocks * (width / (0.5 * SAME)) ** 2)  # an interval shrinks with the root of the blocks
-    return f"The interval is ±{width:.1%} wide: some {needed} blocks (now {found.blocks}) or a quieter machine would."
+    outside = found.low > 1 or found.high < 1
+    cause: Literal["few blocks", "below the effect", "wide interval"]
+    cause = "few blocks" if not found.bounded else "below the effect" if outside else "wide interval"
+    needed = round(found.blocks * (width / (0.5 * SAME)) ** 2)
+    return Unresolved(cause, found.blocks, abs(found.value - 1), effect, width, needed)
 
 
 def composed(stage: Pair | Sequence[Pair], other: Pair | Sequence[Pair], spread: float = 0.0, seed: int = 0) -> Ratio:
-    """The other's time over the stage's, both measured against the same baseline.
+    """The other stage's time over this stage's, both measured against the same baseline.
 
-    A difference of two medians of logs; its interval is a bootstrap's (BCa: Efron 1987), as it is composed.
+    The difference of two medians of logs, with a bootstrap interval (BCa: Efron 1987).
 
     Raises:
         ValueError: no blocks on one side.
@@ -257,7 +266,7 @@ def latency(series: Sequence[float]) -> Latency:
 
 
 def outliers(values: Sequence[float]) -> list[bool]:
-    """Which lie more than 14.8 MAD from the median; they are marked, never dropped."""
+    """Which values lie more than 14.8 median absolute deviations from the median; they are marked, never dropped."""
     taken = np.asarray(values)
     away = np.abs(taken - np.median(taken))
     return [bool(part) for part in away > OUTLIER_MADS * np.median(away)]

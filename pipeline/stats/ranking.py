@@ -1,17 +1,17 @@
-"""Who won, who tied, and what the winner is for how many images."""
+"""Which stage is fastest, which tie with it, and which is best for how many images."""
 
 from dataclasses import dataclass
 
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import (
+    Outcome,
     Ratio,
-    Word,
     between_run_std,
     inverse,
     minimum_detectable_effect,
+    outcome_of,
     ratio,
     seconds_per_call,
-    verdict,
 )
 from pipeline.stats.warnings import clocks_disagree
 
@@ -24,23 +24,23 @@ class Ranking:
 
     Attributes:
         winner: the fastest; None where no stage is usable.
-        ties: those that aren't shown to be slower than the winner.
-        order: all, fastest first, by their ratio to the baseline; the winner leads.
+        ties: the stages that are not shown to be slower than the winner.
+        order: all of them, fastest first, by their ratio to the baseline; the winner leads.
         ratios: of each, to the baseline.
-        words: of each, against the baseline.
-        floor: the least difference that the A/A pairs let one claim.
+        outcomes: of each, against the baseline.
+        effect: the minimum detectable one, as a share; smaller differences are not claimed.
     """
 
     winner: str | None
     ties: list[str]
     order: list[str]
     ratios: dict[str, Ratio]
-    words: dict[str, Word]
-    floor: float
+    outcomes: dict[str, Outcome]
+    effect: float
 
 
 def rankable(stage: StageRecord) -> bool:
-    """Whether it may be ranked: right, measured, and its clocks agree."""
+    """Whether the stage may be ranked: its answer is right, it was measured, and its clocks agree."""
     return stage.usable and any(pair.blocks for pair in stage.pairs) and clocks_disagree(stage.pairs) is None
 
 
@@ -54,35 +54,36 @@ def ratios_of(run: RunRecord) -> dict[str, Ratio]:
 
 
 def ranking(run: RunRecord) -> Ranking:
-    """The order by the run's records.
+    """The order of the stages.
 
-    A rival ties unless it is shown to be slower: by its own turns with the fastest stage (`pairings`) where it had
-    them, else by intervals that lie apart by more than the floor. A rival that its turns show to be faster leads.
+    A contender ties with the fastest stage unless it is shown to be slower: by its head-to-head samples against that
+    stage where there are any, otherwise by disjoint intervals whose values differ by at least the minimum detectable
+    effect. A contender that is faster head to head leads.
     """
-    floor = minimum_detectable_effect(run.aa_pairs)
+    effect = minimum_detectable_effect(run.aa_pairs)
     ratios = ratios_of(run)
-    words = {name: verdict(found, floor) for name, found in ratios.items()}
+    outcomes = {name: outcome_of(found, effect) for name, found in ratios.items()}
     order = sorted(ratios, key=lambda name: -ratios[name].value)
     if not order:
-        return Ranking(None, [], [], ratios, words, floor)
+        return Ranking(None, [], [], ratios, outcomes, effect)
     direct = _direct(run, order[0], ratios)
-    ahead = [name for name, found in direct.items() if verdict(found, floor) == "faster"]
+    ahead = [name for name, found in direct.items() if outcome_of(found, effect) == "faster"]
     winner = max(ahead, key=lambda name: direct[name].value, default=order[0])
     order = [winner, *(name for name in order if name != winner)]
-    ties = [name for name in order[1:] if not _slower(name, winner, direct, ratios, floor)]
-    return Ranking(winner, ties, order, ratios, words, floor)
+    ties = [name for name in order[1:] if not _slower(name, winner, direct, ratios, effect)]
+    return Ranking(winner, ties, order, ratios, outcomes, effect)
 
 
 def contenders(run: RunRecord) -> list[str]:
-    """The fastest stage, then those that their ratios to the baseline don't set apart from it, fastest first."""
-    floor = minimum_detectable_effect(run.aa_pairs)
+    """The fastest stage, then those whose ratios to the baseline do not separate them from it, fastest first."""
+    effect = minimum_detectable_effect(run.aa_pairs)
     ratios = {name: found for name, found in ratios_of(run).items() if found is not ITSELF}
     order = sorted(ratios, key=lambda name: -ratios[name].value)
-    return [name for name in order if name == order[0] or not _apart(ratios[order[0]], ratios[name], floor)]
+    return [name for name in order if name == order[0] or not _apart(ratios[order[0]], ratios[name], effect)]
 
 
 def _direct(run: RunRecord, leader: str, ratios: dict[str, Ratio]) -> dict[str, Ratio]:
-    """Ratios to the leader from turns with it, its own included; the baseline has had turns with every stage."""
+    """Ratios to the leader from head-to-head samples, its own (1) included; every stage has met the baseline."""
     met = [pair for pair in run.head_to_head if pair.baseline == leader and pair.stage in ratios and pair.blocks]
     names, spread = {pair.stage for pair in met}, between_run_std(run.aa_pairs)
     found = {name: ratio([pair for pair in met if pair.stage == name], spread) for name in names}
@@ -91,19 +92,19 @@ def _direct(run: RunRecord, leader: str, ratios: dict[str, Ratio]) -> dict[str, 
     return {**found, leader: ITSELF}
 
 
-def _slower(name: str, winner: str, direct: dict[str, Ratio], ratios: dict[str, Ratio], floor: float) -> bool:
-    """Whether `name` is shown to be slower than `winner`: through the leader's turns where both had them."""
+def _slower(name: str, winner: str, direct: dict[str, Ratio], ratios: dict[str, Ratio], effect: float) -> bool:
+    """Whether `name` is shown to be slower than `winner`: head to head with the leader where both have met it."""
     seen = direct if name in direct and winner in direct else ratios
-    return _apart(seen[winner], seen[name], floor)
+    return _apart(seen[winner], seen[name], effect)
 
 
-def _apart(fast: Ratio, slow: Ratio, floor: float) -> bool:
-    """Whether the intervals don't overlap and the values differ by the floor."""
-    return fast.bounded and slow.bounded and fast.low > slow.high and fast.value >= slow.value * (1 + floor)
+def _apart(fast: Ratio, slow: Ratio, effect: float) -> bool:
+    """Whether the intervals are disjoint and the values differ by at least the effect."""
+    return fast.bounded and slow.bounded and fast.low > slow.high and fast.value >= slow.value * (1 + effect)
 
 
 def seconds_per_image(run: RunRecord) -> dict[str, float]:
-    """Of each ranked stage: the baseline's time divided by the ratio, so that a drift in mid-run favours none."""
+    """Seconds per image of each ranked stage: the baseline's divided by the ratio, so that a drift favours no stage."""
     ratios = ratios_of(run)
     pairs = [pair for stage in run.stages if rankable(stage) for pair in stage.pairs]
     if not pairs:
@@ -133,7 +134,7 @@ def break_even_images(stage: StageRecord, run: RunRecord) -> float | None:
 
 
 def best_for(run: RunRecord, images: int) -> str | None:
-    """The stage that is first done with so many images, set-up included; None where none is ranked."""
+    """The stage that finishes so many images first, set-up included; None where no stage is ranked."""
     each = seconds_per_image(run)
     return min(each, key=lambda name: _setup_of(run, name) + images * each[name], default=None)
 

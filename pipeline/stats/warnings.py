@@ -1,4 +1,4 @@
-"""Noise as data, each with its remedy: what a reader must know about a measurement."""
+"""What a reader must know about a measurement: each warning with its figures and its remedy, from raw samples."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -11,7 +11,7 @@ from pipeline.stats.intervals import Side, outliers, ratio, samples_of, seconds_
 CLOCKS_SHARE, CLOCKS_SECONDS = 0.02, 20e-6  # by which wall and device may differ, whichever is more
 CLOCK_SHARE = 0.02  # by which the SM clocks of A and B may differ
 DRIFT_WARNS, DRIFT_UNFAIR = 0.02, 0.10
-END_SHARE = 0.25  # of the turns at each end, between which the baseline's drift is taken
+END_SHARE = 0.25  # of the samples at each end, between which the baseline's drift is taken
 CLOCKS_DISAGREE: WarningCode = "clocks disagree"
 SLOWER_AT_FULL_LOAD: WarningCode = "slower at full load"
 FULL_LOAD_SHARE = 0.03  # by which a stage may be slower at full load than in interleaved samples
@@ -56,7 +56,7 @@ def sample_warnings(pairs: Sequence[Pair]) -> list[RunWarning]:
         outlying(pairs),
         *(drifted(drift_within(pair)) for pair in pairs if len(pair.blocks) >= 1 / END_SHARE),
     ]
-    return [caution for caution in found if caution is not None]
+    return [warning for warning in found if warning is not None]
 
 
 def clocks_disagree(pairs: Sequence[Pair], side: Side = "stage") -> RunWarning | None:
@@ -73,18 +73,18 @@ def clocks_disagree(pairs: Sequence[Pair], side: Side = "stage") -> RunWarning |
         return None
     return RunWarning(
         CLOCKS_DISAGREE,
-        f"a sample took {wall * 1e3:.3g} ms by the wall and {device * 1e3:.3g} ms by the device's events",
-        "look for work on a stream of its own, or a call that returns too early; such a stage isn't ranked",
+        f"a sample took {wall * 1e3:.3g} ms of wall time and {device * 1e3:.3g} ms between the device's events",
+        "look for work on another stream, or a call that returns too early; the stage is not ranked",
     )
 
 
 def outlying(pairs: Sequence[Pair]) -> RunWarning | None:
-    """More than 5 % of the stage's samples lie far from the rest; they are marked here and dropped nowhere."""
+    """More than 5 % of the stage's samples are outliers; they are marked, and kept in every statistic."""
     marked = outliers([part.per_call for part in samples_of(pairs, "stage")])
     if sum(marked) <= OUTLIER_SHARE * len(marked):
         return None
     text = f"{sum(marked)} of {len(marked)} samples lie more than 14.8 median deviations from the median"
-    return RunWarning("outliers", text, "end what else runs; the ratio's interval takes them into account")
+    return RunWarning("outliers", text, "end other programs; the ratio's interval takes outliers into account")
 
 
 def not_at_rest(pairs: Sequence[Pair]) -> RunWarning | None:
@@ -97,12 +97,12 @@ def not_at_rest(pairs: Sequence[Pair]) -> RunWarning | None:
     return RunWarning(
         "not at rest",
         f"{len(kept)} of {len(taken)} samples still contained a compilation or an allocation after {retries} retries",
-        "give it one input shape, or raise measure.warmup_min_seconds",
+        "give the stage one input shape, or raise measure.warmup_min_seconds",
     )
 
 
 def throttled(pairs: Sequence[Pair]) -> RunWarning | None:
-    """The device slowed itself down; how often for A and how often for B."""
+    """The device lowered its own clocks; in what share of each side's samples."""
     sides: tuple[Side, Side] = ("baseline", "stage")
     baseline, stage = (samples_of(pairs, side) for side in sides)
     reasons = sorted({reason for part in [*baseline, *stage] for reason in part.throttle_reasons})
@@ -112,12 +112,12 @@ def throttled(pairs: Sequence[Pair]) -> RunWarning | None:
     return RunWarning(
         "throttled",
         f"{', '.join(reasons)}: in {shares[0]:.0%} of the baseline's samples and {shares[1]:.0%} of the stage's",
-        "cool the device or lock its clocks (nvidia-smi -lgc); both sides took turns, so the ratio still holds",
+        "cool the device or lock its clocks (nvidia-smi -lgc); the ratio still holds, as samples were interleaved",
     )
 
 
 def clocks_differ(pairs: Sequence[Pair]) -> RunWarning | None:
-    """The SM clocks of A and B differ by more than 2 %: the ratio in cycles stands beside that in seconds."""
+    """The SM clocks of A and B differ by more than 2 %; the warning gives the ratio in cycles as well."""
     clocks = []
     sides: tuple[Side, Side] = ("baseline", "stage")
     for side in sides:
@@ -145,8 +145,8 @@ def sustained_seconds(stage: StageRecord, batch_size: int) -> float | None:
 def slower_at_full_load(stage: StageRecord, batch_size: int) -> RunWarning | None:
     """Called back to back the stage takes more than 3 % longer per call than in interleaved samples.
 
-    There the device rests a little while the slower baseline runs; a stage that draws all the power that the device may
-    take is then faster than it can be for long.
+    Interleaved, the device cools a little while the slower baseline runs. A stage that draws all the power that the
+    device allows is then faster than it can be for long.
     """
     sustained = sustained_seconds(stage, batch_size)
     if sustained is None or not any(pair.blocks for pair in stage.pairs):
@@ -157,7 +157,7 @@ def slower_at_full_load(stage: StageRecord, batch_size: int) -> RunWarning | Non
         return None
     return RunWarning(
         SLOWER_AT_FULL_LOAD,
-        f"at full load it takes {sustained * 1e3:.3g} ms a call, {more:.0%} more than interleaved",
+        f"at sustained full load a call takes {sustained * 1e3:.3g} ms, {more:.0%} more than interleaved",
         "plan a service at full load with the longer time; throughput and cost in this report do",
     )
 
@@ -168,13 +168,13 @@ def alternated(pairs: Sequence[Pair]) -> RunWarning | None:
         return None
     return RunWarning(
         "processes alternated",
-        "it and the baseline don't fit in memory together: the baseline was measured before and after it",
+        "the stage and the baseline don't fit in memory together: the baseline was measured before and after the stage",
         "choose a smaller data.batch_size, so that the two can be interleaved",
     )
 
 
 def reference_in_doubt(reference: Reference) -> RunWarning | None:
-    """The fp32 net's own answer is far from that in fp64, or depends on how many images it is given at once.
+    """The fp32 net's answer is far from the fp64 one, or depends on how many images are in a batch.
 
     Healthy nets stay near 1e-6. cuDNN has been seen to be off by 0.1 in fp32 with an algorithm that worked in more
     than 100 GiB (six 3×3 convolutions of 1024 channels on 64×64 maps, batch 8, NVIDIA H200).
@@ -186,7 +186,7 @@ def reference_in_doubt(reference: Reference) -> RunWarning | None:
     return RunWarning(
         "reference in doubt",
         f"the fp32 net's logits are {' and '.join(far)} (relative L2)",
-        "no check here is better than its reference: try another batch size, or torch.backends.cudnn.deterministic",
+        "no accuracy check is better than its reference: try another batch size, or torch.backends.cudnn.deterministic",
     )
 
 
@@ -196,46 +196,50 @@ def drift(first: Sequence[Sample], last: Sequence[Sample]) -> float:
 
 
 def drift_within(pair: Pair) -> float:
-    """The baseline's drift from the first to the last quarter of the turns."""
+    """The baseline's drift from the first to the last quarter of its samples."""
     taken = samples_of(pair, "baseline")
     end = max(1, int(END_SHARE * len(taken)))
     return drift(taken[:end], taken[-end:])
 
 
 def drifted(change: float) -> RunWarning | None:
-    """A drift of the baseline that is worth a warning: from 2 %; from 10 % on, figures of different times mislead."""
+    """The baseline drifted by at least 2 %; from 10 % on, absolute times taken at different moments mislead."""
     if abs(change) < DRIFT_WARNS:
         return None
     text = f"the baseline was {abs(change):.1%} {'slower' if change > 0 else 'faster'} at the end than at the start"
     if abs(change) >= DRIFT_UNFAIR:
         return RunWarning(
-            "unfair", text, "trust the ratios, which come from turns, and no time; run again on a quiet machine"
+            "unfair",
+            text,
+            "trust the ratios, which come from interleaved samples, and no time; run again on a quiet machine",
         )
-    return RunWarning("drift", text, "the ratios hold, as they come from turns; absolute times carry this error")
+    return RunWarning(
+        "drift", text, "the ratios hold, as they come from interleaved samples; absolute times carry this error"
+    )
 
 
 def unsteady(warm_up: WarmUp) -> RunWarning | None:
-    """It was measured although it didn't come to rest."""
+    """The stage was measured although its times had not settled during warm-up."""
     if warm_up.steady:
         return None
     return RunWarning(
         "unsteady",
-        f"its times still moved after {warm_up.calls} calls in {warm_up.seconds:.0f} s",
+        f"its times had not settled after {warm_up.calls} warm-up calls in {warm_up.seconds:.0f} s",
         "look for another load on the machine, or raise measure.warmup_limit_seconds",
     )
 
 
 def shared_device(environment: Environment) -> RunWarning | None:
-    """Other processes held the device at the start."""
+    """Other processes used the device when the run started."""
     if not environment.others_on_device:
         return None
     return RunWarning("shared device", "; ".join(environment.others_on_device), "end them, or choose another device")
 
 
 def busy_processor(load: float, processors: int) -> RunWarning | None:
-    """The processor was at work before the run began: `load` is the system's one-minute average."""
+    """The processor was busy before the run began: `load` is the system's one-minute average."""
     if load <= 0.5 * processors:
         return None
     return RunWarning(
-        "busy processor", f"a load of {load:.1f} on {processors} processors before the run", "end what runs"
+        "busy processor", f"a load of {load:.1f} on {processors} processors before the run", "end other programs"
     )

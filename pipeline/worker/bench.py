@@ -4,7 +4,6 @@ import importlib
 from hashlib import sha256
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from pipeline.measure.torch_device import gpu_behind
 from pipeline.measure.warmup import warm_up
 from pipeline.profiling import observed_execution, profiler
 from pipeline.profiling.collect import explain
-from pipeline.records.chrome_trace import Event
+from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import Diagnostics, Profile
 from pipeline.records.run_record import Artefact, CompileFacts, Execution, RunWarning, WarningCode
 from pipeline.records.samples import Accuracy, Energy, Memory, Sample, WarmUp
@@ -45,11 +44,11 @@ class Bench:
         self.rotation = cycle(workload.batches)
         self.calls = 1
         self.verified: list[Tensor] = []
-        self.events: list[Event] = []
+        self.events: list[TraceEvent] = []
         self.warnings: list[RunWarning] = []
         self.runner: Runner
 
-    def build(self) -> dict[str, Any]:
+    def build(self) -> dict[str, object]:
         """Build the stage and make its first call.
 
         Raises:
@@ -112,7 +111,7 @@ class Bench:
                 )
         return "ok", ""
 
-    def series(self) -> dict[str, Any]:
+    def series(self) -> dict[str, object]:
         """Latencies at both boundaries, memory and energy."""
         plan, batches = self.job.plan, self.workload.batches
         run = self.runner.run

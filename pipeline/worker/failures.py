@@ -42,11 +42,12 @@ def _kind(error: BaseException) -> FailureKind | None:
         return error.kind
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return "out of memory"
-    if isinstance(error, RuntimeError) or type(error).__module__.startswith("onnxruntime"):
-        return "out of memory" if any(part in str(error) for part in ALLOCATION_FAILED) else None
     if isinstance(error, ImportError):
         return "missing library"
-    return "unsupported" if isinstance(error, NotImplementedError) else None
+    if isinstance(error, NotImplementedError):
+        return "unsupported"
+    from_library = isinstance(error, RuntimeError) or type(error).__module__.startswith("onnxruntime")
+    return "out of memory" if from_library and any(part in str(error) for part in ALLOCATION_FAILED) else None
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pipeline.analysis.summary import summarize
 from pipeline.report.write import write_report
 from tests.report import made_up_run as planted
 
@@ -26,7 +27,7 @@ ANSWER = re.compile(r'<pre id="answer">(.*?)</pre>', re.DOTALL)
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The planted run's report on disk."""
-    return write_report(planted.run(), tmp_path_factory.mktemp("run"))
+    return write_report(summarize(planted.run()), tmp_path_factory.mktemp("run"))
 
 
 def browse(address: str, *options: str) -> str:

@@ -97,7 +97,7 @@ def test_an_interrupted_run_keeps_what_was_finished(tmp_path: Path) -> None:
     process = subprocess.Popen(
         command(*SMOKE, f"hydra.run.dir={tmp_path}"),
         cwd=ROOT,
-        preexec_fn=heeds_interrupts,
+        preexec_fn=heeds_interrupts,  # noqa: PLW1509 - this process has no other threads
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -13,7 +13,7 @@ from pipeline.compiler.passes import PASSES, rewrite
 from tests.compiler.nets import Halves, Instance, Residual, classic, error, image, lively, traced
 
 NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "classic": (lambda: classic(), (2, 3, 32, 48)),
+    "classic": (classic, (2, 3, 32, 48)),
     "odd size": (lambda: classic(depth=3), (1, 3, 37, 51)),
     "one level, batch 3": (lambda: classic(depth=1), (3, 3, 16, 16)),
     "no level": (lambda: classic(depth=0), (1, 3, 9, 7)),

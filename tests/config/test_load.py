@@ -31,7 +31,8 @@ def composed_once(overrides: tuple[str, ...]) -> dict[str, Any]:
 
 def asked(config: dict[str, Any], device: str = "cpu") -> RunConfig:
     eager = OmegaConf.to_container(OmegaConf.load(CONF / "stage" / "eager.yaml"))
-    return read(config, device, eager)
+    assert isinstance(eager, dict)
+    return read(config, device, {str(key): value for key, value in eager.items()})
 
 
 def stage_files() -> list[str]:

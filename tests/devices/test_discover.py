@@ -100,8 +100,8 @@ def test_a_card_that_this_process_cannot_open_is_none(tmp_path: Path) -> None:
 
 
 def test_an_apple_processor_has_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discover.platform, "system", lambda: "Darwin")
-    monkeypatch.setattr(discover.platform, "machine", lambda: "arm64")
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
     assert [gpu.kind for gpu in discover.apple_gpus()] == ["mps"]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from triton.runtime.errors import OutOfResources
 
 from pipeline.compiler.autotune import build_side_by_side
 from pipeline.compiler.ops import KERNELS
@@ -28,7 +29,7 @@ DTYPES = [pytest.param(HALF, id="fp16"), pytest.param(FP8, id="fp8")]
 def what_the_gpu_has(request: pytest.FixtureRequest) -> None:
     """Skip what this GPU can't run, with the reason; products in fp32 are exact, as the references need them."""
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    dtype = request.node.callspec.params.get("dtype", HALF)
+    dtype = request.node.callspec.params.get("dtype", HALF) if hasattr(request.node, "callspec") else HALF
     if reason := supported(torch.cuda.get_device_capability(), dtype):
         pytest.skip(reason)
 
@@ -38,6 +39,17 @@ def check_all(cases: list[tuple[Example, Any]]) -> None:
     build_side_by_side([lambda made=made, tile=tile: made.run(tile) for made, tile in cases])  # type: ignore[misc]
     for made, tile in cases:
         twice(made, tile)
+
+
+def first_that_fits(made: Example) -> Any:
+    """The likeliest tile whose boxes fit in this GPU's shared memory: a head and an output beside it take more."""
+    for tile in made.candidates():
+        try:
+            made.run(tile)
+        except OutOfResources:
+            continue
+        return tile
+    raise AssertionError("no tile fits in shared memory")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -65,7 +77,7 @@ def test_a_folded_head_stores_the_reference_s_logits(op: KernelOp[Any], dtype: t
     """Alone, and beside the output, for few classes and for as many as fit."""
     alone = example(op, dtype, Layer(2, (33, 29), 64, 64, classes=8, stored=False, activation=NONE))
     beside = example(op, dtype, Layer(2, (33, 29), 64, 48, classes=2, activation=RELU))
-    check_all([(made, made.candidates()[0]) for made in (alone, beside)])
+    check_all([(made, first_that_fits(made)) for made in (alone, beside)])
 
 
 def test_the_fast_kernels_are_built_here() -> None:

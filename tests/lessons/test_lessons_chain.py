@@ -8,7 +8,7 @@ from pipeline.lessons.bench import Bench
 from pipeline.lessons.experiments import chain, gelu, many_tensors, precisions
 from pipeline.lessons.launch_counter import counted
 from pipeline.lessons.lesson_records import Row
-from tests.lessons.planted import timed
+from tests.lessons.made_up_lessons import timed
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 QUICK = Plan(cpu_sample_seconds=1e-4, warmup_min_calls=3, warmup_min_seconds=1e-3, warmup_window_seconds=1e-3)

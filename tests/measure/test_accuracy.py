@@ -35,7 +35,7 @@ def halving(batch: Tensor) -> Tensor:
 
 
 def poisoned(batch: Tensor) -> Tensor:
-    logits = NET(batch).clone()
+    logits: Tensor = NET(batch).clone()
     logits[0, 0, 0, 0] = float("inf")
     return logits
 

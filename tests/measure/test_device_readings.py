@@ -93,7 +93,8 @@ class Meter:
 
 
 def test_energy_is_the_difference_over_its_own_calls() -> None:
-    clock, meter, slept = FalseClock(), Meter(), []
+    clock, meter = FalseClock(), Meter()
+    slept: list[float] = []
 
     def call(_: object) -> None:
         meter.calls += 1

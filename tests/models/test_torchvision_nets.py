@@ -11,7 +11,7 @@ from models.build import build_model
 from models.errors import ModelError
 from models.torchvision_nets import NETS, SegmentationNet
 from pipeline.stages import channels_last
-from pipeline.worker.workload import Workload
+from pipeline.stages.api import Workload
 
 TARGET = "models.torchvision_nets.SegmentationNet"
 SMALLEST = "lraspp_mobilenet_v3_large"

@@ -48,8 +48,8 @@ def test_the_seed_gives_the_order() -> None:
 def test_slices_lie_with_their_side_in_the_order_they_were_taken() -> None:
     numbers = count(1)
     asked: list[str] = []
-    players = [Stub(name, asked, lambda: float(next(numbers))) for name in "AB"]
-    [block] = interleave(*players, Plan(interim_analyses=(1,)), random.Random(0), lambda: 0.0).blocks
+    first, second = (Stub(name, asked, lambda: float(next(numbers))) for name in "AB")
+    [block] = interleave(first, second, Plan(interim_analyses=(1,)), random.Random(0), lambda: 0.0).blocks
     taken = {"A": [part.seconds for part in block.baseline], "B": [part.seconds for part in block.stage]}
     expected = [index + 1 for index, side in enumerate(block.order) if side == "A"]
     assert taken == {"A": expected, "B": sorted({1, 2, 3, 4} - set(expected))}
@@ -57,15 +57,15 @@ def test_slices_lie_with_their_side_in_the_order_they_were_taken() -> None:
 
 @pytest.mark.parametrize(("noise", "blocks"), [(False, 30), (True, 240)])
 def test_it_ends_at_a_look_that_finds_the_interval_narrow_and_at_the_last_look(noise: bool, blocks: int) -> None:
-    players = [Stub(name, [], noisy(seed) if noise else lambda: 1.0) for seed, name in enumerate("AB")]
-    assert len(interleave(*players, Plan(half_width=0.001), random.Random(0), lambda: 0.0).blocks) == blocks
+    first, second = (Stub(name, [], noisy(seed) if noise else lambda: 1.0) for seed, name in enumerate("AB"))
+    assert len(interleave(first, second, Plan(half_width=0.001), random.Random(0), lambda: 0.0).blocks) == blocks
 
 
 def test_between_the_looks_nobody_looks() -> None:
     """An interval that would do after 31 blocks ends nothing before the look at 60."""
     taken = count()
-    players = [Stub(name, [], lambda: 1.0 + (next(taken) % 7 < 3) * (next(taken) < 240)) for name in "AB"]
-    found = interleave(*players, Plan(interim_analyses=(30, 60, 120, 240)), random.Random(0), lambda: 0.0)
+    first, second = (Stub(name, [], lambda: 1.0 + (next(taken) % 7 < 3) * (next(taken) < 240)) for name in "AB")
+    found = interleave(first, second, Plan(interim_analyses=(30, 60, 120, 240)), random.Random(0), lambda: 0.0)
     assert len(found.blocks) in (60, 120, 240)
 
 

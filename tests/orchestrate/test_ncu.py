@@ -19,7 +19,7 @@ from pipeline.records.codec import from_json
 from pipeline.records.diagnostics import Diagnostics, Note, Profile
 from pipeline.records.run_record import RunRecord, StageRecord
 from tests.orchestrate.test_ncu_log import CONV, NOISE, lines
-from tests.profiling.traced import launched
+from tests.profiling.traced import written
 from tests.worker.test_run_stage import EAGER, PLAN
 
 SCRIPT = """#!/bin/sh
@@ -65,7 +65,7 @@ def session(tmp_path: Path) -> RunContext:
         device="cuda", threads=1, seed=0, time_inaccurate=False, strict=True, preset="smoke", launcher="basic",
         baseline=EAGER,
     )  # fmt: skip
-    events = [launched(1, CONV, 0, 10 * at, 5)[1] for at in range(2)]
+    events = [written("kernel", CONV, 10 * at, 5) for at in range(2)]
     (tmp_path / "run" / "eager").mkdir(parents=True)
     (tmp_path / "run" / "eager" / "trace.json.gz").write_bytes(
         gzip.compress(json.dumps({"traceEvents": events}).encode())

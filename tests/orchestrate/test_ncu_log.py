@@ -18,7 +18,7 @@ from pipeline.orchestrate.ncu_log import (
     totals,
     version,
 )
-from tests.profiling.traced import launched
+from tests.profiling.traced import written
 
 HEAD = '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
 NOISE = ["==PROF== Connected to process 502 (python)", "==WARNING== Note: Running with unmodified GPU clocks.", HEAD]
@@ -123,8 +123,8 @@ def test_a_kernels_function(name: str, function: str) -> None:
 
 def test_one_call_of_a_trace(tmp_path: Path) -> None:
     """Its kernels in order, without copies; none where the calls differ."""
-    copy = launched(3, "Memcpy DtoD", 0, 35, 5)[1] | {"cat": "gpu_memcpy"}
-    call = [launched(1, "a", 0, 10, 5)[1], launched(2, "b", 0, 20, 5)[1], copy]
+    copy = written("gpu_memcpy", "Memcpy DtoD", 35, 5)
+    call = [written("kernel", "a", 10, 5), written("kernel", "b", 20, 5), copy]
     later = [event | {"ts": event["ts"] + 100} for event in call]
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": later + call}).encode()))

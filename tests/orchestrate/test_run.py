@@ -65,25 +65,25 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "said"),
+    ("name", "status", "failure", "said"),
     [
-        ("zeros", "inaccurate", "one class"),
-        ("dies_in_build", "failed", "died in build: killed by SIGKILL"),
-        ("dies_at_work", "failed", "killed by SIGKILL"),
-        ("hangs_in_build", "timeout", "build took longer than 8 s"),
-        ("raises", "failed", "RuntimeError: the compiler gave up"),
-        ("falls_back", "failed", "landed on CPUExecutionProvider"),
-        ("has_no_form_here", "skipped", "lacks"),
-        ("gpu_only", "skipped", "no GPU"),
-        ("eager", "ok", ""),
+        ("zeros", "inaccurate", "wrong answer", "one class"),
+        ("dies_in_build", "failed", "killed", "died in build: killed by SIGKILL"),
+        ("dies_at_work", "failed", "killed", "killed by SIGKILL"),
+        ("hangs_in_build", "timeout", "timeout", "build took longer than 8 s"),
+        ("raises", "failed", "error", "RuntimeError: the compiler gave up"),
+        ("falls_back", "failed", "wrong device", "landed on CPUExecutionProvider"),
+        ("has_no_form_here", "skipped", "unsupported", "lacks"),
+        ("gpu_only", "skipped", "unsupported", "no GPU"),
+        ("eager", "ok", None, ""),
     ],
 )
 def test_whatever_a_stage_does_ends_as_a_record(
-    mixed: tuple[RunRecord, Path], name: str, status: str, said: str
+    mixed: tuple[RunRecord, Path], name: str, status: str, failure: str | None, said: str
 ) -> None:
-    """Status and one-line reason; the stages after it still run."""
+    """Status, kind and one-line reason; the stages after it still run."""
     record = next(stage for stage in mixed[0].stages if stage.name == name)
-    assert record.status == status
+    assert (record.status, record.failure) == (status, failure)
     assert said in record.reason
     assert "\n" not in record.reason
 
@@ -152,4 +152,4 @@ def test_what_fits_in_no_memory_fails_with_its_reason(tmp_path: Path) -> None:
     """Also alone."""
     record = ask(tmp_path, [plant("too_large_for_any"), EAGER])
     assert [stage.status for stage in record.stages] == ["failed", "ok"]
-    assert "out of memory" in record.stages[0].reason
+    assert record.stages[0].failure == "out of memory"

@@ -158,8 +158,9 @@ class OnGpu(Tensor):
     """A tensor of the CPU that says it is on a GPU."""
 
     @staticmethod
-    def __new__(cls, data: Tensor) -> "OnGpu":
-        return Tensor._make_subclass(cls, data)
+    def __new__(cls: type["OnGpu"], data: Tensor) -> "OnGpu":  # noqa: PYI034 - torch makes the subclass
+        made: OnGpu = Tensor._make_subclass(cls, data)
+        return made
 
     @property
     def is_cuda(self) -> bool:  # type: ignore[override]

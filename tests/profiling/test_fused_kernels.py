@@ -105,8 +105,8 @@ def test_kernels_that_turn_the_layout_are_found_in_the_trace() -> None:
     found = compiled_turns(Fusion(2, None, None, "", kernels), events, 2, {})
     assert [change.seconds_per_call for change in found] == [pytest.approx(6e-6), None]
     assert [change.times_per_call for change in found] == [2, 2]
-    ran = [event for event in events if event["cat"] == "kernel"]
-    spots = {id(event): f"between {index % 2} and b" for index, event in enumerate(ran)}
+    ran = [event for event in events if event.category == "kernel"]
+    spots = {event.index: f"between {index % 2} and b" for index, event in enumerate(ran)}
     first, second, _ = compiled_turns(Fusion(2, None, None, "", kernels), events, 2, spots)
     assert (first.where, second.where) == ("between 0 and b", "between 1 and b")
     assert [part.seconds_per_call for part in (first, second)] == [pytest.approx(3e-6)] * 2
@@ -140,7 +140,7 @@ def test_innermost_operators_are_those_that_call_no_other() -> None:
     """Of a convolution that calls two, the two."""
     spans = (("conv", 0, 9), ("a", 1, 3), ("b", 5, 3), ("relu", 10, 2))
     operators = [event("cpu_op", name, start, length) for name, start, length in spans]
-    assert [operator["name"] for operator in innermost(operators)] == ["a", "b", "relu"]
+    assert [operator.name for operator in innermost(operators)] == ["a", "b", "relu"]
 
 
 def test_generated_files_name_no_place_of_this_machine(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from models.unet import UNet
 from pipeline.profiling.layer_order import Heavy, OrderError, heavies, placed, times
 from pipeline.profiling.layer_time import layer_work
 from pipeline.profiling.layout_changes import trace_changes
+from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import SKIP
-from tests.profiling.traced import Event, launched
+from tests.profiling.traced import launched
 
 CONV, UP = "sm90_xmma_fprop_nhwc", "sm90_xmma_dgrad_nhwc"
 ORDER = [Heavy("a", True, pools=["pool"]), Heavy("b", True), Heavy("up", True, transposed=True), Heavy("head", True)]
@@ -19,7 +20,7 @@ CALL = [
 ]  # fmt: skip
 
 
-def replayed(names: list[str]) -> list[Event]:
+def replayed(names: list[str]) -> list[TraceEvent]:
     """Kernels of 6 µs, one after the other, of no layer."""
     return [launched(9, name, 0, 10 * at, 6)[1] for at, name in enumerate(names)]
 
@@ -115,6 +116,6 @@ def test_what_doesnt_fit_is_refused(names: list[str], calls: int, words: str) ->
 def test_a_change_of_layout_that_no_layer_launched_says_where_it_is() -> None:
     """By the layers around it."""
     events = replayed(CALL)
-    spots = {id(part.event): part.spot for part in placed(events, 1, ORDER)}
+    spots = {part.event.index: part.spot for part in placed(events, 1, ORDER)}
     (change,) = trace_changes(events, 1, spots)
     assert (change.name, change.where) == (CALL[-1], "after head")

@@ -1,5 +1,6 @@
 """Whose time it is: layers by annotation, by their twin, and what all of them have to do."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from models.unet import UNet
 from pipeline.profiling import profiler
 from pipeline.profiling.layer_scopes import announced
 from pipeline.profiling.layer_time import layer_work, level, own_times, twin_times
+from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import SKIP
-from tests.profiling.traced import Event, launched, layer
+from tests.profiling.traced import launched, layer
 
 
 @pytest.fixture
@@ -86,7 +88,7 @@ def test_levels_are_named_after_the_nets_parts() -> None:
     ]  # fmt: skip
 
 
-def test_a_profiled_net_gives_each_of_its_layers_time(net: nn.Module, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_profiled_net_gives_each_of_its_layers_time(net: nn.Module, tmp_path: Path) -> None:
     """On a CPU, by the operators within each layer's annotation; hooks are gone afterwards."""
     batch = torch.randn(1, 3, 32, 32)
     with announced(net):
@@ -98,7 +100,7 @@ def test_a_profiled_net_gives_each_of_its_layers_time(net: nn.Module, tmp_path) 
     assert not any(part._forward_hooks for part in net.modules())
 
 
-def eager() -> list[Event]:
+def eager() -> list[TraceEvent]:
     """Two layers, launched one by one; a kernel of the second follows on no layer."""
     return [
         layer("a", 0, 10), *launched(1, "conv", 1, 20, 30),
@@ -113,7 +115,7 @@ def test_a_kernel_belongs_to_the_layer_that_launched_it() -> None:
     assert times == pytest.approx({"a": 30e-6, "b": 5e-6, "": 4e-6, SKIP: 2e-6})
 
 
-def replayed(*names: str) -> list[Event]:
+def replayed(*names: str) -> list[TraceEvent]:
     """Kernels of a graph: one launch for all of them."""
     return [launched(9, name, 0, 10 * at, 6)[1] for at, name in enumerate(names)]
 

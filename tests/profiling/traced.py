@@ -1,29 +1,40 @@
 """Traces made by hand, as torch's profiler writes them; times in µs."""
 
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
-Event = dict[str, Any]
+from pipeline.records.chrome_trace import TraceEvent, complete
+
+PLACES = count()
 
 
-def event(category: str, name: str, start: float, length: float, **arguments: Any) -> Event:
-    """One complete event on thread 1."""
-    return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": length, "tid": 1, "args": arguments}
+def written(category: str, name: str, start: float, length: float, **arguments: Any) -> dict[str, Any]:
+    """One complete event as it stands in a trace's JSON."""
+    thread = arguments.pop("thread", 1)
+    return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": length, "tid": thread, "args": arguments}
 
 
-def layer(name: str, start: float, length: float) -> Event:
+def event(category: str, name: str, start: float, length: float, **arguments: Any) -> TraceEvent:
+    """One complete event, on thread 1 unless `thread` says another, at a place of its own."""
+    (found,) = complete([written(category, name, start, length, **arguments)])
+    return replace(found, index=next(PLACES))
+
+
+def layer(name: str, start: float, length: float) -> TraceEvent:
     """The annotation of a layer."""
     return event("user_annotation", f"layer:{name}", start, length)
 
 
-def launched(number: int, name: str, at: float, start: float, length: float) -> list[Event]:
+def launched(number: int, name: str, at: float, start: float, length: float) -> list[TraceEvent]:
     """A launch at `at` that takes 2 µs, and its kernel."""
     return [
         event("cuda_runtime", "cudaLaunchKernel", at, 2, correlation=number),
-        event("kernel", name, start, length, correlation=number) | {"tid": 7},
+        event("kernel", name, start, length, correlation=number, thread=7),
     ]
 
 
-def copy(start: float, length: float, target: list[int], source: list[int]) -> Event:
+def copy(start: float, length: float, target: list[int], source: list[int]) -> TraceEvent:
     """A copy of an image [2, 8, 4, 4] with these strides."""
     return event(
         "cpu_op", "aten::copy_", start, length, **{"Input Dims": [[2, 8, 4, 4]] * 2, "Input Strides": [target, source]}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.records import codec, schema3_sentences
+from pipeline.records import codec, migrations, schema3_sentences
 from pipeline.records.diagnostics import MemoryHolder, Note, SearchCount
 from pipeline.records.json_schema import text
 from pipeline.records.run_record import SCHEMA_VERSION, RunRecord, StageRecord
@@ -141,7 +141,7 @@ def test_a_sample_that_was_kept_though_disturbed_says_so() -> None:
     document = json.loads((DATA / "schema2.json").read_text())
     sample: dict[str, Any] = document["stages"][0]["pairs"][0]["blocks"][0]["stage"][0]
     sample["redone"] = 4
-    kept = codec.from_json(RunRecord, codec.migrated(document)).stages[0].pairs[0].blocks[0].stage
+    kept = codec.from_json(RunRecord, migrations.migrated(document)).stages[0].pairs[0].blocks[0].stage
     assert (kept[0].retries, kept[0].disturbed, kept[1].disturbed) == (3, True, False)
 
 
@@ -152,7 +152,7 @@ def test_stored_warnings_that_samples_show_are_dropped() -> None:
     document["stages"][0]["cautions"] = [
         {"name": name, "text": "old", "remedy": ""} for name in ("outliers", "export failed")
     ]
-    record = codec.from_json(RunRecord, codec.migrated(document))
+    record = codec.from_json(RunRecord, migrations.migrated(document))
     assert [part.code for part in record.warnings] == ["head-to-head failed"]
     assert [(part.code, part.text) for part in record.stages[0].warnings] == [("phase failed", "export: old")]
 

@@ -1,9 +1,12 @@
 """A run as the pipeline might leave it, with everything in it that a report must show or survive."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
+from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.records.diagnostics import (
     BatchGrowth,
     Diagnostics,
@@ -23,6 +26,7 @@ from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.run_record import Artefact, Execution, Reference, RunRecord, RunWarning, StageRecord, Tolerance
 from pipeline.records.run_settings import DataSettings, MeasureSettings, ModelSettings, ReportSettings, RunSettings
 from pipeline.records.samples import Accuracy, Block, Energy, Memory, Pair, Sample, WarmUp
+from pipeline.report import html, markdown
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m & "quoted" | piped'
 TOLERANCE = Tolerance(3e-2, 5e-3, "fp16 keeps 10 bits of mantissa")
@@ -65,7 +69,7 @@ def samples(seconds: float, draw: random.Random, device: str) -> tuple[Sample, S
 
 
 def pair(baseline: str, stage: str, times: tuple[float, float], device: str = "cuda", blocks: int = 30) -> Pair:
-    """Turns of two stages that take so many seconds a call."""
+    """Interleaved samples of two stages that take so many seconds per call."""
     draw = random.Random(f"{baseline} {stage}")
     return Pair(
         baseline,
@@ -278,10 +282,16 @@ def execution(name: str) -> Execution:
 
 
 def run(**fields: Any) -> RunRecord:
-    """A whole ladder on a GPU, with stages that ended badly, but for `fields`."""
+    """A whole ladder on a GPU, with stages that ended badly, but for `fields`; without any always the same object."""
+    return replace(standard(), **fields) if fields else standard()
+
+
+@cache
+def standard() -> RunRecord:
+    """The whole ladder, built once."""
     stages = [stage(*rung) for rung in LADDER]
     stages[4] = replace(stages[4], warnings=[RunWarning("unsteady", "its pace still changed", "close other programs")])
-    whole = RunRecord(
+    return RunRecord(
         "2026-11-20T12:00:00+00:00",
         "python -m pipeline data.batch_size=8",
         "gpu",
@@ -307,11 +317,28 @@ def run(**fields: Any) -> RunRecord:
             "a threshold",
             layers(),
         ),
-        aa_pairs=[pair("eager", f"twin {number}", (BASELINE_SECONDS, BASELINE_SECONDS)) for number in range(5)],
+        aa_pairs=[pair("eager", f"control {number}", (BASELINE_SECONDS, BASELINE_SECONDS)) for number in range(5)],
         stages=[*stages, *unwell()],
         drift=0.001,
         seconds=900.0,
         finished=True,
         warnings=[RunWarning("baseline restarted", "its worker ended during hung", "see reference/log.txt")],
     )
-    return replace(whole, **fields)
+
+
+class Once:
+    """A function of a record that is computed once for each record object; pages take seconds to draw."""
+
+    def __init__(self, compute: Callable[[RunRecord], Any]) -> None:
+        self.compute = compute
+        self.known: dict[int, tuple[RunRecord, Any]] = {}
+
+    def __call__(self, record: RunRecord) -> Any:
+        if id(record) not in self.known:
+            self.known[id(record)] = (record, self.compute(record))
+        return self.known[id(record)][1]
+
+
+summary: Callable[[RunRecord], RunSummary] = Once(summarize)
+page: Callable[[RunRecord], str] = Once(lambda record: html.page(summary(record)))
+as_markdown: Callable[[RunRecord], str] = Once(lambda record: markdown.markdown(summary(record)))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from models.unet import UNet
 from pipeline.compiler.artifact import load
+from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.graph import UnsupportedError
 from pipeline.compiler.kernel_layer import Backend
 from pipeline.compiler.lowering import Program
@@ -97,10 +98,10 @@ def test_a_gpu_without_the_kernels_runs_by_the_library_and_says_why(tmp_path: Pa
     work = workload(UNet(base=16, depth=1, upsampling="bilinear"), tmp_path)
     graph, _ = rewritten_net.rewritten(work)
     given = Program(graph, Precision("fp32"), CPU)
-    ready = rewritten_net.tuned(given, work.batches[0], rewritten_net.Tuner(tmp_path), "no TMA")
+    ready = rewritten_net.tuned(given, work.batches[0], Tuner(tmp_path), "no TMA")
     assert set(ready.choices) == set(given.layers)
     assert set(ready.choices.values()) == {Backend.LIBRARY}
-    stage = rewritten_net.runner(work, ready, {}, "no TMA", "fp16")
+    stage = rewritten_net.runner(work, ready, {}, "no TMA", "fp16", rewritten_net.executed(ready, "fp16"), 0)
     assert stage.details["kernels_barred"] == "no TMA"
     assert stage.description.startswith("fp16, 0 layers by own kernels, 8 by the library")
     with torch.no_grad():

@@ -33,12 +33,12 @@ def test_the_passes_say_what_they_matched(workload: Workload) -> None:
 def test_layers_are_kept_as_asked(workload: Workload) -> None:
     graph, _ = rewritten_net.rewritten(workload)
     seen = largest(Program(graph, Precision("fp32"), workload.device), workload.batches)
-    ask = (graph, seen, workload)
-    assert fp8.layers_to_keep(*ask, "none", 0.0) == ([], {})
-    assert fp8.layers_to_keep(*ask, "encoder.0.3", 0.0) == (["encoder.0.3"], {})
-    assert fp8.layers_to_keep(*ask, ["encoder.0.3", "head"], 0.0) == (["encoder.0.3", "head"], {})
+    ask, budget = (graph, seen, workload), Budget(0.0, 0.0)
+    assert fp8.layers_to_keep(*ask, "none", budget) == ([], {})
+    assert fp8.layers_to_keep(*ask, "encoder.0.3", budget) == (["encoder.0.3"], {})
+    assert fp8.layers_to_keep(*ask, ["encoder.0.3", "head"], budget) == (["encoder.0.3", "head"], {})
     with pytest.raises(ValueError, match=r"keep_fp16=decoder.9: no such layer; choose among .*encoder\.0\.3"):
-        fp8.layers_to_keep(*ask, ["decoder.9"], 0.0)
+        fp8.layers_to_keep(*ask, ["decoder.9"], budget)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The instrument against machines whose faults are known; every run goes through the turns, the looks and the words."""
+"""The statistics against machines with known faults: interleaved sampling, interim analyses and outcomes together."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,13 @@ import pytest
 from pipeline.config.plan import Plan
 from pipeline.records.samples import Pair
 from pipeline.stats.intervals import (
-    LAUNCH_SPREAD,
+    TYPICAL_BETWEEN_RUN_STD,
+    Outcome,
     between_run_std,
     half_width,
     minimum_detectable_effect,
+    outcome_of,
     ratio,
-    verdict,
 )
 from pipeline.stats.ranking import contenders, ranking
 from pipeline.stats.warnings import sample_warnings
@@ -26,17 +27,17 @@ def generator(seed: int) -> np.random.Generator:
 
 
 def aa_pairs(rng: np.random.Generator, **faults: float) -> list[Pair]:
-    """Five A/A pairs, each a launch of its own."""
+    """Five A/A control pairs, each a trial of its own."""
     return [sampling(Machine(rng, **faults), 1.0, Plan().for_aa_pairs()) for _ in range(5)]  # type: ignore[arg-type]
 
 
 def test_two_equal_stages_are_covered_and_rarely_told_apart() -> None:
     """Of 1,000 honest runs the interval holds 1 in 93 to 97 of 100, and at most 1 in 100 claims a difference."""
     rng = generator(1)
-    floor = minimum_detectable_effect(aa_pairs(rng))
+    effect = minimum_detectable_effect(aa_pairs(rng))
     found = [ratio(sampling(Machine(rng), 1.0)) for _ in range(RUNS)]
     covered = np.mean([part.low <= 1 <= part.high for part in found])
-    claimed = np.mean([verdict(part, floor) in ("faster", "slower") for part in found])
+    claimed = np.mean([outcome_of(part, effect) in ("faster", "slower") for part in found])
     assert 0.93 <= covered <= 0.97
     assert claimed <= 0.01
 
@@ -54,11 +55,11 @@ def test_drift_clock_changes_place_and_outliers_leave_the_ratio_alone() -> None:
     [(1.02, 0.95, 1.0), (1 / 1.02, 0.95, 1.0), (1.005, 0.0, 0.06), (1.0, 0.0, 0.01)],
 )
 def test_two_per_cent_are_found_and_half_a_per_cent_is_not(true_ratio: float, least: float, most: float) -> None:
-    """Half a per cent passes the floor of 1 % in some 3 of 100 runs, by noise."""
+    """Half a per cent passes the effect of 1 % in some 3 of 100 runs, by noise."""
     rng = generator(3)
-    floor = minimum_detectable_effect(aa_pairs(rng))
-    words = [verdict(ratio(sampling(Machine(rng), true_ratio)), floor) for _ in range(300)]
-    claim = "faster" if true_ratio >= 1 else "slower"
+    effect = minimum_detectable_effect(aa_pairs(rng))
+    words = [outcome_of(ratio(sampling(Machine(rng), true_ratio)), effect) for _ in range(300)]
+    claim: Outcome = "faster" if true_ratio >= 1 else "slower"
     assert least <= words.count(claim) / len(words) <= most
 
 
@@ -66,7 +67,7 @@ def test_a_clock_that_halves_in_mid_run_is_warned_of_and_does_no_harm() -> None:
     for seed in range(20):
         pair = sampling(Machine(generator(seed), outliers=0.0, halves_after=61), 1.10)
         found = ratio(pair)
-        assert "unfair" in [caution.code for caution in sample_warnings([pair])]
+        assert "unfair" in [warning.code for warning in sample_warnings([pair])]
         assert abs(found.value / 1.10 - 1) < 0.01
         assert found.low <= 1.11
         assert found.high >= 1.09
@@ -92,23 +93,23 @@ def test_a_neighbour_that_hits_one_side_of_each_block_is_not_resolved(every: int
         plan = Plan(interim_analyses=(30, 60))
         found = ratio(sampling(Machine(generator(seed), neighbour_every=every, neighbour_phase=phase), 1.0, plan))
         widths.append(half_width(found))
-        words.append(verdict(found, 0.01))
+        words.append(outcome_of(found, 0.01))
     assert np.median(widths) > 0.05
     assert words.count("not resolved") >= 0.94 * 200
 
 
 @pytest.mark.parametrize("spread", [0.005, 0.02])
 def test_what_a_launch_brings_by_itself_is_not_claimed(spread: float) -> None:
-    """Equal stages whose processes differ by themselves: the floor that A/A sets keeps false words near 5 in 100.
+    """Equal stages whose processes differ by themselves: the effect that A/A sets keeps false words near 5 in 100.
 
     Without it, most runs with a 2 % spread would claim a difference.
     """
     rng = generator(5)
     claimed = naive = 0
     for _ in range(300):
-        floor = minimum_detectable_effect(aa_pairs(rng, launch=spread))
+        effect = minimum_detectable_effect(aa_pairs(rng, launch=spread))
         found = ratio(sampling(Machine(rng, launch=spread), 1.0))
-        claimed += verdict(found, floor) in ("faster", "slower")
+        claimed += outcome_of(found, effect) in ("faster", "slower")
         naive += not found.low <= 1 <= found.high
     assert claimed <= 0.08 * 300
     assert naive >= 0.3 * 300
@@ -132,8 +133,8 @@ def test_the_interval_of_one_launch_holds_what_launches_differ_by() -> None:
 def test_few_twins_leave_the_spread_at_what_was_measured_before() -> None:
     """No pair, and one quiet pair, don't make launches equal; five that are equal do."""
     quiet = Machine(generator(9), noise=1e-5)
-    assert between_run_std([]) == LAUNCH_SPREAD
-    assert between_run_std([sampling(quiet, 1.0)]) == LAUNCH_SPREAD
+    assert between_run_std([]) == TYPICAL_BETWEEN_RUN_STD
+    assert between_run_std([sampling(quiet, 1.0)]) == TYPICAL_BETWEEN_RUN_STD
     assert between_run_std([sampling(quiet, 1.0) for _ in range(5)]) < 1e-4
 
 

@@ -15,11 +15,11 @@ from pipeline.stats.intervals import (
     inverse,
     latency,
     minimum_detectable_effect,
+    outcome_of,
     outliers,
     ratio,
-    resolves,
     seconds_per_call,
-    verdict,
+    unresolved,
 )
 from tests.fake_machine import pair_of, steady_pair
 
@@ -49,8 +49,8 @@ def test_the_interval_runs_from_the_kth_to_the_kth_from_the_end() -> None:
 def test_fewer_than_six_blocks_bound_nothing_and_claim_nothing() -> None:
     found = ratio(pair_of(lambda i: (2.0 + i, 1.0), blocks=5))
     assert (found.low, found.high, found.bounded) == (pytest.approx(2.0), pytest.approx(6.0), False)
-    assert verdict(found, 0.01) == "not resolved"
-    assert "at least 6" in resolves(found, 0.01)
+    assert outcome_of(found, 0.01) == "not resolved"
+    assert unresolved(found, 0.01).cause == "few blocks"
 
 
 def test_of_several_trials_the_wider_interval_is_told() -> None:
@@ -73,7 +73,7 @@ def test_nothing_has_no_ratio_and_no_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "low", "high", "floor", "word"),
+    ("value", "low", "high", "effect", "word"),
     [
         (1.10, 1.08, 1.12, 0.01, "faster"),
         (1.10, 0.99, 1.12, 0.01, "not resolved"),
@@ -86,13 +86,14 @@ def test_nothing_has_no_ratio_and_no_time() -> None:
         (1.0, 1.0, 1.0, 0.01, "same"),
     ],
 )
-def test_the_four_words(value: float, low: float, high: float, floor: float, word: str) -> None:
-    assert verdict(Ratio(value, low, high, 30), floor) == word
+def test_the_four_words(value: float, low: float, high: float, effect: float, word: str) -> None:
+    assert outcome_of(Ratio(value, low, high, 30), effect) == word
 
 
 def test_what_would_resolve_it_is_said_with_figures() -> None:
-    assert "measure.trials=3" in resolves(Ratio(1.02, 1.015, 1.025, 30), 0.03)
-    assert "480 blocks" in resolves(Ratio(1.0, 0.98, 1.02, 30), 0.01)
+    assert unresolved(Ratio(1.02, 1.015, 1.025, 30), 0.03).cause == "below the effect"
+    wide = unresolved(Ratio(1.0, 0.98, 1.02, 30), 0.01)
+    assert (wide.cause, wide.needed_blocks) == ("wide interval", 480)
 
 
 def test_seen_from_the_other_side() -> None:
@@ -119,8 +120,8 @@ def test_composed_intervals_cover() -> None:
     rng, held = np.random.default_rng(0), 0
     for _ in range(100):
         first, second = (2.0 * np.exp(0.02 * rng.standard_normal(30)) for _ in range(2))
-        pairs = [pair_of(lambda i, s=part, r=r: (s[i] * r, 2.0)) for part, r in ((first, 1.25), (second, 1.0))]
-        found = composed(*pairs)
+        before, after = pair_of(lambda i, s=first: (s[i] * 1.25, 2.0)), pair_of(lambda i, s=second: (s[i], 2.0))  # type: ignore[misc]
+        found = composed(before, after)
         held += found.low <= 1.25 <= found.high
     assert held >= 88
 

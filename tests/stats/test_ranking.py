@@ -24,7 +24,13 @@ def test_the_fastest_wins_and_those_not_set_apart_tie() -> None:
     found = ranking(run_of({"amp": 2.0, "compile": 3.0, "graph": 3.0003, "half": 2.5}))
     assert (found.winner, found.ties) == ("graph", ["compile"])
     assert found.order == ["graph", "compile", "half", "amp", "eager"]
-    assert found.words == {"amp": "faster", "compile": "faster", "graph": "faster", "half": "faster", "eager": "same"}
+    assert found.outcomes == {
+        "amp": "faster",
+        "compile": "faster",
+        "graph": "faster",
+        "half": "faster",
+        "eager": "same",
+    }
     assert found.ratios["half"].value == pytest.approx(2.5)
 
 
@@ -66,7 +72,7 @@ def test_the_wrong_the_unmeasured_and_the_unclear_never_rank() -> None:
 
 def test_where_all_are_slower_the_baseline_wins() -> None:
     found = ranking(run_of({"slow": 0.8}))
-    assert (found.winner, found.ties, found.words["slow"]) == ("eager", [], "slower")
+    assert (found.winner, found.ties, found.outcomes["slow"]) == ("eager", [], "slower")
 
 
 def test_a_stage_like_the_baseline_ties_with_it() -> None:

@@ -25,7 +25,7 @@ def with_baseline(pair: Pair, **fields: object) -> Pair:
 
 
 PLANTS: dict[str, tuple[Pair, str, str]] = {
-    "a side stream": (steady_pair(1.5, device_seconds=0.001), "clocks disagree", "20 ms by the wall and 1 ms"),
+    "a side stream": (steady_pair(1.5, device_seconds=0.001), "clocks disagree", "20 ms of wall time and 1 ms"),
     "a compiler at work": (steady_pair(1.5, retries=3, disturbed=True), "not at rest", "60 of 60 samples"),
     "a hot device": (
         steady_pair(1.5, throttle_reasons=["thermal"]), "throttled", "0% of the baseline's samples and 10",
@@ -94,7 +94,7 @@ def test_what_the_machine_and_the_warm_up_give_cause_to_say() -> None:
         warnings.unsteady(WarmUp(20, 2.0, True)),
         warnings.unsteady(WarmUp(20, 30.0, False)),
     ]
-    assert [caution and caution.code for caution in found] == [
+    assert [warning and warning.code for warning in found] == [
         None, "shared device", None, "busy processor", None, "unsteady",
     ]  # fmt: skip
 
@@ -107,7 +107,7 @@ def test_a_stage_that_full_load_slows_down_is_named(sustained: float | None, nam
     found = warnings.slower_at_full_load(stage_record("half", pair, energy=energy), batch_size=2)
     assert (found is not None) is named
     if found:
-        assert "4.6 ms a call, 15% more than interleaved" in found.text
+        assert "a call takes 4.6 ms, 15% more than interleaved" in found.text
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from pipeline.config.plan import Plan
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
@@ -182,3 +183,39 @@ def test_a_long_error_becomes_one_line() -> None:
     error = RuntimeError("the compiler gave up\nand said so at length")
     assert failure_of(error) == ("error", "RuntimeError: the compiler gave up")
     assert failure_of(EOFError()) == ("error", "EOFError: no text")
+
+
+class CompilationError(Exception):
+    """As Inductor wraps what stopped it."""
+
+    def __init__(self, inner: Exception) -> None:
+        super().__init__("backend failed")
+        self.inner_exception = inner
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB"), "out of memory"),
+        (MemoryError(), "out of memory"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "out of memory"),
+        (RuntimeError("Failed to allocate memory for requested buffer of size 1"), "out of memory"),
+        (CompilationError(torch.OutOfMemoryError("no more")), "out of memory"),
+        (FileNotFoundError("no such file: runs/out of memory/net.pt"), "error"),
+        (RuntimeError("the file 'out of memory.pt' is torn"), "error"),
+        (ModuleNotFoundError("No module named 'triton'"), "missing library"),
+        (NotImplementedError("no such kernel"), "unsupported"),
+        (StageError("landed elsewhere", "wrong device"), "wrong device"),
+        (Skip("needs a GPU"), "unsupported"),
+    ],
+)
+def test_the_kind_of_a_failure_is_told_by_the_error_and_not_by_words_in_a_path(error: Exception, kind: str) -> None:
+    """What decides whether a stage gets another try with the memory to itself."""
+    assert failure_of(error)[0] == kind
+
+
+def test_a_cause_is_looked_for_behind_an_error() -> None:
+    """As where a stage says what failed, because memory did."""
+    error = StageError("no session")
+    error.__cause__ = torch.OutOfMemoryError("no more")
+    assert failure_of(error) == ("out of memory", "no session")

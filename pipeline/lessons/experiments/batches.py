@@ -6,7 +6,7 @@ from pipeline.lessons.bench import Bench, Call
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, seconds
-from pipeline.report import words
+from pipeline.report import formatting as words
 
 SAMPLES = 1024
 GPU_WIDTH, CPU_WIDTH = 1024, 256

@@ -13,7 +13,7 @@ from pipeline.lessons.launch_counter import compiled_afresh, counted
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
-from pipeline.report import words
+from pipeline.report import formatting as words
 
 GPU_NUMBERS, CPU_NUMBERS = 2**26, 2**21
 EAGER, SCRIPTED, COMPILED, BY_HAND = "eager", "TorchScript", "compiled", "one kernel by hand"

@@ -12,7 +12,7 @@ from pipeline.lessons.bench import Bench
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, value
-from pipeline.report import words
+from pipeline.report import formatting as words
 
 STEPS = ("the context", "and a matmul", "and a convolution")
 PROCESSES, SECONDS = 3, 4.0  # no further process begins after so many seconds

@@ -9,7 +9,7 @@ from pipeline.lessons.bench import Bench, Call
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
-from pipeline.report import words
+from pipeline.report import formatting as words
 
 GPU_SIDE, CPU_SIDE = 4096, 768
 Use = Callable[[torch.Tensor], None]

@@ -43,8 +43,10 @@ def says(rows: Rows) -> list[str]:
         return [f"This run shows no price for a side other than {friendly}."]
     lost = 1 - rates[worst] / rates[friendly]
     sentences = [
-        f"A side of {friendly} reaches {shown(rates[friendly], 'TFLOP/s')}, one of {worst} "
-        f"{shown(rates[worst], 'TFLOP/s')}: {100 * lost:.0f} % of the rate is lost over a few numbers more or less."
+        (
+            f"A side of {friendly} reaches {shown(rates[friendly], 'TFLOP/s')}, one of {worst} "
+            f"{shown(rates[worst], 'TFLOP/s')}: {100 * lost:.0f} % of the rate is lost over a few numbers more or less."
+        )
     ]
     kind = {row.name: row.note for row in rows}
     best = max(rates, key=lambda name: rates[name])

@@ -6,7 +6,7 @@ from pipeline.lessons.bench import Bench, Call
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, shown, value
-from pipeline.report import words
+from pipeline.report import formatting as words
 
 GPU_NUMBERS, CPU_NUMBERS = 2**24, 2**21
 STRIDES = (1, 2, 4, 8, 16)
@@ -42,8 +42,10 @@ def says(rows: Rows) -> list[str]:
     if factor < 1.1:
         return [f"Side by side, {ends}: this device shows no price for the stride."]
     sentences = [
-        f"Side by side, {ends}, {words.significant(factor)} times less. Memory moves in whole lines: what isn't used "
-        "of a line was fetched for nothing."
+        (
+            f"Side by side, {ends}, {words.significant(factor)} times less. "
+            "Memory moves in whole lines: what isn't used of a line was fetched for nothing."
+        )
     ]
     if factor > STRIDES[-1]:
         sentences.append(

@@ -1,0 +1,161 @@
+"""What limits a stage, or a layer of it: arithmetic, memory, or the overhead around the kernels."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.analysis.layer_figures import LayerFigures, combined
+from pipeline.analysis.roofline import Gap, Roofline, gap, roofline_of
+from pipeline.analysis.traffic import Moved, moved
+from pipeline.devices.kinds import is_cuda
+from pipeline.records.diagnostics import BatchGrowth, Profile
+from pipeline.records.run_record import RunRecord, StageRecord
+
+Kind = Literal["compute-bound", "memory-bound", "overhead-bound", "below both roofs", "unknown"]
+Reason = Literal["", "not measured", "idle", "flat with batch", "flat with pixels", "a roof is unknown", "far below"]
+
+IDLE_MOST = 0.5  # of the time without any kernel: above it, most of the time is not the GPU's
+# Twice the images take less than 1.23 times as long, or four times the pixels less than 1.52 times: at least 62 or 55 %
+# of the time does not depend on the work. By pixels, models.regimes.ManyTinyLayers on two EPYC cores, fp32, batch 1:
+# 0.18 at 8×8, 0.24 at 16×16, 0.42 at 32×32, 1.26 at 64×64; WidePointwise 1.56 and LargeChannels 0.72 at 256×256.
+FLAT_SLOPE = 0.3
+FAR_BELOW = 0.25  # of both roofs: a stage below a quarter is limited by neither
+FEW_LAUNCHES = 3.0  # a kernel that lasts no longer than so many launches is mostly start and end
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The figures that decide; None where one isn't known."""
+
+    compute: float | None  # share of the measured FLOP/s
+    memory: float | None  # share of the measured bandwidth
+    idle: float | None  # share of the time in which no kernel runs
+    slope: float | None  # of the time with the batch; 1 grows with it, 0 does not
+    image_slope: float | None = None  # the same with the pixels of an image, on a CPU
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """What limits a stage, why it is that, and from what it was decided."""
+
+    kind: Kind
+    reason: Reason
+    evidence: Evidence
+    roofline: Roofline | None = None
+    gap: Gap | None = None  # why there is no roofline
+    has_flops: bool = True  # whether the record counts the net's FLOPs
+    moved: Moved | None = None  # the bytes that the share of the bandwidth is of
+    on_gpu: bool = False
+
+
+def decide(evidence: Evidence) -> tuple[Kind, Reason]:
+    """The bottleneck of a whole stage, and the rule that named it."""
+    if evidence.idle is not None and evidence.idle > IDLE_MOST:
+        return "overhead-bound", "idle"
+    if evidence.slope is not None and evidence.slope < FLAT_SLOPE:
+        return "overhead-bound", "flat with batch"
+    if evidence.compute is None or evidence.memory is None:
+        return "unknown", "a roof is unknown"
+    if max(evidence.compute, evidence.memory) < FAR_BELOW:
+        if evidence.image_slope is not None and evidence.image_slope < FLAT_SLOPE:
+            return "overhead-bound", "flat with pixels"
+        return "below both roofs", "far below"
+    return ("compute-bound" if evidence.compute >= evidence.memory else "memory-bound"), ""
+
+
+def bottleneck_of(
+    run: RunRecord, stage: StageRecord, layers: Sequence[LayerFigures], interleaved: float | None, pace: float | None
+) -> Bottleneck:
+    """What limits a stage.
+
+    Args:
+        run: the record that it is of.
+        stage: the stage.
+        layers: its layers, if its profile shows them.
+        interleaved: seconds per call beside the baseline, as its profile is held against; None if not measured.
+        pace: seconds per call at full load.
+    """
+    if interleaved is None or pace is None:
+        return Bottleneck("unknown", "not measured", Evidence(None, None, None, None))
+    roofline = roofline_of(run, stage)
+    flops = run.reference.flops_per_image * run.batch_size if run.reference else 0
+    through = moved_at_least(run, stage, layers, roofline.element_bytes) if roofline else None
+    on_gpu = run.environment is not None and is_cuda(run.environment.device)
+    diagnostics = stage.diagnostics
+    pixels = diagnostics.image_growth if diagnostics else None
+    evidence = Evidence(
+        compute=flops / pace / roofline.flops_per_s if roofline and flops else None,
+        memory=through.amount / pace / roofline.bytes_per_s if roofline and through and through.amount else None,
+        idle=idle_share(stage.profile, interleaved) if on_gpu else None,
+        slope=growth_slope(diagnostics.growth if diagnostics else None),
+        image_slope=slope_of(pixels.pixels, pixels.seconds) if pixels else None,
+    )
+    kind, reason = decide(evidence)
+    return Bottleneck(kind, reason, evidence, roofline, gap(run, stage), bool(flops), through, on_gpu)
+
+
+def moved_at_least(run: RunRecord, stage: StageRecord, layers: Sequence[LayerFigures], element_bytes: int) -> Moved:
+    """Bytes of one call through device memory, at the least, and how they are known.
+
+    By the GPU's counters; else those counted while the stage ran, which include what runs between layers; else its
+    layers', according to the net.
+    """
+    known = moved(stage)
+    if known.amount is not None:
+        return known
+    timed = [layer for layer in layers if layer.has_work]
+    if timed:
+        return Moved(round(combined("", timed).moved_bytes), "layers")
+    computing = [layer for layer in (run.reference.layers if run.reference else []) if layer.flops]
+    if not computing:
+        return Moved(None, None, "no layers on record")
+    images = run.batch_size * sum(layer.read_elements + layer.written_elements for layer in computing)
+    return Moved(element_bytes * (images + sum(layer.weight_elements for layer in computing)), "computing layers")
+
+
+def idle_share(profile: Profile | None, seconds: float | None) -> float | None:
+    """1 less the kernels' time over the call's; None without a profile or a time. For a stage on a GPU."""
+    if profile is None or not profile.kernels or seconds is None:
+        return None
+    return max(0.0, 1 - sum(kernel.seconds_per_call for kernel in profile.kernels) / seconds)
+
+
+def growth_slope(growth: BatchGrowth | None) -> float | None:
+    """The slope of the two largest batches: 1 where time grows as they do, 0 where it stays."""
+    return slope_of(growth.images, growth.seconds) if growth else None
+
+
+def slope_of(amounts: Sequence[int], seconds: Sequence[float]) -> float | None:
+    """log(t2 / t1) / log(n2 / n1) of the last two; None without two that differ."""
+    if len(amounts) < 2 or min(seconds[-2:]) <= 0:
+        return None
+    (n1, n2), (t1, t2) = amounts[-2:], seconds[-2:]
+    return math.log(t2 / t1) / math.log(n2 / n1) if n1 < n2 else None
+
+
+def shares(layer: LayerFigures, roofline: Roofline) -> tuple[float, float]:
+    """The layer's shares of the arithmetic and of the bandwidth; the larger one is its share of the roofline."""
+    if layer.seconds <= 0:
+        return 0.0, 0.0
+    return (
+        layer.flops / layer.seconds / roofline.flops_per_s,
+        layer.moved_bytes / layer.seconds / roofline.bytes_per_s,
+    )
+
+
+def of_layer(layer: LayerFigures, roofline: Roofline) -> Kind:
+    """A layer's bottleneck: the roof that it is near to, otherwise whether its kernels are as short as a launch."""
+    short = _is_short(layer, roofline)
+    if not layer.has_work or layer.seconds <= 0:
+        return "overhead-bound" if short else "unknown"
+    compute, memory = shares(layer, roofline)
+    if max(compute, memory) >= FAR_BELOW:
+        return "compute-bound" if compute >= memory else "memory-bound"
+    return "overhead-bound" if short else "below both roofs"
+
+
+def _is_short(layer: LayerFigures, roofline: Roofline) -> bool:
+    if roofline.launch_seconds is None or not layer.launches:
+        return False
+    return layer.seconds / layer.launches < FEW_LAUNCHES * roofline.launch_seconds

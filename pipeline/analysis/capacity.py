@@ -1,0 +1,144 @@
+"""How many GPUs a service needs for a target rate at a target p99: a queue, simulated with the measured latencies."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor
+from typing import Literal
+
+import numpy as np
+
+from pipeline.analysis.summary import RunSummary
+from pipeline.records.run_record import StageRecord
+
+SEED = 0
+ARRIVALS = 20_000  # per simulation: 200 of them lie beyond the p99
+SETTLING = ARRIVALS // 10  # the first ones find an empty queue, and are not counted
+MOST_GPUS = 10_000  # to carry the load
+SPARE = 64  # times the GPUs that would do with a batch for each image: hardly an image waits there
+
+Finding = Literal["", "batch too slow", "load too high", "tail too tight", "mostly empty batches", "no latencies"]
+
+
+@dataclass(frozen=True)
+class Service:
+    """What one GPU does: so many images at most per batch, in so many seconds, as measured."""
+
+    batch: int
+    seconds: Sequence[float]
+
+    @property
+    def seconds_per_image(self) -> float:
+        """Of full batches, back to back."""
+        return float(np.mean(self.seconds)) / self.batch
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the service must hold."""
+
+    images_per_second: float
+    p99_seconds: float
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One simulated GPU; the times are seconds from an image's arrival to its mask."""
+
+    load: float  # share of what it could do with full batches
+    images_per_batch: float
+    p50: float
+    p99: float
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The GPUs that hold a target, or none and why; the finding also says where the batch is too large."""
+
+    gpus: int | None
+    simulation: Simulation | None
+    finding: Finding = ""
+    figure: float = 0.0  # of the finding: seconds of a batch that is too slow, GPUs that were tried
+
+
+def sojourns(arrivals: Sequence[float], services: Sequence[float], batch: int) -> tuple[list[float], int]:
+    """Seconds from each arrival to the end of its batch, and how many batches there were.
+
+    Args:
+        arrivals: in seconds, rising.
+        services: seconds of the first, second, ... batch; as many as arrivals are enough.
+        batch: the most images that one batch takes.
+    """
+    found: list[float] = []
+    first, free, batches = 0, 0.0, 0
+    for service in services:
+        if first == len(arrivals):
+            break
+        start = max(free, arrivals[first])
+        after = bisect_right(arrivals, start, first, min(first + batch, len(arrivals)))
+        free = start + service
+        batches += 1
+        found += [free - arrival for arrival in arrivals[first:after]]
+        first = after
+    return found, batches
+
+
+def simulate(service: Service, images_per_second: float) -> Simulation:
+    """One GPU at this rate. The same random numbers at every rate, so that simulations differ by the rate alone."""
+    draw = np.random.default_rng(SEED)
+    arrivals = (np.cumsum(draw.exponential(size=ARRIVALS)) / images_per_second).tolist()
+    services = draw.choice(np.asarray(service.seconds), size=ARRIVALS).tolist()
+    found, batches = sojourns(arrivals, services, service.batch)
+    p50, p99 = np.percentile(found[SETTLING:], [50, 99]).round(9)  # sums of seconds hold no finer digits
+    load = images_per_second * service.seconds_per_image
+    return Simulation(load, ARRIVALS / batches, float(p50), float(p99))
+
+
+def fleet(service: Service, target: Target) -> Fleet:
+    """The fewest GPUs that hold the target.
+
+    Fewer than the load bound (rate times seconds per image) can't keep up. From there the p99 falls with every GPU,
+    so the fewest are found by halving.
+    """
+    slowest = float(np.percentile(service.seconds, 99))
+    if slowest > target.p99_seconds:
+        return Fleet(None, None, "batch too slow", slowest)
+    least = floor(target.images_per_second * service.seconds_per_image) + 1
+    if least > MOST_GPUS:
+        return Fleet(None, None, "load too high", MOST_GPUS)
+    most = SPARE * (floor(target.images_per_second * float(np.mean(service.seconds))) + 1)
+    simulations = {gpus: simulate(service, target.images_per_second / gpus) for gpus in (least, most)}
+    if simulations[most].p99 > target.p99_seconds:
+        return Fleet(None, None, "tail too tight", most)
+
+    def holds(gpus: int) -> bool:
+        if gpus not in simulations:
+            simulations[gpus] = simulate(service, target.images_per_second / gpus)
+        return simulations[gpus].p99 <= target.p99_seconds
+
+    gpus = least + bisect_left(range(least, most), True, key=holds)
+    empty = gpus > 1 and simulations[gpus].images_per_batch < service.batch / 2
+    return Fleet(gpus, simulations[gpus], "mostly empty batches" if empty else "")
+
+
+def measured(stage: StageRecord, batch: int) -> Service | None:
+    """The stage's latencies with the copies from and to the host, or without where only those are there."""
+    series = stage.host_latencies or stage.latencies
+    return Service(batch, series) if series else None
+
+
+def target_of(summary: RunSummary) -> Target | None:
+    """What the service must hold, as the user asked; None where a part of it is missing."""
+    asked = summary.run.settings.report
+    if asked.target_images_per_second is None or asked.target_p99_ms is None:
+        return None
+    return Target(asked.target_images_per_second, asked.target_p99_ms / 1e3)
+
+
+def fleets(summary: RunSummary, target: Target) -> dict[str, Fleet]:
+    """The fewest GPUs of each ranked stage."""
+    services = {stage.name: measured(stage.stage, summary.run.batch_size) for stage in summary.ranked}
+    return {
+        name: fleet(service, target) if service else Fleet(None, None, "no latencies")
+        for name, service in services.items()
+    }

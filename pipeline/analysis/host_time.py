@@ -1,0 +1,94 @@
+"""Where a call's wall time goes: on the GPU, in launches, in the framework, in the interpreter."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.records.diagnostics import TimeSplit
+from pipeline.records.run_record import RunRecord, StageRecord
+
+IDLE_WORTH_NAMING = 0.1  # of the wall time under the profiler
+LEAD_WORTH_NAMING = 5.0  # launches: with so many queued the GPU never waits for the next one
+ROUNDING = 1e-4  # of two sums that ought to agree
+
+Finding = Literal["nothing recorded", "no GPU", "GPU waits", "host ahead", "GPU busy"]
+HostPart = Literal["launches", "the framework", "the interpreter"]
+
+
+@dataclass(frozen=True)
+class HostTime:
+    """What a time split shows."""
+
+    split: TimeSplit
+    finding: Finding
+    share: float = 0.0  # without a GPU: of the time, outside of operators; with one: idle
+    longest: HostPart = "launches"  # of the host's parts
+
+    @property
+    def idle(self) -> float | None:
+        """Seconds without any kernel; None without a GPU."""
+        return idle(self.split)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Two sums that ought to be the same."""
+
+    what: Literal["GPU time", "time inside operators", "FLOPs"]  # that the second one is of
+    first: float
+    second: float
+
+    @property
+    def apart(self) -> float | None:
+        """By what share the first differs from the second; None without a second, 0 within rounding."""
+        if not self.second:
+            return None
+        difference = abs(self.first / self.second - 1)
+        return 0.0 if difference < ROUNDING else difference
+
+
+def idle(split: TimeSplit) -> float | None:
+    """Seconds without any kernel; None without a GPU."""
+    return None if split.device_seconds is None else max(0.0, split.wall_seconds - split.device_seconds)
+
+
+def host_time(split: TimeSplit, launch_us: float | None) -> HostTime:
+    """What a split shows, given how long a launch takes on this device."""
+    if split.wall_seconds <= 0:
+        return HostTime(split, "nothing recorded")
+    gap = idle(split)
+    if gap is None:
+        return HostTime(split, "no GPU", split.interpreter_seconds / split.wall_seconds)
+    share, lead = gap / split.wall_seconds, split.queue_lead_seconds
+    parts: dict[HostPart, float] = {
+        "launches": split.launch_seconds,
+        "the framework": split.framework_seconds,
+        "the interpreter": split.interpreter_seconds,
+    }
+    if share >= IDLE_WORTH_NAMING:
+        return HostTime(split, "GPU waits", share, max(parts, key=lambda part: parts[part]))
+    ahead = lead is not None and launch_us is not None and lead * 1e6 >= LEAD_WORTH_NAMING * launch_us
+    return HostTime(split, "host ahead" if ahead else "GPU busy", share)
+
+
+def host_time_of(run: RunRecord, stage: StageRecord) -> HostTime | None:
+    """What the stage's split shows; None where none is on record."""
+    split = stage.diagnostics.split if stage.diagnostics else None
+    return host_time(split, run.measured_peaks.launch_us if run.measured_peaks else None) if split else None
+
+
+def class_sums(stage: StageRecord) -> Sums | None:
+    """The sum of the profile's classes beside the time that they were measured in; None without either."""
+    split = stage.diagnostics.split if stage.diagnostics else None
+    if split is None or stage.profile is None or not stage.profile.kernels:
+        return None
+    classes = sum(kernel.seconds_per_call for kernel in stage.profile.kernels)
+    if split.device_seconds is not None:
+        return Sums("GPU time", classes, split.device_seconds)
+    return Sums("time inside operators", classes, split.framework_seconds + split.launch_seconds)
+
+
+def flops_sums(run: RunRecord) -> Sums | None:
+    """The layers' FLOPs beside those counted for the whole net; None without layers on record."""
+    if run.reference is None or not run.reference.layers:
+        return None
+    return Sums("FLOPs", sum(layer.flops for layer in run.reference.layers), run.reference.flops_per_image)

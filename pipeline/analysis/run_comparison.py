@@ -1,0 +1,126 @@
+"""What changed from run A to run B beyond the noise, stage by stage.
+
+Both runs measured every stage against the baseline in the same minutes, so the ratios are compared, not the times: a
+machine that was busier on one day changes no ratio.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pipeline.analysis.summary import baseline_seconds
+from pipeline.records.machine import Environment
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.stats.intervals import Ratio, between_run_std, composed, minimum_detectable_effect, outcome_of, ratio
+from pipeline.stats.ranking import rankable, ranking
+
+IGNORED_CONFIG = {"hydra", "preset", "report", "strict"}  # which change what is shown, not what is measured
+MACHINE = ("device_name", "driver", "cuda", "cudnn", "python", "cpu_name", "cpu_threads", "commit", "launcher")
+BASELINE_MOVED = 1.05  # times by which the baseline's own time may differ before it is said
+
+ChangeOutcome = Literal["faster", "slower", "same", "not resolved", "broken", "mended", "new", "gone", "not measured"]
+REGRESSIONS: set[ChangeOutcome] = {"slower", "broken"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of one stage.
+
+    Attributes:
+        before, after: its ratios to the baseline; None where a run doesn't rank it.
+        change: B's ratio over A's: above 1, it is faster now.
+        outcome: of the comparison.
+        note: B's reason or status, where the outcome needs one.
+    """
+
+    stage: str
+    before: Ratio | None
+    after: Ratio | None
+    change: Ratio | None
+    outcome: ChangeOutcome
+    note: str = ""
+
+
+def compare(first: RunRecord, second: RunRecord) -> list[Change]:
+    """Every stage of either run, in the second's order."""
+    old = {stage.name: stage for stage in first.stages}
+    new = {stage.name: stage for stage in second.stages}
+    effect = max(minimum_detectable_effect(first.aa_pairs), minimum_detectable_effect(second.aa_pairs))
+    spread = max(between_run_std(first.aa_pairs), between_run_std(second.aa_pairs))
+    names = [*new, *(name for name in old if name not in new)]
+    changes = [_change(name, old.get(name), new.get(name), effect, spread) for name in names]
+    return changes if second.finished else [_lost(change) for change in changes]
+
+
+def _lost(change: Change) -> Change:
+    """A stage that a run lost by not finishing: nobody left it out on purpose."""
+    if change.outcome != "gone" or change.before is None:
+        return change
+    return replace(change, outcome="broken", note="run B did not finish")
+
+
+def _change(name: str, old: StageRecord | None, new: StageRecord | None, effect: float, spread: float) -> Change:
+    before = ratio(old.pairs, spread) if old and rankable(old) else None
+    after = ratio(new.pairs, spread) if new and rankable(new) else None
+    if old is None or new is None:
+        return Change(name, before, after, None, "gone" if new is None else "new")
+    if before and after:
+        change = composed(new.pairs, old.pairs, spread * math.sqrt(2))  # both runs launched both
+        return Change(name, before, after, change, outcome_of(change, effect))
+    note = new.reason or new.status
+    if before:
+        return Change(name, before, None, None, "not measured" if new.status == "skipped" else "broken", note)
+    if after:
+        return Change(name, None, after, None, "mended")
+    return Change(name, None, None, None, "not measured", note)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something in which two runs differ, so that they are less than comparable."""
+
+    what: str  # a setting's key, a package, a property of the machine; "baseline seconds" and "unfinished" are figures
+    old: object
+    new: object
+
+
+def differences(first: RunRecord, second: RunRecord) -> list[Difference]:
+    """What makes two runs less than comparable."""
+    found = _machine_differences(first.environment, second.environment)
+    if first.baseline != second.baseline:
+        found.append(Difference("baseline", first.baseline, second.baseline))
+    old, new = (baseline_seconds(run, ranking(run)) for run in (first, second))
+    if old and new and not 1 / BASELINE_MOVED < old.value / new.value < BASELINE_MOVED:
+        found.append(Difference("baseline seconds", old.value, new.value))
+    found += _config_differences(first.config, second.config, "")
+    if not first.finished or not second.finished:
+        found.append(Difference("unfinished", not first.finished, not second.finished))
+    return found
+
+
+def _machine_differences(one: Environment | None, other: Environment | None) -> list[Difference]:
+    if one is None or other is None:
+        return [] if one is other else [Difference("environment", one is not None, other is not None)]
+    pairs = [(label.replace("_", " "), getattr(one, label), getattr(other, label)) for label in MACHINE]
+    names = sorted({*one.packages, *other.packages})
+    pairs += [(name, one.packages.get(name, "none"), other.packages.get(name, "none")) for name in names]
+    return [Difference(label, old, new) for label, old, new in pairs if old != new]
+
+
+def _config_differences(old: object, new: object, key: str) -> list[Difference]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        names = [name for name in {**old, **new} if key or name not in IGNORED_CONFIG]
+        nested = [_config_differences(old.get(name), new.get(name), f"{key}.{name}".lstrip(".")) for name in names]
+        return [difference for part in nested for difference in part]
+    return [] if old == new else [Difference(key, old, new)]
+
+
+def regressed(changes: Sequence[Change]) -> list[str]:
+    """The stages that are slower or broken."""
+    return [change.stage for change in changes if change.outcome in REGRESSIONS]
+
+
+def improved(changes: Sequence[Change]) -> list[str]:
+    """The stages that are faster, or right again."""
+    return [change.stage for change in changes if change.outcome in ("faster", "mended")]

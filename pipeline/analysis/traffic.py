@@ -1,0 +1,95 @@
+"""The bytes that a stage moves: by the GPU's own counters where they were read, else as counted from its operators."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.records.diagnostics import BytesSource, CountedBytes, KernelClass
+from pipeline.records.run_record import StageRecord
+
+# The counts that a record holds, and lower bounds: each layer's input and output once; those of the layers with FLOPs.
+Source = BytesSource | Literal["layers", "computing layers"]
+BY_COUNTERS: BytesSource = "hardware counters"
+CLOSE = 1.25  # two counts whose ratio is below this agree
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes through device memory in one call, and how they are known."""
+
+    amount: int | None
+    source: Source | None
+    unknown: str = ""  # why they are unknown; empty where they are known
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What the counters saw beside what the operators' inputs and outputs add up to, in bytes per call."""
+
+    counted: int
+    expected: int
+    source: BytesSource | None  # of what was expected
+
+    @property
+    def share(self) -> float:
+        """The counted bytes over the expected ones."""
+        return self.counted / self.expected
+
+    @property
+    def close(self) -> bool:
+        """Whether the two agree within a quarter."""
+        return 1 / CLOSE < self.share < CLOSE
+
+
+@dataclass(frozen=True)
+class KernelFigures:
+    """One kernel's launches in a call."""
+
+    name: str
+    kind: KernelClass
+    seconds: float
+    share: float | None  # of the kernels' time
+    launches: float
+    moved_bytes: int | None  # by the counters
+    bandwidth_share: float | None  # of the measured copy
+
+
+def counted(stage: StageRecord) -> CountedBytes | None:
+    """What the counters saw of one call."""
+    return stage.diagnostics.counted if stage.diagnostics else None
+
+
+def moved(stage: StageRecord) -> Moved:
+    """Bytes through device memory in one call: by the counters, else by the operators."""
+    if seen := counted(stage):
+        return Moved(seen.moved_bytes, BY_COUNTERS)
+    fusion = stage.diagnostics.fusion if stage.diagnostics else None
+    if fusion is None:
+        return Moved(None, None, "nothing on record")
+    return Moved(fusion.bytes_per_call, fusion.bytes_source, fusion.bytes_unknown)
+
+
+def agreement(stage: StageRecord) -> Agreement | None:
+    """The counted bytes against the expected ones; None where either is unknown."""
+    seen, fusion = counted(stage), stage.diagnostics.fusion if stage.diagnostics else None
+    if seen is None or fusion is None or not fusion.bytes_per_call:
+        return None
+    return Agreement(seen.moved_bytes, fusion.bytes_per_call, fusion.bytes_source)
+
+
+def kernels_of(stage: StageRecord, bytes_per_second: float | None) -> list[KernelFigures]:
+    """The kernels of a stage, in the profile's order.
+
+    Args:
+        stage: the profiled stage.
+        bytes_per_second: of the copy measured on this device; without it no share of the bandwidth is known.
+    """
+    rows = stage.profile.kernels if stage.profile else []
+    total, seen = sum(row.seconds_per_call for row in rows), counted(stage)
+    found = []
+    for row in rows:
+        seconds, through = row.seconds_per_call, seen.by_kernel.get(row.name) if seen else None
+        share = seconds / total if total else None
+        known = through is not None and seconds and bytes_per_second
+        reached = through / seconds / bytes_per_second if through is not None and known and bytes_per_second else None
+        found.append(KernelFigures(row.name, row.kind, seconds, share, row.launches_per_call, through, reached))
+    return found

@@ -1,0 +1,103 @@
+"""What changed between two runs, as text and as Markdown: `python -m pipeline.compare A B`.
+
+Exit codes: 0 no regression, 1 a regression, 2 a bad request.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.analysis.run_comparison import Change, Difference, compare, differences, improved, regressed
+from pipeline.records import codec
+from pipeline.report.formatting import clean, interval, listed, seconds, times
+from pipeline.report.markdown import escape, table
+from pipeline.report.tables import Cell, Column, names, table_of
+
+REGRESSED, REFUSED = 1, 2
+COLUMNS: list[Column[Change]] = [
+    names("stage", lambda change: change.stage),
+    Column("A", cell=lambda change: Cell(times(change.before))),
+    Column("B", cell=lambda change: Cell(times(change.after))),
+    Column("B over A", cell=lambda change: Cell(times(change.change))),
+    Column("95 % interval", cell=lambda change: Cell(interval(change.change))),
+    names("outcome", lambda change: outcome_text(change)),  # noqa: PLW0108 - it is defined further down
+]
+
+
+def difference_text(difference: Difference) -> str:
+    """One difference, such as "torch: 2.11.0 and 2.12.1"."""
+    old, new = difference.old, difference.new
+    if isinstance(old, float) and isinstance(new, float) and difference.what == "baseline seconds":
+        return f"the baseline's own time: {seconds(old)} and {seconds(new)} per call; the ratios below can't tell why"
+    if difference.what == "unfinished":
+        runs = [label for label, unfinished in (("A", old), ("B", new)) if unfinished]
+        return f"completeness: {' and '.join(f'run {label}' for label in runs)} did not finish"
+    if difference.what == "environment":
+        return "the description of their machine: one has none"
+    return clean(f"{difference.what}: {old} and {new}")
+
+
+def text(changes: Sequence[Change], differ: Sequence[Difference]) -> str:
+    """For a terminal, in plain lines."""
+    lines = [f"warning: these runs differ in {difference_text(each)}" for each in differ]
+    wide = max((len(clean(change.stage)) for change in changes), default=0)
+    lines += [f"{clean(change.stage):{wide}}  {sentence(change)}" for change in changes]
+    return "\n".join([*lines, conclusion(changes), ""])
+
+
+def markdown(changes: Sequence[Change], differ: Sequence[Difference]) -> str:
+    """For a pull request."""
+    lines = [f"**{escape(conclusion(changes))}**", ""]
+    if differ:
+        said = [f"- {escape(difference_text(each))}" for each in differ]
+        lines += ["These runs differ, so read with care:", "", *said, ""]
+    return "\n".join([*lines, *table(table_of(COLUMNS, changes)), ""])
+
+
+def outcome_text(change: Change) -> str:
+    """The outcome with its note."""
+    return f"{change.outcome}{': ' + clean(change.note) if change.note else ''}"
+
+
+def sentence(change: Change) -> str:
+    """One stage's change."""
+    said = outcome_text(change)
+    if change.change is None:
+        return said
+    ratio = f"{times(change.change)} {interval(change.change)}"
+    return f"{times(change.before)} → {times(change.after)}, {ratio}: {said}"
+
+
+def conclusion(changes: Sequence[Change]) -> str:
+    """The whole in a line."""
+    worse, better = regressed(changes), improved(changes)
+    if not worse and not better:
+        return _unchanged(changes)
+    parts = [f"{label}: {listed(stages)}" for label, stages in (("Regressed", worse), ("Better", better)) if stages]
+    return ". ".join(parts) + "."
+
+
+def _unchanged(changes: Sequence[Change]) -> str:
+    """That nothing changed, said of no more than was compared."""
+    gone = [clean(change.stage) for change in changes if change.outcome == "gone"]
+    left_out = f" Not in B: {listed(gone)}." if gone else ""
+    if not any(change.change for change in changes):
+        return f"No stage was measured in both runs: nothing is compared.{left_out}"
+    return f"Nothing changed beyond the noise.{left_out}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compare two runs; the exit code says whether anything regressed."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline.compare", description="What changed beyond the noise.")
+    parser.add_argument("runs", nargs=2, type=Path, metavar="RUN", help="the folders of two runs, the older one first")
+    parser.add_argument("--markdown", action="store_true", help="a table for a pull request")
+    asked = parser.parse_args(arguments)
+    try:
+        first, second = (codec.load(folder) for folder in asked.runs)
+    except (codec.RecordError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return REFUSED
+    changes, differ = compare(first, second), differences(first, second)
+    sys.stdout.write((markdown if asked.markdown else text)(changes, differ))
+    return REGRESSED if regressed(changes) else 0

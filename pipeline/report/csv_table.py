@@ -1,0 +1,60 @@
+"""results.csv: one line per stage, plain numbers with their units in the header."""
+
+import csv
+import io
+from collections.abc import Sequence
+
+from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.report.formatting import clean
+from pipeline.report.sections.ladder_section import StageColumn, csv_only, headings_of, stage_columns
+
+FORMULA_SIGNS = ("=", "+", "-", "@")  # with which a spreadsheet would begin to compute
+
+
+def columns(summary: RunSummary) -> list[StageColumn]:
+    """The ladder's columns that have a name here, and what else a spreadsheet needs on each line."""
+    run = summary.run
+    device = run.environment.device_name if run.environment else None
+    batch = run.settings.data.batch_size
+    return [
+        *(column for column in stage_columns(headings_of(summary)) if column.csv),
+        csv_only("status", lambda stage: stage.status),
+        csv_only("reason", lambda stage: stage.stage.reason),
+        csv_only("place", lambda stage: stage.place),
+        csv_only("legacy", lambda stage: stage.stage.legacy),
+        csv_only("baseline", lambda _: run.baseline),
+        csv_only("second_baseline", lambda _: run.second_baseline),
+        csv_only("device", lambda _: device),
+        csv_only("batch_size", lambda _: batch),
+    ]
+
+
+def header(summary: RunSummary) -> list[str]:
+    """The names of the columns."""
+    return [column.csv for column in columns(summary)]
+
+
+def lines(summary: RunSummary) -> list[list[object]]:
+    """The cells of every stage."""
+    shown = columns(summary)
+    return [[_plain(stage, column) for column in shown] for stage in summary.stages]
+
+
+def csv_text(summary: RunSummary) -> str:
+    """The table of the stages as CSV."""
+    return written([header(summary), *lines(summary)])
+
+
+def written(rows: Sequence[Sequence[object]]) -> str:
+    """Rows as CSV."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+def _plain(stage: StageSummary, column: StageColumn) -> object:
+    value = column.cell(stage).value
+    if not isinstance(value, str):
+        return value
+    text = clean(value)
+    return f"'{text}" if text.startswith(FORMULA_SIGNS) else text

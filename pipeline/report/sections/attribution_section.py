@@ -1,0 +1,126 @@
+"""Why the winner wins and what still limits it: what each rung took away, in sentences."""
+
+from pipeline.analysis.attribution import (
+    ClassChange,
+    Step,
+    by_class,
+    largest_step,
+    remaining,
+    seen_share,
+    steps,
+    traffic_of,
+)
+from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.report.charts.bars import waterfall
+from pipeline.report.charts.canvas import CLASSES
+from pipeline.report.charts.stacked_bars import stacked
+from pipeline.report.figure import Figure, drawn
+from pipeline.report.formatting import clean, milliseconds, seconds, share, signed, size
+from pipeline.report.sections.bottleneck_section import in_short
+from pipeline.report.tables import Cell, Column, figure, names, table_of
+
+QUESTION = "Why does it win, and what limits it?"
+SEEN_HELP = "share of the stage's time that these classes add up to"
+
+
+def why(summary: RunSummary, winner: StageSummary) -> str:
+    """Such as "The largest step to it was tf32, −59 ms per call. It is compute-bound …"."""
+    parts = (_largest(summary), _moved(summary, winner), in_short(winner), _still(winner))
+    return " ".join(part for part in parts if part)
+
+
+def _largest(summary: RunSummary) -> str:
+    step = largest_step(summary)
+    return f"The largest step to it was {step.name}, {signed(step.change)} per call." if step else ""
+
+
+def _moved(summary: RunSummary, winner: StageSummary) -> str:
+    """What the winner moves and launches beside the baseline."""
+    traffic = traffic_of(summary, winner)
+    if traffic is None:
+        return ""
+    what = "kernels" if summary.on_gpu else "operators"
+    ours = f"{size(traffic.winner_bytes)} in {traffic.winner_kernels:.0f} {what} per call"
+    theirs = f"{clean(summary.run.baseline)} {size(traffic.baseline_bytes)} in {traffic.baseline_kernels:.0f}"
+    return f"It moves {ours}, {theirs}."
+
+
+def _still(winner: StageSummary) -> str:
+    """Where most time could still be saved."""
+    left = remaining(winner)
+    if left is None:
+        return ""
+    if not left.is_level:
+        return f"After its matrix work, most time goes into {left.place}: {seconds(left.seconds)}."
+    above = f"{seconds(left.seconds)} of {seconds(left.total)} above the roofline"
+    text = f"Most could still be saved in {clean(left.place)}: {above}"
+    if left.between > left.total:
+        return f"{text}; another {seconds(left.between)} lie between layers, which have no roofline."
+    return f"{text}."
+
+
+def sentence(step: Step) -> str:
+    """Such as "half → compile: −3.2 ms per call. By the profile: pointwise −2.6 ms (46 → 23 launches)."."""
+    text = f"{step.previous} → {step.name}: {signed(step.change)} per call."
+    if step.finding == "no difference":
+        return f"{text} This run cannot tell the two apart."
+    if step.finding == "no profile":
+        return f"{text} The reason is unknown: {step.unseen} has no profile."
+    if step.finding == "hidden":
+        return f"{text} The reason is unknown: the profiler sees only {share(step.seen_share)} of {step.unseen}'s time."
+    parts = [_class_change(change) for change in step.classes]
+    if step.idle is not None:
+        parts.append(f"{signed(step.idle)} from idle time between kernels")
+    named = ", ".join(parts) if parts else "no class of work changed by much"
+    return f"{text} By the profile: {named}; the rest, {signed(step.rest)}."
+
+
+def _class_change(change: ClassChange) -> str:
+    launches = f"{change.launches_before:.0f} → {change.launches_after:.0f} launches"
+    return f"{change.kind} {signed(change.seconds)} ({launches})"
+
+
+def way_figure(summary: RunSummary) -> Figure | None:
+    """From the baseline to the winner, as a waterfall."""
+    path = steps(summary)
+    if not path:
+        return None
+    first = (clean(path[0].previous), 0.0, path[0].before)
+    bars = [first, *((f"+ {clean(step.name)}", step.before, step.after) for step in path)]
+    svg = waterfall([*bars, ("→ the winner", 0.0, path[-1].after)], "milliseconds per call")
+    columns: list[Column[Step]] = [
+        names("rung", lambda step: step.name),
+        Column("before", cell=figure(lambda step: step.before, seconds)),
+        Column("after", cell=figure(lambda step: step.after, seconds)),
+        Column("change", cell=figure(lambda step: step.change, signed)),
+    ]
+    return drawn("From the baseline to the winner", svg, "", table_of(columns, path))
+
+
+def classes_figure(summary: RunSummary) -> Figure | None:
+    """Where the time goes, by class of work."""
+    stages = [stage for stage in summary.ranked if stage.stage.profile and stage.stage.profile.kernels]
+    sums = {stage.name: by_class(stage.stage.profile) for stage in stages if stage.stage.profile}
+    if not stages:
+        return None
+    kinds = [kind for kind in CLASSES if any(kind in classes for classes in sums.values())]
+
+    def column(kind: str) -> Column[StageSummary]:
+        def cell(stage: StageSummary) -> Cell:
+            spent = {str(each): value for each, value in sums[stage.name].items()}.get(kind, 0.0)
+            return Cell(milliseconds(spent), spent)
+
+        return Column(kind, help="ms per call", cell=cell)
+
+    columns = [
+        names("stage", lambda stage: clean(stage.name)),
+        *(column(kind) for kind in kinds),
+        Column("seen", help=SEEN_HELP, cell=lambda stage: Cell(share(seen_share(stage)), seen_share(stage))),
+    ]
+    bars = [
+        (clean(stage.name), {str(kind): 1e3 * value for kind, value in sums[stage.name].items()}) for stage in stages
+    ]
+    title = "Where the time goes: milliseconds per call by class of work"
+    svg = stacked(bars, CLASSES, (title, "milliseconds per call, under the profiler"))
+    note = "From a separate pass under the profiler. Time that the profiler cannot see into has no class."
+    return drawn("Where the time goes", svg, note, table_of(columns, stages))

@@ -1,0 +1,117 @@
+"""How many GPUs a service needs for its target, or which settings to give."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pipeline.analysis.capacity import ARRIVALS, SEED, SPARE, Finding, Fleet, Simulation, Target, fleets, target_of
+from pipeline.analysis.summary import RunSummary
+from pipeline.devices.kinds import is_cuda
+from pipeline.report.formatting import NOTHING, clean, listed, milliseconds, seconds, share, significant
+from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
+
+RATE, TAIL = "report.target_images_per_second", "report.target_p99_ms"
+MODEL = (
+    "A queue, simulated: single images arrive at random (a Poisson process) and are shared evenly between the GPUs. "
+    "Dynamic batching: a free GPU takes all images that wait, up to the batch of {batch}; a partly filled batch costs "
+    "as much as a full one, since only the full one was measured. The time of a batch is drawn from the {series}. One "
+    f"batch runs at a time and copies are not hidden; {ARRIVALS:,} images per simulation, seed {SEED}. The simulation "
+    "leaves out the network, the decoding of images, and any tail longer than the measured calls show."
+)
+NOTES: dict[Finding, str] = {
+    "": "",
+    "batch too slow": "not reachable: one batch takes {seconds} at its p99",
+    "load too high": "more than {count} GPUs for the load alone: not simulated",
+    "tail too tight": "not with {count} either, each idle for {idle} of the time",
+    "mostly empty batches": "mostly empty batches: measure a smaller data.batch_size",
+    "no latencies": "unknown: no latencies on record",
+}
+Line = tuple[str, Fleet]  # a stage's name and its GPUs
+
+
+@dataclass(frozen=True)
+class CapacitySection:
+    """What the report shows; no table without targets."""
+
+    title: str
+    note: str
+    table: Table | None = None
+
+
+def section(summary: RunSummary) -> CapacitySection:
+    """GPUs for each ranked stage, or the settings to give."""
+    environment = summary.run.environment
+    title = (
+        "GPUs for the target"
+        if environment is None or is_cuda(environment.device)
+        else "Machines like this for the target"
+    )
+    asked, target = summary.run.settings.report, target_of(summary)
+    if target is None:
+        wanted = ((RATE, asked.target_images_per_second), (TAIL, asked.target_p99_ms))
+        missing = listed([key for key, value in wanted if value is None])
+        command = f"python -m pipeline.report RUN {RATE}=500 {TAIL}=50"
+        return CapacitySection(
+            title, f"Set {missing} to see how many this service needs. No new run is required: {command}."
+        )
+    bare = any(not stage.stage.host_latencies for stage in summary.ranked)
+    series = f"measured latencies{', without copies where those with copies are missing' if bare else ''}"
+    text = f"{significant(target.images_per_second)} images/s at a p99 of {seconds(target.p99_seconds)}."
+    return CapacitySection(
+        title, f"{text} {MODEL.format(batch=summary.run.batch_size, series=series)}", _table(summary, target)
+    )
+
+
+def columns(price: float | None) -> list[Column[Line]]:
+    """The GPUs, how busy they are, and what they cost."""
+
+    def simulated(read: Callable[[Simulation], float], show: Callable[[float], str]) -> Callable[[Line], Cell]:
+        return figure(lambda line: read(line[1].simulation) if line[1].simulation else None, show)
+
+    shown: list[Column[Line]] = [
+        names("stage", lambda line: clean(line[0])),
+        Column(
+            "GPUs",
+            help="the fewest that hold the target",
+            cell=figure(lambda line: line[1].gpus, lambda gpus: f"{gpus:,}"),
+        ),
+        Column(
+            "load",
+            help="share of what they could do with full batches",
+            cell=simulated(lambda found: found.load, share),
+        ),
+        Column(
+            "images per batch",
+            help="on average, simulated",
+            cell=simulated(lambda found: found.images_per_batch, lambda value: significant(value, 2)),
+        ),
+        Column(
+            "p50",
+            "ms",
+            "simulated, from an image's arrival to its mask",
+            simulated(lambda found: found.p50, milliseconds),
+        ),
+        Column("p99", "ms", "simulated", simulated(lambda found: found.p99, milliseconds)),
+    ]
+    if price is not None:
+
+        def cost(line: Line) -> Cell:
+            gpus = line[1].gpus
+            return Cell(significant(gpus * price), gpus * price) if gpus else Cell(NOTHING)
+
+        shown.append(Column("an hour", help=f"all of them, at {price:g} an hour each", cell=cost))
+    return [*shown, names("note", lambda line: note(line[1]))]
+
+
+def gpus_of(line: Line) -> int | None:
+    """The fewest GPUs that hold the target."""
+    return line[1].gpus
+
+
+def _table(summary: RunSummary, target: Target) -> Table:
+    return table_of(columns(summary.run.settings.report.gpu_hour_price), fleets(summary, target).items())
+
+
+def note(fleet: Fleet) -> str:
+    """Why no GPUs hold the target, or what to try."""
+    idle = share(1 - 1 / SPARE)
+    return NOTES[fleet.finding].format(seconds=seconds(fleet.figure), count=f"{fleet.figure:,.0f}", idle=idle)

@@ -1,0 +1,208 @@
+"""How much is launched and moved, and what a compiler put into one kernel."""
+
+from collections.abc import Sequence
+
+from pipeline.analysis import fusion as figures
+from pipeline.analysis.fusion import FusionFigures, FusionStep, fusions, kernel_seconds
+from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.traffic import Moved, counted
+from pipeline.records.diagnostics import FusedKernel
+from pipeline.records.run_record import CompileFacts, StageRecord
+from pipeline.report.charts.canvas import PLAIN
+from pipeline.report.charts.stacked_bars import stacked
+from pipeline.report.figure import Figure, drawn
+from pipeline.report.formatting import NOTHING, clean, gigabytes, plural, share, significant
+from pipeline.report.sections import traffic_section
+from pipeline.report.sections.source_text import bytes_text
+from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
+
+DIRECTIONS = {
+    "vertical": "a chain",
+    "horizontal": "siblings",
+    "both": "chains and siblings",
+    "single": "a single operator",
+    "unknown": "unknown",
+}
+MOVED = "GB moved"
+NOTE = (
+    "A chain (vertical fusion) is operators that feed each other; siblings (horizontal fusion) do not. Bytes are the "
+    "inputs and outputs of each operator or kernel, counted once: fusing removes them. The GPU's own counters, where "
+    "they could be read, show what really passed: less where a cache saved it, more where a library works in memory of "
+    "its own."
+)
+
+
+def columns(baseline: str) -> list[Column[FusionFigures]]:
+    """Kernels and bytes of every stage, and their shares of the baseline's."""
+    return [
+        names("stage", lambda each: clean(each.stage.name)),
+        Column(
+            "kernels",
+            help="per call; on a CPU operators that call no other",
+            cell=figure(lambda each: each.fusion.kernels_per_call, number),
+        ),
+        Column(f"of {baseline}'s", help="kernels", cell=figure(lambda each: each.kernels_share, share)),
+        Column(
+            "GB",
+            help="moved per call, inputs and outputs of each operator or kernel once",
+            cell=figure(lambda each: each.fusion.bytes_per_call, gigabytes),
+        ),
+        Column(f"of {baseline}'s", help="bytes", cell=figure(lambda each: each.bytes_share, share)),
+        names("bytes counted as", lambda each: bytes_text(recorded(each))),
+        names("written by the compiler", directions_text, "kernels that do a chain, siblings, or a single operator"),
+    ]
+
+
+COUNTED: list[Column[FusionFigures]] = [
+    Column(
+        "GB by counters",
+        help="to and from device memory, as the GPU's own counters saw one call",
+        cell=figure(lambda each: each.counted_bytes, gigabytes),
+    ),
+    Column(
+        "GB of L2",
+        help="asked of the L2 cache, by the same counters",
+        cell=figure(lambda each: each.cache_bytes, gigabytes),
+    ),
+]
+
+
+def table(summary: RunSummary) -> Table:
+    """Every ranked stage whose fusion is on record."""
+    every = fusions(summary)
+    more = COUNTED if any(each.counted_bytes is not None for each in every) else []
+    return table_of([*columns(clean(summary.run.baseline)), *more], every)
+
+
+def recorded(each: FusionFigures) -> Moved:
+    """The bytes by the operators, also where counters were read."""
+    return Moved(each.fusion.bytes_per_call, each.fusion.bytes_source, each.fusion.bytes_unknown)
+
+
+def chart(summary: RunSummary) -> Figure | None:
+    """Bytes through device memory as bars, by the counters where all stages have them, with the kernels beside them."""
+    every = fusions(summary)
+    by_counters = all(counted(each.stage.stage) for each in every)
+    amounts = [each.best_moved if by_counters else recorded(each) for each in every]
+    if not any(moved.amount for moved in amounts):
+        return None
+    bars = [
+        (clean(each.stage.name), {MOVED: (moved.amount or 0) / 1e9}) for each, moved in zip(every, amounts, strict=True)
+    ]
+    beside = [
+        f"{moved_text(moved)}, {number(each.fusion.kernels_per_call)} kernels"
+        for each, moved in zip(every, amounts, strict=True)
+    ]
+    title = "Bytes moved and kernels launched per call"
+    return drawn(title, stacked(bars, {MOVED: PLAIN}, (title, "GB per call, read and written"), beside))
+
+
+def moved_text(moved: Moved) -> str:
+    """Such as "32.8 GB"; "bytes unknown" where they couldn't be counted."""
+    return "bytes unknown" if moved.amount is None else f"{gigabytes(moved.amount)} GB"
+
+
+def directions_text(each: FusionFigures) -> str:
+    """How many of the generated kernels do what, such as "13 a chain, 10 a single operator"."""
+    return ", ".join(f"{each.directions[name]} {said}" for name, said in DIRECTIONS.items() if each.directions[name])
+
+
+def sentences(summary: RunSummary) -> list[str]:
+    """What the whole way did, what each rung on it did, and what the compilers fused."""
+    every = fusions(summary)
+    steps = [_step(step) for step in figures.steps(every, summary)]
+    seen = traffic_section.sentences([each.stage.stage for each in every], summary.ranking.winner)
+    return [*steps, *seen, *(_written(each) for each in every if each.fusion.kernels)]
+
+
+def _step(step: FusionStep) -> str:
+    """Such as "half → compile: 75 → 57 kernels per call, 12.6 GB → 13.1 GB moved."."""
+    old, new = step.before, step.after
+    differently = " (counted differently)" if step.counted_differently else ""
+    kernels = arrow(number(old.fusion.kernels_per_call), number(new.fusion.kernels_per_call))
+    through = arrow(moved_text(old.best_moved), moved_text(new.best_moved))
+    names = f"{clean(old.stage.name)} → {clean(new.stage.name)}"
+    return f"{names}: {kernels} kernels per call, {through} moved{differently}."
+
+
+def arrow(before: str, after: str) -> str:
+    """Both, or the one that they are."""
+    return after if before == after else f"{before} → {after}"
+
+
+def number(kernels: float | None) -> str:
+    """A mean that is mostly a whole number."""
+    return NOTHING if kernels is None else f"{kernels:,.1f}".removesuffix(".0")
+
+
+def _written(each: FusionFigures) -> str:
+    """How many of the compiler's kernels fuse chains, siblings or nothing."""
+    kernels, directions = each.fusion.kernels, each.directions
+    vague = f", and {directions['unknown']} could not be read" if directions["unknown"] else ""
+    both = f", {directions['both']} fuse both" if directions["both"] else ""
+    chains, siblings, single = (str(directions[name] or "none") for name in ("vertical", "horizontal", "single"))
+    launches = sum(kernel.launches_per_call for kernel in kernels)
+    return (
+        f"{clean(each.stage.name)}: of the {plural(len(kernels), 'kernel')} that its compiler wrote, launched "
+        f"{launches} times per call, {chains} fuse a chain, {siblings} fuse siblings{both}, "
+        f"{single} do a single operator{vague}."
+    )
+
+
+def summary(stage: StageSummary) -> str:
+    """What one stage launches and moves, and how its compilation went."""
+    fusion = stage.stage.diagnostics.fusion if stage.stage.diagnostics else None
+    if fusion is None:
+        return ""
+    each = FusionFigures(stage, fusion, None, None)
+    through = "bytes not known" if fusion.bytes_per_call is None else f"{moved_text(recorded(each))} moved"
+    text = f"{number(fusion.kernels_per_call)} kernels per call, {through} ({bytes_text(recorded(each))})."
+    if fusion.kernels:
+        converting = sum(kernel.turns_layout for kernel in fusion.kernels)
+        text += f" The compiler wrote {plural(len(fusion.kernels), 'kernel')}: {directions_text(each)}"
+        text += f"; {converting} of them read one layout and write the other." if converting else "."
+    return text + compiled(stage.stage.compile_facts)
+
+
+def compiled(facts: CompileFacts | None) -> str:
+    """Graphs, kernels, graph breaks and recompilations with their reasons, where the stage counts them."""
+    if facts is None or facts.graph_breaks is None:
+        return ""
+    made = facts.generated_kernels
+    kernels = "" if made is None else f", kernels generated, those only tried included: {made}"
+    breaks = [f"{reason}{f', {times} times' if times != 1 else ''}" for reason, times in facts.graph_breaks.items()]
+    text = (
+        f" Graphs: {facts.graphs}{kernels}, graph breaks: {facts.breaks}{_reasons(breaks)}, "
+        f"recompiles: {facts.recompiles}{_reasons(facts.recompile_reasons or [])}."
+    )
+    return f" {clean(text)}"
+
+
+def _reasons(reasons: Sequence[str]) -> str:
+    """Such as " (print; sleep, 2 times)"."""
+    return f" ({'; '.join(reasons)})" if reasons else ""
+
+
+def sources(stage: StageRecord) -> list[str]:
+    """The files that hold the generated kernels."""
+    fusion = stage.diagnostics.fusion if stage.diagnostics else None
+    return sorted({kernel.source for kernel in fusion.kernels}) if fusion else []
+
+
+def generated(stage: StageSummary) -> Table:
+    """Each kernel that the compiler wrote, with its time where the profile knows its name."""
+    fusion = stage.stage.diagnostics.fusion if stage.stage.diagnostics else None
+
+    def microseconds(kernel: FusedKernel) -> Cell:
+        taken = kernel_seconds(stage, kernel)
+        return Cell(NOTHING if taken is None else significant(taken * 1e6), taken)
+
+    shown: list[Column[FusedKernel]] = [
+        names("kernel", lambda kernel: clean(kernel.name)),
+        names("operators", lambda kernel: clean(", ".join(kernel.operators)) or "unknown", "in order"),
+        names("fuses", lambda kernel: DIRECTIONS.get(kernel.direction, clean(kernel.direction))),
+        Column("launches", help="per call", cell=figure(lambda kernel: kernel.launches_per_call, str)),
+        Column("µs", help="per call", cell=microseconds),
+        names("layout", lambda kernel: "converted" if kernel.turns_layout else ""),
+    ]
+    return table_of(shown, fusion.kernels if fusion else [])

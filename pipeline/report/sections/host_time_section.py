@@ -1,0 +1,118 @@
+"""Where a call's wall time goes, in a table and in sentences."""
+
+from collections.abc import Callable
+
+from pipeline.analysis.host_time import HostTime, Sums, class_sums, flops_sums, host_time_of
+from pipeline.analysis.summary import RunSummary
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.report.formatting import NOTHING, clean, milliseconds, seconds, share, significant
+from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
+
+Line = tuple[str, HostTime]  # a stage's name and its time
+NOTE = (
+    "Milliseconds of one call under the profiler, the queue's lead in µs. The host's parts overlap the time of the GPU."
+)
+
+
+def columns() -> list[Column[Line]]:
+    """The parts of the wall time."""
+
+    def part(read: Callable[[HostTime], float | None]) -> Callable[[Line], Cell]:
+        return figure(lambda line: read(line[1]), milliseconds)
+
+    return [
+        names("stage", lambda line: clean(line[0])),
+        Column(
+            "wall",
+            "",
+            "ms per call, under the profiler, which slows the host",
+            part(lambda time: time.split.wall_seconds),
+        ),
+        Column("GPU", "", "ms in which some kernel ran", part(lambda time: time.split.device_seconds)),
+        Column("idle", "", "ms in which none did", part(lambda time: time.idle)),
+        Column(
+            "launches",
+            "",
+            "ms of the host inside calls to the driver that start work",
+            part(lambda time: time.split.launch_seconds),
+        ),
+        Column(
+            "framework",
+            "",
+            "ms of the host inside operators, without those launches",
+            part(lambda time: time.split.framework_seconds),
+        ),
+        Column(
+            "interpreter",
+            "",
+            "ms of the host inside the call, but in no operator",
+            part(lambda time: time.split.interpreter_seconds),
+        ),
+        Column("waiting", "", "ms of the host in synchronisation", part(lambda time: time.split.waiting_seconds)),
+        Column("queue lead", "", "median µs between a launch and the start of what it launched", _lead),
+        names("what it means", lambda line: meaning(line[1])),
+    ]
+
+
+def _lead(line: Line) -> Cell:
+    lead = line[1].split.queue_lead_seconds
+    return Cell(NOTHING) if lead is None else Cell(significant(lead * 1e6), lead)
+
+
+def table(summary: RunSummary) -> Table:
+    """Every ranked stage whose split is on record."""
+    times = [(stage.name, host_time_of(summary.run, stage.stage)) for stage in summary.ranked]
+    return table_of(columns(), [(name, time) for name, time in times if time])
+
+
+def section(run: RunRecord, stage: StageRecord) -> list[tuple[str, str]]:
+    """The lines of a stage's own section."""
+    time = host_time_of(run, stage)
+    if time is None:
+        return []
+    split = time.split
+    parts = [
+        ("GPU", split.device_seconds),
+        ("idle between kernels", time.idle),
+        ("launches", split.launch_seconds),
+        ("framework", split.framework_seconds),
+        ("interpreter", split.interpreter_seconds),
+        ("waiting", split.waiting_seconds),
+        ("queue lead", split.queue_lead_seconds),
+    ]
+    said = ", ".join(f"{name} {seconds(value)}" for name, value in parts if value is not None)
+    lines = [("host and GPU", f"{seconds(split.wall_seconds)} under the profiler: {said}. {meaning(time)}")]
+    return [*lines, *([("adds up?", classes)] if (classes := classes_text(stage)) else [])]
+
+
+def meaning(time: HostTime) -> str:
+    """What the split shows, in a sentence."""
+    if time.finding == "nothing recorded":
+        return "Nothing was recorded."
+    if time.finding == "no GPU":
+        return f"No GPU: {share(time.share)} of the time is outside the framework's operators."
+    if time.finding == "GPU waits":
+        return f"The GPU waits for {share(time.share)} of the time; on the host, {time.longest} takes the most."
+    if time.finding == "host ahead":
+        lead = seconds(time.split.queue_lead_seconds)
+        return f"The host runs {lead} ahead of the GPU: launches are not the limit."
+    return f"The GPU idles for only {share(time.share)}: launches are not the limit."
+
+
+def classes_text(stage: StageRecord) -> str:
+    """The sum of the profile's classes beside the time that they were measured in; empty without either."""
+    sums = class_sums(stage)
+    return f"classes and {sums.what}: {_both(sums, seconds)}" if sums else ""
+
+
+def flops_text(run: RunRecord) -> str:
+    """The layers' FLOPs beside those counted for the whole net; empty without layers on record."""
+    sums = flops_sums(run)
+    return _both(sums, lambda value: f"{significant(value / 1e9, 6)} GFLOP") if sums else ""
+
+
+def _both(sums: Sums, shown: Callable[[float], str]) -> str:
+    if sums.apart is None:
+        return f"{shown(sums.first)}, against nothing on record"
+    said = f"{share(sums.apart)} apart" if sums.apart else "the same"
+    return f"{shown(sums.first)}, {shown(sums.second)}: {said}"

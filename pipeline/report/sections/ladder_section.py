@@ -1,0 +1,236 @@
+"""The ladder: one list of columns for the terminal, HTML, Markdown, CSV and a sweep, and its chart."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.report.charts.bars import ladder as ladder_bars
+from pipeline.report.formatting import (
+    NOTHING,
+    clean,
+    interval,
+    milliseconds,
+    seconds,
+    share,
+    significant,
+    size,
+    times,
+)
+from pipeline.report.tables import Cell, Column, Table, View, figure, heading_of, unsorted
+
+TONES = {"faster": "good", "slower": "bad", "failed": "bad", "inaccurate": "bad", "timeout": "bad", "skipped": "quiet"}
+MARKS = {"winner": "▸\u00a0", "tie": "=\u00a0"}
+EVERYWHERE: frozenset[View] = frozenset({"report", "terminal", "sweep"})
+REPORT_AND_SWEEP: frozenset[View] = frozenset({"report", "sweep"})
+CSV_ALONE: frozenset[View] = frozenset()
+
+StageColumn = Column[StageSummary]
+StageCell = Callable[[StageSummary], Cell]
+
+
+@dataclass(frozen=True)
+class Headings:
+    """What the titles name; the defaults are for tables of several runs."""
+
+    baseline: str = ""
+    second: str = "the second baseline"
+    device: str = ""
+    batch: str = "all"
+
+
+def headings_of(summary: RunSummary) -> Headings:
+    """What the titles of one run's tables name."""
+    run = summary.run
+    return Headings(clean(run.baseline), clean(run.second_baseline), _device(summary), _batch(summary))
+
+
+def stage_columns(named: Headings) -> list[StageColumn]:
+    """Every figure of a stage, in the order in which tables show them; adding a column is adding a line to a group."""
+    return [
+        Column("stage", help="▸ the winner, = a tie with it", cell=_name, kind="text", views=EVERYWHERE, csv="stage"),
+        Column("adds", help="what this rung adds to the one before", cell=_adds, kind="text", csv="adds"),
+        *_against_the_baseline(named),
+        *_against_the_second(named),
+        *_times(named),
+        *_latencies(),
+        *_resources(),
+    ]
+
+
+def _against_the_baseline(named: Headings) -> list[StageColumn]:
+    over = f"the time of {named.baseline or 'the baseline'} over this stage's: above 1 is faster"
+    outcomes = "faster, slower, same within 1 % or not resolved; else why it isn't ranked"
+    by = "of that ratio, by order statistics of the blocks"
+    return [
+        Column(f"× {named.baseline}".strip(), help=over, cell=_ratio, views=EVERYWHERE, csv="ratio"),
+        Column("95 % interval", help=by, cell=_interval, views=EVERYWHERE, short="95 %", csv="ratio_low"),
+        csv_only("ratio_high", lambda stage: stage.ratio and stage.ratio.high),
+        Column("outcome", help=outcomes, cell=_outcome, kind="text", views=EVERYWHERE, short=""),
+        csv_only("outcome", lambda stage: stage.compared.outcome),
+        csv_only("blocks", lambda stage: stage.ratio and stage.ratio.blocks),
+        csv_only("trials", lambda stage: stage.ratio and stage.ratio.trials),
+    ]
+
+
+def _against_the_second(named: Headings) -> list[StageColumn]:
+    def cell(stage: StageSummary) -> Cell:
+        ratio = stage.compared.second_ratio
+        if clean(stage.name) == named.second and stage.ranked:
+            return Cell("1", 1.0)
+        return Cell(times(ratio if stage.ranked else None), ratio.value if ratio else None)
+
+    return [
+        Column(f"× {named.second}", help=f"the same against {named.second}, what people run today", cell=cell),
+        csv_only("second_ratio", lambda stage: stage.compared.second_ratio and stage.compared.second_ratio.value),
+        csv_only("second_ratio_low", lambda stage: stage.compared.second_ratio and stage.compared.second_ratio.low),
+        csv_only("second_ratio_high", lambda stage: stage.compared.second_ratio and stage.compared.second_ratio.high),
+        csv_only("second_outcome", lambda stage: stage.compared.second_outcome),
+    ]
+
+
+def _times(named: Headings) -> list[StageColumn]:
+    alone = f"ms per call at full load: {named.baseline or 'the baseline'} rests, calls back to back for some seconds"
+    each = figure_of(lambda stage: stage.seconds.value if stage.seconds else None, milliseconds)
+    rate = figure_of(lambda stage: stage.images_per_second, significant)
+    return [
+        Column(
+            f"ms per call, {named.device}",
+            help=f"median of the samples, {named.batch} images per call",
+            cell=each,
+            views=frozenset({"report", "terminal"}),
+            short="ms/call",
+            csv="seconds_per_call",
+        ),
+        csv_only("seconds_per_call_low", lambda stage: stage.seconds and stage.seconds.low),
+        csv_only("seconds_per_call_high", lambda stage: stage.seconds and stage.seconds.high),
+        Column("sustained", help=alone, cell=figure_of(sustained, milliseconds), csv="sustained_seconds_per_call"),
+        Column("images/s", help="throughput at full load", cell=rate, views=REPORT_AND_SWEEP, csv="images_per_second"),
+    ]
+
+
+def sustained(stage: StageSummary) -> float | None:
+    """Seconds per call at full load."""
+    return stage.sustained_seconds
+
+
+def _latencies() -> list[StageColumn]:
+    p50 = figure_of(lambda stage: stage.latency.p50 if stage.latency else None, milliseconds)
+    p99 = figure_of(lambda stage: stage.latency.p99 if stage.latency else None, milliseconds)
+    single = "latency of single calls, device to device"
+    slowest = "the slowest of a hundred single calls"
+    return [
+        Column("p50", "ms", single, p50, views=REPORT_AND_SWEEP, csv="latency_p50_s"),
+        csv_only("latency_p90_s", lambda stage: stage.latency and stage.latency.p90),
+        Column("p99", "ms", slowest, p99, views=REPORT_AND_SWEEP, csv="latency_p99_s"),
+        csv_only("host_to_host_p50_s", lambda stage: stage.host_latency and stage.host_latency.p50),
+        csv_only("host_to_host_p99_s", lambda stage: stage.host_latency and stage.host_latency.p99),
+    ]
+
+
+def _resources() -> list[StageColumn]:
+    peak = figure_of(lambda stage: stage.peak_bytes, size)
+    energy = figure_of(lambda stage: stage.joules_per_image, significant)
+    setup = figure_of(lambda stage: stage.setup_seconds, seconds)
+    flipped = figure_of(lambda stage: stage.stage.accuracy.flipped_share if stage.stage.accuracy else None, share)
+    peak_help = "peak of one call: the allocator's on a GPU, resident on a CPU"
+    counter = "by the device's energy counter, idle power included"
+    return [
+        Column("memory", help=peak_help, cell=peak, views=EVERYWHERE),
+        csv_only("allocated_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.allocated_peak_bytes),
+        csv_only("process_bytes", lambda stage: stage.stage.memory and stage.stage.memory.process_bytes),
+        csv_only("host_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.host_peak_bytes),
+        Column("J/image", help=counter, cell=energy, csv="joules_per_image"),
+        Column("set-up", help="build and first call", cell=setup, views=EVERYWHERE, short="build"),
+        csv_only("build_s", lambda stage: stage.stage.build_seconds),
+        csv_only("first_call_s", lambda stage: stage.stage.first_call_seconds),
+        csv_only("break_even_images", lambda stage: stage.break_even),
+        Column("flipped", help="pixels whose class differs from the fp32 net's", cell=flipped, csv="flipped_share"),
+        csv_only("relative_l2", lambda stage: stage.stage.accuracy and stage.stage.accuracy.relative_l2),
+        csv_only("nan_share", lambda stage: stage.stage.accuracy and stage.stage.accuracy.nan_share),
+        csv_only("one_class", lambda stage: stage.stage.accuracy and stage.stage.accuracy.one_class),
+    ]
+
+
+def figure_of(read: Callable[[StageSummary], float | None], show: Callable[[float], str]) -> StageCell:
+    """Cells of one of a stage's numbers."""
+    return figure(read, show)
+
+
+def csv_only(name: str, read: Callable[[StageSummary], object]) -> StageColumn:
+    """A column of results.csv that no table shows."""
+    return Column("", cell=lambda stage: Cell("", plain(read(stage))), views=CSV_ALONE, csv=name)
+
+
+def plain(value: object) -> float | str | bool | None:
+    """A figure as CSV holds it; anything else is none."""
+    return value if isinstance(value, float | int | str) else None
+
+
+def shown_in(view: View, columns: list[StageColumn]) -> list[StageColumn]:
+    """The columns of one view."""
+    return [column for column in columns if view in column.views]
+
+
+def ladder(summary: RunSummary) -> Table:
+    """Every stage in the ladder's order; the columns that no stage fills are left out."""
+    return ladder_of(shown_in("report", stage_columns(headings_of(summary))), summary).without_empty_columns
+
+
+def ladder_of(columns: list[StageColumn], summary: RunSummary) -> Table:
+    """Every stage in the ladder's order, in these columns."""
+    return Table([heading_of(column) for column in columns], [row_of(columns, stage) for stage in summary.stages])
+
+
+def row_of(columns: list[StageColumn], stage: StageSummary) -> list[Cell]:
+    """One stage; the figures of one that isn't ranked sort last."""
+    cells = [column.cell(stage) for column in columns]
+    return cells if stage.ranked else unsorted(cells)
+
+
+def _batch(summary: RunSummary) -> str:
+    """Images per call; a refused job's may be no number."""
+    batch = summary.run.settings.data.batch_size
+    return "?" if batch is None else str(batch)
+
+
+def _device(summary: RunSummary) -> str:
+    machine = summary.run.environment
+    if machine is None:
+        return "unknown device"
+    return clean(machine.device_name if summary.on_gpu else "this CPU")
+
+
+def _name(stage: StageSummary) -> Cell:
+    name = clean(stage.name)
+    return Cell(f"{MARKS.get(stage.place, '')}{name}{' (legacy)' if stage.stage.legacy else ''}", name)
+
+
+def _adds(stage: StageSummary) -> Cell:
+    return Cell(clean(stage.stage.adds or stage.stage.summary), stage.stage.adds)
+
+
+def _ratio(stage: StageSummary) -> Cell:
+    return Cell(times(stage.ratio if stage.ranked else None), stage.ratio.value if stage.ratio else None)
+
+
+def _interval(stage: StageSummary) -> Cell:
+    shown = stage.ratio if stage.ranked else None
+    return Cell(interval(shown) or NOTHING, stage.ratio.low if stage.ratio else None)
+
+
+def _outcome(stage: StageSummary) -> Cell:
+    outcome = stage.compared.outcome or stage.status
+    return Cell(outcome, outcome, TONES.get(outcome, ""))
+
+
+def ladder_chart(summary: RunSummary) -> str:
+    """Bars with error bars; both baselines as lines."""
+    bars = [
+        (clean(stage.name), stage.ratio if stage.ranked else None, stage.place if stage.ranked else stage.status)
+        for stage in summary.stages
+    ]
+    second = summary.stage(summary.run.second_baseline)
+    marks = [(clean(summary.run.baseline), 1.0)]
+    if second and second.ranked and second.ratio:
+        marks.append((clean(second.name), second.ratio.value))
+    return ladder_bars(bars, marks, clean(summary.run.baseline))

@@ -1,0 +1,202 @@
+"""What to try next, in sentences: one entry of `TEXTS` for each recommendation.
+
+A field such as {idle:share} is the figure `idle` of the recommendation, shown by the entry `share` of `FORMATS`. A
+clause with a figure that isn't known is left out.
+"""
+
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.analysis.recommendations.recommendation import Code, Recommendation
+from pipeline.analysis.recommendations.rules import recommendations
+from pipeline.analysis.summary import RunSummary
+from pipeline.records.diagnostics import LayerWork
+from pipeline.report.formatting import clean, listed, plural, remedy, seconds, share, significant
+
+NAMED_LAYERS = 3
+LINE = "{text}: {evidence}."
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a recommendation says.
+
+    Attributes:
+        title: what to do.
+        evidence: clauses, one after the other; the first one is always there.
+        attempt: clauses in place of a command.
+    """
+
+    title: str
+    evidence: tuple[str, ...]
+    attempt: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A recommendation as it is read."""
+
+    text: str
+    evidence: str
+    attempt: str
+
+    @property
+    def line(self) -> str:
+        """What and why, as a sentence."""
+        return LINE.format(text=self.text, evidence=self.evidence.rstrip("."))
+
+
+def _named(layers: Sequence[LayerWork]) -> str:
+    """The first layers with their channels, and how many more there are."""
+    named = [f"{clean(layer.name)} ({layer.in_channels} → {layer.out_channels})" for layer in layers]
+    more = [f"{len(layers) - NAMED_LAYERS} more"] if len(layers) > NAMED_LAYERS else []
+    return listed([*named[:NAMED_LAYERS], *more])
+
+
+def _names(layers: Sequence[LayerWork]) -> str:
+    rest = " and the rest" if len(layers) > NAMED_LAYERS else ""
+    return listed([clean(layer.name) for layer in layers[:NAMED_LAYERS]]) + rest
+
+
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "": clean,
+    "share": share,
+    "seconds": seconds,
+    "number": significant,
+    "two": lambda value: significant(value, 2),
+    "fixed": lambda value: f"{value:.2f}",
+    "GB/s": lambda value: significant(value / 1e9),
+    "times": lambda count: plural(count, "time"),
+    "breaks": lambda count: plural(count, "graph break"),
+    "listed": lambda places: listed([clean(place) for place in places]),
+    "layers": _named,
+    "names": _names,
+    "remedy": remedy,
+}
+TEXTS: dict[Code, Text] = {
+    "measure longer": Text("Measure longer before choosing {winner}", ("{why:remedy}",)),
+    "quiet the machine": Text(
+        "End other programs and run again",
+        ("the baseline against itself differs by up to {effect:share}; smaller differences are not claimed",),
+    ),
+    "take the quicker build": Text(
+        "Where start-up time counts, take {quick}",
+        (
+            (
+                "it isn't shown to be slower, and is set up in {quick_seconds:seconds}, {winner} in "
+                "{winner_seconds:seconds}"
+            ),
+        ),
+    ),
+    "capture a graph": Text(
+        "Replace the launches by one CUDA graph",
+        ("no kernel runs for {idle:share} of {winner}'s time, which has {launches:number} launches per call",),
+    ),
+    "compile for all shapes": Text("Compile one program for all shapes", ("{stage} was recompiled {times:times}",)),
+    "mend graph breaks": Text(
+        "Make the net one graph", ("{stage} has {breaks:breaks}; this command stops at the first and names it",)
+    ),
+    "larger batch": Text(
+        "Try a larger batch, which may fill the device",
+        (
+            "{winner} reaches {reached:number} TFLOP/s, {share:share} of the measured {precision} peak",
+            "; twice the images take {growth:fixed} times as long",
+        ),
+    ),
+    "halve the bytes": Text(
+        "Halve the bytes with half precision",
+        ("{winner} is memory-bound at {share:share} of the measured bandwidth, with elements of 4 bytes",),
+    ),
+    "fuse": Text(
+        "Fuse operators, so that fewer results pass through memory",
+        (
+            (
+                "{winner} is memory-bound at {share:share} of the bandwidth measured here; every layer's output is "
+                "written and read again"
+            ),
+        ),
+    ),
+    "fp8": Text(
+        "Compute in fp8",
+        (
+            (
+                "{winner} reaches {share:share} of the measured {precision} peak; that of fp8 is {higher:two} times as "
+                "high on this device"
+            ),
+        ),
+    ),
+    "keep one layout": Text(
+        "Keep one layout through the net",
+        (
+            (
+                "layout changes take {spent:seconds} per call, {share:share} of {winner}'s profile, "
+                "in {launches:number} launches"
+            ),
+            ", at {places:listed}",
+        ),
+    ),
+    "first layer": Text(
+        "Give the first layer a kernel for few channels",
+        ("{layer} reads {channels} channels and takes {seconds:seconds}, {above:seconds} of it above its roofline",),
+    ),
+    "tune longer": Text(
+        "Let the compiler search for faster kernels, which takes minutes",
+        ("{winner} won in mode default, built in {build_seconds:seconds}",),
+    ),
+    "pin the copies": Text(
+        "Copy from pinned memory while the previous batch computes",
+        (
+            "copies take {copies:seconds} of the {latency:seconds} from pinned host memory and back",
+            "; pinned memory copies {pinned:GB/s} GB/s on this machine, pageable memory {pageable:GB/s}",
+        ),
+    ),
+    "even channels": Text(
+        "Give the net channel counts that suit the tensor cores",
+        (
+            "{layers:layers}: channel counts that are no multiple of {multiple}",
+            "; they take {seconds:seconds} of {winner}'s {total:seconds}",
+            "; they do {share:share} of the arithmetic ({winner} doesn't show its layers' time)",
+        ),
+        (
+            "multiples of {multiple} in the net's code for the channels of {layers:names}",
+            ", and weights {trained} anew",
+        ),
+    ),
+    "even base": Text(
+        "Give the net channel counts that suit the tensor cores",
+        ("the net begins with {base} channels; tensor cores take them in multiples of {multiple}",),
+    ),
+}
+
+
+class _Words(string.Formatter):
+    """Fills fields by `FORMATS`."""
+
+    def format_field(self, value: object, format_spec: str) -> str:
+        """One figure as it is read."""
+        return FORMATS[format_spec](value)
+
+
+def filled(clauses: Sequence[str], found: Recommendation) -> str:
+    """The clauses, without those that have a figure which isn't known."""
+    words = _Words()
+    known = [
+        clause
+        for clause in clauses
+        if all(found.figures.get(name) is not None for _, name, _, _ in words.parse(clause) if name)
+    ]
+    return "".join(words.vformat(clause, (), found.figures) for clause in known)
+
+
+def advised(found: Recommendation) -> Advice:
+    """A recommendation in words."""
+    text = TEXTS[found.code]
+    attempt = clean(found.command) or filled(text.attempt, found)
+    return Advice(filled([text.title], found), filled(text.evidence, found), attempt)
+
+
+def advice(summary: RunSummary) -> list[Advice]:
+    """The run's recommendations in words, what matters most first."""
+    return [advised(found) for found in recommendations(summary)]

@@ -1,0 +1,160 @@
+"""The roofline: every layer and level against the measured peaks, and the layers by the time that could be saved."""
+
+from dataclasses import dataclass, replace
+
+from pipeline.analysis.bottleneck import of_layer, shares
+from pipeline.analysis.layer_figures import LayerFigures, levels_of, seconds_above, seconds_above_by_level
+from pipeline.analysis.roofline import Peak, Roofline, datasheet, peaks_of
+from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.records.run_record import RunRecord
+from pipeline.report.charts.bars import levels as levels_chart
+from pipeline.report.charts.scatter import roofline as roofline_chart
+from pipeline.report.figure import Figure, drawn
+from pipeline.report.formatting import clean, milliseconds, share, significant
+from pipeline.report.sections.source_text import layers_text
+from pipeline.report.tables import Column, Table, figure, names, table_of
+
+TOP_LAYERS = 12  # in a stage's own section
+DATASHEET_SOURCE = "NVIDIA's H200 datasheet, SXM, without sparsity"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A layer or a level under its roofline."""
+
+    layer: LayerFigures
+    roofline: Roofline
+    above: float | None  # seconds above the roofline
+
+    @property
+    def share(self) -> float | None:
+        """The larger of its shares of the arithmetic and of the bandwidth."""
+        return max(shares(self.layer, self.roofline)) if self.layer.has_work else None
+
+    @property
+    def teraflops(self) -> float | None:
+        """TFLOP/s."""
+        layer = self.layer
+        return layer.flops / layer.seconds / 1e12 if layer.flops and layer.seconds else None
+
+
+NAME: Column[Entry] = names("layer", lambda entry: clean(entry.layer.name))
+LEVEL: Column[Entry] = names("level", lambda entry: clean(entry.layer.level))
+FIGURES: list[Column[Entry]] = [
+    Column("ms", help="per call, by the profile", cell=figure(lambda entry: entry.layer.seconds, milliseconds)),
+    Column("launches", help="per call", cell=figure(lambda entry: entry.layer.launches, lambda count: f"{count:.4g}")),
+    Column(
+        "GFLOP",
+        help="of a batch, 2 per multiply-add",
+        cell=figure(lambda entry: entry.layer.flops / 1e9 if entry.layer.flops else None, significant),
+    ),
+    Column(
+        "MB",
+        help="at least: inputs, outputs and weights once, in the precision that ran",
+        cell=figure(lambda entry: entry.layer.moved_bytes / 1e6 if entry.layer.moved_bytes else None, significant),
+    ),
+    Column("TFLOP/s", cell=figure(lambda entry: entry.teraflops, significant)),
+    Column(
+        "of its roof",
+        help="the larger of its shares of the arithmetic and of the bandwidth; above 100 % a cache helped, or an "
+        "algorithm with fewer multiplications than counted",
+        cell=figure(lambda entry: entry.share, share),
+    ),
+    names("bottleneck", lambda entry: of_layer(entry.layer, entry.roofline)),
+    Column(
+        "ms above its roof",
+        help="its time less the time on its roofline; a layer that fuses into another saves all of its time",
+        cell=figure(lambda entry: entry.above, milliseconds),
+    ),
+]
+
+
+def rooflines(summary: RunSummary) -> list[Figure]:
+    """Of the winner and of the baseline: the layers, then the levels; nothing where no layer has a time.
+
+    Where the winner hides its layers, the fastest stage that shows them stands in for it.
+    """
+    ranked = sorted(
+        (stage for stage in summary.ranked if stage.seconds),
+        key=lambda stage: (stage is not summary.winner, stage.seconds.value if stage.seconds else 0.0),
+    )
+    fastest = next((stage for stage in ranked if any(map(_has_dot, stage.layers))), None)
+    if fastest is None:
+        return []
+    figures = of_stage(summary.run, fastest)
+    if summary.winner is not None and fastest is not summary.winner:
+        why = f"{clean(summary.winner.name)} hides its layers; {clean(fastest.name)} is the fastest that shows them. "
+        figures = [replace(each, note=why + each.note) for each in figures]
+    baseline = summary.stage(summary.run.baseline)
+    return [*figures, *(of_stage(summary.run, baseline) if baseline and baseline is not fastest else [])]
+
+
+def of_stage(run: RunRecord, stage: StageSummary) -> list[Figure]:
+    """One stage's roofline and its levels."""
+    if stage.roofline is None or not any(map(_has_dot, stage.layers)):
+        return []
+    return [_layers_figure(run, stage, stage.roofline), _levels_figure(stage, stage.roofline)]
+
+
+def _layers_figure(run: RunRecord, stage: StageSummary, roofline: Roofline) -> Figure:
+    layers, said = stage.layers, datasheet(run, roofline.precision)
+    lines = [("measured here", roofline.flops_per_s, roofline.bytes_per_s)]
+    lines += [("the datasheet's", said.flops_per_s, said.bytes_per_s)] if said else []
+    title = f"Roofline of {clean(stage.name)}"
+    dots = [_dot(layer) for layer in layers if _has_dot(layer)]
+    svg = roofline_chart(dots, [_dot(level) for level in levels_of(layers) if _has_dot(level)], lines, title)
+    source = f"Times from {layers_text(stage.stage.diagnostics)}. " if stage.stage.diagnostics else ""
+    undrawn = sum(not _has_dot(layer) for layer in layers)
+    note = f"{source}Small: a layer; large: a level of the net. Measured peaks in {roofline.precision}"
+    note += f", dashed: {DATASHEET_SOURCE}." if said else "."
+    note += f" Layers without FLOPs cannot be drawn ({undrawn} in the table)." if undrawn else ""
+    return drawn(title, svg, note, layers_table(layers, roofline))
+
+
+def _levels_figure(stage: StageSummary, roofline: Roofline) -> Figure:
+    above, levels = seconds_above_by_level(stage.layers, roofline), levels_of(stage.layers)
+    bars = [(clean(level.name), level.seconds - above[level.level], above[level.level]) for level in levels]
+    title = f"{clean(stage.name)}, level by level"
+    note = "A level's time: on its layers' rooflines, and above them, which is what could be saved."
+    entries = [
+        Entry(level, roofline, above[level.level] if level.has_work else None)
+        for level in sorted(levels, key=lambda level: -above.get(level.level, 0.0))
+    ]
+    table = table_of([replace(NAME, title="level"), *FIGURES], entries)
+    return drawn(title, levels_chart(bars, title), note, table)
+
+
+def top_layers(stage: StageSummary) -> Table | None:
+    """The layers of a stage's own section; None where no layer has a time, or nothing to hold it against."""
+    if stage.roofline is None or not stage.layers:
+        return None
+    return layers_table(stage.layers, stage.roofline, TOP_LAYERS)
+
+
+def layers_table(layers: list[LayerFigures], roofline: Roofline, most: int | None = None) -> Table:
+    """The layers by their time above the roofline, the most first; those without known work last, the longest first."""
+    entries = [Entry(layer, roofline, seconds_above(layer, roofline)) for layer in layers]
+    entries.sort(key=lambda entry: (entry.above is None, -(entry.above or 0.0), -entry.layer.seconds))
+    return table_of([NAME, LEVEL, *FIGURES], entries[:most])
+
+
+def _has_dot(layer: LayerFigures) -> bool:
+    return layer.flops > 0 and layer.moved_bytes > 0 and layer.seconds > 0
+
+
+def _dot(layer: LayerFigures) -> tuple[str, float, float]:
+    """Name, FLOP per byte, FLOP/s."""
+    return clean(layer.name), layer.flops / layer.moved_bytes, layer.flops / layer.seconds
+
+
+def peaks_text(run: RunRecord) -> str:
+    """The measured peaks beside the datasheet's, in a line; empty where none was measured."""
+    peaks = peaks_of(run)
+    source = f"; of what {DATASHEET_SOURCE} says" if any(peak.datasheet for peak in peaks) else ""
+    return ", ".join(_peak(peak) for peak in peaks) + source
+
+
+def _peak(peak: Peak) -> str:
+    unit = "TB/s" if peak.name == "copy" else "TFLOP/s"
+    beside = f" ({share(peak.value / peak.datasheet)} of {significant(peak.datasheet)})" if peak.datasheet else ""
+    return f"{peak.name} {significant(peak.value)} {unit}{beside}"

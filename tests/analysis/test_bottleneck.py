@@ -1,0 +1,263 @@
+"""The bottleneck of nets built to have each, of the layers in them, and at the borders of every rule."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipeline.analysis.bottleneck import (
+    FAR_BELOW,
+    FLAT_SLOPE,
+    IDLE_MOST,
+    Evidence,
+    decide,
+    growth_slope,
+    of_layer,
+)
+from pipeline.analysis.layer_figures import LayerFigures
+from pipeline.analysis.roofline import Roofline
+from pipeline.analysis.summary import StageSummary
+from pipeline.records.diagnostics import (
+    BatchGrowth,
+    Diagnostics,
+    Fusion,
+    ImageGrowth,
+    KernelRow,
+    LayerTime,
+    LayerWork,
+    Profile,
+)
+from pipeline.records.machine import MeasuredPeaks
+from pipeline.records.run_record import Execution, RunRecord
+from pipeline.report.sections.bottleneck_section import in_short, sentence
+from tests.report import made_up_run as planted
+
+ROOFLINE = Roofline("fp16", 800e12, 4e12, 2e-6)  # ridge at 200 FLOP per byte
+PEAKS = MeasuredPeaks({"fp16": 800.0}, 4e12, None, None, 2.0)
+BATCH = 8
+
+
+def net(layers: list[LayerWork], times: list[LayerTime], seconds: float, slope: float = 1.0) -> RunRecord:
+    """A run of one stage that takes so long a call, whose kernels take what its layers do."""
+    busy = sum(time.seconds_per_call for time in times)
+    kernels = [KernelRow("kernel", "pointwise", sum(time.launches_per_call for time in times), busy)]
+    growth = BatchGrowth([1, 4, BATCH], [seconds / 2**slope / 4, seconds / 2**slope, seconds])
+    half = planted.stage(
+        "half", 1.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (seconds, seconds))], energy=None,
+        profile=Profile(10, seconds, 0.9, 10.0, kernels, None),
+        diagnostics=Diagnostics(times, "profile", growth=growth),
+    )  # fmt: skip
+    whole = planted.run(stages=[half], measured_peaks=PEAKS)
+    assert whole.reference is not None
+    reference = replace(whole.reference, layers=layers, flops_per_image=sum(layer.flops for layer in layers))
+    return replace(whole, reference=reference)
+
+
+def summarized(whole: RunRecord, **fields: Any) -> StageSummary:
+    """Its one stage, with fields of its record changed."""
+    changed = replace(whole, stages=[replace(whole.stages[0], **fields)]) if fields else whole
+    return planted.summary(changed).stages[0]
+
+
+def many_tiny_layers() -> RunRecord:
+    """Three hundred layers of 3 µs that the host starts every 10 µs."""
+    layers = [LayerWork(f"tiny.{n}", "Conv2d", "tiny", 10**6, 1000, 1000, 100) for n in range(300)]
+    times = [LayerTime(layer.name, 3e-6, 1.0) for layer in layers]
+    return net(layers, times, seconds=3e-3, slope=0.05)
+
+
+def wide_pointwise_chain() -> RunRecord:
+    """Ten ReLUs over 100 million elements, at 90 % of the bandwidth, after a small convolution."""
+    elements = 10**8
+    chain = [LayerWork(f"relu.{n}", "ReLU", "chain", 0, elements, elements, 0) for n in range(10)]
+    first = LayerWork("conv", "Conv2d", "conv", 10**8, elements // 100, elements // 100, 100)
+    at_the_roof = 2 * 2 * BATCH * elements / ROOFLINE.bytes_per_s
+    times = [LayerTime("conv", 1e-4, 1.0), *(LayerTime(layer.name, at_the_roof / 0.9, 1.0) for layer in chain)]
+    return net([first, *chain], times, seconds=sum(time.seconds_per_call for time in times) * 1.01)
+
+
+def large_channel_counts() -> RunRecord:
+    """Four convolutions of 1024 channels at 70 % of the matrix ceiling."""
+    layers = [LayerWork(f"conv.{n}", "Conv2d", "convs", 10**11, 4 * 10**6, 4 * 10**6, 9 * 10**6) for n in range(4)]
+    each = BATCH * 1e11 / ROOFLINE.flops_per_s / 0.7
+    return net(layers, [LayerTime(layer.name, each, 1.0) for layer in layers], seconds=4 * each * 1.02)
+
+
+@pytest.mark.parametrize(
+    ("built", "word", "figure"),
+    [
+        (many_tiny_layers(), "overhead-bound", "GPU idle 70 %"),
+        (wide_pointwise_chain(), "memory-bound", "of the bandwidth"),
+        (large_channel_counts(), "compute-bound", "69 % of the measured fp16 peak (800 TFLOP/s)"),
+    ],
+)
+def test_a_net_built_for_a_bottleneck_has_it(built: RunRecord, word: str, figure: str) -> None:
+    """And the sentence holds the figure that decides it."""
+    found = summarized(built)
+    assert found.bottleneck.kind == word
+    assert sentence(found).startswith(f"{word}: ")
+    assert figure in sentence(found)
+
+
+def test_the_sentence_holds_all_four_figures() -> None:
+    """Both roofs, the idle share and the growth."""
+    said = sentence(summarized(large_channel_counts()))
+    figures = ("of the measured fp16 peak", "of the bandwidth", "GPU idle", "time grows with the batch (slope 1.00)")
+    assert all(figure in said for figure in figures)
+
+
+JUST = 1e-6
+
+
+@pytest.mark.parametrize(
+    ("evidence", "word"),
+    [
+        (Evidence(0.9, 0.9, IDLE_MOST + JUST, 1.0), "overhead-bound"),
+        (Evidence(0.3, 0.2, IDLE_MOST, 1.0), "compute-bound"),
+        (Evidence(0.9, 0.2, 0.0, FLAT_SLOPE - JUST), "overhead-bound"),
+        (Evidence(0.9, 0.2, 0.0, FLAT_SLOPE), "compute-bound"),
+        (Evidence(FAR_BELOW, 0.0, None, None), "compute-bound"),
+        (Evidence(0.0, FAR_BELOW, None, None), "memory-bound"),
+        (Evidence(FAR_BELOW - JUST, FAR_BELOW - JUST, 0.1, 1.0), "below both roofs"),
+        (Evidence(0.5, 0.5, None, None), "compute-bound"),
+        (Evidence(0.9, None, 0.0, 1.0), "unknown"),
+        (Evidence(None, 0.9, 0.0, 1.0), "unknown"),
+        (Evidence(None, None, None, None), "unknown"),
+        (Evidence(None, None, 0.8, None), "overhead-bound"),
+        (Evidence(0.01, 0.1, None, 2.0, FLAT_SLOPE - JUST), "overhead-bound"),
+        (Evidence(0.01, 0.1, None, 2.0, FLAT_SLOPE), "below both roofs"),
+        (Evidence(FAR_BELOW, 0.1, None, 2.0, 0.0), "compute-bound"),
+        (Evidence(0.01, FAR_BELOW, None, 2.0, 0.0), "memory-bound"),
+        (Evidence(None, 0.1, None, 2.0, 0.0), "unknown"),
+    ],
+)
+def test_the_borders_of_the_rules(evidence: Evidence, word: str) -> None:
+    """Each threshold from both sides, and what is missing."""
+    assert decide(evidence)[0] == word
+
+
+def part(seconds: float, flops: float, moved: float, launches: float = 1.0) -> LayerFigures:
+    """A layer."""
+    return LayerFigures("a", "Conv2d", "level", seconds, launches, flops, moved)
+
+
+@pytest.mark.parametrize(
+    ("layer", "word"),
+    [
+        (part(1e-3, 0.5 * 800e9, 1e6), "compute-bound"),
+        (part(1e-3, 1e6, 0.5 * 4e9), "memory-bound"),
+        (part(1e-3, 0.1 * 800e9, 0.1 * 4e9), "below both roofs"),
+        (part(5e-6, 1e6, 1e4), "overhead-bound"),
+        (part(6e-6, 1e6, 1e4), "below both roofs"),
+        (part(60e-6, 1e6, 1e4, launches=20.0), "overhead-bound"),
+        (part(5e-6, 0.5 * 4e9, 1e4), "compute-bound"),
+        (part(1e-3, 0.0, 0.0), "unknown"),
+        (part(5e-6, 0.0, 0.0), "overhead-bound"),
+        (part(0.0, 1e6, 1e4, launches=0.0), "unknown"),
+    ],
+)
+def test_a_layer_s_bottleneck(layer: LayerFigures, word: str) -> None:
+    """The roof over it, or neither; kernels under three launches of 2 µs are mostly start and end."""
+    assert of_layer(layer, ROOFLINE) == word
+
+
+def test_nothing_is_called_short_where_nothing_is_launched() -> None:
+    """On a CPU there is no launch to hold a layer against."""
+    assert of_layer(part(5e-6, 1e6, 1e4), replace(ROOFLINE, launch_seconds=None)) == "below both roofs"
+
+
+@pytest.mark.parametrize(
+    ("growth", "slope"),
+    [
+        (BatchGrowth([1, 4, 8], [1.0, 4.0, 8.0]), 1.0),
+        (BatchGrowth([1, 4, 8], [1.0, 4.0, 4.0]), 0.0),
+        (BatchGrowth([1, 2], [1.0, 2**0.5]), 0.5),
+        (BatchGrowth([8], [1.0]), None),
+        (BatchGrowth([], []), None),
+        (BatchGrowth([1, 2], [0.0, 1.0]), None),
+        (None, None),
+    ],
+)
+def test_growth_is_that_of_the_two_largest_batches(growth: BatchGrowth | None, slope: float | None) -> None:
+    """1 where the time doubles with the batch."""
+    assert growth_slope(growth) == (None if slope is None else pytest.approx(slope))
+
+
+def test_a_stage_without_a_known_precision_says_why() -> None:
+    """What nobody saw is held against no peak."""
+    unseen = Execution(unknown="its operators don't pass torch's dispatcher")
+    found = summarized(large_channel_counts(), execution=unseen)
+    assert found.bottleneck.kind == "unknown"
+    assert "its operators don't pass torch's dispatcher" in sentence(found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"measured_peaks": None}, "this run measured no peaks"),
+        ({"measured_peaks": replace(PEAKS, tflops={"fp32": 60.0})}, "no fp16 peak"),
+        ({"reference": None}, "no FLOPs on record"),
+    ],
+)
+def test_what_is_missing_makes_it_unknown_and_is_named(changed: dict[str, Any], said: str) -> None:
+    """No bottleneck by guess."""
+    found = summarized(replace(large_channel_counts(), **changed))
+    assert found.bottleneck.kind == "unknown"
+    assert said in sentence(found)
+
+
+def test_a_stage_that_was_not_measured_is_unknown() -> None:
+    """It failed, or was skipped."""
+    found = summarized(large_channel_counts(), pairs=[])
+    assert (found.bottleneck.kind, found.bottleneck.reason) == ("unknown", "not measured")
+    assert sentence(found) == ""
+
+
+def on_a_processor(whole: RunRecord) -> RunRecord:
+    """The same run on a CPU."""
+    return replace(whole, environment=replace(planted.environment(), device="cpu"))
+
+
+def test_a_processor_idles_no_gpu() -> None:
+    """Said, instead of an idle share of an operator profile."""
+    found = summarized(on_a_processor(large_channel_counts()))
+    assert found.bottleneck.evidence.idle is None
+    assert "no GPU to idle" in sentence(found)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "word", "said"),
+    [
+        ([0.000370, 0.000516], "overhead-bound", "hardly grows with the images' pixels (slope 0.24)"),
+        ([0.000825, 0.004708], "below both roofs", "grows with the images' pixels (slope 1.26)"),
+    ],
+)
+def test_on_a_processor_growth_with_the_pixels_shows_overhead(seconds: list[float], word: str, said: str) -> None:
+    """As measured at 16 and at 64 pixels a side, where one more image takes four and one and a half times as long."""
+    whole = net([LayerWork("tiny", "Conv2d", "tiny", 10, 10, 10, 1)], [LayerTime("tiny", 1e-3, 1.0)], 1e-3, 2.1)
+    run = on_a_processor(whole)
+    diagnostics = run.stages[0].diagnostics
+    assert diagnostics is not None
+    found = summarized(run, diagnostics=replace(diagnostics, image_growth=ImageGrowth([64, 256], seconds)))
+    assert found.bottleneck.kind == word
+    assert said in sentence(found)
+    assert f"{100 * seconds[0] / seconds[1]:.0f} % of the time for a quarter of each image" in in_short(found)
+    without = summarized(run)
+    assert without.bottleneck.kind == "below both roofs"
+    assert "pixels" not in sentence(without)
+
+
+def test_bytes_are_counted_ones_before_the_layers_and_those_before_a_guess() -> None:
+    """Each source is named, and the first that is on record is taken."""
+    run = large_channel_counts()
+    diagnostics = run.stages[0].diagnostics
+    assert diagnostics is not None
+    counted = replace(diagnostics, fusion=Fusion(10.0, 4 * 10**9, "operators"))
+    hardly = replace(diagnostics, fusion=Fusion(10.0, None, None, "no counter"))
+    found, uncounted, bare = (summarized(run, diagnostics=each) for each in (counted, hardly, None))
+    assert found.seconds is not None
+    assert found.bottleneck.evidence.memory == pytest.approx(4e9 / found.seconds.value / PEAKS.bandwidth_bytes_per_s)
+    assert "the inputs and outputs of torch's operators" in sentence(found)
+    assert "each layer's input and output once" in sentence(uncounted)
+    assert "the rest fused" in sentence(bare)
+    assert "timed at one batch only" in sentence(bare)

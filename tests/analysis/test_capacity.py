@@ -1,0 +1,229 @@
+"""GPUs for a target: the simulated queue against theory, and what the report and its knobs say."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from pipeline.analysis.capacity import Service, Target, fleet, measured, simulate, sojourns
+from pipeline.config.load import check_report, read
+from pipeline.config.request_error import RequestError
+from pipeline.records import codec
+from pipeline.records.run_record import RunRecord
+from pipeline.report.__main__ import main
+from pipeline.report.sections.capacity_section import note, section
+from tests.report import made_up_run as planted
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+SECOND = 0.010  # of service
+
+
+def asked(**knobs: float | None) -> RunRecord:
+    """Two healthy stages of a run with these knobs of the report."""
+    whole = planted.run()
+    whole = replace(whole, stages=[whole.stages[0], whole.stages[7]])
+    return planted.with_settings(whole, report={"gpu_hour_price": None, **knobs})
+
+
+def mean_sojourn(services: list[float], load: float, arrivals: int = 200_000) -> float:
+    """Of single images that arrive at random, in a queue that takes one at a time."""
+    draw = np.random.default_rng(7)
+    times = np.cumsum(draw.exponential(np.mean(services) / load, size=arrivals))
+    found, _ = sojourns(times.tolist(), draw.choice(services, size=arrivals).tolist(), batch=1)
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize("load", [0.2, 0.5, 0.8])
+@pytest.mark.parametrize("spread", ["constant", "two", "exponential"])
+def test_mean_wait_is_what_pollaczek_and_khinchine_say(load: float, spread: str) -> None:
+    """W = load × (1 + c²) / (2 (1 - load)) × s, for service of any spread; M/D/1 and M/M/1 are its cases."""
+    draw = np.random.default_rng(3)
+    drawn = {"constant": [SECOND], "two": [0.5 * SECOND, 2 * SECOND], "exponential": draw.exponential(SECOND, 5000)}
+    services = np.asarray(drawn[spread])
+    mean, variation = services.mean(), services.var() / services.mean() ** 2
+    wait = load * (1 + variation) / (2 * (1 - load)) * mean
+    assert mean_sojourn(services.tolist(), load) - mean == pytest.approx(wait, rel=0.08)
+
+
+def test_quantile_of_an_exponential_queue() -> None:
+    """M/M/1: the time in the system is exponential with rate (1 - load) / s, so its p99 is ln 100 times its mean."""
+    services = np.random.default_rng(5).exponential(SECOND, 5000)
+    found = simulate(Service(1, services.tolist()), 0.5 / services.mean())
+    assert found.p99 == pytest.approx(np.log(100) * services.mean() / 0.5, rel=0.1)
+    assert found.load == pytest.approx(0.5)
+
+
+def test_batches_by_hand() -> None:
+    """A free GPU takes what waits, up to the batch, and a part batch costs as a full one."""
+    found, batches = sojourns([0.0, 1.0, 2.0, 3.0, 50.0], [10.0] * 5, batch=2)
+    assert found == [10.0, 19.0, 18.0, 27.0, 10.0]
+    assert batches == 4
+
+
+def test_full_load_fills_the_batches_and_light_load_does_not() -> None:
+    """Near saturation nearly every batch is full; alone, every image has a batch of its own."""
+    service = Service(8, [SECOND])
+    assert simulate(service, 0.99 * 8 / SECOND).images_per_batch > 7.5
+    assert simulate(service, 0.001 / SECOND).images_per_batch == pytest.approx(1, abs=0.01)
+
+
+def test_same_answer_twice() -> None:
+    """The seed is fixed."""
+    service = Service(4, [0.9 * SECOND, SECOND, 1.3 * SECOND])
+    assert simulate(service, 200.0) == simulate(service, 200.0)
+
+
+def services_and_targets() -> list[tuple[Service, Target]]:
+    seconds = [0.95 * SECOND, SECOND, 1.05 * SECOND]
+    return [
+        (Service(batch, seconds), Target(rate, tail * SECOND))
+        for batch in (1, 8)
+        for rate in (1.0, 500.0, 4_000.0)
+        for tail in (1.5, 2.5, 6.0)
+    ]
+
+
+@pytest.mark.parametrize(("service", "target"), services_and_targets())
+def test_fewest_that_hold_the_target(service: Service, target: Target) -> None:
+    """So many hold it, one fewer doesn't or can't keep up, and more GPUs never make the p99 longer."""
+    gpus = fleet(service, target).gpus
+    assert gpus
+    assert simulate(service, target.images_per_second / gpus).p99 <= target.p99_seconds
+    if gpus > 1:
+        fewer = simulate(service, target.images_per_second / (gpus - 1))
+        assert fewer.load >= 1 or fewer.p99 > target.p99_seconds
+    tails = [simulate(service, target.images_per_second / count).p99 for count in (gpus, 2 * gpus, 4 * gpus)]
+    assert tails == sorted(tails, reverse=True)
+
+
+def test_looser_target_takes_no_more() -> None:
+    """And a higher rate no fewer."""
+    service = Service(8, [SECOND])
+    by_tail = [fleet(service, Target(3_000, tail * SECOND)).gpus or 0 for tail in (1.5, 2, 3, 9)]
+    by_rate = [fleet(service, Target(rate, 3 * SECOND)).gpus or 0 for rate in (1, 500, 1_000, 5_000)]
+    assert by_tail == sorted(by_tail, reverse=True)
+    assert by_rate == sorted(by_rate)
+    assert by_rate[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("service", "target", "reason"),
+    [
+        (Service(8, [0.05] * 100), Target(10, 0.04), "one batch takes 50.0 ms"),
+        (Service(1, [1.0]), Target(1e6, 5.0), "for the load alone"),
+        (Service(1, [1.0] * 95 + [1.001] * 5), Target(100.0, 1.001), "each idle for 98 % of the time"),
+    ],
+)
+def test_target_out_of_reach_says_why(service: Service, target: Target, reason: str) -> None:
+    """A batch that is too slow by itself, a rate that is too high, a tail that leaves no room to wait."""
+    found = fleet(service, target)
+    assert found.gpus is None
+    assert reason in note(found)
+
+
+def test_without_targets_the_report_names_the_knobs() -> None:
+    """Both, or the one that is missing, and how to draw again."""
+    neither, one = section(planted.summary(asked())), section(planted.summary(asked(target_p99_ms=40.0)))
+    assert neither.table is None
+    assert one.table is None
+    assert "report.target_images_per_second and report.target_p99_ms" in neither.note
+    assert "Set report.target_images_per_second to see" in one.note
+    assert "python -m pipeline.report RUN" in one.note
+
+
+def test_table_of_a_target() -> None:
+    """Eager can't hold it, compile does; the price is that of all GPUs."""
+    run = asked(target_images_per_second=3_000.0, target_p99_ms=30.0, gpu_hour_price=2.5)
+    table = section(planted.summary(run)).table
+    assert table is not None
+    titles = table.titles
+    eager, fast = (dict(zip(titles, row, strict=True)) for row in table.rows)
+    assert eager["note"].text.startswith("not reachable")
+    assert fast["an hour"].value == 2.5 * float(fast["GPUs"].value or 0)
+    assert float(fast["p99 ms"].value or 1) <= 0.030
+    assert "GPUs for the target" in planted.page(run)
+
+
+def test_mostly_empty_batches_are_named() -> None:
+    """Where many GPUs are needed only because a part batch costs as a full one, a smaller batch is what to try."""
+    tight = asked(target_images_per_second=500.0, target_p99_ms=12.0)
+    wide = asked(target_images_per_second=4_000.0, target_p99_ms=300.0)
+    notes = []
+    for run in (tight, wide):
+        table = section(planted.summary(run)).table
+        assert table is not None
+        notes.append(table.rows[1][-1].text)
+    assert notes == ["mostly empty batches: measure a smaller data.batch_size", ""]
+
+
+def test_stage_without_latencies_is_unknown() -> None:
+    """It is listed, with the reason."""
+    run = asked(target_images_per_second=3_000.0, target_p99_ms=300.0)
+    bare = replace(run, stages=[replace(run.stages[0], latencies=[], host_latencies=[])])
+    table = section(planted.summary(bare)).table
+    assert table is not None
+    assert table.rows[0][-1].text == "unknown: no latencies on record"
+
+
+def test_copies_count_where_they_were_measured() -> None:
+    """The series from the host and back is taken before the one on the device."""
+    stage = planted.run().stages[0]
+    assert measured(stage, 8) == Service(8, stage.host_latencies)
+    assert measured(replace(stage, host_latencies=[]), 8) == Service(8, stage.latencies)
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "many", True, [1]])
+def test_wrong_value_is_refused(value: object) -> None:
+    """Neither a number above 0 nor null."""
+    with pytest.raises(RequestError, match=r"report\.target_p99_ms="):
+        check_report({"target_p99_ms": value})
+
+
+@pytest.mark.parametrize("knob", ["target_p99_ms=-1", "target_images_per_second=0", "gpu_hour_price=cheap"])
+def test_wrong_value_is_refused_before_a_run(knob: str) -> None:
+    """The question is refused, not only the drawing."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config: Any = OmegaConf.to_container(compose("config", [f"report.{knob}"]), resolve=True)
+    with pytest.raises(RequestError, match=f"report.{knob}: expected a number above 0, or null"):
+        read(config, "cpu", {})
+
+
+def test_right_values_are_taken() -> None:
+    """Null is no target, and a device may cost nothing."""
+    check_report({"target_p99_ms": None, "target_images_per_second": 3, "gpu_hour_price": 0})
+
+
+def test_drawing_again_with_targets(tmp_path: Path) -> None:
+    """The report changes, the record doesn't."""
+    codec.save(asked(), tmp_path)
+    before = (tmp_path / "results.json").read_bytes()
+    knobs = ["report.target_images_per_second=3000", "report.target_p99_ms=30", "report.gpu_hour_price=4"]
+    assert main([str(tmp_path), *knobs]) == 0
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "3,000 images/s at a p99 of 30.0 ms" in text
+    assert re.search(r"at 4 an hour each", text)
+    assert (tmp_path / "results.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("report.target_p99=3", "did you mean 'target_p99_ms'?"),
+        ("rport.gpu_hour_price=3", "did you mean 'report.gpu_hour_price'?"),
+        ("report.gpu_hour_price=cheap", "report.gpu_hour_price=cheap: expected a number above 0"),
+        ("report.target_p99_ms=nan", "a number above 0"),
+    ],
+)
+def test_wrong_knob_is_one_line(word: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, and nothing is drawn."""
+    codec.save(asked(), tmp_path)
+    assert main([str(tmp_path), word]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "report.html").exists()

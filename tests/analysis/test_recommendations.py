@@ -1,0 +1,317 @@
+"""Every rule of the advice is tripped by a run made for it, and silent on one that gives it no cause."""
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from string import Formatter
+from typing import Any, get_args
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from pipeline.analysis.recommendations import bound_rules as on_bounds
+from pipeline.analysis.recommendations import rules
+from pipeline.analysis.recommendations.channel_rules import even_the_channels
+from pipeline.analysis.recommendations.command import retyped
+from pipeline.analysis.recommendations.recommendation import Code, Recommendation
+from pipeline.analysis.recommendations.rules import recommendations
+from pipeline.analysis.summary import StageSummary
+from pipeline.records.diagnostics import Diagnostics, LayoutChange
+from pipeline.records.run_record import CompileFacts, Execution, Precision, RunRecord
+from pipeline.report.sections.recommendation_section import FORMATS, TEXTS, advice, advised
+from tests.report import made_up_run as planted
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+Rule = Callable[[Any, StageSummary], Recommendation | None]
+
+
+def run_with(winner: dict[str, Any] | None = None, **fields: Any) -> RunRecord:
+    """The planted run with the winner's record changed; compile wins there, with onnxruntime beside it."""
+    whole = planted.run(**fields)
+    name = planted.summary(whole).ranking.winner
+    stages = [replace(stage, **(winner or {})) if stage.name == name else stage for stage in whole.stages]
+    return replace(whole, stages=stages)
+
+
+def noisy() -> list[Any]:
+    """A/A pairs that lie 5 % apart: differences of that size aren't claimed."""
+    seconds = planted.BASELINE_SECONDS
+    return [planted.pair("eager", f"twin {number}", (seconds, seconds * 1.05)) for number in range(5)]
+
+
+def unresolved() -> RunRecord:
+    """One stage, 0.2 % from the baseline, in which the interval says nothing."""
+    seconds = planted.BASELINE_SECONDS
+    near = planted.stage(
+        "half", 1.03, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (seconds, seconds / 1.03), blocks=4)]
+    )
+    return planted.with_settings(planted.run(stages=[near]), measure={"sampling_seconds": 6.0})
+
+
+RECOMPILED = CompileFacts(recompile_reasons=["size mismatch"] * 3)
+IDLING = planted.profile(0.00418)  # of the 7.55 ms that compile takes
+
+
+def half_wins(**fields: Any) -> RunRecord:
+    """Only eager and half, which shows its layers, with half's record changed."""
+    stages = planted.run().stages
+    return planted.run(stages=[stages[0], replace(stages[4], **fields)])
+
+
+def bytes_bound(precision: Precision) -> RunRecord:
+    """Half wins on a device that computes faster than it remembers."""
+    run = half_wins(execution=replace(planted.execution("half"), precision=precision))
+    assert run.measured_peaks is not None
+    return replace(run, measured_peaks=replace(run.measured_peaks, bandwidth_bytes_per_s=0.5e12))
+
+
+def near_full(**tflops: float) -> RunRecord:
+    """Half wins at 70 % of a low fp16 peak."""
+    run = half_wins()
+    assert run.measured_peaks is not None
+    return replace(run, measured_peaks=replace(run.measured_peaks, tflops={"fp16": 385.0, **tflops}))
+
+
+TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
+    "unresolved": (rules.measure_longer, unresolved(), "measure=thorough", "4 blocks"),
+    "noisy": (rules.quiet_the_machine, run_with(aa_pairs=noisy()), "data.batch_size=8", "differs by up to"),
+    "tie": (rules.take_the_quicker_build, planted.run(), "stage=onnxruntime", "isn't shown to be slower"),
+    "idle": (
+        rules.capture_a_graph,
+        run_with({"profile": IDLING}),
+        "stage.mode=reduce-overhead",
+        "45 %",
+    ),
+    "recompiled": (
+        rules.compile_for_all_shapes,
+        run_with({"compile_facts": RECOMPILED}),
+        "stage.dynamic=true",
+        "3 times",
+    ),
+    "broken": (
+        rules.mend_graph_breaks,
+        run_with({"compile_facts": CompileFacts(graph_breaks={"print": 1})}),
+        "stage.fullgraph=true",
+        "1 graph break",
+    ),
+    "empty": (
+        rules.enlarge_the_batch,
+        run_with(measured_peaks=replace(planted.run().measured_peaks, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
+        "data.batch_size=16",
+        "fp16 peak",
+    ),
+    "untuned": (rules.tune_longer, run_with({"options": {"mode": "default"}}), "stage.mode=max-autotune", "27"),
+    "copies": (
+        rules.pin_the_copies,
+        run_with({"latencies": [0.005] * 100, "host_latencies": [0.009] * 100}),
+        "non_blocking",
+        "23.1",
+    ),
+    "channels": (
+        even_the_channels,
+        planted.with_settings(run_with(), model={"options": {"base": 50}}),
+        "model.options.base=56",
+        "50 channels",
+    ),
+}
+
+
+TRIPPED |= {
+    "bytes of fp32": (on_bounds.lower_the_bytes, bytes_bound("tf32"), "stage=half", "memory-bound"),
+    "bytes": (on_bounds.lower_the_bytes, bytes_bound("fp16"), "stage=compile", "% of the bandwidth"),
+    "fp8": (on_bounds.try_fp8, near_full(fp8=1400.0), "stage=fp8", "3.6 times as high"),
+    "first layer": (on_bounds.mind_the_first_layer, half_wins(), "stage=fused", "encoder.0.0 reads 3 channels"),
+}
+
+
+def layout_bound() -> RunRecord:
+    """A baseline that wins, and spends half of its kernels' time on changes of layout."""
+    eager = planted.stage(
+        "eager",
+        1.0,
+        0.1,
+        10**9,
+        "",
+        profile=planted.profile(planted.BASELINE_SECONDS, ("layout change", "convolution")),
+    )
+    return planted.run(stages=[eager])
+
+
+TRIPPED["layout"] = (rules.keep_one_layout, layout_bound(), "stage=channels_last", "layout changes take")
+
+
+@pytest.mark.parametrize("case", TRIPPED)
+def test_rule_speaks_with_evidence(case: str) -> None:
+    """The rule names the figure that speaks for it and what to type."""
+    rule, run, attempt, evidence = TRIPPED[case]
+    found = planted.summary(run)
+    assert found.winner is not None
+    line = rule(found, found.winner)
+    assert line is not None
+    assert attempt in line.command
+    assert evidence in advised(line).evidence
+
+
+SILENT: dict[str, tuple[Rule, RunRecord]] = {
+    "arithmetic": (on_bounds.lower_the_bytes, half_wins()),
+    "no fp8 here": (on_bounds.try_fp8, near_full()),
+    "far from full": (on_bounds.try_fp8, half_wins()),
+    "wide image": (
+        on_bounds.mind_the_first_layer,
+        planted.with_settings(half_wins(), data={"image_size": 256}),
+    ),
+    "no layers": (on_bounds.mind_the_first_layer, half_wins(diagnostics=None)),
+    "full by growth": (
+        rules.enlarge_the_batch,
+        replace(half_wins(), measured_peaks=replace(planted.run().measured_peaks, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
+    ),
+    "resolved": (rules.measure_longer, planted.run()),
+    "quiet": (rules.quiet_the_machine, planted.run()),
+    "quick": (rules.take_the_quicker_build, run_with({"build_seconds": 0.5, "first_call_seconds": 0.1})),
+    "busy": (rules.capture_a_graph, planted.run()),
+    "captured": (
+        rules.capture_a_graph,
+        run_with({"profile": IDLING, "execution": replace(planted.execution("compile"), captured=True)}),
+    ),
+    "compiled once": (rules.compile_for_all_shapes, run_with({"compile_facts": CompileFacts(recompile_reasons=[])})),
+    "whole": (rules.mend_graph_breaks, run_with({"compile_facts": CompileFacts(graph_breaks={})})),
+    "full": (rules.enlarge_the_batch, planted.run()),
+    "tuned": (rules.tune_longer, run_with({"options": {"mode": "max-autotune"}})),
+    "few copies": (rules.pin_the_copies, run_with({"latencies": [0.0085] * 100, "host_latencies": [0.009] * 100})),
+    "trained": (
+        even_the_channels,
+        planted.with_settings(run_with(), model={"checkpoint": "w.safetensors", "options": {"base": 50}}),
+    ),
+    "eights": (even_the_channels, planted.with_settings(run_with(), model={"options": {"base": 64}})),
+    "one layout": (
+        rules.keep_one_layout,
+        planted.run(
+            stages=[planted.stage("eager", 1.0, 0.1, 10**9, "", profile=planted.profile(0.08, ("convolution",)))]
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SILENT)
+def test_rule_is_silent_without_cause(case: str) -> None:
+    """No figure, no advice."""
+    rule, run = SILENT[case]
+    found = planted.summary(run)
+    assert found.winner is not None
+    assert rule(found, found.winner) is None
+
+
+def test_tf32_off_is_no_tf32_ceiling() -> None:
+    """Eager in fp32 is held against the fp32 ceiling, not that of TF32, whatever its description says."""
+    eager = planted.stage("eager", 1.0, 0.1, 10**9, "", description="tf32?", diagnostics=None)
+    rates = replace(planted.run().measured_peaks, tflops={"fp32": 200.0, "tf32": 400.0})  # type: ignore[type-var]
+    found = planted.summary(planted.run(stages=[eager], measured_peaks=rates))
+    assert found.winner is not None
+    line = rules.enlarge_the_batch(found, found.winner)
+    assert line is not None
+    assert "fp32 peak" in advised(line).evidence
+    assert "tf32" not in advised(line).evidence
+
+
+@pytest.mark.parametrize("case", sorted(TRIPPED.keys() - {"copies"}))
+def test_command_is_one_that_the_program_takes(case: str) -> None:
+    """What the advice tells a user to type composes: no knob is misspelt."""
+    rule, run, _, _ = TRIPPED[case]
+    found = planted.summary(run)
+    assert found.winner is not None
+    line = rule(found, found.winner)
+    assert line is not None
+    words = shlex.split(line.command)
+    assert words[:3] == ["python", "-m", "pipeline"]
+    with initialize_config_dir(str(CONF), version_base=None):
+        assert compose("config", overrides=words[3:]).data.batch_size in (8, 16)
+
+
+def test_at_most_five_and_none_without_a_winner() -> None:
+    """The list is short; a run in which nothing is right gets no advice."""
+    everything = run_with(
+        {"compile_facts": replace(RECOMPILED, graph_breaks={"print": 1}), "options": {"mode": "default"},
+         "profile": IDLING, "latencies": [0.005] * 9, "host_latencies": [0.009] * 9},
+        aa_pairs=noisy(),
+    )  # fmt: skip
+    assert len(recommendations(planted.summary(everything))) == rules.MOST
+    assert recommendations(planted.summary(planted.run(stages=planted.unwell()))) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "overrides", "expected"),
+    [
+        ("python -m pipeline", ["a=1"], "python -m pipeline a=1"),
+        ("python -m pipeline hydra.run.dir=here b=3", ["a=1"], "python -m pipeline b=3 a=1"),
+        ("python -m pipeline a=2 b=3", ["a=1"], "python -m pipeline b=3 a=1"),
+        ("python -m pipeline stage=compile stage.mode=default", ["stage=amp"], "python -m pipeline stage=amp"),
+        ("python -m pipeline -m stage=a,b", ["stage=amp"], "python -m pipeline stage=amp"),
+        ("python -m pipeline -m stage=a,b data.size=1,2", ["stage=c"], "python -m pipeline -m data.size=1,2 stage=c"),
+        ("python -m pipeline 'unclosed", ["a=1"], "python -m pipeline a=1"),
+        ("python -m pipeline 'x=$(rm -rf ~)'", ["a=1"], "python -m pipeline 'x=$(rm -rf ~)' a=1"),
+    ],
+)
+def test_retyped_keeps_what_the_user_typed(command: str, overrides: list[str], expected: str) -> None:
+    """Only the override at hand changes, and what a shell would run stays quoted."""
+    assert retyped(command, *overrides) == expected
+
+
+@pytest.mark.parametrize("drawn", [planted.page, planted.as_markdown])
+def test_reports_show_the_advice(drawn: Callable[[RunRecord], str]) -> None:
+    """HTML and Markdown hold each line with its command; a hostile command stays text."""
+    hostile = planted.run(command=f"python -m pipeline {shlex.quote('x=' + planted.HOSTILE)}")
+    text = drawn(hostile)
+    assert "What to try next" in text
+    assert all(line.text in text for line in advice(planted.summary(hostile)))
+    assert "stage=onnxruntime" in text
+    assert "<script>alert" not in re.sub(r"`[^`\n]*`", "", text)  # a code span is text already
+
+
+def test_layout_changes_are_named_where_they_happen() -> None:
+    """Each place once, at most three; one that nobody knows is no place."""
+    places = ["upsample.3", None, "upsample.3", "upsample.2", "upsample.1", "upsample.0"]
+    changes = [LayoutChange("copy", place, "trace", 1.0, 1e-3) for place in places]
+    run = layout_bound()
+    found = planted.summary(replace(run, stages=[replace(run.stages[0], diagnostics=Diagnostics(layout=changes))]))
+    assert found.winner is not None
+    line = rules.keep_one_layout(found, found.winner)
+    assert line is not None
+    assert advised(line).evidence.endswith("launches, at upsample.3, upsample.2 and upsample.1")
+
+
+def users_stage(captured: bool | None) -> RunRecord:
+    """A stage of a user's, called as no stage of the project is, whose GPU idles for nearly half of the time."""
+    mine = planted.stage(
+        "mine", 10.8, 0.1, 10**9, "", profile=IDLING,
+        execution=Execution("fp16", layout="NHWC", provider="my runtime", captured=captured),
+    )  # fmt: skip
+    return planted.run(stages=[planted.run().stages[0], mine])
+
+
+@pytest.mark.parametrize(("captured", "told"), [(True, False), (False, True), (None, False)])
+def test_a_users_stage_is_told_to_capture_a_graph_only_if_it_captures_none(captured: bool | None, told: bool) -> None:
+    """By what it does, not by its name; nothing is said where nobody knows."""
+    summary = planted.summary(users_stage(captured))
+    assert summary.winner is not None
+    assert summary.winner.name == "mine"
+    assert ("capture a graph" in [each.code for each in recommendations(summary)]) == told
+
+
+def test_a_users_stage_has_a_roofline_and_a_bottleneck() -> None:
+    """Its precision is a field of the record; its description names none."""
+    summary = planted.summary(users_stage(True))
+    stage = summary.stage("mine")
+    assert stage is not None
+    assert stage.roofline is not None
+    assert stage.roofline.precision == "fp16"
+    assert stage.bottleneck.kind != "unknown"
+
+
+def test_every_recommendation_has_its_words() -> None:
+    """One entry for each code, and no field of a sentence without a format."""
+    assert set(TEXTS) == set(get_args(Code))
+    for text in TEXTS.values():
+        for clause in (text.title, *text.evidence, *text.attempt):
+            assert {form for _, name, form, _ in Formatter().parse(clause) if name} <= set(FORMATS)

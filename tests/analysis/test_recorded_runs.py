@@ -1,0 +1,100 @@
+"""What the runs recorded on an H200 must show, read from their records as a user's report reads them."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.records import codec
+from pipeline.records.run_record import RunRecord
+from pipeline.stats.intervals import between_run_std, ratio
+from tests.report import made_up_run as planted
+
+RECORDS = Path(__file__).parents[2] / "docs" / "h200"
+COUNTED = [codec.load(RECORDS / "counters" / name) for name in ("winner", "rungs")]
+LADDERS = [codec.load(RECORDS / name) for name in ("batch8", "batch1")]
+
+
+@pytest.mark.parametrize("run", LADDERS, ids=["batch 8", "batch 1"])
+def test_every_rung_of_the_ladder_is_right_and_measured(run: RunRecord) -> None:
+    """Twelve rungs, the project's own the fastest."""
+    assert len(run.stages) == 12
+    assert {stage.status for stage in run.stages} == {"ok"}
+    assert run.finished
+    found = planted.summary(run)
+    assert found.winner is not None
+    assert found.winner.name == "fp8"
+
+
+@pytest.mark.parametrize("run", LADDERS, ids=["batch 8", "batch 1"])
+def test_the_classes_add_up_to_the_gpus_time(run: RunRecord) -> None:
+    """Within 2 %, for every stage."""
+    for stage in run.stages:
+        assert stage.profile is not None
+        assert stage.diagnostics is not None
+        assert stage.diagnostics.split is not None
+        classed = sum(kernel.seconds_per_call for kernel in stage.profile.kernels)
+        assert classed == pytest.approx(stage.diagnostics.split.device_seconds, rel=0.02), stage.name
+
+
+@pytest.mark.parametrize("run", LADDERS, ids=["batch 8", "batch 1"])
+def test_the_layers_add_up_to_the_net(run: RunRecord) -> None:
+    """Their FLOPs to the counted total, and their times to the kernels', in every stage."""
+    assert run.reference is not None
+    assert sum(layer.flops for layer in run.reference.layers) == run.reference.flops_per_image
+    for stage in run.stages:
+        assert stage.diagnostics is not None
+        assert stage.profile is not None
+        layers = sum(layer.seconds_per_call for layer in stage.diagnostics.layers)
+        kernels = sum(kernel.seconds_per_call for kernel in stage.profile.kernels)
+        assert layers == pytest.approx(kernels, rel=0.05), stage.name
+
+
+@pytest.mark.parametrize("run", COUNTED, ids=["to the winner", "rungs"])
+def test_the_gpus_counters_were_read_for_every_stage(run: RunRecord) -> None:
+    """Kernel by kernel; what a library chose anew in the process that was counted has no bytes of its own."""
+    for stage in run.stages:
+        assert stage.diagnostics is not None
+        seen = stage.diagnostics.counted
+        assert seen is not None
+        assert seen.kernels > 0
+        assert seen.alike >= 0.75 * seen.kernels, stage.name
+        assert 0 < sum(seen.by_kernel.values()) <= seen.moved_bytes <= seen.cache_bytes
+
+
+def test_what_the_projects_kernels_move_is_what_they_must() -> None:
+    """Each operation's inputs and outputs once, within 3 %, by the GPU's own counters."""
+    for stage in COUNTED[0].stages:
+        if stage.name in ("fused", "fp8"):
+            assert stage.diagnostics is not None
+            assert stage.diagnostics.counted is not None
+            assert stage.diagnostics.fusion is not None
+            assert stage.diagnostics.counted.moved_bytes == pytest.approx(
+                stage.diagnostics.fusion.bytes_per_call, rel=0.03
+            )
+
+
+@pytest.mark.parametrize(
+    ("net", "word"), [("overhead", "overhead-bound"), ("memory", "memory-bound"), ("compute", "compute-bound")]
+)
+def test_a_net_built_for_a_bottleneck_has_it(net: str, word: str) -> None:
+    """By its run on the GPU."""
+    run = codec.load(RECORDS / "regimes" / net)
+    row = planted.summary(run).stage("half")
+    assert row is not None
+    assert row.bottleneck.kind == word
+
+
+def test_nearly_all_pairs_of_the_baseline_against_itself_hold_one() -> None:
+    """At least 35 of 40, all within 1 %."""
+    aa_pairs = codec.load(RECORDS / "twins").aa_pairs
+    ratios = [ratio([pair], between_run_std(aa_pairs)) for pair in aa_pairs]
+    assert len(ratios) >= 40
+    assert sum(each.low <= 1 <= each.high for each in ratios) >= 35
+    assert all(abs(each.value - 1) <= 0.01 for each in ratios)
+
+
+@pytest.mark.parametrize("run", LADDERS, ids=["batch 8", "batch 1"])
+def test_the_full_ladders_report_is_small(run: RunRecord) -> None:
+    """Under 3 MB, without its pictures."""
+    text = planted.page(run)
+    assert len(text.encode()) < 3e6

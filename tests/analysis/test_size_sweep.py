@@ -1,0 +1,241 @@
+"""What each size of a sweep costs, and for how many calls padding pays: on planted runs and by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.analysis.size_sweep import Line, Point, extra_seconds, lines
+from pipeline.analysis.summary import RunSummary
+from pipeline.analysis.sweep_jobs import read_jobs
+from pipeline.records import codec
+from pipeline.records.diagnostics import Diagnostics, SearchCount
+from pipeline.records.run_record import CompileFacts, StageRecord
+from pipeline.records.samples import WarmUp
+from pipeline.report.sections.size_sweep_section import label, padding_texts, searches_text, section
+from pipeline.report.write import write_sweep_report
+from pipeline.stats.intervals import Estimate
+from tests.report import made_up_run as planted
+
+PER_CALL = {256: 0.002, 384: 0.0045, 512: 0.008}  # seconds
+BUILD = {256: 20.0, 384: 25.0, 512: 30.0}
+
+
+def compiled(size: int, **fields: Any) -> StageRecord:
+    ratio = planted.BASELINE_SECONDS / PER_CALL[size]
+    facts = CompileFacts(recompile_reasons=[], candidates_measured=12)
+    return planted.stage(
+        "compile", ratio, BUILD[size], 10**9, "", **{"compile_facts": facts, "first_call_seconds": 1.0, **fields}
+    )
+
+
+def quick(size: int) -> StageRecord:
+    ratio = planted.BASELINE_SECONDS / (3 * PER_CALL[size])
+    return planted.stage("half", ratio, 0.2, 10**9, "")
+
+
+def job(size: int | None, *stages: StageRecord, batch: int = 8, **config: Any) -> RunSummary:
+    whole = planted.run(stages=list(stages))
+    whole = replace(whole, config={**whole.config, **config})
+    return planted.summary(planted.with_settings(whole, data={"image_size": size, "batch_size": batch}))
+
+
+def sweep() -> list[RunSummary]:
+    return [job(size, compiled(size), quick(size)) for size in (512, 256, 384)]
+
+
+def point(size: int, cold: float, warm: float | None, spread: float = 0.0) -> Point:
+    found = None if warm is None else Estimate(warm, warm - spread, warm + spread)
+    return Point(size, 8, cold, found, 0, (), "ok")
+
+
+def test_example_of_one_pair() -> None:
+    """41 s saved at 1.9 ms a call: after 41 / 0.0019 calls the padding has eaten what it saved."""
+    (text,) = padding_texts(Line("compile", [point(384, 41.0, 0.0081), point(512, 60.0, 0.0100)]))
+    assert text.startswith("compile: padding 384 to 512 saves 41.0 s of set-up and costs 1.90 ms per call:")
+    assert text.endswith("it pays for fewer than 21,600 calls.")
+    (few,) = padding_texts(Line("compile", [point(384, 2.0, 0.1), point(512, 60.0, 0.5)]))
+    assert few.endswith("it pays for fewer than 5 calls.")
+
+
+def test_all_sizes_to_the_largest() -> None:
+    """Two set-ups of 10 and 20 s are saved; over three sizes alike, a call costs (3 + 2 + 0) / 3 ms more."""
+    small = [point(1, 10.0, 0.001), point(2, 20.0, 0.002)]
+    largest = point(3, 30.0, 0.004)
+    assert extra_seconds(small, largest) == pytest.approx(0.005 / 3)
+    texts = padding_texts(Line("compile", [*small, largest]))
+    assert len(texts) == 3
+    assert "padding all 3 sizes to 3 saves 30.0 s" in texts[-1]
+    assert "fewer than 18,000 calls" in texts[-1]
+
+
+def test_cost_within_the_noise_is_none() -> None:
+    """Intervals that overlap show no cost, and the sentence says so."""
+    (text,) = padding_texts(Line("compile", [point(448, 30.0, 0.0099, 0.0002), point(512, 30.0, 0.0100, 0.0002)]))
+    assert "no measurable time: it pays." in text
+
+
+def test_larger_size_may_be_the_faster_one() -> None:
+    """Then padding saves twice."""
+    (text,) = padding_texts(Line("compile", [point(448, 30.0, 0.012), point(512, 30.0, 0.010)]))
+    assert "saves 30.0 s of set-up and 2.00 ms per call: it pays." in text
+
+
+def test_unsteady_size_makes_a_rough_figure() -> None:
+    """It is named, in the sentence and in the table."""
+    runs = [job(256, compiled(256, warm_up=WarmUp(1, 9.0, steady=False))), job(512, compiled(512))]
+    found = section(runs)
+    assert found is not None
+    assert found.sentences[0].endswith("This is a rough figure: times had not settled at 256.")
+    assert [row[-1].text for row in found.table.rows] == ["ok, unsteady", "ok"]
+
+
+def test_nothing_built_nothing_gained() -> None:
+    """One sentence for a stage that has no set-up worth saving."""
+    line = Line("eager", [point(256, 0.1, 0.01), point(384, 0.2, 0.02), point(512, 0.1, 0.04)])
+    assert padding_texts(line) == ["eager: no gain from padding, as no size takes 1.00 s to set up."]
+
+
+def test_one_size_that_costs_nothing_among_others() -> None:
+    """Its own sentence says that it gains nothing; the others stand."""
+    texts = padding_texts(Line("amp", [point(1, 0.2, 0.001), point(2, 9.0, 0.002), point(3, 9.0, 0.004)]))
+    assert "padding 1 to 2 gains nothing: 200 ms" in texts[0]
+    assert "padding 2 to 3 saves 9.00 s" in texts[1]
+
+
+def test_size_that_was_not_measured_is_left_out() -> None:
+    """The neighbours are those that were; with one alone nothing is known."""
+    ends = [point(256, 9.0, 0.001), point(384, 9.0, None), point(512, 9.0, 0.004)]
+    assert [text.split(" saves")[0] for text in padding_texts(Line("compile", ends))] == ["compile: padding 256 to 512"]
+    assert "nothing is known" in padding_texts(Line("compile", ends[1:]))[0]
+
+
+def test_table_of_a_sweep() -> None:
+    """Every stage at every size, rising, with the figures of its record."""
+    found = section(sweep())
+    assert found is not None
+    titles = found.table.titles
+    rows = [dict(zip(titles, row, strict=True)) for row in found.table.rows]
+    assert [(row["stage"].text, row["size"].value) for row in rows] == [
+        *(("compile", size) for size in PER_CALL),
+        *(("half", size) for size in PER_CALL),
+    ]
+    first = rows[0]
+    assert first["cold s"].value == BUILD[256] + 1.0
+    assert first["warm ms"].value == pytest.approx(PER_CALL[256], rel=0.01)
+    assert first["warm ms/image"].value == pytest.approx(PER_CALL[256] / 8, rel=0.01)
+    assert first["recompiles"].value == 0
+    assert first["searches"].text == "12 candidates timed"
+    assert rows[3]["recompiles"].text == "–"
+    assert rows[3]["searches"].text == "none on record"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"cudnn_benchmark": True}, "cuDNN times its own"),
+        ({"algo_search": "EXHAUSTIVE"}, "cuDNN, exhaustive"),
+        ({"mode": "max-autotune"}, "Inductor times its own"),
+        ({"mode": "default", "cudnn_benchmark": False}, "none on record"),
+    ],
+)
+def test_searches_that_were_asked_for(options: dict[str, Any], said: str) -> None:
+    """Without a count, what the options ask for."""
+    runs = [job(size, compiled(size, options=options, compile_facts=None)) for size in (256, 512)]
+    assert {searches_text(point.searches) for point in lines(runs)[0].points} == {said}
+
+
+CUDNN = SearchCount("cuDNN", "problems", 14)
+EXHAUSTIVE = SearchCount("cuDNN for ONNX Runtime", "nodes", 23, "exhaustive")
+
+
+@pytest.mark.parametrize(
+    ("options", "counted", "said"),
+    [
+        ({"cudnn_benchmark": True}, [CUDNN], "cuDNN: 14 problems"),
+        ({"cudnn_benchmark": True}, [replace(CUDNN, count=1)], "cuDNN: 1 problem"),
+        ({"algo_search": "EXHAUSTIVE"}, [EXHAUSTIVE], "cuDNN for ONNX Runtime, exhaustive: 23 nodes"),
+        (
+            {"mode": "max-autotune"},
+            [CUDNN, SearchCount("Inductor's templates", "problems", 22), SearchCount("Inductor", "candidates", 1204)],
+            "cuDNN: 14 problems, Inductor's templates: 22 problems, Inductor: 1,204 candidates timed",
+        ),
+        ({"mode": "max-autotune"}, [CUDNN], "cuDNN: 14 problems, Inductor times its own"),
+        ({"mode": "default"}, [SearchCount("Inductor", "candidates", 1)], "Inductor: 1 candidate timed"),
+    ],
+)
+def test_searches_that_were_counted(options: dict[str, Any], counted: list[SearchCount], said: str) -> None:
+    """The count stands in place of the words; what was asked for and has no count keeps them."""
+    runs = [
+        job(size, compiled(size, options=options, compile_facts=None, diagnostics=Diagnostics(searches=counted)))
+        for size in (256, 512)
+    ]
+    assert {searches_text(point.searches) for point in lines(runs)[0].points} == {said}
+
+
+def test_own_candidates_are_counted_once() -> None:
+    """By the count of the searches, not by the fact beside it as well."""
+    why = Diagnostics(searches=[SearchCount("own kernels", "candidates", 12)])
+    facts = CompileFacts(candidates_measured=12)
+    runs = [job(size, compiled(size, compile_facts=facts, diagnostics=why)) for size in (256, 512)]
+    assert {searches_text(point.searches) for point in lines(runs)[0].points} == {"own kernels: 12 candidates timed"}
+
+
+def test_two_settings_are_two_lines() -> None:
+    """Jobs that differ in more than the size are told apart by what differs, batch included."""
+    modes = [
+        job(size, compiled(size, options={"mode": mode, "dtype": "auto"}))
+        for size in (256, 512)
+        for mode in ("default", "max-autotune")
+    ]
+    assert [label(line) for line in lines(modes)] == ["compile, mode default", "compile, mode max-autotune"]
+    batches = [job(size, compiled(size), batch=batch) for size in (256, 512) for batch in (1, 8)]
+    assert [label(line) for line in lines(batches)] == ["compile, batch 1", "compile, batch 8"]
+    nets = [job(size, compiled(size), model={"name": net}) for size in (256, 512) for net in ("unet", "unet_small")]
+    assert [label(line) for line in lines(nets)] == ["compile, model.name unet", "compile, model.name unet_small"]
+
+
+def test_stage_that_failed_at_a_size_is_listed_and_not_padded() -> None:
+    """Its line says so; no figure of it is used."""
+    bad = compiled(384, status="failed", reason="out of memory", pairs=[], latencies=[], build_seconds=None)
+    found = section([job(256, compiled(256)), job(384, bad), job(512, compiled(512))])
+    assert found is not None
+    assert [row[-1].text for row in found.table.rows] == ["ok", "failed", "ok"]
+    assert len(found.sentences) == 1
+    assert "padding 256 to 512" in found.sentences[0]
+
+
+@pytest.mark.parametrize("sizes", [[512], [None, None], [512, 512], []])
+def test_no_sizes_no_section(sizes: list[int | None]) -> None:
+    """One size, or images of their own sizes, say nothing of sizes."""
+    assert section([job(size, compiled(512)) for size in sizes]) is None
+
+
+def test_report_of_a_sweep_shows_it(tmp_path: Path) -> None:
+    """In HTML and in Markdown; the savings are called upper bounds."""
+    for number, found in enumerate(sweep()):
+        (tmp_path / str(number)).mkdir()
+        codec.save(found.run, tmp_path / str(number))
+    html = write_sweep_report(read_jobs(tmp_path), tmp_path).read_text(encoding="utf-8")
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    for shown in (html, text):
+        assert "Sizes" in shown
+        assert "compile: padding 256 to 384 saves 21.0 s of set-up" in shown
+        assert "half: no gain from padding" in shown
+        assert "upper bounds" in shown
+
+
+def test_sweep_over_batch_alone_has_no_such_section(tmp_path: Path) -> None:
+    """Nothing stands where nothing is known."""
+    for number, batch in enumerate((1, 8)):
+        (tmp_path / str(number)).mkdir()
+        codec.save(job(512, compiled(512), batch=batch).run, tmp_path / str(number))
+    assert "Sizes</h2>" not in write_sweep_report(read_jobs(tmp_path), tmp_path).read_text(encoding="utf-8")
+
+
+def test_label_holds_no_markup_of_a_record() -> None:
+    """Names from a record are cleaned before they are shown."""
+    runs = [job(size, replace(compiled(size), name=planted.HOSTILE)) for size in (256, 512)]
+    assert "\x1b" not in label(lines(runs)[0])
+    assert section(runs) is not None

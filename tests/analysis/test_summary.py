@@ -1,0 +1,79 @@
+"""A run is summarized once for all that is drawn of it, and tables are lists of columns."""
+
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from pipeline.analysis import run_comparison, sweep_jobs
+from pipeline.analysis import summary as summaries
+from pipeline.analysis.summary import summarize
+from pipeline.records import codec
+from pipeline.records.run_record import RunRecord
+from pipeline.report.__main__ import main
+from pipeline.report.comparison import main as compare
+from pipeline.report.write import write_report
+from pipeline.stats import intervals
+from tests.report import made_up_run as planted
+
+STAGES = planted.run().stages
+
+
+@pytest.fixture
+def small() -> RunRecord:
+    """The baseline, the second one, and a stage that is compared with it by a bootstrap."""
+    return planted.run(stages=[STAGES[0], STAGES[3], STAGES[7]])
+
+
+def bootstrapped(record: RunRecord) -> int:
+    """The stages that are compared with the second baseline."""
+    return sum(bool(stage.pairs) and stage.name != record.second_baseline for stage in record.stages)
+
+
+def test_one_report_takes_one_summary(small: RunRecord, tmp_path: Path) -> None:
+    """Each stage is bootstrapped against the second baseline once, for HTML, Markdown and CSV together."""
+    with patch.object(summaries, "composed", wraps=intervals.composed) as composed:
+        write_report(summarize(small), tmp_path)
+    assert composed.call_count == bootstrapped(small) == 2
+
+
+def test_a_sweep_summarizes_each_job_once(small: RunRecord, tmp_path: Path) -> None:
+    """For the job's own report and for the sweep's."""
+    for number, batch in enumerate((1, 8)):
+        (tmp_path / str(number)).mkdir()
+        codec.save(planted.with_settings(small, data={"batch_size": batch}), tmp_path / str(number))
+    with patch.object(sweep_jobs, "summarize", wraps=summarize) as computed:
+        assert main([str(tmp_path)]) == 0
+    assert computed.call_count == 2
+
+
+def test_a_comparison_bootstraps_what_it_compares_alone(small: RunRecord, tmp_path: Path) -> None:
+    """One ratio of ratios for each stage of both runs; neither run is compared with its second baseline."""
+    codec.save(small, tmp_path)
+    with (
+        patch.object(run_comparison, "composed", wraps=intervals.composed) as changes,
+        patch.object(summaries, "composed", wraps=intervals.composed) as composed,
+    ):
+        assert compare([str(tmp_path), str(tmp_path)]) == 0
+    assert (changes.call_count, composed.call_count) == (3, 0)
+
+
+def test_wrong_and_failed_stages_have_no_outcome() -> None:
+    """Their ratio stays on record; what they are is their status."""
+    summary = planted.summary(planted.run())
+    for stage in summary.stages:
+        assert (stage.compared.outcome is None) == (not stage.ranked)
+    black = summary.stage("black")
+    assert black is not None
+    assert black.ratio is not None
+    assert black.status == "inaccurate"
+
+
+def test_a_stage_without_energy_has_no_sustained_time() -> None:
+    """Throughput then is that of the interleaved samples."""
+    summary = planted.summary(planted.run(stages=[replace(STAGES[0], energy=None)]))
+    (stage,) = summary.stages
+    assert stage.sustained_seconds is None
+    assert stage.seconds is not None
+    assert stage.pace == stage.seconds.value

@@ -1,0 +1,28 @@
+"""A stage's facts as lines."""
+
+from typing import Any
+
+import pytest
+
+from pipeline.report.detail_lines import lines
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"a": "Tile(1)", "b": "Tile(2)", "c": "Tile(1)"}, ["a, c: Tile(1)", "b: Tile(2)"]),
+        ({"fold_head": ["head"], "take_upsampling": []}, ["fold_head: head", "take_upsampling: none"]),
+        ({"CUDAExecutionProvider": {"Conv": 19, "Relu": 18}}, ["CUDAExecutionProvider: Conv 19, Relu 18"]),
+        (["x", "y"], ["x, y"]),
+        ({}, ["none"]),
+        ([], ["none"]),
+        ("", ["none"]),
+        (None, ["none"]),
+        (0, ["0"]),
+        (False, ["false"]),
+        ("text", ["text"]),
+    ],
+)
+def test_a_fact_is_told_in_lines(value: Any, said: list[str]) -> None:
+    """Entries with the same value share a line; what is empty says so, and what is 0 doesn't."""
+    assert lines(value) == said

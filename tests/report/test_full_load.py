@@ -1,0 +1,39 @@
+"""What the report says of a stage that full load slows down."""
+
+from pipeline.records.samples import Energy
+from pipeline.report.first_screen import answers
+from pipeline.report.sections.cost_section import cost_table
+from pipeline.report.sections.ladder_section import ladder
+from tests.report import made_up_run as planted
+
+
+def test_both_paces_are_shown_and_cost_takes_the_slower() -> None:
+    """Interleaved 10 ms per call of 8 images, sustained 12.5 ms: 640 images/s, and both ratios."""
+    fast = planted.stage(
+        "half", 4.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (0.04, 0.010))],
+        energy=Energy(3000.0, 5.0, 3200, 75.0),
+    )  # fmt: skip
+    first = planted.stage(
+        "eager", 1.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "eager", (0.04, 0.04))],
+        energy=Energy(3000.0, 5.0, 1000, 75.0),
+    )  # fmt: skip
+    found = planted.summary(planted.run(stages=[first, fast]))
+    row = found.stage("half")
+    assert row is not None
+    assert (row.sustained_seconds, row.images_per_second) == (0.0125, 640)
+    assert any(warning.code == "slower at full load" for warning in row.warnings)
+    assert "At sustained full load: 3.20 ×, 12.5 ms against 40.0 ms." in dict(answers(found))["How much faster is it?"]
+    titles = ladder(found).titles
+    assert ladder(found).rows[1][titles.index("sustained")].text == "12.5"
+    assert cost_table(found).rows[1][1].text == "640"
+
+
+def test_without_a_stretch_at_full_load_the_interleaved_samples_stand_for_it() -> None:
+    """As on a CPU, which has no energy counter."""
+    only = planted.stage("half", 4.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (0.04, 0.010))], energy=None)
+    run = planted.run(stages=[only])
+    (row,) = planted.summary(run).stages
+    assert row.sustained_seconds is None
+    assert row.seconds is not None
+    assert row.images_per_second == 8 / row.seconds.value
+    assert "sustained" not in ladder(planted.summary(run)).titles

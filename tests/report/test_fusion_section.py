@@ -1,0 +1,152 @@
+"""What the report says of kernels, of the bytes they move, and of what a compiler fused."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.records.diagnostics import BytesSource, Diagnostics, FusedKernel, Fusion, KernelRow, Profile
+from pipeline.records.run_record import CompileFacts, RunRecord, StageRecord
+from pipeline.report.html import file_link
+from pipeline.report.sections import fusion_section as fusion
+from pipeline.report.sections.attribution_section import _moved
+from tests.report import made_up_run as planted
+
+OPERATORS: BytesSource = "operators"
+KERNELS = [KernelRow("triton_1", "pointwise", 2.0, 3e-4), KernelRow("conv", "convolution", 1.0, 7e-4)]
+WRITTEN = [
+    FusedKernel("triton_1", ["relu", "max_pool2d"], "vertical", "compile/generated/a.py", True, 2),
+    FusedKernel("triton_2", ["relu"], "single", "compile/generated/a.py", False, 1),
+    FusedKernel("triton_3", ["add", "mul"], "horizontal", "compile/generated/b.py", False, 1),
+]
+FACTS = CompileFacts(2, {"print <b>": 2}, ["size 3 became 5"], generated_kernels=3)
+
+
+def stage(name: str, ratio: float, found: Fusion) -> StageRecord:
+    """A planted stage with this fusion, whose kernels take a millisecond a call."""
+    made = planted.stage(name, ratio, 0.1, 10**9, "", profile=Profile(10, 1e-3, 0.9, 3.0, KERNELS, None))
+    return replace(made, diagnostics=Diagnostics(fusion=found))
+
+
+def run() -> RunRecord:
+    """The baseline, a stage whose bytes nobody counted, a copy of the baseline, and a compiled one."""
+    compiled = stage("compile", 8.0, Fusion(24.5, 10**9, "Inductor", "", WRITTEN, ["compile/generated/g.txt"]))
+    return planted.run(
+        stages=[
+            stage("eager", 1.0, Fusion(96.0, 4 * 10**9, OPERATORS)),
+            stage("tf32", 3.0, Fusion(96.0, 4 * 10**9, OPERATORS)),
+            stage("half", 5.0, Fusion(70.0, None, None, "no counter was read")),
+            replace(compiled, compile_facts=FACTS),
+        ]
+    )
+
+
+def test_kernels_and_bytes_stand_against_the_baselines() -> None:
+    """A quarter of both; what can't be counted is a dash with its reason."""
+    shown = fusion.table(planted.summary(run()))
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in shown.rows}
+    assert rows["compile"] == [
+        "24.5", "26 %", "1.00", "25 %", "Inductor's count of what its kernels read and write",
+        "1 a chain, 1 siblings, 1 a single operator",
+    ]  # fmt: skip
+    assert rows["half"][2:5] == ["–", "–", "unknown: no counter was read"]
+
+
+def test_the_chart_has_bars_of_bytes_and_kernels_beside_them() -> None:
+    """What nobody counted has no bar, and says so."""
+    drawn = fusion.chart(planted.summary(run()))
+    assert drawn is not None
+    assert "4.00 GB, 96 kernels" in drawn.svg
+    assert "bytes unknown, 70 kernels" in drawn.svg
+
+
+def test_without_any_bytes_there_is_no_chart() -> None:
+    """Bars of nothing would say that nothing is moved."""
+    uncounted = planted.run(stages=[stage("eager", 1.0, Fusion(3.0, None, None))])
+    assert fusion.chart(planted.summary(uncounted)) is None
+
+
+def test_each_rung_on_the_way_says_what_it_did() -> None:
+    """First the whole way; a rung that changed neither is left out; other books are named as such."""
+    said = fusion.sentences(planted.summary(run()))
+    assert said == [
+        "eager → compile: 96 → 24.5 kernels per call, 4.00 GB → 1.00 GB moved (counted differently).",
+        "tf32 → half: 96 → 70 kernels per call, 4.00 GB → bytes unknown moved (counted differently).",
+        "half → compile: 70 → 24.5 kernels per call, bytes unknown → 1.00 GB moved (counted differently).",
+        (
+            "compile: of the 3 kernels that its compiler wrote, launched 4 times per call, 1 fuse a chain, 1 fuse "
+            "siblings, 1 do a single operator."
+        ),
+    ]
+
+
+def test_a_compiled_stage_names_its_kernels() -> None:
+    """Operators in order, and the time where the profile knows the kernel."""
+    compiled = planted.summary(run()).stages[3]
+    first, second, _ = fusion.generated(compiled).rows
+    assert [cell.text for cell in first] == ["triton_1", "relu, max_pool2d", "a chain", "2", "300", "converted"]
+    assert second[4].text == "–"
+    assert fusion.sources(compiled.stage) == ["compile/generated/a.py", "compile/generated/b.py"]
+
+
+def test_graph_breaks_and_recompiles_have_their_reasons() -> None:
+    """Each beside its own count."""
+    text = fusion.summary(planted.summary(run()).stages[3])
+    assert "1 of them read one layout and write the other." in text
+    assert "graph breaks: 2 (print <b>, 2 times), recompiles: 1 (size 3 became 5)." in text
+    assert "Graphs" not in fusion.summary(planted.summary(run()).stages[0])
+
+
+def test_the_page_links_the_files_and_shows_reasons_as_text() -> None:
+    """Relative links into the run's folder."""
+    text = planted.page(run())
+    assert '<h3 id="fusion">Fusion</h3>' in text
+    assert '<a href="compile/generated/g.txt">' in text
+    assert '<a href="compile/generated/a.py">' in text
+    assert "print &lt;b&gt;" in text
+    assert "print <b>" not in text
+    assert "## Fusion" in planted.as_markdown(run())
+
+
+def test_a_files_name_that_leads_elsewhere_is_no_link_on_the_page() -> None:
+    """It is shown, as text."""
+    bad = Fusion(
+        1.0, 10, OPERATORS, "", [FusedKernel("k", ["relu"], "single", "../../secret.py")], ["javascript:alert(1)"]
+    )
+    text = planted.page(planted.run(stages=[stage("eager", 1.0, bad)]))
+    assert "secret.py" in text
+    assert 'href="..' not in text
+    assert 'href="javascript' not in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["javascript:alert(1)", "/etc/passwd", "../up.txt", "a/../../b", "https://example.org/x", 'a" onclick="b', ""],
+)
+def test_a_path_that_leads_elsewhere_is_no_link(path: str) -> None:
+    """Wherever a record says that a file lies, a link goes into the run's folder only."""
+    assert "<a" not in file_link(path)
+
+
+def test_a_path_within_the_folder_is_a_link() -> None:
+    """With its own name as its text."""
+    assert file_link("compile/trace.json.gz") == '<a href="compile/trace.json.gz">compile/trace.json.gz</a>'
+
+
+def test_the_first_screen_says_what_the_winner_moves_and_launches() -> None:
+    """Against the baseline; where bytes aren't known it says nothing of them."""
+    parts = {
+        "eager": Fusion(96.0, 4 * 10**9, "operators"),
+        "half": Fusion(70.0, None, None),
+        "compile": Fusion(3.0, 10**9, "operators"),
+    }
+    stages = [
+        replace(planted.stage(name, 2.0, 0.1, 10**9, ""), diagnostics=Diagnostics(fusion=part))
+        for name, part in parts.items()
+    ]
+    found = planted.summary(planted.run(stages=stages))
+    said = {row.name: _moved(found, row) for row in found.stages}
+    assert said == {
+        "eager": "",
+        "half": "",
+        "compile": "It moves 954 MiB in 3 kernels per call, eager 3.73 GiB in 96.",
+    }

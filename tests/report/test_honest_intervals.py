@@ -1,0 +1,82 @@
+"""No interval is shown where there is none, and no comparison claims more than was compared."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.analysis.run_comparison import compare
+from pipeline.records import codec
+from pipeline.records.run_record import RunRecord
+from pipeline.report import formatting as words
+from pipeline.report.charts import bars as charts
+from pipeline.report.comparison import conclusion, main
+from pipeline.stats.intervals import Ratio
+from tests.report import made_up_run as planted
+
+ONE_BLOCK = Ratio(113.193, 113.193, 113.193, 1, 1, bounded=False)
+
+
+def few_blocks() -> RunRecord:
+    """A smoke run: two blocks a stage, of which no interval can be made."""
+    times = (planted.BASELINE_SECONDS, planted.BASELINE_SECONDS / 2)
+    half = planted.stage("half", 2.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", times, blocks=2)])
+    return planted.run(stages=[half])
+
+
+def test_extremes_are_no_interval() -> None:
+    """With too few blocks low and high are extremes; they aren't shown as an interval, nor do they bear digits."""
+    assert words.interval(ONE_BLOCK) == "(no interval)"
+    assert words.times(ONE_BLOCK) == "113.2 ×"
+    assert words.interval(Ratio(1.84, 1.82, 1.86, 30)) == "[1.82, 1.86]"
+
+
+@pytest.mark.parametrize("drawn", [planted.page, planted.as_markdown])
+def test_report_of_few_blocks_says_so(drawn: object) -> None:
+    """The reader meets the missing interval, and what to do about it, in HTML and in Markdown."""
+    assert callable(drawn)
+    text = drawn(few_blocks())
+    assert "(no interval)" in text
+    assert "too few for an interval" in text
+
+
+def test_chart_draws_error_bars_only_of_intervals() -> None:
+    """An unbounded ratio is a bar without caps."""
+    bounded = charts.ladder([("half", replace(ONE_BLOCK, bounded=True, low=100.0), "winner")], [], "eager")
+    bare = charts.ladder([("half", replace(ONE_BLOCK, low=100.0), "winner")], [], "eager")
+    assert bounded.count("<use") > bare.count("<use")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    """A run, and one that lost every stage but the first."""
+    whole = planted.run(stages=planted.run().stages[:3])
+    for name, run in (("a", whole), ("b", replace(whole, stages=whole.stages[:1]))):
+        (tmp_path / name).mkdir()
+        codec.save(run, tmp_path / name)
+    return tmp_path / "a", tmp_path / "b"
+
+
+def test_stages_left_out_are_named(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """A smaller finished run is no regression, but what it left out is said."""
+    assert main([str(part) for part in runs]) == 0
+    assert "Nothing changed beyond the noise. Not in B: tf32 and channels_last." in capsys.readouterr().out
+
+
+def test_stages_lost_by_a_run_that_ended_early_are_regressions(
+    runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A gate doesn't pass because the run it judges crashed."""
+    codec.save(replace(codec.load(runs[1]), finished=False), runs[1])
+    assert main([str(part) for part in runs]) == 1
+    said = capsys.readouterr().out
+    assert "broken: run B did not finish" in said
+    assert "Regressed: tf32 and channels_last." in said
+
+
+def test_nothing_in_common_is_not_called_unchanged() -> None:
+    """Two runs without a common stage compare to nothing."""
+    stages = planted.run().stages
+    said = conclusion(compare(planted.run(stages=stages[:1]), planted.run(stages=stages[1:2])))
+    assert said.startswith("No stage was measured in both runs")
+    assert "Nothing changed" not in said

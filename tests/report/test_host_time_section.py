@@ -1,0 +1,131 @@
+"""Where the wall time goes, what it means, and whether the sums agree."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.analysis.host_time import host_time, idle
+from pipeline.records.diagnostics import Diagnostics, ImageGrowth, KernelRow, LayerTime, Profile, TimeSplit
+from pipeline.report import formatting as words
+from pipeline.report.first_screen import answers
+from pipeline.report.sections import attribution_section as because
+from pipeline.report.sections import bottleneck_section as bounds
+from pipeline.report.sections.host_time_section import classes_text, flops_text, meaning, section, table
+from tests.report import made_up_run as planted
+
+RUN = planted.run()
+BUSY = TimeSplit(10e-3, 9.8e-3, 0.3e-3, 0.9e-3, 0.4e-3, 0.0, 3.1e-3)
+CPU = TimeSplit(10e-3, None, 0.0, 8e-3, 2e-3, 0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("split", "said"),
+    [
+        (BUSY, "The host runs 3.10 ms ahead of the GPU: launches are not the limit."),
+        (replace(BUSY, queue_lead_seconds=9e-6), "The GPU idles for only 2.0 %: launches are not the limit."),
+        (replace(BUSY, device_seconds=6e-3), "The GPU waits for 40 % of the time; on the host, the framework"),
+        (replace(BUSY, device_seconds=6e-3, interpreter_seconds=3e-3), "the interpreter takes the most"),
+        (CPU, "No GPU: 20 % of the time is outside the framework's operators."),
+        (replace(CPU, wall_seconds=0.0), "Nothing was recorded."),
+    ],
+)
+def test_what_a_split_means(split: TimeSplit, said: str) -> None:
+    """One sentence, with its figure."""
+    assert said in meaning(host_time(split, 2.1))
+
+
+def test_idle_is_what_no_kernel_fills() -> None:
+    """Of a GPU; never negative."""
+    assert idle(BUSY) == pytest.approx(0.2e-3)
+    assert idle(replace(BUSY, device_seconds=11e-3)) == 0.0
+    assert idle(CPU) is None
+
+
+@pytest.mark.parametrize(
+    ("split", "classes", "said"),
+    [
+        (BUSY, 9.8e-3, "classes and GPU time: 9.80 ms, 9.80 ms: the same"),
+        (BUSY, 10.29e-3, "5.0 % apart"),
+        (CPU, 8e-3, "classes and time inside operators: 8.00 ms, 8.00 ms: the same"),
+    ],
+)
+def test_the_classes_are_held_against_the_busy_time(split: TimeSplit, classes: float, said: str) -> None:
+    """The GPU's, or on a CPU that of the operators."""
+    profile = Profile(1, 10e-3, None, 1.0, [KernelRow("a", "other", 1.0, classes)], None)
+    stage = replace(RUN.stages[0], profile=profile, diagnostics=Diagnostics(split=split))
+    assert said in classes_text(stage)
+    assert [name for name, _ in section(RUN, stage)] == ["host and GPU", "adds up?"]
+    assert classes_text(replace(stage, profile=None)) == ""
+    assert section(RUN, replace(stage, diagnostics=None)) == []
+
+
+def test_the_flops_text_are_held_against_the_counted() -> None:
+    """Both figures, and how far they are apart."""
+    assert flops_text(RUN) == "385.000 GFLOP, 385.000 GFLOP: the same"
+    assert RUN.reference is not None
+    short = replace(RUN.reference, layers=RUN.reference.layers[:-2])
+    assert flops_text(replace(RUN, reference=short)).endswith("1.0 % apart")
+    assert flops_text(replace(RUN, reference=replace(short, layers=[]))) == ""
+
+
+def test_every_ranked_stage_s_split_is_a_line() -> None:
+    """On the page too, with the sums."""
+    assert [row[0].text for row in table(planted.summary(RUN)).rows] == [rung[0] for rung in planted.LADDER]
+    text = planted.page(RUN)
+    assert 'id="host-time-table"' in text
+    assert "adds up?" in text
+    assert "of the layers and counted for the whole net" in text
+
+
+def test_the_first_screen_says_why_the_winner_wins_and_what_holds_it_back() -> None:
+    """The largest step, the regime with its figures, and where most could be won."""
+    found = planted.summary(RUN)
+    given = answers(found)
+    assert [question for question, _ in given].index(because.QUESTION) == 2
+    said = dict(given)[because.QUESTION]
+    assert said.startswith("The largest step to it was tf32, −58.")
+    assert "It is compute-bound (54 % of the measured fp16 peak, " in said
+    assert "After its matrix work, most time goes into pointwise: 1.89 ms." in said
+    assert because.QUESTION in planted.page(RUN)
+    assert because.QUESTION.replace("?", "") in planted.as_markdown(RUN)
+
+
+def test_a_winner_that_shows_its_layers_names_the_level() -> None:
+    """The one with the most milliseconds above its roof."""
+    found = planted.summary(replace(RUN, stages=RUN.stages[:5]))
+    assert "Most could still be saved in decoder 0: " in dict(answers(found))[because.QUESTION]
+
+
+def test_without_a_winner_nothing_is_explained() -> None:
+    """Nor where the record holds neither roofs nor kernels."""
+    assert because.QUESTION not in dict(answers(planted.summary(replace(RUN, stages=[]))))
+    bare = replace(RUN, measured_peaks=None, stages=[replace(RUN.stages[0], profile=None, diagnostics=None)])
+    said = dict(answers(planted.summary(bare)))[because.QUESTION]
+    assert said == "What limits it is unknown: the bottleneck needs both roofs."
+
+
+def test_time_between_layers_is_named_where_it_is_the_most() -> None:
+    """A chain of operators in no layer has no roof on record; what its layers could win isn't all."""
+    half = RUN.stages[4]
+    assert half.diagnostics is not None
+    times = [LayerTime(time.name, 9e-3 if not time.name else 1e-4, 1.0) for time in half.diagnostics.layers]
+    slow = replace(half, diagnostics=replace(half.diagnostics, layers=times))
+    said = dict(answers(planted.summary(replace(RUN, stages=[slow]))))[because.QUESTION]
+    assert said.endswith("; another 9.00 ms lie between layers, which have no roofline.")
+
+
+def test_what_limits_each_stage_stands_side_by_side() -> None:
+    """Every ranked stage with its word and figures; nothing is filled in for what isn't known, and no column empty."""
+    rows = bounds.table(planted.summary(RUN)).rows
+    assert [row[0].text for row in rows] == [rung[0] for rung in planted.LADDER]
+    shown = {row[0].text: [cell.text for cell in row[1:]] for row in rows}
+    assert shown["half"] == ["compute-bound", "fp16 750", "36 %", "7.5 %", "0.88 %", "0.94"]
+    assert shown["compile"][-1] == words.NOTHING
+    half = RUN.stages[4]
+    assert half.diagnostics is not None
+    by_pixels = replace(half, diagnostics=replace(half.diagnostics, image_growth=ImageGrowth([64, 256], [0.5, 1.0])))
+    assert bounds.table(planted.summary(replace(RUN, stages=[by_pixels]))).rows[0][-1].text == "0.50"
+    bare = bounds.table(planted.summary(replace(RUN, measured_peaks=None)))
+    assert bare.titles == ["stage", "bottleneck", "GPU idle", "growth"]
+    assert bare.rows[0][1].text == "unknown"
+    assert "What limits each stage" in planted.page(RUN)

@@ -1,0 +1,206 @@
+"""The HTML page and what it must never do."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.analysis.summary import summarize
+from pipeline.records.run_record import RunRecord
+from pipeline.report import html
+from pipeline.report.charts import canvas
+from pipeline.report.gallery import gallery
+from pipeline.report.html import page
+from pipeline.worker import mask_images
+from tests.report import made_up_run as planted
+
+RUN = planted.run()
+PAGE = planted.page(RUN)
+
+
+class Reader(HTMLParser):
+    """Collects what a browser would see: tags with their attributes, and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if not {"style", "script"} & set(self.open):
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def test_nothing_in_the_page_has_an_address_outside_it() -> None:
+    """It works with no network, and asks nobody; a link may lead to a file beside it."""
+    assert "http" not in PAGE.replace("http-equiv", "")
+    assert "@import" not in PAGE
+    for tag, attributes in Reader(PAGE).tags:
+        for name in ("src", "href", "xlink:href", "action"):
+            value = attributes.get(name) or "#"
+            beside = tag == "a" and re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)+", value)
+            assert value.startswith(("#", "data:image/")) or beside, (tag, value)
+
+
+def test_what_a_record_holds_is_shown_and_never_run() -> None:
+    """Scripts, tags and attributes from a record come out as text."""
+    reader = Reader(PAGE)
+    assert [tag for tag, _ in reader.tags].count("script") == 1
+    assert "img" not in [tag for tag, _ in reader.tags]
+    assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
+    assert "<script>alert(1)</script>" in reader.text
+
+
+@pytest.mark.parametrize("field", ["name", "summary", "adds", "reason", "description", "log_tail"])
+def test_no_field_of_a_stage_escapes(field: str) -> None:
+    """Each text of a stage, hostile in turn, in a usable stage that every chart draws."""
+    changed: dict[str, Any] = {field: planted.HOSTILE}
+    hostile = replace(RUN.stages[7], **changed)
+    reader = Reader(planted.page(replace(RUN, stages=[RUN.stages[0], hostile])))
+    assert [tag for tag, _ in reader.tags].count("script") == 1
+    assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
+
+
+def test_the_first_screen_answers() -> None:
+    """Which stage, how much faster than what, is it right, what does it cost, for how many images."""
+    text = Reader(PAGE).text
+    first = text[: text.index("The ladder")]
+    assert "compile and onnxruntime: 10.8" in first
+    assert "ties with onnxruntime" in first
+    assert "as fast as eager fp32" in first
+    assert "Against amp, what people run today: 1.6" in first
+    assert "0.0040 % of pixels change class (limit 0.50 %)" in first
+    assert "1.02 GiB at the allocator's peak" in first
+    assert "27.0 s to build" in first
+    assert "tf32 for 100, set-up included" in first
+    assert "NVIDIA H200" in first
+    assert "torch 2.11.0" in first
+
+
+def test_who_is_not_ranked_is_named_with_the_reason() -> None:
+    """Failed, timed out, skipped and inaccurate stages; an all-NaN answer is called that."""
+    text = Reader(PAGE).text
+    assert "hung took too long: build took more than 1800 s" in text
+    assert "absent skipped: needs a GPU" in text
+    assert "black gave a wrong answer: all logits are NaN" in text
+    assert "100 % of its logits are NaN or infinite." in text
+    assert "an empty (black) mask" in text
+
+
+def test_warnings_are_on_the_first_screen_with_their_remedy() -> None:
+    """The run's and the stages'."""
+    text = Reader(PAGE).text
+    first = text[: text.index("The ladder")]
+    assert "baseline restarted" in first
+    assert "half, unsteady: its pace still changed. What to do: close other programs." in first
+
+
+def test_an_unfinished_run_says_so() -> None:
+    """Also one that was interrupted before anything was known."""
+    cut = replace(RUN, stages=RUN.stages[:2], finished=False)
+    assert "This run did not finish: 2 stages on record." in Reader(planted.page(cut)).text
+    bare = RunRecord(RUN.started_at, RUN.command, RUN.preset, RUN.config)
+    assert "no stage is on record" in Reader(planted.page(bare)).text
+
+
+def test_a_legacy_stage_is_called_that() -> None:
+    """TorchScript is deprecated by its library."""
+    assert "torchscript (legacy)" in Reader(PAGE).text
+
+
+def test_a_processor_s_run_is_called_that() -> None:
+    """Ratios of the small preset aren't taken for a GPU's."""
+    machine = replace(planted.environment(), device="cpu", device_name="a processor")
+    text = Reader(planted.page(replace(RUN, preset="cpu", environment=machine))).text
+    assert "CPU: a processor, 16 threads" in text
+    assert "say nothing of a GPU's" in text
+    assert "ms per call, this CPU" in text
+
+
+def test_every_chart_has_a_title_and_takes_the_page_s_colours() -> None:
+    """So that it can be read aloud, in the dark and on paper."""
+    charts = re.findall(r"<svg.*?</svg>", PAGE, flags=re.DOTALL)
+    assert len(charts) == 13
+    for chart in charts:
+        assert "<title>" in chart
+        assert 'role="img"' in chart
+        assert not re.search(r"#[0-9a-f]{6}\b", re.sub(r'(url\(|href=")#\w+', "", chart))
+
+
+def test_links_lead_somewhere() -> None:
+    """Every link within the page has its target."""
+    tags = Reader(re.sub(r"<svg.*?</svg>", "", PAGE, flags=re.DOTALL)).tags
+    targets = {attributes.get("id") for _, attributes in tags}
+    links = [str(attributes["href"]) for tag, attributes in tags if tag == "a"]
+    assert len(links) > len(RUN.stages)
+    assert {link.removeprefix("#") for link in links if link.startswith("#")} <= targets
+
+
+@pytest.mark.usefixtures("fresh_charts")
+def test_the_report_is_small_and_quick_and_the_same_twice() -> None:
+    """Under 3 MB, under 5 s of the processor, and a pure function of its record."""
+    taken = []
+    for _ in range(2):  # the second counts where another program slows the first
+        began = process_time()
+        again = page(summarize(RUN))
+        taken.append(process_time() - began)
+        if taken[-1] < 5:
+            break
+    assert min(taken) < 5
+    assert len(again.encode()) < 3e6
+    assert again == PAGE
+
+
+def test_masks_stand_beside_the_reference_with_their_difference(tmp_path: Path) -> None:
+    """One pixel that differs is counted, and painted."""
+    mask = np.zeros((8, 8), dtype=np.uint8)
+    mask_images.save_image(np.zeros((8, 8, 3), dtype=np.uint8), tmp_path / "reference" / "image_0.png")
+    mask_images.save_mask(mask, tmp_path / "reference" / "mask_0.png")
+    mask_images.save_mask(mask, tmp_path / "half" / "mask_0.png")
+    mask[3, 3] = 1
+    mask_images.save_mask(mask, tmp_path / "compile" / "mask_0.png")
+    captions = [picture.caption for picture in gallery(RUN, tmp_path)[0]]
+    assert captions == ["image", "fp32 reference", "half: the same", "compile: 1 pixels differ"]
+    shown = Reader(page(planted.summary(RUN), gallery(RUN, tmp_path)))
+    assert sum(tag == "img" for tag, _ in shown.tags) == 4
+
+
+def test_a_stage_s_name_is_never_a_path(tmp_path: Path) -> None:
+    """A record that names a stage `..` makes the report read nothing outside the run's folder."""
+    mask_images.save_image(np.zeros((8, 8, 3), dtype=np.uint8), tmp_path / "run" / "reference" / "image_0.png")
+    for place in ("run/reference", "secret"):
+        mask_images.save_mask(np.zeros((8, 8), dtype=np.uint8), tmp_path / place / "mask_0.png")
+    sly = replace(RUN, stages=[replace(RUN.stages[0], name="../secret")])
+    assert len(gallery(sly, tmp_path / "run")[0]) == 2
+
+
+def test_every_colour_of_a_chart_is_the_pages() -> None:
+    """matplotlib draws in placeholders: each is another one, and each becomes a variable that the style sheet has."""
+    style = (Path(html.__file__).parent / "templates" / "style.css").read_text(encoding="utf-8")
+    assert len(set(canvas.VARIABLES)) == len(canvas.VARIABLES)
+    for placeholder, variable in canvas.VARIABLES.items():
+        assert f"{variable.removeprefix('var(').removesuffix(')')}:" in style
+        with canvas.canvas(1.0) as (figure, axes):
+            axes.plot([0, 1], [0, 1], color=placeholder)
+            drawn = canvas.finished(figure, "a line")
+        assert f"stroke: {variable}" in drawn
+        assert placeholder not in drawn

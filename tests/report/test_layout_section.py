@@ -1,0 +1,107 @@
+"""What the report says of changes between NCHW and NHWC."""
+
+from dataclasses import replace
+
+from pipeline.records.diagnostics import Diagnostics, LayoutChange, Note
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.report.sections import layout_section as layout
+from pipeline.report.tables import Table
+from tests.report import made_up_run as planted
+
+HIDDEN = planted.HIDDEN
+TRACED = [
+    LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "decoder.3", "trace", 2.0, 4e-3),
+    LayoutChange("void cudnn::nhwcToNchwKernel<float>(int)", "decoder.3", "trace", 1.0, 1e-3),
+    LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "head", "trace", 1.0, 3e-3),
+]
+COPIED = [LayoutChange("copy, NCHW → NHWC", "between layers", "trace", 1.0, 2e-5)]
+GENERATED = [
+    LayoutChange("triton_1", "convolution (its bias), relu", "generated code", 2.0, 9e-4),
+    LayoutChange("triton_2", "max_pool2d", "generated code", 1.0, 3e-4),
+]
+EXPORTED = [
+    LayoutChange("Transpose3DKernel", None, "trace", 2.0, 1e-4),
+    LayoutChange("Transpose, NCHW → NHWC", "to_nhwc", "ONNX graph", 1.0, None),
+]
+
+
+def stage(name: str, ratio: float, changes: list[LayoutChange], notes: list[Note] | None = None) -> StageRecord:
+    """A planted stage with these changes."""
+    return replace(
+        planted.stage(name, ratio, 0.1, 10**9, ""), diagnostics=Diagnostics(layout=changes, notes=notes or [])
+    )
+
+
+def run() -> RunRecord:
+    """A stage that pays, one that is rid of it, a compiled one, one that hides its layers, and one with none."""
+    return planted.run(
+        stages=[
+            stage("eager", 1.0, []),
+            stage("tf32", 2.0, TRACED),
+            stage("channels_last", 4.0, COPIED),
+            stage("compile", 8.0, GENERATED),
+            stage("onnxruntime", 7.0, EXPORTED, [HIDDEN]),
+        ]
+    )
+
+
+def rows(shown: Table) -> dict[str, list[str]]:
+    """A table's texts by the first column."""
+    return {row[0].text: [cell.text for cell in row[1:]] for row in shown.rows}
+
+
+def test_every_stage_has_its_changes_and_their_price() -> None:
+    """Milliseconds and their share of the stage's own time; the place of the longest."""
+    found = rows(layout.table(planted.summary(run())))
+    assert found["tf32"][:2] == ["4", "8.00"]
+    assert found["tf32"][2] == "20 %"
+    assert found["tf32"][3:] == ["cudnn::nchwToNhwcKernel", "decoder.3"]
+    assert found["eager"] == ["none found", "–", "–", "", ""]
+
+
+def test_what_a_graph_names_is_not_counted_again() -> None:
+    """The kernel that did it is there already; what only a graph names has no time."""
+    found = rows(layout.table(planted.summary(run())))
+    assert found["onnxruntime"][:2] == ["2, and 1 in the graph", "0.100"]
+    graph_only = planted.run(stages=[stage("eager", 1.0, EXPORTED[1:])])
+    assert rows(layout.table(planted.summary(graph_only)))["eager"][:3] == ["1 in the graph", "–", "–"]
+
+
+def test_an_unknown_place_says_why() -> None:
+    """The stage's own note; without one, what the trace lacks."""
+    assert rows(layout.table(planted.summary(run())))["onnxruntime"][4] == f"unknown: {HIDDEN.text}"
+    silent = stage("onnxruntime", 8.0, EXPORTED)
+    assert layout.place(silent, EXPORTED[0]) == "unknown: the trace names no layer around its launch"
+
+
+def test_sentences_name_who_pays_and_who_was_rid_of_it() -> None:
+    """Kernels of a compiler do other work besides; a stage that pays next to nothing isn't named."""
+    said = layout.sentences(planted.summary(run()))
+    assert len(said) == 3
+    assert said[0].startswith("tf32 changes the layout 4 times per call, in 8.00 ms of 4")
+    assert said[0].endswith("most at decoder.3, 5.00 ms.")
+    assert said[1].startswith("compile: 3 generated kernels per call also convert between NCHW and NHWC.")
+    assert "the conversion costs at most that" in said[1]
+    assert said[2] == "tf32 → channels_last: from 4 changes per call in 8.00 ms to 1 in 20.0 µs."
+
+
+def test_a_rung_that_keeps_them_is_not_said_to_be_rid_of_them() -> None:
+    """Half of the time is still there."""
+    kept = planted.run(stages=[stage("eager", 1.0, TRACED), stage("tf32", 2.0, TRACED[:1])])
+    assert not [line for line in layout.sentences(planted.summary(kept)) if "→" in line]
+
+
+def test_a_stage_lists_each_of_its_changes() -> None:
+    """With where it was seen; a graph knows no time."""
+    shown = layout.changes(run().stages[4])
+    assert rows(shown)["Transpose, NCHW → NHWC"] == ["to_nhwc", "ONNX graph", "1", "–"]
+    assert rows(layout.changes(run().stages[3]))["triton_1"][-1] == "900"
+
+
+def test_a_records_names_are_text_on_the_page_and_in_markdown() -> None:
+    """A kernel and a layer may be called anything."""
+    hostile = [LayoutChange(planted.HOSTILE, planted.HOSTILE, "trace", 1.0, 1e-2)]
+    bad = planted.run(stages=[stage("eager", 1.0, hostile)])
+    assert planted.HOSTILE[:20] not in planted.page(bad)
+    assert "<script>" not in planted.as_markdown(bad)
+    assert '<h3 id="layout">Layout</h3>' in planted.page(bad)

@@ -1,0 +1,224 @@
+"""What the report says of a stage's memory."""
+
+from dataclasses import replace
+
+from pipeline.analysis.memory import memories, peak_layer
+from pipeline.records.diagnostics import Diagnostics, LayerWork, MemoryHolder, MemoryTimeline, Note
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.samples import Memory
+from pipeline.report.sections import memory_section as memory
+from tests.report import made_up_run as planted
+
+MIB = 2**20
+ON_CPU = Note("memory timeline", "no allocator statistics", "torch keeps no statistics of what it allocates on a CPU")
+HOLDERS = [
+    MemoryHolder(["bottleneck.0"], 300 * MIB),
+    MemoryHolder(["decoder.0.0", "decoder.0.1"], 200 * MIB),
+]
+
+
+def timeline(activations: int, workspace: int | None, holders: list[MemoryHolder], points: int = 9) -> MemoryTimeline:
+    """Of 100 MiB held, 60 of them weights, in bytes of so many MiB."""
+    peak_at = 3 if points > 3 else 1  # after a layer; or the one reading between begin and end
+    peak, known = 100 + activations + (workspace or 0), workspace is not None
+    amounts = [100 * MIB] * points
+    amounts[peak_at] = peak * MIB
+    return MemoryTimeline(
+        [1e-3 * at for at in range(points)], amounts, 60 * MIB if known else None, activations * MIB,
+        workspace * MIB if workspace is not None else None, 100 * MIB, 400 * MIB,
+        peak_layer=holders[-1].layers[0] if holders else None, holders=holders,
+        watched="layers" if points > 3 else "ends",
+    )  # fmt: skip
+
+
+def stage(name: str, ratio: float, found: MemoryTimeline | None, seen: int | None = None) -> StageRecord:
+    """A planted stage with this timeline, of which the device sees so many MiB, 50 of them nobody's."""
+    reserved = None if seen is None else (seen - 450) * MIB
+    books = Memory(10**9, reserved, None if seen is None else seen * MIB, 400 * MIB, 0, 700 * MIB)
+    return replace(planted.stage(name, ratio, 0.1, 10**9, ""), memory=books, diagnostics=Diagnostics(timeline=found))
+
+
+def run(**fields: object) -> RunRecord:
+    """A baseline full of workspace, one without, one that hides its layers, and one whose memory lies in a pool."""
+    return planted.run(
+        stages=[
+            stage("eager", 1.0, timeline(500, 4000, HOLDERS), 6000),
+            stage("half", 4.0, timeline(300, 0, HOLDERS[:1]), 1000),
+            stage("torchscript", 4.0, timeline(350, None, [], 3), 1000),
+            stage("cuda_graph", 8.0, timeline(0, None, [], 3), 1100),
+        ],
+        **fields,
+    )
+
+
+def looked_into() -> RunRecord:
+    """The same stages, of a record that knows which call each timeline is of; the graphs by their uncaptured form."""
+    half, torchscript = timeline(300, 0, HOLDERS[:1]), timeline(350, None, [])
+    graph, fused = timeline(320, 0, HOLDERS[:1]), timeline(250, None, [])
+    return planted.run(
+        stages=[
+            stage("eager", 1.0, timeline(500, 4000, HOLDERS), 6000),
+            stage("half", 4.0, half, 1000),
+            stage("torchscript", 4.0, replace(torchscript, watched="allocations"), 1000),
+            stage("cuda_graph", 7.0, replace(graph, call="uncaptured"), 1100),
+            stage("fused", 8.0, replace(fused, call="uncaptured", watched="allocations"), 1000),
+            stage("onnxruntime", 6.0, replace(timeline(0, None, [], 3), watched="nothing allocated"), 900),
+        ]
+    )
+
+
+def cells(shown: RunRecord | None = None) -> dict[str, list[str]]:
+    """The table's texts by stage."""
+    return {row[0].text: [cell.text for cell in row[1:]] for row in memory.table(planted.summary(shown or run())).rows}
+
+
+def test_the_parts_add_up_to_what_the_device_sees() -> None:
+    """Weights are not counted again among what is held; what torch keeps besides is its reserve."""
+    assert cells()["eager"][:8] == [
+        "60.0 MiB", "40.0 MiB", "500 MiB", "3.91 GiB", "950 MiB", "400 MiB", "50.0 MiB", "5.86 GiB",
+    ]  # fmt: skip
+    parts = memories(planted.summary(run()))[0]
+    assert parts.total == 6000 * MIB
+    assert parts.allocated == 4600 * MIB
+
+
+def test_what_is_unknown_says_why() -> None:
+    """Layers that can't be watched, and memory that is in a pool: nothing allocated isn't nothing needed."""
+    hidden, pooled = cells()["torchscript"], cells()["cuda_graph"]
+    assert hidden[:4] == ["–", "100 MiB", "350 MiB", "–"]
+    assert "no layer can be watched" in hidden[-1]
+    assert pooled[:5] == ["–", "100 MiB", "–", "–", "550 MiB"]
+    assert "nothing is allocated in a call" in pooled[-1]
+    assert cells()["eager"][-1] == ""
+
+
+def test_workspace_that_dominates_is_named_with_its_layer() -> None:
+    """The last of the layers whose outputs are alive is the one that ran; cuDNN is blamed for convolutions alone."""
+    found = planted.summary(run())
+    text = memory.sentences(found)[0]
+    assert text == (
+        "eager: 3.91 GiB of the 4.49 GiB allocated at the peak is workspace, for an algorithm that cuDNN chose for "
+        "decoder.0.0."
+    )
+    reference = found.run.reference
+    assert reference is not None
+    linear = replace(reference, layers=[LayerWork("decoder.0.0", "Linear", "decoder", 1, 1, 1, 1)])
+    assert (
+        "an algorithm that a library chose for decoder.0.0."
+        in memory.sentences(planted.summary(run(reference=linear)))[0]
+    )
+    assert (
+        "an algorithm that a library chose for decoder.0.0."
+        in memory.sentences(planted.summary(run(reference=None)))[0]
+    )
+
+
+def test_a_layer_is_named_only_where_the_record_tells() -> None:
+    """Not where no layer was watched, and not for a stage without a timeline."""
+    assert peak_layer(planted.summary(run()).stages[0]) == "decoder.0.0"
+    for found in (replace(timeline(500, 4000, HOLDERS), peak_layer=None), None):
+        (bare,) = planted.summary(planted.run(stages=[stage("eager", 1.0, found, 6000)])).stages
+        assert peak_layer(bare) == ""
+
+
+def test_other_moments_that_came_as_high_are_counted() -> None:
+    """One layer alone is not to blame where others ask for as much."""
+    made = timeline(500, 4000, HOLDERS)
+    made.allocated_bytes[1] = round(0.95 * 4600) * MIB
+    text = memory.sentences(planted.summary(planted.run(stages=[stage("eager", 1.0, made, 6000)])))[0]
+    assert text.endswith("1 other moment of the call came within 10 % of it.")
+
+
+def test_neighbours_are_compared_where_both_are_known() -> None:
+    """What fell, by how much, and where the peak is now; not with a stage whose memory lies in a pool."""
+    steps = [line for line in memory.sentences(planted.summary(run())) if "→" in line]
+    assert steps == [
+        (
+            "eager → half: the peak falls, 4.49 GiB → 400 MiB: workspace −3.91 GiB; "
+            "the peak is now at bottleneck.0, no longer at decoder.0.0."
+        )
+    ]
+    same = planted.run(stages=[stage(name, 1.0, timeline(500, 0, []), 900) for name in ("eager", "half")])
+    assert "eager → half: the peak hardly changes, 600 MiB → 600 MiB." in memory.sentences(planted.summary(same))
+
+
+def test_the_winner_stands_beside_the_baseline_as_the_device_sees_them() -> None:
+    """Whatever the books say, this is what another process can't have."""
+    assert memory.sentences(planted.summary(run()))[-1] == "cuda_graph takes 1.07 GiB of the device, eager 5.86 GiB."
+
+
+def test_timelines_are_drawn_where_layers_were_watched() -> None:
+    """The baseline's at once, the others' folded; three points are a row of the table, not a chart."""
+    first, others = memory.timelines(planted.summary(run()))
+    assert [figure.title for figure in first] == ["Memory of eager through one call"]
+    assert [figure.title for figure in others] == ["Memory of half through one call"]
+    assert "4.49 GiB at decoder.0.0" in first[0].svg
+    assert "bottleneck.0: 300.0 MiB" in first[0].note
+
+
+def test_timelines_of_graphs_and_of_hidden_layers_say_how_they_were_watched() -> None:
+    """The winner's at once, the others' folded."""
+    first, others = memory.timelines(planted.summary(looked_into()))
+    assert [figure.title.split()[2] for figure in first] == ["eager", "fused"]
+    notes = {figure.title.split()[2]: figure.note for figure in [*first, *others]}
+    assert set(notes) == {"eager", "half", "torchscript", "cuda_graph", "fused"}
+    assert notes["eager"].startswith("Allocator statistics before and after every layer. Times are the host's")
+    assert notes["torchscript"].startswith("Every allocation that torch's allocator recorded. Times")
+    by_layer = "Allocator statistics before and after every layer, of the same kernels launched one by one."
+    assert notes["cuda_graph"].startswith(by_layer)
+    assert "Outputs alive at the peak: bottleneck.0: 300.0 MiB" in notes["cuda_graph"]
+    drawn = {figure.title.split()[2]: figure.svg for figure in [*first, *others]}
+    assert "420 MiB at bottleneck.0" in drawn["cuda_graph"]
+    assert "350 MiB" in drawn["fused"]
+
+
+def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
+    """Out of the reserve, so that the parts still add up; a sentence says whose it is."""
+    shown = cells(looked_into())
+    assert shown["cuda_graph"][:8] == [
+        "60.0 MiB", "40.0 MiB", "320 MiB", "0 B", "230 MiB", "400 MiB", "50.0 MiB", "1.07 GiB",
+    ]  # fmt: skip
+    assert shown["fused"][:5] == ["–", "100 MiB", "250 MiB", "–", "200 MiB"]
+    assert "no layer can be watched" in shown["fused"][-1]
+    assert "nothing is allocated in a call" in shown["onnxruntime"][-1]
+    lines = memory.sentences(planted.summary(looked_into()))
+    assert "half → cuda_graph: the peak hardly changes, 400 MiB → 420 MiB." in lines
+    assert [line for line in lines if "launched one by one" in line] == [
+        (
+            "cuda_graph and fused: a call allocates nothing, because the graph's pool holds what its kernels need "
+            "at all times. The same kernels were launched one by one to show it as activations and workspace, "
+            "not in reserve."
+        )
+    ]
+    assert not any("launched one by one" in line for line in memory.sentences(planted.summary(run())))
+
+
+def test_a_bar_that_is_far_longer_than_the_others_is_cut_and_says_so() -> None:
+    """Or no other could be read."""
+    drawn = memory.chart(planted.summary(run()))
+    assert drawn is not None
+    assert "5.86 GiB, cut here" in drawn.svg
+    assert drawn.svg.count("cut here") == 1
+
+
+def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
+    """Resident memory is known all the same."""
+    blind = replace(stage("eager", 1.0, None), diagnostics=Diagnostics(notes=[ON_CPU]))
+    blind = replace(blind, memory=Memory(None, None, None, None, 0, 700 * MIB))
+    found = planted.summary(planted.run(stages=[blind]))
+    shown = memory.table(found)
+    assert shown.titles == ["stage", "resident", "why unknown"]
+    assert [cell.text for cell in shown.rows[0]] == ["eager", "700 MiB", f"{ON_CPU.topic}: {ON_CPU.text}"]
+    assert memory.chart(found) is None
+    assert ON_CPU.text in planted.page(found.run)
+
+
+def test_the_page_has_it_under_its_own_heading_and_escapes_the_record() -> None:
+    """A layer may be called anything."""
+    hostile = planted.run(
+        stages=[stage("eager", 1.0, timeline(500, 10, [MemoryHolder([planted.HOSTILE], 9 * MIB)]), 6000)]
+    )
+    text = planted.page(hostile)
+    assert '<h3 id="memory">Memory</h3>' in text
+    assert "<script>alert" not in text
+    assert "## Memory" in planted.as_markdown(run())

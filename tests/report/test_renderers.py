@@ -1,0 +1,202 @@
+"""Terminal, Markdown, CSV, the figures in words, and the sentences of the waterfall."""
+
+import csv
+import io
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from rich.console import Console
+
+from pipeline.analysis.attribution import steps
+from pipeline.analysis.attribution import way as way_to_winner
+from pipeline.records.run_record import RunWarning
+from pipeline.report import csv_table
+from pipeline.report import formatting as words
+from pipeline.report.csv_table import csv_text
+from pipeline.report.first_screen import all_warnings
+from pipeline.report.sections.attribution_section import sentence
+from pipeline.report.sections.cost_section import cost_table
+from pipeline.report.terminal import first_screen, outcome_line
+from pipeline.stats.intervals import Ratio, unresolved
+from tests.report import made_up_run as planted
+
+RUN = planted.run()
+
+
+def printed(terminal: bool = False) -> str:
+    """The first screen as a console prints it."""
+    console = Console(width=80, file=io.StringIO(), force_terminal=terminal)
+    console.print(first_screen(planted.summary(RUN)))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_first_screen_fits_80_columns_and_has_no_colour_off_a_terminal() -> None:
+    """Nor any control sequence that a record brought along."""
+    text = printed()
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "\x1b" not in text
+    assert "\x1b[" in printed(terminal=True)
+    assert "\x1b[31m &" not in printed(terminal=True)
+
+
+def test_the_first_screen_answers_first() -> None:
+    """The winner, then the ladder, then what isn't ranked."""
+    text = " ".join(printed().split())
+    assert text.index("Which stage should I use?") < text.index("▸ compile") < text.index("absent skipped")
+    assert "10.81 × as fast as eager fp32" in text
+
+
+@pytest.mark.parametrize(
+    ("index", "line"),
+    [
+        (7, r"compile: 10\.8\d × \[10\.\d\d, 10\.\d\d\] eager, faster; 7\.\d\d ms per call"),
+        (10, r"hung: timeout: build took more than 1800 s"),
+        (11, r"absent: skipped: needs a GPU"),
+    ],
+)
+def test_a_stage_s_outcome_is_a_line(index: int, line: str) -> None:
+    """What progress says when a stage is done."""
+    assert re.fullmatch(line, outcome_line(RUN, RUN.stages[index]))
+
+
+def test_markdown_is_a_table_that_no_text_breaks() -> None:
+    """Pipes, tags and backticks of a record stay in their cells."""
+    lines = planted.as_markdown(RUN).splitlines()
+    table = [line for line in lines[: lines.index("## What limits each stage")] if line.startswith("|")]
+    assert len(table) == len(RUN.stages) + 2
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
+    assert "<script" not in planted.as_markdown(RUN)
+
+
+def test_csv_holds_plain_numbers_and_no_formula() -> None:
+    """It parses; ratios are numbers; a cell that a spreadsheet would reckon with is quoted."""
+    sly = replace(RUN, stages=[replace(RUN.stages[0], adds="=HYPERLINK(0)"), *RUN.stages[1:]])
+    rows = list(csv.DictReader(io.StringIO(csv_text(planted.summary(sly)))))
+    assert [row["stage"] for row in rows] == [stage.name for stage in RUN.stages]
+    assert list(rows[0]) == csv_table.header(planted.summary(sly))
+    assert rows[0]["adds"] == "'=HYPERLINK(0)"
+    assert float(rows[7]["ratio_low"]) < 10.8 < float(rows[7]["ratio_high"])
+    assert rows[10]["ratio"] == ""
+    assert rows[12]["status"] == "inaccurate"
+    assert rows[12]["outcome"] == ""
+
+
+def test_the_wrong_and_the_failed_are_never_placed() -> None:
+    """The planted stage that is fastest and wrong wins nothing."""
+    found = planted.summary(RUN)
+    assert found.ranking.winner == "compile"
+    assert {row.name for row in found.stages if row.place} == {"compile", "onnxruntime"}
+    assert all(row.compared.outcome is None for row in found.stages if not row.ranked)
+
+
+def test_the_way_to_the_winner_adds_up_and_says_why() -> None:
+    """Each rung begins where the one before it ended; classes are named with their launches."""
+    way = steps(planted.summary(RUN))
+    assert [step.name for step in way] == ["tf32", "channels_last", "amp", "half", "compile"]
+    assert all(one.after == other.before for one, other in pairwise(way))
+    assert re.search(r"convolution −29\.\d ms \(9 → 9 launches\)", sentence(way[0]))
+    assert sentence(way[4]).startswith("half → compile: −3.9")
+
+
+def test_a_rung_that_takes_nothing_away_is_not_on_the_way() -> None:
+    """Such as torchscript, as fast as half before it; and a winner by no margin is said to be one."""
+    assert way_to_winner(planted.summary(RUN))[1] == ["torchscript", "cuda_graph"]
+    near = replace(RUN, stages=[RUN.stages[4], RUN.stages[6]])
+    assert "cannot tell the two apart" in sentence(steps(planted.summary(near))[0])
+
+
+def test_why_is_unknown_where_the_profiler_sees_nothing() -> None:
+    """A runtime that hides its kernels isn't explained by a guess."""
+    hidden = replace(RUN.stages[1], profile=planted.profile(1e-5))
+    found = planted.summary(replace(RUN, stages=[RUN.stages[0], hidden]))
+    assert "The reason is unknown: the profiler sees only" in sentence(steps(found)[0])
+    bare = planted.summary(replace(RUN, stages=[RUN.stages[0], replace(hidden, profile=None)]))
+    assert "tf32 has no profile" in sentence(steps(bare)[0])
+
+
+def test_a_price_is_reckoned_from_the_hour_s() -> None:
+    """A million images at 3.5 an hour: hours × 3.5."""
+    table = cost_table(planted.summary(RUN))
+    titles = table.titles
+    for row in table.rows:
+        hours, price = row[titles.index("hours")].value, row[titles.index("price")].value
+        assert isinstance(hours, float)
+        assert price == pytest.approx(3.5 * hours)
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (words.seconds(0.00754), "7.54 ms"),
+        (words.seconds(142.0), "142 s"),
+        (words.seconds(600.0), "10.0 min"),
+        (words.seconds(None), "–"),
+        (words.size(2**30), "1.00 GiB"),
+        (words.share(4e-5), "0.0040 %"),
+        (words.significant(float("nan")), "nan"),
+        (words.significant(1234567.0), "1,230,000"),
+        (words.images(2.34e6), "2.3 million"),
+        (words.times(Ratio(1.8412, 1.838, 1.844, 30)), "1.841 ×"),
+        (words.interval(Ratio(10.8, 10.72, 10.91, 30)), "[10.72, 10.91]"),
+        (words.clean("a\x1b[2J\nb"), "a [2J b"),
+    ],
+)
+def test_figures_in_words(shown: str, expected: str) -> None:
+    """Digits no finer than the interval; units that a person would choose."""
+    assert shown == expected
+
+
+def test_a_step_s_idle_time_is_named() -> None:
+    """Where kernels take the same and the call less, what went is idle time between kernels."""
+    kernels = replace(planted.profile(5e-3), busy_share=0.4)
+    half, graph = (replace(RUN.stages[at], profile=kernels) for at in (4, 7))  # 11.5 ms and 7.5 ms a call
+    said = sentence(steps(planted.summary(replace(RUN, stages=[half, graph])))[0])
+    assert re.search(r"By the profile: −3\.9\d ms from idle time between kernels; the rest, [−+]\d", said)
+    cpu = replace(planted.profile(7e-3), busy_share=None)
+    bare = [replace(stage, profile=cpu) for stage in (half, graph)]
+    processor = sentence(steps(planted.summary(replace(RUN, stages=bare)))[0])
+    assert "By the profile" in processor
+    assert "idle" not in processor
+
+
+def test_a_warning_of_many_stages_is_given_once() -> None:
+    """With the first one's figures; two stages' stay two, and the run's own come first."""
+    same = RunWarning("throttled", "power: in 7 %", "cool the device")
+    other = RunWarning("outliers", "4 of 60", "end what else runs")
+    stages = [
+        replace(stage, warnings=[same, other] if index < 2 else [same]) for index, stage in enumerate(RUN.stages[:6])
+    ]
+    found = planted.summary(
+        planted.run(stages=stages, warnings=[RunWarning("busy processor", "load 3", "wait")], aa_pairs=[])
+    )
+    said = [
+        (who, part.code)
+        for who, part in all_warnings(found)
+        if part.code in ("busy processor", "throttled", "outliers")
+    ]
+    names = [stage.name for stage in stages]
+    together = f"{names[0]}, {names[1]}, {names[2]} and 3 more"
+    assert said == [
+        ("the run", "busy processor"),
+        (together, "throttled"),
+        (names[0], "outliers"),
+        (names[1], "outliers"),
+    ]
+    shared = next(part for _, part in all_warnings(found) if part.code == "throttled")
+    assert shared.text.startswith(f"{names[0]}: power: in 7 % (each stage's section has its own figures)")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (Ratio(1.0, 0.9, 1.1, 4, bounded=False), "4 blocks are too few for an interval"),
+        (Ratio(1.02, 1.015, 1.025, 30), "is below the minimum detectable effect of 3.0%: measure.trials=3 averages"),
+        (Ratio(1.0, 0.98, 1.02, 30), "about 480 blocks (now 30)"),
+    ],
+)
+def test_what_would_resolve_a_ratio_is_said_with_figures(ratio: Ratio, said: str) -> None:
+    """More blocks, more trials, or a quieter machine."""
+    assert said in words.remedy(unresolved(ratio, 0.03))

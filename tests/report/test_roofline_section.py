@@ -1,0 +1,176 @@
+"""Layers and levels against the roofline: their work, the time that could be saved, and the charts of it."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from pipeline.analysis.layer_figures import LayerFigures, layers_of, levels_of, seconds_above, seconds_above_by_level
+from pipeline.analysis.roofline import Roofline, datasheet, roofline_of
+from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork, Note
+from pipeline.report.sections.roofline_section import layers_table, of_stage, peaks_text, rooflines
+from tests.report import made_up_run as planted
+
+RUN = planted.run()
+HALF = next(stage for stage in RUN.stages if stage.name == "half")
+BOUNDS = Roofline("fp16", 750e12, 4.24e12, 2.1 / 1e6)  # as the planted run's peaks say
+
+
+def conv(name: str, flops: int = 100) -> LayerWork:
+    """A layer that reads 10 elements an image, writes 20, and has 5 weights."""
+    return LayerWork(name, "Conv2d", "net", flops, 10, 20, 5)
+
+
+def timed_parts(layers: list[LayerWork], times: list[LayerTime]) -> list[LayerFigures]:
+    """The parts of a stage with these layers, in fp16 and batches of 8."""
+    assert RUN.reference is not None
+    run = replace(RUN, reference=replace(RUN.reference, layers=layers))
+    return layers_of(run, replace(HALF, diagnostics=Diagnostics(times, "profile")), 2)
+
+
+def test_images_count_by_the_batch_and_weights_once() -> None:
+    """A layer's work per call: FLOPs × 8; 2 bytes × (8 × 30 elements + 5 weights)."""
+    (found,) = timed_parts([conv("a")], [LayerTime("a", 1e-3, 1.0)])
+    assert found.flops == 800
+    assert found.moved_bytes == 2 * (8 * 30 + 5)
+
+
+def test_the_roofline_is_that_of_what_ran() -> None:
+    """Rates per second and seconds, from the run's measured peaks."""
+    assert roofline_of(RUN, HALF) == BOUNDS
+
+
+@pytest.mark.parametrize("timed", ["last", "head"])
+def test_a_head_in_an_epilogue_is_one_part_with_its_convolution(timed: str) -> None:
+    """Whichever of the two the time is booked on: both FLOPs, and nothing moved between them."""
+    layers = [conv("first"), conv("last"), LayerWork("relu", "ReLU", "net", 0, 20, 20, 0), conv("head", 7)]
+    found = timed_parts(layers, [LayerTime("first", 1e-3, 1.0), LayerTime(timed, 1e-3, 1.0)])
+    assert [part.name for part in found] == ["first", "last with head"]
+    assert found[1].flops == 8 * 107
+    assert found[1].moved_bytes == 2 * (8 * 30 + 10)
+
+
+def test_what_lies_between_layers_is_nobodys_neighbour() -> None:
+    """Its own time doesn't part a head from the convolution whose kernel does it, and it has no part in its FLOPs."""
+    between = LayerWork("", "between layers", "between layers", 9, 0, 0, 0)
+    found = timed_parts(
+        [conv("last"), conv("head", 7), between], [LayerTime("last", 1e-3, 1.0), LayerTime("", 1e-3, 1.0)]
+    )
+    assert [(part.name, part.flops) for part in found] == [("last with head", 8 * 107), ("between layers", 72)]
+    untimed = timed_parts([conv("last"), conv("head", 7), between], [LayerTime("last", 1e-3, 1.0)])
+    assert [part.name for part in untimed] == ["last with head"]
+
+
+def test_layers_that_are_missing_together_are_not_given_to_a_neighbour() -> None:
+    """Two untimed convolutions in a row: nobody knows where they ran."""
+    found = timed_parts([conv("a"), conv("b"), conv("c")], [LayerTime("c", 1e-3, 1.0)])
+    assert [(part.name, part.flops) for part in found] == [("c", 800)]
+
+
+def test_time_of_what_the_net_has_no_layer_for_is_listed_without_work() -> None:
+    """A node of a rewritten graph, such as a concatenation."""
+    found = timed_parts([conv("a")], [LayerTime("cat_1", 1e-3, 2.0), LayerTime("a", 1e-3, 1.0)])
+    assert [part.name for part in found] == ["a", "cat_1"]
+    assert not found[1].has_work
+    assert seconds_above(found[1], BOUNDS) is None
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "seconds", "won"),
+    [(8e12, 1.0, 0.03, 0.02), (1.0, 4e10, 0.03, 0.02), (8e12, 4e10, 0.005, 0.0)],
+)
+def test_the_time_that_could_be_saved_is_that_above_the_nearer_roof(
+    flops: float, moved: float, seconds: float, won: float
+) -> None:
+    """Bound by arithmetic, by memory, and faster than the roof: from a cache, with nothing to save."""
+    bounds = Roofline("fp16", 800e12, 4e12, 2e-6)
+    assert seconds_above(LayerFigures("a", "", "l", seconds, 1.0, flops, moved), bounds) == pytest.approx(won)
+
+
+def test_the_table_is_sorted_by_the_time_above_the_roofline() -> None:
+    """The most first; what has no work on record last."""
+    found = layers_of(RUN, HALF, 2)
+    rows = layers_table(found, BOUNDS).rows
+    won = [row[-1].value for row in rows]
+    known = [float(value) for value in won if value is not None]
+    assert known == sorted(known, reverse=True)
+    assert rows[-1][0].text == "between layers"
+    assert won[-1] is None
+    assert rows[0][0].text == "decoder.0.0"
+    assert layers_table(found, BOUNDS, 3).rows == rows[:3]
+
+
+def test_levels_hold_all_that_their_layers_do() -> None:
+    """Seconds, FLOPs and the time above the roofline add up."""
+    found = layers_of(RUN, HALF, 2)
+    levels = levels_of(found)
+    assert sum(level.seconds for level in levels) == pytest.approx(sum(part.seconds for part in found))
+    assert sum(level.flops for level in levels) == pytest.approx(8 * planted.FLOPS)
+    each = sum(seconds_above(part, BOUNDS) or 0.0 for part in found)
+    assert sum(seconds_above_by_level(found, BOUNDS).values()) == pytest.approx(each)
+
+
+def test_the_rooflines_are_of_the_winner_or_its_nearest_and_of_the_baseline() -> None:
+    """Compile hides its layers, so cuda_graph, the fastest that shows them, stands for it."""
+    titles = [figure.title for figure in rooflines(planted.summary(RUN))]
+    assert titles == [
+        "Roofline of cuda_graph", "cuda_graph, level by level", "Roofline of eager", "eager, level by level",
+    ]  # fmt: skip
+    alone = planted.summary(replace(RUN, stages=RUN.stages[:1]))
+    assert [figure.title for figure in rooflines(alone)] == titles[2:]
+
+
+def test_a_roofline_names_its_peaks_levels_and_source() -> None:
+    """Measured and the datasheet's; a record without layers draws none."""
+    row = planted.summary(RUN).stage("half")
+    assert row is not None
+    chart = of_stage(RUN, row)[0]
+    text = " ".join(re.findall(r">([^<>]+)</text>", chart.svg))
+    assert "measured here: 750 TFLOP/s, 4.24 TB/s" in text
+    assert "the datasheet's: 989 TFLOP/s, 4.80 TB/s" in text
+    assert "decoder 0" in text
+    assert "the stage's own profile" in chart.note
+    assert of_stage(RUN, replace(row, layers=[])) == []
+
+
+def test_an_unknown_device_has_only_measured_peaks_text() -> None:
+    """No datasheet is guessed from a similar name."""
+    assert "% of 989" in peaks_text(RUN)
+    other = replace(RUN, environment=replace(planted.environment(), device_name="NVIDIA H200 NVL"))
+    assert datasheet(other, "fp16") is None
+    assert (
+        peaks_text(other) == "fp32 51.0 TFLOP/s, tf32 404 TFLOP/s, fp16 750 TFLOP/s, bf16 781 TFLOP/s, copy 4.24 TB/s"
+    )
+    assert peaks_text(replace(RUN, measured_peaks=None)) == ""
+
+
+def test_the_page_shows_layers_bottleneck_and_what_is_unknown() -> None:
+    """In each stage's own section; a record of the first schema draws without them."""
+    text = planted.page(RUN)
+    assert "Layers by time above their roofline" in text
+    assert "bottleneck</dt><dd>" in text
+    assert "unknown</dt><dd>layers: this runtime" in text
+    assert RUN.reference is not None
+    old = replace(
+        RUN,
+        reference=replace(RUN.reference, layers=[]),
+        stages=[replace(stage, diagnostics=None) for stage in RUN.stages],
+    )
+    assert "Roofline of" not in planted.page(old)
+    assert "no layers on record" in planted.page(old)
+
+
+def test_a_layer_s_name_is_text() -> None:
+    """In the tables and in the charts: nothing that a record holds is markup."""
+    assert RUN.reference is not None
+    layers = [replace(layer, name=planted.HOSTILE, level=planted.HOSTILE) for layer in RUN.reference.layers[:1]]
+    why = Diagnostics(
+        [LayerTime(planted.HOSTILE, 1e-3, 1.0)], "profile", notes=[Note("layers", "failed", planted.HOSTILE)]
+    )
+    run = replace(
+        RUN, reference=replace(RUN.reference, layers=layers), stages=[replace(RUN.stages[0], diagnostics=why)]
+    )
+    text = planted.page(run)
+    assert "Roofline of eager" in text
+    assert text.count("<script") == 1
+    assert "<img" not in text

@@ -1,0 +1,152 @@
+"""What is written where: a run's report, a sweep's, the command that draws them again, and the comparison of runs."""
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.analysis.sweep_jobs import curves, read_jobs
+from pipeline.records import codec
+from pipeline.records.run_record import RunRecord, RunWarning
+from pipeline.report import comparison
+from pipeline.report.__main__ import main
+from pipeline.report.sweep import curve_name, knees
+from pipeline.report.write import write_report, write_sweep_report
+from tests.report import made_up_run as planted
+
+RUN = planted.run()
+
+
+def of_batch(size: int, rate: float) -> RunRecord:
+    """A job with this batch, whose one stage makes `rate` images a second."""
+    pair = planted.pair("eager", "compile", (10 * size / rate, size / rate))
+    stage = replace(RUN.stages[7], pairs=[pair], latencies=[size / rate] * 20, energy=None)
+    return planted.with_settings(replace(RUN, stages=[stage]), data={"batch_size": size})
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """Five jobs: three batches, one that was refused and one that left nothing."""
+    refused = [RunWarning("refused", "stage.mode=fast: did you mean 'default'?", "correct it")]
+    jobs: list[Any] = [
+        of_batch(1, 100.0),
+        of_batch(8, 480.0),
+        of_batch(32, 500.0),
+        replace(RUN, warnings=refused),
+        None,
+    ]
+    for number, job in enumerate(jobs):
+        (tmp_path / str(number)).mkdir()
+        if job:
+            codec.save(job, tmp_path / str(number))
+    return tmp_path
+
+
+def test_a_run_leaves_three_files(tmp_path: Path) -> None:
+    """The path returned is the page's."""
+    path = write_report(planted.summary(RUN), tmp_path)
+    assert path == tmp_path / "report.html"
+    assert {part.name for part in tmp_path.iterdir()} == {"report.html", "report.md", "results.csv"}
+
+
+def test_a_stored_record_draws_the_same_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also with NaN in it."""
+    before = write_report(planted.summary(RUN), tmp_path).read_text()
+    codec.save(RUN, tmp_path)
+    assert main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text() == before
+
+
+def test_a_folder_without_a_run_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 2, and the path."""
+    assert main([str(tmp_path / "nowhere")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "nowhere/results.json: no such file" in said
+
+
+def test_a_sweep_s_report_holds_every_job(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also those that failed, by name and reason."""
+    assert main([str(sweep)]) == 0
+    html = (sweep / "report.html").read_text()
+    assert "http" not in html.replace("http-equiv", "")
+    assert "5 jobs, 3 with a record." in html
+    assert "Job 3 has no report: stage.mode=fast" in html
+    assert "Job 4 has no report: it left no record" in html
+    assert "Throughput against batch size" in html
+    assert (sweep / "0" / "report.html").exists()
+    rows = list(csv.DictReader(io.StringIO((sweep / "results.csv").read_text())))
+    assert [(row["job"], row["batch_size"]) for row in rows] == [("0", "1"), ("1", "8"), ("2", "32")]
+
+
+def test_the_knee_is_the_least_batch_near_the_best(sweep: Path) -> None:
+    """8 gives 96 % of what 32 gives."""
+    lines = curves(read_jobs(sweep), "batch", "throughput")
+    assert [curve_name(line, "batch") for line in lines] == ["compile at 512"]
+    assert knees(lines)[0].startswith("compile at 512: batch 8 gives 96% of its best")
+
+
+def test_a_sweep_of_which_nothing_is_left_still_says_so(tmp_path: Path) -> None:
+    """No record at all is no crash."""
+    (tmp_path / "0").mkdir()
+    text = write_sweep_report(read_jobs(tmp_path), tmp_path).read_text()
+    assert "1 job, 0 with a record." in text
+
+
+def compared(first: RunRecord, second: RunRecord, tmp_path: Path, *more: str) -> int:
+    """The exit code of comparing two stored runs."""
+    for name, run in (("a", first), ("b", second)):
+        (tmp_path / name).mkdir()
+        codec.save(run, tmp_path / name)
+    return comparison.main([str(tmp_path / "a"), str(tmp_path / "b"), *more])
+
+
+def test_a_slower_stage_is_a_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 1, the stage named, with the change and its interval."""
+    slow = planted.pair("eager", "compile", (planted.BASELINE_SECONDS, planted.BASELINE_SECONDS / 9))
+    stages = [replace(stage, pairs=[slow]) if stage.name == "compile" else stage for stage in RUN.stages]
+    assert compared(RUN, replace(RUN, stages=stages), tmp_path) == 1
+    said = capsys.readouterr().out
+    assert "Regressed: compile." in said
+    assert "0.83" in said
+    assert "warning" not in said
+
+
+def test_a_run_is_no_regression_of_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing changed beyond the noise."""
+    assert compared(RUN, RUN, tmp_path) == 0
+    assert "Nothing changed beyond the noise." in capsys.readouterr().out
+
+
+def test_a_stage_that_broke_is_a_regression_in_markdown_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its reason stands in the table, escaped."""
+    stages = [
+        replace(stage, status="failed", reason="out | of <b>memory") if stage.name == "half" else stage
+        for stage in RUN.stages
+    ]
+    assert compared(RUN, replace(RUN, stages=stages), tmp_path, "--markdown") == 1
+    said = capsys.readouterr().out
+    assert "broken: out \\| of &lt;b&gt;memory" in said
+    assert "Regressed: half" in said
+
+
+def test_runs_of_different_machines_are_compared_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """GPU, version and config, each named."""
+    other = replace(planted.environment(), device_name="NVIDIA L4", packages={"torch": "2.15.0"})
+    config = {**RUN.config, "data": {**RUN.config["data"], "size": 256}}
+    compared(RUN, replace(RUN, environment=other, config=config), tmp_path)
+    said = capsys.readouterr().out
+    for part in ("device name: NVIDIA H200 and NVIDIA L4", "torch: 2.11.0 and 2.15.0", "data.size: 512 and 256"):
+        assert f"warning: these runs differ in {part}" in said
+
+
+def test_a_bad_request_to_compare_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 2."""
+    assert comparison.main([str(tmp_path), str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

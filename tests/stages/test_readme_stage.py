@@ -1,0 +1,152 @@
+"""The README's stage declares nothing: what it runs is observed, and bounds and advice follow from that."""
+
+import copy
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models.unet import UNet
+from pipeline.analysis.recommendations import rules
+from pipeline.analysis.roofline import roofline_of
+from pipeline.analysis.summary import summarize
+from pipeline.profiling.observed_execution import complete, tf32_allowed
+from pipeline.records.run_record import Execution, RunRecord
+from pipeline.stages import Runner, Workload
+from pipeline.stages.common.precision import allow_tf32
+from tests.profiling.traced import event
+from tests.report import made_up_run as planted
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+CALLED = [event("user_annotation", "call", 0, 10)]
+REPLAYED = [event("cuda_runtime", "cudaGraphLaunch", 0, 2)]
+
+
+class Mine(nn.Module):
+    """A user's net that can be made faster as the README's stage asks."""
+
+    def __init__(self, net: nn.Module, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.net, self.dtype = net.to(dtype), dtype
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Logits [batch, 2, height, width] of images [batch, 3, height, width]."""
+        logits: Tensor = self.net(image.to(self.dtype))
+        return logits
+
+    def to_something_faster(self, gain: float) -> "Mine":
+        """A copy in bf16."""
+        return Mine(copy.deepcopy(self.net), torch.bfloat16)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Workload:
+    torch.manual_seed(0)
+    net = Mine(UNet(base=8, depth=2).eval()).eval()
+    return Workload(net, [torch.randn(2, 3, 32, 32)], torch.device("cpu"), tmp_path_factory.mktemp("mine"))
+
+
+@pytest.fixture(scope="module")
+def shown(work: Workload) -> Runner:
+    """What the README's own code builds."""
+    (code,) = re.findall(r"```python\n(.*?def build.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    room: dict[str, Any] = {}
+    exec("\n".join(line.removeprefix("   ") for line in code.splitlines()), room)  # it is the repository's own
+    built: Runner = room["build"](work)
+    return built
+
+
+def test_it_is_observed(shown: Runner, work: Workload) -> None:
+    """Precision and layout by FLOPs, capturing by the profile; what can't be seen stays unknown, with its reason."""
+    assert shown.execution is None
+    found, contradicted = complete(shown, work, CALLED)
+    assert (found.precision, found.layout, found.captured, found.own_kernels) == ("bf16", "NCHW", False, 0)
+    assert (found.provider, found.fuses) == (None, None)
+    assert found.unknown
+    assert contradicted == ""
+    assert complete(shown, work, REPLAYED)[0].captured is True
+    assert complete(shown, work, [])[0].captured is None
+
+
+def run_of(execution: Execution, **fields: Any) -> RunRecord:
+    """A run in which a stage that is called like none of the project's wins."""
+    stages = planted.run().stages
+    return planted.run(stages=[stages[0], replace(stages[4], name="mine", execution=execution, **fields)])
+
+
+def test_it_has_a_roofline_and_a_bottleneck(shown: Runner, work: Workload) -> None:
+    """Of the precision that was seen."""
+    run = run_of(complete(shown, work, CALLED)[0])
+    stage = next(stage for stage in summarize(run).stages if stage.name == "mine")
+    bounds = roofline_of(run, stage.stage)
+    assert bounds is not None
+    assert bounds.precision == "bf16"
+    assert stage.bottleneck.kind != "unknown"
+
+
+@pytest.mark.parametrize(("events", "advised"), [(CALLED, True), (REPLAYED, False), ([], False)])
+def test_it_is_told_to_take_a_graph_only_if_it_has_none(
+    shown: Runner, work: Workload, events: list[Any], advised: bool
+) -> None:
+    """By what was seen, and not by its name; where nobody knows, nothing is advised."""
+    idle = run_of(complete(shown, work, events)[0], profile=planted.profile(0.004))
+    found = summarize(idle)
+    assert found.winner is not None
+    assert found.winner.name == "mine"
+    assert (rules.capture_a_graph(found, found.winner) is not None) is advised
+
+
+def test_a_precision_that_is_not_what_runs_is_contradicted(work: Workload) -> None:
+    """Nothing that claims fp32 takes less unnoticed."""
+    half = work.model.to_something_faster(1.0)  # type: ignore[operator]
+    found, contradicted = complete(Runner(half, "fp32, honest", Execution("fp32", layout="NCHW")), work, CALLED)
+    assert found.precision == "fp32"
+    assert contradicted == "it declares fp32, and 100% of its FLOPs ran in bf16"
+
+
+@pytest.fixture
+def switches() -> Iterator[None]:
+    """Puts the process's TF32 switches back."""
+    before = tf32_allowed(for_convolutions=True)
+    yield
+    allow_tf32(before)
+
+
+@pytest.mark.usefixtures("switches")
+@pytest.mark.parametrize("allowed", [False, True])
+def test_tf32_is_told_from_fp32(allowed: bool) -> None:
+    """By the process's switches, for convolutions and for products."""
+    allow_tf32(allowed)
+    assert tf32_allowed(for_convolutions=True) is allowed
+    assert tf32_allowed(for_convolutions=False) is allowed
+
+
+def test_layers_of_another_precision_are_named(work: Workload) -> None:
+    """Where the layers are known."""
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 2, 1)).eval()
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.rest = copy.deepcopy(net[0]), copy.deepcopy(net[1:]).bfloat16()
+
+        def forward(self, image: Tensor) -> Tensor:
+            """A first layer in fp32."""
+            return self.rest(self.first(image).bfloat16())  # type: ignore[no-any-return]
+
+    stage = Mixed().eval()
+    found, _ = complete(Runner(stage, "", module=stage), replace(work, model=net), CALLED)
+    assert (found.precision, found.layer_precision) == ("bf16", {"first": "fp32"})
+
+
+def test_a_stage_that_hides_its_work_says_how_little_was_seen(work: Workload) -> None:
+    """As another runtime does."""
+    found, contradicted = complete(Runner(lambda image: image, "hidden"), work, CALLED)
+    assert found.precision is None
+    assert found.unknown == "only 0% of the net's FLOPs pass torch's dispatcher"
+    assert contradicted == ""

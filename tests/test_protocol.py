@@ -1,0 +1,84 @@
+"""Messages between parent and worker: whatever a worker says ends as a message, or as a stage that failed."""
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config.plan import Plan
+from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
+from pipeline.protocol import Entered, Nonsense, Phase, SampleTaken, StageReport, decoded, encoded
+from pipeline.records.samples import Sample, WarmUp
+from tests.worker.test_run_stage import EAGER, job
+
+
+@pytest.mark.parametrize(
+    "message", [Entered(Phase.BUILD), SampleTaken(Sample(3, 0.5, None)), StageReport({"build_seconds": 1.0})]
+)
+def test_a_message_survives_the_pipe(message: Any) -> None:
+    """One line each."""
+    assert encoded(message).count("\n") == 1
+    assert decoded(encoded(message)) == message
+
+
+def test_a_record_in_a_report_is_plain_json_and_nan_survives() -> None:
+    """The parent gives it its type again."""
+    back = decoded(encoded(StageReport({"warm_up": WarmUp(3, math.nan, True)})))
+    assert isinstance(back, StageReport)
+    fields: dict[str, Any] = back.fields
+    assert fields["warm_up"]["calls"] == 3
+    assert math.isnan(fields["warm_up"]["seconds"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "no json",
+        "[]",
+        "{}",
+        '{"type": "entered", "phase": "lunch"}',
+        '{"type": "sample", "sample": 3}',
+        "[" * 100_000,
+    ],
+)
+def test_a_line_that_is_no_message_is_nonsense(line: str) -> None:
+    """With the line, cut short."""
+    found = decoded(line)
+    assert isinstance(found, Nonsense)
+    assert len(found.line) <= 200
+    assert found.error
+
+
+def test_every_phase_has_a_limit() -> None:
+    """None is a KeyError in the parent."""
+    assert set(Plan().limits) == set(Phase)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("oh no", "is no message in start"),
+        ('{"type": "entered", "phase": "lunch"}', "lunch"),
+        ('{"type": "stage", "fields": {"status": "foo"}}', "foo"),
+        ('{"type": "stage", "fields": {"no_such_field": 1}}', "no_such_field"),
+        ('{"type": "run", "fields": {"drift": "much"}}', "drift|float"),
+    ],
+)
+def test_a_worker_that_talks_nonsense_fails_with_a_clear_reason(
+    said: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never as a traceback in the parent."""
+    script = tmp_path / "python"
+    speak = f"os.write(int(sys.argv[3]), {said!r}.encode() + bytes([10])); time.sleep(60)"
+    script.write_text(f"#!{sys.executable}\nimport os, sys, time\n{speak}\n")
+    script.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(script))
+    worker = WorkerProcess(job(EAGER, tmp_path), tmp_path / "log.txt", Plan().limits)
+    with pytest.raises(WorkerGone, match=reason) as gone:
+        list(worker.messages())
+    assert (gone.value.kind, gone.value.status) == ("protocol", "failed")
+    assert "\n" not in gone.value.reason
+    assert not worker.alive
