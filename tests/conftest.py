@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 # Before anything imports torch. Tests share the cores with each other. Inductor compiles in the process itself, as its
 # pool of compilers would import torch once more, and believes /proc/cpuinfo instead of compiling two programs to ask.
@@ -38,15 +39,17 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(autouse=True)
-def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fork the project's own processes, except where the marker `fresh_process` asks for a new interpreter."""
-    if request.node.get_closest_marker("fresh_process"):
-        monkeypatch.setattr("subprocess.Popen", fork_server.REAL_POPEN)
-        monkeypatch.delenv(fork_server.ADDRESS, raising=False)
+def no_leaks() -> Iterator[None]:
+    """Fail a test that leaves another default dtype, another switch of torch or another folder behind.
+
+    It takes no other fixture: what `monkeypatch` changes must be undone before this one looks.
+    """
+    with nothing_leaks():
+        yield
 
 
 @pytest.fixture(autouse=True)
-def no_leaks(processes: None) -> Iterator[None]:
-    """Fail a test that leaves another default dtype, another switch of torch or another folder behind."""
-    with nothing_leaks():
+def processes(no_leaks: None, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fork the project's own processes, except where the marker `fresh_process` asks for a new interpreter."""
+    with fork_server.suspended() if request.node.get_closest_marker("fresh_process") else nullcontext():
         yield

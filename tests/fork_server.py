@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,19 @@ def run(words: list[str]) -> int:
 def install() -> None:
     """Have this process, too, start modules of the project by the server."""
     subprocess.Popen = ForkedPopen  # type: ignore[misc]
+
+
+@contextlib.contextmanager
+def suspended() -> Iterator[None]:
+    """Within, every process is an interpreter of its own, and so is what it starts."""
+    address = os.environ.pop(ADDRESS, None)
+    subprocess.Popen = REAL_POPEN  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        install()
+        if address:
+            os.environ[ADDRESS] = address
 
 
 if __name__ == "__main__":

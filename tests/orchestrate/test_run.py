@@ -127,6 +127,7 @@ def test_a_checkpoint_of_another_net_is_refused(tmp_path: Path) -> None:
     assert not codec.load(tmp_path / "run").finished
 
 
+@pytest.mark.fresh_process
 def test_a_b_pairs_of_equal_stages_are_recorded(tmp_path: Path) -> None:
     """The aa_pairs are fresh workers of the baseline, with exactly as many blocks as the plan says."""
     record = ask(tmp_path, [EAGER], plan=replace(SMOKE, aa_pairs=1))
