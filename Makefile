@@ -1,5 +1,5 @@
 # make run: set up .venv and run the main job; its last line is the report's path.
-# make test: set up .venv and run all tests. PYTHON chooses the interpreter, ARGS goes to the program.
+# make test: set up .venv and run all tests, on up to four cores. PYTHON chooses the interpreter, ARGS goes to the program.
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
@@ -11,7 +11,7 @@ run: .venv/ready
 	@$(BIN)/python -m pipeline $(ARGS)
 
 test: .venv/ready
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope $(ARGS)
 
 # Opens a report in chromium, which must be installed; not part of test.
 browser: .venv/ready

@@ -27,7 +27,7 @@ from pipeline.cli.progress import Progress, complain
 from pipeline.config import load
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import BASELINE, RunConfig
-from pipeline.devices.choose import choose_device
+from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators, cuda_gpus
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.run import run_ladder

@@ -12,14 +12,14 @@ from pathlib import Path
 from models.errors import InputError
 from pipeline.cli.progress import Progress, complain
 from pipeline.config.request_error import RequestError, nearest
-from pipeline.devices.choose import choose_device
+from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators
-from pipeline.lessons.bench import Bench
 from pipeline.lessons.contents import CONTENTS
 from pipeline.lessons.draw import draw
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import load
 from pipeline.lessons.runner import run_lessons
+from pipeline.lessons.variant_bench import Bench
 from pipeline.measure.torch_device import open_device
 from pipeline.records.codec import RecordError
 

@@ -3,8 +3,8 @@
 from pipeline.lessons.experiments import (
     batches,
     chain,
-    context,
     contiguous,
+    cuda_context,
     gelu,
     in_place,
     launches,
@@ -17,7 +17,7 @@ from pipeline.lessons.experiments import (
 from pipeline.lessons.lesson import Lesson
 
 CONTENTS: tuple[Lesson, ...] = (
-    context.LESSON,
+    cuda_context.LESSON,
     transfers.LESSON,
     precisions.LESSON,
     sizes.LESSON,

@@ -10,8 +10,8 @@ from torch._C._autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
-from pipeline.lessons.bench import Bench, Call
 from pipeline.lessons.lesson_records import Row
+from pipeline.lessons.variant_bench import Bench, Call
 
 # A CPU's operators that hand out memory and compute nothing.
 NO_WORK = ("aten::empty", "aten::resize_", "aten::detach", "aten::as_strided")

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipeline.lessons.bench import Bench
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, Unit
+from pipeline.lessons.variant_bench import Bench
 
 
 @dataclass(frozen=True)

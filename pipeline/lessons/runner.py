@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from pipeline.lessons.bench import Bench, why
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import SCHEMA_VERSION, LessonRecord, LessonsRecord, save
 from pipeline.lessons.rows import measured
+from pipeline.lessons.variant_bench import Bench, why
 from pipeline.measure.environment import describe
 
 Say = Callable[[str, str], None]  # a name, and a line about it

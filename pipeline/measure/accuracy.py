@@ -62,7 +62,7 @@ def _share(value: float) -> str:
 
 
 def compare(outputs: Iterable[Tensor], references: list[Tensor], labels: Tensor | None) -> Accuracy:
-    """The figures over all batches; arguments as of `check`.
+    """The figures over all batches of logits [batch, classes, height, width]; arguments as of `check`.
 
     A logit that is NaN or infinite counts as 0 in the distances, so that these stay numbers; `nan_share` names it.
 

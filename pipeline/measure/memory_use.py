@@ -40,7 +40,7 @@ def measure(call: Callable[[Tensor], Tensor], batch: Tensor, model: nn.Module, c
 
     Args:
         call: the stage.
-        batch: one input.
+        batch: one input [batch, channels, height, width].
         model: the workload's, for the weights as they come in fp32.
         context: of `context_bytes`.
     """

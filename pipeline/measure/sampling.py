@@ -61,13 +61,11 @@ def take_sample(
         next_batch: gives the rotation's next input; called for every input before the clock is read.
         calls: how many calls are timed, after `plan.sample_warmup_calls` that are not.
         clock: read before the first timed call and after the device has finished the last.
-        plan: gives `sample_warmup_calls` and `most_retries`.
+        plan: gives `most_retries`, too.
         guards: counters, such as compilations and device allocations. If one grows during the timed calls, the sample
             is taken again, at most `most_retries` times; `Sample.disturbed` says that one grew in the last retry, too.
         state: the device's clock and throttling, read before and after, outside the timed region.
 
-    Returns:
-        Seconds of all timed calls together: the host's, and the device's own where it has a clock.
     """
     retries = 0
     while True:

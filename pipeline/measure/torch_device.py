@@ -3,7 +3,7 @@
 import torch
 
 from pipeline.devices.accelerator import Capabilities
-from pipeline.devices.choose import DeviceError
+from pipeline.devices.choice import DeviceError
 from pipeline.devices.kinds import Vendor, is_cuda
 from pipeline.devices.nvml import Gpu, gpu_of
 

@@ -23,7 +23,7 @@ def searches(runner: Runner, batch: Tensor, options: Mapping[str, object]) -> li
 
     Args:
         runner: the stage, warm.
-        batch: one input.
+        batch: one input [batch, channels, height, width].
         options: what was asked of the stage.
     """
     cudnn = batch.is_cuda and torch.backends.cudnn.benchmark
@@ -64,6 +64,10 @@ def convolution_problems(run: Callable[[Tensor], Tensor], batch: Tensor) -> int:
 
     What torch.compile compiled is run eagerly here: its convolutions have the same shapes there, and it is not
     compiled anew.
+
+    Args:
+        run: the stage.
+        batch: one input [batch, channels, height, width].
     """
     problems: set[tuple[Any, ...]] = set()
 

@@ -40,7 +40,7 @@ Part = TypeVar("Part")
 
 
 class Explained:
-    """A stage on its way to a `Diagnostics`."""
+    """A stage on its way to a `Diagnostics`; its batches are [batch, channels, height, width]."""
 
     def __init__(self, runner: Runner, net: nn.Module, batches: list[Tensor], folder: Path) -> None:
         self.runner = runner

@@ -20,7 +20,7 @@ def fusion(runner: Runner, batch: Tensor, events: list[TraceEvent], calls: int, 
 
     Args:
         runner: the stage.
-        batch: one input.
+        batch: one input [batch, channels, height, width].
         events: of its profile of `calls` calls.
         calls: how many.
         shown: the stage's folder, as the record names it.
@@ -39,7 +39,7 @@ def fusion(runner: Runner, batch: Tensor, events: list[TraceEvent], calls: int, 
 
 
 def traffic(runner: Runner, batch: Tensor) -> tuple[int | None, BytesSource | None, str]:
-    """Bytes that one call moves and who counted them; or why they are unknown."""
+    """Bytes that one call on a batch [batch, channels, height, width] moves and who counted them; or why not."""
     try:
         found: Traffic | None
         if runner.traffic:

@@ -54,7 +54,7 @@ def heavies(net: nn.Module, batch: Tensor) -> list[Heavy]:
 
     Args:
         net: untouched.
-        batch: one input.
+        batch: one input [batch, channels, height, width].
 
     Raises:
         Exception: torch can't export the net.

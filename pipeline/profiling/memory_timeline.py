@@ -69,7 +69,12 @@ class Watch:
         self.allocated.append(amount)
 
     def look(self, name: str = "", output: Tensor | None = None) -> None:
-        """Note the peak since the last look and what stands now; `output` is what layer `name` has just written."""
+        """Note the peak since the last look and what stands now.
+
+        Args:
+            name: the layer that has just run, if one has.
+            output: what it has written, of any shape.
+        """
         peak, now = self.books.peak(), self.books.allocated()
         if output is not None:
             self.outputs.append((name, size(output), weakref.ref(output)))
@@ -107,7 +112,7 @@ def memory_timeline(
 
     Args:
         runner: the stage; where its module is known, the books are read at every layer.
-        batch: one input.
+        batch: one input [batch, channels, height, width].
         books: of the allocator.
         context_bytes: what the process held of the device before its first tensor.
         history: of the allocator, for a stage without layers to watch.
@@ -136,6 +141,8 @@ def memory_timeline(
 
 def watched_call(runner: Runner, batch: Tensor, books: Books, history: History) -> tuple[Watch, list[Change] | None]:
     """What was read before, during and after the call, and its changes where no layer could be watched.
+
+    The batch is [batch, channels, height, width].
 
     Raises:
         HistoryError: the call allocates, and the history has nothing of it.

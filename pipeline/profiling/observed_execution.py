@@ -87,7 +87,10 @@ class Seen:
 
 
 def precision_of(operator: Operator, operand: Tensor) -> Precision | None:
-    """What a convolution or matrix product computes in; fp32 on a GPU is TF32 where the process allows it."""
+    """What a convolution or matrix product of an operand of any shape computes in.
+
+    On a GPU fp32 is TF32 where the process allows it.
+    """
     precision = PRECISIONS.get(operand.dtype)
     if precision == "fp32" and operand.is_cuda and tf32_allowed("convolution" in operator.name):
         return "tf32"

@@ -16,7 +16,7 @@ ROUNDS_SECONDS = 0.2  # of the calls on smaller images, in turns with those on w
 def growth(runner: Runner, batch: Tensor, clock: Clock) -> BatchGrowth | None:
     """Seconds of single calls at a part of the batch, at half of it and at all of it; at batch 1 also at 2 images.
 
-    None for a stage that is built for one shape.
+    The batch is [batch, channels, height, width]. None for a stage that is built for one shape.
     """
     if runner.module is None or runner.uncaptured is not None:
         return None
@@ -31,7 +31,8 @@ def image_growth(runner: Runner, batch: Tensor, clock: Clock) -> ImageGrowth | N
     """Seconds of the fastest calls on the upper left quarter of every image and on all of it, on a CPU.
 
     A single image's growth with the batch says little there: from one image to two, torch takes other libraries. The
-    two take turns, and what other programs add is left out: it would hide what the pixels add.
+    two are interleaved, and what other programs add is left out: it would hide what the pixels add.
+    The batch is [batch, channels, height, width].
     None on a GPU, for a stage that is built for one shape, and for images that can't be halved.
 
     Raises:

@@ -82,7 +82,7 @@ def never_compiles() -> int:
 
 
 def no_traffic(_: Tensor) -> None:
-    """The `traffic` of a runtime whose work torch's dispatcher doesn't see: nobody knows."""
+    """The `traffic` of a runtime whose work torch's dispatcher doesn't see, for a batch of any shape: nobody knows."""
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def check_possible(device: torch.device) -> None:
 def compile_net(
     model: nn.Module, batch: Tensor, mode: Mode, dynamic: bool | None, fullgraph: bool, freezing: bool
 ) -> Any:
-    """The compiled net, after the call that compiled it."""
+    """The compiled net, after the call on a batch [batch, channels, height, width] that compiled it."""
     torch.backends.cudnn.benchmark = True
     torch._inductor.config.freezing = freezing
     count_bytes()
@@ -87,7 +87,10 @@ def compile_net(
 
 
 def run_compiled(compiled: Any, batch: Tensor) -> Tensor:
-    """One call; tells CUDA graph trees that the last answer may be overwritten."""
+    """One call on a batch [batch, channels, height, width].
+
+    It tells CUDA graph trees that the last answer may be overwritten.
+    """
     torch.compiler.cudagraph_mark_step_begin()
     logits: Tensor = compiled(batch)
     return logits
@@ -125,5 +128,8 @@ def count_bytes() -> None:
 
 
 def traffic(_: Tensor) -> Traffic:
-    """Bytes by Inductor's own count, of the graphs compiled since the build began; one call runs each of them once."""
+    """Bytes by Inductor's own count, of the graphs compiled since the build began, for a batch of any shape.
+
+    One call runs each of the graphs once.
+    """
     return int(torch._inductor.metrics.num_bytes_accessed), "Inductor"

@@ -162,7 +162,10 @@ def assignments(session: ort.InferenceSession) -> dict[str, dict[str, int]]:
 def bound(
     session: ort.InferenceSession, wanted: str, batch: Tensor, precision: torch.dtype
 ) -> tuple[Tensor, Tensor, Callable[[], None]]:
-    """Fixed buffers for input and output, as a CUDA graph demands, and the call that goes from one to the other."""
+    """Fixed buffers for input and output, as a CUDA graph demands, and the call that goes from one to the other.
+
+    Input [batch, channels, height, width], output [batch, classes, height, width].
+    """
     fixed = batch.clone()
     shape = [int(length) for length in session.get_outputs()[0].shape]
     logits = torch.empty(shape, dtype=precision, device=batch.device)
@@ -175,7 +178,7 @@ def bound(
 
 
 def in_place(fixed: Tensor, logits: Tensor, replay: Callable[[], None]) -> Callable[[Tensor], Tensor]:
-    """A call on the CPU."""
+    """A call on the CPU: from a batch [batch, channels, height, width] to logits [batch, classes, height, width]."""
 
     def run(batch: Tensor) -> Tensor:
         fixed.copy_(batch)
@@ -188,7 +191,10 @@ def in_place(fixed: Tensor, logits: Tensor, replay: Callable[[], None]) -> Calla
 def on_stream(
     fixed: Tensor, logits: Tensor, replay: Callable[[], None], stream: torch.cuda.Stream
 ) -> Callable[[Tensor], Tensor]:
-    """A call on the session's stream, which waits for the caller's and is waited for by it."""
+    """A call on the session's stream, which waits for the caller's and is waited for by it.
+
+    From a batch [batch, channels, height, width] to logits [batch, classes, height, width].
+    """
 
     def run(batch: Tensor) -> Tensor:
         caller = torch.cuda.current_stream()

@@ -47,7 +47,7 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
 
 
 def save_logits(logits: list[Tensor], path: Path) -> None:
-    """Keep the logits where every stage's worker finds them."""
+    """Keep the logits [batch, classes, height, width] where every stage's worker finds them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file({str(index): part.contiguous() for index, part in enumerate(logits)}, path)
 
@@ -59,7 +59,7 @@ def load_logits(path: Path) -> list[Tensor]:
 
 
 def relative_l2(output: Tensor, reference: Tensor) -> float:
-    """‖output − reference‖ / ‖reference‖, in fp64."""
+    """‖output − reference‖ / ‖reference‖, in fp64, of two tensors of the same shape, whichever it is."""
     expected = reference.double()
     return float(torch.linalg.vector_norm(output.double() - expected) / torch.linalg.vector_norm(expected))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipeline.devices.accelerator import Accelerator, Capabilities
-from pipeline.devices.choose import DeviceError
+from pipeline.devices.choice import DeviceError
 from pipeline.lessons import __main__ as lessons
 from pipeline.measure import torch_device
 

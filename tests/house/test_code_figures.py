@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.code_figures import FIGURES, listing, main, share, spread, table
+from tests.house.code_figures import FIGURES, PROGRAM, ROOT, broken_limits, listing, main, share, spread, table
 from tests.house.source import Function, Source, gives_shape, read, read_folders
 
 SHAPELESS = '''
@@ -274,3 +274,7 @@ def test_a_list_and_the_table_exit_with_0_whatever_they_find(
     printed = capsys.readouterr().out.splitlines()
     assert printed == table(read_folders(root, ["pipeline", "models"]), read_folders(root, ["tests"]))
     assert printed[2:4] == ["| files | 3 | 1 |  |", "| lines | 348 | 6 |  |"]
+
+
+def test_the_house_keeps_its_limits() -> None:
+    assert broken_limits(read_folders(ROOT, PROGRAM)) == []

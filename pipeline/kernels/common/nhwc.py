@@ -14,7 +14,7 @@ STORED = (torch.float16, torch.float8_e4m3fn)
 
 
 def check(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    """Check a tensor that the bulk copy moves, of any number of dimensions, the channels last.
+    """Check a tensor that the bulk copy moves: [..., channels], of any number of dimensions.
 
     Raises:
         ValueError: its shape isn't `shape`, or TMA can't read its rows; the text begins with `name`.
@@ -41,7 +41,7 @@ def check_vector(name: str, tensor: Tensor, length: int) -> None:
 
 
 def descriptor(tensor: Tensor, box: list[int]) -> TensorDescriptor:
-    """What TMA needs to move boxes of the shape `box` of a tensor [any shape of as many dimensions].
+    """What TMA needs to move boxes of the shape `box` of a tensor [..., channels] of as many dimensions.
 
     Outside the tensor it reads zeros and writes nothing.
     """
@@ -62,7 +62,7 @@ def interpreted() -> bool:
 
 
 def store(value: Tensor, out: Tensor) -> None:
-    """Round an fp32 value [any shape] into `out` [the same] as the kernels do: fp8 saturates, fp16 overflows."""
+    """Round an fp32 value of any shape into `out`, of the same, as the kernels do: fp8 saturates, fp16 overflows."""
     out.copy_(value.clamp(-FP8_MAX, FP8_MAX) if out.dtype == torch.float8_e4m3fn else value)
 
 

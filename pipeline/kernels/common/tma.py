@@ -45,7 +45,7 @@ def view(memory, dtype, shape, layout, _semantic=None):
 
 
 def boxes_of(tensor: Tensor, box: list[int], swizzle_as: list[int]) -> TensorDescriptor:
-    """What TMA needs to move boxes of the shape `box` of a tensor [any shape of as many dimensions].
+    """What TMA needs to move boxes of the shape `box` of a tensor [..., channels] of as many dimensions.
 
     They are swizzled as a matrix of the shape `swizzle_as` is.
     """

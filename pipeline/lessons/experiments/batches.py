@@ -2,10 +2,10 @@
 
 import torch
 
-from pipeline.lessons.bench import Bench, Call
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, seconds
+from pipeline.lessons.variant_bench import Bench, Call
 from pipeline.report import formatting as words
 
 SAMPLES = 1024

@@ -8,11 +8,11 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from pipeline.lessons.bench import Bench, Call, skipped
 from pipeline.lessons.launch_counter import compiled_afresh, counted
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
+from pipeline.lessons.variant_bench import Bench, Call, skipped
 from pipeline.report import formatting as words
 
 GPU_NUMBERS, CPU_NUMBERS = 2**26, 2**21

@@ -5,10 +5,10 @@ from functools import partial
 
 import torch
 
-from pipeline.lessons.bench import Bench, Call
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
+from pipeline.lessons.variant_bench import Bench, Call
 from pipeline.report import formatting as words
 
 GPU_SIDE, CPU_SIDE = 4096, 768

@@ -5,11 +5,11 @@ import math
 import torch
 from torch import Tensor
 
-from pipeline.lessons.bench import Bench
 from pipeline.lessons.launch_counter import compiled_afresh, counted
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
+from pipeline.lessons.variant_bench import Bench
 
 GPU_NUMBERS, CPU_NUMBERS = 2**26, 2**21
 SPELT, COMPILED, LIBRARY = "spelt out, eager", "spelt out, compiled", "the library's gelu"

@@ -2,10 +2,10 @@
 
 import torch
 
-from pipeline.lessons.bench import Bench
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
+from pipeline.lessons.variant_bench import Bench
 
 GPU_NUMBERS, CPU_NUMBERS = 2**26, 2**22
 NEW, KEPT, IN_PLACE = "a new tensor", "into a kept buffer", "in place"

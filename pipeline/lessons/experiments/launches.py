@@ -2,10 +2,10 @@
 
 import torch
 
-from pipeline.lessons.bench import Bench, Call, skipped
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, seconds
+from pipeline.lessons.variant_bench import Bench, Call, skipped
 from pipeline.report import formatting as words
 
 THOUSANDS = (1, 4, 16, 64, 256, 1024, 4096, 16384)  # of 1,024 fp32 numbers

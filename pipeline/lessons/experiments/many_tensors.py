@@ -2,11 +2,11 @@
 
 import torch
 
-from pipeline.lessons.bench import Bench
 from pipeline.lessons.launch_counter import compiled_afresh, counted
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
+from pipeline.lessons.variant_bench import Bench
 
 TENSORS, NUMBERS = 64, 4096
 SINGLY, FOREACH, COMPILED = "one by one", "foreach", "compiled"

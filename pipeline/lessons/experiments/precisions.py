@@ -3,10 +3,10 @@
 import torch
 
 from pipeline.devices.accelerator import FP8
-from pipeline.lessons.bench import Bench, Call, skipped
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, shown, value
+from pipeline.lessons.variant_bench import Bench, Call, skipped
 from pipeline.measure.peaks import fp8_matmul
 from pipeline.measure.torch_device import has_compute
 

@@ -2,11 +2,11 @@
 
 import torch
 
-from pipeline.lessons.bench import Bench
 from pipeline.lessons.experiments.precisions import matmul
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, shown, value
+from pipeline.lessons.variant_bench import Bench
 
 GPU_SIDES = (4096, 4088, 4092, 4094, 4095, 4097)
 CPU_SIDES = (768, 760, 764, 766, 767, 769)

@@ -2,10 +2,10 @@
 
 import torch
 
-from pipeline.lessons.bench import Bench, Call, skipped
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
+from pipeline.lessons.variant_bench import Bench, Call, skipped
 
 BYTES, PIECES = 2**26, 1024
 MADE, MADE_AND_COPIED = "made on the device", "made on the host, then copied"

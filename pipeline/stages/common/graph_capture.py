@@ -9,7 +9,7 @@ SIDE_STREAM_CALLS = 3  # before the capture, as torch's notes on CUDA graphs ask
 
 
 class Captured:
-    """One call of a net as a CUDA graph, on a fixed input.
+    """One call of a net as a CUDA graph, on a fixed input [batch, channels, height, width].
 
     It keeps the net: a graph knows its weights by address alone, and freed memory is soon another's.
     """
@@ -28,7 +28,7 @@ class Captured:
             self.logits = model(self.fixed)
 
     def __call__(self, batch: Tensor) -> Tensor:
-        """The logits of a batch; the next call overwrites them."""
+        """The logits [batch, classes, height, width] of a batch; the next call overwrites them."""
         self.fixed.copy_(batch)
         self.graph.replay()
         return self.logits

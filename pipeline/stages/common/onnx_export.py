@@ -22,7 +22,7 @@ class BiasApart(nn.ConvTranspose2d):
     """
 
     def forward(self, image: Tensor, output_size: list[int] | None = None) -> Tensor:
-        """As the convolution's; where the size is asked for, it is the convolution's own."""
+        """As the convolution's, of [batch, in, height, width]; where a size is asked for, the convolution's own."""
         if output_size is not None or self.bias is None:
             return super().forward(image, output_size)
         how: Any = (self.stride, self.padding, self.output_padding, self.groups, self.dilation)
@@ -54,7 +54,10 @@ def biases_apart(net: nn.Module) -> nn.Module:
 
 
 def export(model: nn.Module, dtype: torch.dtype, batch: Tensor, path: Path) -> int:
-    """Write the net as ONNX for batches of this shape, checked by onnx.checker; returns the opset.
+    """Write the net as ONNX, checked by onnx.checker, for batches of this shape: [batch, channels, height, width].
+
+    Returns:
+        The opset.
 
     Raises:
         onnx.checker.ValidationError: the exporter wrote a file that isn't valid ONNX.

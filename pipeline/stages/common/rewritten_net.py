@@ -109,16 +109,13 @@ def runner(
     ours, facts = execution.own_kernels, CompileFacts(candidates_measured=measured)
     barred = reason or missing()
     details |= {"choices": describe(program.choices), "left_to_torch": left, "kernels_barred": barred or ""}
-    by_library = len(program.choices) - ours
-    description = f"{precision}, {ours} layers by own kernels, {by_library} by the library, one CUDA graph"
-    description += f"; the fastest kernels are barred: {barred}" if barred else ""
     if left and (faster := faster_half(workload, run)):
         text = f"fp16 half net in one CUDA graph: the rewritten net, with {ours} layers by own kernels, was slower"
         half = eager_execution("fp16", "NHWC", captured=True)
         return Runner(faster, text, half, details, compile_facts=lambda: facts)
     return Runner(
         run,
-        description=description,
+        description=described(program, precision, ours, barred),
         execution=execution,
         details=details,
         compile_facts=lambda: facts,
@@ -126,6 +123,13 @@ def runner(
         uncaptured=program,
         traffic=lambda image: (program.moved(image), "rewritten graph"),
     )
+
+
+def described(program: Program, precision: str, ours: int, barred: str | None) -> str:
+    """What runs, in a line: `ours` of the program's layers by own kernels."""
+    by_library = len(program.choices) - ours
+    text = f"{precision}, {ours} layers by own kernels, {by_library} by the library, one CUDA graph"
+    return text + (f"; the fastest kernels are barred: {barred}" if barred else "")
 
 
 def faster_half(workload: Workload, ours: Captured) -> Captured | None:

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import torch
 
-from pipeline.lessons.bench import Bench
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, value
+from pipeline.lessons.variant_bench import Bench
 from pipeline.report import formatting as words
 
 STEPS = ("the context", "and a matmul", "and a convolution")
