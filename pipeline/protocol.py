@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
@@ -50,13 +49,13 @@ class Entered(msgspec.Struct, tag="entered", frozen=True):
 class StageReport(msgspec.Struct, tag="stage", frozen=True):
     """Fields of the worker's StageRecord."""
 
-    fields: dict[str, Any]
+    fields: dict[str, object]
 
 
 class RunReport(msgspec.Struct, tag="run", frozen=True):
     """Fields of the RunRecord; only the reference's worker sends them."""
 
-    fields: dict[str, Any]
+    fields: dict[str, object]
 
 
 class ReadyToSample(msgspec.Struct, tag="ready", frozen=True):
@@ -129,7 +128,7 @@ class PipeReporter:
         self._out.write(encoded(message))
         self._out.flush()
 
-    def job(self) -> Any:
+    def job(self) -> object:
         """The job's document, as plain JSON values."""
         return json.loads(self._lines.get())
 
@@ -137,11 +136,11 @@ class PipeReporter:
         """Say that a phase begins."""
         self._say(Entered(phase))
 
-    def report(self, **fields: Any) -> None:
+    def report(self, **fields: object) -> None:
         """Give fields of the StageRecord: dataclasses or JSON values."""
         self._say(StageReport(fields))
 
-    def report_run(self, **fields: Any) -> None:
+    def report_run(self, **fields: object) -> None:
         """Give fields of the RunRecord."""
         self._say(RunReport(fields))
 

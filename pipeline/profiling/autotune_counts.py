@@ -18,7 +18,7 @@ TIMINGS = (".benchmark_gpu", ".benchmark_cpu")  # the methods of Inductor's benc
 DYNAMO = "torch._dynamo.utils"  # holds Inductor's counters; importing it takes seconds, so that only its user has it
 
 
-def searches(runner: Runner, batch: Tensor, options: Mapping[str, Any]) -> list[SearchCount]:
+def searches(runner: Runner, batch: Tensor, options: Mapping[str, object]) -> list[SearchCount]:
     """Who searched, with how many problems, nodes or candidates; what was not counted, or is none, is left out.
 
     Args:
@@ -49,7 +49,7 @@ def timed_candidates(counters: Mapping[str, int]) -> int:
     )
 
 
-def nodes_searched(details: Mapping[str, Any], options: Mapping[str, Any]) -> list[SearchCount]:
+def nodes_searched(details: Mapping[str, Any], options: Mapping[str, object]) -> list[SearchCount]:
     """Convolutions for which ONNX Runtime asks cuDNN, node by node; empty where it doesn't."""
     search = str(options.get("algo_search", "")).lower()
     if search not in ASKS_CUDNN:

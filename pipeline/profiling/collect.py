@@ -1,11 +1,11 @@
 """All that explains one stage, each part on its own: what one can't find out is noted and costs no other."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch import Tensor, nn
 
@@ -62,6 +62,10 @@ class Explained:
             traceback.print_exc()
             self.note(topic, "failed", f"{type(error).__name__}: {next(iter(str(error).splitlines()), 'no text')}")
             return instead
+
+    def wanted(self, topic: Topic, part: Callable[[], Part | None]) -> Part | None:
+        """The part, or None and a note where finding it out failed."""
+        return self.tried(topic, part, None)
 
     def layers(self, events: list[TraceEvent], calls: int) -> tuple[list[LayerTime], LayersSource | None]:
         """Each layer's time, and where it is from; nothing and a note where the stage hides its layers."""
@@ -133,7 +137,7 @@ class Explained:
 
 
 def explain(
-    runner: Runner, work: Workload, options: dict[str, Any], events: list[TraceEvent], calls: int, clock: Clock,
+    runner: Runner, work: Workload, options: Mapping[str, object], events: list[TraceEvent], calls: int, clock: Clock,
     context_bytes: int | None,
 ) -> Diagnostics:  # fmt: skip
     """Why the stage takes the time and the memory that it takes.
@@ -149,20 +153,17 @@ def explain(
     """
     stage, batch = Explained(runner, work.model, work.batches, work.folder), work.batches[0]
     unknown: tuple[list[LayerTime], LayersSource | None] = ([], None)
-    nothing: Any = None
     found, source = stage.tried("layers", lambda: stage.layers(events, calls), unknown)
-    fused: Fusion | None = stage.tried(
-        "fusion", lambda: fused_kernels.fusion(runner, batch, events, calls, work.folder.name), nothing
-    )
+    fused = stage.wanted("fusion", lambda: fused_kernels.fusion(runner, batch, events, calls, work.folder.name))
     return Diagnostics(
         layers=found,
         layers_source=source,
-        split=stage.tried("time split", lambda: time_split.split(events, calls), nothing),
-        growth=stage.tried("scaling", lambda: scaling.growth(runner, batch, clock), nothing),
-        image_growth=stage.tried("scaling", lambda: scaling.image_growth(runner, batch, clock), nothing),
+        split=stage.wanted("time split", lambda: time_split.split(events, calls)),
+        growth=stage.wanted("scaling", lambda: scaling.growth(runner, batch, clock)),
+        image_growth=stage.wanted("scaling", lambda: scaling.image_growth(runner, batch, clock)),
         layout=stage.tried("layout", lambda: stage.layout(fused, events, calls), []),
         fusion=fused,
-        timeline=stage.tried("memory timeline", lambda: stage.memory(context_bytes), nothing),
+        timeline=stage.wanted("memory timeline", lambda: stage.memory(context_bytes)),
         searches=stage.tried("searches", lambda: autotune_counts.searches(runner, batch, options), []),
         notes=stage.notes,
     )

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from itertools import zip_longest
-from typing import Any
 
 from torch import Tensor
 
@@ -55,7 +54,7 @@ def traffic(runner: Runner, batch: Tensor) -> tuple[int | None, BytesSource | No
 
 def innermost(operators: list[TraceEvent]) -> list[TraceEvent]:
     """Of the operators of a CPU, by their beginnings, those that call no other."""
-    threads: dict[Any, list[TraceEvent]] = defaultdict(list)
+    threads: dict[int | str, list[TraceEvent]] = defaultdict(list)
     for event in operators:
         threads[event.thread].append(event)
     return [

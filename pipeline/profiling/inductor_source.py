@@ -1,4 +1,4 @@
-"""What Inductor fused, read from the programs that it wrote. Imports no torch."""
+"""What Inductor fused, read from the programs that it wrote."""
 
 import re
 from dataclasses import dataclass, field, replace

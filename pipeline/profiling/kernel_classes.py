@@ -1,4 +1,4 @@
-"""Which class of work a kernel, or a CPU operator, belongs to. Imports no torch."""
+"""Which class of work a kernel, or a CPU operator, belongs to."""
 
 import re
 

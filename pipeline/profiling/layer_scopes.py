@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from torch import nn
 from torch.profiler import record_function
+from torch.utils.hooks import RemovableHandle
 
 from pipeline.records.chrome_trace import LAYER
 
 Enter = Callable[[str, nn.Module], None]  # the layer's path and the layer
-Leave = Callable[[str, nn.Module, tuple[Any, ...], Any], None]  # and its positional inputs and its output
+Leave = Callable[[str, nn.Module, tuple[object, ...], object], None]  # and its positional inputs and its output
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def hooked(net: nn.Module | None, enter: Enter | None, leave: Leave) -> Iterator
             handle.remove()
 
 
-def _pair(name: str, leaf: nn.Module, enter: Enter | None, leave: Leave) -> list[Any]:
+def _pair(name: str, leaf: nn.Module, enter: Enter | None, leave: Leave) -> list[RemovableHandle]:
     after = leaf.register_forward_hook(lambda layer, inputs, output: leave(name, layer, inputs, output))
     if enter is None:
         return [after]
@@ -46,7 +46,7 @@ def announced(net: nn.Module | None) -> Iterator[None]:
         annotation.__enter__()
         opened.append(annotation)
 
-    def leave(_: str, __: nn.Module, ___: tuple[Any, ...], ____: Any) -> None:
+    def leave(_: str, __: nn.Module, ___: tuple[object, ...], ____: object) -> None:
         opened.pop().__exit__(None, None, None)
 
     with hooked(net, enter, leave):

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +47,7 @@ def layer_work(net: nn.Module, image: Tensor) -> list[LayerWork]:
         before.append(int(counter.get_total_flops()))
         joins.inside += 1
 
-    def leave(name: str, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def leave(name: str, layer: nn.Module, inputs: tuple[object, ...], output: object) -> None:
         joins.inside -= 1
         known = works.get(name) or LayerWork(name, type(layer).__name__, level(name), 0, 0, 0, 0, **channels(layer))
         works[name] = replace(
@@ -127,7 +126,7 @@ def _nobodys(event: TraceEvent) -> str:
 
 def outermost(events: list[TraceEvent]) -> list[TraceEvent]:
     """Of events sorted by their beginnings those that lie in no other one of their thread."""
-    reach: dict[Any, float] = defaultdict(float)
+    reach: dict[int | str, float] = defaultdict(float)
     found = []
     for event in events:
         if event.start_us >= reach[event.thread]:

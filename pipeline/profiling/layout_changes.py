@@ -1,4 +1,4 @@
-"""Every change between NCHW and NHWC in one call: where, how often, and what it costs. Imports no torch."""
+"""Every change between NCHW and NHWC in one call: where, how often, and what it costs."""
 
 from collections import defaultdict
 from collections.abc import Sequence

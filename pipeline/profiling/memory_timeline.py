@@ -167,7 +167,7 @@ def how_watched(runner: Runner, changes: list[Change] | None) -> Watched:
 def watched(net: nn.Module | None, watch: Watch) -> AbstractContextManager[None]:
     """Within, the allocator is read before and after every leaf of the net."""
 
-    def after(name: str, _: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+    def after(name: str, _: nn.Module, __: tuple[object, ...], output: object) -> None:
         watch.look(name, output if isinstance(output, Tensor) else None)
 
     return hooked(net, lambda _name, _layer: watch.look(), after)

@@ -112,7 +112,7 @@ def observed(run: Callable[[Tensor], Tensor], module: nn.Module | None, batch: T
     """
     seen = Seen()
 
-    def leave(_: str, __: nn.Module, ___: tuple[Any, ...], ____: Any) -> None:
+    def leave(_: str, __: nn.Module, ___: tuple[object, ...], ____: object) -> None:
         seen.layers.pop()
 
     hooks = hooked(module, lambda name, _: seen.layers.append(name), leave)

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,7 +71,7 @@ def gpu_rows(events: list[TraceEvent], calls: int) -> list[KernelRow]:
 
 def cpu_rows(events: list[TraceEvent], calls: int) -> list[KernelRow]:
     """Every CPU operator by the time spent in itself, without the operators that it calls."""
-    threads: dict[Any, list[TraceEvent]] = defaultdict(list)
+    threads: dict[int | str, list[TraceEvent]] = defaultdict(list)
     for event in events:
         if event.category == "cpu_op":
             threads[event.thread].append(event)

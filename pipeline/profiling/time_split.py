@@ -1,4 +1,4 @@
-"""Where the wall time of a profiled call went: interpreter, framework, launches, waiting, GPU. Imports no torch."""
+"""Where the wall time of a profiled call went: interpreter, framework, launches, waiting, GPU."""
 
 from statistics import median
 

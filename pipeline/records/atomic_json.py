@@ -3,10 +3,9 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 
-def write_json(value: Any, path: Path) -> None:
+def write_json(value: object, path: Path) -> None:
     """Write `value`, plain JSON values with NaN as Python's json has it; an interrupted write leaves the old file."""
     scratch = path.with_name(f"{path.name}.{os.getpid()}.part")
     scratch.write_text(json.dumps(value, indent=1), encoding="utf-8")

@@ -19,7 +19,7 @@ class RecordError(Exception):
     """A file that can't be read as a record; the text is one line."""
 
 
-def from_json(kind: type[Kind], value: Any) -> Kind:
+def from_json(kind: type[Kind], value: object) -> Kind:
     """The dataclass `kind` from plain JSON values.
 
     Raises:
@@ -31,7 +31,7 @@ def from_json(kind: type[Kind], value: Any) -> Kind:
     return record
 
 
-def _unknown_fields(value: Any, known: Any, path: str) -> Iterator[str]:
+def _unknown_fields(value: object, known: object, path: str) -> Iterator[str]:
     """Paths of what `value` holds and `known` doesn't, which msgspec passes over in silence."""
     if isinstance(value, dict) and isinstance(known, dict):
         for key, part in value.items():
@@ -44,7 +44,7 @@ def _unknown_fields(value: Any, known: Any, path: str) -> Iterator[str]:
             yield from _unknown_fields(part, other, f"{path}[{index}]")
 
 
-def fields_from_json(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+def fields_from_json(kind: type[object], fields: Mapping[str, object]) -> dict[str, Any]:
     """Some fields of the dataclass `kind` from plain JSON values.
 
     Raises:
@@ -56,7 +56,7 @@ def fields_from_json(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, An
     return {name: msgspec.convert(value, hints[name]) for name, value in fields.items()}
 
 
-def to_json(record: Any) -> Any:
+def to_json(record: object) -> Any:
     """Dataclasses, and lists of them, as plain JSON values; NaN and infinities stay floats."""
     return msgspec.to_builtins(record)
 

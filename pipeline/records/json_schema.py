@@ -2,7 +2,6 @@
 
 import json
 import sys
-from typing import Any
 
 import msgspec
 
@@ -11,7 +10,7 @@ from pipeline.records.run_record import SCHEMA_VERSION, RunRecord
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> dict[str, object]:
     """The JSON Schema of a run's record, in this version; NaN and infinities are beyond JSON and stand as NaN there."""
     schema = msgspec.json.schema(RunRecord)
     return {"$schema": DIALECT, "title": f"results.json, schema version {SCHEMA_VERSION}", **schema}

@@ -81,7 +81,7 @@ def migrated(document: Document) -> Document:
     return document
 
 
-def renamed(part: Mapping[str, Any], names: Mapping[str, str]) -> Document:
+def renamed(part: Document, names: Mapping[str, str]) -> Document:
     """The same object with its keys renamed."""
     return {names.get(key, key): value for key, value in part.items()}
 
@@ -111,7 +111,7 @@ def from_3(document: Document) -> Document:
     }
 
 
-def _stage(old: Mapping[str, Any], layers: list[str], most_retries: int, on_gpu: bool) -> Document:
+def _stage(old: Document, layers: list[str], most_retries: int, on_gpu: bool) -> Document:
     stage = renamed(old, STAGE_FIELDS)
     stage = {**stage, "details": stage.get("details") or {}}
     facts, details = sentences.compile_facts(stage["details"])
@@ -128,22 +128,22 @@ def _stage(old: Mapping[str, Any], layers: list[str], most_retries: int, on_gpu:
     }
 
 
-def _warnings(part: Mapping[str, Any]) -> list[Document]:
+def _warnings(part: Document) -> list[Document]:
     """Those that a record keeps; the others are computed from its samples, by today's rules and in today's words."""
     found = [sentences.warning(old) for old in part.get("warnings", [])]
     return [each for each in found if each["code"] not in COMPUTED_WARNINGS]
 
 
-def _pair(pair: Mapping[str, Any], most_retries: int) -> Document:
+def _pair(pair: Document, most_retries: int) -> Document:
     return {**pair, "blocks": [_block(block, most_retries) for block in pair["blocks"]]}
 
 
-def _block(block: Mapping[str, Any], most_retries: int) -> Document:
+def _block(block: Document, most_retries: int) -> Document:
     sides = {side: [_sample(sample, most_retries) for sample in block[side]] for side in ("baseline", "stage")}
     return {**block, **sides}
 
 
-def _sample(old: Mapping[str, Any], most_retries: int) -> Document:
+def _sample(old: Document, most_retries: int) -> Document:
     """One retry too many said that the last one, too, was disturbed."""
     sample = renamed(old, SAMPLE_FIELDS)
     retries = sample.get("retries", 0)

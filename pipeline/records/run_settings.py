@@ -53,7 +53,7 @@ class RunSettings:
     report: ReportSettings = field(default_factory=ReportSettings)
 
 
-def settings_of(config: Mapping[str, Any]) -> RunSettings:
+def settings_of(config: Mapping[str, object]) -> RunSettings:
     """The settings in a composed config; a value of another type, as a refused request may hold, counts as not set."""
     model, data, measure, report = (_section(config, name) for name in ("model", "data", "measure", "report"))
     options = model.get("options")
@@ -80,7 +80,7 @@ def settings_of(config: Mapping[str, Any]) -> RunSettings:
     )
 
 
-def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _section(config: Mapping[str, object], name: str) -> Mapping[str, object]:
     part = config.get(name)
     return part if isinstance(part, Mapping) else {}
 

@@ -4,7 +4,6 @@ Only the migration reads sentences; whatever is written today is data.
 """
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 Document = dict[str, Any]
@@ -57,7 +56,7 @@ HOLDERS_NAMED = 6  # at most, in schema 3
 AFTER_A_LAYER = 3  # a reading's place modulo four, in a timeline that was read at every layer
 
 
-def execution(stage: Mapping[str, Any], on_gpu: bool) -> Document | None:
+def execution(stage: Document, on_gpu: bool) -> Document | None:
     """`Execution` by the stage's description and options; None where nothing ran."""
     said = str(stage.get("description") or "")
     if not said:
@@ -104,7 +103,7 @@ def failure(status: str, reason: str) -> str | None:
     return {"timeout": "timeout", "inaccurate": "wrong answer", "skipped": "unsupported"}.get(status)
 
 
-def compile_facts(details: Mapping[str, Any]) -> tuple[Document | None, Document]:
+def compile_facts(details: Document) -> tuple[Document | None, Document]:
     """`CompileFacts` from the details that held them, and the rest of the details."""
     names = {"graph_break_reasons": "graph_breaks"}
     kept = ("graphs", "graph_break_reasons", "recompile_reasons", "generated_kernels", "cache_bytes")
@@ -113,7 +112,7 @@ def compile_facts(details: Mapping[str, Any]) -> tuple[Document | None, Document
     return found or None, {key: part for key, part in details.items() if key not in moved}
 
 
-def diagnostics(why: Mapping[str, Any], layers: list[str]) -> Document:
+def diagnostics(why: Document, layers: list[str]) -> Document:
     """`Diagnostics` of schema 4.
 
     Args:
@@ -140,7 +139,7 @@ def _where(said: str) -> str | None:
     return None if said == "unknown" else said
 
 
-def _fusion(fusion: Mapping[str, Any] | None) -> Document | None:
+def _fusion(fusion: Document | None) -> Document | None:
     if fusion is None:
         return None
     said = str(fusion["bytes_from"])
@@ -165,7 +164,7 @@ def _note(said: str) -> Document:
     return {"topic": topic, "code": code, "text": text}
 
 
-def _timeline(timeline: Mapping[str, Any] | None, layers: list[str]) -> Document | None:
+def _timeline(timeline: Document | None, layers: list[str]) -> Document | None:
     if timeline is None:
         return None
     said = str(timeline.get("source") or "")
@@ -202,7 +201,7 @@ def _peak_layer(amounts: list[int], holders: list[Document], layers: list[str]) 
     return next((layer for layer in reversed(layers) if layer in names), None)
 
 
-def warning(old: Mapping[str, Any]) -> Document:
+def warning(old: Document) -> Document:
     """A `RunWarning` with its code."""
     name, text = str(old["name"]), str(old["text"])
     phase = name.removesuffix(" failed")

@@ -44,15 +44,13 @@ def build(
     check_possible(mode, workload.device)
     half = half_dtype(dtype, workload.device)
     allow_tf32(workload.device.type == "cuda")
-    torch.backends.cudnn.benchmark = True
     cache, model = own_cache(workload.caches, cold=workload.earlier is None), Half(workload.model, half).eval()
     with torch.inference_mode():
         compiled = compile_net(model, workload.batches[0], mode, dynamic, fullgraph, freezing)
-    words = [mode, *(["freezing"] if freezing else []), *(["fullgraph"] if fullgraph else [])]
-    folds = f"{model.folds} batch norms folded"
+    how = ", ".join([mode, *["freezing"] * freezing, *["fullgraph"] * fullgraph])
     return Runner(
         lambda batch: run_compiled(compiled, batch),
-        description=f"Inductor {', '.join(words)}, {short(half)} weights, channels_last, {folds}",
+        description=f"Inductor {how}, {short(half)} weights, channels_last, {model.folds} batch norms folded",
         execution=execution(half, mode, workload.device),
         compile_facts=lambda: facts(cache),
         compilations=compilations,
@@ -82,6 +80,7 @@ def compile_net(
     model: nn.Module, batch: Tensor, mode: Mode, dynamic: bool | None, fullgraph: bool, freezing: bool
 ) -> Any:
     """The compiled net, after the call that compiled it."""
+    torch.backends.cudnn.benchmark = True
     torch._inductor.config.freezing = freezing
     count_bytes()
     keep_graphs()

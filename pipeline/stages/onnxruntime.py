@@ -50,15 +50,12 @@ def build(
     search, batch = chosen_search(algo_search), workload.batches[0]
     opset = export(workload.model, precision, batch, path := workload.folder / "model.onnx")
     stream = torch.cuda.Stream() if wanted == "cuda" else None
-    fuses = fuse_conv_bias and nhwc  # cuDNN has no engine that does both in NCHW (onnxruntime 1.31, fp16)
-    switches = {"prefer_nhwc": nhwc, "use_tf32": tf32, "enable_cuda_graph": cuda_graph, "fuse_conv_bias": fuses}
+    switches = cuda_switches(nhwc, tf32, cuda_graph, fuse_conv_bias)
     session = open_session(path, wanted, cuda_options(search, stream, **switches) if stream else {})
     buffers = bound(session, wanted, batch, precision)
     return Runner(
         on_stream(*buffers, stream) if stream else in_place(*buffers),
-        description=", ".join(
-            [PROVIDERS[wanted], *(ways(switches) if stream else []), short(precision), f"opset {opset}"]
-        ),
+        description=", ".join([*ways(wanted, switches), short(precision), f"opset {opset}"]),
         execution=execution(wanted, precision, switches),
         details={"providers": session.get_providers(), "nodes": assignments(session), "opset": opset},
         save=lambda folder: sorted(folder.glob("model.onnx*")),
@@ -80,11 +77,19 @@ def execution(wanted: str, precision: torch.dtype, switches: dict[str, bool]) ->
     )
 
 
-def ways(switches: dict[str, bool]) -> list[str]:
-    """How the CUDA provider runs the net, in words."""
+def cuda_switches(nhwc: bool, tf32: bool, cuda_graph: bool, fuse_conv_bias: bool) -> dict[str, bool]:
+    """The CUDA provider's options that are on or off, by its own names."""
+    fuses = fuse_conv_bias and nhwc  # cuDNN has no engine that does both in NCHW (onnxruntime 1.31, fp16)
+    return {"prefer_nhwc": nhwc, "use_tf32": tf32, "enable_cuda_graph": cuda_graph, "fuse_conv_bias": fuses}
+
+
+def ways(wanted: str, switches: dict[str, bool]) -> list[str]:
+    """The provider, and how that of CUDA runs the net, in words."""
+    if wanted != "cuda":
+        return [PROVIDERS[wanted]]
     fuses, graph = switches["fuse_conv_bias"], switches["enable_cuda_graph"]
     layout = "NHWC" if switches["prefer_nhwc"] else "NCHW"
-    return [layout, "biases fused" if fuses else "biases apart", *(["CUDA graph"] if graph else [])]
+    return [PROVIDERS[wanted], layout, "biases fused" if fuses else "biases apart", *(["CUDA graph"] if graph else [])]
 
 
 def chosen_provider(asked: str, device: torch.device) -> str:

@@ -4,7 +4,6 @@ import importlib
 from hashlib import sha256
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,7 +48,7 @@ class Bench:
         self.warnings: list[RunWarning] = []
         self.runner: Runner
 
-    def build(self) -> dict[str, Any]:
+    def build(self) -> dict[str, object]:
         """Build the stage and make its first call.
 
         Raises:
@@ -112,7 +111,7 @@ class Bench:
                 )
         return "ok", ""
 
-    def series(self) -> dict[str, Any]:
+    def series(self) -> dict[str, object]:
         """Latencies at both boundaries, memory and energy."""
         plan, batches = self.job.plan, self.workload.batches
         run = self.runner.run

@@ -2,7 +2,6 @@
 
 import copy
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -86,7 +85,7 @@ def count_activation_bytes(model: nn.Module, image: Tensor) -> int:
     """
     total = 0
 
-    def add(_: str, __: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def add(_: str, __: nn.Module, inputs: tuple[object, ...], output: object) -> None:
         nonlocal total
         total += sum(size(part) for part in (*inputs, output) if isinstance(part, Tensor))
 

@@ -3,7 +3,7 @@
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -25,10 +25,10 @@ class Reporter(Protocol):
     def enter(self, phase: Phase) -> None:
         """A phase begins."""
 
-    def report(self, **fields: Any) -> None:
+    def report(self, **fields: object) -> None:
         """Fields of the StageRecord."""
 
-    def report_run(self, **fields: Any) -> None:
+    def report_run(self, **fields: object) -> None:
         """Fields of the RunRecord."""
 
     def sampling(self) -> Iterator[None]:
@@ -122,7 +122,7 @@ def finish(bench: Bench, reporter: Reporter) -> None:
     if status != "ok":
         reporter.report(**_outcome(status, reason))
         return
-    afterwards: list[tuple[Phase, Callable[[], dict[str, Any]]]] = [
+    afterwards: list[tuple[Phase, Callable[[], dict[str, object]]]] = [
         (Phase.LATENCIES, bench.series),
         (Phase.PROFILE, lambda: {"profile": bench.profile()}),
         (Phase.OBSERVE, lambda: {"execution": bench.observe()}),
