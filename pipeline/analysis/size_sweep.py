@@ -178,7 +178,7 @@ def padding(small: list[Point], bucket: Point) -> Padding:
 
 
 def extra_seconds(small: Sequence[Point], bucket: Point) -> float:
-    """Seconds a call that padding costs: of the one size's calls, or the mean over all where several share the bucket.
+    """Seconds per call that padding costs: of one size's calls, or the mean over all where several share the bucket.
 
     Below 0 where the larger size is the faster one. A size whose interval overlaps the bucket's adds nothing.
     """

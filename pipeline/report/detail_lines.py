@@ -2,7 +2,6 @@
 
 import json
 from collections import defaultdict
-from dataclasses import fields
 
 from pipeline.records.run_record import CompileFacts
 
@@ -34,7 +33,14 @@ def compile_lines(facts: CompileFacts | None) -> list[tuple[str, list[str]]]:
     """What compiling came to, by name; what nobody counted is left out."""
     if facts is None:
         return []
-    counted = {"graph breaks": facts.breaks, "recompiles": facts.recompiles}
-    rest = {part.name.replace("_", " "): getattr(facts, part.name) for part in fields(facts)}
-    every = [*counted.items(), *((name, value) for name, value in rest.items() if name not in counted)]
-    return [(name, lines(value)) for name, value in every if value not in (None, [], {})]
+    counted = {
+        "graphs": facts.graphs,
+        "graph breaks": facts.breaks,
+        "graph break reasons": facts.graph_breaks,
+        "recompiles": facts.recompiles,
+        "recompile reasons": facts.recompile_reasons,
+        "generated kernels": facts.generated_kernels,
+        "cache bytes": facts.cache_bytes,
+        "candidates measured": facts.candidates_measured,
+    }
+    return [(name, lines(value)) for name, value in counted.items() if value is not None]

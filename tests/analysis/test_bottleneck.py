@@ -38,7 +38,7 @@ BATCH = 8
 
 
 def net(layers: list[LayerWork], times: list[LayerTime], seconds: float, slope: float = 1.0) -> RunRecord:
-    """A run of one stage that takes so long a call, whose kernels take what its layers do."""
+    """A run of one stage that takes so long per call, whose kernels take what its layers do."""
     busy = sum(time.seconds_per_call for time in times)
     kernels = [KernelRow("kernel", "pointwise", sum(time.launches_per_call for time in times), busy)]
     growth = BatchGrowth([1, 4, BATCH], [seconds / 2**slope / 4, seconds / 2**slope, seconds])
@@ -77,7 +77,7 @@ def wide_pointwise_chain() -> RunRecord:
 
 
 def large_channel_counts() -> RunRecord:
-    """Four convolutions of 1024 channels at 70 % of the matrix ceiling."""
+    """Four convolutions of 1024 channels at 70 % of the matrix peak."""
     layers = [LayerWork(f"conv.{n}", "Conv2d", "convs", 10**11, 4 * 10**6, 4 * 10**6, 9 * 10**6) for n in range(4)]
     each = BATCH * 1e11 / ROOFLINE.flops_per_s / 0.7
     return net(layers, [LayerTime(layer.name, each, 1.0) for layer in layers], seconds=4 * each * 1.02)

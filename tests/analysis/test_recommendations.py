@@ -38,7 +38,7 @@ def run_with(winner: dict[str, Any] | None = None, **fields: Any) -> RunRecord:
 def noisy() -> list[Any]:
     """A/A pairs that lie 5 % apart: differences of that size aren't claimed."""
     seconds = planted.BASELINE_SECONDS
-    return [planted.pair("eager", f"twin {number}", (seconds, seconds * 1.05)) for number in range(5)]
+    return [planted.pair("eager", f"control {number}", (seconds, seconds * 1.05)) for number in range(5)]
 
 
 def unresolved() -> RunRecord:
@@ -203,8 +203,8 @@ def test_rule_is_silent_without_cause(case: str) -> None:
     assert rule(found, found.winner) is None
 
 
-def test_tf32_off_is_no_tf32_ceiling() -> None:
-    """Eager in fp32 is held against the fp32 ceiling, not that of TF32, whatever its description says."""
+def test_tf32_off_is_no_tf32_peak() -> None:
+    """Eager in fp32 is held against the fp32 peak, not that of TF32, whatever its description says."""
     eager = planted.stage("eager", 1.0, 0.1, 10**9, "", description="tf32?", diagnostics=None)
     rates = replace(planted.run().measured_peaks, tflops={"fp32": 200.0, "tf32": 400.0})  # type: ignore[type-var]
     found = planted.summary(planted.run(stages=[eager], measured_peaks=rates))

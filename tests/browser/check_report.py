@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.analysis.summary import summarize
 from pipeline.report.write import write_report
 from tests.report import made_up_run as planted
 
@@ -27,7 +26,7 @@ ANSWER = re.compile(r'<pre id="answer">(.*?)</pre>', re.DOTALL)
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The planted run's report on disk."""
-    return write_report(summarize(planted.run()), tmp_path_factory.mktemp("run"))
+    return write_report(planted.summary(planted.run()), tmp_path_factory.mktemp("run"))
 
 
 def browse(address: str, *options: str) -> str:
@@ -108,9 +107,9 @@ def test_nothing_planted_in_a_record_ran(report: Path) -> None:
 
 def test_it_is_light_by_day_and_dark_by_night(report: Path, tmp_path: Path) -> None:
     """Screenshots in light, dark and narrow."""
-    looks = {"light": (), "dark": ("--force-dark-mode",), "narrow": ("--window-size=500,900",)}
+    views = {"light": (), "dark": ("--force-dark-mode",), "narrow": ("--window-size=500,900",)}
     brightness = {}
-    for name, options in looks.items():
+    for name, options in views.items():
         picture = tmp_path / f"{name}.png"
         browse(f"file://{report}", f"--screenshot={picture}", "--window-size=1200,2000", *options)
         brightness[name] = float(np.asarray(Image.open(picture).convert("L")).mean())

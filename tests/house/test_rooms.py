@@ -8,7 +8,7 @@ import pytest
 
 import pipeline
 
-TORCH_FREE = ("cli", "config", "records", "devices", "orchestrate", "stats", "report")
+TORCH_FREE = ("cli", "config", "records", "devices", "orchestrate", "stats", "analysis", "report")
 BARRED = ("torch", "triton", "onnxruntime")
 
 

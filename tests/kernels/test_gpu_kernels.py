@@ -3,6 +3,7 @@
 Each test compiles its tiles side by side; all take a minute or two on an H200.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.common.tma import missing
 from tests.kernels.examples import FP8, HALF, Example, Layer, example, for_kernel, twice
+from tests.process_state import own_switches
 
 pytestmark = pytest.mark.gpu
 
@@ -26,12 +28,14 @@ DTYPES = [pytest.param(HALF, id="fp16"), pytest.param(FP8, id="fp8")]
 
 
 @pytest.fixture(autouse=True)
-def what_the_gpu_has(request: pytest.FixtureRequest) -> None:
+def what_the_gpu_has(request: pytest.FixtureRequest) -> Iterator[None]:
     """Skip what this GPU can't run, with the reason; products in fp32 are exact, as the references need them."""
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     dtype = request.node.callspec.params.get("dtype", HALF) if hasattr(request.node, "callspec") else HALF
     if reason := supported(torch.cuda.get_device_capability(), dtype):
         pytest.skip(reason)
+    with own_switches():
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        yield
 
 
 def check_all(cases: list[tuple[Example, Any]]) -> None:

@@ -134,7 +134,7 @@ def explained(name: str, reasons: Diagnostics) -> Diagnostics:
         allocated_bytes=amounts[2:5],
         weights_bytes=None,
     )
-    turns = [LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "decoder.0.0", "trace", 2.0, 2e-3)]
+    changes = [LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "decoder.0.0", "trace", 2.0, 2e-3)]
     path = "compile/generated/program.py"
     written = [
         FusedKernel("triton_poi_fused_relu_0", ["convolution (its bias)", "relu"], "vertical", path, True, 2),
@@ -142,7 +142,7 @@ def explained(name: str, reasons: Diagnostics) -> Diagnostics:
     ]
     of = {
         "eager": replace(reasons, fusion=Fusion(96.0, 33 * 10**9, "operators"), timeline=watched),
-        "tf32": replace(reasons, layout=turns, fusion=Fusion(138.0, 33 * 10**9, "operators")),
+        "tf32": replace(reasons, layout=changes, fusion=Fusion(138.0, 33 * 10**9, "operators")),
         "half": replace(reasons, timeline=replace(watched, workspace_bytes=0)),
         "compile": replace(
             reasons,

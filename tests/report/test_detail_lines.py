@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.detail_lines import lines
+from pipeline.records.run_record import CompileFacts
+from pipeline.report.detail_lines import compile_lines, lines
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,13 @@ from pipeline.report.detail_lines import lines
 def test_a_fact_is_told_in_lines(value: Any, said: list[str]) -> None:
     """Entries with the same value share a line; what is empty says so, and what is 0 doesn't."""
     assert lines(value) == said
+
+
+def test_compiling_is_told_with_its_reasons_beside_their_counts() -> None:
+    """What nobody counted is left out; what is none is said to be none."""
+    facts = CompileFacts(graphs=2, graph_breaks={"print": 2}, recompile_reasons=[])
+    assert compile_lines(facts) == [
+        ("graphs", ["2"]), ("graph breaks", ["2"]), ("graph break reasons", ["print: 2"]), ("recompiles", ["0"]),
+        ("recompile reasons", ["none"]),
+    ]  # fmt: skip
+    assert compile_lines(None) == []

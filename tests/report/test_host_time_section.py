@@ -78,7 +78,7 @@ def test_every_ranked_stage_s_split_is_a_line() -> None:
 
 
 def test_the_first_screen_says_why_the_winner_wins_and_what_holds_it_back() -> None:
-    """The largest step, the regime with its figures, and where most could be won."""
+    """The largest step, the bottleneck with its figures, and where most could be saved."""
     found = planted.summary(RUN)
     given = answers(found)
     assert [question for question, _ in given].index(because.QUESTION) == 2

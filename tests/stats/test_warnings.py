@@ -49,7 +49,7 @@ def test_a_planted_fault_is_named_with_its_figure_and_a_remedy(pair: Pair, name:
     assert found.remedy
 
 
-def test_a_clean_measurement_has_no_caution() -> None:
+def test_a_clean_measurement_has_no_warning() -> None:
     pair = with_baseline(CLEAN, clock_mhz=1960, device_seconds=0.03)
     assert warnings.sample_warnings([pair]) == []
     assert warnings.sample_warnings([]) == []

@@ -39,7 +39,7 @@ def ladder(bars: list[tuple[str, Ratio | None, str]], marks: list[tuple[str, flo
 
 
 def bars(values: list[tuple[str, Estimate, str, bool]], labels: tuple[str, str]) -> str:
-    """Bars of (name, value with its interval, the value in words, whether it is the best); `labels`: title, x axis."""
+    """Bars of (name, value with its interval, the value as text, whether it is the best); `labels`: title, x axis."""
     with canvas(0.8 + INCH_PER_BAR * len(values)) as (figure, axes):
         widest = max(found.high for _, found, _, _ in values)
         for place, (_, found, said, best) in enumerate(values):
@@ -75,12 +75,12 @@ def waterfall(steps: list[tuple[str, float, float]], unit: str) -> str:
 
 
 def levels(bars: list[tuple[str, float, float]], title: str) -> str:
-    """Of every level (name, seconds at the roof, seconds above it), stacked."""
+    """Of every level (name, seconds on the roofline, seconds above it), stacked."""
     with canvas(1.1 + INCH_PER_BAR * len(bars)) as (figure, axes):
         places, floors = range(len(bars)), [1e3 * floor for _, floor, _ in bars]
-        axes.barh(places, floors, color=PLAIN, height=0.62, label="at the roof, or with no work on record")
+        axes.barh(places, floors, color=PLAIN, height=0.62, label="on the roofline, or with no work on record")
         axes.barh(
-            places, [1e3 * above for *_, above in bars], left=floors, color=ACCENT, height=0.62, label="could be won"
+            places, [1e3 * above for *_, above in bars], left=floors, color=ACCENT, height=0.62, label="could be saved"
         )
         axes.set_yticks(places, [name for name, _, _ in bars])
         axes.set_ylim(len(bars) - 0.4, -0.6)

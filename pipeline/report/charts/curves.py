@@ -43,7 +43,7 @@ def log_ticks(values: list[float]) -> list[float]:
 
 
 def timeline(seconds: list[float], amounts: list[float], labels: tuple[str, str, str], peak: str) -> str:
-    """The most that was held up to each moment of a call; `labels` are the title and the axes, `peak` its words."""
+    """The most that was held up to each moment of a call; `labels`: title and axes, `peak`: the text at the peak."""
     with canvas(2.4) as (figure, axes):
         moments = [1e3 * moment for moment in seconds]
         axes.fill_between(moments, amounts, color=PLAIN, linewidth=0, step="pre")

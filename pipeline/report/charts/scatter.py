@@ -50,18 +50,18 @@ def _name_points(figure: "Figure", axes: "Axes", points: list[tuple[str, float, 
 def roofline(
     layers: list[tuple[str, float, float]],
     levels: list[tuple[str, float, float]],
-    ceilings: list[tuple[str, float, float]],
+    rooflines: list[tuple[str, float, float]],
     title: str,
 ) -> str:
-    """Points of (name, FLOP per byte, FLOP/s) under ceilings of (name, FLOP/s, bytes/s); both axes logarithmic.
+    """Points of (name, FLOP per byte, FLOP/s) under rooflines of (name, FLOP/s, bytes/s); both axes logarithmic.
 
-    The first ceiling is a line, the others are dashed. The levels are larger than the layers, and numbered.
+    The first roofline is solid, the others are dashed. The levels are larger than the layers, and numbered.
     """
     with canvas(4.8) as (figure, axes):
         points = [*layers, *levels]
         low = min(x for _, x, _ in points) / 2
-        high = 2 * max([x for _, x, _ in points] + [rate / width for _, rate, width in ceilings])
-        for place, (name, rate, width) in enumerate(ceilings):
+        high = 2 * max([x for _, x, _ in points] + [rate / width for _, rate, width in rooflines])
+        for place, (name, rate, width) in enumerate(rooflines):
             corners = [low, rate / width, high]
             heights = [min(rate, x * width) / 1e12 for x in corners]
             dashes = "-" if place == 0 else (0, (4, 3))

@@ -19,7 +19,7 @@ def stacked(
 ) -> str:
     """Bars of parts laid end to end; `palette` has the parts in order with their colours, `labels` title and x axis.
 
-    With words `beside` every bar, one that is far longer than all others is cut, and its words say how long it is.
+    With text `beside` every bar, one that is far longer than all others is cut, and its text gives its length.
     """
     with canvas(1.1 + INCH_PER_BAR * len(rows)) as (figure, axes):
         left = [0.0] * len(rows)
