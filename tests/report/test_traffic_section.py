@@ -71,7 +71,7 @@ def test_a_sentence_where_counters_and_operators_tell_two_tales(share: float, sa
     lines = traffic.sentences([compiled], winner=None)
     assert [said in line for line in lines] == ([True] if said else [])
     (line,) = traffic.sentences([compiled], winner="compile")
-    assert (said or "close to the 13.0 GB by Inductor's count of") in line
+    assert (said or "close to the 13.0 GB by Inductor's count of what its kernels read and write.") in line
 
 
 def test_why_nothing_was_counted_is_said_once() -> None:
