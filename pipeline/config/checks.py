@@ -23,7 +23,7 @@ NonNegativeFloat = Annotated[float, AtLeast(0)]
 TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "text", NoneType: "null"}
 
 
-def checked(key: str, value: Any, annotation: Any) -> Any:
+def checked(key: str, value: object, annotation: object) -> Any:
     """The value as the annotation wants it: a list becomes a tuple, and a number text, where only that is admitted.
 
     Args:
@@ -36,8 +36,9 @@ def checked(key: str, value: Any, annotation: Any) -> Any:
     """
     kinds = alternatives(annotation)
     if any(admits(kind, value) for kind in kinds):
-        as_tuple = isinstance(value, list) and all(get_origin(kind) is tuple for kind in kinds if admits(kind, value))
-        return tuple(value) if as_tuple else value
+        if isinstance(value, list) and all(get_origin(kind) is tuple for kind in kinds if admits(kind, value)):
+            return tuple(value)
+        return value
     if str in kinds and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)  # a folder called 2026 is a number to Hydra's parser
     if all(literal_values(kind) for kind in kinds):
@@ -46,14 +47,14 @@ def checked(key: str, value: Any, annotation: Any) -> Any:
     raise RequestError(f"{key}={shown(value)}: expected {described(kinds)}")
 
 
-def alternatives(annotation: Any) -> list[Any]:
+def alternatives(annotation: object) -> list[object]:
     """The parts of a union, or the annotation itself; None as NoneType."""
     if get_origin(annotation) in (Union, UnionType):
         return [kind for part in get_args(annotation) for kind in alternatives(part)]
     return [NoneType if annotation is None else annotation]
 
 
-def admits(kind: Any, value: Any) -> bool:
+def admits(kind: object, value: object) -> bool:
     """Whether a value is of one kind, which is no union; an integer is also a float, a bool is neither."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -63,37 +64,38 @@ def admits(kind: Any, value: Any) -> bool:
     if (origin or kind) in (list, tuple, dict):
         return _admits_container(origin or kind, arguments, value)
     if kind is float:
-        return type(value) in (int, float) and not math.isnan(value)
+        return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
     return kind is Any or type(value) is kind
 
 
-def _admits_container(kind: type, arguments: tuple[Any, ...], value: Any) -> bool:
+def _admits_container(kind: object, arguments: tuple[object, ...], value: object) -> bool:
     """A tuple[..., ...] stands for a list that isn't empty; of a dict, nothing within is checked."""
     if kind is dict:
         return isinstance(value, Mapping)
-    whole = isinstance(value, list) and (kind is list or len(value) > 0)
-    return whole and all(admits_one(arguments[0] if arguments else Any, part) for part in value)
+    if not isinstance(value, list) or (kind is not list and not value):
+        return False
+    return all(admits_one(arguments[0] if arguments else Any, part) for part in value)
 
 
-def admits_one(annotation: Any, value: Any) -> bool:
+def admits_one(annotation: object, value: object) -> bool:
     """Whether a value is of any kind that the annotation unites."""
     return any(admits(kind, value) for kind in alternatives(annotation))
 
 
-def literal_values(kind: Any) -> list[Any]:
+def literal_values(kind: object) -> list[object]:
     """All values of a kind that has few; empty for one that has many."""
     if kind is NoneType:
         return [None]
     return list(get_args(kind)) if get_origin(kind) is Literal else []
 
 
-def described(kinds: list[Any]) -> str:
+def described(kinds: list[object]) -> str:
     """What is admitted, in words: "an integer ≥ 1, or null"."""
     words = [_described(kind) for kind in kinds if kind is not NoneType]
     return ", or ".join([" or ".join(words), *(["null"] if NoneType in kinds else [])])
 
 
-def _described(kind: Any) -> str:
+def _described(kind: object) -> str:
     """One kind, in words."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -106,10 +108,10 @@ def _described(kind: Any) -> str:
         item = described(alternatives(arguments[0])) if arguments else ""
         some = "a list of one or more" if origin is tuple else "a list"
         return f"{some}, each {item}" if item else some
-    return TYPES.get(kind, str(kind))
+    return TYPES.get(kind, str(kind)) if isinstance(kind, type) else str(kind)
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as the user types it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]

@@ -47,7 +47,7 @@ def read(config: Mapping[str, Any], device: str, baseline: Mapping[str, Any], la
     )
 
 
-def check_report(knobs: Mapping[str, Any]) -> None:
+def check_report(knobs: Mapping[str, object]) -> None:
     """Check the knobs of the report.
 
     Raises:
@@ -62,7 +62,7 @@ def check_report(knobs: Mapping[str, Any]) -> None:
             raise RequestError(f"report.{key}={shown(value)}: expected a number above 0, or null")
 
 
-def read_group(spec: type[Spec], group: str, value: Mapping[str, Any]) -> Spec:
+def read_group(spec: type[Spec], group: str, value: Mapping[str, object]) -> Spec:
     """A dataclass from a group of the config, each value checked against its field's annotation.
 
     Raises:
@@ -154,7 +154,7 @@ def read_stage(value: Mapping[str, Any], group: str) -> StageSpec:
     )
 
 
-def checked_options(options: Mapping[str, Any], target: str, group: str) -> dict[str, Any]:
+def checked_options(options: Mapping[str, object], target: str, group: str) -> dict[str, Any]:
     """A stage's options, checked against the annotations of `build` in its module, so far as its source shows them.
 
     Raises:
@@ -172,7 +172,7 @@ def checked_options(options: Mapping[str, Any], target: str, group: str) -> dict
     return {key: checked(f"{group}.{key}", part, signature.options.get(key, Any)) for key, part in options.items()}
 
 
-def _tolerance(stage: str, group: str, value: Mapping[str, Any]) -> Tolerance:
+def _tolerance(stage: str, group: str, value: Mapping[str, object]) -> Tolerance:
     """A stage's tolerance from its YAML, with every field and a reason."""
     names = [part.name for part in fields(Tolerance)]
     if missing := [name for name in names if name not in value]:
