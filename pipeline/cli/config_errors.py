@@ -7,6 +7,7 @@ from hydra.errors import OverrideParseException
 from omegaconf import OmegaConf
 
 from pipeline.config.request_error import nearest
+from pipeline.records.migrations import MEASURE_KNOBS
 
 
 def one_line(error: Exception, conf: Path) -> str:
@@ -30,9 +31,12 @@ def _unknown_file(conf: Path, group: str, name: str) -> str:
 
 
 def _unknown_key(conf: Path, key: str) -> str:
-    """The line for a key that no file of conf/ sets."""
+    """The line for a key that no file of conf/ sets; one of an older version is told by its name of today."""
+    group, _, name = key.rpartition(".")
+    if group == "measure" and name in MEASURE_KNOBS:
+        return f"{key}: no such key; it is called {f'{group}.{MEASURE_KNOBS[name]}'!r} now"
     known = known_keys(conf)
-    siblings = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]]
+    siblings = [other for other in known if other.rpartition(".")[0] == group]
     return f"{key}: no such key; {nearest(key, siblings or known)}"
 
 
