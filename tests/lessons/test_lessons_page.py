@@ -10,7 +10,7 @@ from pipeline.lessons.lesson_records import SCHEMA_VERSION, LessonRecord, Row, l
 from pipeline.records.codec import RecordError
 from tests.lessons.made_up_lessons import ENVIRONMENT, held, record, timed
 from tests.report.made_up_run import HOSTILE
-from tests.report.test_report_page import Reader
+from tests.report.test_html import Reader
 
 RECORD = record(
     context=[held("the context", 5e8), held("and a convolution", 8e8)],
