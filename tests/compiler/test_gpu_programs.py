@@ -1,6 +1,6 @@
 """On a GPU a net tuned layer by layer, in fp16 and fp8 and with any activation, answers as its references do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,18 @@ from pipeline.compiler.passes import rewrite
 from pipeline.compiler.quantize import Precision
 from pipeline.kernels.common.capability import supported
 from tests.compiler.nets import classic, ending_in, image, traced
+from tests.process_state import own_switches
 
 pytestmark = pytest.mark.gpu
 
 ENDS: dict[str, Callable[[], nn.Module]] = {"leaky_relu": lambda: nn.LeakyReLU(0.2), "silu": nn.SiLU}
+
+
+@pytest.fixture(autouse=True)
+def switches_of_its_own() -> Iterator[None]:
+    """Torch names its compiler's cache in the environment at the first launch of a kernel."""
+    with own_switches():
+        yield
 
 
 @pytest.fixture(scope="module")
