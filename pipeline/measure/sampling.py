@@ -1,4 +1,7 @@
-"""One sample: calls timed back to back, again where something compiled or allocated meanwhile."""
+"""One sample: calls timed back to back, again where something compiled or allocated meanwhile.
+
+How many samples there are, and when there are enough, is for `pipeline.orchestrate.interleave` to say.
+"""
 
 import gc
 import math

@@ -13,7 +13,7 @@ from pipeline.report.formatting import NOTHING
 
 Item = TypeVar("Item")
 Kind = Literal["text", "number"]  # text is read and set to the left, numbers are compared and set to the right
-View = Literal["report", "terminal", "csv", "sweep"]
+View = Literal["report", "terminal", "sweep"]
 IN_REPORT: frozenset[View] = frozenset({"report"})
 
 

@@ -11,6 +11,7 @@ from pipeline.compiler.kernel_layer import Backend
 from pipeline.compiler.lowering import Program
 from pipeline.compiler.ops import BY_NAME
 from pipeline.compiler.passes import rewrite
+from pipeline.compiler.passes.convolutions import fold_activation, name_convolutions
 from pipeline.compiler.quantize import Precision
 from pipeline.kernels.common.activation import ACTIVATIONS, Activation
 from tests.compiler.nets import CPU, classic, ending_in, error, image, traced
@@ -51,3 +52,12 @@ def test_a_transposed_convolution_and_one_for_the_library_end_in_it_too() -> Non
     rewrite(graph)
     assert [str(node.activation) for node in graph.nodes] == ["none", "silu", "silu", "leaky_relu 0.3"]
     assert error(graph, net, batch) < 1e-3
+
+
+def test_an_activation_in_another_form_stays_torch_s() -> None:
+    """As GELU's `approximate`, which no kernel knows: what is asked by keyword must not be lost."""
+    graph = traced(ending_in(classic(), nn.ReLU), image(1, 3, 32, 48))
+    name_convolutions(graph)
+    for node in graph.found("aten.relu.default"):
+        node.attributes["kwargs"] = {"approximate": "tanh"}
+    assert fold_activation(graph) == []

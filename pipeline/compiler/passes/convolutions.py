@@ -61,14 +61,14 @@ def constant(graph: Graph, node: Node, index: int) -> Tensor | None:
 
 
 def fold_activation(graph: Graph) -> list[str]:
-    """An activation that alone reads a convolution becomes part of it."""
+    """An activation that alone reads a convolution becomes part of it; one of another form, by keyword, stays."""
     matched = []
     for node in list(graph.nodes):
         name = BY_ATEN.get(node.op)
         conv = graph.producer(node.inputs[0]) if name else None
         if name is None or conv is None or conv.op not in KINDS.values() or graph.only_user(conv.output) is not node:
             continue
-        if conv.activation != NONE:
+        if conv.activation != NONE or node.attributes["kwargs"]:
             continue
         default = ACTIVATIONS[name].default_slope
         slope = 0.0 if default is None else float(node.argument(1, default))
