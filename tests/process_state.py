@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,13 @@ CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 def switches() -> dict[str, object]:
     """What a stage may set in its own process: the precision of fp32, the search for algorithms, the caches."""
     found: dict[str, object] = {f"{name} of {type(owner).__name__}": getattr(owner, name) for owner, name in SWITCHES}
-    return found | {name: os.environ.get(name) for name in CACHES}
+    return found | {name: place_of(name) for name in CACHES}
+
+
+def place_of(cache: str) -> str | None:
+    """Where a cache was put; None for its usual place, which torch names in the environment when it first compiles."""
+    place = os.environ.get(cache)
+    return None if place is None or Path(place).parent == Path(tempfile.gettempdir()) else place
 
 
 def lasting_state() -> dict[str, object]:

@@ -57,6 +57,7 @@ def test_every_phase_has_a_limit() -> None:
     assert set(Plan().limits) == set(Phase)
 
 
+@pytest.mark.fresh_process
 @pytest.mark.parametrize(
     ("said", "reason"),
     [

@@ -12,6 +12,7 @@ from models.errors import ModelError
 from models.torchvision_nets import NETS, SegmentationNet
 from pipeline.stages import channels_last
 from pipeline.stages.api import Workload
+from tests.process_state import own_switches
 
 TARGET = "models.torchvision_nets.SegmentationNet"
 SMALLEST = "lraspp_mobilenet_v3_large"
@@ -59,6 +60,6 @@ def test_a_stage_runs_it(tmp_path: Path) -> None:
     net = build_model(TARGET, {"net": SMALLEST}, None, seed=0)
     batches = [torch.randn(1, 3, 40, 56) for _ in range(3)]
     workload = Workload(model=net, batches=batches, device=torch.device("cpu"), folder=tmp_path, verified=3)
-    runner = channels_last.build(workload)
-    with torch.inference_mode():
+    with own_switches(), torch.inference_mode():
+        runner = channels_last.build(workload)
         torch.testing.assert_close(runner.run(batches[0]), net(batches[0]), rtol=1e-3, atol=1e-4)

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from models.build import build_model
+from pipeline.records.run_record import CompileFacts
 from pipeline.stages.api import Workload
 from tests.process_state import own_switches
 from tests.stages.conftest import small_net
@@ -19,12 +19,13 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True)
 class Compiled:
-    """The stage at the shape that it was built for, then at another, with its counts after each."""
+    """The stage at the shape that it was built for, then at another, with what it had compiled after each."""
 
     first: Ran
     odd: Ran
-    at_first: dict[str, Any]
-    at_odd: dict[str, Any]
+    at_first: CompileFacts
+    at_odd: CompileFacts
+    compilations: tuple[int, int]
     files: int
 
 
@@ -34,13 +35,13 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiled]:
     with own_switches():
         workload = shallow_net(tmp_path_factory.mktemp("compile"))
         first = run_once("compile", workload)
-        at_first = {**first.runner.details, "compilations": first.runner.compilations()}
+        runner = first.runner
+        assert runner.compile_facts is not None
+        at_first, built = runner.compile_facts(), runner.compilations()
         odd = at_odd_size(first, workload)
-        at_odd = {"recompiles before saving": first.runner.details["recompiles"]}
-        assert first.runner.save is not None
-        files = len(first.runner.save(workload.folder))
-        at_odd |= {**first.runner.details, "compilations": first.runner.compilations()}
-        yield Compiled(first, odd, at_first, at_odd, files)
+        assert runner.save is not None
+        files = len(runner.save(workload.folder))
+        yield Compiled(first, odd, at_first, runner.compile_facts(), (built, runner.compilations()), files)
 
 
 def shallow_net(folder: Path) -> Workload:
@@ -76,15 +77,15 @@ def test_compile_takes_sizes_that_do_not_halve(compiled: Compiled) -> None:
 
 def test_compile_counts_what_it_compiles(compiled: Compiled) -> None:
     """One graph, no break, no recompilation on further batches of the shape; one more on another shape."""
-    assert compiled.at_first["graphs"] == compiled.at_first["compilations"] == 1
-    assert compiled.at_first["graph_breaks"] == 0
-    assert compiled.at_first["generated_kernels"] > 0
-    assert compiled.at_odd["compilations"] == 2
+    assert compiled.at_first.graphs == 1
+    assert compiled.at_first.breaks == 0
+    assert compiled.at_first.generated_kernels
+    assert compiled.compilations == (1, 2)
 
 
 def test_what_was_compiled_after_the_build_is_told_at_the_end(compiled: Compiled) -> None:
-    """The details are the build's until the files are saved."""
-    assert compiled.at_odd["recompiles before saving"] == 0
+    """The facts are those of the moment in which they are asked for."""
     assert compiled.files
-    assert compiled.at_odd["recompiles"] == 1
-    assert "size mismatch" in compiled.at_odd["recompile_reasons"][0]
+    assert (compiled.at_first.recompiles, compiled.at_odd.recompiles) == (0, 1)
+    assert compiled.at_odd.recompile_reasons is not None
+    assert "size mismatch" in compiled.at_odd.recompile_reasons[0]
