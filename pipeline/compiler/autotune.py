@@ -14,6 +14,7 @@ import torch
 import triton
 
 from pipeline.measure.timers import graph_replay_ms
+from pipeline.records.atomic_json import write_json
 
 Candidate = TypeVar("Candidate")
 
@@ -96,9 +97,7 @@ class Tuner:
         """Keep all choices, in one step, so that a reader never sees half a file."""
         path = self.path()
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(known, indent=1))
-        fresh.replace(path)
+        write_json(known, path)
 
 
 def build_side_by_side(calls: list[Callable[[], None]]) -> None:
