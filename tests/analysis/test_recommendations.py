@@ -14,7 +14,6 @@ from hydra import compose, initialize_config_dir
 from pipeline.analysis.recommendations import bound_rules as on_bounds
 from pipeline.analysis.recommendations import rules
 from pipeline.analysis.recommendations.channel_rules import even_the_channels
-from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.recommendations.recommendation import Code, Recommendation
 from pipeline.analysis.recommendations.rules import recommendations
 from pipeline.analysis.summary import StageSummary
@@ -238,24 +237,6 @@ def test_at_most_five_and_none_without_a_winner() -> None:
     )  # fmt: skip
     assert len(recommendations(planted.summary(everything))) == rules.MOST
     assert recommendations(planted.summary(planted.run(stages=planted.unwell()))) == []
-
-
-@pytest.mark.parametrize(
-    ("command", "overrides", "expected"),
-    [
-        ("python -m pipeline", ["a=1"], "python -m pipeline a=1"),
-        ("python -m pipeline hydra.run.dir=here b=3", ["a=1"], "python -m pipeline b=3 a=1"),
-        ("python -m pipeline a=2 b=3", ["a=1"], "python -m pipeline b=3 a=1"),
-        ("python -m pipeline stage=compile stage.mode=default", ["stage=amp"], "python -m pipeline stage=amp"),
-        ("python -m pipeline -m stage=a,b", ["stage=amp"], "python -m pipeline stage=amp"),
-        ("python -m pipeline -m stage=a,b data.size=1,2", ["stage=c"], "python -m pipeline -m data.size=1,2 stage=c"),
-        ("python -m pipeline 'unclosed", ["a=1"], "python -m pipeline a=1"),
-        ("python -m pipeline 'x=$(rm -rf ~)'", ["a=1"], "python -m pipeline 'x=$(rm -rf ~)' a=1"),
-    ],
-)
-def test_retyped_keeps_what_the_user_typed(command: str, overrides: list[str], expected: str) -> None:
-    """Only the override at hand changes, and what a shell would run stays quoted."""
-    assert retyped(command, *overrides) == expected
 
 
 @pytest.mark.parametrize("drawn", [planted.page, planted.as_markdown])
