@@ -11,7 +11,7 @@ run: .venv/ready
 	@$(BIN)/python -m pipeline $(ARGS)
 
 test: .venv/ready
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 # Opens a report in chromium, which must be installed; not part of test.
 browser: .venv/ready
