@@ -12,19 +12,17 @@ from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.records.diagnostics import SearchCount
 from pipeline.stages.api import Runner
 
-ASKS_CUDNN = ("exhaustive", "heuristic")  # of ONNX Runtime's algo_search; "default" takes one algorithm for all nodes
 BENCHMARKER = "benchmarking."
 TIMINGS = (".benchmark_gpu", ".benchmark_cpu")  # the methods of Inductor's benchmarker that end in a timing
 DYNAMO = "torch._dynamo.utils"  # holds Inductor's counters; importing it takes seconds, so that only its user has it
 
 
-def searches(runner: Runner, batch: Tensor, options: Mapping[str, object]) -> list[SearchCount]:
+def searches(runner: Runner, batch: Tensor) -> list[SearchCount]:
     """Who searched, with how many problems, nodes or candidates; what was not counted, or is none, is left out.
 
     Args:
         runner: the stage, warm.
         batch: one input [batch, channels, height, width].
-        options: what was asked of the stage.
     """
     cudnn = batch.is_cuda and torch.backends.cudnn.benchmark
     compiled = sys.modules[DYNAMO].counters["inductor"] if DYNAMO in sys.modules else {}
@@ -34,7 +32,7 @@ def searches(runner: Runner, batch: Tensor, options: Mapping[str, object]) -> li
         SearchCount("Inductor's templates", "problems", int(compiled.get("select_algorithm_autotune", 0))),
         SearchCount("Inductor", "candidates", timed_candidates(compiled)),
         SearchCount("own kernels", "candidates", (facts and facts.candidates_measured) or 0),
-        *nodes_searched(runner.details, options),
+        *runner.searched,
     ]
     return [each for each in found if each.count]
 
@@ -47,16 +45,6 @@ def timed_candidates(counters: Mapping[str, int]) -> int:
     return sum(
         int(count) for name, count in counters.items() if name.startswith(BENCHMARKER) and name.endswith(TIMINGS)
     )
-
-
-def nodes_searched(details: Mapping[str, Any], options: Mapping[str, object]) -> list[SearchCount]:
-    """Convolutions for which ONNX Runtime asks cuDNN, node by node; empty where it doesn't."""
-    search = str(options.get("algo_search", "")).lower()
-    if search not in ASKS_CUDNN:
-        return []
-    on_gpu = details.get("nodes", {}).get("CUDAExecutionProvider", {})
-    count = sum(int(number) for kind, number in on_gpu.items() if kind.endswith(("Conv", "ConvTranspose")))
-    return [SearchCount("cuDNN for ONNX Runtime", "nodes", count, search)]
 
 
 def convolution_problems(run: Callable[[Tensor], Tensor], batch: Tensor) -> int:

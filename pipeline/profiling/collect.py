@@ -1,7 +1,7 @@
 """All that explains one stage, each part on its own: what one can't find out is noted and costs no other."""
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -137,7 +137,7 @@ class Explained:
 
 
 def explain(
-    runner: Runner, work: Workload, options: Mapping[str, object], events: list[TraceEvent], calls: int, clock: Clock,
+    runner: Runner, work: Workload, events: list[TraceEvent], calls: int, clock: Clock,
     context_bytes: int | None,
 ) -> Diagnostics:  # fmt: skip
     """Why the stage takes the time and the memory that it takes.
@@ -145,7 +145,6 @@ def explain(
     Args:
         runner: the stage, warm.
         work: the net, untouched, for the order of its layers; the stage's inputs and its own folder.
-        options: what was asked of the stage.
         events: of its profile.
         calls: that the profile holds.
         clock: of the device.
@@ -164,6 +163,6 @@ def explain(
         layout=stage.tried("layout", lambda: stage.layout(fused, events, calls), []),
         fusion=fused,
         timeline=stage.wanted("memory timeline", lambda: stage.memory(context_bytes)),
-        searches=stage.tried("searches", lambda: autotune_counts.searches(runner, batch, options), []),
+        searches=stage.tried("searches", lambda: autotune_counts.searches(runner, batch), []),
         notes=stage.notes,
     )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.config.schema import SCRATCH
-from pipeline.records.diagnostics import BytesSource
+from pipeline.records.diagnostics import BytesSource, SearchCount
 from pipeline.records.run_record import CompileFacts, Execution, FailureKind
 
 Traffic = tuple[int, BytesSource]  # bytes that a call moves through device memory, and who counted them
@@ -98,6 +98,7 @@ class Runner:
             what the worker observes becomes a warning.
         details: what the record should show besides: JSON values only.
         compile_facts: what compiling and tuning came to so far.
+        searched: the searches for the fastest algorithm that a runtime made where torch doesn't see them.
         compilations: how often something was compiled so far; a sample in which it grows is measured again.
         save: writes the artefacts into the folder and returns their paths; None where there is nothing to keep.
         module: the net whose submodules run one by one within `run`, or within `uncaptured`; None where nobody knows
@@ -114,6 +115,7 @@ class Runner:
     execution: Execution | None = None
     details: dict[str, Any] = field(default_factory=dict)
     compile_facts: Callable[[], CompileFacts] | None = None
+    searched: tuple[SearchCount, ...] = ()
     compilations: Callable[[], int] = never_compiles
     save: Callable[[Path], list[Path]] | None = None
     module: nn.Module | None = None

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pipeline.devices.kinds import is_cuda
+from pipeline.records.diagnostics import SearchCount
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, no_traffic
 from pipeline.stages.common.onnx_export import INPUT, OUTPUT, export
@@ -51,16 +52,31 @@ def build(
     stream = torch.cuda.Stream() if is_cuda(wanted) else None
     switches = cuda_switches(nhwc, tf32, cuda_graph, fuse_conv_bias)
     session = open_session(path, wanted, cuda_options(algo_search, stream, **switches) if stream else {})
-    buffers = bound(session, wanted, batch, precision)
+    buffers, nodes = bound(session, wanted, batch, precision), assignments(session)
     return Runner(
         on_stream(*buffers, stream) if stream else in_place(*buffers),
         description=", ".join([*ways(wanted, switches), short(precision), f"opset {opset}"]),
         execution=execution(wanted, precision, switches),
-        details={"providers": session.get_providers(), "nodes": assignments(session), "opset": opset},
+        details={"providers": session.get_providers(), "nodes": nodes, "opset": opset},
+        searched=nodes_searched(nodes, algo_search),
         save=lambda folder: sorted(folder.glob("model.onnx*")),
         traffic=no_traffic,
         onnx_model=path,
     )
+
+
+def nodes_searched(nodes: dict[str, dict[str, int]], algo_search: str) -> tuple[SearchCount, ...]:
+    """Convolutions for which ONNX Runtime asks cuDNN, node by node; empty where it doesn't.
+
+    Args:
+        nodes: of `assignments`.
+        algo_search: "DEFAULT" takes one algorithm for all nodes.
+    """
+    on_gpu = nodes.get(PROVIDERS["cuda"], {})
+    count = sum(number for kind, number in on_gpu.items() if kind.endswith(("Conv", "ConvTranspose")))
+    if algo_search == "DEFAULT" or not count:
+        return ()
+    return (SearchCount("cuDNN for ONNX Runtime", "nodes", count, algo_search.lower()),)
 
 
 def execution(wanted: str, precision: torch.dtype, switches: dict[str, bool]) -> Execution:

@@ -150,7 +150,7 @@ class Bench:
         calls, work = self.job.plan.profile_calls, self.workload
         if not calls:
             return None
-        return explain(self.runner, work, self.job.stage.options, self.events, calls, self.clock, self.context_bytes)
+        return explain(self.runner, work, self.events, calls, self.clock, self.context_bytes)
 
     def export(self) -> list[Artefact]:
         """What the stage leaves, with sizes and digests."""

@@ -15,6 +15,8 @@ from pipeline.cli.sweep_callback import failed
 from pipeline.records import codec
 from tests.cli.conftest import ROOT, Ask
 
+pytestmark = pytest.mark.slow
+
 SMOKE = ["preset=smoke", "measure.aa_pairs=0", "threads=1"]
 Sweep = tuple[Path, subprocess.CompletedProcess[str]]  # its folder, and how it ended
 PLANTED = ["stage=eager", "stage.name=planted", "stage.target=tests.fault_stages"]

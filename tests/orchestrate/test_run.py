@@ -17,6 +17,8 @@ from pipeline.records.run_record import RunRecord
 from pipeline.stats.ranking import ranking
 from tests.worker.test_run_stage import EAGER, PLAN
 
+pytestmark = pytest.mark.slow
+
 SMOKE = replace(PLAN, interim_analyses=(2,), sampling_seconds=2.0, aa_pairs=0, aa_blocks=2, head_to_head=0)
 
 

@@ -10,7 +10,7 @@ from torch._dynamo.utils import counters
 from torch._inductor.runtime.benchmarking import benchmarker
 
 from pipeline.profiling import autotune_counts as counting
-from pipeline.profiling.autotune_counts import convolution_problems, nodes_searched, searches, timed_candidates
+from pipeline.profiling.autotune_counts import convolution_problems, searches, timed_candidates
 from pipeline.records.diagnostics import SearchCount
 from pipeline.records.run_record import CompileFacts
 from pipeline.stages.api import Runner
@@ -99,27 +99,11 @@ def test_names_of_another_torch_are_no_timings() -> None:
     assert timed_candidates({}) == 0
 
 
-NODES = {"nodes": {"CUDAExecutionProvider": {"Conv": 19, "ConvTranspose": 4, "Concat": 4, "FusedConv": 2}}}
-
-
-@pytest.mark.parametrize(
-    ("search", "details", "expected"),
-    [
-        ("EXHAUSTIVE", NODES, [SearchCount("cuDNN for ONNX Runtime", "nodes", 25, "exhaustive")]),
-        ("HEURISTIC", NODES, [SearchCount("cuDNN for ONNX Runtime", "nodes", 25, "heuristic")]),
-        ("DEFAULT", NODES, []),
-    ],
-)
-def test_onnx_runtime_asks_node_by_node(search: str, details: dict[str, object], expected: list[SearchCount]) -> None:
-    """Alike or not, the convolutions on the GPU; none where it was told to take a default."""
-    assert nodes_searched(details, {"algo_search": search}) == expected
-
-
-def test_nodes_of_a_processor_are_not_cudnns() -> None:
-    """A session on the CPU asks nobody; nor does a stage of torch."""
-    on_cpu = {"nodes": {"CPUExecutionProvider": {"Conv": 19}}}
-    assert searches(Runner(torch.relu, "", details=on_cpu), IMAGE, {"algo_search": "EXHAUSTIVE"}) == []
-    assert nodes_searched({}, {}) == []
+def test_a_runtimes_own_searches_are_added() -> None:
+    """Those that torch doesn't see."""
+    own = SearchCount("cuDNN for ONNX Runtime", "nodes", 25, "exhaustive")
+    assert searches(Runner(torch.relu, "", searched=(own,)), IMAGE) == [own]
+    assert searches(Runner(torch.relu, ""), IMAGE) == []
 
 
 def test_all_who_searched_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,25 +116,25 @@ def test_all_who_searched_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         SearchCount("Inductor", "candidates", 1204),
         SearchCount("own kernels", "candidates", 12),
     ]
-    assert searches(runner, IMAGE, {}) == found
+    assert searches(runner, IMAGE) == found
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    assert searches(runner, IMAGE, {}) == found
-    assert searches(runner, OnGpu(IMAGE), {}) == [SearchCount("cuDNN", "problems", 1), *found]
+    assert searches(runner, IMAGE) == found
+    assert searches(runner, OnGpu(IMAGE)) == [SearchCount("cuDNN", "problems", 1), *found]
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    assert searches(runner, OnGpu(IMAGE), {}) == found
+    assert searches(runner, OnGpu(IMAGE)) == found
 
 
 def test_the_twin_is_counted_where_a_graph_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replay shows torch nothing of what it does."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     twin = nn.Sequential(conv(), conv(stride=2)).eval()
-    assert searches(Runner(torch.relu, "", uncaptured=twin), OnGpu(IMAGE), {}) == [SearchCount("cuDNN", "problems", 2)]
+    assert searches(Runner(torch.relu, "", uncaptured=twin), OnGpu(IMAGE)) == [SearchCount("cuDNN", "problems", 2)]
 
 
 def test_a_process_without_a_compiler_imports_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dynamo's counters are read where they are, and its stance is left alone."""
     monkeypatch.setattr(counting, "DYNAMO", str(Path("no", "such", "module")))
-    assert searches(Runner(conv().eval(), ""), IMAGE, {}) == []
+    assert searches(Runner(conv().eval(), ""), IMAGE) == []
     assert problems(conv()) == 1
 
 
