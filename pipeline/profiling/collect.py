@@ -48,7 +48,7 @@ class Explained:
         self.batches = batches
         self.folder = folder
         self.notes: list[Note] = []
-        self.order: list[layer_order.Heavy] = []  # empty as long as nothing needs it
+        self.order: list[layer_order.ComputeLayer] = []  # empty as long as nothing needs it
 
     def note(self, topic: Topic, code: NoteCode, text: str) -> None:
         """Something that could not be found out, and why."""
@@ -75,8 +75,8 @@ class Explained:
             return layer_time.own_times(own, calls), "profile"
         if self.runner.uncaptured is None:
             return self.layers_by_order(events, calls)
-        twin = self.one_by_one(shapes=False)
-        found = layer_time.twin_times(events, twin, calls)
+        uncaptured = self.one_by_one(shapes=False)
+        found = layer_time.replayed_times(events, uncaptured, calls)
         if found is None:
             text = "the replayed kernels aren't those that the same net launches one by one"
             self.note("layers", "kernels differ", text)
@@ -87,9 +87,9 @@ class Explained:
         if not self.batches[0].is_cuda:
             self.note("layers", "hidden layers", "on a CPU this runtime doesn't say which layer an operator is for")
             return [], None
-        self.order = layer_order.heavies(self.net, self.batches[0])
+        self.order = layer_order.compute_layers(self.net, self.batches[0])
         found = layer_order.times(layer_order.placed(events, calls, self.order), calls)
-        if loose := sum(not heavy.certain for heavy in self.order):
+        if loose := sum(not layer.certain for layer in self.order):
             text = f"{loose} of {len(self.order)} layers with matrix work could run in another order; "
             self.note("layers", "ambiguous order", f"{text}their time counts as between layers")
         return found, "layer order"
@@ -103,14 +103,18 @@ class Explained:
         return {part.event.index: part.spot for part in found if part.spot}
 
     def one_by_one(self, shapes: bool) -> list[TraceEvent]:
-        """One call of the twin, or of the stage itself, with its layers announced where they can be."""
+        """One call, uncaptured where the stage replays a graph, with its layers announced where they can be."""
         with announced(self.runner.module):
             events, _ = profiler.record(self.runner.uncaptured or self.runner.run, self.batches, 1, self.folder, shapes)
         return events
 
     def layout(self, compiled: Fusion | None, events: list[TraceEvent], calls: int) -> list[LayoutChange]:
         """Changes of layout by the trace, by what a compiler wrote, and by the exported graph."""
-        written = fused_kernels.compiled_turns(compiled, events, calls, self.spots(events, calls)) if compiled else []
+        written = (
+            fused_kernels.compiled_layout_changes(compiled, events, calls, self.spots(events, calls))
+            if compiled
+            else []
+        )
         names, call = {change.name for change in written}, self.one_by_one(shapes=True)
         traced = [
             change for change in layout_changes.trace_changes(call, 1, self.spots(call, 1)) if change.name not in names
@@ -124,16 +128,16 @@ class Explained:
             text = "torch keeps no statistics of what it allocates on a CPU"
             self.note("memory timeline", "no allocator statistics", text)
             return None
-        batch, books = self.batches[0], memory_timeline.CudaBooks()
+        batch, statistics = self.batches[0], memory_timeline.CudaAllocatorStatistics()
         found: MemoryTimeline | None = None
         hidden = replace(self.runner, module=None, uncaptured=None)  # its own call, as if nobody knew its layers
         seen = self.runner.module is not None or self.runner.uncaptured is not None
         for runner in [self.runner, hidden] if seen else [hidden]:
             way = partial(
-                memory_timeline.memory_timeline, runner, batch, books, context_bytes, memory_timeline.cuda_history
+                memory_timeline.memory_timeline, runner, batch, statistics, context_bytes, memory_timeline.cuda_history
             )
             found = found or self.tried("memory timeline", way, found)
-        return found or memory_timeline.memory_timeline(hidden, batch, books, context_bytes)
+        return found or memory_timeline.memory_timeline(hidden, batch, statistics, context_bytes)
 
 
 def explain(

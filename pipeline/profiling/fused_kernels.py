@@ -65,7 +65,9 @@ def innermost(operators: list[TraceEvent]) -> list[TraceEvent]:
     ]
 
 
-def compiled_turns(found: Fusion, events: list[TraceEvent], calls: int, spots: dict[int, str]) -> list[LayoutChange]:
+def compiled_layout_changes(
+    found: Fusion, events: list[TraceEvent], calls: int, spots: dict[int, str]
+) -> list[LayoutChange]:
     """The kernels that a compiler wrote which read in one layout and write in the other, with their times.
 
     Args:

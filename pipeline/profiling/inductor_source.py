@@ -13,9 +13,10 @@ USED = re.compile(r"%(\w+)")
 FUSED_NAME = re.compile(r"^cpp_fused_(?P<operators>\w+?)_\d+$")
 MENTIONED = re.compile(r"Original ATen: \[(.*)\]")
 # Inductor tiles a pointwise kernel in two dimensions where what it reads and what it writes lie in different orders.
-TURNS = re.compile(r"size_hints=\{'y'.*'x'|transpose_mxn<")
+TWO_ORDERS = re.compile(r"size_hints=\{'y'.*'x'|transpose_mxn<")
 TEMPLATE = "triton_tem_"
-HEAVY = ("convolution", "mm", "addmm", "bmm", "baddbmm")  # what a template is written for, or a library called
+# What a template is written for, or a library called.
+COMPUTE_OPERATORS = ("convolution", "mm", "addmm", "bmm", "baddbmm")
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Fragment:
         """
         done: dict[str, list[str]] = {}
         for name, (operator, needed) in self.computed.items():
-            if template and operator in HEAVY:
+            if template and operator in COMPUTE_OPERATORS:
                 done = {}
             elif name in self.given or not self.within(operator, needed, done):
                 continue
@@ -44,13 +45,13 @@ class Fragment:
     def within(self, operator: str, needed: list[str], done: dict[str, list[str]]) -> bool:
         """Whether all that is needed is at hand; of what a library does, the input or the bias is enough."""
         at_hand = [value in self.given or value in done for value in needed]
-        return any(at_hand) if operator in HEAVY else all(at_hand)
+        return any(at_hand) if operator in COMPUTE_OPERATORS else all(at_hand)
 
     def called(self, name: str, done: dict[str, list[str]]) -> str:
         """The operator's name, with a word on what of it is done where a library does the rest."""
         operator, needed = self.computed[name]
         missing = [value not in self.given and value not in done for value in needed]
-        if operator not in HEAVY or not any(missing):
+        if operator not in COMPUTE_OPERATORS or not any(missing):
             return operator
         return f"{operator} ({'its bias' if missing[0] else 'its input made ready'})"
 
@@ -72,9 +73,9 @@ def kernels_of(program: str, source: str) -> list[FusedKernel]:
     *pieces, last = re.split(KERNEL, program)
     for comments, name, body in zip(pieces[0::2], pieces[1::2], [*pieces[2::2], last], strict=True):
         kernel = _described(name, fragment(comments), operators, source)
-        turns = bool(TURNS.search(body.split("''')")[0].split("''', ")[0]))
+        changes_layout = bool(TWO_ORDERS.search(body.split("''')")[0].split("''', ")[0]))
         launches = len(re.findall(rf"^\s+{name}(?:\.run)?\(", program, re.MULTILINE))
-        found.append(replace(kernel, turns_layout=turns, launches_per_call=launches))
+        found.append(replace(kernel, turns_layout=changes_layout, launches_per_call=launches))
     return found
 
 

@@ -27,7 +27,7 @@ NO_LAYERS = ("copy", "layout change")  # classes of work that belong to no layer
 
 
 @dataclass
-class Heavy:
+class ComputeLayer:
     """A layer with matrix work, in the order in which the eager net runs them."""
 
     layer: str
@@ -49,7 +49,7 @@ class OrderError(Exception):
     """The order of the layers says nothing of these kernels; one line."""
 
 
-def heavies(net: nn.Module, batch: Tensor) -> list[Heavy]:
+def compute_layers(net: nn.Module, batch: Tensor) -> list[ComputeLayer]:
     """The layers with matrix work as torch.export finds them, and whether each has only one place.
 
     Args:
@@ -64,12 +64,12 @@ def heavies(net: nn.Module, batch: Tensor) -> list[Heavy]:
     return ranked(graph)
 
 
-def ranked(graph: fx.Graph) -> list[Heavy]:
+def ranked(graph: fx.Graph) -> list[ComputeLayer]:
     """The same of an exported graph.
 
     Of n layers the i-th has one place if i of them must come before it and n - 1 - i after it.
     """
-    found: list[Heavy] = []
+    found: list[ComputeLayer] = []
     needed: dict[fx.Node, int] = {}  # by node, as bits, the layers that it needs, itself included
     own: list[int] = []
     for node in graph.nodes:
@@ -80,13 +80,13 @@ def ranked(graph: fx.Graph) -> list[Heavy]:
         if node.op == "call_function" and MATRIX_OPERATORS.match(target):
             needed[node] |= 1 << len(found)
             own.append(needed[node])
-            found.append(Heavy(module_of(node), certain=False, transposed=bool(TRANSPOSED.match(target))))
+            found.append(ComputeLayer(module_of(node), certain=False, transposed=bool(TRANSPOSED.match(target))))
         elif found and POOLS.match(target):
             found[-1].pools.append(module_of(node))
-    for index, heavy in enumerate(found):
+    for index, layer in enumerate(found):
         before = own[index].bit_count() - 1
         after = sum(bool(bits >> index & 1) for bits in own[index + 1 :])
-        heavy.certain = before == index and after == len(found) - 1 - index
+        layer.certain = before == index and after == len(found) - 1 - index
     return found
 
 
@@ -96,7 +96,7 @@ def module_of(node: fx.Node) -> str:
     return str(stack[-1][0]).split("@")[0] if stack else BETWEEN
 
 
-def placed(events: list[TraceEvent], calls: int, order: list[Heavy]) -> list[Placed]:
+def placed(events: list[TraceEvent], calls: int, order: list[ComputeLayer]) -> list[Placed]:
     """Every kernel of the profile with its layer.
 
     What a runtime does between two layers with matrix work, such as biases and activations, counts for the first of the
@@ -106,7 +106,7 @@ def placed(events: list[TraceEvent], calls: int, order: list[Heavy]) -> list[Pla
     Args:
         events: of the profile.
         calls: that it holds.
-        order: of `heavies`.
+        order: of `compute_layers`.
 
     Raises:
         OrderError: the calls aren't alike, their matrix kernels are more or fewer than the layers, or one of them is by
@@ -124,7 +124,7 @@ def placed(events: list[TraceEvent], calls: int, order: list[Heavy]) -> list[Pla
     return found
 
 
-def _one_call(work: list[TraceEvent], order: list[Heavy]) -> list[Placed]:
+def _one_call(work: list[TraceEvent], order: list[ComputeLayer]) -> list[Placed]:
     classes = [classify(event.name) for event in work]
     matrix = sum(kind in MATRIX for kind in classes)
     if matrix != len(order):
@@ -139,29 +139,29 @@ def _one_call(work: list[TraceEvent], order: list[Heavy]) -> list[Placed]:
     return found
 
 
-def _check(kernel: str, heavy: Heavy) -> None:
+def _check(kernel: str, layer: ComputeLayer) -> None:
     """Raise OrderError where cuDNN's name for the kernel says that it is for another kind of layer."""
-    if (heavy.transposed and "fprop" in kernel) or (not heavy.transposed and "dgrad" in kernel):
-        raise OrderError(f"{kernel[:60]} can't be for {heavy.layer}")
+    if (layer.transposed and "fprop" in kernel) or (not layer.transposed and "dgrad" in kernel):
+        raise OrderError(f"{kernel[:60]} can't be for {layer.layer}")
 
 
-def _owner(name: str, kind: str, heavy: Heavy) -> str:
+def _owner(name: str, kind: str, layer: ComputeLayer) -> str:
     if joins(name):
         return SKIP
-    if not heavy.certain or kind in NO_LAYERS:
+    if not layer.certain or kind in NO_LAYERS:
         return BETWEEN
     if kind == "pool":
-        return heavy.pools[0] if len(heavy.pools) == 1 else BETWEEN
-    return heavy.layer
+        return layer.pools[0] if len(layer.pools) == 1 else BETWEEN
+    return layer.layer
 
 
-def _spot(order: list[Heavy], reached: int) -> str:
+def _spot(order: list[ComputeLayer], reached: int) -> str:
     """Where in the call, by the nearest layers that have one place; empty where none has.
 
     Such as "between encoder.0.0 and encoder.0.3".
     """
-    before = [heavy.layer for heavy in order[: reached + 1] if heavy.certain]
-    after = [heavy.layer for heavy in order[reached + 1 :] if heavy.certain]
+    before = [layer.layer for layer in order[: reached + 1] if layer.certain]
+    after = [layer.layer for layer in order[reached + 1 :] if layer.certain]
     if before and after:
         return f"between {before[-1]} and {after[0]}"
     return f"after {before[-1]}" if before else f"before {after[0]}" if after else ""

@@ -86,18 +86,18 @@ def own_times(events: list[TraceEvent], calls: int) -> list[LayerTime]:
     return summed(_owners(events), calls)
 
 
-def twin_times(events: list[TraceEvent], twin: list[TraceEvent], calls: int) -> list[LayerTime] | None:
-    """Each layer's time where kernels are replayed: they are the twin's, which launched them one by one, in order.
+def replayed_times(events: list[TraceEvent], uncaptured: list[TraceEvent], calls: int) -> list[LayerTime] | None:
+    """Each layer's time where kernels are replayed: the uncaptured call's, which launched them one by one, in order.
 
     Args:
         events: of `calls` calls of the stage, which hide the layers.
-        twin: of one call of its twin.
+        uncaptured: of one call of the same net outside its graph.
         calls: how many.
 
     Returns:
         None where the kernels aren't the same ones in the same order: then nothing is known.
     """
-    owners = [(event.name, owner) for event, owner in _owners(twin) if event.category == "kernel"]
+    owners = [(event.name, owner) for event, owner in _owners(uncaptured) if event.category == "kernel"]
     kernels = of(events, "kernel")
     if not owners or len(kernels) != calls * len(owners):
         return None

@@ -1,4 +1,4 @@
-"""The allocator's books through one call: where the peak is, what is alive there, and what libraries work in."""
+"""The allocator's statistics through one call: where the peak is, what is alive there, and what libraries work in."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class HistoryError(Exception):
     """The allocator's history doesn't hold the whole call; the text is one line."""
 
 
-class Books(Protocol):
-    """An allocator's books, in bytes."""
+class AllocatorStatistics(Protocol):
+    """What an allocator counts, in bytes."""
 
     def allocated(self) -> int:
         """What is allocated now."""
@@ -41,7 +41,7 @@ class Books(Protocol):
         """Forget the peak."""
 
 
-class CudaBooks:
+class CudaAllocatorStatistics:
     """Those of torch's CUDA allocator, which keeps them on the host: no synchronisation is needed to read them."""
 
     allocated = staticmethod(torch.cuda.memory_allocated)
@@ -51,9 +51,9 @@ class CudaBooks:
 
 @dataclass
 class Watch:
-    """Reads the books before and after each layer."""
+    """Reads the statistics before and after each layer."""
 
-    books: Books
+    statistics: AllocatorStatistics
     started: float = field(default_factory=time.perf_counter)
     seconds: list[float] = field(default_factory=list)
     allocated: list[int] = field(default_factory=list)
@@ -68,14 +68,14 @@ class Watch:
         self.seconds.append(time.perf_counter() - self.started)
         self.allocated.append(amount)
 
-    def look(self, name: str = "", output: Tensor | None = None) -> None:
-        """Note the peak since the last look and what stands now.
+    def read(self, name: str = "", output: Tensor | None = None) -> None:
+        """Note the peak since the last reading and what stands now.
 
         Args:
             name: the layer that has just run, if one has.
             output: what it has written, of any shape.
         """
-        peak, now = self.books.peak(), self.books.allocated()
+        peak, now = self.statistics.peak(), self.statistics.allocated()
         if output is not None:
             self.outputs.append((name, size(output), weakref.ref(output)))
         if peak > self.highest:
@@ -84,7 +84,7 @@ class Watch:
             self.peak_layer = name if output is not None else None
         self.note(peak)
         self.note(now)
-        self.books.reset()
+        self.statistics.reset()
 
     def alive(self) -> list[MemoryHolder]:
         """The outputs that somebody still holds, the largest first; each block once, with all layers that wrote it."""
@@ -103,24 +103,28 @@ def unrecorded(call: Callable[[], object]) -> None:
 
 
 def memory_timeline(
-    runner: Runner, batch: Tensor, books: Books, context_bytes: int | None, history: History = unrecorded
+    runner: Runner,
+    batch: Tensor,
+    statistics: AllocatorStatistics,
+    context_bytes: int | None,
+    history: History = unrecorded,
 ) -> MemoryTimeline:
-    """The timeline of one call of a warm stage, or of its twin, where the stage replays what the twin launches.
+    """The timeline of one call of a warm stage, or of the same net uncaptured, where the stage replays a graph.
 
-    The activations are those of the call that is watched, its own answer among them. A twin's lie in the pool of the
-    stage's graph as well, so that there they are no more memory than the books have in reserve already.
+    The activations are those of the call that is watched, its own answer among them. Those of an uncaptured call lie in
+    the pool of the stage's graph as well, so that there they are no more memory than the allocator has in reserve.
 
     Args:
-        runner: the stage; where its module is known, the books are read at every layer.
+        runner: the stage; where its module is known, they are read at every layer.
         batch: one input [batch, channels, height, width].
-        books: of the allocator.
+        statistics: of the allocator.
         context_bytes: what the process held of the device before its first tensor.
         history: of the allocator, for a stage without layers to watch.
 
     Raises:
         HistoryError: the call allocates, and the history has nothing of it.
     """
-    watch, changes = watched_call(runner, batch, books, history)
+    watch, changes = watched_call(runner, batch, statistics, history)
     held, layered = watch.allocated[0], runner.module
     seconds, amounts = outline(changes, held) if changes else (watch.seconds, watch.allocated)
     weights = [] if layered is None else [*layered.parameters(), *layered.buffers()]
@@ -139,7 +143,9 @@ def memory_timeline(
     )
 
 
-def watched_call(runner: Runner, batch: Tensor, books: Books, history: History) -> tuple[Watch, list[Change] | None]:
+def watched_call(
+    runner: Runner, batch: Tensor, statistics: AllocatorStatistics, history: History
+) -> tuple[Watch, list[Change] | None]:
     """What was read before, during and after the call, and its changes where no layer could be watched.
 
     The batch is [batch, channels, height, width].
@@ -151,12 +157,12 @@ def watched_call(runner: Runner, batch: Tensor, books: Books, history: History) 
     with torch.inference_mode():
         if runner.uncaptured is not None:
             call(batch)  # what a library asks for at its first call, and keeps, is not this call's
-        books.reset()
-        watch = Watch(books)
-        watch.note(held := books.allocated())
+        statistics.reset()
+        watch = Watch(statistics)
+        watch.note(held := statistics.allocated())
         with watched(layered, watch):
             changes = (history if layered is None else unrecorded)(lambda: call(batch))
-        watch.look()
+        watch.read()
     if changes == [] and watch.highest > held:
         raise HistoryError(f"torch's history is empty, though the call allocates {watch.highest - held} bytes")
     return watch, changes
@@ -175,9 +181,9 @@ def watched(net: nn.Module | None, watch: Watch) -> AbstractContextManager[None]
     """Within, the allocator is read before and after every leaf of the net."""
 
     def after(name: str, _: nn.Module, __: tuple[object, ...], output: object) -> None:
-        watch.look(name, output if isinstance(output, Tensor) else None)
+        watch.read(name, output if isinstance(output, Tensor) else None)
 
-    return hooked(net, lambda _name, _layer: watch.look(), after)
+    return hooked(net, lambda _name, _layer: watch.read(), after)
 
 
 def cuda_history(call: Callable[[], object]) -> list[Change]:
@@ -202,8 +208,8 @@ def cuda_history(call: Callable[[], object]) -> list[Change]:
 def changes_in(entries: list[dict[str, Any]]) -> list[Change]:
     """The changes of the allocated bytes among the entries of a history, in its order.
 
-    A block counts as given back as soon as that is asked for, as in the allocator's own books. When another stream lets
-    go of it, and what the allocator itself asks of the driver, changes nothing there.
+    A block counts as given back as soon as that is asked for, as in the allocator's own statistics. When another stream
+    lets go of it, and what the allocator itself asks of the driver, changes nothing there.
     """
     kept = [entry for entry in entries if entry["action"] in SIGNS]
     return [((entry["time_us"] - kept[0]["time_us"]) / 1e6, SIGNS[entry["action"]] * entry["size"]) for entry in kept]

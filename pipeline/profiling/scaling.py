@@ -10,7 +10,7 @@ from pipeline.records.diagnostics import BatchGrowth, ImageGrowth
 from pipeline.stages.api import Runner
 
 SETTLING, TIMED = 2, 5  # calls of each batch size
-ROUNDS_SECONDS = 0.2  # of the calls on smaller images, in turns with those on whole ones
+ROUNDS_SECONDS = 0.2  # of the calls on smaller images, alternating with those on whole ones
 
 
 def growth(runner: Runner, batch: Tensor, clock: Clock) -> BatchGrowth | None:

@@ -25,18 +25,18 @@ def test_one_convolution_does_what_both_did(affine: bool, bias: bool) -> None:
 def test_a_stage_s_copy_folds_with_it_and_the_net_is_left_alone() -> None:
     norm = nn.BatchNorm2d(8)
     net = lively(nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.ReLU()))
-    twin, count = folded(net)
+    rewritten, count = folded(net)
     assert count == 1
     assert net.get_submodule("1") is norm
     batch = image(2, 3, 9, 9)
-    torch.testing.assert_close(twin(batch), net(batch), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(rewritten(batch), net(batch), rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
 def test_a_norm_by_the_batch_itself_is_not_folded() -> None:
     """Without running statistics a batch norm is another function of each batch."""
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, track_running_stats=False)).eval()
-    twin, count = folded(net)
+    rewritten, count = folded(net)
     assert count == 0
     batch = image(2, 3, 9, 9)
-    torch.testing.assert_close(twin(batch), net(batch))
+    torch.testing.assert_close(rewritten(batch), net(batch))

@@ -62,7 +62,7 @@ def test_it_ends_at_a_look_that_finds_the_interval_narrow_and_at_the_last_look(n
 
 
 def test_between_the_looks_nobody_looks() -> None:
-    """An interval that would do after 31 blocks ends nothing before the look at 60."""
+    """An interval that would do after 31 blocks ends nothing before the interim analysis at 60."""
     taken = count()
     first, second = (Stub(name, [], lambda: 1.0 + (next(taken) % 7 < 3) * (next(taken) < 240)) for name in "AB")
     found = interleave(first, second, Plan(interim_analyses=(30, 60, 120, 240)), random.Random(0), lambda: 0.0)

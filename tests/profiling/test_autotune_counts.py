@@ -124,11 +124,11 @@ def test_all_who_searched_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert searches(runner, OnGpu(IMAGE)) == found
 
 
-def test_the_twin_is_counted_where_a_graph_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_uncaptured_net_is_counted_where_a_graph_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replay shows torch nothing of what it does."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    twin = nn.Sequential(conv(), conv(stride=2)).eval()
-    assert searches(Runner(torch.relu, "", uncaptured=twin), OnGpu(IMAGE)) == [SearchCount("cuDNN", "problems", 2)]
+    net = nn.Sequential(conv(), conv(stride=2)).eval()
+    assert searches(Runner(torch.relu, "", uncaptured=net), OnGpu(IMAGE)) == [SearchCount("cuDNN", "problems", 2)]
 
 
 def test_a_process_without_a_compiler_imports_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.profiling.fused_kernels import compiled_turns, innermost, traffic
+from pipeline.profiling.fused_kernels import compiled_layout_changes, innermost, traffic
 from pipeline.profiling.inductor_source import direction, kernels_of
 from pipeline.profiling.operator_bytes import counted
 from pipeline.records.diagnostics import Fusion
@@ -102,12 +102,12 @@ def test_kernels_that_turn_the_layout_are_found_in_the_trace() -> None:
         for at in range(4)
         for category, length in (("cpu_op", 9), ("kernel", 3))
     ]
-    found = compiled_turns(Fusion(2, None, None, "", kernels), events, 2, {})
+    found = compiled_layout_changes(Fusion(2, None, None, "", kernels), events, 2, {})
     assert [change.seconds_per_call for change in found] == [pytest.approx(6e-6), None]
     assert [change.times_per_call for change in found] == [2, 2]
     ran = [event for event in events if event.category == "kernel"]
     spots = {event.index: f"between {index % 2} and b" for index, event in enumerate(ran)}
-    first, second, _ = compiled_turns(Fusion(2, None, None, "", kernels), events, 2, spots)
+    first, second, _ = compiled_layout_changes(Fusion(2, None, None, "", kernels), events, 2, spots)
     assert (first.where, second.where) == ("between 0 and b", "between 1 and b")
     assert [part.seconds_per_call for part in (first, second)] == [pytest.approx(3e-6)] * 2
     assert (first.times_per_call, second.times_per_call) == (1, 1)

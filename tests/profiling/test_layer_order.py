@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from models.unet import UNet
-from pipeline.profiling.layer_order import Heavy, OrderError, heavies, placed, times
+from pipeline.profiling.layer_order import ComputeLayer, OrderError, compute_layers, placed, times
 from pipeline.profiling.layer_time import layer_work
 from pipeline.profiling.layout_changes import trace_changes
 from pipeline.records.chrome_trace import TraceEvent
@@ -13,7 +13,12 @@ from pipeline.records.diagnostics import SKIP
 from tests.profiling.traced import launched
 
 CONV, UP = "sm90_xmma_fprop_nhwc", "sm90_xmma_dgrad_nhwc"
-ORDER = [Heavy("a", True, pools=["pool"]), Heavy("b", True), Heavy("up", True, transposed=True), Heavy("head", True)]
+ORDER = [
+    ComputeLayer("a", True, pools=["pool"]),
+    ComputeLayer("b", True),
+    ComputeLayer("up", True, transposed=True),
+    ComputeLayer("head", True),
+]
 CALL = [
     "Memcpy DtoD", CONV, "triton_poi_fused_relu", "max_pool_forward_nhwc", CONV, "add_bias_elementwise", UP,
     "CatArrayBatchedCopy_contig", CONV, "op_generic_tensor_kernel", "onnxruntime::Transpose3DKernel",
@@ -29,7 +34,7 @@ def test_a_unet_has_one_order_and_it_is_that_of_its_layers() -> None:
     """Every layer with FLOPs is found, named as the record names it, and has one place; pools lie where they are."""
     torch.manual_seed(0)
     net, image = UNet(base=4, depth=2).eval(), torch.randn(1, 3, 32, 32)
-    found = heavies(net, image)
+    found = compute_layers(net, image)
     assert [part.layer for part in found] == [part.name for part in layer_work(net, image) if part.flops]
     assert all(part.certain for part in found)
     assert [part.transposed for part in found] == ["upsample" in part.layer for part in found]
@@ -53,7 +58,7 @@ class Shortcut(nn.Module):
 
 def test_what_could_run_in_another_order_is_not_certain() -> None:
     """Only what all others wait for, or what waits for all others, has one place."""
-    found = {part.layer: part.certain for part in heavies(Shortcut().eval(), torch.randn(1, 3, 8, 8))}
+    found = {part.layer: part.certain for part in compute_layers(Shortcut().eval(), torch.randn(1, 3, 8, 8))}
     assert found == {"stem": True, "first": False, "second": False, "beside": False, "head": True}
 
 
@@ -71,7 +76,7 @@ def test_a_kernel_is_that_of_the_matrix_layer_before_it() -> None:
 
 def test_a_place_is_told_by_layers_that_have_one() -> None:
     """Not by one that could run elsewhere; nothing is said where none has."""
-    order = [ORDER[0], Heavy("b", False), *ORDER[2:]]
+    order = [ORDER[0], ComputeLayer("b", False), *ORDER[2:]]
     spots = [part.spot for part in placed(replayed(CALL), 1, order)]
     assert (spots[0], spots[3], spots[4], spots[-1]) == (
         "before a",
@@ -79,19 +84,19 @@ def test_a_place_is_told_by_layers_that_have_one() -> None:
         "between a and up",
         "after head",
     )
-    loose = [Heavy(part.layer, False, part.transposed) for part in ORDER]
+    loose = [ComputeLayer(part.layer, False, part.transposed) for part in ORDER]
     assert {part.spot for part in placed(replayed(CALL), 1, loose)} == {""}
 
 
 def test_a_pool_among_two_is_neithers() -> None:
     """Nobody knows which of them it is."""
-    order = [Heavy("a", True, pools=["pool", "other"]), *ORDER[1:]]
+    order = [ComputeLayer("a", True, pools=["pool", "other"]), *ORDER[1:]]
     assert placed(replayed(CALL), 1, order)[3].owner == ""
 
 
 def test_what_is_uncertain_is_no_layers() -> None:
     """Its kernels are counted, and left without an owner."""
-    order = [ORDER[0], Heavy("b", False), *ORDER[2:]]
+    order = [ORDER[0], ComputeLayer("b", False), *ORDER[2:]]
     assert "b" not in {part.owner for part in placed(replayed(CALL), 1, order)}
     assert len(placed(replayed(CALL), 1, order)) == len(CALL)
 

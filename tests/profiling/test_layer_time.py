@@ -1,4 +1,4 @@
-"""Whose time it is: layers by annotation, by their twin, and what all of them have to do."""
+"""Whose time it is: layers by annotation, by the uncaptured call, and what all of them have to do."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from models.unet import UNet
 from pipeline.profiling import profiler
 from pipeline.profiling.layer_scopes import announced
-from pipeline.profiling.layer_time import layer_work, level, own_times, twin_times
+from pipeline.profiling.layer_time import layer_work, level, own_times, replayed_times
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import SKIP
 from tests.profiling.traced import launched, layer
@@ -120,9 +120,9 @@ def replayed(*names: str) -> list[TraceEvent]:
     return [launched(9, name, 0, 10 * at, 6)[1] for at, name in enumerate(names)]
 
 
-def test_replayed_kernels_have_their_twins_layers() -> None:
+def test_replayed_kernels_have_the_layers_of_the_uncaptured_call() -> None:
     """Two calls of the same four kernels."""
-    found = twin_times(replayed(*["conv", "relu", "pad", "CatArrayBatched"] * 2), eager(), 2)
+    found = replayed_times(replayed(*["conv", "relu", "pad", "CatArrayBatched"] * 2), eager(), 2)
     assert found is not None
     times = {part.name: part.seconds_per_call for part in found}
     assert times == pytest.approx({"a": 6e-6, "b": 6e-6, "": 6e-6, SKIP: 6e-6})
@@ -131,9 +131,9 @@ def test_replayed_kernels_have_their_twins_layers() -> None:
 @pytest.mark.parametrize(
     "names", [["conv", "relu"], ["conv", "pad", "relu", "CatArrayBatched"], ["conv", "relu", "pad", "other"]]
 )
-def test_other_kernels_than_the_twins_have_no_layer(names: list[str]) -> None:
+def test_other_kernels_than_the_uncaptured_call_s_have_no_layer(names: list[str]) -> None:
     """Fewer, in another order, or others: then nothing is known."""
-    assert twin_times(replayed(*names), eager(), 1) is None
+    assert replayed_times(replayed(*names), eager(), 1) is None
 
 
 def test_layers_with_channels_say_them() -> None:

@@ -32,7 +32,7 @@ CHANGES = [(0.0, 400), (5e-6, -100), (2e-5, 600), (3e-5, -400)]
 
 
 class Ledger:
-    """Books that a test writes."""
+    """AllocatorStatistics that a test writes."""
 
     def __init__(self) -> None:
         self.now = self.most = 50
@@ -236,7 +236,7 @@ def test_a_history_that_overflows_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 def explained(monkeypatch: pytest.MonkeyPatch, runner: Runner, ledger: Ledger, history: Any) -> Explained:
     """A stage on a GPU that isn't there, with these books and this history."""
-    monkeypatch.setattr(timeline, "CudaBooks", lambda: ledger)
+    monkeypatch.setattr(timeline, "CudaAllocatorStatistics", lambda: ledger)
     monkeypatch.setattr(timeline, "cuda_history", history)
     on_gpu: Any = SimpleNamespace(is_cuda=True, clone=IMAGE.clone, numel=IMAGE.numel)
     return Explained(runner, nn.Identity(), [on_gpu], Path())

@@ -66,7 +66,7 @@ def test_without_any_bytes_there_is_no_chart() -> None:
 
 
 def test_each_rung_on_the_way_says_what_it_did() -> None:
-    """First the whole way; a rung that changed neither is left out; other books are named as such."""
+    """First the whole way; a rung that changed neither is left out; other counts are named as such."""
     said = fusion.sentences(planted.summary(run()))
     assert said == [
         "eager → compile: 96 → 24.5 kernels per call, 4.00 GB → 1.00 GB moved (counted differently).",

@@ -34,8 +34,8 @@ def timeline(activations: int, workspace: int | None, holders: list[MemoryHolder
 def stage(name: str, ratio: float, found: MemoryTimeline | None, seen: int | None = None) -> StageRecord:
     """A planted stage with this timeline, of which the device sees so many MiB, 50 of them nobody's."""
     reserved = None if seen is None else (seen - 450) * MIB
-    books = Memory(10**9, reserved, None if seen is None else seen * MIB, 400 * MIB, 0, 700 * MIB)
-    return replace(planted.stage(name, ratio, 0.1, 10**9, ""), memory=books, diagnostics=Diagnostics(timeline=found))
+    memory = Memory(10**9, reserved, None if seen is None else seen * MIB, 400 * MIB, 0, 700 * MIB)
+    return replace(planted.stage(name, ratio, 0.1, 10**9, ""), memory=memory, diagnostics=Diagnostics(timeline=found))
 
 
 def run(**fields: object) -> RunRecord:
@@ -143,7 +143,7 @@ def test_neighbours_are_compared_where_both_are_known() -> None:
 
 
 def test_the_winner_stands_beside_the_baseline_as_the_device_sees_them() -> None:
-    """Whatever the books say, this is what another process can't have."""
+    """Whatever the statistics say, this is what another process can't have."""
     assert memory.sentences(planted.summary(run()))[-1] == "cuda_graph takes 1.07 GiB of the device, eager 5.86 GiB."
 
 

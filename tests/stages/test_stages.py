@@ -204,11 +204,11 @@ def test_onnxruntime_says_where_every_node_runs(workload: Workload) -> None:
 
 def test_batch_norm_folded_is_the_same_net(workload: Workload) -> None:
     """Every one of the 18 is gone, and fp32 answers agree to its rounding."""
-    twin, count = folded(workload.model)
+    rewritten, count = folded(workload.model)
     assert count == 18
-    assert not any(isinstance(part, torch.nn.BatchNorm2d) for part in twin.modules())
+    assert not any(isinstance(part, torch.nn.BatchNorm2d) for part in rewritten.modules())
     with torch.inference_mode():
-        torch.testing.assert_close(twin(workload.batches[0]), references(workload)[0], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(rewritten(workload.batches[0]), references(workload)[0], rtol=1e-4, atol=1e-4)
 
 
 def test_a_batch_norm_whose_convolution_others_read_stays(workload: Workload) -> None:
@@ -227,10 +227,10 @@ def test_a_batch_norm_whose_convolution_others_read_stays(workload: Workload) ->
 
     net = Fork().eval()
     net.norm.running_mean.fill_(0.5)  # type: ignore[union-attr]
-    twin, count = folded(net)
+    rewritten, count = folded(net)
     assert count == 0
     with torch.inference_mode():
-        assert torch.equal(twin(workload.batches[0]), net(workload.batches[0]))
+        assert torch.equal(rewritten(workload.batches[0]), net(workload.batches[0]))
 
 
 class Shared(torch.nn.Module):
@@ -252,10 +252,10 @@ class Shared(torch.nn.Module):
 def test_layers_that_are_called_twice_are_not_folded(convs: int, norms: int, workload: Workload) -> None:
     """Folded for one call, they would be wrong for the other."""
     net = Shared(convs, norms).eval()
-    twin, count = folded(net)
+    rewritten, count = folded(net)
     assert count == 0
     with torch.inference_mode():
-        assert torch.equal(twin(workload.batches[0]), net(workload.batches[0]))
+        assert torch.equal(rewritten(workload.batches[0]), net(workload.batches[0]))
 
 
 def test_the_baseline_turns_off_what_others_turn_on(workload: Workload) -> None:

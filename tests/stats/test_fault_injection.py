@@ -130,7 +130,7 @@ def test_the_interval_of_one_launch_holds_what_launches_differ_by() -> None:
     assert 0.88 * 300 <= inside[spread] <= 0.99 * 300
 
 
-def test_few_twins_leave_the_spread_at_what_was_measured_before() -> None:
+def test_few_control_pairs_leave_the_spread_at_what_was_measured_before() -> None:
     """No pair, and one quiet pair, don't make launches equal; five that are equal do."""
     quiet = Machine(generator(9), noise=1e-5)
     assert between_run_std([]) == TYPICAL_BETWEEN_RUN_STD

@@ -100,7 +100,7 @@ def test_seen_from_the_other_side() -> None:
     assert inverse(Ratio(2.0, 1.6, 2.5, 30)) == Ratio(0.5, 0.4, 0.625, 30)
 
 
-def test_the_floor_is_a_per_cent_or_what_twins_show() -> None:
+def test_the_floor_is_a_per_cent_or_what_control_pairs_show() -> None:
     assert minimum_detectable_effect([]) == 0.01
     assert minimum_detectable_effect([steady_pair(1.001)] * 5) == 0.01
     aa_pairs = [steady_pair(math.exp(part)) for part in (0.01, -0.01, 0.01, -0.01, 0.01)]

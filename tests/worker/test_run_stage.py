@@ -152,7 +152,7 @@ def test_a_wrong_answer_is_named_and_never_timed(plant: str, said: str, run_fold
 
 
 def test_a_stage_that_turns_wrong_while_it_is_timed_is_caught(run_folder: Path) -> None:
-    """The answer is looked at again after the turns."""
+    """The answer is compared again after the interleaved samples."""
     line = planted("wrong_later", run_folder)
     assert line.samples
     assert line.fields["status"] == "inaccurate"

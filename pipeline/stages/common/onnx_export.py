@@ -67,9 +67,9 @@ def export(model: nn.Module, dtype: torch.dtype, batch: Tensor, path: Path) -> i
     with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
         warnings.simplefilter("ignore", FutureWarning)  # the exporter's own use of what its torch deprecates
         warnings.simplefilter("ignore", DeprecationWarning)
-        twin = Borders(model, dtype, batch.is_cuda).eval()
+        exported = Borders(model, dtype, batch.is_cuda).eval()
         program = torch.onnx.export(
-            twin, (batch.clone(),), dynamo=True, input_names=[INPUT], output_names=[OUTPUT], verbose=False
+            exported, (batch.clone(),), dynamo=True, input_names=[INPUT], output_names=[OUTPUT], verbose=False
         )
     assert program is not None
     program.save(str(path))

@@ -45,11 +45,11 @@ def folded(model: nn.Module) -> tuple[nn.Module, int]:
 
     Where torch.fx can't trace the net, only what a Sequential shows is folded.
     """
-    twin = copy.deepcopy(model)
+    net = copy.deepcopy(model)
     try:
-        graph = fx.symbolic_trace(twin)
+        graph = fx.symbolic_trace(net)
     except (fx.proxy.TraceError, TypeError, RuntimeError, ValueError):
-        return twin, _fold_neighbours(twin)
+        return net, _fold_neighbours(net)
     called = [node for node in graph.graph.nodes if node.op == "call_module"]
     calls = Counter(node.target for node in called)
     count = 0
@@ -59,19 +59,19 @@ def folded(model: nn.Module) -> tuple[nn.Module, int]:
             continue
         if calls[name] > 1 or calls[before.target] > 1:  # folded for one call, it would be wrong for the other
             continue
-        conv, norm = twin.get_submodule(str(before.target)), twin.get_submodule(str(name))
+        conv, norm = net.get_submodule(str(before.target)), net.get_submodule(str(name))
         both = in_one(conv, norm)
         if both is not None:
-            _replace(twin, str(before.target), both)
-            _replace(twin, str(name), nn.Identity())
+            _replace(net, str(before.target), both)
+            _replace(net, str(name), nn.Identity())
             count += 1
-    return twin, count
+    return net, count
 
 
-def _fold_neighbours(twin: nn.Module) -> int:
+def _fold_neighbours(net: nn.Module) -> int:
     """Fold where a Sequential shows that a batch norm follows a convolution, and nothing comes between."""
     count = 0
-    for block in [part for part in twin.modules() if _runs_in_order(part)]:
+    for block in [part for part in net.modules() if _runs_in_order(part)]:
         layers = list(block.named_children())
         for (name, conv), (after, norm) in pairwise(layers):
             both = in_one(conv, norm)
