@@ -1,37 +1,44 @@
-"""Finds the scales of fp8 on the user's images, and the operations that have to stay in fp16 for the masks' sake."""
+"""Finds the scales of fp8 on the user's images, and the layers that have to stay in fp16 for the masks' sake."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, fx
 
-from pipeline.compiler.graph import Graph
-from pipeline.compiler.lowering import Program
-from pipeline.compiler.quantize import READS_FP8, Precision, fp8_values, scales
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fp8_values import groups, quantisable, scales
+from pipeline.compiler.lowering import Plan, lower
 from pipeline.measure.accuracy import classes
 
-Make = Callable[[Precision], Program]
-TRIED_AGAIN = 4  # operations at each step: trying all of some forty would take minutes
+Run = Callable[[Tensor], Tensor]
+TRIED_AGAIN = 4  # layers at each step: trying all of some forty would take minutes
 
 
-def largest(program: Program, batches: list[Tensor]) -> dict[str, float]:
-    """The largest magnitude of every value over batches [batch, channels, height, width]."""
-    seen: dict[str, float] = {}
+def largest(net: ExportedNet, batches: list[Tensor]) -> dict[str, float]:
+    """The largest magnitude over batches [batch, channels, height, width] of every value that could be in fp8."""
+    walk = _Largest(net)
     for batch in batches:
-        seen = {value: max(amount, seen.get(value, 0.0)) for value, amount in program.largest(batch).items()}
-    return seen
+        walk.run(batch)
+    return {name: float(amount) for name, amount in walk.seen.items()}
 
 
-def mixed(graph: Graph, seen: dict[str, float], keep: list[str], compute_dtype: str) -> Precision:
-    """fp8 wherever it goes, but for the operations in `keep`."""
-    return Precision(compute_dtype, fp8_values(graph, keep), scales(graph, seen))
+class _Largest(fx.Interpreter):
+    """Runs a graph and keeps the largest magnitude of its values, on their device."""
 
+    def __init__(self, net: ExportedNet) -> None:
+        super().__init__(net.module)
+        self.wanted = set().union(*groups(net))
+        self.seen: dict[str, Tensor] = {}
 
-def quantisable(graph: Graph) -> list[str]:
-    """The operations that can read fp8, and whose input can be stored in it."""
-    stored = fp8_values(graph, [])
-    return [node.name for node in graph.nodes if node.op in READS_FP8 and node.inputs[0] in stored]
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        if n in self.wanted:
+            amount = value.abs().amax().float()
+            self.seen[n.name] = torch.maximum(amount, self.seen.get(n.name, amount))
+        return value
 
 
 @dataclass(frozen=True)
@@ -41,17 +48,17 @@ class Budget:
     flips: float  # share of pixels that may change their class
     error: float  # relative L2 of the logits
 
-    def used(self, program: Program, batches: list[Tensor], exact: list[Tensor]) -> float:
-        """How much of the budget a program takes, of the part that it takes most of; 1 is all of it.
+    def used(self, run: Run, batches: list[Tensor], exact: list[Tensor]) -> float:
+        """How much of the budget a net takes, of the part that it takes most of; 1 is all of it.
 
         Args:
-            program: the one to judge.
+            run: the net to judge.
             batches: its inputs [batch, channels, height, width].
             exact: the logits to be met [batch, classes, height, width], one tensor a batch.
         """
         flips = error = size = 0.0
         for batch, logits in zip(batches, exact, strict=True):
-            given = program(batch).float()
+            given = run(batch).float()
             flips += float((classes(given) != classes(logits)).float().mean()) / len(batches)
             error += float((given - logits).square().sum())
             size += float(logits.square().sum())
@@ -59,35 +66,37 @@ class Budget:
 
 
 def keep_for(
-    graph: Graph, make: Make, precision: Callable[[list[str]], Precision], batches: list[Tensor], budget: Budget
+    net: ExportedNet, seen: dict[str, float], batches: list[Tensor], budget: Budget
 ) -> tuple[list[str], dict[str, float]]:
-    """The operations to keep in fp16 so that the budget holds, and why those.
+    """The layers to keep in fp16 so that the budget holds, and why those.
 
-    One after the other is kept, each time the one that saves most of the budget beside those kept already: an
-    operation's gain depends on them, since it shares its input's type with its neighbours. All are tried at first;
-    then, at each step, those few that promised most when they were tried last.
+    One after the other is kept, each time the one that saves most of the budget beside those kept already: a layer's
+    gain depends on them, since it shares its input's type with its neighbours. All are tried at first; then, at each
+    step, those few that promised most when they were tried last. The references compute, so that no tile is needed.
 
     Args:
-        graph: rewritten.
-        make: a program of a precision.
-        precision: the precision that keeps these operations in fp16.
+        net: with its layers.
+        seen: from `largest`.
         batches: what the budget is judged on [batch, channels, height, width].
         budget: to be kept.
 
     Returns:
-        The names kept, and for every operation how much of the budget it saved, or would have saved, when it was last
+        The names kept, and for every layer how much of the budget it saved, or would have saved, when it was last
         tried; none of either where all fp8 is within the budget.
     """
-    names = quantisable(graph)
-    reference = make(precision(names))
-    exact = [reference(batch).float() for batch in batches]
+    names = quantisable(net)
+    exact = [lower(net, Plan())(batch).float() for batch in batches]
+
+    def cost(keep: list[str]) -> float:
+        return budget.used(lower(net, Plan(scales(net, keep, seen))), batches, exact)
+
     kept: list[str] = []
     gains: dict[str, float] = {}
-    used = budget.used(make(precision(kept)), batches, exact)
+    used = cost(kept)
     while used > 1 and len(kept) < len(names):
         rest = sorted((name for name in names if name not in kept), key=lambda name: -gains.get(name, 0.0))
         tried = rest[:TRIED_AGAIN] if gains else rest
-        left = {name: budget.used(make(precision([*kept, name])), batches, exact) for name in tried}
+        left = {name: cost([*kept, name]) for name in tried}
         gains |= {name: used - after for name, after in left.items()}
         best = min(tried, key=left.__getitem__)
         kept.append(best)

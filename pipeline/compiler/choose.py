@@ -1,59 +1,117 @@
-"""Chooses for each operation the fastest of its kernel's tiles and the library, measured on real values."""
+"""Chooses for each layer the fastest of its kernel's tiles and the library, measured on real values."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from pipeline.compiler.autotune import NothingRunsError, Tuner
-from pipeline.compiler.kernel_layer import Backend, Choice, KernelLayer
-from pipeline.compiler.lowering import Program
-from pipeline.compiler.steps import KernelStep, Values
+from pipeline.compiler.custom_ops import KernelCall, kernel_call
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.kernel_layer import KernelLayer
+from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.ops import tile_text
 from pipeline.kernels.common.epilogue import Outputs
+from pipeline.kernels.common.kernel_op import LibraryParameters
+from pipeline.kernels.common.library import store_results
 
 # How far from its reference a layer's answer may be (relative L2). Right ones are at most 2e-3 off on an H200, where
 # another order of sums rounds to another fp8 value; a tile that is wrong misplaces whole boxes.
 RIGHT = 2e-2
+LIBRARY = "library"  # among a layer's candidates
 
 
-def choose(program: Program, image: Tensor, tuner: Tuner) -> dict[str, Choice]:
-    """The choice for every kernel's operation, by its name; the program is left as it was.
+def choose(net: ExportedNet, scales: Mapping[str, float], image: Tensor, tuner: Tuner) -> Plan:
+    """How to lower the graph: for every layer its fastest tile, or the library.
 
     Args:
-        program: walked through once, each operation on the values that the one before it gave; made without choices.
+        net: with its layers; each is measured on the values that those before it gave.
+        scales: of the values in fp8, by their nodes' names.
         image: a batch [batch, channels, height, width] as the user gives it.
         tuner: measures, and remembers on disk.
 
     Raises:
-        NothingRunsError: an operation has no candidate that runs and is right.
+        NothingRunsError: a layer has no candidate that runs and is right.
     """
-    values: Values = {program.graph.input: image}
-    chosen: dict[str, Choice] = {}
-    for step in program.steps:
-        if not isinstance(step, KernelStep):
-            step(values)
-            continue
-        x = step.read(values)
-        outputs = program.memory.outputs(values, step.node)
-        chosen[step.node.name] = select(step.layer, key(step.layer, x, outputs), x, outputs, tuner)
-    return chosen
+    walk = _Choosing(lower(net, Plan(scales)), net.dtype, tuner)
+    walk.run(image)
+    tiles = {name: tile_text(choice) for name, choice in walk.chosen.items() if choice != LIBRARY}
+    return Plan(scales, tiles, [name for name, choice in walk.chosen.items() if choice == LIBRARY])
 
 
-def select(layer: KernelLayer, name: str, x: Tensor, outputs: Outputs, tuner: Tuner) -> Choice:
-    """The fastest candidate that is right for x [N, channels, H, W]; its answer is left in `outputs`.
+class _Choosing(fx.Interpreter):
+    """Runs a lowered graph once, and chooses at each of its layers."""
+
+    def __init__(self, module: fx.GraphModule, dtype: torch.dtype, tuner: Tuner) -> None:
+        super().__init__(module)
+        self.dtype, self.tuner = dtype, tuner
+        self.chosen: dict[str, Any] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        layer = n.meta.get("layer")
+        if layer is None:
+            return super().run_node(n)
+        (x,), given = self.fetch_args_kwargs_from_env(n)
+        call, parameters = kernel_call(layer.op, {"x": x, **given}), layer.parameters_in(self.dtype)
+        measured = MeasuredLayer(layer, x, call, parameters, given["result"], given["pooled"])
+        self.chosen[n.meta["origin"]] = select(measured, self.tuner)
+        return None
+
+
+@dataclass(frozen=True)
+class MeasuredLayer:
+    """A layer at its place in a net: what it reads, and where it writes.
+
+    Attributes:
+        layer: its weights.
+        x: [N, in, H, W].
+        call: the kernel's operands.
+        parameters: the library's.
+        out: [N, out, H', W'] in channels_last, or None.
+        pooled: its maxima, or None.
+    """
+
+    layer: KernelLayer
+    x: Tensor
+    call: KernelCall
+    parameters: LibraryParameters
+    out: Tensor | None
+    pooled: Tensor | None
+
+    def candidates(self) -> Iterator[Any]:
+        """What is worth measuring: the kernel's tiles, and the library where it computes the same."""
+        yield from self.layer.op.candidates(*self.call[:3])
+        stored = [part for part in (self.out, self.pooled) if part is not None]
+        if self.call.epilogue.scale is None and all(part.dtype.itemsize > 1 for part in [self.x, *stored]):
+            yield LIBRARY
+
+    def run(self, x: Tensor, choice: Any) -> None:
+        """Write the outputs for another x [N, in, H, W] of the same layout, by a tile or the library."""
+        if choice == LIBRARY:
+            y = self.layer.op.library(x, self.parameters, self.layer.activation)
+            store_results(y, self.call.epilogue, Outputs(self.out, self.pooled, self.call.outputs.logits))
+        else:
+            seen = x if self.layer.op.reads_image else x.permute(0, 2, 3, 1)
+            self.layer.op.launch(seen, *self.call[1:], choice)
+
+
+def select(measured: MeasuredLayer, tuner: Tuner) -> Any:
+    """The fastest candidate that is right; its answer is left in the outputs.
 
     Raises:
         NothingRunsError: there is none.
     """
-    options = list(layer.candidates(x, outputs))
-    signed = with_random_signs(x)
+    options, name = list(measured.candidates()), key(measured)
+    signed = with_random_signs(measured.x)
     while options:
-        choice = tuner.best(name, options, partial(layer.run, x, outputs))
-        layer.run(signed, outputs, choice)
-        if is_right(layer, signed, outputs):
-            layer.run(x, outputs, choice)
+        choice = tuner.best(name, options, partial(measured.run, measured.x))
+        measured.run(signed, choice)
+        if is_right(measured, signed):
+            measured.run(measured.x, choice)
             return choice
         options.remove(choice)
     raise NothingRunsError(f"{name}: no candidate gives the reference's answer")
@@ -70,12 +128,13 @@ def with_random_signs(x: Tensor) -> Tensor:
     return signed.copy_(x.float() * signs)
 
 
-def is_right(layer: KernelLayer, x: Tensor, outputs: Outputs) -> bool:
-    """Whether the last image's part of each output is what the reference gives for x [N, channels, H, W]."""
-    got = {name: part[-1:] for name, part in outputs.given.items()}
+def is_right(measured: MeasuredLayer, x: Tensor) -> bool:
+    """Whether the last image's part of each output is what the reference gives for x [N, in, H, W]."""
+    got = {name: part[-1:] for name, part in measured.call.outputs.given.items()}
     want = {name: torch.empty_like(part) for name, part in got.items()}
+    seen = x if measured.layer.op.reads_image else x.permute(0, 2, 3, 1)
     with untimed_library():
-        layer.run(x[-1:], Outputs(**want), Backend.REFERENCE)
+        measured.layer.op.reference(seen[-1:], measured.call.weight, measured.call.epilogue, Outputs(**want))
     return all(near(part, want[name]) for name, part in got.items())
 
 
@@ -100,21 +159,12 @@ def near(got: Tensor, want: Tensor) -> bool:
     return bool((got - want).norm() <= RIGHT * want.norm())
 
 
-def key(layer: KernelLayer, x: Tensor, outputs: Outputs) -> str:
-    """What makes two operations the same for the tuner: kernel, x [N, channels, H, W], outputs, epilogue."""
-    parts = [f"{name} {_layout(part)}" for name, part in outputs.given.items()]
-    return f"{layer.op.name}: x {_layout(x)}; {'; '.join(parts)}; {layer.epilogue.key}"
+def key(measured: MeasuredLayer) -> str:
+    """What makes two layers the same for the tuner: kernel, input, outputs, epilogue."""
+    outputs = measured.call.outputs.given
+    parts = [f"{name} {_layout(part)}" for name, part in outputs.items()]
+    return f"{measured.layer.op.name}: x {_layout(measured.x)}; {'; '.join(parts)}; {measured.call.epilogue.key}"
 
 
 def _layout(value: Tensor) -> str:
     return f"{list(value.shape)} {list(value.stride())} {str(value.dtype).removeprefix('torch.')}"
-
-
-def describe(chosen: Mapping[str, Choice]) -> dict[str, str]:
-    """The choices in words, for the record."""
-    return {name: str(choice) for name, choice in chosen.items()}
-
-
-def with_choices(program: Program, chosen: Mapping[str, Choice]) -> Program:
-    """The same program, its operations run as chosen; weights are packed again."""
-    return Program(program.graph, program.precision, program.device, chosen)

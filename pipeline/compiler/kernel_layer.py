@@ -1,124 +1,115 @@
-"""One operation of a kernel: its weights packed, its epilogue made, and run by a tile, the library or the reference."""
+"""A layer that a kernel runs: what it computes, as a module of the graph, and its parts as the kernel reads them."""
 
-from collections.abc import Iterator
-from enum import StrEnum
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
-from pipeline.compiler.graph import Graph, Node
-from pipeline.compiler.ops import BY_NAME
-from pipeline.compiler.quantize import DTYPES, Precision, quantised
-from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import NO_WEIGHT, LibraryParameters
+from pipeline.compiler.fp8_rounding import quantised
+from pipeline.kernels.common.activation import NONE, Activation
+from pipeline.kernels.common.epilogue import Head
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp, LibraryParameters
 
+OUT, POOLED, LOGITS = range(3)  # places in a layer's answer
 
-class Backend(StrEnum):
-    """How an operation can run other than by a tile of its kernel."""
-
-    LIBRARY = "library"
-    REFERENCE = "reference"
+Answer = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
-Choice = object  # a Backend, or a tile of the operation's kernel
-NO_PARAMETERS = LibraryParameters(NO_WEIGHT, NO_WEIGHT)
-
-
-class KernelLayer:
-    """An operation of a kernel, ready for one precision and device.
+class Packed(NamedTuple):
+    """A layer's parts as its kernel reads them.
 
     Attributes:
-        op: the kernel.
-        epilogue: what follows its sums; scales of fp8 are part of it.
-        packed: the weight as the kernel reads it; empty where the choice is the library.
-        parameters: weight and bias as the library reads them; empty where the choice is another.
-        choice: how it runs; None runs the reference and keeps all weights, so that any way can be tried.
+        weight: of any shape, in the type that the kernel multiplies in; None for a kernel without weights.
+        scale: [out] fp32; None for 1.
+        bias: [out] fp32; None for a kernel without weights.
     """
 
-    def __init__(
-        self, node: Node, graph: Graph, precision: Precision, device: torch.device, choice: Choice | None = None
-    ) -> None:
-        self.op = BY_NAME[node.op]
-        self.choice = choice
-        self.compute_dtype = precision.compute
-        stored = node.output or node.pooled
-        out_scale = precision.scale(stored) if stored else 1.0
-        rescale = precision.scale(node.inputs[0]) / out_scale
-        self.packed, self.parameters = NO_WEIGHT, NO_PARAMETERS
-        if self.op.pack is None:
-            channels = graph.shapes[node.inputs[0]][1]
-            self.epilogue = Epilogue(_scale(torch.full((channels,), rescale, device=device)))
-            return
-        weight, bias = graph.tensor(node, "weight").to(device), graph.tensor(node, "bias").to(device)
-        packed, scale = self.op.pack(weight), torch.full((len(bias),), rescale, device=device)
-        if node.inputs[0] in precision.fp8_values:
-            packed, by_channel = quantised(packed, self.op.out_axis, summed=self.op.tap_axis)
-            scale = scale * by_channel
-        self.epilogue = Epilogue(
-            scale=_scale(scale),
-            bias=(bias / out_scale).float().contiguous(),
-            activation=node.activation,
-            pool=node.pooled is not None,
-            head=_head(graph, node, device),
-        )
-        if choice != Backend.LIBRARY:
-            self.packed = packed if packed.dtype == DTYPES["fp8"] else packed.to(self.compute_dtype)
-        if choice in (None, Backend.LIBRARY):
-            whole = weight.to(self.compute_dtype).contiguous(memory_format=torch.channels_last)
-            self.parameters = LibraryParameters(whole, bias.to(self.compute_dtype))
+    weight: Tensor | None
+    scale: Tensor | None
+    bias: Tensor | None
 
-    @property
-    def weights(self) -> Tensor:
-        """The weights, of any shape, that it reads as it runs; empty where it has none."""
-        return self.packed if self.packed.numel() else self.parameters.weight
 
-    def read(self, value: Tensor) -> Tensor:
-        """A value [N, channels, H, W] as it is read: the image as it came, anything else in channels_last."""
-        if self.op.reads_image:
-            return value.float().contiguous()
-        if value.dtype == DTYPES["fp8"]:
-            return value
-        cast = value.to(self.compute_dtype)
-        return cast if cast.stride(1) == 1 else cast.contiguous(memory_format=torch.channels_last)
+class KernelLayer(nn.Module):
+    """A layer in a graph between matching and lowering.
 
-    def candidates(self, x: Tensor, outputs: Outputs) -> Iterator[Choice]:
-        """What is worth measuring: the kernel's tiles, and the library where it computes the same.
+    Called, it computes the layer by torch's own operations; lowering puts the kernel's operation in its place.
+
+    Attributes:
+        name: of the net's module whose weights these are.
+        op: the kernel.
+        weight: in torch's own shape, fp32; None for a kernel without weights.
+        bias: [out] fp32; None for a kernel without weights.
+        activation: what follows.
+        pool: whether the 2×2 maxima are wanted.
+        head: a 1×1 convolution that follows; its logits are fp32.
+        stores_out: whether somebody reads the output itself.
+    """
+
+    def __init__(self, name: str, op: KernelOp[Any], weight: Tensor | None, bias: Tensor | None) -> None:
+        super().__init__()
+        self.name, self.op = name, op
+        self.weight, self.bias = weight, bias
+        self.activation: Activation = NONE
+        self.pool = False
+        self.head: Head | None = None
+        self.stores_out = True
+
+    def forward(self, x: Tensor, dtype: torch.dtype) -> Answer:
+        """The output [N, out, H', W'], its 2×2 maxima and the logits, each None where it isn't wanted.
 
         Args:
-            x: [N, channels, H, W], as `read` gives it.
-            outputs: out and pooled as [N, channels, H, W] in channels_last.
+            x: [N, in, H, W].
+            dtype: in which the layer runs.
         """
-        yield from self.op.candidates(self._seen(x), self.packed, self.epilogue)
-        plain = all(part.dtype == self.compute_dtype for part in outputs.stored.values())
-        if self.epilogue.scale is None and plain and x.dtype != DTYPES["fp8"]:
-            yield Backend.LIBRARY
+        return self.by_library(x, self.parameters_in(dtype))
 
-    def run(self, x: Tensor, outputs: Outputs, choice: Choice) -> None:
-        """Write the outputs, by the tile, the library or the reference.
+    def by_library(self, x: Tensor, parameters: LibraryParameters) -> Answer:
+        """The same of x [N, in, H, W] with the weight and bias of `parameters_in`."""
+        y = self.op.library(x, parameters, self.activation)
+        pooled = functional.max_pool2d(y, 2) if self.pool else None
+        logits = None
+        if self.head is not None:
+            weight, bias = (part.to(y.dtype) for part in self.head)
+            logits = functional.conv2d(y, weight[..., None, None], bias).float().contiguous()
+        return y if self.stores_out else None, pooled, logits
+
+    def parameters_in(self, dtype: torch.dtype) -> LibraryParameters:
+        """Weight and bias in a type, as the library reads them."""
+        if self.weight is None or self.bias is None:
+            return LibraryParameters(NO_WEIGHT, NO_WEIGHT)
+        weight = self.weight.to(dtype).contiguous(memory_format=torch.channels_last)
+        return LibraryParameters(weight, self.bias.to(dtype))
+
+    def packed(self, dtype: torch.dtype, x_scale: float | None, out_scale: float, channels: int) -> Packed:
+        """The parts as the kernel reads them.
 
         Args:
-            x: [N, channels, H, W], as `read` gives it.
-            outputs: out and pooled as [N, channels, H, W] in channels_last.
-            choice: one for which the weights were kept.
+            dtype: of the products, where they aren't in fp8.
+            x_scale: by which the input's fp8 values are to be multiplied; None for an input in `dtype`.
+            out_scale: by which the output's fp8 values are to be multiplied; 1 for an output in `dtype`.
+            channels: of the input.
         """
-        if choice == Backend.LIBRARY:
-            self.op.library(x, self.parameters, self.epilogue, outputs)
-        elif choice == Backend.REFERENCE:
-            self.op.reference(self._seen(x), self.packed, self.epilogue, outputs.nhwc())
-        else:
-            self.op.launch(self._seen(x), self.packed, self.epilogue, outputs.nhwc(), choice)
-
-    def _seen(self, x: Tensor) -> Tensor:
-        """X as the kernel reads it: [N, H, W, channels], or the image as it is."""
-        return x if self.op.reads_image else x.permute(0, 2, 3, 1)
-
-
-def _scale(factors: Tensor) -> Tensor | None:
-    return None if bool((factors == 1).all()) else factors.float().contiguous()
+        rescale = (x_scale or 1.0) / out_scale
+        if self.op.pack is None or self.weight is None or self.bias is None:
+            return Packed(None, None if rescale == 1.0 else torch.full((channels,), rescale), None)
+        weight, bias = self.op.pack(self.weight), (self.bias / out_scale).float().contiguous()
+        scale = torch.full_like(bias, rescale)
+        if x_scale is None:
+            return Packed(weight.to(dtype), None if rescale == 1.0 else scale, bias)
+        rounded, by_channel = quantised(weight, self.op.out_axis, summed=self.op.tap_axis)
+        return Packed(rounded, scale * by_channel, bias)
 
 
-def _head(graph: Graph, node: Node, device: torch.device) -> Head | None:
-    if node.logits is None:
-        return None
-    weight, bias = (graph.tensor(node, role).to(device).float().contiguous() for role in ("head_weight", "head_bias"))
-    return Head(weight, bias)
+class LibraryLayer(nn.Module):
+    """A `KernelLayer` that the library runs: its parameters cast once."""
+
+    def __init__(self, layer: KernelLayer, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.layer = layer
+        weight, bias = layer.parameters_in(dtype)
+        self.weight, self.bias = nn.Buffer(weight), nn.Buffer(bias)
+
+    def forward(self, x: Tensor) -> Answer:
+        """The layer's answer to x [N, in, H, W]."""
+        return self.layer.by_library(x, LibraryParameters(self.weight, self.bias))

@@ -1,106 +1,235 @@
-"""Makes a rewritten graph ready to run: one step an operation, each with its weights packed and its way chosen."""
+"""Lowers a graph of layers to one that torch compiles: buffers, the kernels' operations, and ATen for all the rest.
 
-from collections.abc import Mapping
+A concatenation of channels with a layer among its parts never happens: it becomes one wide buffer, into which layers
+write their parts themselves, and what else there is is written by the kernel that Inductor makes of it anyway.
+"""
+
+import operator
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch import Tensor
-from torch.profiler import record_function
+from torch import Tensor, fx
 
-from pipeline.compiler.graph import Graph, Node
-from pipeline.compiler.kernel_layer import Choice, KernelLayer
-from pipeline.compiler.ops import BY_NAME
-from pipeline.compiler.quantize import Precision
-from pipeline.compiler.steps import (
-    KernelStep,
-    Memory,
-    Step,
-    Values,
-    already_joined,
-    aten_operation,
-    library_convolution,
-)
-from pipeline.records.chrome_trace import LAYER
+from pipeline.compiler.custom_ops import REFERENCE, operation
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fp8_rounding import FP8
+from pipeline.compiler.fp8_values import channel_concatenations, reads_fp8, writes_fp8
+from pipeline.compiler.fx_graph import joined, part_of_answer, shape_of, source
+from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, KernelLayer, LibraryLayer
+from pipeline.compiler.passes.kernel_matching import layer_of, producer
+from pipeline.kernels.common.kernel_op import CHANNELS
+from pipeline.kernels.common.nhwc import FP8_MAX
+
+aten = torch.ops.aten
+PLACES = {OUT: "result", POOLED: "pooled", LOGITS: "logits"}  # of a layer's answer, by the operation's names
 
 
-class Program:
-    """A graph made ready for one precision and device.
+@dataclass(frozen=True)
+class Plan:
+    """How a graph is to be lowered.
 
     Attributes:
-        choices: for each kernel's operation a tile or a Backend; where none is named the reference runs, and the
-            weights of all ways are kept.
-        layers: the kernels' operations by name.
-        steps: one for each node.
+        scales: for each value in fp8, by its node's name: stored value × scale = value.
+        tiles: for each layer, by its node's name, the text of its tile; `REFERENCE` where none is named.
+        by_library: the layers, by their nodes' names, that the library runs.
     """
 
-    def __init__(
-        self, graph: Graph, precision: Precision, device: torch.device, choices: Mapping[str, Choice] | None = None
-    ) -> None:
-        self.graph = graph
-        self.precision = precision
-        self.device = device
-        self.choices = dict(choices or {})
-        self.memory = Memory(graph, precision, device)
-        self.layers = {
-            node.name: KernelLayer(node, graph, precision, device, self.choices.get(node.name))
-            for node in graph.nodes
-            if node.op in BY_NAME
-        }
-        self.steps = [self._step(node) for node in graph.nodes]
-        self.last_uses = last_uses(graph)
+    scales: Mapping[str, float] = field(default_factory=dict)
+    tiles: Mapping[str, str] = field(default_factory=dict)
+    by_library: Collection[str] = ()
 
-    def __call__(self, image: Tensor) -> Tensor:
-        """The logits [batch, classes, height, width] in fp32 of a batch [batch, channels, height, width]."""
-        values = {self.graph.input: image}
-        for node, step, dying in zip(self.graph.nodes, self.steps, self.last_uses, strict=True):
-            with record_function(f"{LAYER}{node.layer}"):
-                step(values)
-            for value in dying:
-                values.pop(value, None)
-        return values[self.graph.output]
 
-    def all_values(self, image: Tensor) -> Values:
-        """Every value of a call on a batch [batch, channels, height, width], by name."""
-        values = {self.graph.input: image}
-        for step in self.steps:
-            step(values)
-        return values
+def lower(net: ExportedNet, plan: Plan) -> fx.GraphModule:
+    """A module of its own that computes what `net` does, with the kernels' operations; `net` stays as it is.
 
-    def largest(self, image: Tensor) -> dict[str, float]:
-        """The largest magnitude of every value that a kernel writes for a batch [batch, channels, height, width]."""
-        values = self.all_values(image)
-        written = [value for node in self.graph.nodes if node.op in BY_NAME for value in (node.output, node.pooled)]
-        return {value: float(values[value].float().abs().max()) for value in written if value}
+    Each operation's node holds its layer in `meta["layer"]`, and in `meta["origin"]` the name of the layer's node.
+    """
+    with torch.no_grad():
+        return _Lowering(net, plan).run()
 
-    def moved(self, image: Tensor) -> int:
-        """Bytes that the operations of a call on a batch [batch, channels, height, width] read and write.
 
-        Values count once for each operation, weights once.
+class _Lowering:
+    """One graph being written from another, node by node.
+
+    Attributes:
+        stored: the values so far, by the old graph's nodes, as they are kept: perhaps in fp8.
+        converted: those that are kept in fp8, as ATen reads them.
+        wide: the buffers of concatenations that never happen.
+        parts: for each layer's output that lies in such a buffer the concatenation, and its first channel there.
+    """
+
+    def __init__(self, net: ExportedNet, plan: Plan) -> None:
+        self.net, self.plan = net, plan
+        self.module = fx.GraphModule(net.module, net.module.graph)
+        self.graph = fx.Graph()
+        self.graph.set_codegen(net.module.graph._codegen)  # how a call's inputs and answer are packed
+        self.stored: dict[fx.Node, fx.Node] = {}
+        self.converted: dict[fx.Node, fx.Node] = {}
+        self.wide: dict[fx.Node, fx.Node] = {}
+        self.parts: dict[fx.Node, tuple[fx.Node, int]] = {}
+        for cat in channel_concatenations(net.module.graph):
+            self._place(cat)
+        self.joined = {cat for cat, _ in self.parts.values()}
+
+    def run(self) -> fx.GraphModule:
+        """Write the graph."""
+        for node in self.net.module.graph.nodes:
+            layer = layer_of(self.net.module, node)
+            if layer is not None and node.name in self.plan.by_library:
+                self._call_library(node, layer)
+            elif layer is not None:
+                self._call_kernel(node, layer)
+            elif node in self.joined:
+                self._fill(node)
+            elif node not in self.stored:
+                self._keep(node, self.graph.node_copy(node, self.read))
+        self.module.graph = self.graph
+        self.module.delete_all_unused_submodules()
+        self.graph.lint()
+        self.module.recompile()
+        return self.module
+
+    def read(self, value: fx.Node) -> fx.Node:
+        """A value of the old graph as ATen reads it."""
+        if value.name not in self.plan.scales:
+            return self.stored[value]
+        if value not in self.converted:
+            self.converted[value] = self._dequantised(self.stored[value], self.plan.scales[value.name])
+        return self.converted[value]
+
+    def _place(self, cat: fx.Node) -> None:
+        """Find the parts of a concatenation that layers' kernels can write where they belong."""
+        first = 0
+        inside: dict[fx.Node, tuple[fx.Node, int]] = {}
+        for part in joined(cat):
+            made = producer(self.net.module, part)
+            if made and made[0].name not in self.plan.by_library and self._kernel_stores(part, made[1]):
+                inside[part] = (cat, first)
+            first += shape_of(part)[1]
+        aligned = first % CHANNELS == 0 and all(place % CHANNELS == 0 for _, place in inside.values())
+        if aligned and not inside.keys() & self.parts.keys():
+            self.parts |= inside
+
+    def _kernel_stores(self, value: fx.Node, layer: KernelLayer) -> bool:
+        """Whether a layer's kernel stores a value in the type in which it is kept."""
+        return value.name not in self.plan.scales or writes_fp8(layer)
+
+    def _call_library(self, node: fx.Node, layer: KernelLayer) -> None:
+        name = f"library_{node.name}"
+        self.module.add_submodule(name, LibraryLayer(layer, self.net.dtype))
+        answer = self.graph.call_module(name, (self.read(source(node)),))
+        for part in list(node.users):
+            self._keep(part, self.graph.call_function(operator.getitem, (answer, part_of_answer(part))))
+
+    def _call_kernel(self, node: fx.Node, layer: KernelLayer) -> None:
+        """The operation of a layer's kernel, with memory for all that it writes."""
+        value = source(node)
+        in_fp8 = value.name in self.plan.scales and reads_fp8(layer)
+        x = self.stored[value] if in_fp8 else self.read(value)
+        if not layer.op.reads_image and value not in self.parts and not self._is_buffer(x):
+            x = self.graph.call_function(aten.contiguous.default, (x,), {"memory_format": torch.channels_last})
+        parts = list(node.users)
+        outputs = {PLACES[part_of_answer(part)]: self._memory(part, layer) for part in parts}
+        out_scale = max((self._scale(part, layer) for part in parts), default=1.0)
+        packed = layer.packed(
+            self.net.dtype, self.plan.scales[value.name] if in_fp8 else None, out_scale, shape_of(value)[1]
+        )
+        head = layer.head or (None, None)
+        tensors = {**packed._asdict(), "head_weight": head[0], "head_bias": head[1]}
+        call = self.graph.call_function(
+            operation(layer.op.name),
+            (x,),
+            {
+                **{role: self._constant(f"{layer.name}.{role}", tensor) for role, tensor in tensors.items()},
+                "activation": layer.activation.name,
+                "slope": layer.activation.slope,
+                "layer": layer.name,
+                "tile": self.plan.tiles.get(node.name, REFERENCE),
+                **{name: outputs.get(name) for name in PLACES.values()},
+            },
+        )
+        call.meta |= {"layer": layer, "origin": node.name}
+        for part in parts:
+            self._keep(part, outputs[PLACES[part_of_answer(part)]], self._kernel_stores(part, layer))
+
+    def _keep(self, value: fx.Node, made: fx.Node, as_stored: bool = False) -> None:
+        """Note where a value is; one that is to be in fp8, and isn't yet, is converted."""
+        scale = None if as_stored else self.plan.scales.get(value.name)
+        self.stored[value] = made if scale is None else self._quantised(made, scale)
+
+    def _scale(self, part: fx.Node, layer: KernelLayer) -> float:
+        """By which what the kernel stores is to be multiplied."""
+        return self.plan.scales.get(part.name, 1.0) if self._kernel_stores(part, layer) else 1.0
+
+    def _memory(self, part: fx.Node, layer: KernelLayer) -> fx.Node:
+        """Where a kernel writes a part of its answer."""
+        if part_of_answer(part) == LOGITS:
+            return self._empty(part, torch.float32, contiguous=True)
+        if part in self.parts:
+            cat, first = self.parts[part]
+            return self._call(aten.slice.Tensor, self._wide(cat), 1, first, first + shape_of(part)[1])
+        fp8 = part.name in self.plan.scales and self._kernel_stores(part, layer)
+        return self._empty(part, FP8 if fp8 else self.net.dtype)
+
+    def _wide(self, cat: fx.Node) -> fx.Node:
+        if cat not in self.wide:
+            self.wide[cat] = self._empty(cat, FP8 if cat.name in self.plan.scales else self.net.dtype)
+        return self.wide[cat]
+
+    def _fill(self, cat: fx.Node) -> None:
+        """Write the parts of a concatenation that no kernel has written.
+
+        A view by as_strided, because Inductor then writes in place, whatever the value is made of: by slice it would
+        write a new buffer and copy the other parts.
         """
-        values = self.all_values(image)
-        working = [node for node in self.graph.nodes if node.op != "joined"]
-        parts = [values[value] for node in working for value in [*node.inputs, *node.writes]]
-        packed = [layer.weights for layer in self.layers.values()]
-        others = [
-            self.graph.tensors[key] for node in working if node.op not in BY_NAME for key in node.tensors.values()
-        ]
-        moved = sum(part.numel() * part.element_size() for part in [*parts, *packed] if isinstance(part, Tensor))
-        return moved + sum(part.numel() for part in others) * self.precision.compute.itemsize
+        wide, (batch, channels, height, width), first = self._wide(cat), shape_of(cat), 0
+        for part in joined(cat):
+            length = shape_of(part)[1]
+            if part not in self.parts or self.parts[part][0] is not cat:
+                value = self.stored[part] if part.name in self.plan.scales else self.read(part)
+                steps = [channels * height * width, 1, channels * width, channels]
+                place = self._call(aten.as_strided.default, wide, [batch, length, height, width], steps, first)
+                self._call(aten.copy_.default, place, value)
+            first += length
+        self.stored[cat] = wide
 
-    def _step(self, node: Node) -> Step:
-        if node.op in BY_NAME:
-            return KernelStep(node, self.layers[node.name], self.memory)
-        if node.op == "joined":
-            return already_joined
-        make = library_convolution if node.op in ("conv2d", "conv_transpose2d") else aten_operation
-        return make(node, self.graph, self.memory)
+    def _is_buffer(self, node: fx.Node) -> bool:
+        return node.target in (aten.empty_strided.default, aten.slice.Tensor) and node.op == "call_function"
 
+    def _empty(self, value: fx.Node, dtype: torch.dtype, contiguous: bool = False) -> fx.Node:
+        """Memory for a value, its channels side by side unless it is to be contiguous.
 
-def last_uses(graph: Graph) -> list[list[str]]:
-    """For each node the values that nobody reads after it, so that their memory serves again."""
-    readers: dict[str, int] = {}
-    for index, node in enumerate(graph.nodes):
-        readers |= dict.fromkeys([*node.inputs, *node.writes], index)
-    for part, (wide, _) in graph.places.items():
-        readers[part] = max(readers[part], readers[wide])
-    readers.pop(graph.output, None)
-    return [[value for value, last in readers.items() if last == index] for index in range(len(graph.nodes))]
+        By empty_strided: Inductor turns torch.empty of a memory format into NCHW, and copies.
+        """
+        batch, channels, height, width = shape_of(value)
+        pixels = height * width
+        steps = [channels * pixels, 1, channels * width, channels]
+        if contiguous:
+            steps = [channels * pixels, pixels, width, 1]
+        return self.graph.call_function(
+            aten.empty_strided.default,
+            ([batch, channels, height, width], steps),
+            {"dtype": dtype, "device": self.net.device},
+        )
+
+    def _quantised(self, value: fx.Node, scale: float) -> fx.Node:
+        """Saturating, by ATen's own operations, so that Inductor puts them into the kernel that makes the value."""
+        scaled = self._call(aten.mul.Tensor, self._call(aten.to.dtype, value, torch.float32), 1.0 / scale)
+        return self._call(aten.to.dtype, self._call(aten.clamp.default, scaled, -FP8_MAX, FP8_MAX), FP8)
+
+    def _dequantised(self, value: fx.Node, scale: float) -> fx.Node:
+        scaled = self._call(aten.mul.Tensor, self._call(aten.to.dtype, value, torch.float32), scale)
+        return self._call(aten.to.dtype, scaled, self.net.dtype)
+
+    def _call(self, target: Callable[..., Any], *args: Any) -> fx.Node:
+        return self.graph.call_function(target, args)
+
+    def _constant(self, name: str, tensor: Tensor | None) -> fx.Node | None:
+        """A node for a tensor of any shape, on the net's device."""
+        if tensor is None:
+            return None
+        name = f"packed_{name.replace('.', '_')}_{len(self.graph.nodes)}"
+        self.module.register_buffer(name, tensor.to(self.net.device))
+        return self.graph.get_attr(name)

@@ -1,5 +1,7 @@
 """The project's kernels, in the order in which they are offered a layer: to add one, add its line."""
 
+import json
+from dataclasses import asdict
 from typing import Any
 
 from pipeline.kernels import conv1x1, conv3x3, conv3x3_first, upconv2x2, upsample2x
@@ -14,3 +16,25 @@ KERNELS: tuple[KernelOp[Any], ...] = (
 )
 BY_NAME = {op.name: op for op in KERNELS}
 TILES = {tile.__module__.rpartition(".")[2]: tile for op in KERNELS for tile in op.tile_types}
+
+
+class UnknownTileError(ValueError):
+    """A text that names no tile of this version's kernels."""
+
+
+def tile_text(tile: Any) -> str:
+    """A tile as the text that a graph carries: its kernel's module and its fields, as JSON."""
+    return json.dumps({"kernel": type(tile).__module__.rpartition(".")[2], **asdict(tile)})
+
+
+def tile_of(text: str) -> Any:
+    """The tile that `tile_text` gave a text for.
+
+    Raises:
+        UnknownTileError: no kernel has such a tile.
+    """
+    try:
+        fields = json.loads(text)
+        return TILES[fields.pop("kernel")](**fields)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UnknownTileError(f"{text}: no tile of this version's kernels") from None

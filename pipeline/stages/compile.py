@@ -1,6 +1,5 @@
 """torch.compile with Inductor, on the net in half precision; built cold, in a cache of the stage's own."""
 
-import logging
 import os
 import shutil
 from pathlib import Path
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.stages.api import Runner, Skip, Traffic, Workload
-from pipeline.stages.common.inductor import generated, keep_graphs, own_cache
+from pipeline.stages.common.inductor import count_bytes, generated, keep_graphs, own_cache
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short
 
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
@@ -117,14 +116,6 @@ def facts(cache: Path) -> CompileFacts:
         generated_kernels=int(torch._inductor.metrics.generated_kernel_count),
         cache_bytes=sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()),
     )
-
-
-def count_bytes() -> None:
-    """Have Inductor count the bytes that its kernels move, which it does for a log that somebody reads."""
-    log = logging.getLogger("torch._inductor.compile_fx.__inductor_metrics")
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    log.addHandler(logging.NullHandler())
 
 
 def traffic(_: Tensor) -> Traffic:

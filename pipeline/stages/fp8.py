@@ -1,29 +1,17 @@
-"""The rewritten net in fp8 (e4m3), scales calibrated on the user's images, sensitive layers kept in fp16."""
+"""The net rewritten for the project's kernels in fp8 (e4m3): values stay in fp8 wherever a kernel reads them."""
 
 import math
-from typing import Any
 
 import torch
 
-from pipeline.compiler.calibrate import Budget, keep_for, largest, mixed, quantisable
-from pipeline.compiler.graph import Graph, UnsupportedError
-from pipeline.compiler.kernel_layer import Backend
-from pipeline.compiler.lowering import Program
-from pipeline.compiler.ops import BY_NAME
-from pipeline.compiler.quantize import READS_FP8, Precision
+from pipeline.compiler.calibrate import Budget, keep_for, largest
+from pipeline.compiler.exported_net import ExportedNet, UnsupportedError
+from pipeline.compiler.fp8_values import layers_in_fp8, quantisable, scales
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import Runner, Skip, Workload
-from pipeline.stages.common.rewritten_net import (
-    executed,
-    half_instead,
-    rewritten,
-    runner,
-    switch_on_the_library,
-    tuned,
-    tuner_in,
-)
+from pipeline.stages.common.rewritten_net import Candidate, Rewritten, fastest, half_instead, tuner_in
 
 
 def build(
@@ -53,52 +41,39 @@ def build(
         raise Skip("the project's fp8 kernels need a CUDA GPU")
     if reason := supported(torch.cuda.get_device_capability(workload.device), torch.float8_e4m3fn, vendor()):
         raise Skip(reason)
-    switch_on_the_library()
     try:
-        graph, passes = rewritten(workload)
+        rewritten = Rewritten(workload, tuner_in(tuning_folder), None)
     except UnsupportedError as error:
         return half_instead(workload, str(error))
-    precision, details = calibrated(graph, workload, calibration_images, keep_fp16, Budget(budget, error_budget))
-    tuner = tuner_in(tuning_folder)
-    program = tuned(Program(graph, precision, workload.device), workload.batches[0], tuner, None)
-    details |= {"passes": passes}
-    kept, any_fp8 = details["kept_fp16"], layers_in_fp8(graph, precision) > 0
-    execution = executed(program, "fp8", kept) if any_fp8 else executed(program, "fp16")
-    return runner(workload, program, details, None, stored(graph, precision, kept), execution, tuner.measured)
+    budgets = Budget(budget, error_budget)
+    ours = in_fp8(rewritten, calibration_images, keep_fp16, budgets)
+    return fastest(rewritten, [ours, rewritten.candidate({}, "fp16"), rewritten.by_inductor])
 
 
-def calibrated(
-    graph: Graph, workload: Workload, images: int, keep_fp16: str | list[str], budget: Budget
-) -> tuple[Precision, dict[str, Any]]:
-    """Which values are stored in fp8 and with which scales, and what the record should keep of how that came about."""
+def in_fp8(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Candidate | None:
+    """The net with all values in fp8 that may be; None where no layer reads fp8.
+
+    Raises:
+        ValueError: a layer to be kept isn't there.
+    """
+    net, workload = rewritten.net, rewritten.workload
     batches = workload.batches[: math.ceil(images / workload.shape[0])]
     with torch.inference_mode():
-        half = Program(graph, Precision(), workload.device, dict.fromkeys(convolutions(graph), Backend.LIBRARY))
-        seen = largest(half, batches)
-        kept, gains = layers_to_keep(graph, seen, workload, keep_fp16, budget)
-    precision = mixed(graph, seen, kept, "fp16")
-    details = {"kept_fp16": kept, "sensitivity": gains, "stored_fp8": sorted(precision.fp8_values), "largest": seen}
-    return precision, details
-
-
-def stored(graph: Graph, precision: Precision, kept: list[str]) -> str:
-    """How many layers read fp8, in words."""
-    reading = layers_in_fp8(graph, precision)
-    return f"fp8 in {reading} layers ({len(kept)} kept in fp16)" if reading else "fp16 (no layer reads fp8)"
-
-
-def layers_in_fp8(graph: Graph, precision: Precision) -> int:
-    """How many layers read fp8."""
-    return sum(node.op in READS_FP8 and node.inputs[0] in precision.fp8_values for node in graph.nodes)
-
-
-def convolutions(graph: Graph) -> list[str]:
-    """The kernels' operations that have weights."""
-    return [node.name for node in graph.nodes if node.op in BY_NAME and BY_NAME[node.op].pack is not None]
+        seen = largest(net, batches)
+        kept, gains = layers_to_keep(net, seen, workload, keep_fp16, budget)
+    stored = scales(net, kept, seen)
+    reading = layers_in_fp8(net, stored)
+    if not reading:
+        return None
+    found = rewritten.candidate(stored, "fp8", kept)
+    if found is not None:
+        found.name = f"own kernels, {reading} layers in fp8"
+        found.details |= {"kept_fp16": kept, "sensitivity": gains, "stored_fp8": sorted(stored), "largest": seen}
+    return found
 
 
 def layers_to_keep(
-    graph: Graph, seen: dict[str, float], workload: Workload, asked: str | list[str], budget: Budget
+    net: ExportedNet, seen: dict[str, float], workload: Workload, asked: str | list[str], budget: Budget
 ) -> tuple[list[str], dict[str, float]]:
     """What stays in fp16, and each layer's sensitivity where it was measured.
 
@@ -107,14 +82,9 @@ def layers_to_keep(
     """
     if asked == "none":
         return [], {}
-    if asked != "auto":
-        names = [asked] if isinstance(asked, str) else list(asked)
-        if strange := sorted(set(names) - set(quantisable(graph))):
-            raise ValueError(f"keep_fp16={strange[0]}: no such layer; choose among {', '.join(quantisable(graph))}")
-        return names, {}
-
-    def make(precision: Precision) -> Program:
-        return Program(graph, precision, workload.device)  # by the references: no mix of types needs a tile then
-
-    batches = workload.batches[: workload.verified]
-    return keep_for(graph, make, lambda kept: mixed(graph, seen, kept, "fp16"), batches, budget)
+    if asked == "auto":
+        return keep_for(net, seen, workload.batches[: workload.verified], budget)
+    names, known = [asked] if isinstance(asked, str) else list(asked), quantisable(net)
+    if strange := sorted(set(names) - set(known)):
+        raise ValueError(f"keep_fp16={strange[0]}: no such layer; choose among {', '.join(known)}")
+    return names, {}

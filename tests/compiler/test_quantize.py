@@ -21,7 +21,7 @@ SHIPPED = ("models.unet.UNet", {"base": 16, "depth": 4}, "models/weights/unet_sm
 def trained() -> tuple[Graph, nn.Module, list[Tensor]]:
     """The shipped net, rewritten, and two batches of the tissue that it was trained for."""
     net = build_model(*SHIPPED)
-    batches = list(to_batch(load_dataset("samples", None, None, 128, 4).images).split(2))
+    batches = list(to_batch(load_dataset("samples", None, None, 64, 4).images).split(2))
     graph = traced(net, batches[0])
     rewrite(graph)
     return graph, net, batches

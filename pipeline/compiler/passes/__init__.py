@@ -2,25 +2,28 @@
 
 from collections.abc import Callable
 
-from pipeline.compiler.graph import Graph
+from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.ops import KERNELS
-from pipeline.compiler.passes.convolutions import fold_activation, fold_batch_norm, name_convolutions
-from pipeline.compiler.passes.kernel_folding import fold_head, join_without_copy, pool_where_it_is_made
+from pipeline.compiler.passes.batch_norm_folding import fold_batch_norm
+from pipeline.compiler.passes.kernel_folding import fold_activation, fold_head, pool_where_it_is_made
 from pipeline.compiler.passes.kernel_matching import pass_for
+from pipeline.compiler.passes.norms_in_nhwc import norms_in_nhwc
 
-Pass = Callable[[Graph], list[str]]
+Pass = Callable[[ExportedNet], list[str]]
 
-PASSES: list[Pass] = [
-    name_convolutions,
-    fold_batch_norm,
-    fold_activation,
+FOR_ANY_BACKEND: list[Pass] = [fold_batch_norm, norms_in_nhwc]
+FOR_THE_KERNELS: list[Pass] = [
     *(pass_for(op) for op in KERNELS),
+    fold_activation,
     pool_where_it_is_made,
     fold_head,
-    join_without_copy,
 ]
 
 
-def rewrite(graph: Graph) -> dict[str, list[str]]:
-    """Run all passes over the graph, in order; for each the names of the operations that it changed."""
-    return {step.__name__: step(graph) for step in PASSES}
+def rewrite(net: ExportedNet, passes: list[Pass]) -> None:
+    """Run passes over the graph, in order; `net.matched` says which layers each of them changed."""
+    for step in passes:
+        net.matched[step.__name__] = step(net)
+    net.module.graph.eliminate_dead_code()
+    net.module.graph.lint()
+    net.module.recompile()

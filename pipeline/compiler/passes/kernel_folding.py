@@ -1,84 +1,117 @@
-"""Lets kernels do the work of the operations around them: pools, the head, and concatenations."""
+"""Lets kernels do the work of the operations around them: activations, pools, and the head."""
 
-from pipeline.compiler.graph import Graph, Node
-from pipeline.compiler.ops import BY_NAME
-from pipeline.compiler.passes.kernel_matching import convolution
-from pipeline.kernels.common.activation import NONE
-from pipeline.kernels.common.epilogue import MOST_CLASSES
+import operator
 
+import torch
+from torch import fx
+
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fx_graph import arguments, calls, is_call, like, only_user, replace, shape_of
+from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, KernelLayer
+from pipeline.compiler.passes.kernel_matching import CONV2D, describe, producer
+from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation
+from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
+
+BY_ATEN = {kind.aten: name for name, kind in ACTIVATIONS.items() if kind.aten}
+POOLING = "aten.max_pool2d.default"
+CAST = "aten._to_copy.default"
 WIDEST_HEAD = 64  # channels that a head may read: a tile holds them all
 
 
-def folds(node: Node, what: str) -> bool:
-    """Whether a node runs by a kernel whose epilogue does this."""
-    return node.op in BY_NAME and what in BY_NAME[node.op].folds
-
-
-def pool_where_it_is_made(graph: Graph) -> list[str]:
-    """A 2×2 max-pool is written by the convolution before it, beside or instead of the full output."""
+def fold_activation(net: ExportedNet) -> list[str]:
+    """An activation that alone reads a layer becomes part of it; one of a form that no kernel has stays ATen's."""
     matched = []
-    for pool in graph.found("aten.max_pool2d.default"):
-        conv = graph.producer(pool.inputs[0])
-        if (
-            conv is None
-            or not folds(conv, "pool")
-            or conv.pooled
-            or conv.output != pool.inputs[0]
-            or not is_2x2(graph, pool)
-        ):
+    for node in calls(net.module.graph, *BY_ATEN):
+        made = producer(net.module, node.args[0])
+        activation = activation_of(node)
+        if made is None or activation is None or made[1].op.pack is None or made[1].activation != NONE:
             continue
-        conv.pooled = str(pool.output)
-        graph.nodes.remove(pool)
-        if not graph.users(str(conv.output)) and conv.output != graph.output:
-            conv.output = None
-        matched.append(conv.name)
+        out = node.all_input_nodes[0]
+        if only_user(out) is not node or only_user(made[0]) is not out:
+            continue
+        made[1].activation = activation
+        replace(node, out)
+        matched.append(made[1].name)
     return matched
 
 
-def is_2x2(graph: Graph, pool: Node) -> bool:
+def activation_of(node: fx.Node) -> Activation | None:
+    """An ATen activation as the kernels have it; None where its arguments ask for something else."""
+    name = BY_ATEN[str(node.target)]
+    default, given = ACTIVATIONS[name].default_slope, arguments(node)
+    rest = {key: value for key, value in given.items() if key not in ("self", "negative_slope")}
+    if rest:
+        return None
+    return Activation(name, 0.0 if default is None else float(given.get("negative_slope", default)))
+
+
+def pool_where_it_is_made(net: ExportedNet) -> list[str]:
+    """A 2×2 max-pool is written by the layer before it, beside or instead of the full output."""
+    matched = []
+    for pool in calls(net.module.graph, POOLING):
+        made = producer(net.module, pool.args[0])
+        if made is None or "pool" not in made[1].op.folds or made[1].pool or not is_2x2(pool):
+            continue
+        node, layer = made
+        layer.pool = True
+        replace(pool, _answer(node, POOLED, pool))
+        _forget_output(node, layer)
+        matched.append(layer.name)
+    return matched
+
+
+def is_2x2(pool: fx.Node) -> bool:
     """2×2, stride 2, no padding, on an even size."""
-    window, stride, padding = pool.argument(1), pool.argument(2, []), pool.argument(3, [0, 0])
-    even = all(length % 2 == 0 for length in graph.shapes[pool.inputs[0]][2:])
-    usual = list(padding) == [0, 0] and len(pool.attributes["args"]) < 5
-    return list(window) == [2, 2] and list(stride) in ([], [2, 2]) and usual and even
+    given = arguments(pool)
+    even = all(length % 2 == 0 for length in shape_of(pool.all_input_nodes[0])[2:])
+    steps = list(given["stride"]) in ([], [2, 2])
+    still = not any(given["padding"]) and list(given["dilation"]) in ([1], [1, 1]) and not given["ceil_mode"]
+    return list(given["kernel_size"]) in ([2], [2, 2]) and steps and still and even
 
 
-def fold_head(graph: Graph) -> list[str]:
+def fold_head(net: ExportedNet) -> list[str]:
     """A 1×1 convolution to a few classes joins the 3×3 convolution before it, whose output is then never stored."""
     matched = []
-    for head in graph.found("conv2d"):
-        conv = graph.producer(head.inputs[0])
-        if conv is None or not folds(conv, "head") or not convolution(graph, head).is_square(1, 1, 0):
+    for head in calls(net.module.graph, CONV2D):
+        made, seen = producer(net.module, head.args[0]), describe(net, head)
+        if made is None or seen is None or "head" not in made[1].op.folds or not seen.is_square(1, 1, 0):
             continue
-        weight, bias = graph.tensor(head, "weight"), graph.tensor(head, "bias")
-        few = weight.shape[0] <= MOST_CLASSES and weight.shape[1] <= WIDEST_HEAD and head.activation == NONE
-        if not few or graph.only_user(conv.output) is not head or conv.pooled:
+        node, layer = made
+        logits = _in_fp32(head)
+        few = seen.outer <= MOST_CLASSES and seen.inner <= WIDEST_HEAD
+        alone = only_user(head.all_input_nodes[0]) is head and not layer.pool
+        if not few or not alone or logits is None:
             continue
-        kernel, shift = graph.tensor(conv, "weight"), graph.tensor(conv, "bias")
-        graph.put(conv, weight=kernel, bias=shift, head_weight=weight.flatten(1), head_bias=bias)
-        conv.logits, conv.output = head.output, None
-        graph.nodes.remove(head)
-        matched.append(conv.name)
+        given = arguments(head)
+        weight, bias = net.constant(given["weight"]), net.constant(given["bias"])
+        assert weight is not None
+        bias = weight.new_zeros(len(weight)) if bias is None else bias
+        layer.head = Head(weight.flatten(1).float().contiguous(), bias.float().contiguous())
+        replace(logits, _answer(node, LOGITS, logits))
+        net.module.graph.eliminate_dead_code()
+        _forget_output(node, layer)
+        matched.append(layer.name)
     return matched
 
 
-def join_without_copy(graph: Graph) -> list[str]:
-    """A concatenation of channels never happens: each producer writes into its part of one wide buffer."""
-    matched = []
-    for cat in graph.found("aten.cat.default"):
-        parts, wide = cat.inputs, str(cat.output)
-        writers = [graph.producer(part) for part in parts]
-        ours = all(
-            writer is not None and writer.op in BY_NAME and writer.output == part
-            for writer, part in zip(writers, parts, strict=True)
-        )
-        placed = any(part in graph.places for part in parts)
-        if cat.argument(1, 0) != 1 or not ours or placed or len(set(parts)) < len(parts):
-            continue
-        first = 0
-        for part in parts:
-            graph.places[part] = (wide, first)
-            first += graph.shapes[part][1]
-        cat.op, cat.attributes = "joined", {}
-        matched.append(wide)
-    return matched
+def _in_fp32(head: fx.Node) -> fx.Node | None:
+    """Where the logits are in fp32: the head itself, or the cast that alone reads it; None where they never are."""
+    user = only_user(head)
+    cast = user if is_call(user, CAST) else head
+    return cast if cast is not None and cast.meta["val"].dtype == torch.float32 else None
+
+
+def _answer(node: fx.Node, place: int, instead: fx.Node) -> fx.Node:
+    """Another part of a layer's answer, in the place of a node that computed it."""
+    with node.graph.inserting_after(node):
+        part = node.graph.call_function(operator.getitem, (node, place))
+    part.meta = {**instead.meta, "val": like(instead, shape_of(instead))}
+    return part
+
+
+def _forget_output(node: fx.Node, layer: KernelLayer) -> None:
+    """Don't store an output that nobody reads."""
+    for out in [user for user in node.users if user.args[1] == OUT]:
+        if not out.users:
+            node.graph.erase_node(out)
+            layer.stores_out = False

@@ -1,75 +1,139 @@
 """Hands layers to the kernels that accept them."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.compiler.graph import Graph, Node
+import torch
+from torch import fx
+
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fx_graph import arguments, calls, gives_image, is_call, like, module_of, shape_of
+from pipeline.compiler.kernel_layer import OUT, KernelLayer
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
 
+CONV2D, SAME_CONV2D, TRANSPOSED = "aten.conv2d.default", "aten.conv2d.padding", "aten.conv_transpose2d.input"
 UPSAMPLING = "aten.upsample_bilinear2d.vec"
+CAST, PAD = "aten._to_copy.default", "aten.pad.default"
 
 
-def pass_for(op: KernelOp[Any]) -> Callable[[Graph], list[str]]:
+def pass_for(op: KernelOp[Any]) -> Callable[[ExportedNet], list[str]]:
     """The pass that gives one kernel the layers that it accepts, named after it: take_conv3x3 and the like."""
 
-    def take(graph: Graph) -> list[str]:
+    def take(net: ExportedNet) -> list[str]:
         matched = []
-        for node in list(graph.nodes):
-            layer = describe(graph, node)
+        for node in calls(net.module.graph, CONV2D, SAME_CONV2D, TRANSPOSED, UPSAMPLING):
+            layer = describe(net, node)
             if layer is not None and op.accepts(layer):
-                node.op = op.name
-                matched.append(node.name)
+                matched.append(_give(net, node, op))
         return matched
 
     take.__name__ = f"take_{op.name}"
     return take
 
 
-def describe(graph: Graph, node: Node) -> LayerDescription | None:
-    """A node as a kernel judges it; None where no kernel could take it."""
-    if node.op == UPSAMPLING:
-        return _upsampling(graph, node)
-    return convolution(graph, node) if node.op in ("conv2d", "conv_transpose2d") else None
-
-
-def _upsampling(graph: Graph, node: Node) -> LayerDescription:
-    before, after = graph.shapes[node.inputs[0]], graph.shapes[str(node.output)]
+def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
+    """A node as a kernel judges it; None where no kernel could take it: what isn't 2-D, or has no constant weights."""
+    source = node.all_input_nodes[0]
+    if not gives_image(node) or not gives_image(source):
+        return None
+    if is_call(node, UPSAMPLING):
+        return _upsampling(node, source)
+    given = arguments(node)
+    weight = net.constant(given["weight"])
+    if weight is None or (given["bias"] is not None and net.constant(given["bias"]) is None):
+        return None
+    before, after, window = shape_of(source), shape_of(node), pair(weight.shape[2:])
     return LayerDescription(
-        "upsample_bilinear2d",
+        "conv_transpose2d" if is_call(node, TRANSPOSED) else "conv2d",
         before[1],
         after[1],
         pair(before[2:]),
         pair(after[2:]),
-        align_corners=bool(node.argument(2)),
+        window=window,
+        stride=pair(given["stride"]),
+        padding=padding(given["padding"], window),
+        dilation=pair(given["dilation"]),
+        output_padding=pair(given.get("output_padding", [0, 0])),
+        groups=given["groups"],
+        reads_image=image_of(source) is not None,
     )
 
 
-def convolution(graph: Graph, node: Node) -> LayerDescription:
-    """A node that is a convolution with named parts."""
-    before, after, geometry = graph.shapes[node.inputs[0]], graph.shapes[str(node.output)], node.attributes
-    return LayerDescription(
-        node.op,
-        before[1],
-        after[1],
-        pair(before[2:]),
-        pair(after[2:]),
-        window=pair(list(graph.tensor(node, "weight").shape[2:])),
-        stride=pair(geometry["stride"]),
-        padding=pair(geometry["padding"]),
-        dilation=pair(geometry["dilation"]),
-        output_padding=pair(geometry["output_padding"]),
-        groups=geometry["groups"],
-        reads_image=is_image(graph, node.inputs[0]),
-    )
+def padding(given: Any, window: tuple[int, int]) -> tuple[int, int]:
+    """The padding of a convolution on each side, where its argument may be a word; (-1, -1) where the sides differ."""
+    if not isinstance(given, str):
+        return pair(given)
+    if given == "valid":
+        return 0, 0
+    height, width = window
+    return (height // 2, width // 2) if height % 2 and width % 2 else (-1, -1)
 
 
-def pair(values: list[int]) -> tuple[int, int]:
+def _upsampling(node: fx.Node, source: fx.Node) -> LayerDescription:
+    before, after = shape_of(source), shape_of(node)
+    corners = bool(arguments(node)["align_corners"])
+    sizes = pair(before[2:]), pair(after[2:])
+    return LayerDescription("upsample_bilinear2d", before[1], after[1], *sizes, align_corners=corners)
+
+
+def pair(values: Any) -> tuple[int, int]:
     """Height's and width's value, where one may stand for both."""
-    return values[0], values[-1]
+    return int(values[0]), int(values[-1])
 
 
-def is_image(graph: Graph, value: str) -> bool:
-    """Whether a value is the net's input, or that padded."""
-    before = graph.producer(value)
-    padded = before is not None and before.op == "aten.pad.default" and is_image(graph, before.inputs[0])
-    return value == graph.input or padded
+def image_of(node: fx.Node) -> fx.Node | None:
+    """The user's batch, where a node is that cast to another type, or a padding of it; None where it isn't."""
+    if node.op == "placeholder":
+        return node
+    if is_call(node, CAST, PAD):
+        return image_of(node.all_input_nodes[0])
+    return None
+
+
+def _give(net: ExportedNet, node: fx.Node, op: KernelOp[Any]) -> str:
+    """Put a layer of the kernel in a node's place; the name of the layer."""
+    graph, given, name = net.module.graph, arguments(node), module_of(node) or node.name
+    weight, bias = net.constant(given.get("weight")), net.constant(given.get("bias"))
+    if weight is not None and bias is None:
+        bias = weight.new_zeros(shape_of(node)[1])
+    layer = KernelLayer(name, op, weight, bias)
+    target = f"kernel_layer_{node.name}"
+    net.module.add_submodule(target, layer)
+    source = node.all_input_nodes[0]
+    with graph.inserting_before(node):
+        seen = uncast(source) if op.reads_image else source
+        answer = graph.call_module(target, (seen, net.dtype))
+        out = graph.call_function(operator.getitem, (answer, OUT))
+    out.meta, answer.meta = dict(node.meta), {"nn_module_stack": node.meta.get("nn_module_stack", {})}
+    node.replace_all_uses_with(out)
+    graph.erase_node(node)
+    return name
+
+
+def uncast(node: fx.Node) -> fx.Node:
+    """The user's batch as it came, padded as the node pads it."""
+    if not is_call(node, PAD):
+        return node.all_input_nodes[0] if is_call(node, CAST) else node
+    before = uncast(node.all_input_nodes[0])
+    padded = node.graph.call_function(torch.ops.aten.pad.default, (before, *node.args[1:]), node.kwargs)
+    padded.meta = {"val": like(before, shape_of(node))}
+    return padded
+
+
+def layer_of(module: fx.GraphModule, node: object) -> KernelLayer | None:
+    """The layer that a node calls; None where it calls none."""
+    if not isinstance(node, fx.Node) or node.op != "call_module":
+        return None
+    found = module.get_submodule(str(node.target))
+    return found if isinstance(found, KernelLayer) else None
+
+
+def producer(module: fx.GraphModule, value: object) -> tuple[fx.Node, KernelLayer] | None:
+    """The layer's node, and the layer, that gives a value as its output; None where no layer does."""
+    if not is_call(value, "<built-in function getitem>"):
+        return None
+    assert isinstance(value, fx.Node)
+    node = value.args[0]
+    layer = layer_of(module, node)
+    return (node, layer) if isinstance(node, fx.Node) and layer is not None and value.args[1] == OUT else None

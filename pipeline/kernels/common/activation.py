@@ -47,18 +47,22 @@ class ActivationKind:
         reference: of a tensor of any shape and the slope, in plain PyTorch.
         expression: the same as a function of Triton.
         default_slope: the operation's slope where the net names none; None for an activation without a slope.
+        homogeneous: whether f(s · y) = s · f(y) for every s > 0.
     """
 
     aten: str
     reference: Callable[[Tensor, float], Tensor]
     expression: object
     default_slope: float | None = None
+    homogeneous: bool = False
 
 
 ACTIVATIONS: dict[str, ActivationKind] = {
-    "none": ActivationKind("", lambda y, _: y, _unchanged),
-    "relu": ActivationKind("aten.relu.default", lambda y, _: y.relu(), _relu),
-    "leaky_relu": ActivationKind("aten.leaky_relu.default", functional.leaky_relu, _leaky_relu, default_slope=0.01),
+    "none": ActivationKind("", lambda y, _: y, _unchanged, homogeneous=True),
+    "relu": ActivationKind("aten.relu.default", lambda y, _: y.relu(), _relu, homogeneous=True),
+    "leaky_relu": ActivationKind(
+        "aten.leaky_relu.default", functional.leaky_relu, _leaky_relu, default_slope=0.01, homogeneous=True
+    ),
     "silu": ActivationKind("aten.silu.default", lambda y, _: functional.silu(y), _silu),
 }
 
@@ -73,6 +77,11 @@ class Activation:
     def __call__(self, y: Tensor) -> Tensor:
         """The activation of y, a tensor of any shape and floating dtype, in a tensor of the same shape."""
         return ACTIVATIONS[self.name].reference(y, self.slope)
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether f(s · y) = s · f(y) for every s > 0, so that a scale may be applied before it."""
+        return ACTIVATIONS[self.name].homogeneous
 
     @property
     def expression(self) -> object:

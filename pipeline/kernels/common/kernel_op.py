@@ -7,6 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 
 CHANNELS = 16  # TMA moves rows of 16 bytes: a multiple of 16 channels does for fp8 and fp16
@@ -77,7 +78,7 @@ class KernelOp(Generic[Tile]):
             image: [N, in, H, W]), the packed weight, an epilogue and the outputs.
         launch: the same by the kernel, with one of `candidates`; the first of them for None.
         candidates: the tiles worth measuring for x, the packed weight and an epilogue, the likeliest first.
-        library: the same by the library, on x [N, in, H, W] and outputs in NCHW, channels_last; needs no scale.
+        library: the sums with bias and activation by the library, of x [N, in, H, W] as [N, out, H', W'].
         flops: operations, 2 for a multiply-add, for an input [N, in, H, W] of this shape and `out` channels.
         tile_types: the classes of `candidates`; an artefact names a tile by its class's module.
         pack: a weight in torch's own shape as the kernel reads it; None for a kernel without weights.
@@ -96,7 +97,7 @@ class KernelOp(Generic[Tile]):
     reference: Callable[[Tensor, Tensor, Epilogue, Outputs], None]
     launch: Callable[[Tensor, Tensor, Epilogue, Outputs, Tile | None], None]
     candidates: Callable[[Tensor, Tensor, Epilogue], Iterator[Tile]]
-    library: Callable[[Tensor, LibraryParameters, Epilogue, Outputs], None]
+    library: Callable[[Tensor, LibraryParameters, Activation], Tensor]
     flops: Callable[[tuple[int, ...], int], float]
     tile_types: tuple[type, ...]
     pack: Callable[[Tensor], Tensor] | None = None

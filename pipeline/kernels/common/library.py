@@ -34,34 +34,34 @@ def convolution(
     return activation(torch.conv2d(x, weight, bias, list(stride), list(padding), list(dilation), groups))
 
 
-def same_size_convolution(x: Tensor, parameters: LibraryParameters, epilogue: Epilogue, outputs: Outputs) -> None:
-    """A convolution of x [N, in, H, W] that keeps height and width, its results copied where a kernel stores them.
+def same_size_convolution(x: Tensor, parameters: LibraryParameters, activation: Activation) -> Tensor:
+    """A convolution that keeps height and width, and the activation: x [N, in, H, W] to [N, out, H, W].
 
     Args:
-        x: any dtype; cast to the weights'.
+        x: any dtype; cast to the weight's.
         parameters: weight [out, in, k, k] with an odd k.
-        epilogue: without a scale; its bias is the parameters'.
-        outputs: out [N, out, H, W], pooled [N, out, H // 2, W // 2] and logits [N, classes, H, W].
+        activation: of the result.
     """
-    weight = parameters.weight
-    side = weight.shape[2] // 2
-    x = x.to(weight.dtype, memory_format=torch.channels_last)
-    _copy_results(convolution(x, parameters, epilogue.activation, padding=(side, side)), epilogue, outputs)
+    side = parameters.weight.shape[2] // 2
+    return convolution(_as_weights(x, parameters), parameters, activation, padding=(side, side))
 
 
-def transposed_convolution(x: Tensor, parameters: LibraryParameters, epilogue: Epilogue, outputs: Outputs) -> None:
-    """A 2×2 transposed convolution of stride 2: x [N, in, H, W] to out [N, out, 2 H, 2 W]."""
-    weight, bias = parameters
-    x = x.to(weight.dtype, memory_format=torch.channels_last)
-    _copy_results(epilogue.activation(functional.conv_transpose2d(x, weight, bias, stride=2)), epilogue, outputs)
+def transposed_convolution(x: Tensor, parameters: LibraryParameters, activation: Activation) -> Tensor:
+    """A 2×2 transposed convolution of stride 2, and the activation: x [N, in, H, W] to [N, out, 2 H, 2 W]."""
+    return activation(functional.conv_transpose2d(_as_weights(x, parameters), *parameters, stride=2))
 
 
-def bilinear(x: Tensor, _: LibraryParameters, epilogue: Epilogue, outputs: Outputs) -> None:
-    """Bilinear upsampling by 2, corners not aligned: x [N, channels, H, W] to out [N, channels, 2 H, 2 W]."""
-    _copy_results(functional.interpolate(x, scale_factor=2, mode="bilinear"), epilogue, outputs)
+def bilinear(x: Tensor, _: LibraryParameters, activation: Activation) -> Tensor:
+    """Bilinear upsampling by 2, corners not aligned: x [N, channels, H, W] to [N, channels, 2 H, 2 W]."""
+    return activation(functional.interpolate(x, scale_factor=2, mode="bilinear"))
 
 
-def _copy_results(y: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+def _as_weights(x: Tensor, parameters: LibraryParameters) -> Tensor:
+    """X [N, in, H, W] in the weight's type and channels_last."""
+    return x.to(parameters.weight.dtype, memory_format=torch.channels_last)
+
+
+def store_results(y: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
     """Copy y [N, out, H, W], its 2×2 maxima and its head's logits where a kernel stores them (NCHW)."""
     if outputs.out is not None:
         outputs.out.copy_(y)

@@ -1,13 +1,16 @@
 """What Inductor writes: its cache, the graphs that it compiles as text, and the programs that hold its kernels."""
 
+import logging
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch._inductor.metrics
+from torch import Tensor, nn
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 from pipeline.stages.common.inductor_files import CACHE, KEPT, graphs, programs
@@ -41,6 +44,26 @@ def own_cache(caches: Path, cold: bool = True) -> Path:
     torch._dynamo.utils.clear_compilation_metrics()
     torch._inductor.metrics.reset()
     return cache
+
+
+def count_bytes() -> None:
+    """Have Inductor count the bytes that its kernels move, which it does for a log that somebody reads."""
+    log = logging.getLogger("torch._inductor.compile_fx.__inductor_metrics")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.addHandler(logging.NullHandler())
+
+
+def compile_counting_bytes(module: nn.Module, batch: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
+    """The compiled module, after the call on a batch [batch, channels, height, width] that compiled it.
+
+    With it the bytes that a call moves through device memory, by Inductor's own count.
+    """
+    count_bytes()
+    before = torch._inductor.metrics.num_bytes_accessed
+    compiled: Callable[[Tensor], Tensor] = torch.compile(module, fullgraph=True)
+    compiled(batch)
+    return compiled, int(torch._inductor.metrics.num_bytes_accessed - before)
 
 
 def keep_graphs() -> None:

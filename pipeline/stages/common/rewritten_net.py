@@ -1,30 +1,100 @@
-"""A net rewritten for the project's kernels, as `fused` and `fp8` build it, and the half net in its place."""
+"""A net rewritten for the project's kernels, as `fused` and `fp8` build it: its candidates, and the fastest of them."""
 
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from pipeline.compiler.artifact import save
 from pipeline.compiler.autotune import HOME, Tuner
-from pipeline.compiler.choose import choose, describe, with_choices
-from pipeline.compiler.graph import Graph
-from pipeline.compiler.kernel_layer import Backend
-from pipeline.compiler.lowering import Program
-from pipeline.compiler.ops import BY_NAME
-from pipeline.compiler.passes import rewrite
-from pipeline.compiler.torch_export import trace
+from pipeline.compiler.choose import choose
+from pipeline.compiler.exported_net import ExportedNet, export
+from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.kernels.common.tma import missing
-from pipeline.measure.timers import captured_ms
+from pipeline.measure.timers import full_load_ms
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.records.run_record import Precision as PrecisionName
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.graph_capture import Captured
+from pipeline.stages.common.inductor import compile_counting_bytes
 from pipeline.stages.common.precision import Half, allow_tf32, eager_execution
 
-BORDERS = {"aten.pad.default", "aten.slice.Tensor", "joined"}  # that cost next to nothing and need no kernel
-REPLAYS = 20  # of each net's graph, where the half net might be faster
+
+@dataclass
+class Candidate:
+    """One way to run the net, compiled and captured.
+
+    Attributes:
+        name: for the record.
+        captured: its CUDA graph.
+        execution: its properties.
+        call: the same, kernel by kernel.
+        moved_bytes: through the GPU's memory in a call, by Inductor's own count.
+        lowered: the graph with the kernels' operations; None where there are none.
+        plan: how it was lowered.
+        details: what the record keeps of how it came about.
+    """
+
+    name: str
+    captured: Captured
+    execution: Execution
+    call: Callable[[Tensor], Tensor]
+    moved_bytes: int
+    lowered: fx.GraphModule | None = None
+    plan: Plan = field(default_factory=Plan)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Rewritten:
+    """A workload's net, exported and rewritten, and "all of it to Inductor" as its first candidate.
+
+    Attributes:
+        workload: gives the net and its images.
+        net: with its layers.
+        tuner: measures.
+        barred: why no kernel runs on this GPU; None where they do.
+        by_inductor: the net without a kernel of the project.
+    """
+
+    def __init__(self, workload: Workload, tuner: Tuner, barred: str | None) -> None:
+        self.workload, self.tuner, self.barred = workload, tuner, barred
+        switch_on_the_library()
+        batch = workload.batches[0]
+        self.net: ExportedNet = export(workload.model, batch, torch.float16)
+        rewrite(self.net, FOR_ANY_BACKEND)
+        plain = fx.GraphModule(self.net.module, copy.deepcopy(self.net.module.graph))
+        self.by_inductor = captured("Inductor", plain, batch, execution("fp16", 0))
+        if barred is None:
+            rewrite(self.net, FOR_THE_KERNELS)
+
+    def candidate(
+        self, scales: Mapping[str, float], precision: PrecisionName, kept: list[str] | None = None
+    ) -> Candidate | None:
+        """The net with its layers by the fastest tiles; None where no layer is a kernel's.
+
+        Args:
+            scales: of the values in fp8, by their nodes' names.
+            precision: of most layers.
+            kept: the layers that stay in fp16.
+
+        Raises:
+            NothingRunsError: a layer has no candidate that runs and is right.
+        """
+        batch = self.workload.batches[0]
+        with torch.inference_mode():
+            plan = choose(self.net, scales, batch, self.tuner)
+            lowered = lower(self.net, plan)
+        if not plan.tiles:
+            return None
+        layers: dict[str, PrecisionName] = dict.fromkeys(kept or [], "fp16")
+        found = captured("own kernels", lowered, batch, execution(precision, len(plan.tiles), layers))
+        found.lowered, found.plan = lowered, plan
+        return found
 
 
 def switch_on_the_library() -> None:
@@ -33,107 +103,62 @@ def switch_on_the_library() -> None:
     torch.backends.cudnn.benchmark = True
 
 
-def rewritten(workload: Workload) -> tuple[Graph, dict[str, list[str]]]:
-    """The net's graph after all passes, and what each matched.
-
-    Raises:
-        UnsupportedError: the net can't be rewritten.
-    """
-    with torch.no_grad():
-        graph = trace(workload.model, workload.batches[0])
-        passes = rewrite(graph)
-    graph.tensors = {name: tensor.cpu() for name, tensor in graph.tensors.items()}  # each program takes what it needs
-    return graph, passes
-
-
-def half_instead(workload: Workload, why: str) -> Runner:
-    """The half net, for a net that can't be rewritten."""
-    run = Captured(Half(workload.model, torch.float16).eval(), workload.batches[0])
-    execution = eager_execution("fp16", "NHWC", captured=True)
-    return Runner(run, f"fp16 half net in one CUDA graph: {why}", execution, {"not_rewritten": why})
-
-
 def tuner_in(folder: str | None) -> Tuner:
     """A tuner that keeps what it measures in a folder; without one, where all builds of this user do."""
     return Tuner(Path(folder) if folder else HOME)
 
 
-def tuned(program: Program, image: Tensor, tuner: Tuner, reason: str | None) -> Program:
-    """The program with each operation's fastest way of running.
+def execution(precision: PrecisionName, ours: int, layers: dict[str, PrecisionName] | None = None) -> Execution:
+    """How a candidate runs, `ours` of its layers by own kernels and `layers` in other precisions."""
+    provider = "own kernels" if ours else "Inductor"
+    return Execution(precision, layers or {}, "NHWC", provider, captured=True, fuses=True, own_kernels=ours)
 
-    Args:
-        program: made without choices.
-        image: a batch [batch, channels, height, width].
-        tuner: measures.
-        reason: why no kernel runs on this GPU: the library runs all; None where they do.
 
-    Raises:
-        NothingRunsError: an operation has no candidate that runs and is right.
-    """
+def captured(name: str, module: fx.GraphModule, batch: Tensor, how: Execution) -> Candidate:
+    """A candidate, compiled for a batch [batch, channels, height, width] and captured."""
     with torch.inference_mode():
-        if reason:
-            return with_choices(program, dict.fromkeys(program.layers, Backend.LIBRARY))
-        return with_choices(program, choose(program, image, tuner))
+        call, moved = compile_counting_bytes(module, batch)
+        return Candidate(name, Captured(call, batch), how, call, moved)
 
 
-def executed(program: Program, precision: PrecisionName, kept: list[str] | None = None) -> Execution:
-    """How the program runs; the layers of `kept` stay in fp16."""
-    ours = sum(choice != Backend.LIBRARY for choice in program.choices.values())
-    layers: dict[str, PrecisionName] = dict.fromkeys(kept or [], "fp16")
-    return Execution(precision, layers, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=ours)
-
-
-def runner(
-    workload: Workload,
-    program: Program,
-    details: dict[str, Any],
-    reason: str | None,
-    precision: str,
-    execution: Execution,
-    measured: int,
-) -> Runner:
-    """The captured program; or the captured half net, where much is left to ATen and that is faster.
-
-    Args:
-        workload: gives the net, for the half net.
-        program: tuned.
-        details: what the record keeps of how the program came about; added to.
-        reason: why no kernel runs on this GPU; None where they do.
-        precision: of the program, in words.
-        execution: of the program.
-        measured: how many candidates were timed for it.
-    """
-    torch.cuda.empty_cache()  # the weights of the programs that were tried
-    run = Captured(program, workload.batches[0])
-    left = sorted({node.op for node in program.graph.nodes if node.op not in BY_NAME and node.op not in BORDERS})
-    ours, facts = execution.own_kernels, CompileFacts(candidates_measured=measured)
-    barred = reason or missing()
-    details |= {"choices": describe(program.choices), "left_to_torch": left, "kernels_barred": barred or ""}
-    if left and (faster := faster_half(workload, run)):
-        text = f"fp16 half net in one CUDA graph: the rewritten net, with {ours} layers by own kernels, was slower"
-        half = eager_execution("fp16", "NHWC", captured=True)
-        return Runner(faster, text, half, details, compile_facts=lambda: facts)
+def fastest(rewritten: Rewritten, candidates: list[Candidate | None]) -> Runner:
+    """The fastest candidate at full load as a stage."""
+    torch.cuda.empty_cache()  # the weights of the lowered graphs that were measured
+    there = [candidate for candidate in candidates if candidate is not None]
+    times = full_load_ms([candidate.captured.graph for candidate in there]) if len(there) > 1 else [0.0]
+    best = there[times.index(min(times))]
+    measured = rewritten.tuner.measured
+    details = best.details | {
+        "candidates_ms": {candidate.name: took for candidate, took in zip(there, times, strict=True)},
+        "passes": rewritten.net.matched,
+        "choices": {**best.plan.tiles, **dict.fromkeys(best.plan.by_library, "library")},
+        "kernels_barred": rewritten.barred or missing() or "",
+    }
+    lowered, batch = best.lowered, rewritten.workload.batches[0]
     return Runner(
-        run,
-        description=described(program, precision, ours, barred),
-        execution=execution,
+        best.captured,
+        description=described(best, details["kernels_barred"]),
+        execution=best.execution,
         details=details,
-        compile_facts=lambda: facts,
-        save=lambda folder: save(program, folder / "net"),
-        uncaptured=program,
-        traffic=lambda image: (program.moved(image), "rewritten graph"),
+        compile_facts=lambda: CompileFacts(candidates_measured=measured),
+        save=None if lowered is None else lambda folder: save(lowered, batch, folder / "net"),
+        uncaptured=best.call,
+        traffic=lambda _: (best.moved_bytes, "Inductor"),
     )
 
 
-def described(program: Program, precision: str, ours: int, barred: str | None) -> str:
-    """What runs, in a line: `ours` of the program's layers by own kernels."""
-    by_library = len(program.choices) - ours
-    text = f"{precision}, {ours} layers by own kernels, {by_library} by the library, one CUDA graph"
-    return text + (f"; the fastest kernels are barred: {barred}" if barred else "")
+def described(best: Candidate, barred: str) -> str:
+    """What runs, in a line."""
+    ours = best.execution.own_kernels or 0
+    precision = best.execution.precision
+    text = f"{precision}, {ours} layers by own kernels, the rest by Inductor, one CUDA graph"
+    if not ours:
+        text = f"{precision}, all by Inductor, one CUDA graph"
+    return text + (f"; kernels are barred: {barred}" if barred else "")
 
 
-def faster_half(workload: Workload, ours: Captured) -> Captured | None:
-    """The half net's own graph, where it takes less time than the rewritten one's."""
-    half = Captured(Half(workload.model, torch.float16).eval(), workload.batches[0])
-    faster = captured_ms(half.graph, REPLAYS) < captured_ms(ours.graph, REPLAYS)
-    return half if faster else None
+def half_instead(workload: Workload, why: str) -> Runner:
+    """The half net, for a net that torch can't export."""
+    run = Captured(Half(workload.model, torch.float16).eval(), workload.batches[0])
+    how = eager_execution("fp16", "NHWC", captured=True)
+    return Runner(run, f"fp16 half net in one CUDA graph: {why}", how, {"not_rewritten": why})

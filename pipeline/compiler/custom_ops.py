@@ -1,0 +1,82 @@
+"""The kernels as operations of torch, `torch.ops.unet_ladder`, which torch.compile and torch.export leave whole.
+
+Each writes into tensors that it is given (`result`, `pooled`, `logits`), so that a concatenation's buffer is written in
+place. On a CPU the reference runs, on a GPU the tile that `tile` names, or the reference where it says so.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.profiler import record_function
+
+from pipeline.compiler.ops import KERNELS, tile_of
+from pipeline.devices.kinds import is_cuda
+from pipeline.kernels.common.activation import Activation
+from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
+from pipeline.records.chrome_trace import LAYER
+
+NAMESPACE = "unet_ladder"
+REFERENCE = "reference"
+# What an operation writes; not "out", which Dynamo takes for an argument of its own kind.
+OUTPUTS = ("result", "pooled", "logits")
+SCHEMA = (
+    "(Tensor x, Tensor? weight, Tensor? scale, Tensor? bias, Tensor? head_weight, Tensor? head_bias, "
+    "str activation, float slope, str layer, str tile, "
+    "Tensor(a!)? result, Tensor(b!)? pooled, Tensor(c!)? logits) -> ()"
+)
+NAMES = re.findall(r"(\w+)[,)]", SCHEMA.partition("->")[0])
+
+
+class KernelCall(NamedTuple):
+    """The arguments of a kernel's operation as the kernel takes them.
+
+    Attributes:
+        x: [N, H, W, in], or the image [N, in, H, W].
+        weight: packed, of any shape; empty for a kernel without weights.
+        epilogue: what follows the sums.
+        outputs: out and pooled as [N, H, W, out].
+    """
+
+    x: Tensor
+    weight: Tensor
+    epilogue: Epilogue
+    outputs: Outputs
+
+
+def kernel_call(op: KernelOp[Any], given: Mapping[str, Any]) -> KernelCall:
+    """An operation's arguments put together; x, result and pooled are [N, channels, height, width]."""
+    x, weight, result, pooled, logits = (given[name] for name in ("x", "weight", *OUTPUTS))
+    head = None if given["head_weight"] is None else Head(given["head_weight"], given["head_bias"])
+    activation = Activation(given["activation"], given["slope"])
+    epilogue = Epilogue(given["scale"], given["bias"], activation, pooled is not None, head)
+    seen = x if op.reads_image else x.permute(0, 2, 3, 1)
+    return KernelCall(seen, NO_WEIGHT if weight is None else weight, epilogue, Outputs(result, pooled, logits).nhwc())
+
+
+def register(op: KernelOp[Any]) -> Any:
+    """Make a kernel an operation of torch, with a fake for tracing."""
+
+    def run(*values: Any) -> None:
+        given = dict(zip(NAMES, values, strict=True))
+        call, tile = kernel_call(op, given), given["tile"]
+        with record_function(f"{LAYER}{given['layer']}"):
+            if tile == REFERENCE or not is_cuda(call.x.device.type):
+                op.reference(*call)
+            else:
+                op.launch(*call, tile_of(tile))
+
+    registered = torch.library.custom_op(f"{NAMESPACE}::{op.name}", run, mutates_args=OUTPUTS, schema=SCHEMA)
+    registered.register_fake(lambda *_, **__: None)
+    return registered
+
+
+OPERATIONS = {op.name: register(op) for op in KERNELS}
+
+
+def operation(name: str) -> Any:
+    """A kernel's operation as a graph calls it."""
+    return getattr(getattr(torch.ops, NAMESPACE), name).default

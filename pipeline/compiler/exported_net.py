@@ -1,0 +1,108 @@
+"""A net as torch.export gives it: a functional graph of ATen operations in the precision that it is to run in."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+import torch
+from torch import Tensor, fx, nn
+
+from pipeline.compiler.fx_graph import arguments, is_call
+
+ENTRY = "net."  # before the names of the net's own weights, in the graph of an `Entry`
+
+
+class UnsupportedError(Exception):
+    """A net that torch can't export, the reason in one line."""
+
+
+class Entry(nn.Module):
+    """A net between the user's fp32 batch and fp32 logits, in `dtype` and channels_last within."""
+
+    def __init__(self, net: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        # torch takes the memory format; the types of torch 2.12 do not know.
+        self.net = copy.deepcopy(net).to(dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload, unused-ignore]
+        self.dtype = dtype
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """The logits [batch, classes, height, width] in fp32 of a batch [batch, channels, height, width]."""
+        logits: Tensor = self.net(batch.to(dtype=self.dtype, memory_format=torch.channels_last))
+        return logits.float()
+
+
+@dataclass
+class ExportedNet:
+    """The graph, which passes rewrite, and the weights as they were trained.
+
+    Attributes:
+        module: takes the fp32 batch and gives fp32 logits; its weights are in `dtype`.
+        exact: the tensors behind the graph's attributes, by name and in fp32, so that what is folded is rounded once.
+        dtype: of the values between.
+        device: of all.
+        matched: for each pass the layers that it changed.
+    """
+
+    module: fx.GraphModule
+    exact: Mapping[str, Tensor]
+    dtype: torch.dtype
+    device: torch.device
+    matched: dict[str, list[str]] = field(default_factory=dict)
+
+    def constant(self, node: object) -> Tensor | None:
+        """The tensor [any shape] behind an attribute's node, in fp32 where it is one of the net's; None for others."""
+        if not isinstance(node, fx.Node) or node.op != "get_attr":
+            return None
+        name = str(node.target)
+        found = self.exact[name] if name in self.exact else attrgetter(name)(self.module)
+        return found.detach() if isinstance(found, Tensor) else None
+
+
+def export(net: nn.Module, batch: Tensor, dtype: torch.dtype) -> ExportedNet:
+    """The net's graph for batches of this shape; the net stays as it is.
+
+    Args:
+        net: in eval mode, fp32.
+        batch: [batch, channels, height, width], fp32, on the net's device.
+        dtype: in which the net is to run.
+
+    Raises:
+        UnsupportedError: torch can't export it.
+    """
+    entry = Entry(net, dtype).eval()
+    with torch.inference_mode(False), torch.no_grad():
+        try:
+            program = torch.export.export(entry, (batch.clone(),)).run_decompositions({})
+        except Exception as error:  # torch.export raises many kinds, the net's own among them
+            raise UnsupportedError(f"torch.export can't take the net: {first_line(error)}") from error
+        module = program.module()
+    if not isinstance(module, fx.GraphModule):
+        raise UnsupportedError(f"torch.export gives a {type(module).__name__}, no graph")
+    without_checks(module)
+    own = {**dict(net.named_parameters(remove_duplicate=False)), **dict(net.named_buffers(remove_duplicate=False))}
+    return ExportedNet(module, {ENTRY + name: tensor.detach() for name, tensor in own.items()}, dtype, batch.device)
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, or its kind where it has none."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def without_checks(module: fx.GraphModule) -> None:
+    """Take away what checks the input again, and casts that change nothing."""
+    graph = module.graph
+    for node in list(graph.nodes):
+        if is_call(node, "aten._assert_tensor_metadata.default") or node.op == "call_module":
+            graph.erase_node(node)
+        elif is_call(node, "aten._to_copy.default") and casts_to_itself(node):
+            node.replace_all_uses_with(node.all_input_nodes[0])
+            graph.erase_node(node)
+    module.recompile()
+
+
+def casts_to_itself(node: fx.Node) -> bool:
+    """Whether a cast gives the type that its argument has, and asks for no layout."""
+    given = arguments(node)
+    before = node.all_input_nodes[0].meta.get("val")
+    return isinstance(before, Tensor) and given["dtype"] == before.dtype and given["memory_format"] is None

@@ -1,0 +1,106 @@
+"""Which values are stored in fp8 (e4m3), and with which scales."""
+
+from collections.abc import Container, Iterable
+
+import torch
+from torch import fx
+
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fp8_rounding import LEAST
+from pipeline.compiler.fx_graph import arguments, calls, gives_image, joined, part_of_answer, source
+from pipeline.compiler.kernel_layer import OUT, POOLED, KernelLayer
+from pipeline.compiler.passes.kernel_matching import layer_of
+from pipeline.kernels.common.nhwc import FP8_MAX
+
+CONCATENATION = "aten.cat.default"
+
+Group = set[fx.Node]
+
+
+def groups(net: ExportedNet) -> list[Group]:
+    """The values that share type and scale: a layer's output with its maxima, a concatenation with its parts.
+
+    Only images count, [batch, channels, height, width], in the net's type.
+    """
+    group_of: dict[fx.Node, Group] = {node: {node} for node in net.module.graph.nodes if _is_value(node, net.dtype)}
+
+    def join(nodes: Iterable[fx.Node]) -> None:
+        together = set().union(*(group_of.get(node, set()) for node in nodes))
+        group_of.update(dict.fromkeys(together, together))
+
+    for node in net.module.graph.nodes:
+        if layer_of(net.module, node):
+            join(user for user in node.users if part_of_answer(user) in (OUT, POOLED))
+    for cat in channel_concatenations(net.module.graph):
+        join([cat, *cat.all_input_nodes])
+    return list({id(group): group for group in group_of.values()}.values())
+
+
+def _is_value(node: fx.Node, dtype: torch.dtype) -> bool:
+    """Whether a node gives an image that could be stored in fp8: not the batch, an answer, or a constant."""
+    computed = node.op == "call_function" and gives_image(node) and node.meta["val"].dtype == dtype
+    return computed and all(user.op != "output" for user in node.users)
+
+
+def channel_concatenations(graph: fx.Graph) -> list[fx.Node]:
+    """The concatenations of images along their channels, each part once."""
+    return [
+        node
+        for node in calls(graph, CONCATENATION)
+        if gives_image(node) and arguments(node)["dim"] in (1, -3) and len(set(joined(node))) == len(joined(node))
+    ]
+
+
+def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
+    """The groups to be stored in fp8 when the layers named in `keep` read the other type.
+
+    Some layer must read a value of it in fp8, and none that can't; what else reads it, reads it converted back.
+    """
+    kept = set(keep)
+    found = []
+    for group in groups(net):
+        readers = [(user, layer) for value in group for user in value.users if (layer := layer_of(net.module, user))]
+        if readers and all(reads_fp8(layer) and layer.name not in kept for _, layer in readers):
+            found.append(group)
+    return found
+
+
+def reads_fp8(layer: KernelLayer) -> bool:
+    """Whether a layer's kernel reads values in fp8."""
+    return "fp8" in layer.op.reads
+
+
+def writes_fp8(layer: KernelLayer) -> bool:
+    """Whether a layer's kernel stores fp8: the scale of its output must pass through its activation."""
+    return "fp8" in layer.op.writes and layer.activation.is_homogeneous
+
+
+def quantisable(net: ExportedNet) -> list[str]:
+    """The layers that can read fp8, in the order of the graph."""
+    return reading(net, set().union(*fp8_groups(net, [])))
+
+
+def reading(net: ExportedNet, values: Container[fx.Node]) -> list[str]:
+    """The layers that read one of these values, in the order of the graph."""
+    found = ((node, layer_of(net.module, node)) for node in net.module.graph.nodes)
+    return [layer.name for node, layer in found if layer and source(node) in values]
+
+
+def layers_in_fp8(net: ExportedNet, scales_of: Container[str]) -> int:
+    """How many layers read fp8, where the values with these names are stored in it."""
+    return len(reading(net, {node for node in net.module.graph.nodes if node.name in scales_of}))
+
+
+def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> dict[str, float]:
+    """For each value in fp8, by its node's name, the scale: stored value × scale = value.
+
+    Args:
+        net: with its layers.
+        keep: the layers that read no fp8.
+        largest: the largest magnitude of every value; it comes to lie at the end of e4m3.
+    """
+    found = {}
+    for group in fp8_groups(net, keep):
+        amount = max(largest[value.name] for value in group)
+        found.update({value.name: max(amount, LEAST) / FP8_MAX for value in group})
+    return found

@@ -1,0 +1,99 @@
+"""What the passes ask of an fx graph of ATen operations, and how they change it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+Shape = tuple[int, ...]
+
+
+def is_call(node: object, *names: str) -> bool:
+    """Whether a node calls one of these operations, such as "aten.relu.default"."""
+    return isinstance(node, fx.Node) and node.op == "call_function" and str(node.target) in names
+
+
+def calls(graph: fx.Graph, *names: str) -> Iterator[fx.Node]:
+    """The nodes that call one of these operations, as they stood at the start."""
+    yield from [node for node in graph.nodes if is_call(node, *names)]
+
+
+def arguments(node: fx.Node) -> dict[str, Any]:
+    """An ATen operation's arguments by their names in its schema, the defaults among them."""
+    schema = getattr(node.target, "_schema").arguments  # noqa: B009 - an fx target's type doesn't know it
+    return {
+        argument.name: node.args[place]
+        if place < len(node.args)
+        else node.kwargs.get(argument.name, argument.default_value)
+        for place, argument in enumerate(schema)
+    }
+
+
+def source(node: fx.Node, place: int = 0) -> fx.Node:
+    """The value that is a node's argument at a place.
+
+    Raises:
+        TypeError: the argument is no value.
+    """
+    given = node.args[place]
+    if not isinstance(given, fx.Node):
+        raise TypeError(f"{node.name}: argument {place} is {given!r}, no value")
+    return given
+
+
+def part_of_answer(node: fx.Node) -> int:
+    """Which part of an answer of several a getitem takes."""
+    place = node.args[1]
+    assert isinstance(place, int), f"{node.name} takes {place!r}"
+    return place
+
+
+def joined(cat: fx.Node) -> list[fx.Node]:
+    """The values that a concatenation joins, in order."""
+    parts = cat.args[0]
+    assert isinstance(parts, Sequence), f"{cat.name} joins {parts!r}"
+    return [part for part in parts if isinstance(part, fx.Node)]
+
+
+def shape_of(node: fx.Node) -> Shape:
+    """The shape of the tensor that a node gives."""
+    return tuple(int(length) for length in node.meta["val"].shape)
+
+
+def gives_image(node: object) -> bool:
+    """Whether a node gives one tensor of four dimensions: [batch, channels, height, width]."""
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return isinstance(value, Tensor) and value.ndim == 4
+
+
+def like(node: fx.Node, shape: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
+    """What a new node's `meta["val"]` holds: a tensor without memory, of a node's type unless another is given."""
+    return torch.empty(list(shape), dtype=dtype or node.meta["val"].dtype, device="meta")
+
+
+def only_user(node: fx.Node) -> fx.Node | None:
+    """The one node that reads a value, where there is just one."""
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def module_of(node: fx.Node) -> str:
+    """The path of the innermost module that an exported node is from, without what torch or `Entry` put before it."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = str(stack[-1][0]).split("@")[0] if stack else ""
+    return path.removeprefix("L['self'].").removeprefix("net.").removeprefix("net")
+
+
+def add_constant(module: fx.GraphModule, name: str, tensor: Tensor) -> fx.Node:
+    """A node that gives a tensor [any shape] of the module's own, inserted where the graph's insertion point is."""
+    name = f"constant_{len(list(module.buffers()))}_{name.replace('.', '_')}"
+    module.register_buffer(name, tensor)
+    node = module.graph.get_attr(name)
+    node.meta["val"] = tensor
+    return node
+
+
+def replace(old: fx.Node, new: fx.Node) -> None:
+    """Let all who read one value read another, and take the old node away."""
+    old.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
+    old.graph.erase_node(old)

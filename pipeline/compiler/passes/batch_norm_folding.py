@@ -1,0 +1,56 @@
+"""Batch norms in eval mode become part of the convolutions before them."""
+
+import operator
+
+import torch
+from torch import Tensor, fx
+
+from pipeline.compiler.batch_norm import BatchNorm, fold
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fx_graph import add_constant, arguments, calls, is_call, module_of, only_user, replace
+
+NORM = "aten._native_batch_norm_legit_no_training.default"
+CONVOLUTIONS = ("aten.conv2d.default", "aten.conv2d.padding", "aten.conv_transpose2d.input")
+
+
+def fold_batch_norm(net: ExportedNet) -> list[str]:
+    """A convolution that a batch norm alone reads takes over its scale and shift; rounded once, from fp32."""
+    matched = []
+    for norm in calls(net.module.graph, NORM):
+        conv, answer = norm.args[0], only_user(norm)
+        if not is_call(conv, *CONVOLUTIONS) or answer is None or answer.target is not operator.getitem:
+            continue
+        assert isinstance(conv, fx.Node)
+        given = arguments(conv)
+        weight, known = net.constant(given["weight"]), batch_norm(net, norm)
+        if weight is None or known is None or only_user(conv) is not norm or given.get("groups", 1) != 1:
+            continue
+        transposed = is_call(conv, CONVOLUTIONS[2])
+        before = weight.transpose(0, 1) if transposed else weight
+        scaled, shift = fold(before, net.constant(given["bias"]), known)
+        _put(net, conv, scaled.transpose(0, 1) if transposed else scaled, shift)
+        replace(answer, conv)
+        net.module.graph.erase_node(norm)
+        matched.append(module_of(conv))
+    return matched
+
+
+def batch_norm(net: ExportedNet, node: fx.Node) -> BatchNorm | None:
+    """What a batch norm's node knows; None where it isn't constant."""
+    given = arguments(node)
+    scale, shift, mean, variance = (
+        net.constant(given[name]) for name in ("weight", "bias", "running_mean", "running_var")
+    )
+    return None if mean is None or variance is None else BatchNorm(mean, variance, given["eps"], scale, shift)
+
+
+def _put(net: ExportedNet, conv: fx.Node, weight: Tensor, bias: Tensor) -> None:
+    """Give a convolution another weight [out, in, k, k] (transposed: [in, out, k, k]) and bias [out], both fp32."""
+    name, graph = module_of(conv), net.module.graph
+    with graph.inserting_before(conv):
+        laid_out = weight.to(net.dtype).contiguous(memory_format=torch.channels_last)
+        kernel = add_constant(net.module, f"{name}.weight", laid_out)
+        shift = add_constant(net.module, f"{name}.bias", bias.to(net.dtype))
+    net.exact = {**net.exact, str(kernel.target): weight, str(shift.target): bias}
+    conv.update_arg(1, kernel)
+    conv.args = (*conv.args[:2], shift, *conv.args[3:])
