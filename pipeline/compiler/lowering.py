@@ -1,7 +1,7 @@
 """Lowers a graph of layers to one that torch compiles: buffers, the kernels' operations, and ATen for all the rest.
 
-A concatenation of channels with a layer among its parts never happens: it becomes one wide buffer, into which layers
-write their parts themselves, and what else there is is written by the kernel that Inductor makes of it anyway.
+A concatenation of channels never happens: it is one wide buffer, of which every part is written where it belongs as
+soon as it is there, by its layer's kernel or by the one that Inductor makes of it; who else reads the part reads it there.
 """
 
 import operator
@@ -57,7 +57,7 @@ class _Lowering:
         stored: the values so far, by the old graph's nodes, as they are kept: perhaps in fp8.
         converted: those that are kept in fp8, as ATen reads them.
         wide: the buffers of concatenations that never happen.
-        parts: for each layer's output that lies in such a buffer the concatenation, and its first channel there.
+        parts: for each value that lies in such a buffer the concatenation, and the value's first channel there.
     """
 
     def __init__(self, net: ExportedNet, plan: Plan) -> None:
@@ -82,7 +82,7 @@ class _Lowering:
             elif layer is not None:
                 self._call_kernel(node, layer)
             elif node in self.joined:
-                self._fill(node)
+                self.stored[node] = self._wide(node)
             elif node not in self.stored:
                 self._keep(node, self.graph.node_copy(node, self.read))
         self.module.graph = self.graph
@@ -100,15 +100,14 @@ class _Lowering:
         return self.converted[value]
 
     def _place(self, cat: fx.Node) -> None:
-        """Find the parts of a concatenation that layers' kernels can write where they belong."""
+        """Give the parts of a concatenation their places, if all have theirs to themselves."""
         first = 0
         inside: dict[fx.Node, tuple[fx.Node, int]] = {}
         for part in joined(cat):
-            made = producer(self.net.module, part)
-            if made and made[0].name not in self.plan.by_library and self._kernel_stores(part, made[1]):
-                inside[part] = (cat, first)
+            inside[part] = (cat, first)
             first += shape_of(part)[1]
-        aligned = first % CHANNELS == 0 and all(place % CHANNELS == 0 for _, place in inside.values())
+        ours = [place for part, (_, place) in inside.items() if producer(self.net.module, part)]
+        aligned = first % CHANNELS == 0 and all(place % CHANNELS == 0 for place in ours)
         if aligned and not inside.keys() & self.parts.keys():
             self.parts |= inside
 
@@ -128,7 +127,7 @@ class _Lowering:
         value = source(node)
         in_fp8 = value.name in self.plan.scales and reads_fp8(layer)
         x = self.stored[value] if in_fp8 else self.read(value)
-        if not layer.op.reads_image and value not in self.parts and not self._is_buffer(x):
+        if not layer.op.reads_image and not self._is_buffer(x):
             x = self.graph.call_function(aten.contiguous.default, (x,), {"memory_format": torch.channels_last})
         parts = list(node.users)
         outputs = {PLACES[part_of_answer(part)]: self._memory(part, layer) for part in parts}
@@ -155,9 +154,30 @@ class _Lowering:
             self._keep(part, outputs[PLACES[part_of_answer(part)]], self._kernel_stores(part, layer))
 
     def _keep(self, value: fx.Node, made: fx.Node, as_stored: bool = False) -> None:
-        """Note where a value is; one that is to be in fp8, and isn't yet, is converted."""
-        scale = None if as_stored else self.plan.scales.get(value.name)
-        self.stored[value] = made if scale is None else self._quantised(made, scale)
+        """Note where a value is, once it has its type and lies in its place.
+
+        Args:
+            value: of the old graph.
+            made: the same in the new one.
+            as_stored: whether it has its type and place already.
+        """
+        if not as_stored and value.name in self.plan.scales:
+            made = self._quantised(made, self.plan.scales[value.name])
+        self.stored[value] = made if as_stored or value not in self.parts else self._put(value, made)
+
+    def _put(self, value: fx.Node, made: fx.Node) -> fx.Node:
+        """Write a value where it belongs in its wide buffer.
+
+        Through a view by as_strided: Inductor then writes in place, whatever the value is made of; by slice it would
+        write a new buffer and copy the other parts.
+        """
+        cat, first = self.parts[value]
+        batch, length, height, width = shape_of(value)
+        channels = shape_of(cat)[1]
+        steps = [channels * height * width, 1, channels * width, channels]
+        place = self._call(aten.as_strided.default, self._wide(cat), [batch, length, height, width], steps, first)
+        self._call(aten.copy_.default, place, made)
+        return place
 
     def _scale(self, part: fx.Node, layer: KernelLayer) -> float:
         """By which what the kernel stores is to be multiplied."""
@@ -167,7 +187,7 @@ class _Lowering:
         """Where a kernel writes a part of its answer."""
         if part_of_answer(part) == LOGITS:
             return self._empty(part, torch.float32, contiguous=True)
-        if part in self.parts:
+        if part in self.parts and self._kernel_stores(part, layer):
             cat, first = self.parts[part]
             return self._call(aten.slice.Tensor, self._wide(cat), 1, first, first + shape_of(part)[1])
         fp8 = part.name in self.plan.scales and self._kernel_stores(part, layer)
@@ -178,25 +198,8 @@ class _Lowering:
             self.wide[cat] = self._empty(cat, FP8 if cat.name in self.plan.scales else self.net.dtype)
         return self.wide[cat]
 
-    def _fill(self, cat: fx.Node) -> None:
-        """Write the parts of a concatenation that no kernel has written.
-
-        A view by as_strided, because Inductor then writes in place, whatever the value is made of: by slice it would
-        write a new buffer and copy the other parts.
-        """
-        wide, (batch, channels, height, width), first = self._wide(cat), shape_of(cat), 0
-        for part in joined(cat):
-            length = shape_of(part)[1]
-            if part not in self.parts or self.parts[part][0] is not cat:
-                value = self.stored[part] if part.name in self.plan.scales else self.read(part)
-                steps = [channels * height * width, 1, channels * width, channels]
-                place = self._call(aten.as_strided.default, wide, [batch, length, height, width], steps, first)
-                self._call(aten.copy_.default, place, value)
-            first += length
-        self.stored[cat] = wide
-
     def _is_buffer(self, node: fx.Node) -> bool:
-        return node.target in (aten.empty_strided.default, aten.slice.Tensor) and node.op == "call_function"
+        return node.target in (aten.empty_strided.default, aten.slice.Tensor, aten.as_strided.default) and node.op == "call_function"
 
     def _empty(self, value: fx.Node, dtype: torch.dtype, contiguous: bool = False) -> fx.Node:
         """Memory for a value, its channels side by side unless it is to be contiguous.
