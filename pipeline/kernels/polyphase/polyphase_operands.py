@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue
-from pipeline.kernels.common.nhwc import FP8_MAX, check
+from pipeline.kernels.common.nhwc import FP8_MAX, check, check_vector
 from pipeline.kernels.polyphase.polyphase_compose import Composition
 
 
@@ -85,12 +85,10 @@ def check_operands(operands: Operands) -> None:
         check(f"{name}_weight", weight, (taps, outer, map_.shape[3]))
         if map_.dtype != dtype or weight.dtype != dtype:
             raise ValueError(f"{name} and {name}_weight must have one dtype, {dtype}, got {map_.dtype}, {weight.dtype}")
+    if operands.border is not None and operands.strided:
+        raise ValueError("border must not be given for a strided convolution")
     if operands.border is not None:
-        given = operands.border
-        if operands.strided:
-            raise ValueError("border must not be given for a strided convolution")
-        if tuple(given.shape) != (3, 3, outer) or given.dtype != torch.float32 or not given.is_contiguous():
-            raise ValueError(f"border must be {[3, 3, outer]} contiguous float32, got {list(given.shape)} {given.dtype}")
+        check_vector("border, flat,", operands.border.flatten(), 9 * outer)
     out = (batch, height, width) if operands.strided else grown
     check_epilogue(operands.epilogue, operands.outputs, (*out, outer))
 

@@ -1,8 +1,9 @@
-"""The phases of `polyphase` in plain Triton: a box for every tap, of the small map or of a parity plane of the full one.
+"""The phases of `polyphase` in plain Triton: a box a tap, of the small map or of a parity plane of the full one.
 
 The idea: a tile is ROWS × COLS pixels of one phase, which is a part of the tile's number, so that one loop serves all
 four. The rows and columns of the full map that a tap reads all have one parity: seen as [N, H / 2, W / 2, 2, ...] with
-the row's parity as an offset in the last dimension they are a box like any other, and what lies outside arrives as zeros.
+the row's parity as an offset in the last dimension they are a box like any other, and what lies outside arrives as
+zeros.
 """
 
 from collections.abc import Iterator
@@ -130,7 +131,8 @@ def planes(full: Tensor, tile: Tile) -> TensorDescriptor:
     batch, height, width, inner = full.shape
     image, row, pixel, _ = full.stride()
     shape = [batch, height // 2, width // 2, 2, row + inner]
-    return TensorDescriptor(full, shape, [image, 2 * row, 2 * pixel, pixel, 1], [1, tile.rows, tile.cols, 1, tile.depth])
+    box = [1, tile.rows, tile.cols, 1, tile.depth]
+    return TensorDescriptor(full, shape, [image, 2 * row, 2 * pixel, pixel, 1], box)
 
 
 def candidates(operands: Operands) -> Iterator[Tile]:
