@@ -186,14 +186,15 @@ def _multiply(
     ]
 )  # fmt: skip
 def _polyphase_gluon(
-    small, even, odd, even_out, odd_out, scale, bias, border,
+    small_boxes, small_last, small_taps, even_boxes, even_last, odd_boxes, odd_last, full_taps, even_out, odd_out,
+    scale, bias, border,
     height, width, channels, tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
     FULL: gl.constexpr, PAIRED: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr,
     BORDER: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read small [N, h, w, in] and the rows of full as [N, h, w, 2, skip], store rows of [N, h, w, 2, channels]."""
-    dtype: gl.constexpr = small[0].dtype
+    dtype: gl.constexpr = small_boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * 16, DEPTH], dtype)
     pixels = gl.allocate_shared_memory(dtype, [STAGES * (ROWS + 2), 16, DEPTH], swizzled)
     weights = gl.allocate_shared_memory(dtype, [STAGES * 4 * SPREAD, 64 // SPREAD, DEPTH], swizzled)
@@ -201,6 +202,8 @@ def _polyphase_gluon(
     staging = gl.allocate_shared_memory(even_out.dtype, [4 * SPREAD, ROWS * 2, 64 // SPREAD], out_layout)
     bars = (barriers(STAGES), barriers(STAGES, 2))
     fence_async_shared()
+    small = (small_boxes, small_last, small_taps)
+    planes = ((even_boxes, even_last, full_taps), (odd_boxes, odd_last, full_taps))
     geometry = (tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks)
     to_multiply = (pixels, weights, staging, bars, geometry, (scale, bias, channels), border, (height, width))
     LOAD: gl.constexpr = (ROWS, DEPTH, STAGES, SPREAD, STRIDED, FULL, PAIRED)
@@ -210,7 +213,7 @@ def _polyphase_gluon(
     gl.warp_specialize([
         (_multiply, (0, even_out) + to_multiply + MULTIPLY),
         (_multiply, (1, odd_out) + to_multiply + MULTIPLY),
-        (load, (small, (even, odd), pixels, weights, bars, geometry) + LOAD),
+        (load, (small, planes, pixels, weights, bars, geometry) + LOAD),
     ], [num_warps, 4], [232, 40])  # fmt: skip
 
 
@@ -224,13 +227,13 @@ def launch(operands: Operands, tile: Tile) -> None:
     tiles = batch * tiles_y * tiles_x * tiles_out * across
     paired = operands.sources[0][1].dtype == torch.float8_e4m3fn and operands.outer % 16 == 0
     full = planes_of(operands, tile, spread, paired)
-    small = small_of(operands, tile, spread, paired) or full[0]
+    small = small_of(operands, tile, spread, paired)
     stored = out.unsqueeze(3) if operands.strided else out.unflatten(2, (-1, 2))
     rows = (stored, stored) if operands.strided else (stored[:, ::2], stored[:, 1::2])
     part, boxed = [1, tile.rows // 8, COLS, 1, 64 // spread], [tile.rows * 2, 64 // spread]
     chunks = [0 if map_ is None else -(-map_.shape[3] // tile.depth) for map_ in (operands.small, operands.full)]
     _polyphase_gluon[min(tiles, multiprocessors(out.device)),](
-        small, *(full or (small, small)), *(boxes_of(half, part, boxed) for half in rows),
+        *(small or full[2:]), *(full or (*small[:2], *small)), *(boxes_of(half, part, boxed) for half in rows),
         epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
         epilogue.bias if operands.border is None else operands.border,
         height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks,
@@ -246,29 +249,28 @@ def spread_of(operands: Operands) -> int:
     return 2 if operands.outer <= 32 and not operands.strided else 1
 
 
-Boxes = tuple[TensorDescriptor, TensorDescriptor, TensorDescriptor]
-
-
-def small_of(operands: Operands, tile: Tile, spread: int, paired: bool) -> Boxes | None:
-    """Boxes of the small map: a tile's rows and its last two, and of its taps."""
+def small_of(operands: Operands, tile: Tile, spread: int, paired: bool) -> list[TensorDescriptor]:
+    """Boxes of the small map, a tile's rows and its last two, and of its taps; none without the map."""
     small, weight = operands.small, operands.small_weight
     if small is None or weight is None:
-        return None
+        return []
     boxed = [tile.rows * COLS, tile.depth]
     rows = [boxes_of(small, [1, count, COLS, tile.depth], boxed) for count in (tile.rows, 2)]
-    return rows[0], rows[1], weight_boxes_of(weight, 64 // spread, boxed, paired)
+    return [*rows, weight_boxes_of(weight, 64 // spread, boxed, paired)]
 
 
-def planes_of(operands: Operands, tile: Tile, spread: int, paired: bool) -> list[Boxes]:
-    """Boxes of the full map's even and odd rows, seen as [N, h, w, 2, skip], and of its taps; none without the map."""
+def planes_of(operands: Operands, tile: Tile, spread: int, paired: bool) -> list[TensorDescriptor]:
+    """Boxes of the full map seen as [N, h, w, 2, skip]: a tile's even rows, its last one, the odd ones, and of its taps.
+
+    None without the map.
+    """
     full, weight = operands.full, operands.full_weight
     if full is None or weight is None:
         return []
     boxed = [tile.rows * COLS, tile.depth]
-    taps = weight_boxes_of(weight, 64 // spread, boxed, paired)
     planes = [full[:, half::2].unflatten(2, (-1, 2)) for half in range(2)]
-    rows = [[boxes_of(plane, [1, count, COLS, 1, tile.depth], boxed) for count in (tile.rows, 1)] for plane in planes]
-    return [(first, last, taps) for first, last in rows]
+    rows = [boxes_of(plane, [1, count, COLS, 1, tile.depth], boxed) for plane in planes for count in (tile.rows, 1)]
+    return [*rows, weight_boxes_of(weight, 64 // spread, boxed, paired)]
 
 
 def candidates(operands: Operands) -> Iterator[Tile]:
