@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pipeline.kernels.common.activation import RELU, Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.polyphase import Operands, Tile, polyphase, reference
+from pipeline.kernels.polyphase import Operands, Tile, polyphase, reference, transposed_alone
 from tests.kernels.examples import DEVICE, FP8, HALF, assert_near, poisoned, values
 
 
@@ -22,6 +22,13 @@ class Phases:
     outer: int = 48
     border: bool = True
     activation: Activation = RELU
+    window_of_3: bool = False
+
+
+def no_taps_of_3() -> list[int]:
+    """The taps of the phases that a transposed convolution with a window of 3 doesn't have."""
+    made = transposed_alone(torch.ones(1, 1, 3, 3), None, 1)
+    return made.small.flatten().eq(0).nonzero().flatten().tolist()
 
 
 def operands(case: Phases, dtype: torch.dtype = HALF) -> tuple[Operands, Tensor]:
@@ -37,14 +44,20 @@ def operands(case: Phases, dtype: torch.dtype = HALF) -> tuple[Operands, Tensor]
     spread = (4 * case.inner + 9 * case.skip) ** -0.5
     buffer = poisoned(batch, grow * height, grow * width, 2 * outer, dtype=dtype)
     scale = torch.linspace(0.5, 2, outer, device=DEVICE) if dtype == FP8 else None
+    border = values(3, 3, outer, dtype=torch.float32)
+    border[1, 1] = 0
+    small_weight = (values(16, outer, case.inner) * spread).to(dtype)
+    if case.window_of_3:
+        small_weight[no_taps_of_3()] = 0
     made = Operands(
         Epilogue(scale, torch.linspace(-1, 1, outer, device=DEVICE), case.activation),
         Outputs(buffer[..., outer:]),
         small,
-        (values(16, outer, case.inner) * spread).to(dtype) if case.inner else None,
+        small_weight if case.inner else None,
         full,
         (values(9, outer, case.skip) * spread).to(dtype) if case.skip else None,
-        values(3, 3, outer, dtype=torch.float32) if case.border and case.inner else None,
+        border if case.border and case.inner else None,
+        case.window_of_3,
     )
     return made, buffer
 

@@ -15,7 +15,7 @@ from tests.kernels.polyphase_examples import Phases, check, operands
 
 CASES = {
     "up and skip": Phases(2, outer=32),
-    "up alone": Phases(1, (6, 3), 32, 0, 16, border=False),
+    "up alone": Phases(1, (6, 3), 32, 0, 16, border=False, window_of_3=True),
     "stride": Phases(2, (5, 7), 0, 48, 32),
 }
 DTYPES = [pytest.param(HALF, id="fp16"), pytest.param(FP8, id="fp8")]
@@ -70,7 +70,8 @@ def test_a_stride_of_2_needs_even_sizes() -> None:
 
 
 def test_operations_are_counted() -> None:
-    """Four taps of the small map a pixel and nine of the skip; nine with a stride, a quarter of the pixels."""
+    """Four taps of the small map a pixel and nine of the skip; nine with a stride; nine for four with a window of 3."""
+    assert flops(operands(CASES["up alone"])[0]) == 2 * 6 * 3 * 16 * 9 * 32
     assert flops(operands(CASES["up and skip"])[0]) == 2 * 2 * 10 * 14 * 32 * (4 * 32 + 9 * 16)
     assert flops(operands(CASES["stride"])[0]) == 2 * 2 * 5 * 7 * 32 * 9 * 48
 
@@ -82,6 +83,8 @@ ON_GPU = {
     "spread": Phases(2, (21, 40), 64, 32, 32),
     "spread, many tiles": Phases(4, (128, 120), 32, 0, 16),
     "no skip": Phases(2, (16, 16), 96, 0, 64, border=False),
+    "window of 3": Phases(2, (21, 19), 64, 0, 80, border=False, window_of_3=True),
+    "window of 3, spread": Phases(2, (21, 19), 32, 0, 32, window_of_3=True),
     "stride": Phases(2, (13, 17), 0, 80, 208),
     "stride, many tiles": Phases(3, (150, 87), 0, 64, 128),
     "stride, few channels": Phases(2, (19, 23), 0, 32, 48),

@@ -75,6 +75,7 @@ def accepts_strided(layer: LayerDescription) -> bool:
 def flops(operands: Operands) -> float:
     """Operations of these operands, 2 for a multiply-add."""
     batch, height, width = operands.grid
-    taps = [(map_, 9 if operands.strided else 4 if map_ is operands.small else 9) for map_, _ in operands.sources]
-    products = sum(count * map_.shape[3] for map_, count in taps)
+    of_small = 2.25 if operands.window_of_3 else 4
+    taps = [of_small if map_ is operands.small else 9 for map_, _ in operands.sources]
+    products = sum(count * map_.shape[3] for count, (map_, _) in zip(taps, operands.sources, strict=True))
     return 2.0 * batch * height * width * (1 if operands.strided else 4) * operands.outer * products

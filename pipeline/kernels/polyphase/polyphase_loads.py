@@ -8,15 +8,22 @@ from pipeline.kernels.common.tma import load_box, view
 
 
 @gluon.jit
-def place(tile, geometry, ROWS: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr):
+def place(tile, geometry, ROWS: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr):
     """Image, first row, first column, column phase and first channel of a tile; blocks of channels come first."""
     tiles_y, tiles_x, tiles_out, _, _, _ = geometry
     ACROSS: gl.constexpr = 1 if STRIDED else 2 // SPREAD
-    BLOCK: gl.constexpr = 128 if STRIDED else 64 // SPREAD
+    BLOCK: gl.constexpr = 128 if STRIDED and not SPLIT else 64 // SPREAD
     spot = tile // tiles_out // ACROSS
     row = spot // tiles_x
     o0 = tile % tiles_out * BLOCK
     return row // tiles_y, row % tiles_y * ROWS, spot % tiles_x * 16, tile // tiles_out % ACROSS, o0
+
+
+@gluon.jit
+def shifts_of(phase, SPREAD: gl.constexpr, SPARSE: gl.constexpr):
+    """The first horizontal offset of the small map that a tile reads, and how many: without the taps that are zeros."""
+    unused = (1 if SPREAD == 2 else 1 - phase) if SPARSE else 0
+    return unused, 1 + SPREAD - unused
 
 
 @gluon.jit
@@ -31,19 +38,20 @@ def _load_taps(
 @gluon.jit
 def _load_small(
     maps, pixels, weights, full, slot, spot, across, c0,
-    ROWS: gl.constexpr, DEPTH: gl.constexpr, SPREAD: gl.constexpr, PAIRED: gl.constexpr,
+    ROWS: gl.constexpr, DEPTH: gl.constexpr, SPREAD: gl.constexpr, SPARSE: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
     """For one horizontal offset a box of the small map, and the two vertical taps of either row phase."""
     boxes, last_rows, taps = maps
     image, y0, x0, phase, o0 = spot
     dtype: gl.constexpr = boxes.dtype
-    mbarrier.expect(full, ((ROWS + 2) * 16 + 4 * 64) * DEPTH * dtype.primitive_bitwidth // 8)
+    UNUSED: gl.constexpr = 1 if SPARSE else 0
+    mbarrier.expect(full, ((ROWS + 2) * 16 + (4 - UNUSED) * 64) * DEPTH * dtype.primitive_bitwidth // 8)
     first = view(pixels.index(slot * (ROWS + 2)), dtype, boxes.block_shape, boxes.layout)
     rest = view(pixels.index(slot * (ROWS + 2) + ROWS), dtype, last_rows.block_shape, last_rows.layout)
     left = x0 + phase + across - 1
     load_box(boxes, [image, y0 - 1, left, c0], full, first)
     load_box(last_rows, [image, y0 + ROWS - 1, left, c0], full, rest)
-    for matrix in gl.static_range(4):
+    for matrix in gl.static_range(UNUSED, 4):
         for half in gl.static_range(SPREAD):
             j = across - half
             tap = 8 * (matrix // 2) + 4 * (phase + half) + 2 * (matrix % 2) + j
@@ -54,14 +62,16 @@ def _load_small(
 @gluon.jit
 def _load_plane(
     maps, pixels, weights, full, slot, spot, across, plane: gl.constexpr, c0,
-    ROWS: gl.constexpr, DEPTH: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr, PAIRED: gl.constexpr,
+    ROWS: gl.constexpr, DEPTH: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr,
+    PAIRED: gl.constexpr,
 ):  # fmt: skip
     """For one horizontal tap a box of the full map's even or odd rows, and the vertical taps that read them."""
     boxes, last_row, taps = maps[plane]
     image, y0, x0, phase, o0 = spot
     dtype: gl.constexpr = boxes.dtype
     LAST: gl.constexpr = 0 if STRIDED and plane == 0 else 1
-    MATRICES: gl.constexpr = (2 + 2 * plane) if STRIDED else 3
+    BLOCKS: gl.constexpr = 1 if SPLIT else 2
+    MATRICES: gl.constexpr = BLOCKS * (1 + plane) if STRIDED else 3
     mbarrier.expect(full, ((ROWS + LAST) * 16 + MATRICES * 64) * DEPTH * dtype.primitive_bitwidth // 8)
     at = phase + across + 1
     left = x0 + at // 2 - 1
@@ -71,7 +81,7 @@ def _load_plane(
         rest = view(pixels.index(slot * (ROWS + 2) + ROWS), dtype, last_row.block_shape, last_row.layout)
         load_box(last_row, [image, y0 - plane + ROWS, left, at % 2, c0], full, rest)
     if STRIDED:
-        for group in gl.static_range(2):
+        for group in gl.static_range(BLOCKS):
             for used in gl.static_range(1 + plane):
                 tap = (2 * used if plane == 1 else 1) * 3 + across
                 _load_taps(taps, weights, slot, 2 * group + used, tap, o0 + 64 * group, c0, full, 1, 0, PAIRED)
@@ -87,21 +97,22 @@ def _load_plane(
 def load(
     small, planes, pixels, weights, bars, geometry,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
-    FULL: gl.constexpr, PAIRED: gl.constexpr,
+    SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
     """The loading warp: for each tile all boxes of the small map, then all of the full one's two planes."""
     box_full, box_empty = bars
     _, _, _, tiles, small_chunks, full_chunks = geometry
     turn = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        spot = place(tile, geometry, ROWS, SPREAD, STRIDED)
+        spot = place(tile, geometry, ROWS, SPREAD, STRIDED, SPLIT)
         if not STRIDED:
-            for step in range(small_chunks * (1 + SPREAD)):
+            first, shifts = shifts_of(spot[3], SPREAD, SPARSE)
+            for step in range(small_chunks * shifts):
                 slot = turn % STAGES
                 mbarrier.wait(box_empty.index(slot), (turn // STAGES & 1) ^ 1)
                 _load_small(
-                    small, pixels, weights, box_full.index(slot), slot, spot, step % (1 + SPREAD),
-                    step // (1 + SPREAD) * DEPTH, ROWS, DEPTH, SPREAD, PAIRED,
+                    small, pixels, weights, box_full.index(slot), slot, spot, first + step % shifts,
+                    step // shifts * DEPTH, ROWS, DEPTH, SPREAD, SPARSE, PAIRED,
                 )  # fmt: skip
                 turn += 1
         if FULL:
@@ -111,6 +122,6 @@ def load(
                     mbarrier.wait(box_empty.index(slot), (turn // STAGES & 1) ^ 1)
                     _load_plane(
                         planes, pixels, weights, box_full.index(slot), slot, spot, step % (2 + SPREAD), plane,
-                        step // (2 + SPREAD) * DEPTH, ROWS, DEPTH, SPREAD, STRIDED, PAIRED,
+                        step // (2 + SPREAD) * DEPTH, ROWS, DEPTH, SPREAD, STRIDED, SPLIT, PAIRED,
                     )  # fmt: skip
                     turn += 1

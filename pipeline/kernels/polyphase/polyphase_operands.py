@@ -26,7 +26,9 @@ class Operands(NamedTuple):
         full: [N, H, W, skip] of the same dtype, with H = 2 h and W = 2 w; None for an up-sampling without a skip.
         full_weight: [9, out, skip] of its dtype, from `pack` or `conv3x3.pack`.
         border: [3, 3, out] fp32, what is added to the bias in the first, inner and last rows × first, inner and last
-            columns of the output; None for nothing.
+            columns of the output; its middle, [1, 1], must be 0; None for nothing.
+        window_of_3: whether `small_weight` is that of a transposed convolution with a window of 3: its taps (a, i) =
+            (0, 0) and (b, j) = (0, 0) are 0, and a kernel may leave them out.
     """
 
     epilogue: Epilogue
@@ -36,6 +38,7 @@ class Operands(NamedTuple):
     full: Tensor | None = None
     full_weight: Tensor | None = None
     border: Tensor | None = None
+    window_of_3: bool = False
 
     @property
     def strided(self) -> bool:
