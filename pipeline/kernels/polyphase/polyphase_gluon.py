@@ -42,13 +42,15 @@ SHARED_BYTES = 227 * 1024 - 2048  # what one program may have on compute capabil
 class Tile:
     """How the work is cut: `rows` × 16 pixels of each of two phases, `depth` channels a step, `stages` on their way.
 
-    A group stores its rows in 4 or 8 `parts`.
+    A group stores its rows in 4 or 8 `parts`. The second group begins `lag` steps, 1 to `stages`, after the first: were
+    they to begin together they would also store together, and nobody would multiply then.
     """
 
     rows: int
     depth: int
     stages: int
     parts: int
+    lag: int = 1
 
 
 @gluon.jit
@@ -84,18 +86,21 @@ def _store_part(part, boxes, staging, slot, spot, SPREAD: gl.constexpr):
 
 @gluon.jit
 def _multiply(
-    GROUP: gl.constexpr, out_boxes, pixels, weights, staging, bars, geometry, ends, border, shape,
+    GROUP: gl.constexpr, out_boxes, pixels, weights, staging, bars, geometry, ends, border, shape, lag,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
     SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, PARTS: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr,
 ):  # fmt: skip
     """A group of warps: its row phase, or its block of channels or half of the rows, of every tile of this program."""
-    full, empty = bars
+    full, empty, started = bars
     _, _, _, tiles, small_chunks, full_chunks = geometry
     PIXELS: gl.constexpr = ROWS * 16 // (2 if SPLIT else 1)
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PIXELS, 256 // pixels.dtype.primitive_bitwidth]
     )
+    if GROUP == 1:
+        mbarrier.wait(started.index(0), 0)
+    mark = lag  # where the other group may begin, until it has
     turn = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         image, y0, x0, phase, o0 = place(tile, geometry, ROWS, SPREAD, STRIDED, SPLIT)
@@ -112,6 +117,8 @@ def _multiply(
                     acc, pixels, weights, slot, empty, turn > begin, GROUP, ROWS, DEPTH, STAGES, SPREAD, SPARSE
                 )  # fmt: skip
                 turn += 1
+                if GROUP == 0:
+                    mbarrier.arrive(started.index(0), count=1, pred=turn == mark)
         if FULL:
             for _ in range(full_chunks * (2 + SPREAD)):
                 for plane in gl.static_range(2):
@@ -122,6 +129,11 @@ def _multiply(
                         STRIDED, SPLIT,
                     )  # fmt: skip
                     turn += 1
+                    if GROUP == 0:
+                        mbarrier.arrive(started.index(0), count=1, pred=turn == mark)
+        if GROUP == 0:
+            mbarrier.arrive(started.index(0), count=1, pred=turn < mark)
+            mark = -1
         acc = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(empty.index((turn - 1) % STAGES), count=1)
         if BORDER:
@@ -138,13 +150,13 @@ def _multiply(
 
 @gluon.jit(
     do_not_specialize=[
-        "height", "width", "channels", "tiles_y", "tiles_x", "tiles_out", "tiles", "small_chunks", "full_chunks"
+        "height", "width", "channels", "tiles_y", "tiles_x", "tiles_out", "tiles", "small_chunks", "full_chunks", "lag"
     ]
 )  # fmt: skip
 def _polyphase_gluon(
     small_boxes, small_last, small_taps, even_boxes, even_last, odd_boxes, odd_last, full_taps, even_out, odd_out,
     scale, bias, border,
-    height, width, channels, tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks,
+    height, width, channels, tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks, lag,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
     SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, PARTS: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, num_warps: gl.constexpr,
@@ -157,12 +169,12 @@ def _polyphase_gluon(
     PART: gl.constexpr = ROWS * 16 // PARTS // (2 if SPLIT else 1)
     out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([PART, 64 // SPREAD], even_out.dtype)
     staging = gl.allocate_shared_memory(even_out.dtype, [4 * SPREAD, PART, 64 // SPREAD], out_layout)
-    bars = (barriers(STAGES), barriers(STAGES, 2))
+    bars = (barriers(STAGES), barriers(STAGES, 2), barriers(1))
     fence_async_shared()
     small = (small_boxes, small_last, small_taps)
     planes = ((even_boxes, even_last, full_taps), (odd_boxes, odd_last, full_taps))
     geometry = (tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks)
-    to_multiply = (pixels, weights, staging, bars, geometry, (scale, bias, channels), border, (height, width))
+    to_multiply = (pixels, weights, staging, bars, geometry, (scale, bias, channels), border, (height, width), lag)
     LOAD: gl.constexpr = (ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED)
     MULTIPLY: gl.constexpr = (
         ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, PARTS, ACTIVATION, SLOPE, SCALED, BORDER
@@ -195,7 +207,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         *(small or full[2:]), *(full or (*small[:2], *small)), *(boxes_of(half, part, boxed) for half in rows),
         epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
         epilogue.bias if operands.border is None else operands.border,
-        height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks,
+        height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks, tile.lag,
         ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages, SPREAD=spread, STRIDED=operands.strided, SPLIT=split,
         SPARSE=operands.window_of_3, FULL=operands.full is not None, PAIRED=paired, PARTS=tile.parts,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,

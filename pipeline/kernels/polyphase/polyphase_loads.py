@@ -100,7 +100,7 @@ def load(
     SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
     """The loading warp: for each tile all boxes of the small map, then all of the full one's two planes."""
-    box_full, box_empty = bars
+    box_full, box_empty, _ = bars
     _, _, _, tiles, small_chunks, full_chunks = geometry
     turn = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
