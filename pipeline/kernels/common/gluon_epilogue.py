@@ -13,17 +13,21 @@ from pipeline.kernels.common.tma import store_box, view
 
 @gluon.jit
 def load_channels(
-    ends, o0, SCALED: gl.constexpr, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr
+    ends, o0, SCALED: gl.constexpr, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr,
+    REPEATS: gl.constexpr = 1,
 ):  # fmt: skip
     """Scale and bias of a tile's channels [OUT], in the order of the accumulator's rows.
 
     Loaded before the products and used after them: the way to memory and back is several hundred cycles.
 
     A thread's rows lie 8 apart. Where `PAIRED`, the loading warp put channel 2 i + j of each 16 into row i + 8 j, so
-    that a thread has neighbouring channels: two bytes of fp8 are then one conversion and one store.
+    that a thread has neighbouring channels: two bytes of fp8 are then one conversion and one store. With `REPEATS` the
+    rows hold a tile's channels so many times, one block after the other.
     """
     scale, bias, channels = ends
     row = gl.arange(0, OUT, layout=gl.SliceLayout(1, layout))
+    if REPEATS > 1:
+        row = row % (OUT // REPEATS)
     channel = o0 + (row // 16 * 16 + row % 8 * 2 + row // 8 % 2 if PAIRED else row)
     inside = channel < channels
     shift = gl.load(bias + channel, mask=inside, other=0.0)

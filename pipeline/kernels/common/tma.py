@@ -15,11 +15,11 @@ store_box = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_s
 
 
 @gluon.jit
-def barriers(COUNT: gl.constexpr):
-    """Barriers that one arrival, or the bytes that it expects, completes."""
+def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr = 1):
+    """Barriers that so many arrivals complete, or one and the bytes that it expects."""
     bars = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
     for slot in gl.static_range(COUNT):
-        mbarrier.init(bars.index(slot), count=1)
+        mbarrier.init(bars.index(slot), count=ARRIVALS)
     return bars
 
 

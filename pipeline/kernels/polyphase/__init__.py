@@ -1,0 +1,81 @@
+"""Convolutions whose taps fall into phases: up-sampling composed with the convolution after it, and a stride of 2.
+
+`polyphase_compose` makes the weights, `pack` rounds them, `polyphase` runs them. Two kernels do it: `polyphase_triton`,
+and `polyphase_gluon`, which is faster. The tile says which.
+"""
+
+from collections.abc import Iterator
+
+from pipeline.kernels.common.kernel_op import LayerDescription
+from pipeline.kernels.common.nhwc import interpreted
+from pipeline.kernels.common.tma import missing
+from pipeline.kernels.polyphase import polyphase_gluon, polyphase_triton
+from pipeline.kernels.polyphase.polyphase_compose import (
+    Composition,
+    compose_nearest,
+    compose_transposed,
+    transposed_alone,
+)
+from pipeline.kernels.polyphase.polyphase_operands import Operands, Packed, Scales, check_operands, pack
+from pipeline.kernels.polyphase.polyphase_reference import evaluate, reference
+
+__all__ = [
+    "Composition",
+    "Operands",
+    "Packed",
+    "Scales",
+    "Tile",
+    "accepts_strided",
+    "candidates",
+    "compose_nearest",
+    "compose_transposed",
+    "evaluate",
+    "flops",
+    "pack",
+    "polyphase",
+    "reference",
+    "transposed_alone",
+]
+
+Tile = polyphase_triton.Tile | polyphase_gluon.Tile
+
+
+def polyphase(operands: Operands, tile: Tile | None = None) -> None:
+    """Store the phases, or the strided convolution, of `operands` through their epilogue.
+
+    Args:
+        operands: as `Operands` says.
+        tile: one of `candidates`; the first of them without.
+
+    Raises:
+        ValueError: a shape, dtype or stride is not as it says.
+    """
+    check_operands(operands)
+    tile = tile or next(candidates(operands))
+    if isinstance(tile, polyphase_gluon.Tile):
+        polyphase_gluon.launch(operands, tile)
+    else:
+        polyphase_triton.launch(operands, tile)
+
+
+def candidates(operands: Operands) -> Iterator[Tile]:
+    """The tiles worth measuring for these operands, the likeliest first."""
+    if missing() is None and not interpreted():
+        yield from polyphase_gluon.candidates(operands)
+    else:
+        yield from polyphase_triton.candidates(operands)
+
+
+def accepts_strided(layer: LayerDescription) -> bool:
+    """Whether the kernels take a layer as a 3×3 convolution of stride 2: its height and width must be even."""
+    even = all(size % 2 == 0 for size in layer.in_size)
+    return layer.kind == "conv2d" and layer.is_square(3, 2, 1) and layer.suits_bulk_copies and even
+
+
+def flops(operands: Operands) -> float:
+    """Operations of these operands, 2 for a multiply-add."""
+    batch, height, width = operands.grid
+    of_small = 2.25 if operands.window_of_3 else 4
+    taps = [of_small if map_ is operands.small else 9 for map_, _ in operands.sources]
+    products = sum(count * map_.shape[3] for count, (map_, _) in zip(taps, operands.sources, strict=True))
+    return 2.0 * batch * height * width * (1 if operands.strided else 4) * operands.outer * products

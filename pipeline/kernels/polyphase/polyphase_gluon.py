@@ -1,0 +1,253 @@
+"""The phases of `polyphase` by two groups of warps that share every box, in Gluon.
+
+The idea: group 0 makes the output's even rows, group 1 the odd ones, of one column phase. Both read the same boxes:
+of the small map one for each horizontal offset, two rows taller than the tile, serves two taps of either group; of the
+full map one box of a parity plane, one row taller, serves the three vertical taps, two of one group and one of the
+other. That is 4.5 rows of 16 pixels from L2 a product of 64 × 256, and 5.7: less than `conv3x3_gluon`'s 6.
+
+A box is given back when both groups have read it, so neither runs further ahead than there are boxes: that is the only
+order between them. While one stores, the other has the tensor cores for what lies ready.
+
+With at most 32 output channels the rows of a product hold both column phases of them. A tap that one of the two lacks
+is loaded from outside the weight, where TMA reads zeros.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from pipeline.kernels.common.epilogue import required
+from pipeline.kernels.common.gluon_epilogue import finish, halves_of, load_channels, stage
+from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
+from pipeline.kernels.common.tma import barriers, boxes_of, store_box, view, weight_boxes_of
+from pipeline.kernels.polyphase.polyphase_loads import load, place, shifts_of
+from pipeline.kernels.polyphase.polyphase_operands import Operands
+from pipeline.kernels.polyphase.polyphase_products import corrected, plane_products, small_products
+
+COLS = 16  # pixels of a row of a tile: two of the eight rows over which TMA's swizzle repeats
+SHARED_BYTES = 227 * 1024 - 2048  # what one program may have on compute capability 9.0, less the barriers
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How the work is cut: `rows` × 16 pixels of each of two phases, `depth` channels a step, `stages` on their way.
+
+    A group stores its rows in 4 or 8 `parts`. The second group begins `lag` steps, 1 to `stages`, after the first: were
+    they to begin together they would also store together, and nobody would multiply then.
+    """
+
+    rows: int
+    depth: int
+    stages: int
+    parts: int
+    lag: int = 1
+
+
+@gluon.jit
+def _write(
+    y, boxes, staging, image, y0, x0, phase, o0, GROUP: gl.constexpr, PARTS: gl.constexpr, SPREAD: gl.constexpr
+):  # fmt: skip
+    """Y [64, pixels] to one or two column phases, in quarters or eighths: while TMA stores one, the next is made."""
+    ROWS: gl.constexpr = y.shape[1] // 16
+    halves = halves_of(y)
+    for half in gl.static_range(2):
+        quarters = halves_of(halves[half])
+        for quarter in gl.static_range(2):
+            row = y0 + (2 * half + quarter) * (ROWS // 4)
+            if PARTS == 4:
+                _store_part(quarters[quarter], boxes, staging, 2 * GROUP + quarter, (image, row, x0, phase, o0), SPREAD)
+            else:
+                eighths = halves_of(quarters[quarter])
+                for slot in gl.static_range(2):
+                    spot = (image, row + slot * (ROWS // 8), x0, phase, o0)
+                    _store_part(eighths[slot], boxes, staging, 2 * GROUP + slot, spot, SPREAD)
+
+
+@gluon.jit
+def _store_part(part, boxes, staging, slot, spot, SPREAD: gl.constexpr):
+    """Round a part [64, pixels] into a slot of the staging memory and store it from there."""
+    image, row, x0, phase, o0 = spot
+    dtype: gl.constexpr = boxes.dtype
+    stage(part, view(staging.index(slot * SPREAD), dtype, [part.shape[1], 64], staging.layout), dtype)
+    for across in gl.static_range(SPREAD):
+        box = view(staging.index(slot * SPREAD + across), dtype, boxes.block_shape, boxes.layout)
+        store_box(boxes, [image, row, x0, phase + across, o0], box)
+
+
+@gluon.jit
+def _multiply(
+    GROUP: gl.constexpr, out_boxes, pixels, weights, staging, bars, geometry, ends, border, shape, lag,
+    ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
+    SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, PARTS: gl.constexpr,
+    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr,
+):  # fmt: skip
+    """A group of warps: its row phase, or its block of channels or half of the rows, of every tile of this program."""
+    full, empty, started = bars
+    _, _, _, tiles, small_chunks, full_chunks = geometry
+    PIXELS: gl.constexpr = ROWS * 16 // (2 if SPLIT else 1)
+    layout: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PIXELS, 256 // pixels.dtype.primitive_bitwidth]
+    )
+    if GROUP == 1:
+        mbarrier.wait(started.index(0), 0)
+    mark = lag  # where the other group may begin, until it has
+    turn = 0
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        image, y0, x0, phase, o0 = place(tile, geometry, ROWS, SPREAD, STRIDED, SPLIT)
+        o0 += 64 * GROUP if STRIDED and not SPLIT else 0
+        factor, shift = load_channels(ends, o0, SCALED, PAIRED, 64, layout, SPREAD)
+        acc = gl.zeros([64, PIXELS], gl.float32, layout)
+        begin = turn
+        if not STRIDED:
+            _, shifts = shifts_of(phase, SPREAD, SPARSE)
+            for _ in range(small_chunks * shifts):
+                slot = turn % STAGES
+                mbarrier.wait(full.index(slot), turn // STAGES & 1)
+                acc = small_products(
+                    acc, pixels, weights, slot, empty, turn > begin, GROUP, ROWS, DEPTH, STAGES, SPREAD, SPARSE
+                )  # fmt: skip
+                turn += 1
+                if GROUP == 0:
+                    mbarrier.arrive(started.index(0), count=1, pred=turn == mark)
+        if FULL:
+            for _ in range(full_chunks * (2 + SPREAD)):
+                for plane in gl.static_range(2):
+                    slot = turn % STAGES
+                    mbarrier.wait(full.index(slot), turn // STAGES & 1)
+                    acc = plane_products(
+                        acc, pixels, weights, slot, empty, turn > begin, plane, GROUP, ROWS, DEPTH, STAGES, SPREAD,
+                        STRIDED, SPLIT,
+                    )  # fmt: skip
+                    turn += 1
+                    if GROUP == 0:
+                        mbarrier.arrive(started.index(0), count=1, pred=turn == mark)
+        if GROUP == 0:
+            mbarrier.arrive(started.index(0), count=1, pred=turn < mark)
+            mark = -1
+        acc = warpgroup_mma_wait(0, deps=(acc,))
+        mbarrier.arrive(empty.index((turn - 1) % STAGES), count=1)
+        if BORDER:
+            if SCALED:
+                acc = acc * factor.expand_dims(1)
+            height, width = shape
+            if (y0 == 0) | (x0 == 0) | (y0 + ROWS >= height) | (x0 + 16 >= width):
+                acc = corrected(acc, ends, border, (y0, x0, phase, o0), shape, GROUP, SPREAD, PAIRED)
+        y = finish(acc, factor, shift, SCALED and not BORDER, ACTIVATION, SLOPE, PAIRED)
+        y0 += GROUP * (ROWS // 2) if SPLIT else 0
+        _write(y, out_boxes, staging, image, y0, x0, phase, o0, GROUP, PARTS, SPREAD)
+    tma.store_wait(0)
+
+
+@gluon.jit(
+    do_not_specialize=[
+        "height", "width", "channels", "tiles_y", "tiles_x", "tiles_out", "tiles", "small_chunks", "full_chunks", "lag"
+    ]
+)  # fmt: skip
+def _polyphase_gluon(
+    small_boxes, small_last, small_taps, even_boxes, even_last, odd_boxes, odd_last, full_taps, even_out, odd_out,
+    scale, bias, border,
+    height, width, channels, tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks, lag,
+    ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
+    SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, PARTS: gl.constexpr,
+    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, num_warps: gl.constexpr,
+):  # fmt: skip
+    """Read small [N, h, w, in] and the rows of full as [N, h, w, 2, skip], store rows of [N, h, w, 2, channels]."""
+    dtype: gl.constexpr = small_boxes.dtype
+    swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * 16, DEPTH], dtype)
+    pixels = gl.allocate_shared_memory(dtype, [STAGES * (ROWS + 2), 16, DEPTH], swizzled)
+    weights = gl.allocate_shared_memory(dtype, [STAGES * 4 * SPREAD, 64 // SPREAD, DEPTH], swizzled)
+    PART: gl.constexpr = ROWS * 16 // PARTS // (2 if SPLIT else 1)
+    out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([PART, 64 // SPREAD], even_out.dtype)
+    staging = gl.allocate_shared_memory(even_out.dtype, [4 * SPREAD, PART, 64 // SPREAD], out_layout)
+    bars = (barriers(STAGES), barriers(STAGES, 2), barriers(1))
+    fence_async_shared()
+    small = (small_boxes, small_last, small_taps)
+    planes = ((even_boxes, even_last, full_taps), (odd_boxes, odd_last, full_taps))
+    geometry = (tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks)
+    to_multiply = (pixels, weights, staging, bars, geometry, (scale, bias, channels), border, (height, width), lag)
+    LOAD: gl.constexpr = (ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED)
+    MULTIPLY: gl.constexpr = (
+        ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, PARTS, ACTIVATION, SLOPE, SCALED, BORDER
+    )  # fmt: skip
+    gl.warp_specialize([
+        (_multiply, (0, even_out) + to_multiply + MULTIPLY),
+        (_multiply, (1, odd_out) + to_multiply + MULTIPLY),
+        (load, (small, planes, pixels, weights, bars, geometry) + LOAD),
+    ], [num_warps, 4], [232, 40])  # fmt: skip
+
+
+def launch(operands: Operands, tile: Tile) -> None:
+    """Queue the phases of checked operands."""
+    epilogue, out = operands.epilogue, required(operands.outputs.out)
+    batch, height, width = operands.grid
+    spread = spread_of(operands)
+    split = operands.strided and operands.outer <= 64
+    across, block = (1, 64 if split else 128) if operands.strided else (2 // spread, 64 // spread)
+    tiles_y, tiles_x, tiles_out = -(-height // tile.rows), -(-width // COLS), -(-operands.outer // block)
+    tiles = batch * tiles_y * tiles_x * tiles_out * across
+    paired = operands.sources[0][1].dtype == torch.float8_e4m3fn and operands.outer % 16 == 0
+    full = planes_of(operands, tile, spread, paired)
+    small = small_of(operands, tile, spread, paired)
+    stored = out.unsqueeze(3) if operands.strided else out.unflatten(2, (-1, 2))
+    rows = (stored, stored) if operands.strided else (stored[:, ::2], stored[:, 1::2])
+    part = [1, tile.rows // tile.parts // (2 if split else 1), COLS, 1, 64 // spread]
+    boxed = [part[1] * COLS, 64 // spread]
+    chunks = [0 if map_ is None else -(-map_.shape[3] // tile.depth) for map_ in (operands.small, operands.full)]
+    _polyphase_gluon[min(tiles, multiprocessors(out.device)),](
+        *(small or full[2:]), *(full or (*small[:2], *small)), *(boxes_of(half, part, boxed) for half in rows),
+        epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
+        epilogue.bias if operands.border is None else operands.border,
+        height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks, tile.lag,
+        ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages, SPREAD=spread, STRIDED=operands.strided, SPLIT=split,
+        SPARSE=operands.window_of_3, FULL=operands.full is not None, PAIRED=paired, PARTS=tile.parts,
+        ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,
+        BORDER=operands.border is not None, num_warps=4,
+    )  # fmt: skip
+
+
+def spread_of(operands: Operands) -> int:
+    """How many column phases the 64 rows of a product hold."""
+    return 2 if operands.outer <= 32 and not operands.strided else 1
+
+
+def small_of(operands: Operands, tile: Tile, spread: int, paired: bool) -> list[TensorDescriptor]:
+    """Boxes of the small map, a tile's rows and its last two, and of its taps; none without the map."""
+    small, weight = operands.small, operands.small_weight
+    if small is None or weight is None:
+        return []
+    boxed = [tile.rows * COLS, tile.depth]
+    rows = [boxes_of(small, [1, count, COLS, tile.depth], boxed) for count in (tile.rows, 2)]
+    return [*rows, weight_boxes_of(weight, 64 // spread, boxed, paired)]
+
+
+def planes_of(operands: Operands, tile: Tile, spread: int, paired: bool) -> list[TensorDescriptor]:
+    """Boxes of the full map's even rows [N, h, w, 2, skip], of the odd ones, a tile's and its last; of its taps."""
+    full, weight = operands.full, operands.full_weight
+    if full is None or weight is None:
+        return []
+    boxed = [tile.rows * COLS, tile.depth]
+    planes = [full[:, half::2].unflatten(2, (-1, 2)) for half in range(2)]
+    rows = [boxes_of(plane, [1, count, COLS, 1, tile.depth], boxed) for plane in planes for count in (tile.rows, 1)]
+    return [*rows, weight_boxes_of(weight, 64 // spread, boxed, paired)]
+
+
+def candidates(operands: Operands) -> Iterator[Tile]:
+    """The tiles worth measuring, the likeliest first."""
+    size = operands.sources[0][0].element_size()
+    channels = max(source.shape[3] for source, _ in operands.sources)
+    widest = min(128 // size, max(32 // size, next_power_of_two(channels)))
+    for rows, depth, parts in ((16, widest, 8), (16, widest, 4), (8, widest, 4), (16, widest // 2, 4)):
+        stages = (SHARED_BYTES - 4 * rows * COLS // parts * 64 * size) // (((rows + 2) * COLS + 4 * 64) * depth * size)
+        needless = parts == 8 and (stages > 3 or size == 1)  # eighths are for what quarters leave no third box
+        if depth * size >= 32 and stages > 2 and not needless:
+            yield Tile(rows, depth, min(stages, 8), parts)

@@ -1,0 +1,127 @@
+"""The loading warp of `polyphase_gluon`: which boxes of the maps and which taps each step of a tile reads."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+
+from pipeline.kernels.common.tma import load_box, view
+
+
+@gluon.jit
+def place(tile, geometry, ROWS: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr):
+    """Image, first row, first column, column phase and first channel of a tile; blocks of channels come first."""
+    tiles_y, tiles_x, tiles_out, _, _, _ = geometry
+    ACROSS: gl.constexpr = 1 if STRIDED else 2 // SPREAD
+    BLOCK: gl.constexpr = 128 if STRIDED and not SPLIT else 64 // SPREAD
+    spot = tile // tiles_out // ACROSS
+    row = spot // tiles_x
+    o0 = tile % tiles_out * BLOCK
+    return row // tiles_y, row % tiles_y * ROWS, spot % tiles_x * 16, tile // tiles_out % ACROSS, o0
+
+
+@gluon.jit
+def shifts_of(phase, SPREAD: gl.constexpr, SPARSE: gl.constexpr):
+    """The first horizontal offset of the small map that a tile reads, and how many: without the taps that are zeros."""
+    unused = (1 if SPREAD == 2 else 1 - phase) if SPARSE else 0
+    return unused, 1 + SPREAD - unused
+
+
+@gluon.jit
+def _load_taps(
+    boxes, weights, slot, matrix, tap, o0, c0, full, SPREAD: gl.constexpr, half: gl.constexpr, PAIRED: gl.constexpr
+):  # fmt: skip
+    """One tap's weights [64 / SPREAD, DEPTH] into a matrix of a slot, or a part of one."""
+    held = view(weights.index((slot * 4 + matrix) * SPREAD + half), boxes.dtype, boxes.block_shape, boxes.layout)
+    load_box(boxes, [tap, o0 // (16 if PAIRED else 1), 0, 0, c0], full, held)
+
+
+@gluon.jit
+def _load_small(
+    maps, pixels, weights, full, slot, spot, across, c0,
+    ROWS: gl.constexpr, DEPTH: gl.constexpr, SPREAD: gl.constexpr, SPARSE: gl.constexpr, PAIRED: gl.constexpr,
+):  # fmt: skip
+    """For one horizontal offset a box of the small map, and the two vertical taps of either row phase."""
+    boxes, last_rows, taps = maps
+    image, y0, x0, phase, o0 = spot
+    dtype: gl.constexpr = boxes.dtype
+    UNUSED: gl.constexpr = 1 if SPARSE else 0
+    mbarrier.expect(full, ((ROWS + 2) * 16 + (4 - UNUSED) * 64) * DEPTH * dtype.primitive_bitwidth // 8)
+    first = view(pixels.index(slot * (ROWS + 2)), dtype, boxes.block_shape, boxes.layout)
+    rest = view(pixels.index(slot * (ROWS + 2) + ROWS), dtype, last_rows.block_shape, last_rows.layout)
+    left = x0 + phase + across - 1
+    load_box(boxes, [image, y0 - 1, left, c0], full, first)
+    load_box(last_rows, [image, y0 + ROWS - 1, left, c0], full, rest)
+    for matrix in gl.static_range(UNUSED, 4):
+        for half in gl.static_range(SPREAD):
+            j = across - half
+            tap = 8 * (matrix // 2) + 4 * (phase + half) + 2 * (matrix % 2) + j
+            tap = gl.where((j >= 0) & (j < 2), tap, 16)
+            _load_taps(taps, weights, slot, matrix, tap, o0, c0, full, SPREAD, half, PAIRED)
+
+
+@gluon.jit
+def _load_plane(
+    maps, pixels, weights, full, slot, spot, across, plane: gl.constexpr, c0,
+    ROWS: gl.constexpr, DEPTH: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr,
+    PAIRED: gl.constexpr,
+):  # fmt: skip
+    """For one horizontal tap a box of the full map's even or odd rows, and the vertical taps that read them."""
+    boxes, last_row, taps = maps[plane]
+    image, y0, x0, phase, o0 = spot
+    dtype: gl.constexpr = boxes.dtype
+    LAST: gl.constexpr = 0 if STRIDED and plane == 0 else 1
+    BLOCKS: gl.constexpr = 1 if SPLIT else 2
+    MATRICES: gl.constexpr = BLOCKS * (1 + plane) if STRIDED else 3
+    mbarrier.expect(full, ((ROWS + LAST) * 16 + MATRICES * 64) * DEPTH * dtype.primitive_bitwidth // 8)
+    at = phase + across + 1
+    left = x0 + at // 2 - 1
+    first = view(pixels.index(slot * (ROWS + 2)), dtype, boxes.block_shape, boxes.layout)
+    load_box(boxes, [image, y0 - plane, left, at % 2, c0], full, first)
+    if LAST == 1:
+        rest = view(pixels.index(slot * (ROWS + 2) + ROWS), dtype, last_row.block_shape, last_row.layout)
+        load_box(last_row, [image, y0 - plane + ROWS, left, at % 2, c0], full, rest)
+    if STRIDED:
+        for group in gl.static_range(BLOCKS):
+            for used in gl.static_range(1 + plane):
+                tap = (2 * used if plane == 1 else 1) * 3 + across
+                _load_taps(taps, weights, slot, 2 * group + used, tap, o0 + 64 * group, c0, full, 1, 0, PAIRED)
+    else:
+        for down in gl.static_range(3):
+            for half in gl.static_range(SPREAD):
+                s = across - half
+                tap = gl.where((s >= 0) & (s < 3), 3 * down + s, 9)
+                _load_taps(taps, weights, slot, down, tap, o0, c0, full, SPREAD, half, PAIRED)
+
+
+@gluon.jit
+def load(
+    small, planes, pixels, weights, bars, geometry,
+    ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
+    SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
+):  # fmt: skip
+    """The loading warp: for each tile all boxes of the small map, then all of the full one's two planes."""
+    box_full, box_empty, _ = bars
+    _, _, _, tiles, small_chunks, full_chunks = geometry
+    turn = 0
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        spot = place(tile, geometry, ROWS, SPREAD, STRIDED, SPLIT)
+        if not STRIDED:
+            first, shifts = shifts_of(spot[3], SPREAD, SPARSE)
+            for step in range(small_chunks * shifts):
+                slot = turn % STAGES
+                mbarrier.wait(box_empty.index(slot), (turn // STAGES & 1) ^ 1)
+                _load_small(
+                    small, pixels, weights, box_full.index(slot), slot, spot, first + step % shifts,
+                    step // shifts * DEPTH, ROWS, DEPTH, SPREAD, SPARSE, PAIRED,
+                )  # fmt: skip
+                turn += 1
+        if FULL:
+            for step in range(full_chunks * (2 + SPREAD)):
+                for plane in gl.static_range(2):
+                    slot = turn % STAGES
+                    mbarrier.wait(box_empty.index(slot), (turn // STAGES & 1) ^ 1)
+                    _load_plane(
+                        planes, pixels, weights, box_full.index(slot), slot, spot, step % (2 + SPREAD), plane,
+                        step // (2 + SPREAD) * DEPTH, ROWS, DEPTH, SPREAD, STRIDED, SPLIT, PAIRED,
+                    )  # fmt: skip
+                    turn += 1

@@ -1,0 +1,169 @@
+"""What the kernels of the phases are given, what they demand of it, and its weights in the kernels' types."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue
+from pipeline.kernels.common.nhwc import FP8_MAX, check, check_vector
+from pipeline.kernels.polyphase.polyphase_compose import Composition
+
+
+class Operands(NamedTuple):
+    """The arguments of `polyphase.polyphase`, in one of three forms.
+
+    With `small` alone: an up-sampling to twice its height and width. With `small` and `full`: the same, and a 3×3
+    convolution of `full` into the same sums. With `full` alone: its 3×3 convolution of stride 2.
+
+    Attributes:
+        epilogue: scale and bias [out] and an activation; folds neither a pool nor a head.
+        outputs: out [N, 2 h, 2 w, out], or [N, H / 2, W / 2, out] of the strided convolution, fp16 or fp8, a channel
+            slice of a wider tensor at will.
+        small: [N, h, w, in], fp16 or fp8; None for the strided convolution.
+        small_weight: [16, out, in] of its dtype, from `pack`.
+        full: [N, H, W, skip] of the same dtype, with H = 2 h and W = 2 w; None for an up-sampling without a skip.
+        full_weight: [9, out, skip] of its dtype, from `pack` or `conv3x3.pack`.
+        border: [3, 3, out] fp32, what is added to the bias in the first, inner and last rows × first, inner and last
+            columns of the output; its middle, [1, 1], must be 0; None for nothing.
+        window_of_3: whether `small_weight` is that of a transposed convolution with a window of 3: its taps (a, i) =
+            (0, 0) and (b, j) = (0, 0) are 0, and a kernel may leave them out.
+    """
+
+    epilogue: Epilogue
+    outputs: Outputs
+    small: Tensor | None = None
+    small_weight: Tensor | None = None
+    full: Tensor | None = None
+    full_weight: Tensor | None = None
+    border: Tensor | None = None
+    window_of_3: bool = False
+
+    @property
+    def strided(self) -> bool:
+        """Whether this is the 3×3 convolution of stride 2."""
+        return self.small is None
+
+    @property
+    def sources(self) -> list[tuple[Tensor, Tensor]]:
+        """Those that there are, with their weights: small, full."""
+        pairs = ((self.small, self.small_weight), (self.full, self.full_weight))
+        return [(map_, weight) for map_, weight in pairs if map_ is not None and weight is not None]
+
+    @property
+    def outer(self) -> int:
+        """How many output channels there are."""
+        return self.sources[0][1].shape[1]
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Images, rows and columns of one phase."""
+        if self.small is not None:
+            batch, height, width, _ = self.small.shape
+            return batch, height, width
+        batch, height, width, _ = self.sources[0][0].shape
+        return batch, height // 2, width // 2
+
+
+def check_operands(operands: Operands) -> None:
+    """Check all that a kernel is given.
+
+    Raises:
+        ValueError: one of them isn't as `Operands` says; the text names it.
+    """
+    for name in ("small", "full"):
+        if (getattr(operands, name) is None) != (getattr(operands, f"{name}_weight") is None):
+            raise ValueError(f"{name} and {name}_weight must be given together")
+    if not operands.sources:
+        raise ValueError("small or full must be given")
+    batch, height, width = operands.grid
+    outer, dtype = operands.outer, operands.sources[0][0].dtype
+    grown = (batch, 2 * height, 2 * width)
+    for name, taps, seen in (("small", 16, (batch, height, width)), ("full", 9, grown)):
+        map_, weight = getattr(operands, name), getattr(operands, f"{name}_weight")
+        if map_ is None:
+            continue
+        check(name, map_, (*seen, map_.shape[3]))
+        check(f"{name}_weight", weight, (taps, outer, map_.shape[3]))
+        if map_.dtype != dtype or weight.dtype != dtype:
+            raise ValueError(f"{name} and {name}_weight must have one dtype, {dtype}, got {map_.dtype}, {weight.dtype}")
+    if operands.border is not None and operands.strided:
+        raise ValueError("border must not be given for a strided convolution")
+    if operands.border is not None:
+        check_vector("border, flat,", operands.border.flatten(), 9 * outer)
+    out = (batch, height, width) if operands.strided else grown
+    check_epilogue(operands.epilogue, operands.outputs, (*out, outer))
+
+
+class Packed(NamedTuple):
+    """Weights in the kernels' types, and what their epilogue needs: all that `Operands` takes besides maps and outputs.
+
+    Attributes:
+        small: [16, out, in], fp16 or fp8.
+        full: [9, out, skip], as `small`; None without a skip.
+        scale: [out] fp32, of the sums; None in fp16 where every scale is 1.
+        bias: [out] fp32.
+        border: [3, 3, out] fp32; None for nothing.
+    """
+
+    small: Tensor
+    full: Tensor | None
+    scale: Tensor | None
+    bias: Tensor
+    border: Tensor | None
+
+
+def round_each(taps: Tensor, _: int) -> Tensor:
+    """A tensor of any shape in e4m3, each element for itself, saturating."""
+    return taps.clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
+
+
+class Scales(NamedTuple):
+    """Of each map: stored value × scale = value; one number, or of a map that is read [in] for its channels."""
+
+    small: float | Tensor = 1.0
+    full: float | Tensor = 1.0
+    out: float = 1.0
+
+
+NO_SCALES = Scales()
+
+
+def pack(
+    composition: Composition,
+    dtype: torch.dtype,
+    scales: Scales = NO_SCALES,
+    rounding: Callable[[Tensor, int], Tensor] = round_each,
+) -> Packed:
+    """A composition rounded once, for maps that are stored with these scales.
+
+    Both sources go into one accumulator, so that an output channel has one scale: each source's own scale is multiplied
+    into its weights first, and the larger of both ends at e4m3's largest value. The weights of a source whose products
+    are the smaller come out smaller; e4m3 keeps its relative step over 14 octaves, so they lose nothing before that.
+
+    Args:
+        composition: of `polyphase_compose`, on the device where the weights are to be.
+        dtype: of the maps and the weights: float16 or float8_e4m3fn.
+        scales: of the maps; that of `out` divides scale, bias and border.
+        rounding: to e4m3, of scaled taps [..., taps, out, in] fp32 and the axis of the taps that are summed over a flat
+            part of the image: four of each phase, nine of the full map.
+    """
+    small = composition.small * torch.as_tensor(scales.small, device=composition.small.device)
+    full = composition.full
+    full = None if full is None else full * torch.as_tensor(scales.full, device=full.device)
+    bias, border = (_single(part, scales.out) for part in (composition.bias, composition.border))
+    assert bias is not None
+    if dtype != torch.float8_e4m3fn:
+        scale = None if scales.out == 1.0 else torch.full_like(bias, 1 / scales.out)
+        return Packed(small.to(dtype), None if full is None else full.to(dtype), scale, bias, border)
+    largest = torch.stack([part.abs().amax((0, 2)) for part in (small, full) if part is not None]).amax(0)
+    by_channel = largest.clamp_min(1e-12) / FP8_MAX
+    phases = (small / by_channel[:, None]).float().unflatten(0, (4, 4))
+    stored = None if full is None else rounding((full / by_channel[:, None]).float(), 0).contiguous()
+    scale = (by_channel / scales.out).float().contiguous()
+    return Packed(rounding(phases, 1).flatten(0, 1).contiguous(), stored, scale, bias, border)
+
+
+def _single(part: Tensor | None, divisor: float) -> Tensor | None:
+    return None if part is None else (part / divisor).float().contiguous()

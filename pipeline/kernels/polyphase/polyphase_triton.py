@@ -1,0 +1,146 @@
+"""The phases of `polyphase` in plain Triton: a box a tap, of the small map or of a parity plane of the full one.
+
+The idea: a tile is ROWS × COLS pixels of one phase, which is a part of the tile's number, so that one loop serves all
+four. The rows and columns of the full map that a tap reads all have one parity: seen as [N, H / 2, W / 2, 2, ...] with
+the row's parity as an offset in the last dimension they are a box like any other, and what lies outside arrives as
+zeros.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from pipeline.kernels.common.epilogue import required
+from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.triton_epilogue import rounded
+from pipeline.kernels.polyphase.polyphase_operands import Operands
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How the work is cut: `rows` × `cols` pixels of a phase and `out` channels, `depth` input channels a step."""
+
+    rows: int
+    cols: int
+    out: int
+    depth: int
+    warps: int = 8
+    stages: int = 3
+    programs: int = 1  # per multiprocessor
+
+
+@triton.jit
+def _polyphase_triton(
+    small_boxes, small_taps, full_boxes, full_taps, scale, bias, border, out, image_step, row_step, pixel_step,
+    plane, height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
+    SMALL: tl.constexpr, FULL: tl.constexpr, PHASES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    OUT: tl.constexpr, DEPTH: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+):  # fmt: skip
+    """Read small [N, h, w, SMALL] and full [N, 2 h, 2 w, FULL], store out [N, 2 h, 2 w, channels], or one phase."""
+    PIXELS: tl.constexpr = ROWS * COLS
+    EVERY: tl.constexpr = 2 if PHASES == 4 else 1
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+        o0 = tile % tiles_out * OUT
+        phase = tile // tiles_out % PHASES
+        place = tile // tiles_out // PHASES
+        x0 = place % tiles_x * COLS
+        y0 = place // tiles_x % tiles_y * ROWS
+        image = place // tiles_x // tiles_y
+        a, b = phase // 2, phase % 2
+        acc = tl.zeros((PIXELS, OUT), tl.float32)
+        if SMALL > 0:
+            for step in tl.range(4 * ((SMALL + DEPTH - 1) // DEPTH)):
+                tap, c0 = step % 4, step // 4 * DEPTH
+                seen = small_boxes.load([image, y0 + a + tap // 2 - 1, x0 + b + tap % 2 - 1, c0])
+                taps = small_taps.load([4 * phase + tap, o0, c0]).reshape(OUT, DEPTH)
+                acc = tl.dot(seen.reshape(PIXELS, DEPTH), taps.T, acc)
+        if FULL > 0:
+            for step in tl.range(9 * ((FULL + DEPTH - 1) // DEPTH)):
+                tap, c0 = step % 9, step // 9 * DEPTH
+                down, across = a + tap // 3 + 1, b + tap % 3 + 1
+                at = [image, y0 + down // 2 - 1, x0 + across // 2 - 1, across % 2, down % 2 * plane + c0]
+                seen = full_boxes.load(at).reshape(PIXELS, DEPTH)
+                if FULL % DEPTH != 0:  # the last dimension goes on with what isn't the map's
+                    inside = c0 + tl.arange(0, DEPTH) < FULL
+                    seen = tl.where(inside[None, :], seen, tl.zeros_like(seen))
+                taps = full_taps.load([tap, o0, c0]).reshape(OUT, DEPTH)
+                acc = tl.dot(seen, taps.T, acc)
+        channel = o0 + tl.arange(0, OUT)
+        inside = channel < channels
+        if scale is not None:
+            acc = acc * tl.load(scale + channel, mask=inside, other=0.0)[None, :]
+        acc = acc + tl.load(bias + channel, mask=inside, other=0.0)[None, :]
+        pixel = tl.arange(0, PIXELS)
+        y, x = (y0 + pixel // COLS) * EVERY + a, (x0 + pixel % COLS) * EVERY + b
+        stored = (y < height)[:, None] & (x < width)[:, None] & inside[None, :]
+        if border is not None:
+            row = tl.where(y == 0, 0, tl.where(y == height - 1, 2, 1))
+            column = tl.where(x == 0, 0, tl.where(x == width - 1, 2, 1))
+            kind = (3 * row + column)[:, None] * channels + channel[None, :]
+            acc = acc + tl.load(border + kind, mask=stored, other=0.0)
+        at_pixel = image.to(tl.int64) * image_step + y * row_step + x * pixel_step
+        value = rounded(ACTIVATION(acc, SLOPE), out.dtype.element_ty)
+        tl.store(out + at_pixel[:, None] + channel[None, :], value, mask=stored)
+
+
+def launch(operands: Operands, tile: Tile) -> None:
+    """Queue the phases of checked operands."""
+    out, epilogue = required(operands.outputs.out), operands.epilogue
+    batch, height, width = operands.grid
+    phases = 1 if operands.strided else 4
+    tiles_y, tiles_x, tiles_out = -(-height // tile.rows), -(-width // tile.cols), -(-operands.outer // tile.out)
+    tiles = batch * tiles_y * tiles_x * tiles_out * phases
+    small, full, weights = operands.small, operands.full, [1, tile.out, tile.depth]
+    _polyphase_triton[min(tiles, multiprocessors(out.device) * tile.programs),](
+        None if small is None else descriptor(small, [1, tile.rows, tile.cols, tile.depth]),
+        None if operands.small_weight is None else descriptor(operands.small_weight, weights),
+        None if full is None else planes(full, tile),
+        None if operands.full_weight is None else descriptor(operands.full_weight, weights),
+        epilogue.scale,
+        epilogue.bias,
+        operands.border,
+        out,
+        *out.stride()[:3],
+        0 if full is None else full.stride(1),
+        *out.shape[1:],
+        tiles_y,
+        tiles_x,
+        tiles_out,
+        tiles,
+        SMALL=0 if small is None else small.shape[3],
+        FULL=0 if full is None else full.shape[3],
+        PHASES=phases,
+        ROWS=tile.rows,
+        COLS=tile.cols,
+        OUT=tile.out,
+        DEPTH=tile.depth,
+        ACTIVATION=epilogue.activation.expression,
+        SLOPE=epilogue.activation.slope,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+
+
+def planes(full: Tensor, tile: Tile) -> TensorDescriptor:
+    """Full [N, H, W, skip] seen as [N, H / 2, W / 2, 2, ...]: the next row begins at `full.stride(1)` of the last."""
+    batch, height, width, inner = full.shape
+    image, row, pixel, _ = full.stride()
+    shape = [batch, height // 2, width // 2, 2, row + inner]
+    box = [1, tile.rows, tile.cols, 1, tile.depth]
+    return TensorDescriptor(full, shape, [image, 2 * row, 2 * pixel, pixel, 1], box)
+
+
+def candidates(operands: Operands) -> Iterator[Tile]:
+    """The tiles worth measuring, the likeliest first."""
+    fp8 = operands.sources[0][0].dtype == torch.float8_e4m3fn
+    widest = max(source.shape[3] for source, _ in operands.sources)
+    depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(widest)))
+    out = min(128, max(16, next_power_of_two(operands.outer)))
+    yield Tile(8, 16, out, depth)
+    yield Tile(8, 16, min(out, 64), depth, warps=4, programs=2)
+    yield Tile(8, 8, out, depth, warps=4, programs=2)

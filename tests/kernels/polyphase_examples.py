@@ -1,0 +1,78 @@
+"""Operands of `polyphase` with random values, poisoned outputs, and the check of what was stored."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipeline.kernels.common.activation import RELU, Activation
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.polyphase import Operands, Tile, polyphase, reference, transposed_alone
+from tests.kernels.examples import DEVICE, FP8, HALF, assert_near, poisoned, values
+
+
+@dataclass(frozen=True)
+class Phases:
+    """What to run: `size` is the phase's height and width; without `inner` a stride of 2, without `skip` no skip."""
+
+    batch: int = 1
+    size: tuple[int, int] = (5, 7)
+    inner: int = 32
+    skip: int = 16
+    outer: int = 48
+    border: bool = True
+    activation: Activation = RELU
+    window_of_3: bool = False
+
+
+def no_taps_of_3() -> list[int]:
+    """The taps of the phases that a transposed convolution with a window of 3 doesn't have."""
+    made = transposed_alone(torch.ones(1, 1, 3, 3), None, 1)
+    return made.small.flatten().eq(0).nonzero().flatten().tolist()
+
+
+def operands(case: Phases, dtype: torch.dtype = HALF) -> tuple[Operands, Tensor]:
+    """Maps that are channel slices of wider ones, an output that is one too, and the buffer that it is a slice of."""
+    batch, (height, width), outer = case.batch, case.size, case.outer
+    grow = 2 if case.inner else 1
+    small = values(batch, height, width, 2 * case.inner, dtype=dtype)[..., case.inner :] if case.inner else None
+    full = None
+    if case.skip:
+        wide = values(batch, 2 * height, 2 * width, 3 * case.skip, dtype=dtype)
+        wide[..., 2 * case.skip :] = float("nan")
+        full = wide[..., case.skip : 2 * case.skip]
+    spread = (4 * case.inner + 9 * case.skip) ** -0.5
+    buffer = poisoned(batch, grow * height, grow * width, 2 * outer, dtype=dtype)
+    scale = torch.linspace(0.5, 2, outer, device=DEVICE) if dtype == FP8 else None
+    border = values(3, 3, outer, dtype=torch.float32)
+    border[1, 1] = 0
+    small_weight = (values(16, outer, case.inner) * spread).to(dtype)
+    if case.window_of_3:
+        small_weight[no_taps_of_3()] = 0
+    made = Operands(
+        Epilogue(scale, torch.linspace(-1, 1, outer, device=DEVICE), case.activation),
+        Outputs(buffer[..., outer:]),
+        small,
+        small_weight if case.inner else None,
+        full,
+        (values(9, outer, case.skip) * spread).to(dtype) if case.skip else None,
+        border if case.border and case.inner else None,
+        case.window_of_3,
+    )
+    return made, buffer
+
+
+def check(made: Operands, buffer: Tensor, tile: Tile | None) -> None:
+    """Run a tile twice on poisoned memory: it stores what the reference stores, the same each time, nothing beside."""
+    out = made.outputs.out
+    assert out is not None
+    wanted = torch.empty_like(out)
+    reference(made._replace(outputs=Outputs(wanted)))
+    buffer.copy_(poisoned(*buffer.shape, dtype=buffer.dtype))
+    polyphase(made, tile)
+    assert_near(out, wanted, out.dtype)
+    assert buffer[..., : buffer.shape[-1] // 2].float().isnan().all()
+    if DEVICE.type == "cuda":
+        first = out.clone()
+        polyphase(made, tile)
+        assert torch.equal(out.float(), first.float())

@@ -1,0 +1,105 @@
+"""The phases' kernels against their reference: in Triton's interpreter, or on the GPU where there is one."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from pipeline.compiler.autotune import build_side_by_side
+from pipeline.kernels.common.activation import ACTIVATIONS, Activation
+from pipeline.kernels.common.capability import supported
+from pipeline.kernels.common.kernel_op import LayerDescription
+from pipeline.kernels.polyphase import accepts_strided, candidates, flops, polyphase, polyphase_triton
+from tests.kernels.examples import FP8, HALF
+from tests.kernels.polyphase_examples import Phases, check, operands
+
+CASES = {
+    "up and skip": Phases(2, outer=32),
+    "up alone": Phases(1, (6, 3), 32, 0, 16, border=False, window_of_3=True),
+    "stride": Phases(2, (5, 7), 0, 48, 32),
+}
+DTYPES = [pytest.param(HALF, id="fp16"), pytest.param(FP8, id="fp8")]
+ACTIVE = [Activation(name, 0.0 if kind.default_slope is None else 0.1) for name, kind in ACTIVATIONS.items()]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_phases_are_the_reference_s(case: Phases, dtype: torch.dtype) -> None:
+    """From and into slices of channels, at sizes that fill no tile."""
+    check(*operands(case, dtype), polyphase_triton.Tile(8, 8, 16, 32, warps=4))
+
+
+@pytest.mark.parametrize("activation", ACTIVE, ids=str)
+def test_the_phases_end_in_any_activation(activation: Activation) -> None:
+    case = Phases(1, (3, 4), 16, 16, 16, activation=activation)
+    check(*operands(case), polyphase_triton.Tile(4, 8, 16, 16, warps=4))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("small", lambda made: {"small": made.small.float()}),
+        ("small_weight", lambda made: {"small_weight": made.small_weight[:9]}),
+        ("full_weight", lambda made: {"full_weight": made.full_weight[..., :8]}),
+        ("full", lambda made: {"full": made.full[:, :9]}),
+        ("full and full_weight", lambda _: {"full": None}),
+        ("border", lambda made: {"border": made.border[0]}),
+        ("small and small_weight", lambda made: {"small": made.small.to(FP8)}),
+        ("small or full", lambda _: {"small": None, "small_weight": None, "full": None, "full_weight": None}),
+        ("border must not be given", lambda _: {"small": None, "small_weight": None}),
+    ],
+)
+def test_the_operand_at_fault_is_named(name: str, change: Any) -> None:
+    made, _ = operands(Phases())
+    with pytest.raises(ValueError, match=f"^{name}"):
+        polyphase(made._replace(**change(made)))
+
+
+def test_a_stride_of_2_needs_even_sizes() -> None:
+    def layer(size: tuple[int, int], stride: int = 2) -> LayerDescription:
+        return LayerDescription("conv2d", 32, 64, size, (9, 9), (3, 3), (stride, stride), (1, 1))
+
+    assert accepts_strided(layer((8, 18)))
+    assert not accepts_strided(layer((9, 18)))
+    assert not accepts_strided(layer((8, 17)))
+    assert not accepts_strided(layer((8, 18), 1))
+    made, _ = operands(CASES["stride"])
+    assert made.full is not None
+    with pytest.raises(ValueError, match=r"^full must be"):
+        polyphase(made._replace(full=made.full[:, :9]))
+
+
+def test_operations_are_counted() -> None:
+    """Four taps of the small map a pixel and nine of the skip; nine with a stride; nine for four with a window of 3."""
+    assert flops(operands(CASES["up alone"])[0]) == 2 * 6 * 3 * 16 * 9 * 32
+    assert flops(operands(CASES["up and skip"])[0]) == 2 * 2 * 10 * 14 * 32 * (4 * 32 + 9 * 16)
+    assert flops(operands(CASES["stride"])[0]) == 2 * 2 * 5 * 7 * 32 * 9 * 48
+
+
+ON_GPU = {
+    "odd": Phases(2, (13, 17), 48, 80, 80),
+    "many tiles": Phases(3, (100, 87), 64, 64, 64),
+    "two blocks": Phases(2, (17, 33), 128, 64, 144),
+    "spread": Phases(2, (21, 40), 64, 32, 32),
+    "spread, many tiles": Phases(4, (128, 120), 32, 0, 16),
+    "no skip": Phases(2, (16, 16), 96, 0, 64, border=False),
+    "window of 3": Phases(2, (21, 19), 64, 0, 80, border=False, window_of_3=True),
+    "window of 3, spread": Phases(2, (21, 19), 32, 0, 32, window_of_3=True),
+    "stride": Phases(2, (13, 17), 0, 80, 208),
+    "stride, many tiles": Phases(3, (150, 87), 0, 64, 128),
+    "stride, few channels": Phases(2, (19, 23), 0, 32, 48),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", ON_GPU.values(), ids=ON_GPU)
+def test_every_tile_stores_what_the_reference_stores(case: Phases, dtype: torch.dtype) -> None:
+    """Both kernels, twice each: a race answers otherwise the second time."""
+    if reason := supported(torch.cuda.get_device_capability(), dtype):
+        pytest.skip(reason)
+    made, buffer = operands(case, dtype)
+    tiles = [*candidates(made), *polyphase_triton.candidates(made)]
+    build_side_by_side([lambda tile=tile: polyphase(made, tile) for tile in tiles])  # type: ignore[misc]
+    for tile in tiles:
+        check(made, buffer, tile)
