@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from pipeline.compiler.autotune import NothingRunsError, Tuner
-from pipeline.compiler.custom_ops import KernelCall, kernel_call
+from pipeline.compiler.custom_ops import OUTPUTS, KernelCall, kernel_call
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.kernel_layer import KernelLayer
 from pipeline.compiler.lowering import Plan, lower
@@ -56,8 +55,9 @@ class _Choosing(fx.Interpreter):
         if layer is None:
             return super().run_node(n)
         (x,), given = self.fetch_args_kwargs_from_env(n)
-        call, parameters = kernel_call(layer.op, {"x": x, **given}), layer.parameters_in(self.dtype)
-        measured = MeasuredLayer(layer, x, call, parameters, given["result"], given["pooled"])
+        inputs = [x] if given["second"] is None else [x, given["second"]]
+        parameters = layer.parameters_in(self.dtype)
+        measured = MeasuredLayer(layer, inputs, {"x": x, **given}, parameters)
         self.chosen[n.meta["origin"]] = select(measured, self.tuner)
         return None
 
@@ -68,35 +68,42 @@ class MeasuredLayer:
 
     Attributes:
         layer: its weights.
-        x: [N, in, H, W].
-        call: the kernel's operands.
+        inputs: [N, in, H, W] each.
+        given: the operation's arguments.
         parameters: the library's.
-        out: [N, out, H', W'] in channels_last, or None.
-        pooled: its maxima, or None.
     """
 
     layer: KernelLayer
-    x: Tensor
-    call: KernelCall
-    parameters: LibraryParameters
-    out: Tensor | None
-    pooled: Tensor | None
+    inputs: list[Tensor]
+    given: dict[str, Any]
+    parameters: list[LibraryParameters]
+
+    @property
+    def call(self) -> KernelCall:
+        """The kernel's operands."""
+        return kernel_call(self.layer.op, self.given)
+
+    def of(self, inputs: list[Tensor]) -> "MeasuredLayer":
+        """The same with other inputs, [N, in, H, W] each, of the same layout."""
+        names = ("x", "second")[: len(inputs)]
+        return replace(self, inputs=inputs, given={**self.given, **dict(zip(names, inputs, strict=True))})
 
     def candidates(self) -> Iterator[Any]:
         """What is worth measuring: the kernel's tiles, and the library where it computes the same."""
-        yield from self.layer.op.candidates(*self.call[:3])
-        stored = [part for part in (self.out, self.pooled) if part is not None]
-        if self.call.epilogue.scale is None and all(part.dtype.itemsize > 1 for part in [self.x, *stored]):
+        call = self.call
+        yield from self.layer.op.candidates(*call[:3], *([] if call.second is None else [call.outputs, call.second]))
+        stored = [part for part in (self.given["result"], self.given["pooled"]) if part is not None]
+        if call.epilogue.scale is None and all(part.dtype.itemsize > 1 for part in [*self.inputs, *stored]):
             yield LIBRARY
 
-    def run(self, x: Tensor, choice: Any) -> None:
-        """Write the outputs for another x [N, in, H, W] of the same layout, by a tile or the library."""
+    def run(self, choice: Any) -> None:
+        """Write the outputs, by a tile or the library."""
+        call = self.call
         if choice == LIBRARY:
-            y = self.layer.op.library(x, self.parameters, self.layer.activation)
-            store_results(y, self.call.epilogue, Outputs(self.out, self.pooled, self.call.outputs.logits))
+            y = self.layer.sums_by_library(self.parameters, *self.inputs)
+            store_results(y, call.epilogue, Outputs(*(self.given[name] for name in OUTPUTS)))
         else:
-            seen = x if self.layer.op.reads_image else x.permute(0, 2, 3, 1)
-            self.layer.op.launch(seen, *self.call[1:], choice)
+            self.layer.op.launch(*call.operands, choice)
 
 
 def select(measured: MeasuredLayer, tuner: Tuner) -> Any:
@@ -106,12 +113,12 @@ def select(measured: MeasuredLayer, tuner: Tuner) -> Any:
         NothingRunsError: there is none.
     """
     options, name = list(measured.candidates()), key(measured)
-    signed = with_random_signs(measured.x)
+    signed = measured.of([with_random_signs(x) for x in measured.inputs])
     while options:
-        choice = tuner.best(name, options, partial(measured.run, measured.x))
-        measured.run(signed, choice)
-        if is_right(measured, signed):
-            measured.run(measured.x, choice)
+        choice = tuner.best(name, options, measured.run)
+        signed.run(choice)
+        if is_right(signed):
+            measured.run(choice)
             return choice
         options.remove(choice)
     raise NothingRunsError(f"{name}: no candidate gives the reference's answer")
@@ -128,13 +135,14 @@ def with_random_signs(x: Tensor) -> Tensor:
     return signed.copy_(x.float() * signs)
 
 
-def is_right(measured: MeasuredLayer, x: Tensor) -> bool:
-    """Whether the last image's part of each output is what the reference gives for x [N, in, H, W]."""
-    got = {name: part[-1:] for name, part in measured.call.outputs.given.items()}
+def is_right(measured: MeasuredLayer) -> bool:
+    """Whether the last image's part of each output is what the reference gives."""
+    got = {name: part[-1:] for name, part in measured.given.items() if name in OUTPUTS and part is not None}
     want = {name: torch.empty_like(part) for name, part in got.items()}
-    seen = x if measured.layer.op.reads_image else x.permute(0, 2, 3, 1)
+    last = {name: part[-1:] for name, part in zip(("x", "second"), measured.inputs, strict=False)}
     with untimed_library():
-        measured.layer.op.reference(seen[-1:], measured.call.weight, measured.call.epilogue, Outputs(**want))
+        call = kernel_call(measured.layer.op, {**measured.given, **want, **last})
+        measured.layer.op.reference(*call.operands)
     return all(near(part, want[name]) for name, part in got.items())
 
 
@@ -160,10 +168,11 @@ def near(got: Tensor, want: Tensor) -> bool:
 
 
 def key(measured: MeasuredLayer) -> str:
-    """What makes two layers the same for the tuner: kernel, input, outputs, epilogue."""
-    outputs = measured.call.outputs.given
-    parts = [f"{name} {_layout(part)}" for name, part in outputs.items()]
-    return f"{measured.layer.op.name}: x {_layout(measured.x)}; {'; '.join(parts)}; {measured.call.epilogue.key}"
+    """What makes two layers the same for the tuner: kernel, inputs, outputs, epilogue."""
+    outputs = [(name, measured.given[name]) for name in OUTPUTS if measured.given[name] is not None]
+    parts = [f"{name} {_layout(part)}" for name, part in outputs]
+    inputs = "; ".join(_layout(x) for x in measured.inputs)
+    return f"{measured.layer.op.name}: x {inputs}; {'; '.join(parts)}; {measured.call.epilogue.key}"
 
 
 def _layout(value: Tensor) -> str:

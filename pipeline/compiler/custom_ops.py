@@ -15,8 +15,9 @@ from torch.profiler import record_function
 from pipeline.compiler.ops import KERNELS, tile_of
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.activation import Activation
-from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
+from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs, nhwc
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
+from pipeline.kernels.polyphase.polyphase_layers import SecondSource
 from pipeline.records.chrome_trace import LAYER
 
 NAMESPACE = "unet_ladder"
@@ -24,7 +25,8 @@ REFERENCE = "reference"
 # What an operation writes; not "out", which Dynamo takes for an argument of its own kind.
 OUTPUTS = ("result", "pooled", "logits")
 SCHEMA = (
-    "(Tensor x, Tensor? weight, Tensor? scale, Tensor? bias, Tensor? head_weight, Tensor? head_bias, "
+    "(Tensor x, Tensor? second, Tensor? weight, Tensor? scale, Tensor? bias, Tensor? second_weight, Tensor? border, "
+    "Tensor? head_weight, Tensor? head_bias, "
     "str activation, float slope, str layer, str tile, "
     "Tensor(a!)? result, Tensor(b!)? pooled, Tensor(c!)? logits) -> ()"
 )
@@ -39,12 +41,19 @@ class KernelCall(NamedTuple):
         weight: packed, of any shape; empty for a kernel without weights.
         epilogue: what follows the sums.
         outputs: out and pooled as [N, H, W, out].
+        second: a second input, and what comes with it; only a kernel that takes one is given it.
     """
 
     x: Tensor
     weight: Tensor
     epilogue: Epilogue
     outputs: Outputs
+    second: SecondSource | None = None
+
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """As the kernel's functions take them."""
+        return self[:4] if self.second is None else self
 
 
 def kernel_call(op: KernelOp[Any], given: Mapping[str, Any]) -> KernelCall:
@@ -54,7 +63,10 @@ def kernel_call(op: KernelOp[Any], given: Mapping[str, Any]) -> KernelCall:
     activation = Activation(given["activation"], given["slope"])
     epilogue = Epilogue(given["scale"], given["bias"], activation, pooled is not None, head)
     seen = x if op.reads_image else x.permute(0, 2, 3, 1)
-    return KernelCall(seen, NO_WEIGHT if weight is None else weight, epilogue, Outputs(result, pooled, logits).nhwc())
+    outputs, second = Outputs(result, pooled, logits).nhwc(), None
+    if op.takes_second:
+        second = SecondSource(nhwc(given["second"]), given["second_weight"], given["border"])
+    return KernelCall(seen, NO_WEIGHT if weight is None else weight, epilogue, outputs, second)
 
 
 def register(op: KernelOp[Any]) -> Any:
@@ -65,9 +77,9 @@ def register(op: KernelOp[Any]) -> Any:
         call, tile = kernel_call(op, given), given["tile"]
         with record_function(f"{LAYER}{given['layer']}"):
             if tile == REFERENCE or not is_cuda(call.x.device.type):
-                op.reference(*call)
+                op.reference(*call.operands)
             else:
-                op.launch(*call, tile_of(tile))
+                op.launch(*call.operands, tile_of(tile))
 
     registered = torch.library.custom_op(f"{NAMESPACE}::{op.name}", run, mutates_args=OUTPUTS, schema=SCHEMA)
     registered.register_fake(lambda *_, **__: None)

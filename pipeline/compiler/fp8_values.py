@@ -7,9 +7,9 @@ from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_rounding import LEAST
-from pipeline.compiler.fx_graph import arguments, calls, gives_image, joined, part_of_answer, source
+from pipeline.compiler.fx_graph import arguments, calls, gives_image, joined, part_of_answer
 from pipeline.compiler.kernel_layer import OUT, POOLED, KernelLayer
-from pipeline.compiler.passes.kernel_matching import layer_of
+from pipeline.compiler.passes.kernel_matching import inputs_of, layer_of
 from pipeline.kernels.common.nhwc import FP8_MAX
 
 CONCATENATION = "aten.cat.default"
@@ -81,9 +81,9 @@ def quantisable(net: ExportedNet) -> list[str]:
 
 
 def reading(net: ExportedNet, values: Container[fx.Node]) -> list[str]:
-    """The layers that read one of these values, in the order of the graph."""
+    """The layers that read nothing but these values, in the order of the graph."""
     found = ((node, layer_of(net.module, node)) for node in net.module.graph.nodes)
-    return [layer.name for node, layer in found if layer and source(node) in values]
+    return [layer.name for node, layer in found if layer and all(value in values for value in inputs_of(node))]
 
 
 def layers_in_fp8(net: ExportedNet, scales_of: Container[str]) -> int:

@@ -1,5 +1,6 @@
 """A layer that a kernel runs: what it computes, as a module of the graph, and its parts as the kernel reads them."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -23,11 +24,15 @@ class Packed(NamedTuple):
         weight: of any shape, in the type that the kernel multiplies in; None for a kernel without weights.
         scale: [out] fp32; None for 1.
         bias: [out] fp32; None for a kernel without weights.
+        second_weight: of a second input.
+        border: [3, 3, out] fp32, what is added at the border; None for nothing.
     """
 
     weight: Tensor | None
     scale: Tensor | None
     bias: Tensor | None
+    second_weight: Tensor | None = None
+    border: Tensor | None = None
 
 
 class KernelLayer(nn.Module):
@@ -55,18 +60,18 @@ class KernelLayer(nn.Module):
         self.head: Head | None = None
         self.stores_out = True
 
-    def forward(self, x: Tensor, dtype: torch.dtype) -> Answer:
+    def forward(self, dtype: torch.dtype, *inputs: Tensor) -> Answer:
         """The output [N, out, H', W'], its 2×2 maxima and the logits, each None where it isn't wanted.
 
         Args:
-            x: [N, in, H, W].
             dtype: in which the layer runs.
+            inputs: [N, in, H, W], and where there is a second one [N, skip, 2 H, 2 W].
         """
-        return self.by_library(x, self.parameters_in(dtype))
+        return self.by_library(self.parameters_in(dtype), *inputs)
 
-    def by_library(self, x: Tensor, parameters: LibraryParameters) -> Answer:
-        """The same of x [N, in, H, W] with the weight and bias of `parameters_in`."""
-        y = self.op.library(x, parameters, self.activation)
+    def by_library(self, parameters: Sequence[LibraryParameters], *inputs: Tensor) -> Answer:
+        """The same of the inputs [N, in, H, W] with the weights and biases of `parameters_in`."""
+        y = self.sums_by_library(parameters, *inputs)
         pooled = functional.max_pool2d(y, 2) if self.pool else None
         logits = None
         if self.head is not None:
@@ -74,31 +79,39 @@ class KernelLayer(nn.Module):
             logits = functional.conv2d(y, weight[..., None, None], bias).float().contiguous()
         return y if self.stores_out else None, pooled, logits
 
-    def parameters_in(self, dtype: torch.dtype) -> LibraryParameters:
-        """Weight and bias in a type, as the library reads them."""
-        if self.weight is None or self.bias is None:
-            return LibraryParameters(NO_WEIGHT, NO_WEIGHT)
-        weight = self.weight.to(dtype).contiguous(memory_format=torch.channels_last)
-        return LibraryParameters(weight, self.bias.to(dtype))
+    def sums_by_library(self, parameters: Sequence[LibraryParameters], *inputs: Tensor) -> Tensor:
+        """The output [N, out, H', W'] of the inputs [N, in, H, W], the activation included."""
+        return self.op.library(inputs[0], parameters[0], self.activation)
 
-    def packed(self, dtype: torch.dtype, x_scale: float | None, out_scale: float, channels: int) -> Packed:
+    def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
+        """Weights and biases in a type, as the library reads them."""
+        if self.weight is None or self.bias is None:
+            return [LibraryParameters(NO_WEIGHT, NO_WEIGHT)]
+        return [library_parameters(self.weight, self.bias, dtype)]
+
+    def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, channels: int) -> Packed:
         """The parts as the kernel reads them.
 
         Args:
             dtype: of the products, where they aren't in fp8.
-            x_scale: by which the input's fp8 values are to be multiplied; None for an input in `dtype`.
+            in_scales: by which the inputs' fp8 values are to be multiplied; None for inputs in `dtype`.
             out_scale: by which the output's fp8 values are to be multiplied; 1 for an output in `dtype`.
             channels: of the input.
         """
-        rescale = (x_scale or 1.0) / out_scale
+        rescale = (in_scales[0] if in_scales else 1.0) / out_scale
         if self.op.pack is None or self.weight is None or self.bias is None:
             return Packed(None, None if rescale == 1.0 else torch.full((channels,), rescale), None)
         weight, bias = self.op.pack(self.weight), (self.bias / out_scale).float().contiguous()
         scale = torch.full_like(bias, rescale)
-        if x_scale is None:
+        if not in_scales:
             return Packed(weight.to(dtype), None if rescale == 1.0 else scale, bias)
         rounded, by_channel = quantised(weight, self.op.out_axis, summed=self.op.tap_axis)
         return Packed(rounded, scale * by_channel, bias)
+
+
+def library_parameters(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> LibraryParameters:
+    """A weight [out, in, k, k] and bias [out] in a type, the weight in channels_last."""
+    return LibraryParameters(weight.to(dtype).contiguous(memory_format=torch.channels_last), bias.to(dtype))
 
 
 class LibraryLayer(nn.Module):
@@ -107,9 +120,11 @@ class LibraryLayer(nn.Module):
     def __init__(self, layer: KernelLayer, dtype: torch.dtype) -> None:
         super().__init__()
         self.layer = layer
-        weight, bias = layer.parameters_in(dtype)
-        self.weight, self.bias = nn.Buffer(weight), nn.Buffer(bias)
+        parameters = layer.parameters_in(dtype)
+        self.weights = nn.ParameterList([nn.Parameter(part.weight, requires_grad=False) for part in parameters])
+        self.biases = nn.ParameterList([nn.Parameter(part.bias, requires_grad=False) for part in parameters])
 
-    def forward(self, x: Tensor) -> Answer:
-        """The layer's answer to x [N, in, H, W]."""
-        return self.layer.by_library(x, LibraryParameters(self.weight, self.bias))
+    def forward(self, *inputs: Tensor) -> Answer:
+        """The layer's answer to its inputs [N, in, H, W]."""
+        pairs = zip(self.weights, self.biases, strict=True)
+        return self.layer.by_library([LibraryParameters(*pair) for pair in pairs], *inputs)

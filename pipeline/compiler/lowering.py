@@ -1,7 +1,8 @@
 """Lowers a graph of layers to one that torch compiles: buffers, the kernels' operations, and ATen for all the rest.
 
 A concatenation of channels never happens: it is one wide buffer, of which every part is written where it belongs as
-soon as it is there, by its layer's kernel or by the one that Inductor makes of it; who else reads the part reads it there.
+soon as it is there, by its layer's kernel or by the one that Inductor makes of it. Who else reads the part, reads it
+there.
 """
 
 import operator
@@ -16,9 +17,9 @@ from pipeline.compiler.custom_ops import REFERENCE, operation
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_rounding import FP8
 from pipeline.compiler.fp8_values import channel_concatenations, reads_fp8, writes_fp8
-from pipeline.compiler.fx_graph import joined, part_of_answer, shape_of, source
+from pipeline.compiler.fx_graph import joined, part_of_answer, shape_of
 from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, KernelLayer, LibraryLayer
-from pipeline.compiler.passes.kernel_matching import layer_of, producer
+from pipeline.compiler.passes.kernel_matching import inputs_of, layer_of, producer
 from pipeline.kernels.common.kernel_op import CHANNELS
 from pipeline.kernels.common.nhwc import FP8_MAX
 
@@ -56,6 +57,7 @@ class _Lowering:
     Attributes:
         stored: the values so far, by the old graph's nodes, as they are kept: perhaps in fp8.
         converted: those that are kept in fp8, as ATen reads them.
+        laid_out: the new graph's values whose channels are known to lie side by side.
         wide: the buffers of concatenations that never happen.
         parts: for each value that lies in such a buffer the concatenation, and the value's first channel there.
     """
@@ -71,6 +73,7 @@ class _Lowering:
         self.parts: dict[fx.Node, tuple[fx.Node, int]] = {}
         for cat in channel_concatenations(net.module.graph):
             self._place(cat)
+        self.laid_out: set[fx.Node] = set()
         self.joined = {cat for cat, _ in self.parts.values()}
 
     def run(self) -> fx.GraphModule:
@@ -118,29 +121,26 @@ class _Lowering:
     def _call_library(self, node: fx.Node, layer: KernelLayer) -> None:
         name = f"library_{node.name}"
         self.module.add_submodule(name, LibraryLayer(layer, self.net.dtype))
-        answer = self.graph.call_module(name, (self.read(source(node)),))
+        answer = self.graph.call_module(name, tuple(self.read(value) for value in inputs_of(node)))
         for part in list(node.users):
             self._keep(part, self.graph.call_function(operator.getitem, (answer, part_of_answer(part))))
 
     def _call_kernel(self, node: fx.Node, layer: KernelLayer) -> None:
         """The operation of a layer's kernel, with memory for all that it writes."""
-        value = source(node)
-        in_fp8 = value.name in self.plan.scales and reads_fp8(layer)
-        x = self.stored[value] if in_fp8 else self.read(value)
-        if not layer.op.reads_image and not self._is_buffer(x):
-            x = self.graph.call_function(aten.contiguous.default, (x,), {"memory_format": torch.channels_last})
-        parts = list(node.users)
-        outputs = {PLACES[part_of_answer(part)]: self._memory(part, layer) for part in parts}
+        values, parts = inputs_of(node), list(node.users)
+        in_fp8 = reads_fp8(layer) and all(value.name in self.plan.scales for value in values)
+        in_scales = [self.plan.scales[value.name] for value in values] if in_fp8 else None
         out_scale = max((self._scale(part, layer) for part in parts), default=1.0)
-        packed = layer.packed(
-            self.net.dtype, self.plan.scales[value.name] if in_fp8 else None, out_scale, shape_of(value)[1]
-        )
+        packed = layer.packed(self.net.dtype, in_scales, out_scale, shape_of(values[0])[1])
         head = layer.head or (None, None)
         tensors = {**packed._asdict(), "head_weight": head[0], "head_bias": head[1]}
+        inputs = [self._input(value, layer, in_fp8) for value in values]
+        outputs = {PLACES[part_of_answer(part)]: self._memory(part, layer) for part in parts}
         call = self.graph.call_function(
             operation(layer.op.name),
-            (x,),
+            (inputs[0],),
             {
+                "second": inputs[1] if len(inputs) > 1 else None,
                 **{role: self._constant(f"{layer.name}.{role}", tensor) for role, tensor in tensors.items()},
                 "activation": layer.activation.name,
                 "slope": layer.activation.slope,
@@ -152,6 +152,13 @@ class _Lowering:
         call.meta |= {"layer": layer, "origin": node.name}
         for part in parts:
             self._keep(part, outputs[PLACES[part_of_answer(part)]], self._kernel_stores(part, layer))
+
+    def _input(self, value: fx.Node, layer: KernelLayer, in_fp8: bool) -> fx.Node:
+        """A value as a kernel reads it: its channels side by side, unless it is the user's batch."""
+        x = self.stored[value] if in_fp8 else self.read(value)
+        if layer.op.reads_image or x in self.laid_out:
+            return x
+        return self.graph.call_function(aten.contiguous.default, (x,), {"memory_format": torch.channels_last})
 
     def _keep(self, value: fx.Node, made: fx.Node, as_stored: bool = False) -> None:
         """Note where a value is, once it has its type and lies in its place.
@@ -175,7 +182,7 @@ class _Lowering:
         batch, length, height, width = shape_of(value)
         channels = shape_of(cat)[1]
         steps = [channels * height * width, 1, channels * width, channels]
-        place = self._call(aten.as_strided.default, self._wide(cat), [batch, length, height, width], steps, first)
+        place = self._noted(aten.as_strided.default, self._wide(cat), [batch, length, height, width], steps, first)
         self._call(aten.copy_.default, place, made)
         return place
 
@@ -189,7 +196,7 @@ class _Lowering:
             return self._empty(part, torch.float32, contiguous=True)
         if part in self.parts and self._kernel_stores(part, layer):
             cat, first = self.parts[part]
-            return self._call(aten.slice.Tensor, self._wide(cat), 1, first, first + shape_of(part)[1])
+            return self._noted(aten.slice.Tensor, self._wide(cat), 1, first, first + shape_of(part)[1])
         fp8 = part.name in self.plan.scales and self._kernel_stores(part, layer)
         return self._empty(part, FP8 if fp8 else self.net.dtype)
 
@@ -197,9 +204,6 @@ class _Lowering:
         if cat not in self.wide:
             self.wide[cat] = self._empty(cat, FP8 if cat.name in self.plan.scales else self.net.dtype)
         return self.wide[cat]
-
-    def _is_buffer(self, node: fx.Node) -> bool:
-        return node.target in (aten.empty_strided.default, aten.slice.Tensor, aten.as_strided.default) and node.op == "call_function"
 
     def _empty(self, value: fx.Node, dtype: torch.dtype, contiguous: bool = False) -> fx.Node:
         """Memory for a value, its channels side by side unless it is to be contiguous.
@@ -225,6 +229,12 @@ class _Lowering:
     def _dequantised(self, value: fx.Node, scale: float) -> fx.Node:
         scaled = self._call(aten.mul.Tensor, self._call(aten.to.dtype, value, torch.float32), scale)
         return self._call(aten.to.dtype, scaled, self.net.dtype)
+
+    def _noted(self, target: Callable[..., Any], *args: Any) -> fx.Node:
+        """A call whose answer's channels lie side by side."""
+        made = self._call(target, *args)
+        self.laid_out.add(made)
+        return made
 
     def _call(self, target: Callable[..., Any], *args: Any) -> fx.Node:
         return self.graph.call_function(target, args)

@@ -6,11 +6,16 @@ from typing import Any
 
 from pipeline.kernels import conv1x1, conv3x3, conv3x3_first, upconv2x2, upsample2x
 from pipeline.kernels.common.kernel_op import KernelOp
+from pipeline.kernels.polyphase import polyphase_layers
 
 KERNELS: tuple[KernelOp[Any], ...] = (
     conv3x3.OP,
     conv3x3_first.OP,
     upconv2x2.OP,
+    polyphase_layers.STRIDED,
+    polyphase_layers.TRANSPOSED_3X3,
+    polyphase_layers.TRANSPOSED_4X4,
+    polyphase_layers.UPSAMPLED,
     conv1x1.OP,
     upsample2x.OP,
 )

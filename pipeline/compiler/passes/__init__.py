@@ -8,11 +8,13 @@ from pipeline.compiler.passes.batch_norm_folding import fold_batch_norm
 from pipeline.compiler.passes.kernel_folding import fold_activation, fold_head, pool_where_it_is_made
 from pipeline.compiler.passes.kernel_matching import pass_for
 from pipeline.compiler.passes.norms_in_nhwc import norms_in_nhwc
+from pipeline.compiler.passes.upsampling_composition import compose_upsampling
 
 Pass = Callable[[ExportedNet], list[str]]
 
 FOR_ANY_BACKEND: list[Pass] = [fold_batch_norm, norms_in_nhwc]
 FOR_THE_KERNELS: list[Pass] = [
+    compose_upsampling,
     *(pass_for(op) for op in KERNELS),
     fold_activation,
     pool_where_it_is_made,
@@ -24,6 +26,6 @@ def rewrite(net: ExportedNet, passes: list[Pass]) -> None:
     """Run passes over the graph, in order; `net.matched` says which layers each of them changed."""
     for step in passes:
         net.matched[step.__name__] = step(net)
-    net.module.graph.eliminate_dead_code()
+        net.module.graph.eliminate_dead_code()
     net.module.graph.lint()
     net.module.recompile()

@@ -24,7 +24,7 @@ def fold_activation(net: ExportedNet) -> list[str]:
     for node in calls(net.module.graph, *BY_ATEN):
         made = producer(net.module, node.args[0])
         activation = activation_of(node)
-        if made is None or activation is None or made[1].op.pack is None or made[1].activation != NONE:
+        if made is None or activation is None or made[1].weight is None or made[1].activation != NONE:
             continue
         out = node.all_input_nodes[0]
         if only_user(out) is not node or only_user(made[0]) is not out:

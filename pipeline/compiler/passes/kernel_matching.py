@@ -97,18 +97,23 @@ def _give(net: ExportedNet, node: fx.Node, op: KernelOp[Any]) -> str:
     weight, bias = net.constant(given.get("weight")), net.constant(given.get("bias"))
     if weight is not None and bias is None:
         bias = weight.new_zeros(shape_of(node)[1])
-    layer = KernelLayer(name, op, weight, bias)
-    target = f"kernel_layer_{node.name}"
-    net.module.add_submodule(target, layer)
     source = node.all_input_nodes[0]
     with graph.inserting_before(node):
         seen = uncast(source) if op.reads_image else source
-        answer = graph.call_module(target, (seen, net.dtype))
+    put_layer(net, node, KernelLayer(name, op, weight, bias), [seen])
+    return name
+
+
+def put_layer(net: ExportedNet, node: fx.Node, layer: KernelLayer, inputs: list[fx.Node]) -> None:
+    """Put a layer that reads these values in a node's place."""
+    graph, target = net.module.graph, f"kernel_layer_{node.name}"
+    net.module.add_submodule(target, layer)
+    with graph.inserting_before(node):
+        answer = graph.call_module(target, (net.dtype, *inputs))
         out = graph.call_function(operator.getitem, (answer, OUT))
     out.meta, answer.meta = dict(node.meta), {"nn_module_stack": node.meta.get("nn_module_stack", {})}
     node.replace_all_uses_with(out)
     graph.erase_node(node)
-    return name
 
 
 def uncast(node: fx.Node) -> fx.Node:
@@ -127,6 +132,11 @@ def layer_of(module: fx.GraphModule, node: object) -> KernelLayer | None:
         return None
     found = module.get_submodule(str(node.target))
     return found if isinstance(found, KernelLayer) else None
+
+
+def inputs_of(node: fx.Node) -> list[fx.Node]:
+    """The values that a layer's node reads, in order."""
+    return [value for value in node.args if isinstance(value, fx.Node)]
 
 
 def producer(module: fx.GraphModule, value: object) -> tuple[fx.Node, KernelLayer] | None:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from pipeline.kernels.common.activation import Activation
-from pipeline.kernels.common.epilogue import Epilogue, Outputs
 
 CHANNELS = 16  # TMA moves rows of 16 bytes: a multiple of 16 channels does for fp8 and fp16
 FP16_AND_FP8 = frozenset({"fp16", "fp8"})
@@ -89,14 +88,15 @@ class KernelOp(Generic[Tile]):
         writes: the types in which it stores values.
         folds: what its epilogue does beyond scale, bias and activation: "pool", "head".
         reads_image: whether it reads the net's input as the user gives it, fp32 and planar.
+        takes_second: whether `reference`, `launch` and `candidates` take a `SecondSource` after the outputs.
         growth: output pixels for each input pixel along a side.
     """
 
     name: str
     accepts: Callable[[LayerDescription], bool]
-    reference: Callable[[Tensor, Tensor, Epilogue, Outputs], None]
-    launch: Callable[[Tensor, Tensor, Epilogue, Outputs, Tile | None], None]
-    candidates: Callable[[Tensor, Tensor, Epilogue], Iterator[Tile]]
+    reference: Callable[..., None]
+    launch: Callable[..., None]
+    candidates: Callable[..., Iterator[Tile]]
     library: Callable[[Tensor, LibraryParameters, Activation], Tensor]
     flops: Callable[[tuple[int, ...], int], float]
     tile_types: tuple[type, ...]
@@ -108,4 +108,5 @@ class KernelOp(Generic[Tile]):
     writes: frozenset[str] = FP16_AND_FP8
     folds: frozenset[str] = frozenset()
     reads_image: bool = False
+    takes_second: bool = False
     growth: int = 1

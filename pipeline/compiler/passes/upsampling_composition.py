@@ -1,0 +1,85 @@
+"""An up-sampling and the 3×3 convolution that reads it become one layer, with four taps a pixel of the small map."""
+
+import torch
+from torch import Tensor, fx
+
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fp8_values import CONCATENATION, channel_concatenations
+from pipeline.compiler.fx_graph import arguments, calls, is_call, joined, like, module_of, only_user, shape_of
+from pipeline.compiler.passes.kernel_matching import CONV2D, SAME_CONV2D, TRANSPOSED, describe, put_layer
+from pipeline.compiler.upsampled_layer import UpsampledLayer, Upsampling
+from pipeline.kernels.common.kernel_op import CHANNELS
+
+NEAREST = "aten.upsample_nearest2d.vec"
+
+
+def compose_upsampling(net: ExportedNet) -> list[str]:
+    """Nearest up-sampling by 2 or a 2×2 transposed convolution, perhaps beside other channels, then a 3×3 convolution.
+
+    Source: no activation or norm lies between, so both are one linear map.
+    """
+    matched = []
+    for conv in calls(net.module.graph, CONV2D, SAME_CONV2D):
+        seen = describe(net, conv)
+        if seen is None or not seen.is_square(3, 1, 1) or seen.outer % CHANNELS:
+            continue
+        parts = parts_of(net, conv)
+        grown = [part for part in parts if only_user(part) is not None and upsampling_of(net, part)]
+        if grown:
+            matched.append(_compose(net, conv, parts, grown[-1]))
+    return [name for name in matched if name]
+
+
+def parts_of(net: ExportedNet, conv: fx.Node) -> list[fx.Node]:
+    """What a convolution reads: the parts of a concatenation that it alone reads, or one value."""
+    value = conv.all_input_nodes[0]
+    together = is_call(value, CONCATENATION) and only_user(value) is conv
+    return joined(value) if together and value in channel_concatenations(net.module.graph) else [value]
+
+
+def upsampling_of(net: ExportedNet, node: fx.Node) -> Upsampling | None:
+    """What a node does to double its input's height and width; None where it does something else."""
+    if not is_call(node, NEAREST, TRANSPOSED):
+        return None
+    before, after = shape_of(node.all_input_nodes[0]), shape_of(node)
+    if before[1] % CHANNELS or list(after[2:]) != [2 * length for length in before[2:]]:
+        return None
+    if is_call(node, NEAREST):
+        return Upsampling()
+    seen, given = describe(net, node), arguments(node)
+    weight = net.constant(given["weight"])
+    if seen is None or weight is None or not seen.is_square(2, 2, 0):
+        return None
+    return Upsampling(weight, net.constant(given["bias"]))
+
+
+def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node) -> str:
+    """Put one layer in the place of a convolution and an up-sampling before it; its name, or "" where that can't be."""
+    given, rest = arguments(conv), [part for part in parts if part is not up]
+    skip = sum(shape_of(part)[1] for part in rest)
+    weight, bias, upsampling = net.constant(given["weight"]), net.constant(given["bias"]), upsampling_of(net, up)
+    if weight is None or upsampling is None or skip % CHANNELS:
+        return ""
+    bias = weight.new_zeros(len(weight)) if bias is None else bias
+    name, small = module_of(conv) or conv.name, up.all_input_nodes[0]
+    layer = UpsampledLayer(name, upsampling, up_last(weight, parts, up), bias, shape_of(small)[1])
+    with net.module.graph.inserting_before(conv):
+        inputs = [small, *([_together(rest)] if rest else [])]
+    put_layer(net, conv, layer, inputs)
+    return name
+
+
+def up_last(weight: Tensor, parts: list[fx.Node], up: fx.Node) -> Tensor:
+    """A weight [out, in, 3, 3] whose up-sampled channels come after all others."""
+    pieces = dict(zip(parts, weight.split([shape_of(part)[1] for part in parts], dim=1), strict=True))
+    return torch.cat([*(pieces[part] for part in parts if part is not up), pieces[up]], dim=1)
+
+
+def _together(rest: list[fx.Node]) -> fx.Node:
+    """The channels beside the up-sampled ones as one value."""
+    if len(rest) == 1:
+        return rest[0]
+    batch, _, height, width = shape_of(rest[0])
+    cat = rest[0].graph.call_function(torch.ops.aten.cat.default, (rest, 1))
+    cat.meta["val"] = like(rest[0], (batch, sum(shape_of(part)[1] for part in rest), height, width))
+    return cat

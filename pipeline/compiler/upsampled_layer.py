@@ -1,0 +1,76 @@
+"""An up-sampling and the 3×3 convolution after it as one layer, beside what is concatenated to the up-sampled map."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pipeline.compiler.fp8_rounding import FP8, rounded_together
+from pipeline.compiler.kernel_layer import KernelLayer, Packed, library_parameters
+from pipeline.kernels.common.kernel_op import LibraryParameters
+from pipeline.kernels.polyphase import Composition, Scales, compose_nearest, compose_transposed, pack
+from pipeline.kernels.polyphase.polyphase_layers import UPSAMPLED
+
+
+@dataclass(frozen=True)
+class Upsampling:
+    """What doubles height and width: a transposed convolution, or the nearest pixel.
+
+    Attributes:
+        weight: [in, mid, 2, 2], fp32; None for the nearest pixel.
+        bias: [mid]; None for none.
+    """
+
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+
+
+class UpsampledLayer(KernelLayer):
+    """The layer between matching and lowering; its inputs are the small map and, where there is one, the skip.
+
+    Attributes:
+        upsampling: comes first.
+        weight: of the convolution, [out, skip + mid, 3, 3], the skip's channels first.
+        channels: of the small map.
+    """
+
+    def __init__(self, name: str, upsampling: Upsampling, weight: Tensor, bias: Tensor, channels: int) -> None:
+        super().__init__(name, UPSAMPLED, weight, bias)
+        self.upsampling, self.channels = upsampling, channels
+
+    def composition(self) -> Composition:
+        """Both as one linear map, in float64."""
+        assert self.weight is not None
+        assert self.bias is not None
+        convolution = (self.weight.double(), self.bias.double())
+        if self.upsampling.weight is None:
+            return compose_nearest(convolution, self.channels, up_first=False)
+        return compose_transposed((self.upsampling.weight, self.upsampling.bias), convolution, up_first=False)
+
+    def sums_by_library(self, parameters: Sequence[LibraryParameters], *inputs: Tensor) -> Tensor:
+        """The output [N, out, 2 h, 2 w] of the small map [N, in, h, w] and the skip [N, skip, 2 h, 2 w]."""
+        own, *transposed = parameters
+        dtype = own.weight.dtype
+        small, *skips = (x.to(dtype, memory_format=torch.channels_last) for x in inputs)
+        if transposed:
+            large = functional.conv_transpose2d(small, *transposed[0], stride=2)
+        else:
+            large = functional.interpolate(small, scale_factor=2.0, mode="nearest")
+        return self.activation(functional.conv2d(torch.cat([*skips, large], 1), *own, padding=1))
+
+    def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
+        """The convolution's weight and bias in a type, and then those of a transposed convolution."""
+        found = super().parameters_in(dtype)
+        if self.upsampling.weight is not None:
+            bias = self.upsampling.bias
+            bias = self.upsampling.weight.new_zeros(self.upsampling.weight.shape[1]) if bias is None else bias
+            found.append(library_parameters(self.upsampling.weight, bias, dtype))
+        return found
+
+    def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, _: int) -> Packed:
+        """The parts as the kernel reads them; the arguments are those of any layer."""
+        small, full = (*(in_scales or (1.0,)), 1.0)[:2]
+        parts = pack(self.composition(), FP8 if in_scales else dtype, Scales(small, full, out_scale), rounded_together)
+        return Packed(parts.small, parts.scale, parts.bias, parts.full, parts.border)

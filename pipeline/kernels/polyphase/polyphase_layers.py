@@ -1,0 +1,192 @@
+"""The layers that the kernels of the phases run: strided and transposed convolutions, and one after an up-sampling."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pipeline.kernels.common.activation import Activation
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, LibraryParameters
+from pipeline.kernels.common.library import convolution
+from pipeline.kernels.conv3x3 import pack as nine_taps
+from pipeline.kernels.polyphase import (
+    Tile,
+    accepts_strided,
+    candidates,
+    polyphase,
+    polyphase_gluon,
+    polyphase_triton,
+    reference,
+    transposed_alone,
+)
+from pipeline.kernels.polyphase.polyphase_operands import Operands
+from pipeline.kernels.polyphase.polyphase_reference import phases_of
+
+TILES = (polyphase_triton.Tile, polyphase_gluon.Tile)
+PHASE_TAPS = 16  # four phases of 2×2 taps
+
+
+class SecondSource(NamedTuple):
+    """What a layer reads besides its input, and what that adds at the border.
+
+    Attributes:
+        map: [N, 2 h, 2 w, skip], at the output's resolution; None for an up-sampling without a skip.
+        weight: [9, out, skip]; None without a map.
+        border: [3, 3, out] fp32; None for nothing.
+    """
+
+    map: Tensor | None = None
+    weight: Tensor | None = None
+    border: Tensor | None = None
+
+
+NO_SECOND = SecondSource()
+
+
+def operands(
+    x: Tensor,
+    weight: Tensor,
+    epilogue: Epilogue,
+    outputs: Outputs,
+    second: SecondSource = NO_SECOND,
+    *,
+    window_of_3: bool = False,
+) -> Operands:
+    """What the kernels are given: x is the full map for nine taps, the small one for the taps of four phases.
+
+    Args:
+        x: [N, H, W, in] or [N, h, w, in].
+        weight: [9, out, in] or [16, out, in].
+        epilogue: scale, bias and activation.
+        outputs: out.
+        second: of an up-sampling beside a skip.
+        window_of_3: as `Operands` has it.
+    """
+    if weight.shape[0] != PHASE_TAPS:
+        return Operands(epilogue, outputs, full=x, full_weight=weight)
+    return Operands(epilogue, outputs, x, weight, *second, window_of_3)
+
+
+def _strided(x: Tensor, parameters: LibraryParameters, activation: Activation) -> Tensor:
+    x = x.to(parameters.weight.dtype, memory_format=torch.channels_last)
+    return convolution(x, parameters, activation, stride=(2, 2), padding=(1, 1))
+
+
+def _transposed(output_padding: int) -> Callable[[Tensor, LibraryParameters, Activation], Tensor]:
+    def library(x: Tensor, parameters: LibraryParameters, activation: Activation) -> Tensor:
+        x = x.to(parameters.weight.dtype, memory_format=torch.channels_last)
+        grown = functional.conv_transpose2d(x, *parameters, stride=2, padding=1, output_padding=output_padding)
+        return activation(grown)
+
+    return library
+
+
+def phase_taps(weight: Tensor) -> Tensor:
+    """A transposed convolution's weight [in, out, k, k], k = 3 or 4, padding 1, as [16, out, in]."""
+    return transposed_alone(weight, None, padding=1).small.float()
+
+
+def _accepts_transposed(window: int, output_padding: int) -> Callable[[LayerDescription], bool]:
+    def accepts(layer: LayerDescription) -> bool:
+        geometry = (layer.window, layer.stride, layer.padding, layer.dilation, layer.groups)
+        known = ((window, window), (2, 2), (1, 1), (1, 1), 1)
+        grows = layer.output_padding == (output_padding, output_padding)
+        return layer.kind == "conv_transpose2d" and geometry == known and grows and layer.suits_bulk_copies
+
+    return accepts
+
+
+def _op(
+    name: str,
+    accepts: Callable[[LayerDescription], bool],
+    library: Callable[[Tensor, LibraryParameters, Activation], Tensor],
+    *,
+    window: int,
+    transposed: bool,
+) -> KernelOp[Tile]:
+    """A kernel's description, for one form of the operands."""
+    sparse = transposed and window == 3
+
+    def run_reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+        reference(operands(x, weight, epilogue, outputs, window_of_3=sparse))
+
+    def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
+        polyphase(operands(x, weight, epilogue, outputs, window_of_3=sparse), tile)
+
+    def tiles(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
+        return candidates(operands(x, weight, epilogue, Outputs(), window_of_3=sparse))
+
+    def flops(shape: tuple[int, ...], outer: int) -> float:
+        batch, inner, height, width = shape
+        return 2.0 * window**2 * batch * height * width * inner * outer / (1 if transposed else 4)
+
+    return KernelOp(
+        name=name,
+        accepts=accepts,
+        reference=run_reference,
+        launch=launch,
+        candidates=tiles,
+        library=library,
+        flops=flops,
+        tile_types=TILES,
+        pack=phase_taps if transposed else nine_taps,
+        weight_shape=lambda inner, outer: (
+            (inner, outer, window, window) if transposed else (outer, inner, window, window)
+        ),
+        out_axis=1,
+        tap_axis=None if transposed else 0,
+        growth=2 if transposed else 1,
+    )
+
+
+STRIDED = _op("conv3x3_strided", accepts_strided, _strided, window=3, transposed=False)
+TRANSPOSED_3X3 = _op("transposed3x3", _accepts_transposed(3, 1), _transposed(1), window=3, transposed=True)
+TRANSPOSED_4X4 = _op("transposed4x4", _accepts_transposed(4, 0), _transposed(0), window=4, transposed=True)
+
+
+def _after_upsampling(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource) -> None:
+    reference(operands(x, weight, epilogue, outputs, second))
+
+
+def _launch_after_upsampling(
+    x: Tensor,
+    weight: Tensor,
+    epilogue: Epilogue,
+    outputs: Outputs,
+    second: SecondSource = NO_SECOND,
+    tile: Tile | None = None,
+) -> None:
+    polyphase(operands(x, weight, epilogue, outputs, second), tile)
+
+
+def _tiles_after_upsampling(
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource = NO_SECOND
+) -> Iterator[Tile]:
+    return candidates(operands(x, weight, epilogue, outputs, second))
+
+
+def _by_phases(x: Tensor, parameters: LibraryParameters, activation: Activation) -> Tensor:
+    return activation(phases_of(x.to(parameters.weight.dtype), parameters.weight) + parameters.bias[:, None, None])
+
+
+def _flops_after_upsampling(shape: tuple[int, ...], outer: int) -> float:
+    batch, inner, height, width = shape
+    return 2.0 * PHASE_TAPS * batch * height * width * inner * outer
+
+
+UPSAMPLED: KernelOp[Tile] = KernelOp(
+    name="upsampled_conv3x3",
+    accepts=lambda _: False,  # a pass of its own finds it: it is several layers of a net
+    reference=_after_upsampling,
+    launch=_launch_after_upsampling,
+    candidates=_tiles_after_upsampling,
+    library=_by_phases,
+    flops=_flops_after_upsampling,
+    tile_types=TILES,
+    out_axis=1,
+    takes_second=True,
+    growth=2,
+)
