@@ -14,6 +14,7 @@ from triton.runtime.jit import JITFunction
 from pipeline.compiler.ops import BY_NAME
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.polyphase import Operands, candidates, polyphase
 
 
 class TargetAlone:
@@ -62,6 +63,19 @@ def main() -> None:
         epilogue = Epilogue(scale=bias, bias=bias, activation=activation)
         tiles = [tile for tile in op.candidates(x, weight, epilogue) if "gluon" in type(tile).__module__]
         op.launch(x, weight, epilogue, Outputs(out), tiles[-1])
+    compile_polyphase()
+
+
+def compile_polyphase() -> None:
+    """Both forms: up-sampling with a skip and corrections at the border, in fp8, and a stride of 2."""
+    bias, half = torch.zeros(32), torch.float16
+    epilogue = Epilogue(scale=bias, bias=bias, activation=Activation("silu"))
+    small, full, out = (torch.zeros(1, size, size, 32).to(torch.float8_e4m3fn) for size in (16, 32, 32))
+    taps = torch.zeros(16, 32, 32).to(torch.float8_e4m3fn)
+    up = Operands(epilogue, Outputs(out), small, taps, full, taps[:9], torch.zeros(3, 3, 32))
+    strided = Operands(epilogue, Outputs(small.to(half)), full=full.to(half), full_weight=taps[:9].to(half))
+    for operands in (up, strided):
+        polyphase(operands, next(candidates(operands)))
 
 
 if __name__ == "__main__":

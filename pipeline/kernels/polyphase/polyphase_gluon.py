@@ -244,9 +244,11 @@ def planes_of(operands: Operands, tile: Tile, spread: int, paired: bool) -> list
 def candidates(operands: Operands) -> Iterator[Tile]:
     """The tiles worth measuring, the likeliest first."""
     size = operands.sources[0][0].element_size()
-    channels = max(source.shape[3] for source, _ in operands.sources)
-    widest = min(128 // size, max(32 // size, next_power_of_two(channels)))
-    for rows, depth, parts in ((16, widest, 8), (16, widest, 4), (8, widest, 4), (16, widest // 2, 4)):
+    # A step deeper than a source's channels multiplies zeros, one less deep moves more and shorter rows.
+    held = [next_power_of_two(source.shape[3]) for source, _ in operands.sources]
+    least, most = (min(128 // size, max(32 // size, channels)) for channels in (min(held), max(held)))
+    other = most if most > least else least // 2
+    for rows, depth, parts in ((16, least, 8), (16, least, 4), (8, least, 4), (16, other, 8), (16, other, 4)):
         stages = (SHARED_BYTES - 4 * rows * COLS // parts * 64 * size) // (((rows + 2) * COLS + 4 * 64) * depth * size)
         needless = parts == 8 and (stages > 3 or size == 1)  # eighths are for what quarters leave no third box
         if depth * size >= 32 and stages > 2 and not needless:
