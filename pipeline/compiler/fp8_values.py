@@ -7,12 +7,10 @@ from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_rounding import LEAST
-from pipeline.compiler.fx_graph import arguments, calls, gives_image, joined, part_of_answer
+from pipeline.compiler.fx_graph import channel_concatenations, gives_image, part_of_answer
 from pipeline.compiler.kernel_layer import OUT, POOLED, KernelLayer
-from pipeline.compiler.passes.kernel_matching import inputs_of, layer_of
+from pipeline.compiler.layer_nodes import inputs_of, layer_of
 from pipeline.kernels.common.nhwc import FP8_MAX
-
-CONCATENATION = "aten.cat.default"
 
 Group = set[fx.Node]
 
@@ -40,15 +38,6 @@ def _is_value(node: fx.Node, dtype: torch.dtype) -> bool:
     """Whether a node gives an image that could be stored in fp8: not the batch, an answer, or a constant."""
     computed = node.op == "call_function" and gives_image(node) and node.meta["val"].dtype == dtype
     return computed and all(user.op != "output" for user in node.users)
-
-
-def channel_concatenations(graph: fx.Graph) -> list[fx.Node]:
-    """The concatenations of images along their channels, each part once."""
-    return [
-        node
-        for node in calls(graph, CONCATENATION)
-        if gives_image(node) and arguments(node)["dim"] in (1, -3) and len(set(joined(node))) == len(joined(node))
-    ]
 
 
 def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, fx
 
 Shape = tuple[int, ...]
+CONCATENATION = "aten.cat.default"
 
 
 def is_call(node: object, *names: str) -> bool:
@@ -97,3 +98,12 @@ def replace(old: fx.Node, new: fx.Node) -> None:
     """Let all who read one value read another, and take the old node away."""
     old.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
     old.graph.erase_node(old)
+
+
+def channel_concatenations(graph: fx.Graph) -> list[fx.Node]:
+    """The concatenations of images along their channels, each part once."""
+    return [
+        node
+        for node in calls(graph, CONCATENATION)
+        if gives_image(node) and arguments(node)["dim"] in (1, -3) and len(set(joined(node))) == len(joined(node))
+    ]

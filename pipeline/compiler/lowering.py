@@ -16,10 +16,10 @@ from torch import Tensor, fx
 from pipeline.compiler.custom_ops import REFERENCE, operation
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_rounding import FP8
-from pipeline.compiler.fp8_values import channel_concatenations, reads_fp8, writes_fp8
-from pipeline.compiler.fx_graph import joined, part_of_answer, shape_of
+from pipeline.compiler.fp8_values import reads_fp8, writes_fp8
+from pipeline.compiler.fx_graph import channel_concatenations, joined, part_of_answer, shape_of
 from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, KernelLayer, LibraryLayer
-from pipeline.compiler.passes.kernel_matching import inputs_of, layer_of, producer
+from pipeline.compiler.layer_nodes import inputs_of, layer_of, producer
 from pipeline.kernels.common.kernel_op import CHANNELS
 from pipeline.kernels.common.nhwc import FP8_MAX
 

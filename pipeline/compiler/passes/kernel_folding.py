@@ -8,7 +8,8 @@ from torch import fx
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import arguments, calls, is_call, like, only_user, replace, shape_of
 from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, KernelLayer
-from pipeline.compiler.passes.kernel_matching import CONV2D, describe, producer
+from pipeline.compiler.layer_nodes import producer
+from pipeline.compiler.passes.kernel_matching import CONV2D, describe
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
 

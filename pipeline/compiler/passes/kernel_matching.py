@@ -1,6 +1,5 @@
 """Hands layers to the kernels that accept them."""
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +8,8 @@ from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import arguments, calls, gives_image, is_call, like, module_of, shape_of
-from pipeline.compiler.kernel_layer import OUT, KernelLayer
+from pipeline.compiler.kernel_layer import KernelLayer
+from pipeline.compiler.layer_nodes import put_layer
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
 
 CONV2D, SAME_CONV2D, TRANSPOSED = "aten.conv2d.default", "aten.conv2d.padding", "aten.conv_transpose2d.input"
@@ -104,18 +104,6 @@ def _give(net: ExportedNet, node: fx.Node, op: KernelOp[Any]) -> str:
     return name
 
 
-def put_layer(net: ExportedNet, node: fx.Node, layer: KernelLayer, inputs: list[fx.Node]) -> None:
-    """Put a layer that reads these values in a node's place."""
-    graph, target = net.module.graph, f"kernel_layer_{node.name}"
-    net.module.add_submodule(target, layer)
-    with graph.inserting_before(node):
-        answer = graph.call_module(target, (net.dtype, *inputs))
-        out = graph.call_function(operator.getitem, (answer, OUT))
-    out.meta, answer.meta = dict(node.meta), {"nn_module_stack": node.meta.get("nn_module_stack", {})}
-    node.replace_all_uses_with(out)
-    graph.erase_node(node)
-
-
 def uncast(node: fx.Node) -> fx.Node:
     """The user's batch as it came, padded as the node pads it."""
     if not is_call(node, PAD):
@@ -124,26 +112,3 @@ def uncast(node: fx.Node) -> fx.Node:
     padded = node.graph.call_function(torch.ops.aten.pad.default, (before, *node.args[1:]), node.kwargs)
     padded.meta = {"val": like(before, shape_of(node))}
     return padded
-
-
-def layer_of(module: fx.GraphModule, node: object) -> KernelLayer | None:
-    """The layer that a node calls; None where it calls none."""
-    if not isinstance(node, fx.Node) or node.op != "call_module":
-        return None
-    found = module.get_submodule(str(node.target))
-    return found if isinstance(found, KernelLayer) else None
-
-
-def inputs_of(node: fx.Node) -> list[fx.Node]:
-    """The values that a layer's node reads, in order."""
-    return [value for value in node.args if isinstance(value, fx.Node)]
-
-
-def producer(module: fx.GraphModule, value: object) -> tuple[fx.Node, KernelLayer] | None:
-    """The layer's node, and the layer, that gives a value as its output; None where no layer does."""
-    if not is_call(value, "<built-in function getitem>"):
-        return None
-    assert isinstance(value, fx.Node)
-    node = value.args[0]
-    layer = layer_of(module, node)
-    return (node, layer) if isinstance(node, fx.Node) and layer is not None and value.args[1] == OUT else None

@@ -4,9 +4,20 @@ import torch
 from torch import Tensor, fx
 
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fp8_values import CONCATENATION, channel_concatenations
-from pipeline.compiler.fx_graph import arguments, calls, is_call, joined, like, module_of, only_user, shape_of
-from pipeline.compiler.passes.kernel_matching import CONV2D, SAME_CONV2D, TRANSPOSED, describe, put_layer
+from pipeline.compiler.fx_graph import (
+    CONCATENATION,
+    arguments,
+    calls,
+    channel_concatenations,
+    is_call,
+    joined,
+    like,
+    module_of,
+    only_user,
+    shape_of,
+)
+from pipeline.compiler.layer_nodes import put_layer
+from pipeline.compiler.passes.kernel_matching import CONV2D, SAME_CONV2D, TRANSPOSED, describe
 from pipeline.compiler.upsampled_layer import UpsampledLayer, Upsampling
 from pipeline.kernels.common.kernel_op import CHANNELS
 

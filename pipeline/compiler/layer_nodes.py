@@ -1,0 +1,44 @@
+"""The nodes of a graph that call layers of the kernels, and the values that they read and give."""
+
+import operator
+
+from torch import fx
+
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fx_graph import is_call
+from pipeline.compiler.kernel_layer import OUT, KernelLayer
+
+
+def layer_of(module: fx.GraphModule, node: object) -> KernelLayer | None:
+    """The layer that a node calls; None where it calls none."""
+    if not isinstance(node, fx.Node) or node.op != "call_module":
+        return None
+    found = module.get_submodule(str(node.target))
+    return found if isinstance(found, KernelLayer) else None
+
+
+def inputs_of(node: fx.Node) -> list[fx.Node]:
+    """The values that a layer's node reads, in order."""
+    return [value for value in node.args if isinstance(value, fx.Node)]
+
+
+def producer(module: fx.GraphModule, value: object) -> tuple[fx.Node, KernelLayer] | None:
+    """The layer's node, and the layer, that gives a value as its output; None where no layer does."""
+    if not is_call(value, "<built-in function getitem>"):
+        return None
+    assert isinstance(value, fx.Node)
+    node = value.args[0]
+    layer = layer_of(module, node)
+    return (node, layer) if isinstance(node, fx.Node) and layer is not None and value.args[1] == OUT else None
+
+
+def put_layer(net: ExportedNet, node: fx.Node, layer: KernelLayer, inputs: list[fx.Node]) -> None:
+    """Put a layer that reads these values in a node's place."""
+    graph, target = net.module.graph, f"kernel_layer_{node.name}"
+    net.module.add_submodule(target, layer)
+    with graph.inserting_before(node):
+        answer = graph.call_module(target, (net.dtype, *inputs))
+        out = graph.call_function(operator.getitem, (answer, OUT))
+    out.meta, answer.meta = dict(node.meta), {"nn_module_stack": node.meta.get("nn_module_stack", {})}
+    node.replace_all_uses_with(out)
+    graph.erase_node(node)
