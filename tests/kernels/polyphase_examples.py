@@ -28,6 +28,7 @@ class Phases:
 def no_taps_of_3() -> list[int]:
     """The taps of the phases that a transposed convolution with a window of 3 doesn't have."""
     made = transposed_alone(torch.ones(1, 1, 3, 3), None, 1)
+    assert made.small is not None
     return made.small.flatten().eq(0).nonzero().flatten().tolist()
 
 

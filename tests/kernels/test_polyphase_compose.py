@@ -7,17 +7,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.kernels.common.activation import RELU
-from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.common.activation import NONE, RELU
+from pipeline.kernels.common.epilogue import Outputs
 from pipeline.kernels.polyphase import (
     Composition,
-    Operands,
     Scales,
     compose_nearest,
     compose_transposed,
     evaluate,
     pack,
     reference,
+    strided_alone,
     transposed_alone,
 )
 
@@ -80,7 +80,9 @@ def test_a_transposed_convolution_alone_is_its_phases(
 ) -> None:
     small, weight, bias = normal(2, 4, *size), normal(4, 5, window, window), normal(5)
     wanted = functional.conv_transpose2d(small, weight, bias, 2, padding, output_padding)
-    assert_exact(evaluate(transposed_alone(weight, bias, padding), small), wanted)
+    made = transposed_alone(weight, bias, padding)
+    assert_exact(evaluate(made, small), wanted)
+    assert made.window_of_3 == (window == 3)
 
 
 def test_a_convolution_without_bias_composes() -> None:
@@ -106,8 +108,7 @@ def test_weights_in_fp8_carry_both_maps_scales(per_channel: bool) -> None:
     packed = pack(made, torch.float8_e4m3fn, scales)
     stored = [value.permute(0, 2, 3, 1).to(torch.float8_e4m3fn) for value in (small / by_channel, skip)]
     out = torch.empty(2, 10, 12, 16)
-    epilogue = Epilogue(packed.scale, packed.bias)
-    reference(Operands(epilogue, Outputs(out), stored[0], packed.small, stored[1], packed.full, packed.border))
+    reference(packed.operands(stored[0], stored[1], NONE, Outputs(out)))
     wanted = evaluate(made, small, skip)
     error = (out.permute(0, 3, 1, 2).double() * scales.out - wanted).norm() / wanted.norm()
     assert 1e-3 < float(error) < 5e-2
@@ -116,6 +117,8 @@ def test_weights_in_fp8_carry_both_maps_scales(per_channel: bool) -> None:
 def test_weights_in_fp16_are_the_composition_rounded_once() -> None:
     made = compose_transposed((normal(16, 16, 2, 2), normal(16)), (normal(16, 16, 3, 3), normal(16)))
     packed = pack(made, torch.float16)
+    assert made.small is not None
+    assert packed.small is not None
     assert torch.equal(packed.small, made.small.half())
     assert (packed.full, packed.scale) == (None, None)
     assert made.border is not None
@@ -123,13 +126,19 @@ def test_weights_in_fp16_are_the_composition_rounded_once() -> None:
     torch.testing.assert_close(packed.border.double(), made.border)
 
 
-def test_the_reference_s_stride_is_torch_s() -> None:
-    full, weight, bias = normal(2, 6, 8, 10).float(), normal(5, 6, 3, 3).float(), normal(5).float()
-    out, taps = torch.empty(2, 4, 5, 5), weight.permute(2, 3, 0, 1).flatten(0, 1)
-    epilogue = Epilogue(bias=bias, activation=RELU)
-    reference(Operands(epilogue, Outputs(out), full=full.permute(0, 2, 3, 1), full_weight=taps))
-    wanted = functional.conv2d(full, weight, bias, stride=2, padding=1).relu()
-    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e4m3fn])
+def test_a_stride_of_2_is_torch_s(dtype: torch.dtype) -> None:
+    """Exact before rounding; packed, within what weights and maps of that type allow."""
+    full, weight, bias = normal(2, 16, 8, 10), normal(16, 16, 3, 3), normal(16)
+    wanted = functional.conv2d(full, weight, bias, stride=2, padding=1)
+    made = strided_alone(weight, bias)
+    assert_exact(evaluate(made, None, full), wanted)
+    out = torch.empty(2, 4, 5, 16)
+    packed = pack(made, dtype, Scales(full=0.5, out=0.25))
+    stored = (full / 0.5).permute(0, 2, 3, 1).to(dtype)
+    reference(packed.operands(None, stored, RELU, Outputs(out)))
+    error = (out.permute(0, 3, 1, 2).double() * 0.25 - wanted.relu()).norm() / wanted.relu().norm()
+    assert 1e-5 < float(error) < (1e-3 if dtype == torch.float16 else 6e-2)
 
 
 def test_a_composition_keeps_its_parts_apart() -> None:

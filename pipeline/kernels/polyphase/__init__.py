@@ -14,6 +14,7 @@ from pipeline.kernels.polyphase.polyphase_compose import (
     Composition,
     compose_nearest,
     compose_transposed,
+    strided_alone,
     transposed_alone,
 )
 from pipeline.kernels.polyphase.polyphase_operands import Operands, Packed, Scales, check_operands, pack
@@ -34,6 +35,7 @@ __all__ = [
     "pack",
     "polyphase",
     "reference",
+    "strided_alone",
     "transposed_alone",
 ]
 

@@ -21,17 +21,19 @@ class Composition:
 
     Attributes:
         small: [16, out, in] taps of the small map: entry 8 a + 4 b + 2 i + j of phase (a, b) reads row y + a + i − 1
-            and column x + b + j − 1.
+            and column x + b + j − 1; None for a convolution of stride 2.
         full: [9, out, skip] taps of the full-resolution map, row by row; None without one.
         bias: [out], of pixels off the border.
         border: [3, 3, out], what is added to the bias in the first, inner and last rows × first, inner and last
             columns; None for nothing.
+        window_of_3: whether the taps (a, i) = (0, 0) and (b, j) = (0, 0) are 0, as a transposed window of 3 has them.
     """
 
-    small: Tensor
+    small: Tensor | None
     full: Tensor | None
     bias: Tensor
-    border: Tensor | None
+    border: Tensor | None = None
+    window_of_3: bool = False
 
 
 def compose_transposed(
@@ -81,7 +83,7 @@ def compose_nearest(
         for r, (i, _) in enumerate(_seen(a)):
             for s, (j, _) in enumerate(_seen(b)):
                 small[phase, i, j] += of_up[:, :, r, s]
-    return Composition(small.flatten(0, 2), full, _bias_of(convolution), None)
+    return Composition(small.flatten(0, 2), full, _bias_of(convolution))
 
 
 def transposed_alone(weight: Tensor, bias: Tensor | None, padding: int) -> Composition:
@@ -109,7 +111,18 @@ def transposed_alone(weight: Tensor, bias: Tensor | None, padding: int) -> Compo
                 row, column = (half + padding - 2 * (half + tap - 1) for half, tap in ((a, i), (b, j)))
                 if 0 <= row < window and 0 <= column < window:
                     small[phase, i, j] = taps[:, :, row, column].T
-    return Composition(small.flatten(0, 2), None, _or_zeros(bias, weight.shape[1], weight), None)
+    shift = _or_zeros(bias, weight.shape[1], weight)
+    return Composition(small.flatten(0, 2), None, shift, window_of_3=window == 3)
+
+
+def strided_alone(weight: Tensor, bias: Tensor | None) -> Composition:
+    """A 3×3 convolution of stride 2 and padding 1 of a map of even height and width.
+
+    Args:
+        weight: [out, in, 3, 3].
+        bias: [out].
+    """
+    return Composition(None, nine_taps(weight.double()), _or_zeros(bias, weight.shape[0], weight))
 
 
 def _seen(phase: int) -> list[tuple[int, int]]:

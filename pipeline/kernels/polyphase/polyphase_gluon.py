@@ -248,8 +248,10 @@ def candidates(operands: Operands) -> Iterator[Tile]:
     held = [next_power_of_two(source.shape[3]) for source, _ in operands.sources]
     least, most = (min(128 // size, max(32 // size, channels)) for channels in (min(held), max(held)))
     other = most if most > least else least // 2
-    for rows, depth, parts in ((16, least, 8), (16, least, 4), (8, least, 4), (16, other, 8), (16, other, 4)):
-        stages = (SHARED_BYTES - 4 * rows * COLS // parts * 64 * size) // (((rows + 2) * COLS + 4 * 64) * depth * size)
-        needless = parts == 8 and (stages > 3 or size == 1)  # eighths are for what quarters leave no third box
-        if depth * size >= 32 and stages > 2 and not needless:
-            yield Tile(rows, depth, min(stages, 8), parts)
+    staged = COLS * 64 * 4 * required(operands.outputs.out).element_size()
+    for rows, depth in ((16, least), (8, least), (16, other)):
+        for parts in (4, 8):
+            stages = (SHARED_BYTES - staged * rows // parts) // (((rows + 2) * COLS + 4 * 64) * depth * size)
+            if depth * size >= 32 and stages > 2:
+                yield Tile(rows, depth, min(stages, 8), parts)
+                break

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue
 from pipeline.kernels.common.nhwc import FP8_MAX, check, check_vector
 from pipeline.kernels.polyphase.polyphase_compose import Composition
@@ -97,21 +98,28 @@ def check_operands(operands: Operands) -> None:
 
 
 class Packed(NamedTuple):
-    """Weights in the kernels' types, and what their epilogue needs: all that `Operands` takes besides maps and outputs.
+    """Weights in the kernels' types, and what their epilogue needs: all but the maps, the activation and the outputs.
 
     Attributes:
-        small: [16, out, in], fp16 or fp8.
-        full: [9, out, skip], as `small`; None without a skip.
+        small: [16, out, in], fp16 or fp8; None for a convolution of stride 2.
+        full: [9, out, skip], as `small`; None without a full map.
         scale: [out] fp32, of the sums; None in fp16 where every scale is 1.
         bias: [out] fp32.
         border: [3, 3, out] fp32; None for nothing.
+        window_of_3: as in `Operands`.
     """
 
-    small: Tensor
+    small: Tensor | None
     full: Tensor | None
     scale: Tensor | None
     bias: Tensor
-    border: Tensor | None
+    border: Tensor | None = None
+    window_of_3: bool = False
+
+    def operands(self, small: Tensor | None, full: Tensor | None, activation: Activation, outputs: Outputs) -> Operands:
+        """What `polyphase` takes, with maps [N, h, w, in] and [N, 2 h, 2 w, skip] where these weights read them."""
+        epilogue = Epilogue(self.scale, self.bias, activation)
+        return Operands(epilogue, outputs, small, self.small, full, self.full, self.border, self.window_of_3)
 
 
 def round_each(taps: Tensor, _: int) -> Tensor:
@@ -149,21 +157,24 @@ def pack(
         rounding: to e4m3, of scaled taps [..., taps, out, in] fp32 and the axis of the taps that are summed over a flat
             part of the image: four of each phase, nine of the full map.
     """
-    small = composition.small * torch.as_tensor(scales.small, device=composition.small.device)
-    full = composition.full
-    full = None if full is None else full * torch.as_tensor(scales.full, device=full.device)
-    bias, border = (_single(part, scales.out) for part in (composition.bias, composition.border))
-    assert bias is not None
+    small, full = _scaled(composition.small, scales.small), _scaled(composition.full, scales.full)
+    bias = (composition.bias / scales.out).float().contiguous()
+    border = None if composition.border is None else (composition.border / scales.out).float().contiguous()
+    rest = (bias, border, composition.window_of_3)
     if dtype != torch.float8_e4m3fn:
         scale = None if scales.out == 1.0 else torch.full_like(bias, 1 / scales.out)
-        return Packed(small.to(dtype), None if full is None else full.to(dtype), scale, bias, border)
-    largest = torch.stack([part.abs().amax((0, 2)) for part in (small, full) if part is not None]).amax(0)
+        halves = [None if taps is None else taps.to(dtype) for taps in (small, full)]
+        return Packed(halves[0], halves[1], scale, *rest)
+    largest = torch.stack([taps.abs().amax((0, 2)) for taps in (small, full) if taps is not None]).amax(0)
     by_channel = largest.clamp_min(1e-12) / FP8_MAX
-    phases = (small / by_channel[:, None]).float().unflatten(0, (4, 4))
-    stored = None if full is None else rounding((full / by_channel[:, None]).float(), 0).contiguous()
     scale = (by_channel / scales.out).float().contiguous()
-    return Packed(rounding(phases, 1).flatten(0, 1).contiguous(), stored, scale, bias, border)
+    if small is not None:
+        phases = (small / by_channel[:, None]).float().unflatten(0, (4, 4))
+        small = rounding(phases, 1).flatten(0, 1).contiguous()
+    if full is not None:
+        full = rounding((full / by_channel[:, None]).float(), 0).contiguous()
+    return Packed(small, full, scale, *rest)
 
 
-def _single(part: Tensor | None, divisor: float) -> Tensor | None:
-    return None if part is None else (part / divisor).float().contiguous()
+def _scaled(taps: Tensor | None, scale: float | Tensor) -> Tensor | None:
+    return None if taps is None else taps * torch.as_tensor(scale, device=taps.device)

@@ -34,11 +34,13 @@ def at_border(border: Tensor, height: int, width: int) -> Tensor:
     return border[places[0]][:, places[1]].permute(2, 0, 1)
 
 
-def evaluate(composition: Composition, small: Tensor, full: Tensor | None = None) -> Tensor:
+def evaluate(composition: Composition, small: Tensor | None, full: Tensor | None = None) -> Tensor:
     """The linear map of a composition in its own precision: small [N, in, h, w], full [N, skip, 2 h, 2 w]."""
-    y = phases_of(small, composition.small) + composition.bias[:, None, None]
+    y = composition.bias[:, None, None]
+    if small is not None and composition.small is not None:
+        y = y + phases_of(small, composition.small)
     if full is not None and composition.full is not None:
-        y = y + window_of(full, composition.full)
+        y = y + window_of(full, composition.full, 2 if small is None else 1)
     return y if composition.border is None else y + at_border(composition.border, *y.shape[2:])
 
 

@@ -83,7 +83,7 @@ def _polyphase_triton(
             column = tl.where(x == 0, 0, tl.where(x == width - 1, 2, 1))
             kind = (3 * row + column)[:, None] * channels + channel[None, :]
             acc = acc + tl.load(border + kind, mask=stored, other=0.0)
-        at_pixel = image.to(tl.int64) * image_step + y * row_step + x * pixel_step
+        at_pixel = image.to(tl.int64) * image_step + y.to(tl.int64) * row_step + x * pixel_step
         value = rounded(ACTIVATION(acc, SLOPE), out.dtype.element_ty)
         tl.store(out + at_pixel[:, None] + channel[None, :], value, mask=stored)
 
