@@ -1,7 +1,7 @@
 """The layers that the kernels of the phases run: strided and transposed convolutions, and one after an up-sampling."""
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -86,7 +86,9 @@ def _transposed(output_padding: int) -> Callable[[Tensor, LibraryParameters, Act
 
 def phase_taps(weight: Tensor) -> Tensor:
     """A transposed convolution's weight [in, out, k, k], k = 3 or 4, padding 1, as [16, out, in]."""
-    return transposed_alone(weight, None, padding=1).small.float()
+    small = transposed_alone(weight, None, padding=1).small
+    assert small is not None
+    return small.float()
 
 
 def _accepts_transposed(window: int, output_padding: int) -> Callable[[LayerDescription], bool]:
@@ -110,14 +112,8 @@ def _op(
     """A kernel's description, for one form of the operands."""
     sparse = transposed and window == 3
 
-    def run_reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-        reference(operands(x, weight, epilogue, outputs, window_of_3=sparse))
-
-    def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-        polyphase(operands(x, weight, epilogue, outputs, window_of_3=sparse), tile)
-
-    def tiles(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
-        return candidates(operands(x, weight, epilogue, Outputs(), window_of_3=sparse))
+    def given(*parts: Any) -> Operands:
+        return operands(*parts, window_of_3=sparse)
 
     def flops(shape: tuple[int, ...], outer: int) -> float:
         batch, inner, height, width = shape
@@ -126,9 +122,9 @@ def _op(
     return KernelOp(
         name=name,
         accepts=accepts,
-        reference=run_reference,
-        launch=launch,
-        candidates=tiles,
+        reference=lambda *parts: reference(given(*parts)),
+        launch=lambda *parts: polyphase(given(*parts[:5]), *parts[5:]),
+        candidates=lambda *parts: candidates(given(*parts)),
         library=library,
         flops=flops,
         tile_types=TILES,
@@ -138,6 +134,7 @@ def _op(
         ),
         out_axis=1,
         tap_axis=None if transposed else 0,
+        takes_second=True,
         growth=2 if transposed else 1,
     )
 
@@ -145,27 +142,6 @@ def _op(
 STRIDED = _op("conv3x3_strided", accepts_strided, _strided, window=3, transposed=False)
 TRANSPOSED_3X3 = _op("transposed3x3", _accepts_transposed(3, 1), _transposed(1), window=3, transposed=True)
 TRANSPOSED_4X4 = _op("transposed4x4", _accepts_transposed(4, 0), _transposed(0), window=4, transposed=True)
-
-
-def _after_upsampling(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource) -> None:
-    reference(operands(x, weight, epilogue, outputs, second))
-
-
-def _launch_after_upsampling(
-    x: Tensor,
-    weight: Tensor,
-    epilogue: Epilogue,
-    outputs: Outputs,
-    second: SecondSource = NO_SECOND,
-    tile: Tile | None = None,
-) -> None:
-    polyphase(operands(x, weight, epilogue, outputs, second), tile)
-
-
-def _tiles_after_upsampling(
-    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource = NO_SECOND
-) -> Iterator[Tile]:
-    return candidates(operands(x, weight, epilogue, outputs, second))
 
 
 def _by_phases(x: Tensor, parameters: LibraryParameters, activation: Activation) -> Tensor:
@@ -180,9 +156,9 @@ def _flops_after_upsampling(shape: tuple[int, ...], outer: int) -> float:
 UPSAMPLED: KernelOp[Tile] = KernelOp(
     name="upsampled_conv3x3",
     accepts=lambda _: False,  # a pass of its own finds it: it is several layers of a net
-    reference=_after_upsampling,
-    launch=_launch_after_upsampling,
-    candidates=_tiles_after_upsampling,
+    reference=lambda *parts: reference(operands(*parts)),
+    launch=lambda *parts: polyphase(operands(*parts[:5]), *parts[5:]),
+    candidates=lambda *parts: candidates(operands(*parts)),
     library=_by_phases,
     flops=_flops_after_upsampling,
     tile_types=TILES,
