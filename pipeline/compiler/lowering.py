@@ -215,11 +215,14 @@ class _Lowering:
         steps = [channels * pixels, 1, channels * width, channels]
         if contiguous:
             steps = [channels * pixels, pixels, width, 1]
-        return self.graph.call_function(
+        made = self.graph.call_function(
             aten.empty_strided.default,
             ([batch, channels, height, width], steps),
             {"dtype": dtype, "device": self.net.device},
         )
+        if not contiguous:
+            self.laid_out.add(made)
+        return made
 
     def _quantised(self, value: fx.Node, scale: float) -> fx.Node:
         """Saturating, by ATen's own operations, so that Inductor puts them into the kernel that makes the value."""
