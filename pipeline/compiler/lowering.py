@@ -85,7 +85,8 @@ class _Lowering:
             elif layer is not None:
                 self._call_kernel(node, layer)
             elif node in self.joined:
-                self.stored[node] = self._wide(node)
+                wide = self._wide(node)
+                self.stored[node] = self._put(node, wide) if node in self.parts else wide
             elif node not in self.stored:
                 self._keep(node, self.graph.node_copy(node, self.read))
         self.module.graph = self.graph
