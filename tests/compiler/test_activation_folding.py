@@ -38,7 +38,7 @@ def test_a_net_of_this_activation_is_left_whole_to_the_kernels(name: str) -> Non
 
 
 def test_a_transposed_convolution_ends_in_it_too_and_what_no_kernel_takes_keeps_its_own() -> None:
-    grow, strided = nn.ConvTranspose2d(16, 16, 2, 2), nn.Conv2d(16, 16, 3, 2, 1)
+    grow, strided = nn.ConvTranspose2d(16, 16, 2, 2), nn.Conv2d(16, 16, 5, 2, 2)
     odd = nn.ConvTranspose2d(16, 8, 3, 2)
     net = nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1), grow, nn.SiLU(), strided, nn.SiLU(), odd, nn.LeakyReLU(0.3)).eval()
     batch = image(1, 3, 8, 8)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from tests.compiler.nets import image, lively
-from tests.compiler.rewriting import called, distance, lowered, rewritten, rewritten_from
+from tests.compiler.rewriting import called, distance, layers, lowered, rewritten, rewritten_from
 
 BATCH = image(2, 3, 8, 12)
 Parts = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -84,10 +84,8 @@ def test_a_concatenation_within_one_keeps_the_answer() -> None:
 
 
 def test_a_part_that_the_library_makes_is_written_where_it_belongs() -> None:
-    made = rewritten("one level, batch 3")
-    whole = lowered(made.net)
-    assert joins(whole) == 0
-    ups = [node.meta["origin"] for node in whole.graph.nodes if node.kwargs.get("layer") == "upsample.0"]
-    graph = lowered(made.net, by_library=ups)
-    assert joins(graph) == 0
-    assert made.error(graph) < 1e-3
+    made = rewritten("bilinear, odd size")
+    for name in layers(made.net):
+        graph = lowered(made.net, by_library=[name])
+        assert joins(graph) == 0
+        assert made.error(graph) < 1e-3, name
