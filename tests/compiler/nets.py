@@ -179,7 +179,8 @@ def transposed_with_norm() -> nn.Module:
         nn.BatchNorm2d(16),
         nn.ConvTranspose2d(16, 32, 4, 2, 1, groups=2),
         nn.BatchNorm2d(32),
-        nn.Conv2d(32, 3, 3, padding=1),
+        nn.ConvTranspose2d(32, 16, 3, 2, 1, output_padding=1),
+        nn.Conv2d(16, 3, 3, padding=1),
         nn.Tanh(),
     )
 
@@ -243,6 +244,6 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Size]] = {
     "squeeze and excitation": (Excited, (2, 3, 16, 24)),
     "padding by a word": (same_padding, (2, 3, 16, 24)),
     "depthwise": (depthwise, (2, 3, 16, 24)),
-    "transposed with norm": (transposed_with_norm, (2, 3, 8, 12)),
+    "transposed with norm": (transposed_with_norm, (2, 3, 5, 4)),
     "masks and views": (Masked, (1, 3, 8, 8)),
 }
