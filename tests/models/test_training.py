@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from models import train
+from models import checkpoint, train
 from models.errors import ModelError
 
 
@@ -46,5 +46,5 @@ def test_a_net_is_trained_scored_and_saved(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("sys.argv", asked)
     train.main()
     again = train.named_net(asked[1:4], 0)
-    train.checkpoint.load_into(again, str(out))
+    checkpoint.load_into(again, str(out))
     assert out.stat().st_size > 1000
