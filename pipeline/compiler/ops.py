@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from pipeline.kernels import conv1x1, conv3x3, conv3x3_first, upconv2x2, upsample2x
+from pipeline.kernels import conv1x1, conv3x3, conv_first, upconv2x2, upsample2x
 from pipeline.kernels.common.kernel_op import KernelOp
 
 KERNELS: tuple[KernelOp[Any], ...] = (
     conv3x3.OP,
-    conv3x3_first.OP,
+    conv_first.OP,
     upconv2x2.OP,
     conv1x1.OP,
     upsample2x.OP,

@@ -56,9 +56,12 @@ def transposed_convolution(x: Tensor, parameters: LibraryParameters, epilogue: E
     _copy_results(epilogue.activation(functional.conv_transpose2d(x, weight, bias, stride=2)), epilogue, outputs)
 
 
-def bilinear(x: Tensor, _: LibraryParameters, epilogue: Epilogue, outputs: Outputs) -> None:
-    """Bilinear upsampling by 2, corners not aligned: x [N, channels, H, W] to out [N, channels, 2 H, 2 W]."""
-    _copy_results(functional.interpolate(x, scale_factor=2, mode="bilinear"), epilogue, outputs)
+def bilinear(
+    x: Tensor, _: LibraryParameters, epilogue: Epilogue, outputs: Outputs, *, align_corners: bool = False
+) -> None:
+    """Bilinear upsampling by 2: x [N, channels, H, W] to out [N, channels, 2 H, 2 W]."""
+    large = functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=align_corners)
+    _copy_results(large, epilogue, outputs)
 
 
 def _copy_results(y: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:

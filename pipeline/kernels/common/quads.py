@@ -9,6 +9,9 @@ a time. No pixel passes through shared memory: the L1 answers the reads of neigh
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+# Triton 3.7 renamed it.
+wait_for_all_warps = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
+
 
 @gluon.constexpr_function
 def row_layout(run, wide, warps):
@@ -44,13 +47,24 @@ def channel_written(column, GROUP: gl.constexpr):
 
 
 @gluon.jit
-def as_operand(pixels, sums: gl.constexpr):
-    """Pixels [16 · warps, DEPTH] as loaded in `row_layout`, as the first operand of a product; nothing moves."""
-    ROWS: gl.constexpr = pixels.shape[0]
-    DEPTH: gl.constexpr = pixels.shape[1]
-    WIDTH: gl.constexpr = 32 // pixels.dtype.primitive_bitwidth
-    parts = pixels.reshape([ROWS, 4, DEPTH // (4 * WIDTH), WIDTH]).permute((0, 2, 1, 3)).reshape([ROWS, DEPTH])
-    return gl.convert_layout(parts, gl.DotOperandLayout(0, sums, WIDTH), assert_trivial=True)
+def as_operand(words, seen, sums: gl.constexpr, dtype: gl.constexpr):
+    """Pixels × channels of `dtype`, loaded in `row_layout` as words of 32 bits, as the first operand of a product.
+
+    Where not `seen` they are 0. Nothing moves between threads. Words, because values of 16 bits that go round a loop
+    are taken apart and put together at its end, which waits for loads that are meant to be on their way.
+    """
+    ROWS: gl.constexpr = words.shape[0]
+    WORDS: gl.constexpr = words.shape[1]
+    WIDTH: gl.constexpr = 32 // dtype.primitive_bitwidth
+    words = gl.where(seen, words, 0).reshape([ROWS, 4, WORDS // 4]).permute((0, 2, 1)).reshape([ROWS, WORDS])
+    if WIDTH == 2:
+        parts = gl.join(words.to(gl.int16), (words >> 16).to(gl.int16))
+    else:
+        even = gl.join(words.to(gl.int8), (words >> 16).to(gl.int8))
+        odd = gl.join((words >> 8).to(gl.int8), (words >> 24).to(gl.int8))
+        parts = gl.join(even, odd)
+    values = parts.reshape([ROWS, WORDS * WIDTH]).to(dtype, bitcast=True)
+    return gl.convert_layout(values, gl.DotOperandLayout(0, sums, WIDTH), assert_trivial=True)
 
 
 @gluon.jit
@@ -64,7 +78,8 @@ def in_order(y, GROUP: gl.constexpr):
 
 @gluon.jit
 def load_ends(
-    scale, bias, CHANNELS: gl.constexpr, SCALED: gl.constexpr, GROUP: gl.constexpr, OUT: gl.constexpr, sums: gl.constexpr
+    scale, bias, CHANNELS: gl.constexpr,
+    SCALED: gl.constexpr, GROUP: gl.constexpr, OUT: gl.constexpr, sums: gl.constexpr,
 ):  # fmt: skip
     """Scale and bias [OUT] of the product's columns; 0 for those beyond CHANNELS."""
     channel = channel_written(gl.arange(0, OUT, layout=gl.SliceLayout(0, sums)), GROUP)

@@ -1,6 +1,6 @@
 """The 3×3 convolution of `conv3x3` for few channels, where memory is what takes the time.
 
-The idea: pixels are the rows of the product, so that 8, 16 or 32 output channels fill its columns and none is wasted.
+The idea: pixels are the rows of the product, so that 8, 16 or 32 output channels fill its columns.
 A program walks down a strip of pixels one input row at a time. A row is read at three horizontal shifts, straight into
 the registers that feed wgmma (`common/quads.py`), and each read serves three taps: its products go to the sums of the
 output rows above, here and below, the first of which is then complete. A pixel comes from L2 about once, from L1 three
@@ -16,7 +16,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
-from pipeline.kernels.common.epilogue import Epilogue
+from pipeline.kernels.common.epilogue import Epilogue, required
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
 from pipeline.kernels.common.quads import (
     as_operand,
@@ -28,9 +28,11 @@ from pipeline.kernels.common.quads import (
     row_layout,
     store_row,
     sums_layout,
+    wait_for_all_warps,
 )
+from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 
-MOST_IN, MOST_OUT = 64, 64
+MOST_IN, MOST_OUT = 64, 32  # more would not fit in the registers
 
 
 @dataclass(frozen=True)
@@ -69,39 +71,55 @@ def _hold_weights(
             values = gl.load(source, mask=(outer < CHANNELS) & (here < IN), other=0.0)
             held.index(tap * CHUNKS + chunk).store(values)
     fence_async_shared()
+    wait_for_all_warps()
 
 
 @gluon.jit
-def _load_row(image, row, x0, strides, height, width, CHUNK: gl.constexpr, IN: gl.constexpr, DEPTH: gl.constexpr):
-    """A chunk of an input row's channels at three horizontal shifts, each [16 · warps, DEPTH]; 0 outside the image."""
-    layout: gl.constexpr = row_layout(DEPTH // 4, DEPTH, gl.num_warps())
-    UNIT: gl.constexpr = 128 // image.dtype.element_ty.primitive_bitwidth
+def _load_row(
+    image, row, x0, strides, height, width, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr
+):  # fmt: skip
+    """A chunk of an input row's channels at three horizontal shifts, each [16 · warps, WORDS].
+
+    What lies outside the image is read from its border: a load that may not happen has to wait for its zeros.
+    """
+    layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
     pixel = gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))
-    channel = CHUNK * DEPTH + gl.arange(0, DEPTH, layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
     row_stride, unit_stride = strides
-    line = image + row * row_stride
+    line = image + gl.minimum(gl.maximum(row, 0), height - 1) * row_stride
     parts = ()
     for shift in gl.static_range(3):
-        col = x0 + pixel + (shift - 1)
-        seen = ((col >= 0) & (col < width) & (row >= 0) & (row < height)).expand_dims(1)
-        if CHUNK * DEPTH + DEPTH > IN:
-            seen = seen & (channel < IN)
-        start = (col * (UNIT * unit_stride)).expand_dims(1)
-        parts = parts + (gl.load(line + (start + channel), mask=seen, other=0.0),)
+        col = gl.minimum(gl.maximum(x0 + pixel + (shift - 1), 0), width - 1)
+        source = line + ((col * (4 * unit_stride)).expand_dims(1) + word)
+        if CHUNK * WORDS + WORDS > IN_WORDS:
+            parts = parts + (gl.load(source, mask=word < IN_WORDS),)  # type: ignore[assignment]
+        else:
+            parts = parts + (gl.load(source),)  # type: ignore[assignment]
     return parts
 
 
 @gluon.jit
-def _add_row(
-    acc, parts, held, DOWN: gl.constexpr, CHUNK: gl.constexpr, CHUNKS: gl.constexpr, sums: gl.constexpr,
-    FRESH: gl.constexpr,
+def _operands(
+    parts, row, x0, height, width,
+    CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr, sums: gl.constexpr, dtype: gl.constexpr,
 ):  # fmt: skip
-    """Queue the products of a chunk of an input row with the three taps of the window's row DOWN: acc [pixels, OUT]."""
-    for shift in gl.static_range(3):
-        taps = held.index((3 * DOWN + shift) * CHUNKS + CHUNK).permute((1, 0))
-        pixels = as_operand(parts[shift], sums)
-        acc = warpgroup_mma(pixels, taps, acc, use_acc=not FRESH or shift > 0, is_async=True)
-    return acc
+    """What `_load_row` loaded as the first operands of products, 0 outside the image and beyond its channels.
+
+    A pixel to the right of the image gives sums that nobody stores, so each shift has one border that matters.
+    """
+    layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
+    col = (x0 + gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))).expand_dims(1)
+    word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    inside = (row >= 0) & (row < height) & (word < IN_WORDS)
+    left = as_operand(parts[0], inside & (col > 0), sums, dtype)
+    middle = as_operand(parts[1], inside & (col >= 0), sums, dtype)
+    return left, middle, as_operand(parts[2], inside & (col < width - 1), sums, dtype)
+
+
+@gluon.jit
+def _taps(held, DOWN: gl.constexpr, shift: gl.constexpr, CHUNK: gl.constexpr, CHUNKS: gl.constexpr):
+    """The weights of a tap and a chunk of channels, as the second operand of a product."""
+    return held.index((3 * DOWN + shift) * CHUNKS + CHUNK).permute((1, 0))
 
 
 @gluon.jit
@@ -118,12 +136,17 @@ def _store_planar(y, image, row, x0, inside, height, width, CHANNELS: gl.constex
 def conv3x3_rows(
     x, weight, out, scale, bias, x_image_stride, x_row_stride, x_unit, out_image_stride, out_row_stride, out_unit,
     height, width, rows, tiles_y, tiles_x, tiles,
-    IN: gl.constexpr, CHANNELS: gl.constexpr, DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr,
-    AHEAD: gl.constexpr, PLANAR: gl.constexpr,
+    IN: gl.constexpr, CHANNELS: gl.constexpr, DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr,
+    GROUP: gl.constexpr, AHEAD: gl.constexpr, PLANAR: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Read x [N, H, W, IN] and weight [9, channels, IN]; write out [N, H, W, channels], or [N, channels, H, W]."""
-    dtype: gl.constexpr = x.dtype.element_ty
+    """Read x [N, H, W, IN], as words of 32 bits, and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS].
+
+    Where PLANAR it is [N, CHANNELS, H, W].
+    """
+    dtype: gl.constexpr = weight.dtype.element_ty
+    WORDS: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 32
+    IN_WORDS: gl.constexpr = IN * dtype.primitive_bitwidth // 32
     sums: gl.constexpr = sums_layout(OUT, dtype, num_warps)
     COLS: gl.constexpr = 16 * num_warps
     strides = (x_row_stride, x_unit)
@@ -139,7 +162,7 @@ def conv3x3_rows(
         queue = ()
         for step in gl.static_range(AHEAD):
             queue = queue + _load_row(
-                image, y0 - 1 + step // CHUNKS, x0, strides, height, width, step % CHUNKS, IN, DEPTH
+                image, y0 - 1 + step // CHUNKS, x0, strides, height, width, step % CHUNKS, IN_WORDS, WORDS
             )
         above = gl.zeros([COLS, OUT], gl.float32, sums)
         here = gl.zeros([COLS, OUT], gl.float32, sums)
@@ -150,11 +173,17 @@ def conv3x3_rows(
                 for chunk in gl.static_range(CHUNKS):
                     later = row + (chunk + AHEAD) // CHUNKS
                     queue = queue + _load_row(
-                        image, later, x0, strides, height, width, (chunk + AHEAD) % CHUNKS, IN, DEPTH
+                        image, later, x0, strides, height, width, (chunk + AHEAD) % CHUNKS, IN_WORDS, WORDS
                     )
-                    above = _add_row(above, queue, held, 2, chunk, CHUNKS, sums, False)
-                    here = _add_row(here, queue, held, 1, chunk, CHUNKS, sums, False)
-                    below = _add_row(below, queue, held, 0, chunk, CHUNKS, sums, chunk == 0)
+                    seen = _operands(queue, row, x0, height, width, chunk, IN_WORDS, WORDS, sums, dtype)
+                    # In turns: a product need not wait for the sums of the one before it.
+                    for shift in gl.static_range(3):
+                        above = warpgroup_mma(seen[shift], _taps(held, 2, shift, chunk, CHUNKS), above, is_async=True)
+                        here = warpgroup_mma(seen[shift], _taps(held, 1, shift, chunk, CHUNKS), here, is_async=True)
+                        below = warpgroup_mma(
+                            seen[shift], _taps(held, 0, shift, chunk, CHUNKS), below,
+                            use_acc=chunk + shift > 0, is_async=True,
+                        )  # fmt: skip
                     above, here, below = warpgroup_mma_wait(0, deps=(above, here, below))
                     queue = queue[3:]
                 y = finish_rows(above, ends, SCALED, ACTIVATION, SLOPE)
@@ -170,26 +199,64 @@ def queue(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Tile
     """Queue the convolution of checked x [N, H, W, in] by weight [9, out, in].
 
     Args:
-        x: fp16 or fp8, its strides multiples of 8 elements.
+        x: fp16 or fp8, its strides multiples of 16 bytes.
         weight: of x's dtype, contiguous.
         epilogue: scale and bias [out] and an activation.
-        out: [N, H, W, out] fp16 or fp8, its strides multiples of 8 elements; [N, out, H, W] fp32 contiguous if planar.
+        out: [N, H, W, out] fp16 or fp8, its strides multiples of 16 bytes; [N, out, H, W] fp32 contiguous if planar.
         tile: how the work is cut.
         planar: whether `out` is NCHW.
     """
     batch, height, width, inner = x.shape
     outer = weight.shape[1]
-    depth = min(next_power_of_two(inner), 64 // x.element_size())
+    words = x.view(torch.int32)
+    depth = max(32 // x.element_size(), min(next_power_of_two(inner), 64 // x.element_size()))
     columns = max(8, next_power_of_two(outer))
-    strides = (out.stride(0), 0, 0) if planar else (out.stride(0), out.stride(1), out.stride(2) * out.element_size() // 16)
+    out_unit = out.stride(2) * out.element_size() // 16
+    strides = (out.stride(0), 0, 0) if planar else (out.stride(0), out.stride(1), out_unit)
     tiles_y, tiles_x = -(-height // tile.rows), -(-width // (16 * tile.warps))
     tiles = batch * tiles_y * tiles_x
     conv3x3_rows[min(tiles, multiprocessors(x.device) * tile.programs),](
-        x, weight, out, epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
-        x.stride(0), x.stride(1), x.stride(2) * x.element_size() // 16, *strides, height, width, tile.rows, tiles_y, tiles_x, tiles,
+        words, weight, out, epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
+        words.stride(0), words.stride(1), words.stride(2) // 4, *strides,
+        height, width, tile.rows, tiles_y, tiles_x, tiles,
         IN=inner, CHANNELS=outer, DEPTH=depth, CHUNKS=-(-inner // depth), OUT=columns,
         GROUP=8 if planar else min(columns, 64 // out.element_size()),
         AHEAD=tile.ahead, PLANAR=planar,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
         SCALED=epilogue.scale is not None, num_warps=tile.warps, maxnreg=registers(tile.warps, tile.programs),
     )  # fmt: skip
+
+
+def launch(operands: Operands, tile: Tile) -> None:
+    """Queue the convolution of checked operands: x [N, H, W, in] by weight [9, out, in].
+
+    Raises:
+        ValueError: a pool or a head is to be folded.
+    """
+    x, weight, epilogue, outputs = operands
+    if not suits(x, weight.shape[1], epilogue):
+        raise ValueError(f"this tile takes at most {MOST_IN} channels to {MOST_OUT} and folds nothing")
+    queue(x, weight, epilogue, required(outputs.out), tile)
+
+
+def suits(x: Tensor, outer: int, epilogue: Epilogue) -> bool:
+    """Whether the kernel takes x [N, H, W, in], `outer` output channels and the epilogue."""
+    plain = epilogue == Epilogue(epilogue.scale, epilogue.bias, epilogue.activation)
+    return plain and x.shape[3] <= MOST_IN and outer <= MOST_OUT
+
+
+def candidates(x: Tensor, outer: int) -> Iterator[Tile]:
+    """The tiles worth measuring for x [N, H, W, in] and `outer` output channels, the likeliest first.
+
+    None for more than 64 bytes a pixel and 16 channels: `conv3x3_gluon` is faster there.
+    """
+    pixel = x.shape[3] * x.element_size()
+    if outer <= 16:
+        ways = [(4, 2), (4, 3)] if pixel <= 32 else [(4, 1), (4, 2)]
+    elif pixel <= 64:
+        ways = [(2, 3), (3, 2)] if pixel > 32 or x.element_size() == 2 else [(3, 2), (3, 1)]
+    else:
+        return
+    for programs, ahead in ways:
+        for rows in (64, 16):
+            yield Tile(rows, 4, programs, ahead)

@@ -25,6 +25,8 @@ from pipeline.kernels.common.quads import (
 )
 from pipeline.kernels.conv_first.conv_first_operands import Operands
 
+MOST_OUT = 128  # channels whose sums fit in the registers beside a row's windows
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -68,7 +70,7 @@ def _load_windows(
         col = ((x0 + pixel) * STRIDE - left).expand_dims(1) + (entry % SPAN).expand_dims(0)
         seen = ((row >= 0) & (row < height) & (line < IN * WINDOW)).expand_dims(0) & (col >= 0) & (col < width)
         source = ((line // WINDOW * height + row) * width).expand_dims(0) + col
-        parts = parts + (gl.load(image + source, mask=seen, other=0.0).to(gl.float16),)
+        parts = parts + (gl.load(image + source, mask=seen, other=0.0).to(gl.float16),)  # type: ignore[assignment]
     return parts
 
 
@@ -76,7 +78,8 @@ def _load_windows(
 def _conv_first_gluon(
     image, weight, out, scale, bias, out_image_stride, out_row_stride, out_unit,
     height, width, out_height, out_width, rows, tiles_y, tiles_x, tiles,
-    IN: gl.constexpr, CHANNELS: gl.constexpr, WINDOW: gl.constexpr, SPAN: gl.constexpr, STRIDE: gl.constexpr, STEPS: gl.constexpr,
+    IN: gl.constexpr, CHANNELS: gl.constexpr, WINDOW: gl.constexpr, SPAN: gl.constexpr, STRIDE: gl.constexpr,
+    STEPS: gl.constexpr,
     OUT: gl.constexpr, GROUP: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
@@ -117,15 +120,23 @@ def launch(operands: Operands, tile: Tile) -> None:
         image, weight, out, epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
         out.stride(0), out.stride(1), out.stride(2) * out.element_size() // 16,
         height, width, out_height, out_width, tile.rows, tiles_y, tiles_x, tiles,
-        IN=inner, CHANNELS=outer, WINDOW=window, SPAN=span, STRIDE=operands.stride, STEPS=-(-inner * window * span // 16),
+        IN=inner, CHANNELS=outer, WINDOW=window, SPAN=span, STRIDE=operands.stride,
+        STEPS=-(-inner * window * span // 16),
         OUT=columns, GROUP=min(columns, 64 // out.element_size()),
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
         SCALED=epilogue.scale is not None, num_warps=tile.warps, maxnreg=registers(tile.warps, tile.programs),
     )  # fmt: skip
 
 
-def candidates() -> Iterator[Tile]:
-    """The tiles worth measuring, the likeliest first."""
-    for rows in (4, 16):
-        for programs in (2, 3, 4):
-            yield Tile(rows, 4, programs)
+def candidates(weight: Tensor) -> Iterator[Tile]:
+    """The tiles worth measuring for a packed weight [in, k, span, out], the likeliest first."""
+    outer, entries = weight.shape[-1], weight[..., 0].numel()
+    if outer > 64:
+        several = [2]
+    elif entries > 64:
+        several = [3, 4]
+    else:
+        several = [4, 5] if outer > 32 else [6, 4]
+    for programs in several:
+        yield Tile(4, 4, programs)
+        yield Tile(2, 4, programs)

@@ -1,8 +1,7 @@
-"""What the kernels of the net's first convolution are given, and how its weight is packed."""
+"""What the kernels of the net's first convolution are given, and how wide a packed window is."""
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from pipeline.kernels.common.epilogue import Epilogue
@@ -46,19 +45,3 @@ def margin(window: int) -> int:
 def span(window: int) -> int:
     """How many columns a packed window has: a power of two."""
     return next_power_of_two(window + window // 2 % 2)
-
-
-def pack(weight: Tensor) -> Tensor:
-    """A convolution's weight [out, in, k, k] as fp16 [in, k, span, out]: a row of a window, then zeros about it."""
-    outer, inner, window, _ = weight.shape
-    packed = weight.new_zeros(inner, window, span(window), outer, dtype=torch.float16)
-    first = margin(window) - window // 2
-    packed[:, :, first : first + window] = weight.permute(1, 2, 3, 0).half()
-    return packed
-
-
-def unpacked(packed: Tensor) -> Tensor:
-    """The weight [out, in, k, k] of a packed one [in, k, span, out], in fp16."""
-    window = packed.shape[1]
-    first = margin(window) - window // 2
-    return packed[:, :, first : first + window].permute(3, 0, 1, 2)
