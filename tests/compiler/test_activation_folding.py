@@ -35,7 +35,7 @@ def test_a_net_of_this_activation_is_left_whole_to_the_kernels(name: str) -> Non
     graph = traced(net, batch)
     assert len(rewrite(graph)["fold_activation"]) == 10
     assert {node.op for node in graph.nodes} <= {*BY_NAME, "joined"}
-    assert {node.activation for node in graph.nodes if node.op in ("conv3x3", "conv3x3_first")} == {activation}
+    assert {node.activation for node in graph.nodes if node.op in ("conv3x3", "conv_first")} == {activation}
     assert error(graph, net, batch) < 1e-3
     with torch.no_grad():
         ready = Program(graph, Precision("fp32"), CPU)

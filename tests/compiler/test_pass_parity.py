@@ -63,10 +63,10 @@ def test_a_rewrite_leaves_the_net_alone() -> None:
 def test_of_the_classic_net_nothing_is_left_to_torch() -> None:
     graph = traced(classic(), image(2, 3, 32, 48))
     matched = {name: len(layers) for name, layers in rewrite(graph).items()}
-    assert Counter(node.op for node in graph.nodes) == {"conv3x3": 9, "upconv2x2": 2, "joined": 2, "conv3x3_first": 1}
+    assert Counter(node.op for node in graph.nodes) == {"conv3x3": 9, "upconv2x2": 2, "joined": 2, "conv_first": 1}
     assert matched == {
         "name_convolutions": 13, "fold_batch_norm": 10, "fold_activation": 10, "take_conv3x3": 9,
-        "take_conv3x3_first": 1, "take_upconv2x2": 2, "take_conv1x1": 0, "take_upsample2x": 0,
+        "take_conv_first": 1, "take_upconv2x2": 2, "take_conv1x1": 0, "take_upsample2x": 0,
         "pool_where_it_is_made": 2, "fold_head": 1, "join_without_copy": 2,
     }  # fmt: skip
 
@@ -74,12 +74,12 @@ def test_of_the_classic_net_nothing_is_left_to_torch() -> None:
 def test_of_the_bilinear_net_nothing_is_left_to_torch() -> None:
     graph = traced(classic(upsampling="bilinear"), image(1, 3, 32, 32))
     rewrite(graph)
-    assert {node.op for node in graph.nodes} == {"conv3x3", "conv3x3_first", "conv1x1", "upsample2x", "joined"}
+    assert {node.op for node in graph.nodes} == {"conv3x3", "conv_first", "conv1x1", "upsample2x", "joined"}
 
 
 def test_the_padding_of_an_odd_size_stays_in_front_of_the_first_layer() -> None:
     graph = traced(classic(), image(1, 3, 33, 47))
-    assert rewrite(graph)["take_conv3x3_first"] == ["encoder.0.0"]
+    assert rewrite(graph)["take_conv_first"] == ["encoder.0.0"]
     assert graph.nodes[0].op == "aten.pad.default"
 
 
