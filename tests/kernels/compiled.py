@@ -15,9 +15,9 @@ from pipeline.compiler.ops import BY_NAME
 from pipeline.kernels import conv3x3, conv_first, conv_head
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.polyphase import Operands, candidates, polyphase
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
+from pipeline.kernels.polyphase import Operands, candidates, polyphase
 
 
 class TargetAlone:
