@@ -1,4 +1,6 @@
-"""Trains the demo's weights: `python -m models.train --base 16 --minutes 3 --out weights.safetensors`.
+"""Trains a net for the demo's labels: `python -m models.train model=unet --minutes 2 --out weights.safetensors`.
+
+The net is any that the program's configuration can name: `model=custom model.target=my_package.MyNet` and so on.
 
 The labels are a classical threshold (`models.stain`); one quarter of the one image is held out and never seen.
 """
@@ -12,17 +14,23 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 from torch.nn import functional
 
 from models import checkpoint
+from models.build import build_model
+from models.errors import ModelError
 from models.samples import SAMPLE_FOLDER, SAMPLES, read_image, to_batch
 from models.stain import HELD_OUT, WORD, stain_mask
-from models.unet import UNet
 
 BATCH, CROP = 8, 128
-# Peak at base 16; wider nets take less: at 64 this rate drove a convolution to 3e4, half of what fp16 can hold.
-LEARNING_RATE = 2e-3
+# Peak for a net that begins with 16 channels; wider ones take less: at 64 this rate drove a convolution to 3e4, half of
+# what fp16 can hold.
+LEARNING_RATE, CHANNELS = 2e-3, 16
+CONF = Path(__file__).resolve().parents[1] / "conf"
 
 
 @dataclass(frozen=True)
@@ -63,12 +71,18 @@ def crops(tissue: Tissue, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return torch.cat(images), torch.cat(labels)
 
 
-def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int, base: int) -> int:
+def first_channels(net: nn.Module) -> int:
+    """How many channels the net's first convolution makes."""
+    found = (layer.out_channels for layer in net.modules() if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d))
+    return next(found, CHANNELS)
+
+
+def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int) -> int:
     """AdamW with one cycle of the learning rate over so many minutes, on `crops`; returns the number of steps."""
     device = tissue.image.device
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
-    peak = LEARNING_RATE * 16 / base
+    peak = LEARNING_RATE * CHANNELS / max(first_channels(net), CHANNELS)
     began, steps, said = time.monotonic(), 0, 0.0
     net.train()
     while (elapsed := (time.monotonic() - began) / (60 * minutes)) < 1:
@@ -96,37 +110,58 @@ def score(net: nn.Module, tissue: Tissue) -> tuple[float, float]:
     return 2 * both / max(both + either, 1), both / max(either, 1)
 
 
+def named_net(overrides: list[str], seed: int) -> nn.Module:
+    """The net that overrides such as ["model=unet", "model.options.base=16"] name, in fp32, with random weights.
+
+    Raises:
+        ModelError: there is no such net, or it doesn't take these options; one line.
+    """
+    try:
+        with initialize_config_dir(str(CONF), version_base=None):
+            config = compose("config", overrides)
+    except (HydraException, OmegaConfBaseException) as error:
+        known = ", ".join(sorted(path.stem for path in (CONF / "model").glob("*.yaml")))
+        raise ModelError(f"{' '.join(overrides)}: {str(error).splitlines()[0]}; model is one of {known}") from None
+    if not config.model.target:
+        raise ModelError("model.target names no class; give one, such as my_package.MyNet")
+    return build_model(config.model.target, dict(config.model.options), None, seed)
+
+
 def main() -> None:
     """Train, score on the held-out quarter as stored, save."""
-    parser = argparse.ArgumentParser(description="Trains a U-Net on the demo's stain mask.")
-    parser.add_argument("--base", type=int, default=16, help="channels of the first level; the classic net has 64")
+    parser = argparse.ArgumentParser(description="Trains a net on the demo's stain mask.")
+    parser.add_argument(
+        "overrides", nargs="*", help="the net as the program names it: model=unet model.options.base=16"
+    )
     parser.add_argument("--minutes", type=float, default=3.0, help="how long to train")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="the .safetensors file to write")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
+    try:
+        net = named_net(asked.overrides, asked.seed)
+    except ModelError as error:
+        parser.error(str(error))
+    train_and_save(net, asked)
 
-    torch.manual_seed(asked.seed)
-    device = torch.device(asked.device)
-    tissue = Tissue.load(device)
-    net = UNet(base=asked.base).to(device)
+
+def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
+    """Train a net as it was asked for, and say how well it does as it is stored."""
+    tissue = Tissue.load(torch.device(asked.device))
+    net.to(tissue.image.device)
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload, unused-ignore]  # 2.12's types lack it
-    steps = train(net, tissue, asked.minutes, asked.seed, asked.base)
-    stored = copy.deepcopy(net).half().float()
-    dice, iou = score(stored, tissue)
-    command = f"python -m models.train --base {asked.base} --minutes {asked.minutes:g} --device {asked.device}"
-    checkpoint.save(
-        net,
-        asked.out,
-        {
-            "command": command,
-            "steps": str(steps),
-            "held_out_dice": f"{dice:.5f}",
-            "held_out_iou": f"{iou:.5f}",
-            "labels": WORD,
-            "torch": torch.__version__.partition("+")[0],
-        },
-    )
+    steps = train(net, tissue, asked.minutes, asked.seed)
+    dice, iou = score(copy.deepcopy(net).half().float(), tissue)
+    named = " ".join(["python -m models.train", *asked.overrides])
+    facts = {
+        "command": f"{named} --minutes {asked.minutes:g} --device {asked.device}",
+        "steps": str(steps),
+        "held_out_dice": f"{dice:.5f}",
+        "held_out_iou": f"{iou:.5f}",
+        "labels": WORD,
+        "torch": torch.__version__.partition("+")[0],
+    }
+    checkpoint.save(net, asked.out, facts)
     sys.stdout.write(f"{asked.out}: {steps} steps, held-out Dice {dice:.4f}, IoU {iou:.4f} (stored in fp16)\n")
 
 

@@ -46,6 +46,12 @@ class Entered(msgspec.Struct, tag="entered", frozen=True):
     phase: Phase
 
 
+class Progress(msgspec.Struct, tag="progress", frozen=True):
+    """How far the worker is within its phase, in words for a person; the phase's time limit goes on."""
+
+    text: str
+
+
 class StageReport(msgspec.Struct, tag="stage", frozen=True):
     """Fields of the worker's StageRecord."""
 
@@ -93,7 +99,7 @@ class EndSampling(msgspec.Struct, tag="end", frozen=True):
     """To the worker: go on to what follows the samples."""
 
 
-Message = Entered | StageReport | RunReport | ReadyToSample | SampleTaken | Refused | Done | Nonsense
+Message = Entered | Progress | StageReport | RunReport | ReadyToSample | SampleTaken | Refused | Done | Nonsense
 Command = TakeSample | EndSampling
 QUOTED_CHARACTERS = 200  # of a line that is no message
 
@@ -135,6 +141,10 @@ class PipeReporter:
     def enter(self, phase: Phase) -> None:
         """Say that a phase begins."""
         self._say(Entered(phase))
+
+    def progress(self, text: str) -> None:
+        """Say how far the phase is."""
+        self._say(Progress(text))
 
     def report(self, **fields: object) -> None:
         """Give fields of the StageRecord: dataclasses or JSON values."""

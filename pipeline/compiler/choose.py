@@ -1,6 +1,6 @@
 """Chooses for each layer the fastest of its kernel's tiles and the library, measured on real values."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +24,9 @@ RIGHT = 2e-2
 LIBRARY = "library"  # among a layer's candidates
 
 
-def choose(net: ExportedNet, scales: Mapping[str, float], image: Tensor, tuner: Tuner) -> Plan:
+def choose(
+    net: ExportedNet, scales: Mapping[str, float], image: Tensor, tuner: Tuner, say: Callable[[str], None]
+) -> Plan:
     """How to lower the graph: for every layer its fastest tile, or the library.
 
     Args:
@@ -32,11 +34,12 @@ def choose(net: ExportedNet, scales: Mapping[str, float], image: Tensor, tuner: 
         scales: of the values in fp8, by their nodes' names.
         image: a batch [batch, channels, height, width] as the user gives it.
         tuner: measures, and remembers on disk.
+        say: is told which layer is at its turn.
 
     Raises:
         NothingRunsError: a layer has no candidate that runs and is right.
     """
-    walk = _Choosing(lower(net, Plan(scales)), net.dtype, tuner)
+    walk = _Choosing(lower(net, Plan(scales)), net.dtype, tuner, say)
     walk.run(image)
     tiles = {name: tile_text(choice) for name, choice in walk.chosen.items() if choice != LIBRARY}
     return Plan(scales, tiles, [name for name, choice in walk.chosen.items() if choice == LIBRARY])
@@ -45,15 +48,17 @@ def choose(net: ExportedNet, scales: Mapping[str, float], image: Tensor, tuner: 
 class _Choosing(fx.Interpreter):
     """Runs a lowered graph once, and chooses at each of its layers."""
 
-    def __init__(self, module: fx.GraphModule, dtype: torch.dtype, tuner: Tuner) -> None:
+    def __init__(self, module: fx.GraphModule, dtype: torch.dtype, tuner: Tuner, say: Callable[[str], None]) -> None:
         super().__init__(module)
-        self.dtype, self.tuner = dtype, tuner
+        self.dtype, self.tuner, self.say = dtype, tuner, say
+        self.layers = sum("layer" in node.meta for node in module.graph.nodes)
         self.chosen: dict[str, Any] = {}
 
     def run_node(self, n: fx.Node) -> Any:
         layer = n.meta.get("layer")
         if layer is None:
             return super().run_node(n)
+        self.say(f"tiles of {layer.name} ({len(self.chosen) + 1} of {self.layers} layers)")
         (x,), given = self.fetch_args_kwargs_from_env(n)
         inputs = [x] if given["second"] is None else [x, given["second"]]
         parameters = layer.parameters_in(self.dtype)

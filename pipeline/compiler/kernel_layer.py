@@ -72,6 +72,8 @@ class KernelLayer(nn.Module):
     def by_library(self, parameters: Sequence[LibraryParameters], *inputs: Tensor) -> Answer:
         """The same of the inputs [N, in, H, W] with the weights and biases of `parameters_in`."""
         y = self.sums_by_library(parameters, *inputs)
+        if self.op.writes_logits:
+            return None, None, y.float().contiguous()
         pooled = functional.max_pool2d(y, 2) if self.pool else None
         logits = None
         if self.head is not None:

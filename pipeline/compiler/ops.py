@@ -4,13 +4,14 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from pipeline.kernels import conv1x1, conv3x3, conv3x3_first, upconv2x2, upsample2x
+from pipeline.kernels import conv1x1, conv3x3, conv_first, conv_head, upconv2x2, upsample2x
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.polyphase import polyphase_layers
 
 KERNELS: tuple[KernelOp[Any], ...] = (
     conv3x3.OP,
-    conv3x3_first.OP,
+    conv_first.OP,
+    conv_first.STRIDED_OP,
     upconv2x2.OP,
     polyphase_layers.STRIDED,
     polyphase_layers.TRANSPOSED_3X3,
@@ -18,6 +19,8 @@ KERNELS: tuple[KernelOp[Any], ...] = (
     polyphase_layers.UPSAMPLED,
     conv1x1.OP,
     upsample2x.OP,
+    upsample2x.ALIGNED_OP,
+    conv_head.OP,
 )
 BY_NAME = {op.name: op for op in KERNELS}
 TILES = {tile.__module__.rpartition(".")[2]: tile for op in KERNELS for tile in op.tile_types}

@@ -1,13 +1,15 @@
-"""Bilinear upsampling by 2, corners not aligned, over NHWC.
+"""Bilinear upsampling by 2 over NHWC, corners aligned or not.
 
-The idea: an output pixel mixes four inputs with weights 9, 3, 3 and 1 sixteenths, the same four patterns everywhere but
-at the border, where the index is clamped. The four reads hit the L2; what counts is that each line is written once. A
-1×1 convolution after it commutes with it: run it before, on a quarter of the pixels.
+The idea: an output pixel mixes four inputs, two rows by two columns, and the weights of the rows are those of its whole
+row. The four reads hit the caches; what counts is that each line is written once. A program has part of an output row,
+so that a thread finds its columns once for all of their channels. A 1×1 convolution after it commutes with it: run it
+before, on a quarter of the pixels.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import triton
 import triton.language as tl
@@ -17,56 +19,83 @@ from torch.nn import functional
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, required
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
 from pipeline.kernels.common.library import bilinear
-from pipeline.kernels.common.nhwc import check_vector, store
+from pipeline.kernels.common.nhwc import check_vector, next_power_of_two, store
 from pipeline.kernels.common.triton_epilogue import rounded
 
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: `block` output elements a program; 1024 are 8 a thread in 4 warps, 16 bytes of fp16."""
+    """How the work is cut: `elements` of an output row a program; 2048 are 16 a thread in 4 warps, 32 bytes of fp16."""
 
-    block: int = 1024
+    elements: int = 2048
 
 
-def reference(x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+def reference(x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs, *, align_corners: bool = False) -> None:
     """What `upsample2x` computes, in plain PyTorch, on any device.
 
     Args:
         x: [N, H, W, C].
         epilogue: a scale [C].
         outputs: out [N, 2 H, 2 W, C].
+        align_corners: as in `torch.nn.functional.interpolate`.
     """
     scaled = epilogue.of(x.float()).permute(0, 3, 1, 2)
-    store(functional.interpolate(scaled, scale_factor=2, mode="bilinear").permute(0, 2, 3, 1), required(outputs.out))
+    large = functional.interpolate(scaled, scale_factor=2, mode="bilinear", align_corners=align_corners)
+    store(large.permute(0, 2, 3, 1), required(outputs.out))
+
+
+@triton.jit
+def _neighbours(place, size, step, ALIGNED: tl.constexpr):
+    """The two inputs, of `size` in a line, that an output at `place` mixes, and the second one's weight.
+
+    As torch has them: at `step` · place with corners aligned, otherwise at (place + 1/2) / 2 − 1/2, not below 0.
+    """
+    at = place.to(tl.float32) * step if ALIGNED else tl.maximum(place.to(tl.float32) * 0.5 - 0.25, 0.0)
+    first = at.to(tl.int32)
+    return first, tl.minimum(first + 1, size - 1), at - first.to(tl.float32)
 
 
 @triton.jit
 def _upsample2x(
-    x, out, height, width, channels, elements, x_image_stride, x_row_stride, x_pixel_stride,
-    out_image_stride, out_row_stride, out_pixel_stride, scale, BLOCK: tl.constexpr,
+    x, out, height, width, channels, x_image_stride, x_row_stride, x_pixel_stride,
+    out_image_stride, out_row_stride, out_pixel_stride, scale, row_step, col_step,
+    ALIGNED: tl.constexpr, COLS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, channels], out [N, 2 H, 2 W, channels], channel stride 1."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    channel, pixel = at % channels, at // channels
-    col, row, image = pixel % (2 * width), pixel // (2 * width) % (2 * height), pixel // (4 * width * height)
-    # The nearer input has weight 3/4, its neighbour on the side of the output pixel 1/4.
-    near_row, near_col = row // 2, col // 2
-    far_row = tl.minimum(tl.maximum(near_row + 2 * (row % 2) - 1, 0), height - 1)
-    far_col = tl.minimum(tl.maximum(near_col + 2 * (col % 2) - 1, 0), width - 1)
-    source = x + image * x_image_stride + channel
-    here = at < elements
-    upper = 0.75 * tl.load(source + near_row * x_row_stride + near_col * x_pixel_stride, mask=here).to(tl.float32)
-    upper += 0.25 * tl.load(source + near_row * x_row_stride + far_col * x_pixel_stride, mask=here).to(tl.float32)
-    lower = 0.75 * tl.load(source + far_row * x_row_stride + near_col * x_pixel_stride, mask=here).to(tl.float32)
-    lower += 0.25 * tl.load(source + far_row * x_row_stride + far_col * x_pixel_stride, mask=here).to(tl.float32)
-    value = 0.75 * upper + 0.25 * lower
+    blocks = tl.cdiv(2 * width, COLS)
+    place = tl.program_id(0) // blocks
+    image, row = (place // (2 * height)).to(tl.int64), place % (2 * height)
+    col = tl.program_id(0) % blocks * COLS + tl.arange(0, COLS)
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    here = (col < 2 * width)[:, None] & (channel < channels)[None, :]
+    up, down, below = _neighbours(row, height, row_step, ALIGNED)
+    left, right, beside = _neighbours(col, width, col_step, ALIGNED)
+    beside = beside[:, None]
+    lines = x + image * x_image_stride
+    upper, lower = lines + up * x_row_stride, lines + down * x_row_stride
+    at_left = (left * x_pixel_stride)[:, None] + channel[None, :]
+    at_right = (right * x_pixel_stride)[:, None] + channel[None, :]
+    above = tl.load(upper + at_left, mask=here).to(tl.float32) * (1.0 - beside)
+    above += tl.load(upper + at_right, mask=here).to(tl.float32) * beside
+    under = tl.load(lower + at_left, mask=here).to(tl.float32) * (1.0 - beside)
+    under += tl.load(lower + at_right, mask=here).to(tl.float32) * beside
+    value = above * (1.0 - below) + under * below
     if scale is not None:
-        value = value * tl.load(scale + channel, mask=here)
-    target = out + image * out_image_stride + row * out_row_stride + col * out_pixel_stride + channel
+        value = value * tl.load(scale + channel, mask=channel < channels)[None, :]
+    target = out + image * out_image_stride + row * out_row_stride
+    target = target + ((col * out_pixel_stride)[:, None] + channel[None, :])
     tl.store(target, rounded(value, out.dtype.element_ty), mask=here)
 
 
-def upsample2x(x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
+def upsample2x(
+    x: Tensor,
+    _: Tensor,
+    epilogue: Epilogue,
+    outputs: Outputs,
+    tile: Tile | None = None,
+    *,
+    align_corners: bool = False,
+) -> None:
     """Write x at twice the height and width, scaled, rounded to the dtype of `outputs.out`.
 
     Args:
@@ -74,6 +103,7 @@ def upsample2x(x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs, tile:
         epilogue: a scale [C], x's over `out`'s where either is fp8; no bias, activation, pool or head.
         outputs: out [N, 2 H, 2 W, C] with channel stride 1, fp32, fp16 or fp8.
         tile: how the work is cut.
+        align_corners: as in `torch.nn.functional.interpolate`.
 
     Raises:
         ValueError: a shape or stride is not as above, or the epilogue does more than scale.
@@ -88,34 +118,45 @@ def upsample2x(x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs, tile:
         raise ValueError(f"the epilogue must only scale, got {epilogue.key}")
     if epilogue.scale is not None:
         check_vector("scale", epilogue.scale, channels)
-    block = (tile or Tile()).block
-    _upsample2x[triton.cdiv(out.numel(), block),](
-        x, out, height, width, channels, out.numel(), *x.stride()[:3], *out.stride()[:3], epilogue.scale, BLOCK=block
-    )
+    wide = min(64, next_power_of_two(channels))
+    cols = max(1, min((tile or Tile()).elements // wide, next_power_of_two(2 * width)))
+    _upsample2x[batch * 2 * height * triton.cdiv(2 * width, cols), triton.cdiv(channels, wide)](
+        x, out, height, width, channels, *x.stride()[:3], *out.stride()[:3], epilogue.scale,
+        (height - 1) / (2 * height - 1), (width - 1) / (2 * width - 1),
+        ALIGNED=align_corners, COLS=cols, CHANNELS=wide,
+    )  # fmt: skip
 
 
 def candidates(_: Tensor, __: Tensor, ___: Epilogue) -> Iterator[Tile]:
-    """The one way in which the work is cut, for any x [N, H, W, C]."""
-    yield Tile()
+    """The tiles worth measuring for any x [N, H, W, C], the likeliest first."""
+    yield Tile(2048)
+    yield Tile(1024)
+    yield Tile(4096)
 
 
-def _accepts(layer: LayerDescription) -> bool:
+def _accepts(layer: LayerDescription, *, align_corners: bool) -> bool:
     twice = layer.out_size == (2 * layer.in_size[0], 2 * layer.in_size[1])
-    return layer.kind == "upsample_bilinear2d" and twice and not layer.align_corners and layer.suits_bulk_copies
+    aligned = layer.align_corners == align_corners
+    return layer.kind == "upsample_bilinear2d" and twice and aligned and layer.suits_bulk_copies
 
 
 def _flops(shape: tuple[int, ...], _: int) -> float:
     return 2.0 * 4 * 4 * math.prod(shape)  # four inputs mixed for each of four outputs
 
 
-OP: KernelOp[Tile] = KernelOp(
-    name="upsample2x",
-    accepts=_accepts,
-    reference=reference,
-    launch=upsample2x,
-    candidates=candidates,
-    library=bilinear,
-    flops=_flops,
-    tile_types=(Tile,),
-    growth=2,
-)
+def _op(name: str, *, align_corners: bool) -> KernelOp[Tile]:
+    return KernelOp(
+        name=name,
+        accepts=partial(_accepts, align_corners=align_corners),
+        reference=partial(reference, align_corners=align_corners),
+        launch=partial(upsample2x, align_corners=align_corners),
+        candidates=candidates,
+        library=partial(bilinear, align_corners=align_corners),
+        flops=_flops,
+        tile_types=(Tile,),
+        growth=2,
+    )
+
+
+OP = _op("upsample2x", align_corners=False)
+ALIGNED_OP = _op("upsample2x_aligned", align_corners=True)

@@ -15,7 +15,7 @@ from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, RunConfig, StageSp
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.interleave import interleave
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
-from pipeline.protocol import Done, Entered, Phase, ReadyToSample
+from pipeline.protocol import Done, Entered, Phase, Progress, ReadyToSample
 from pipeline.records import codec
 from pipeline.records.run_record import FailureKind, RunRecord, RunWarning, WarningCode
 from pipeline.records.samples import Pair
@@ -74,6 +74,8 @@ class RunContext:
         for message in worker.messages():
             if isinstance(message, Entered):
                 self.observer.phase_entered(title, message.phase)
+            elif isinstance(message, Progress):
+                self.observer.phase_entered(title, worker.phase, message.text)
             if worker.refused:
                 raise RequestError(worker.refused)
             if isinstance(message, until):

@@ -36,6 +36,10 @@ class StageError(Exception):
         self.kind = kind
 
 
+def silent(_: str) -> None:
+    """The `progress` of a stage that nobody watches."""
+
+
 @dataclass(frozen=True)
 class Workload:
     """The net and its images; a stage reads it and never changes it.
@@ -50,6 +54,7 @@ class Workload:
         images: [images, height, width, 3] as they were before normalisation, uint8.
         sources: where each image comes from.
         verified: how many of the batches, from the first, the answer is checked on.
+        progress: is told what the build is at, in a few words for a person.
         earlier: caches that another process of the same stage left, to build from; None for a cold build.
     """
 
@@ -63,6 +68,7 @@ class Workload:
     sources: tuple[str, ...] = ()
     verified: int = 1
     earlier: Path | None = None
+    progress: Callable[[str], None] = silent
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

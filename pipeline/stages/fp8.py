@@ -58,6 +58,7 @@ def in_fp8(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget
     """
     net, workload = rewritten.net, rewritten.workload
     batches = workload.batches[: math.ceil(images / workload.shape[0])]
+    workload.progress(f"scales and sensitivity on {len(batches)} batches")
     with torch.inference_mode():
         seen = largest(net, batches)
         kept, gains = layers_to_keep(net, seen, workload, keep_fp16, budget)

@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +27,9 @@ class Reporter(Protocol):
 
     def enter(self, phase: Phase) -> None:
         """A phase begins."""
+
+    def progress(self, text: str) -> None:
+        """How far the phase is."""
 
     def report(self, **fields: object) -> None:
         """Fields of the StageRecord."""
@@ -55,6 +59,7 @@ def run_stage(job: Job, reporter: Reporter) -> None:
         describe_run(bench, reporter)
         return
     reporter.enter(Phase.BUILD)
+    bench.workload = replace(bench.workload, progress=reporter.progress)
     reporter.report(**bench.build())
     reporter.enter(Phase.VERIFY)
     if not verify(bench, reporter) and not job.time_inaccurate:

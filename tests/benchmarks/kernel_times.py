@@ -68,7 +68,7 @@ class Row:
 def unet(size: int, base: int, depth: int = 4) -> Iterator[Layer]:
     """The layers of the classic net, in order."""
     widths = [base << level for level in range(depth + 1)]
-    yield Layer("conv3x3_first", size, 3, base)
+    yield Layer("conv_first", size, 3, base)
     for level, width in enumerate(widths):
         if level:
             yield Layer("conv3x3", size >> level, width // 2, width)

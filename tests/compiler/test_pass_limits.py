@@ -67,8 +67,8 @@ CASES = {
         lambda x, a, b: b(a(x).flatten(2))[..., None], conv(3, 16, 1), nn.Conv1d(16, 16, 3, padding=1)
     ),
     "take_conv3x3: channels in no multiple of 16": lambda: Made(lambda x, a, b: b(a(x)), conv(3, 24, 1), conv(24, 16)),
-    "take_conv3x3_first: it isn't first": lambda: Made(lambda x, c: c(x * 2), conv(3, 16)),
-    "take_conv3x3_first: many channels": lambda: Made(lambda x, c: c(x.repeat(1, 5, 1, 1)), conv(15, 16)),
+    "take_conv_first: it isn't first": lambda: Made(lambda x, c: c(x * 2), conv(3, 16)),
+    "take_conv_first: many channels": lambda: Made(lambda x, c: c(x.repeat(1, 5, 1, 1)), conv(15, 16)),
     "take_upconv2x2: a wider window": lambda: Made(
         lambda x, a, b: b(a(x)), conv(3, 16, 1), nn.ConvTranspose2d(16, 16, 4, 2, 1)
     ),

@@ -77,23 +77,23 @@ def test_of_the_classic_net_nothing_is_left_to_torch() -> None:
     made = rewritten("classic")
     graph = lowered(made.net)
     calls = own_calls(graph)
-    assert {name: calls.count(name) for name in calls} == {"conv3x3_first": 1, "conv3x3": 7, "upsampled_conv3x3": 2}
+    assert {name: calls.count(name) for name in calls} == {"conv_first": 1, "conv3x3": 7, "upsampled_conv3x3": 2}
     assert computing(graph) == set()
     assert {name: len(found) for name, found in made.net.matched.items() if found} == {
-        "fold_batch_norm": 10, "compose_upsampling": 2, "take_conv3x3": 7, "take_conv3x3_first": 1,
+        "fold_batch_norm": 10, "compose_upsampling": 2, "take_conv3x3": 7, "take_conv_first": 1,
         "fold_activation": 10, "pool_where_it_is_made": 2, "fold_head": 1,
     }  # fmt: skip
 
 
 def test_of_the_bilinear_net_nothing_is_left_to_torch() -> None:
     graph = lowered(rewritten("bilinear").net)
-    assert set(own_calls(graph)) == {"conv3x3", "conv3x3_first", "conv1x1", "upsample2x"}
+    assert set(own_calls(graph)) == {"conv3x3", "conv_first", "conv1x1", "upsample2x"}
     assert computing(graph) == set()
 
 
 def test_the_padding_of_an_odd_size_stays_in_front_of_the_first_layer() -> None:
     made = rewritten("bilinear, odd size")
-    assert made.net.matched["take_conv3x3_first"] == ["encoder.0.0"]
+    assert made.net.matched["take_conv_first"] == ["encoder.0.0"]
     assert computing(lowered(made.net)) == {"aten.pad.default"}
 
 

@@ -12,8 +12,11 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from pipeline.compiler.ops import BY_NAME
+from pipeline.kernels import conv3x3, conv_first, conv_head
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.conv3x3 import conv3x3_narrow
+from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
 from pipeline.kernels.polyphase import Operands, candidates, polyphase
 
 
@@ -48,7 +51,7 @@ def compile_instead(kernel: JITFunction, grid: Any) -> Any:
 
 
 def main() -> None:
-    """One tile of each kernel that is written in Gluon, between them in both types and two activations."""
+    """One tile of each kernel that is written in Gluon, between them in both types and several activations."""
     triton.runtime.driver.set_active(TargetAlone())
     JITFunction.__getitem__ = compile_instead
     bias = torch.zeros(64)
@@ -64,6 +67,7 @@ def main() -> None:
         tiles = [tile for tile in op.candidates(x, weight, epilogue) if "gluon" in type(tile).__module__]
         op.launch(x, weight, epilogue, Outputs(out), tiles[-1])
     compile_polyphase()
+    from_registers()
 
 
 def compile_polyphase() -> None:
@@ -76,6 +80,20 @@ def compile_polyphase() -> None:
     strided = Operands(epilogue, Outputs(small.to(half)), full=full.to(half), full_weight=taps[:9].to(half))
     for operands in (up, strided):
         polyphase(operands, next(candidates(operands)))
+
+
+def from_registers() -> None:
+    """The kernels that feed their products from registers."""
+    for inner, outer, dtype in ((24, 16, torch.float16), (32, 32, torch.float8_e4m3fn)):
+        x, weight = torch.zeros(1, 32, 32, inner).to(dtype), torch.zeros(9, outer, inner).to(dtype)
+        epilogue, out = Epilogue(bias=torch.zeros(outer)), Outputs(torch.zeros(1, 32, 32, outer).to(dtype))
+        conv3x3.conv3x3(x, weight, epilogue, out, conv3x3_narrow.Tile(16))
+    x, weight = torch.zeros(1, 32, 32, 16).half(), torch.zeros(9, 3, 16).half()
+    conv_head.conv_head(x, weight, Epilogue(bias=torch.zeros(3)), Outputs(logits=torch.zeros(1, 3, 32, 32)))
+    image, weight = torch.zeros(1, 3, 32, 32), conv_first.pack(torch.zeros(32, 3, 7, 7))
+    conv_first.conv_first(
+        image, weight, Epilogue(bias=torch.zeros(32)), Outputs(torch.zeros(1, 16, 16, 32).half()), GatherTile(4)
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pipeline.compiler.ops import KERNELS
-from pipeline.kernels import conv3x3, conv3x3_first, upsample2x
+from pipeline.kernels import conv3x3, conv_first, upsample2x
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, RELU, Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
@@ -98,7 +98,7 @@ def test_head_alone_writes_logits(swap: bool) -> None:
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_first_convolution_reads_fp32_nchw(channels: int, dtype: torch.dtype) -> None:
-    made = example(conv3x3_first.OP, dtype, Layer(3, (11, 19), channels))
+    made = example(conv_first.OP, dtype, Layer(3, (11, 19), channels))
     made.run()
     made.check()
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from pipeline.compiler.ops import KERNELS, TILES
-from pipeline.kernels import conv1x1, conv3x3, conv3x3_first, upconv2x2, upsample2x
+from pipeline.kernels import conv1x1, conv3x3, conv_first, upconv2x2, upsample2x
 from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
@@ -24,7 +24,7 @@ def test_references_agree_with_torch() -> None:
     conv3x3.reference(x.permute(0, 2, 3, 1), conv3x3.pack(weight), epilogue, Outputs(out))
     wanted = functional.conv2d(x, weight, bias, padding=1)
     torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-4)
-    conv3x3_first.reference(x, conv3x3_first.pack(weight), epilogue, Outputs(out))
+    conv_first.reference(x, conv_first.pack(weight), epilogue, Outputs(out))
     torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-2, atol=1e-2)
     grown, up = torch.empty(2, 16, 20, 12), torch.randn(6, 12, 2, 2)
     upconv2x2.reference(x.permute(0, 2, 3, 1), upconv2x2.pack(up), epilogue, Outputs(grown))

@@ -39,7 +39,7 @@ def classic(tmp_path: Path) -> Workload:
 
 def test_the_first_layer_reads_the_image_and_is_never_in_fp8(classic: Workload) -> None:
     graph, _ = calibrated(classic)
-    assert [node.op for node in graph.nodes if node.name not in quantisable(graph)] == ["conv3x3_first", "joined"]
+    assert [node.op for node in graph.nodes if node.name not in quantisable(graph)] == ["conv_first", "joined"]
 
 
 def test_what_ran_counts_the_layers_that_read_fp8(classic: Workload) -> None:

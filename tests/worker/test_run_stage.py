@@ -42,9 +42,13 @@ class Recorder:
     def __init__(self, samples: int = 3) -> None:
         self.fields: dict[str, Any] = {}
         self.run_facts: dict[str, Any] = {}
+        self.said: list[str] = []
         self.phases: list[str] = []
         self.samples: list[Sample] = []
         self.wanted = samples
+
+    def progress(self, text: str) -> None:
+        self.said.append(text)
 
     def enter(self, phase: Phase) -> None:
         self.phases.append(phase)

@@ -6,10 +6,11 @@ import torch
 from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import arguments, calls, is_call, like, only_user, replace, shape_of
+from pipeline.compiler.fx_graph import arguments, calls, is_call, like, module_of, only_user, replace, shape_of
 from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, KernelLayer
-from pipeline.compiler.layer_nodes import producer
+from pipeline.compiler.layer_nodes import producer, put_layer
 from pipeline.compiler.passes.kernel_matching import CONV2D, describe
+from pipeline.kernels import conv_head
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
 
@@ -92,6 +93,24 @@ def fold_head(net: ExportedNet) -> list[str]:
         net.module.graph.eliminate_dead_code()
         _forget_output(node, layer)
         matched.append(layer.name)
+    return matched
+
+
+def take_head(net: ExportedNet) -> list[str]:
+    """A last convolution to a few classes, its logits fp32, is a kernel that writes them as the user gets them."""
+    matched = []
+    for head in calls(net.module.graph, CONV2D):
+        seen, logits = describe(net, head), _in_fp32(head)
+        if seen is None or logits is None or not conv_head.accepts(seen):
+            continue
+        given = arguments(head)
+        weight, bias = net.constant(given["weight"]), net.constant(given["bias"])
+        assert weight is not None
+        name = module_of(head) or head.name
+        layer = KernelLayer(name, conv_head.OP, weight, weight.new_zeros(len(weight)) if bias is None else bias)
+        layer.stores_out = False
+        put_layer(net, logits, layer, [head.all_input_nodes[0]], LOGITS)
+        matched.append(name)
     return matched
 
 

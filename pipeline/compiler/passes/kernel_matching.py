@@ -24,7 +24,7 @@ def pass_for(op: KernelOp[Any]) -> Callable[[ExportedNet], list[str]]:
         matched = []
         for node in calls(net.module.graph, CONV2D, SAME_CONV2D, TRANSPOSED, UPSAMPLING):
             layer = describe(net, node)
-            if layer is not None and op.accepts(layer):
+            if layer is not None and op.accepts is not None and op.accepts(layer):
                 matched.append(_give(net, node, op))
         return matched
 

@@ -72,7 +72,7 @@ class KernelOp(Generic[Tile]):
 
     Attributes:
         name: of the operation in a rewritten graph.
-        accepts: whether it takes a layer.
+        accepts: whether it takes a layer; None for a kernel of several layers, which a pass of its own finds.
         reference: what it computes, in plain PyTorch on any device: of x [N, H, W, in] (of a kernel that reads the
             image: [N, in, H, W]), the packed weight, an epilogue and the outputs.
         launch: the same by the kernel, with one of `candidates`; the first of them for None.
@@ -88,12 +88,13 @@ class KernelOp(Generic[Tile]):
         writes: the types in which it stores values.
         folds: what its epilogue does beyond scale, bias and activation: "pool", "head".
         reads_image: whether it reads the net's input as the user gives it, fp32 and planar.
+        writes_logits: whether it stores the net's answer, fp32 and planar, and nothing else.
         takes_second: whether `reference`, `launch` and `candidates` take a `SecondSource` after the outputs.
         growth: output pixels for each input pixel along a side.
     """
 
     name: str
-    accepts: Callable[[LayerDescription], bool]
+    accepts: Callable[[LayerDescription], bool] | None
     reference: Callable[..., None]
     launch: Callable[..., None]
     candidates: Callable[..., Iterator[Tile]]
@@ -108,5 +109,6 @@ class KernelOp(Generic[Tile]):
     writes: frozenset[str] = FP16_AND_FP8
     folds: frozenset[str] = frozenset()
     reads_image: bool = False
+    writes_logits: bool = False
     takes_second: bool = False
-    growth: int = 1
+    growth: float = 1

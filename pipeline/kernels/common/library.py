@@ -51,9 +51,9 @@ def transposed_convolution(x: Tensor, parameters: LibraryParameters, activation:
     return activation(functional.conv_transpose2d(_as_weights(x, parameters), *parameters, stride=2))
 
 
-def bilinear(x: Tensor, _: LibraryParameters, activation: Activation) -> Tensor:
-    """Bilinear upsampling by 2, corners not aligned: x [N, channels, H, W] to [N, channels, 2 H, 2 W]."""
-    return activation(functional.interpolate(x, scale_factor=2, mode="bilinear"))
+def bilinear(x: Tensor, _: LibraryParameters, activation: Activation, *, align_corners: bool = False) -> Tensor:
+    """Bilinear upsampling by 2: x [N, channels, H, W] to [N, channels, 2 H, 2 W]."""
+    return activation(functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=align_corners))
 
 
 def _as_weights(x: Tensor, parameters: LibraryParameters) -> Tensor:
@@ -67,6 +67,8 @@ def store_results(y: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
         outputs.out.copy_(y)
     if outputs.pooled is not None:
         outputs.pooled.copy_(functional.max_pool2d(y, 2))
-    if outputs.logits is not None and epilogue.head is not None:
+    if outputs.logits is not None and epilogue.head is None:
+        outputs.logits.copy_(y)
+    elif outputs.logits is not None and epilogue.head is not None:
         weight, bias = epilogue.head.weight.to(y.dtype)[..., None, None], epilogue.head.bias.to(y.dtype)
         outputs.logits.copy_(functional.conv2d(y, weight, bias))

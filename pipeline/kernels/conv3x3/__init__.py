@@ -1,6 +1,7 @@
 """3×3 convolution, padding 1, stride 1, with bias, activation, max-pool and the 1×1 head in its epilogue.
 
-Two kernels do it: `conv3x3_triton`, and `conv3x3_gluon`, which is faster. The tile says which.
+Three kernels do it: `conv3x3_triton`; `conv3x3_gluon`, which is faster; and for few channels `conv3x3_narrow`. The tile
+says which.
 """
 
 from collections.abc import Iterator
@@ -13,10 +14,10 @@ from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.common.library import same_size_convolution
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.common.tma import missing
-from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_triton
+from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow, conv3x3_triton
 from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS, Operands, check_operands
 
-Tile = conv3x3_triton.Tile | conv3x3_gluon.Tile
+Tile = conv3x3_triton.Tile | conv3x3_gluon.Tile | conv3x3_narrow.Tile
 
 
 def pack(weight: Tensor) -> Tensor:
@@ -57,6 +58,8 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
     tile = tile or next(candidates(x, weight, epilogue))
     if isinstance(tile, conv3x3_gluon.Tile):
         conv3x3_gluon.launch(operands, tile)
+    elif isinstance(tile, conv3x3_narrow.Tile):
+        conv3x3_narrow.launch(operands, tile)
     else:
         conv3x3_triton.launch(operands, tile)
 
@@ -69,8 +72,11 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
     """
     head = epilogue.head is not None
     if missing() is None and not interpreted():
-        return conv3x3_gluon.candidates(x, weight.shape[1], head=head)
-    return conv3x3_triton.candidates(x, weight.shape[1], head=head)
+        if conv3x3_narrow.suits(x, weight.shape[1], epilogue):
+            yield from conv3x3_narrow.candidates(x, weight.shape[1])
+        yield from conv3x3_gluon.candidates(x, weight.shape[1], head=head)
+        return
+    yield from conv3x3_triton.candidates(x, weight.shape[1], head=head)
 
 
 def _flops(shape: tuple[int, ...], outer: int) -> float:
@@ -86,7 +92,7 @@ OP: KernelOp[Tile] = KernelOp(
     candidates=candidates,
     library=same_size_convolution,
     flops=_flops,
-    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile),
+    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3_narrow.Tile),
     pack=pack,
     weight_shape=lambda inner, outer: (outer, inner, 3, 3),
     out_axis=1,

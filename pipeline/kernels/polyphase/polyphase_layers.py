@@ -135,7 +135,7 @@ def _op(
         out_axis=1,
         tap_axis=None if transposed else 0,
         takes_second=True,
-        growth=2 if transposed else 1,
+        growth=2 if transposed else 0.5,
     )
 
 
@@ -155,7 +155,7 @@ def _flops_after_upsampling(shape: tuple[int, ...], outer: int) -> float:
 
 UPSAMPLED: KernelOp[Tile] = KernelOp(
     name="upsampled_conv3x3",
-    accepts=lambda _: False,  # a pass of its own finds it: it is several layers of a net
+    accepts=None,
     reference=lambda *parts: reference(operands(*parts)),
     launch=lambda *parts: polyphase(operands(*parts[:5]), *parts[5:]),
     candidates=lambda *parts: candidates(operands(*parts)),

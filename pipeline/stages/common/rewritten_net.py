@@ -65,9 +65,11 @@ class Rewritten:
         self.workload, self.tuner, self.barred = workload, tuner, barred
         switch_on_the_library()
         batch = workload.batches[0]
+        workload.progress("exporting the net")
         self.net: ExportedNet = export(workload.model, batch, torch.float16)
         rewrite(self.net, FOR_ANY_BACKEND)
         plain = fx.GraphModule(self.net.module, copy.deepcopy(self.net.module.graph))
+        workload.progress("all of it by Inductor")
         self.by_inductor = captured("Inductor", plain, batch, execution("fp16", 0))
         if barred is None:
             rewrite(self.net, FOR_THE_KERNELS)
@@ -87,11 +89,12 @@ class Rewritten:
         """
         batch = self.workload.batches[0]
         with torch.inference_mode():
-            plan = choose(self.net, scales, batch, self.tuner)
+            plan = choose(self.net, scales, batch, self.tuner, self.workload.progress)
             lowered = lower(self.net, plan)
         if not plan.tiles:
             return None
         layers: dict[str, PrecisionName] = dict.fromkeys(kept or [], "fp16")
+        self.workload.progress(f"{len(plan.tiles)} layers by own kernels, the rest by Inductor")
         found = captured("own kernels", lowered, batch, execution(precision, len(plan.tiles), layers))
         found.lowered, found.plan = lowered, plan
         return found

@@ -1,0 +1,118 @@
+"""Products whose rows are pixels, fed from registers: which channel each of a quad's four threads reads and writes.
+
+The idea: wgmma gives the four threads of a quad every fourth pair of a pixel's channels. The sum over channels doesn't
+mind their order, and neither do the rows of a weight matrix; so the weights are put in another order as they enter
+shared memory, once a program, and each thread reads, and later writes, neighbouring channels of one pixel, 16 bytes at
+a time. No pixel passes through shared memory: the L1 answers the reads of neighbouring taps.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+# Triton 3.7 renamed it.
+wait_for_all_warps = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
+
+
+@gluon.constexpr_function
+def row_layout(run, wide, warps):
+    """Pixels × channels [16 · warps, wide] where a thread has `run` neighbouring channels of each 4 · run.
+
+    A warp has 16 pixels; a quad of threads shares a pixel and the one 8 further on.
+    """
+    within, beyond = run.bit_length() - 1, (wide // (4 * run)).bit_length() - 1
+    registers = [[0, 1 << bit] for bit in range(within)]
+    registers += [[0, 4 * run << bit] for bit in range(beyond)] + [[8, 0]]
+    lanes = [[0, run], [0, 2 * run], [1, 0], [2, 0], [4, 0]]
+    groups = [[16 << bit, 0] for bit in range(warps.bit_length() - 1)]
+    return gl.DistributedLinearLayout(registers, lanes, groups, [], [16 * warps, wide])
+
+
+@gluon.constexpr_function
+def sums_layout(out, dtype, warps):
+    """Pixels × channels [16 · warps, out] as wgmma leaves its sums of products of `dtype`."""
+    return gl.NVMMADistributedLayout([3, 0], [warps, 1], [16, out, 256 // dtype.primitive_bitwidth])
+
+
+@gluon.jit
+def channel_read(entry, DEPTH: gl.constexpr, WIDTH: gl.constexpr):
+    """The channel of an entry of the product's inner dimension: entry = WIDTH (4 part + thread) + element."""
+    return entry // WIDTH % 4 * (DEPTH // 4) + entry // (4 * WIDTH) * WIDTH + entry % WIDTH
+
+
+@gluon.jit
+def channel_written(column, GROUP: gl.constexpr):
+    """The channel of a column of the product: a thread's pairs of a group of columns are put side by side."""
+    within = column % GROUP
+    return column - within + within % 8 // 2 * (GROUP // 4) + within // 8 * 2 + within % 2
+
+
+@gluon.jit
+def as_operand(words, seen, sums: gl.constexpr, dtype: gl.constexpr):
+    """Pixels × channels of `dtype`, loaded in `row_layout` as words of 32 bits, as the first operand of a product.
+
+    Where not `seen` they are 0. Nothing moves between threads. Words, because values of 16 bits that go round a loop
+    are taken apart and put together at its end, which waits for loads that are meant to be on their way.
+    """
+    ROWS: gl.constexpr = words.shape[0]
+    WORDS: gl.constexpr = words.shape[1]
+    WIDTH: gl.constexpr = 32 // dtype.primitive_bitwidth
+    words = gl.where(seen, words, 0).reshape([ROWS, 4, WORDS // 4]).permute((0, 2, 1)).reshape([ROWS, WORDS])
+    if WIDTH == 2:
+        parts = gl.join(words.to(gl.int16), (words >> 16).to(gl.int16))
+    else:
+        even = gl.join(words.to(gl.int8), (words >> 16).to(gl.int8))
+        odd = gl.join((words >> 8).to(gl.int8), (words >> 24).to(gl.int8))
+        parts = gl.join(even, odd)
+    values = parts.reshape([ROWS, WORDS * WIDTH]).to(dtype, bitcast=True)
+    return gl.convert_layout(values, gl.DotOperandLayout(0, sums, WIDTH), assert_trivial=True)
+
+
+@gluon.jit
+def in_order(y, GROUP: gl.constexpr):
+    """Sums [16 · warps, out] with their channels in order, in `row_layout`; nothing moves."""
+    ROWS: gl.constexpr = y.shape[0]
+    OUT: gl.constexpr = y.shape[1]
+    parts = y.reshape([ROWS, OUT // GROUP, GROUP // 8, 4, 2]).permute((0, 1, 3, 2, 4)).reshape([ROWS, OUT])
+    return gl.convert_layout(parts, row_layout(GROUP // 4, OUT, gl.num_warps()), assert_trivial=True)
+
+
+@gluon.jit
+def load_ends(
+    scale, bias, CHANNELS: gl.constexpr,
+    SCALED: gl.constexpr, GROUP: gl.constexpr, OUT: gl.constexpr, sums: gl.constexpr,
+):  # fmt: skip
+    """Scale and bias [OUT] of the product's columns; 0 for those beyond CHANNELS."""
+    channel = channel_written(gl.arange(0, OUT, layout=gl.SliceLayout(0, sums)), GROUP)
+    shift = gl.load(bias + channel, mask=channel < CHANNELS, other=0.0)
+    factor = gl.load(scale + channel, mask=channel < CHANNELS, other=0.0) if SCALED else shift
+    return factor, shift
+
+
+@gluon.jit
+def finish_rows(acc, ends, SCALED: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr):
+    """ACTIVATION(acc · factor[o] + shift[o]) for acc [pixels, out]."""
+    factor, shift = ends
+    if SCALED:
+        acc = acc * factor.expand_dims(0)
+    return ACTIVATION(acc + shift.expand_dims(0), SLOPE)
+
+
+@gluon.jit
+def store_row(y, line, x0, unit_stride, inside, width, CHANNELS: gl.constexpr, GROUP: gl.constexpr):
+    """Y [pixels, OUT] into a row of an NHWC output, rounded to its dtype, where `inside`.
+
+    `line` is where the row begins; pixels and channels are counted in units of 16 bytes, which all of them step by.
+    """
+    dtype: gl.constexpr = line.dtype.element_ty
+    UNIT: gl.constexpr = 128 // dtype.primitive_bitwidth
+    values = in_order(y.to(dtype), GROUP)
+    layout: gl.constexpr = values.type.layout
+    col = (x0 + gl.arange(0, y.shape[0], layout=gl.SliceLayout(1, layout))).expand_dims(1)
+    channel = gl.arange(0, y.shape[1], layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    seen = (col < width) & (channel < CHANNELS) & inside
+    gl.store(line + (col * (UNIT * unit_stride) + channel), values, mask=seen)
+
+
+def registers(warps: int, programs: int) -> int:
+    """How many registers a thread may take so that `programs` of so many warps share a multiprocessor's 65536."""
+    return min(255, 65536 // (32 * warps * programs) // 8 * 8)

@@ -1,0 +1,262 @@
+"""The 3×3 convolution of `conv3x3` for few channels, where memory is what takes the time.
+
+The idea: pixels are the rows of the product, so that 8, 16 or 32 output channels fill its columns.
+A program walks down a strip of pixels one input row at a time. A row is read at three horizontal shifts, straight into
+the registers that feed wgmma (`common/quads.py`), and each read serves three taps: its products go to the sums of the
+output rows above, here and below, the first of which is then complete. A pixel comes from L2 about once, from L1 three
+times, and never passes through shared memory; weights stay there. Nothing here needs TMA.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
+
+from pipeline.kernels.common.epilogue import Epilogue, required
+from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
+from pipeline.kernels.common.quads import (
+    as_operand,
+    channel_read,
+    channel_written,
+    finish_rows,
+    load_ends,
+    registers,
+    row_layout,
+    store_row,
+    sums_layout,
+    wait_for_all_warps,
+)
+from pipeline.kernels.conv3x3.conv3x3_operands import Operands
+
+MOST_IN, MOST_OUT = 64, 32  # more would not fit in the registers
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How the work is cut: strips of `rows` × 16 · `warps` pixels and all output channels.
+
+    Attributes:
+        rows: of a strip; two less than a multiple of 3, as the three output rows in work take turns.
+        warps: of a program, 4 or 8.
+        programs: on each multiprocessor.
+        ahead: how many chunks of a row's channels are on their way while one is multiplied.
+    """
+
+    rows: int
+    warps: int = 4
+    programs: int = 4
+    ahead: int = 1
+
+
+@gluon.jit
+def _hold_weights(
+    weight, held, CHANNELS: gl.constexpr,
+    IN: gl.constexpr, DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr,
+):  # fmt: skip
+    """Weight [9, channels, IN] into shared memory [9 · CHUNKS, OUT, DEPTH], in the order of `common/quads.py`."""
+    WIDTH: gl.constexpr = 32 // held.dtype.primitive_bitwidth
+    spread: gl.constexpr = gl.BlockedLayout([1, 8], [8, 4], [gl.num_warps(), 1], [1, 0])
+    column = gl.arange(0, OUT, layout=gl.SliceLayout(1, spread))
+    entry = gl.arange(0, DEPTH, layout=gl.SliceLayout(0, spread))
+    outer = channel_written(column, GROUP).expand_dims(1)
+    inner = channel_read(entry, DEPTH, WIDTH).expand_dims(0)
+    for tap in range(9):
+        for chunk in gl.static_range(CHUNKS):
+            here = inner + chunk * DEPTH
+            source = weight + (tap * CHANNELS + outer) * IN + here
+            values = gl.load(source, mask=(outer < CHANNELS) & (here < IN), other=0.0)
+            held.index(tap * CHUNKS + chunk).store(values)
+    fence_async_shared()
+    wait_for_all_warps()
+
+
+@gluon.jit
+def _load_row(
+    image, row, x0, strides, height, width, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr
+):  # fmt: skip
+    """A chunk of an input row's channels at three horizontal shifts, each [16 · warps, WORDS].
+
+    What lies outside the image is read from its border: a load that may not happen has to wait for its zeros.
+    """
+    layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
+    pixel = gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))
+    word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    row_stride, unit_stride = strides
+    line = image + gl.minimum(gl.maximum(row, 0), height - 1) * row_stride
+    parts = ()
+    for shift in gl.static_range(3):
+        col = gl.minimum(gl.maximum(x0 + pixel + (shift - 1), 0), width - 1)
+        source = line + ((col * (4 * unit_stride)).expand_dims(1) + word)
+        if CHUNK * WORDS + WORDS > IN_WORDS:
+            parts = parts + (gl.load(source, mask=word < IN_WORDS),)  # type: ignore[assignment]
+        else:
+            parts = parts + (gl.load(source),)  # type: ignore[assignment]
+    return parts
+
+
+@gluon.jit
+def _operands(
+    parts, row, x0, height, width,
+    CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr, sums: gl.constexpr, dtype: gl.constexpr,
+):  # fmt: skip
+    """What `_load_row` loaded as the first operands of products, 0 outside the image and beyond its channels.
+
+    A pixel to the right of the image gives sums that nobody stores, so each shift has one border that matters.
+    """
+    layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
+    col = (x0 + gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))).expand_dims(1)
+    word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    inside = (row >= 0) & (row < height) & (word < IN_WORDS)
+    left = as_operand(parts[0], inside & (col > 0), sums, dtype)
+    middle = as_operand(parts[1], inside & (col >= 0), sums, dtype)
+    return left, middle, as_operand(parts[2], inside & (col < width - 1), sums, dtype)
+
+
+@gluon.jit
+def _taps(held, DOWN: gl.constexpr, shift: gl.constexpr, CHUNK: gl.constexpr, CHUNKS: gl.constexpr):
+    """The weights of a tap and a chunk of channels, as the second operand of a product."""
+    return held.index((3 * DOWN + shift) * CHUNKS + CHUNK).permute((1, 0))
+
+
+@gluon.jit
+def _store_planar(y, image, row, x0, inside, height, width, CHANNELS: gl.constexpr):
+    """Y [pixels, OUT] in fp32 as a row of an image [channels, height, width], where `inside`."""
+    layout: gl.constexpr = y.type.layout
+    col = (x0 + gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))).expand_dims(1)
+    channel = gl.arange(0, y.shape[1], layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    line = image + row * width
+    gl.store(line + (channel * height * width + col), y, mask=(col < width) & (channel < CHANNELS) & inside)
+
+
+@gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles"])
+def conv3x3_rows(
+    x, weight, out, scale, bias, x_image_stride, x_row_stride, x_unit, out_image_stride, out_row_stride, out_unit,
+    height, width, rows, tiles_y, tiles_x, tiles,
+    IN: gl.constexpr, CHANNELS: gl.constexpr, DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr,
+    GROUP: gl.constexpr, AHEAD: gl.constexpr, PLANAR: gl.constexpr,
+    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, num_warps: gl.constexpr,
+):  # fmt: skip
+    """Read x [N, H, W, IN], as words of 32 bits, and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS].
+
+    Where PLANAR it is [N, CHANNELS, H, W].
+    """
+    dtype: gl.constexpr = weight.dtype.element_ty
+    WORDS: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 32
+    IN_WORDS: gl.constexpr = IN * dtype.primitive_bitwidth // 32
+    sums: gl.constexpr = sums_layout(OUT, dtype, num_warps)
+    COLS: gl.constexpr = 16 * num_warps
+    strides = (x_row_stride, x_unit)
+    shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, DEPTH], dtype)
+    held = gl.allocate_shared_memory(dtype, [9 * CHUNKS, OUT, DEPTH], shared)
+    _hold_weights(weight, held, CHANNELS, IN, DEPTH, CHUNKS, OUT, GROUP)
+    ends = load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        number = tile // tiles_x // tiles_y
+        y0, x0 = tile // tiles_x % tiles_y * rows, tile % tiles_x * COLS
+        image = x + number.to(gl.int64) * x_image_stride
+        target = out + number.to(gl.int64) * out_image_stride
+        queue = ()
+        for step in gl.static_range(AHEAD):
+            queue = queue + _load_row(
+                image, y0 - 1 + step // CHUNKS, x0, strides, height, width, step % CHUNKS, IN_WORDS, WORDS
+            )
+        above = gl.zeros([COLS, OUT], gl.float32, sums)
+        here = gl.zeros([COLS, OUT], gl.float32, sums)
+        for turn in range(0, rows + 2, 3):
+            for step in gl.static_range(3):
+                row = y0 - 1 + turn + step
+                below = gl.zeros([COLS, OUT], gl.float32, sums)
+                for chunk in gl.static_range(CHUNKS):
+                    later = row + (chunk + AHEAD) // CHUNKS
+                    queue = queue + _load_row(
+                        image, later, x0, strides, height, width, (chunk + AHEAD) % CHUNKS, IN_WORDS, WORDS
+                    )
+                    seen = _operands(queue, row, x0, height, width, chunk, IN_WORDS, WORDS, sums, dtype)
+                    # In turns: a product need not wait for the sums of the one before it.
+                    for shift in gl.static_range(3):
+                        above = warpgroup_mma(seen[shift], _taps(held, 2, shift, chunk, CHUNKS), above, is_async=True)
+                        here = warpgroup_mma(seen[shift], _taps(held, 1, shift, chunk, CHUNKS), here, is_async=True)
+                        below = warpgroup_mma(
+                            seen[shift], _taps(held, 0, shift, chunk, CHUNKS), below,
+                            use_acc=chunk + shift > 0, is_async=True,
+                        )  # fmt: skip
+                    above, here, below = warpgroup_mma_wait(0, deps=(above, here, below))
+                    queue = queue[3:]
+                y = finish_rows(above, ends, SCALED, ACTIVATION, SLOPE)
+                inside = (row > y0) & (row <= height)
+                if PLANAR:
+                    _store_planar(y, target, row - 1, x0, inside, height, width, CHANNELS)
+                else:
+                    store_row(y, target + (row - 1) * out_row_stride, x0, out_unit, inside, width, CHANNELS, GROUP)
+                above, here = here, below
+
+
+def queue(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Tile, *, planar: bool = False) -> None:
+    """Queue the convolution of checked x [N, H, W, in] by weight [9, out, in].
+
+    Args:
+        x: fp16 or fp8, its strides multiples of 16 bytes.
+        weight: of x's dtype, contiguous.
+        epilogue: scale and bias [out] and an activation.
+        out: [N, H, W, out] fp16 or fp8, its strides multiples of 16 bytes; [N, out, H, W] fp32 contiguous if planar.
+        tile: how the work is cut.
+        planar: whether `out` is NCHW.
+    """
+    batch, height, width, inner = x.shape
+    outer = weight.shape[1]
+    words = x.view(torch.int32)
+    depth = max(32 // x.element_size(), min(next_power_of_two(inner), 64 // x.element_size()))
+    columns = max(8, next_power_of_two(outer))
+    out_unit = out.stride(2) * out.element_size() // 16
+    strides = (out.stride(0), 0, 0) if planar else (out.stride(0), out.stride(1), out_unit)
+    tiles_y, tiles_x = -(-height // tile.rows), -(-width // (16 * tile.warps))
+    tiles = batch * tiles_y * tiles_x
+    conv3x3_rows[min(tiles, multiprocessors(x.device) * tile.programs),](
+        words, weight, out, epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
+        words.stride(0), words.stride(1), words.stride(2) // 4, *strides,
+        height, width, tile.rows, tiles_y, tiles_x, tiles,
+        IN=inner, CHANNELS=outer, DEPTH=depth, CHUNKS=-(-inner // depth), OUT=columns,
+        GROUP=8 if planar else min(columns, 64 // out.element_size()),
+        AHEAD=tile.ahead, PLANAR=planar,
+        ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
+        SCALED=epilogue.scale is not None, num_warps=tile.warps, maxnreg=registers(tile.warps, tile.programs),
+    )  # fmt: skip
+
+
+def launch(operands: Operands, tile: Tile) -> None:
+    """Queue the convolution of checked operands: x [N, H, W, in] by weight [9, out, in].
+
+    Raises:
+        ValueError: a pool or a head is to be folded.
+    """
+    x, weight, epilogue, outputs = operands
+    if not suits(x, weight.shape[1], epilogue):
+        raise ValueError(f"this tile takes at most {MOST_IN} channels to {MOST_OUT} and folds nothing")
+    queue(x, weight, epilogue, required(outputs.out), tile)
+
+
+def suits(x: Tensor, outer: int, epilogue: Epilogue) -> bool:
+    """Whether the kernel takes x [N, H, W, in], `outer` output channels and the epilogue."""
+    plain = epilogue == Epilogue(epilogue.scale, epilogue.bias, epilogue.activation)
+    return plain and x.shape[3] <= MOST_IN and outer <= MOST_OUT
+
+
+def candidates(x: Tensor, outer: int) -> Iterator[Tile]:
+    """The tiles worth measuring for x [N, H, W, in] and `outer` output channels, the likeliest first.
+
+    None for more than 64 bytes a pixel and 16 channels: `conv3x3_gluon` is faster there.
+    """
+    pixel = x.shape[3] * x.element_size()
+    if outer <= 16:
+        ways = [(4, 2), (4, 3)] if pixel <= 32 else [(4, 1), (4, 2)]
+    elif pixel <= 64:
+        ways = [(2, 3), (3, 2)] if pixel > 32 or x.element_size() == 2 else [(3, 2), (3, 1)]
+    else:
+        return
+    for programs, ahead in ways:
+        for rows in (64, 16):
+            yield Tile(rows, 4, programs, ahead)

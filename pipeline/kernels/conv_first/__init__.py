@@ -1,0 +1,155 @@
+"""The net's first convolution, 3×3 to 7×7 with stride 1 or 2: reads the user's fp32 NCHW batch and writes NHWC.
+
+With three channels the taps of a 3×3 window are 27 values a pixel, of 7×7 ones 147: a few steps of a matrix product.
+Cast and change of layout happen on the way: the image is read once and the wide output written once. Two kernels do it:
+`conv_first_triton`, and `conv_first_gluon`, which is faster. The tile says which.
+"""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pipeline.kernels.common.activation import Activation
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
+from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription, LibraryParameters
+from pipeline.kernels.common.library import convolution
+from pipeline.kernels.common.nhwc import interpreted
+from pipeline.kernels.common.tma import missing
+from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
+from pipeline.kernels.conv_first.conv_first_operands import (
+    MOST_CHANNELS,
+    MOST_ENTRIES,
+    WINDOWS,
+    Operands,
+    margin,
+    span,
+    stride_of,
+)
+
+Tile = conv_first_triton.Tile | conv_first_gluon.Tile
+
+
+def pack(weight: Tensor) -> Tensor:
+    """A convolution's weight [out, in, k, k] as fp16 [in, k, span, out]: a row of a window, then zeros about it."""
+    outer, inner, window, _ = weight.shape
+    packed = weight.new_zeros(inner, window, span(window), outer, dtype=torch.float16)
+    first = margin(window) - window // 2
+    packed[:, :, first : first + window] = weight.permute(1, 2, 3, 0).half()
+    return packed
+
+
+def unpacked(packed: Tensor) -> Tensor:
+    """The weight [out, in, k, k] of a packed one [in, k, span, out], in fp16."""
+    window = packed.shape[1]
+    first = margin(window) - window // 2
+    return packed[:, :, first : first + window].permute(3, 0, 1, 2)
+
+
+def reference(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+    """What `conv_first` computes, in plain PyTorch, on any device: inputs rounded to fp16, sums in fp32.
+
+    Args:
+        image: [N, in, H, W].
+        weight: [in, k, span, out], from `pack`.
+        epilogue: scale and bias [out].
+        outputs: out [N, H', W', out], whose size tells the stride.
+    """
+    stride = stride_of(tuple(image.shape[2:]), tuple(required(outputs.out).shape[1:3]))
+    padding = weight.shape[1] // 2
+    sums = functional.conv2d(image.half().float(), unpacked(weight).float(), stride=stride, padding=padding)
+    store_reference(epilogue.of(sums.permute(0, 2, 3, 1)), epilogue, outputs)
+
+
+def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
+    """The convolution of the image through the epilogue, written into `outputs.out`: products in fp16, sums in fp32.
+
+    The padding is k // 2, and the stride is 1 or 2, as the output's size tells.
+
+    Args:
+        image: [N, in, H, W] fp32 contiguous, at most 14 channels.
+        weight: [in, k, span, out] fp16, from `pack`.
+        epilogue: scale and bias [out]; folds neither a pool nor a head.
+        outputs: out [N, H', W', out] fp16 or fp8, a channel slice of a wider tensor at will; H' = ⌈H / stride⌉.
+        tile: one of `candidates`; the first of them without.
+
+    Raises:
+        ValueError: a shape, dtype or stride is not as above.
+    """
+    batch, inner, height, width = image.shape
+    if image.dtype != torch.float32 or not image.is_contiguous() or inner > MOST_CHANNELS:
+        raise ValueError(f"image must be contiguous float32 of at most {MOST_CHANNELS} channels, got {image.dtype}")
+    window, outer = weight.shape[1], weight.shape[-1]
+    if weight.dtype != torch.float16 or tuple(weight.shape) != (inner, window, span(window), outer):
+        raise ValueError(f"weight must come from pack, for {inner} channels, got {list(weight.shape)} {weight.dtype}")
+    out = required(outputs.out)
+    stride = stride_of((height, width), tuple(out.shape[1:3]))
+    check_epilogue(epilogue, outputs, (batch, -(-height // stride), -(-width // stride), outer))
+    tile = tile or next(candidates(image, weight, epilogue))
+    operands = Operands(image, weight, epilogue, out)
+    if isinstance(tile, conv_first_gluon.Tile):
+        conv_first_gluon.launch(operands, tile)
+    else:
+        conv_first_triton.launch(operands, tile)
+
+
+def candidates(_: Tensor, weight: Tensor, __: Epilogue) -> Iterator[Tile]:
+    """The tiles worth measuring for weight [in, k, span, out] and any image [N, in, H, W], the likeliest first."""
+    if missing() is None and not interpreted() and weight.shape[-1] <= conv_first_gluon.MOST_OUT:
+        return conv_first_gluon.candidates(weight)
+    return conv_first_triton.candidates(weight.shape[-1])
+
+
+def _library(stride: int) -> Callable[[Tensor, LibraryParameters, Activation], Tensor]:
+    def run(x: Tensor, parameters: LibraryParameters, activation: Activation) -> Tensor:
+        weight = parameters.weight
+        side = weight.shape[2] // 2
+        x = x.to(weight.dtype, memory_format=torch.channels_last)
+        return convolution(x, parameters, activation, stride=(stride, stride), padding=(side, side))
+
+    return run
+
+
+def _accepts(stride: int) -> Callable[[LayerDescription], bool]:
+    def accepts(layer: LayerDescription) -> bool:
+        window = layer.window[0]
+        square = layer.is_square(window, stride, window // 2)
+        if layer.kind != "conv2d" or not layer.reads_image or window not in WINDOWS or not square:
+            return False
+        few = layer.inner <= MOST_CHANNELS and layer.inner * window * span(window) <= MOST_ENTRIES
+        return few and layer.outer % CHANNELS == 0
+
+    return accepts
+
+
+def _flops(stride: int) -> Callable[[tuple[int, ...], int], float]:
+    def flops(shape: tuple[int, ...], outer: int) -> float:
+        batch, inner, height, width = shape
+        return 2.0 * 9 * batch * height * width * inner * outer / stride**2
+
+    return flops
+
+
+def _op(name: str, stride: int) -> KernelOp[Tile]:
+    """The kernel's description for one stride; operations are counted for a window of 3×3."""
+    return KernelOp(
+        name=name,
+        accepts=_accepts(stride),
+        reference=reference,
+        launch=conv_first,
+        candidates=candidates,
+        library=_library(stride),
+        flops=_flops(stride),
+        tile_types=(conv_first_triton.Tile, conv_first_gluon.Tile),
+        pack=pack,
+        weight_shape=lambda inner, outer: (outer, inner, 3, 3),
+        out_axis=3,
+        reads=frozenset({"fp32"}),
+        reads_image=True,
+        growth=1 / stride,
+    )
+
+
+OP = _op("conv_first", 1)
+STRIDED_OP = _op("conv_first_strided", 2)

@@ -1,0 +1,86 @@
+"""The net's first convolution of `conv_first` in plain Triton, which any GPU and the interpreter run.
+
+The idea: TMA can't load rows of 6 bytes, so each program gathers its pixels' windows with plain loads, most of which
+the L1 answers, and multiplies them 16 entries at a time.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import triton
+import triton.language as tl
+
+from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.triton_epilogue import finish, rounded
+from pipeline.kernels.conv_first.conv_first_operands import Operands, margin
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How the work is cut: a tile of `rows` × `cols` output pixels and all or `out` of the output channels."""
+
+    rows: int
+    cols: int
+    out: int
+    warps: int = 4
+    programs: int = 4  # per multiprocessor
+    stages: int = 1
+
+
+@triton.jit
+def _conv_first_triton(
+    image, weight, out_boxes, scale, bias, height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
+    IN: tl.constexpr, WINDOW: tl.constexpr, SPAN: tl.constexpr, LEFT: tl.constexpr, STRIDE: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+):  # fmt: skip
+    """Image [N, IN, H, W] fp32, weight [IN · WINDOW · SPAN, channels] fp16, out [N, H', W', channels] NHWC."""
+    PIXELS: tl.constexpr = ROWS * COLS
+    ENTRIES: tl.constexpr = IN * WINDOW * SPAN
+    pixel = tl.arange(0, PIXELS)
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+        o0 = tile % tiles_out * OUT
+        place = tile // tiles_out
+        x0 = place % tiles_x * COLS
+        y0 = place // tiles_x % tiles_y * ROWS
+        number = place // tiles_x // tiles_y
+        channel = o0 + tl.arange(0, OUT)
+        source = image + number.to(tl.int64) * IN * height * width
+        acc = tl.zeros((PIXELS, OUT), tl.float32)
+        for step in tl.static_range((ENTRIES + 15) // 16):
+            entry = step * 16 + tl.arange(0, 16)
+            line = entry // SPAN
+            row = ((y0 + pixel // COLS) * STRIDE)[:, None] + (line % WINDOW - WINDOW // 2)[None, :]
+            col = ((x0 + pixel % COLS) * STRIDE)[:, None] + (entry % SPAN - LEFT)[None, :]
+            seen = (row >= 0) & (row < height) & (col >= 0) & (col < width) & (entry < ENTRIES)[None, :]
+            window = tl.load(source + ((line // WINDOW)[None, :] * height + row) * width + col, mask=seen, other=0.0)
+            known = (entry < ENTRIES)[:, None] & (channel < channels)[None, :]
+            taps = tl.load(weight + entry[:, None] * channels + channel[None, :], mask=known, other=0.0)
+            acc = tl.dot(window.to(tl.float16), taps, acc)
+        y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, False)
+        out_boxes.store([number, y0, x0, o0], rounded(y, out_boxes.dtype).reshape(1, ROWS, COLS, OUT))
+
+
+def launch(operands: Operands, tile: Tile) -> None:
+    """Queue the convolution of a checked image [N, in, H, W] into out [N, H', W', out]."""
+    image, weight, epilogue, out = operands
+    batch, inner, height, width = image.shape
+    _, out_height, out_width, outer = out.shape
+    _, window, span, _ = weight.shape
+    tiles_y, tiles_x, tiles_out = -(-out_height // tile.rows), -(-out_width // tile.cols), -(-outer // tile.out)
+    tiles = batch * tiles_y * tiles_x * tiles_out
+    _conv_first_triton[min(tiles, multiprocessors(image.device) * tile.programs),](
+        image, weight, descriptor(out, [1, tile.rows, tile.cols, tile.out]), epilogue.scale, epilogue.bias,
+        height, width, outer, tiles_y, tiles_x, tiles_out, tiles,
+        IN=inner, WINDOW=window, SPAN=span, LEFT=margin(window), STRIDE=operands.stride,
+        ROWS=tile.rows, COLS=tile.cols, OUT=tile.out,
+        ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+
+
+def candidates(outer: int) -> Iterator[Tile]:
+    """The tiles worth measuring for `outer` output channels, the likeliest first."""
+    out = min(128, max(16, next_power_of_two(outer)))
+    yield Tile(4, 32, out)
+    yield Tile(8, 16, out)
+    yield Tile(2, 32, out, programs=8)

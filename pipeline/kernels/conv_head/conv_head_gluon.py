@@ -1,0 +1,35 @@
+"""The 3×3 convolution of `conv_head` by the kernel of `conv3x3_narrow`, its eight columns the classes.
+
+The idea: a product of 64 pixels by 8 classes leaves a class of eight neighbouring pixels to eight threads, which is one
+sector of a plane of logits: they are stored from the registers, in NCHW.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from pipeline.kernels.common.epilogue import Epilogue
+from pipeline.kernels.conv3x3 import conv3x3_narrow
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How the work is cut: as by `conv3x3_narrow.Tile`."""
+
+    rows: int
+    programs: int
+    ahead: int
+
+
+def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, logits: Tensor, tile: Tile) -> None:
+    """Queue the convolution of checked x [N, H, W, in] by weight [9, classes, in] into logits [N, classes, H, W]."""
+    strips = conv3x3_narrow.Tile(tile.rows, 4, tile.programs, tile.ahead)
+    conv3x3_narrow.queue(x, weight, epilogue, logits, strips, planar=True)
+
+
+def candidates() -> Iterator[Tile]:
+    """The tiles worth measuring, the likeliest first."""
+    yield Tile(64, 4, 2)
+    yield Tile(64, 4, 3)
+    yield Tile(16, 4, 2)

@@ -1,0 +1,221 @@
+"""The kernels of the layers beside the image: few channels, few classes, any window; and both ways of upsampling."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pipeline.compiler.autotune import build_side_by_side
+from pipeline.kernels import conv3x3, conv_first, conv_head, upsample2x
+from pipeline.kernels.common.activation import NONE, RELU
+from pipeline.kernels.common.capability import supported
+from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, LayerDescription, LibraryParameters
+from pipeline.kernels.conv3x3 import conv3x3_narrow
+from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
+from pipeline.kernels.conv_head import conv_head_gluon, conv_head_triton
+from tests.kernels.examples import DEVICE, FP8, HALF, Layer, assert_near, example, poisoned, twice, values
+from tests.process_state import own_switches
+
+WINDOWS = [(7, 2, 3), (3, 2, 3), (5, 1, 4), (3, 1, 1)]  # side, stride, channels
+NARROW = [(8, 16, HALF), (16, 8, HALF), (24, 24, HALF), (32, 32, HALF), (64, 16, HALF), (32, 32, FP8), (48, 16, FP8)]
+
+
+@pytest.fixture
+def gpu() -> Iterator[None]:
+    """Skip a GPU that runs no kernel of this room; products in fp32 are exact, as the references need them."""
+    if reason := supported(torch.cuda.get_device_capability(), FP8):
+        pytest.skip(reason)
+    with own_switches():
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        yield
+
+
+def windowed(side: int, stride: int, inner: int, size: tuple[int, int] = (13, 18)) -> tuple[Tensor, Tensor, Epilogue]:
+    """An image, a weight in torch's own shape and an epilogue."""
+    image = values(2, inner, *size, dtype=torch.float32)
+    weight = values(32, inner, side, side, dtype=torch.float32) / (inner * side * side) ** 0.5
+    return image, weight, Epilogue(bias=torch.linspace(-1, 1, 32, device=DEVICE), activation=RELU)
+
+
+def half(size: tuple[int, int], stride: int) -> tuple[int, int]:
+    """An image's size after a padded convolution."""
+    return -(-size[0] // stride), -(-size[1] // stride)
+
+
+def check_window(made: tuple[Tensor, Tensor, Epilogue], stride: int, dtype: torch.dtype, tile: conv_first.Tile) -> None:
+    """Run a tile of the first convolution and compare it with the reference."""
+    image, weight, epilogue = made
+    size = half((image.shape[2], image.shape[3]), stride)
+    found, wanted = (Outputs(poisoned(2, *size, 32, dtype=dtype)) for _ in range(2))
+    conv_first.conv_first(image, conv_first.pack(weight), epilogue, found, tile)
+    conv_first.reference(image, conv_first.pack(weight), epilogue, wanted)
+    assert found.out is not None
+    assert wanted.out is not None
+    assert_near(found.out, wanted.out, dtype)
+
+
+@pytest.mark.parametrize(("side", "stride", "inner"), WINDOWS)
+def test_a_first_convolution_takes_any_window(side: int, stride: int, inner: int) -> None:
+    """At an odd size by small tiles, so that several meet."""
+    check_window(windowed(side, stride, inner), stride, HALF, conv_first_triton.Tile(4, 8, 32))
+
+
+@pytest.mark.parametrize(("side", "stride", "inner"), WINDOWS)
+def test_a_first_convolution_s_reference_is_torch_s(side: int, stride: int, inner: int) -> None:
+    """And the library's way, which takes the stride from the output as well."""
+    image, weight, epilogue = windowed(side, stride, inner)
+    wanted = functional.conv2d(image, weight, epilogue.bias, stride=stride, padding=side // 2).relu()
+    out = torch.empty_like(wanted).permute(0, 2, 3, 1).contiguous()
+    conv_first.reference(image, conv_first.pack(weight), epilogue, Outputs(out))
+    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-2, atol=1e-2)
+    assert epilogue.bias is not None
+    conv_first.OP.library(image, LibraryParameters(weight, epilogue.bias), epilogue, Outputs(out.permute(0, 3, 1, 2)))
+    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_first_convolution_takes_the_layers_that_it_can() -> None:
+    stem = LayerDescription("conv2d", 3, 64, (64, 64), (32, 32), (7, 7), (2, 2), (3, 3), reads_image=True)
+    assert conv_first.OP.accepts(stem)
+    for changed in ({"stride": (3, 3)}, {"padding": (2, 2)}, {"window": (9, 9), "padding": (4, 4)}, {"inner": 5},
+                    {"outer": 24}, {"reads_image": False}, {"window": (7, 3)}):  # fmt: skip
+        assert not conv_first.OP.accepts(replace(stem, **changed))
+
+
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize(("side", "classes", "inner"), [(3, 1, 16), (3, 8, 48), (1, 4, 32)])
+def test_a_last_convolution_writes_logits(side: int, classes: int, inner: int, dtype: torch.dtype) -> None:
+    """In fp32 and NCHW, of a slice of channels at an odd size."""
+    check_head(side, classes, inner, dtype, conv_head_triton.Tile(64, 32))
+
+
+def check_head(side: int, classes: int, inner: int, dtype: torch.dtype, tile: conv_head.Tile) -> None:
+    """Run a tile of the last convolution twice and compare it with the reference, and the two runs bit by bit."""
+    x = torch.cat([poisoned(2, 13, 17, inner, dtype=dtype), values(2, 13, 17, inner, dtype=dtype)], 3)[..., inner:]
+    weight = conv_head.pack(values(classes, inner, side, side, dtype=torch.float32) / inner**0.5).to(dtype)
+    epilogue = Epilogue(bias=torch.linspace(-1, 2, classes, device=DEVICE), activation=NONE)
+    found, again, wanted = (Outputs(logits=poisoned(2, classes, 13, 17, dtype=torch.float32)) for _ in range(3))
+    conv_head.conv_head(x, weight, epilogue, found, tile)
+    conv_head.conv_head(x, weight, epilogue, again, tile)
+    conv_head.reference(x, weight, epilogue, wanted)
+    assert found.logits is not None
+    assert again.logits is not None
+    assert wanted.logits is not None
+    assert torch.equal(found.logits, again.logits)
+    assert_near(found.logits, wanted.logits, dtype)
+
+
+def test_a_last_convolution_s_reference_is_torch_s() -> None:
+    x, weight, bias = values(2, 16, 6, 7, dtype=torch.float32), values(3, 16, 3, 3, dtype=torch.float32), values(3)
+    logits, library = torch.empty(2, 3, 6, 7, device=DEVICE), torch.empty(2, 3, 6, 7, device=DEVICE)
+    epilogue = Epilogue(bias=bias.float())
+    conv_head.reference(x.permute(0, 2, 3, 1), conv_head.pack(weight), epilogue, Outputs(logits=logits))
+    conv_head.OP.library(x, LibraryParameters(weight, bias.float()), epilogue, Outputs(logits=library))
+    wanted = functional.conv2d(x, weight, bias.float(), padding=1)
+    torch.testing.assert_close(logits, wanted, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(library, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_last_convolution_takes_the_layers_that_it_can() -> None:
+    head = LayerDescription("conv2d", 16, 2, (64, 64), (64, 64), (3, 3), (1, 1), (1, 1))
+    assert conv_head.OP.accepts(head)
+    assert conv_head.OP.accepts(replace(head, window=(1, 1), padding=(0, 0)))
+    for changed in ({"outer": 9}, {"inner": 12}, {"stride": (2, 2)}, {"window": (5, 5), "padding": (2, 2)}):
+        assert not conv_head.OP.accepts(replace(head, **changed))
+
+
+def run_head(
+    x: Tensor | None = None, weight: Tensor | None = None, epilogue: Epilogue | None = None, out: Tensor | None = None
+) -> None:
+    """A last convolution on zeros, one of its operands another."""
+    conv_head.conv_head(
+        torch.zeros(1, 8, 8, 16, dtype=HALF) if x is None else x,
+        torch.zeros(9, 2, 16, dtype=HALF) if weight is None else weight,
+        epilogue or Epilogue(bias=torch.zeros(2)),
+        Outputs(logits=torch.zeros(1, 2, 8, 8) if out is None else out),
+    )
+
+
+def run_first(size: tuple[int, int], packed: Tensor) -> None:
+    """A first convolution on zeros."""
+    out = Outputs(torch.zeros(1, *size, 16, dtype=HALF))
+    conv_first.conv_first(torch.zeros(1, 3, 8, 8), packed, Epilogue(bias=torch.zeros(16)), out)
+
+
+def run_narrow() -> None:
+    """A pool by a tile that folds none."""
+    x, weight = torch.zeros(1, 8, 8, 16, dtype=HALF), torch.zeros(9, 16, 16, dtype=HALF)
+    outputs = Outputs(torch.zeros_like(x), torch.zeros(1, 4, 4, 16, dtype=HALF))
+    conv3x3.conv3x3(x, weight, Epilogue(bias=torch.zeros(16), pool=True), outputs, conv3x3_narrow.Tile(16))
+
+
+REFUSED: dict[str, Callable[[], None]] = {
+    "weight must be \\[1 or 9, at most 8": lambda: run_head(weight=torch.zeros(9, 9, 16, dtype=HALF)),
+    "weight must be \\[9, 2, 16\\]": lambda: run_head(weight=torch.zeros(9, 2, 16)),
+    "x must start and step": lambda: run_head(torch.zeros(1, 8, 8, 17, dtype=HALF)[..., 1:]),
+    "the epilogue must have a bias": lambda: run_head(epilogue=Epilogue()),
+    "fold nothing, got none, head 1": lambda: run_head(
+        epilogue=Epilogue(bias=torch.zeros(2), head=Head(torch.zeros(1, 2), torch.zeros(1)))
+    ),
+    "bias must be 2": lambda: run_head(epilogue=Epilogue(bias=torch.zeros(3))),
+    "logits must be \\[1, 2, 8, 8\\]": lambda: run_head(out=torch.zeros(1, 2, 4, 8)),
+    "logits must be contiguous": lambda: run_head(out=torch.zeros(1, 8, 8, 2).permute(0, 3, 1, 2)),
+    "out must have the height": lambda: run_first((3, 3), conv_first.pack(torch.zeros(16, 3, 3, 3))),
+    "weight must come from pack": lambda: run_first((8, 8), torch.zeros(3, 3, 3, 16, dtype=HALF)),
+    "at most 64 channels to 32 and folds nothing": run_narrow,
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_is_refused_is_named_in_a_line(reason: str) -> None:
+    with pytest.raises(ValueError, match=reason) as caught:
+        REFUSED[reason]()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize("align_corners", [True, False])
+def test_upsampling_mixes_as_torch_does(align_corners: bool, dtype: torch.dtype) -> None:
+    """With corners aligned and not, at odd sizes, by tiles of which several meet."""
+    x = values(3, 5, 7, 24, dtype=dtype)
+    found, wanted = (Outputs(poisoned(3, 10, 14, 24, dtype=dtype)) for _ in range(2))
+    op = upsample2x.ALIGNED_OP if align_corners else upsample2x.OP
+    op.launch(x, NO_WEIGHT, Epilogue(), found, upsample2x.Tile(256))
+    op.reference(x, NO_WEIGHT, Epilogue(), wanted)
+    assert found.out is not None
+    assert wanted.out is not None
+    assert_near(found.out, wanted.out, dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(("inner", "outer", "dtype"), NARROW)
+def test_every_narrow_tile_stores_what_the_reference_stores(inner: int, outer: int, dtype: torch.dtype) -> None:
+    """Into slices of channels, each run twice."""
+    layers = [Layer(2, (13, 17), inner, outer), Layer(3, (200, 173), inner, outer)]
+    made = [example(conv3x3.OP, dtype, layer) for layer in layers]
+    cases = [(one, tile) for one in made for tile in conv3x3_narrow.candidates(one.x, outer)]
+    assert cases
+    build_side_by_side([lambda one=one, tile=tile: one.run(tile) for one, tile in cases])  # type: ignore[misc]
+    for one, tile in cases:
+        twice(one, tile)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(("side", "stride", "inner"), WINDOWS)
+def test_every_gathering_tile_stores_what_the_reference_stores(side: int, stride: int, inner: int) -> None:
+    made = windowed(side, stride, inner, (131, 77))
+    for tile in conv_first_gluon.candidates(conv_first.pack(made[1])):
+        check_window(made, stride, HALF, tile)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(("classes", "inner", "dtype"), [(1, 16, HALF), (8, 64, HALF), (2, 32, FP8)])
+def test_every_head_tile_writes_the_reference_s_logits(classes: int, inner: int, dtype: torch.dtype) -> None:
+    for tile in conv_head_gluon.candidates():
+        check_head(3, classes, inner, dtype, tile)
