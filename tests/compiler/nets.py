@@ -128,7 +128,7 @@ class Nested(nn.Module):
 
 
 class Excited(nn.Module):
-    """Squeeze and excitation, and channels weighted between two of the kernels' layers."""
+    """Squeeze and excitation, and bilinear upsampling with its corners aligned."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +138,9 @@ class Excited(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         value = functional.relu(self.second(functional.relu(self.first(image))))
-        logits: Tensor = self.head(value * self.squeeze(value).sigmoid())
+        value = value * self.squeeze(value).sigmoid()
+        value = functional.interpolate(value, scale_factor=2.0, mode="bilinear", align_corners=True)
+        logits: Tensor = self.head(value)
         return logits
 
 

@@ -24,6 +24,9 @@ from tests.process_state import own_switches
 SMALL = conv3x3_triton.Tile(4, 8, 16, 16, swap=False)
 
 
+said: list[str] = []
+
+
 @dataclass(frozen=True)
 class Tile:
     """A tile of no kernel."""
@@ -78,7 +81,7 @@ def tuner(folder: Path) -> Tuner:
 
 @torch.no_grad()
 def chosen(made: Exported, tuner: Tuner) -> Plan:
-    return choose.choose(made.net, {}, made.batch, tuner)
+    return choose.choose(made.net, {}, made.batch, tuner, said.append)
 
 
 def test_the_fastest_is_chosen_for_every_layer(
@@ -89,6 +92,15 @@ def test_the_fastest_is_chosen_for_every_layer(
     assert list(plan.tiles) == list(layers(made.net))
     assert {ops.tile_of(text) for text in plan.tiles.values()} == {Tile("a")}
     assert list(plan.by_library) == []
+
+
+def test_the_layer_at_its_turn_is_named(made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fakes(monkeypatch)
+    said.clear()
+    chosen(made, tuner(tmp_path))
+    assert said[0] == "tiles of encoder.0.0 (1 of 6 layers)"
+    assert said[-1] == "tiles of decoder.0.3 (6 of 6 layers)"
+    assert len(said) == 6
 
 
 def test_a_fast_candidate_that_is_wrong_is_passed_over(
@@ -154,7 +166,8 @@ def test_the_library_is_a_candidate_only_where_no_value_is_in_fp8(
 
     monkeypatch.setattr(choose, "select", select)
     kept = ["bottleneck.3", "decoder.0.0"]
-    choose.choose(made.net, scales(made.net, kept, largest(made.net, [made.batch])), made.batch, tuner(tmp_path))
+    known = scales(made.net, kept, largest(made.net, [made.batch]))
+    choose.choose(made.net, known, made.batch, tuner(tmp_path), said.append)
     assert set(offered) == {(True, False), (False, True)}
 
 
@@ -170,7 +183,7 @@ def test_a_kernel_s_tiles_give_its_reference_s_answer(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(MeasuredLayer, "candidates", candidates)
     with own_switches():  # torch names its compiler's cache at the first launch of a kernel
-        plan = choose.choose(net, {}, batch, tuner(tmp_path))
+        plan = choose.choose(net, {}, batch, tuner(tmp_path), said.append)
     assert sorted(ops.tile_of(text) == SMALL for text in plan.tiles.values()) == [False, *[True] * 5]
 
 

@@ -17,7 +17,7 @@ from pipeline.kernels import upsample2x
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from tests.compiler.rewriting import rewritten
 
-NETS = ("one level, batch 3", "bilinear, odd size", "residual", "transposed with norm")  # between them all operations
+NETS = ("one level, batch 3", "bilinear, odd size", "residual", "transposed with norm", "squeeze and excitation")  # all operations
 
 
 @dataclass(frozen=True)
