@@ -21,6 +21,7 @@ from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power
 from pipeline.kernels.common.triton_epilogue import finish, rounded
 
 MOST_CHANNELS = 14  # 9 × 14 = 126 values a window: beyond 128 the gather is dearer than a padded copy
+FOLDS = frozenset({"slopes"})
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def reference(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Output
     Args:
         image: [N, in, H, W].
         weight: [window, out].
-        epilogue: scale and bias [out].
+        epilogue: scale, bias and slopes [out].
         outputs: out [N, H, W, out].
     """
     inner = image.shape[1]
@@ -60,7 +61,7 @@ def reference(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Output
 
 @triton.jit
 def _conv3x3_first(
-    image, weight, out_boxes, scale, bias, height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
+    image, weight, out_boxes, scale, bias, slopes, height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
     IN: tl.constexpr, WINDOW: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr,
     ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
@@ -86,7 +87,7 @@ def _conv3x3_first(
         source = image + number.to(tl.int64) * IN * height * width
         window = tl.load(source + (plane[None, :] * height + row) * width + col, mask=seen, other=0.0)
         acc = tl.dot(window.to(tl.float16), taps)
-        y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, False)
+        y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, False, slopes)
         out_boxes.store([number, y0, x0, o0], rounded(y, out_boxes.dtype).reshape(1, ROWS, COLS, OUT))
 
 
@@ -98,7 +99,7 @@ def conv3x3_first(
     Args:
         image: [N, in, H, W] fp32 contiguous, at most 14 channels.
         weight: [window, out] fp16, from `pack`.
-        epilogue: scale and bias [out]; folds neither a pool nor a head.
+        epilogue: scale, bias and slopes [out]; folds neither a pool nor a head.
         outputs: out [N, H, W, out] fp16 or fp8, a channel slice of a wider tensor at will.
         tile: one of `candidates`; the first of them without.
 
@@ -111,7 +112,7 @@ def conv3x3_first(
         raise ValueError(f"image must be contiguous float32 of at most {MOST_CHANNELS} channels, got {image.dtype}")
     if weight.dtype != torch.float16 or window != max(16, next_power_of_two(9 * inner)):
         raise ValueError(f"weight must come from pack, for {inner} channels, got {list(weight.shape)} {weight.dtype}")
-    check_epilogue(epilogue, outputs, (batch, height, width, outer))
+    check_epilogue(epilogue, outputs, (batch, height, width, outer), FOLDS)
     _launch(image, weight, epilogue, required(outputs.out), tile or next(candidates(image, weight, epilogue)))
 
 
@@ -127,6 +128,7 @@ def _launch(image: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile
         descriptor(out, [1, tile.rows, tile.cols, tile.out]),
         epilogue.scale,
         epilogue.bias,
+        epilogue.slopes,
         height,
         width,
         outer,
@@ -179,5 +181,6 @@ OP: KernelOp[Tile] = KernelOp(
     weight_shape=lambda inner, outer: (outer, inner, 3, 3),
     out_axis=1,
     reads=frozenset({"fp32"}),
+    folds=FOLDS,
     reads_image=True,
 )

@@ -86,7 +86,7 @@ class KernelOp(Generic[Tile]):
         tap_axis: of the packed weight, the axis of the taps of a window, whose fp8 errors are balanced; None for none.
         reads: the types in which it reads values.
         writes: the types in which it stores values.
-        folds: what its epilogue does beyond scale, bias and activation: "pool", "head".
+        folds: what its epilogue does beyond scale, bias and an activation of one slope, as `Epilogue.parts` names it.
         reads_image: whether it reads the net's input as the user gives it, fp32 and planar.
         growth: output pixels for each input pixel along a side.
     """
