@@ -45,13 +45,19 @@ def _elu(y, slope):
 
 @triton.jit
 def _gelu(y, slope):
-    return 0.5 * y * (1.0 + tl.erf(y * 0.7071067811865476))
+    # 1 - erf(a) by Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: at most 1.5e-7 off, and a tenth of
+    # the instructions of the library's erf, which left no registers beside a tile's sums.
+    a = tl.abs(y) * 0.7071067811865476
+    t = 1.0 / (1.0 + 0.3275911 * a)
+    series = 0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
+    tail = 0.5 * t * series * tl.exp(-a * a)
+    return y * tl.where(y > 0.0, 1.0 - tail, tail)
 
 
 @triton.jit
 def _gelu_tanh(y, slope):
-    # (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)), with u = sqrt(2 / pi) (y + 0.044715 y^3)
-    return y / (1.0 + tl.exp(-1.5957691216057308 * (y + 0.044715 * y * y * y)))
+    # (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)), with u = sqrt(2 / pi) (y + 0.044715 y^3); beyond 80 exp would overflow
+    return y / (1.0 + tl.exp(tl.minimum(-1.5957691216057308 * (y + 0.044715 * y * y * y), 80.0)))
 
 
 @triton.jit

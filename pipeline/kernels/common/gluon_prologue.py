@@ -28,19 +28,25 @@ def load_factors(before, image, c0, dtype: gl.constexpr, DEPTH: gl.constexpr):
 
 
 @gluon.jit
-def _prepared(x, factor, offset, top, left, size, border, COLS: gl.constexpr, BEFORE: gl.constexpr, SLOPE: gl.constexpr):
-    """BEFORE(x · factor + offset) of x [pixels, DEPTH] in x's type, whose first pixel is at `top`, `left`.
+def _prepare_rows(
+    pixels, row, factors, top, left, size, border,
+    COUNT: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BEFORE: gl.constexpr, SLOPE: gl.constexpr,
+):  # fmt: skip
+    """BEFORE(x · factor + offset), in place, of the COUNT rows from `row` of `pixels` on, at `top`, `left` of the image.
 
     Where the box lies on the border of the image, what is outside becomes zero.
     """
+    factor, offset = factors
     height, width = size
-    y = BEFORE(x.to(gl.float32) * factor.expand_dims(0) + offset.expand_dims(0), SLOPE)
+    layout: gl.constexpr = _spread(pixels.dtype, DEPTH, gl.num_warps())
+    held = view(pixels.index(row), pixels.dtype, [COUNT * COLS, DEPTH], pixels.layout)
+    y = BEFORE(held.load(layout).to(gl.float32) * factor.expand_dims(0) + offset.expand_dims(0), SLOPE)
     if border:
-        pixel = gl.arange(0, x.shape[0], layout=gl.SliceLayout(1, x.type.layout))
-        row, col = top + pixel // COLS, left + pixel % COLS
-        inside = (row >= 0) & (row < height) & (col >= 0) & (col < width)
+        pixel = gl.arange(0, COUNT * COLS, layout=gl.SliceLayout(1, layout))
+        y_at, x_at = top + pixel // COLS, left + pixel % COLS
+        inside = (y_at >= 0) & (y_at < height) & (x_at >= 0) & (x_at < width)
         y = gl.where(inside.expand_dims(1), y, 0.0)
-    return y.to(x.dtype)
+    held.store(y.to(pixels.dtype))
 
 
 @gluon.jit
@@ -52,21 +58,15 @@ def prepare(
 
     A box of 18 rows has thirds of 4 + 2 rows, one of 10 rows has 4, 4 and 2: powers of two, which is what tensors are.
     """
-    factor, offset = factors
     height, width = size
-    dtype: gl.constexpr = pixels.dtype
-    layout: gl.constexpr = _spread(dtype, DEPTH, gl.num_warps())
+    BITS: gl.constexpr = pixels.dtype.primitive_bitwidth
     border = (top < 0) | (left < 0) | (top + ROWS + 2 > height) | (left + COLS > width)
+    # Of a wide box two rows are as many values as a thread has registers for beside its sums.
+    STEP: gl.constexpr = 2 if DEPTH * BITS > 512 and BITS == 8 else 4
     FIRST: gl.constexpr = 6 * THIRD if ROWS == 16 else 4 * THIRD
-    MANY: gl.constexpr = 2 if ROWS == 8 and THIRD == 2 else 4
-    some = view(pixels.index(row + FIRST), dtype, [MANY * COLS, DEPTH], pixels.layout)
-    if ROWS == 16:
-        rest = view(pixels.index(row + FIRST + 4), dtype, [2 * COLS, DEPTH], pixels.layout)
-        x, z = some.load(layout), rest.load(layout)
-        ready = _prepared(x, factor, offset, top + FIRST, left, size, border, COLS, BEFORE, SLOPE)
-        ready_rest = _prepared(z, factor, offset, top + FIRST + 4, left, size, border, COLS, BEFORE, SLOPE)
-        some.store(ready)
-        rest.store(ready_rest)
-    else:
-        x = some.load(layout)
-        some.store(_prepared(x, factor, offset, top + FIRST, left, size, border, COLS, BEFORE, SLOPE))
+    COUNT: gl.constexpr = 6 if ROWS == 16 else 2 if THIRD == 2 else 4
+    for start in gl.static_range(0, COUNT, STEP):
+        _prepare_rows(
+            pixels, row + FIRST + start, factors, top + FIRST + start, left, size, border,
+            STEP if start + STEP <= COUNT else COUNT - start, COLS, DEPTH, BEFORE, SLOPE,
+        )  # fmt: skip
