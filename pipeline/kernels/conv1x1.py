@@ -79,7 +79,7 @@ def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
     Args:
         x: [N, H, W, in], fp16 or fp8; the pixels must follow each other at one step, as in a channel slice.
         weight: [out, in] of x's dtype, from `pack`.
-        epilogue: scale, bias and slopes [out], a residual [N, H, W, out] laid out as x; folds neither a pool nor a head.
+        epilogue: scale, bias and slopes [out], a residual [N, H, W, out] laid out as x; no other part.
         outputs: out [N, H, W, out], laid out as x.
         tile: one of `candidates`; the first of them without.
 

@@ -69,8 +69,9 @@ def test_the_library_computes_the_same(op: KernelOp[Any]) -> None:
     assert op.pack is not None
     whole = op.folds >= {"statistics", "prologue"}
     x, weight = torch.randn(2, 6, 9, 18), torch.randn(op.weight_shape(6, 8))
+    bias = torch.randn(8)
     epilogue = Epilogue(
-        bias=torch.randn(8),
+        bias=bias,
         activation=PRELU,
         slopes=torch.rand(8),
         residual=torch.randn(2, 9, 18, 8),
@@ -83,7 +84,7 @@ def test_the_library_computes_the_same(op: KernelOp[Any]) -> None:
     op.reference(x.permute(0, 2, 3, 1), op.pack(weight), epilogue, wanted)
     assert found.out is not None
     nchw = replace(found, out=found.out.permute(0, 3, 1, 2))
-    op.library(x, LibraryParameters(weight, epilogue.bias), epilogue, nchw)
+    op.library(x, LibraryParameters(weight, bias), epilogue, nchw)
     for name, part in wanted.given.items():
         torch.testing.assert_close(getattr(found, name), part, rtol=1e-4, atol=1e-3)
 

@@ -45,8 +45,8 @@ def _elu(y, slope):
 
 @triton.jit
 def _gelu(y, slope):
-    # 1 - erf(a) by Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: at most 1.5e-7 off, and a tenth of
-    # the instructions of the library's erf, which left no registers beside a tile's sums.
+    # 1 - erf(a) by Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: at most 1.5e-7 off. The library's
+    # erf has so many instructions that no registers are left beside a tile's sums.
     a = tl.abs(y) * 0.7071067811865476
     t = 1.0 / (1.0 + 0.3275911 * a)
     series = 0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))

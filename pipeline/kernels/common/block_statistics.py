@@ -1,4 +1,4 @@
-"""Mean and squared deviations of a map by blocks of pixels, as a kernel's epilogue stores them, and what a norm makes of them.
+"""Mean and squared deviations of a map by blocks of pixels, as an epilogue stores them, and what a norm makes of them.
 
 A block has 8 × 16 pixels whatever the kernel's tile, so that the buffer's shape depends on the map's alone. Blocks are
 merged by the formula of Chan, Golub and LeVeque (Updating formulae and a pairwise algorithm for computing sample
@@ -26,7 +26,7 @@ def pixels_of_blocks(height: int, width: int, device: torch.device | None = None
 
 def statistics_of(y: Tensor) -> Tensor:
     """What a kernel stores for y [N, H, W, out] in fp32: [N, blocks, 2, out], the mean and the squared deviations."""
-    batch, height, width, outer = y.shape
+    _, height, width, _ = y.shape
     down, across = -(-height // ROWS), -(-width // COLS)
     margin = (0, 0, 0, across * COLS - width, 0, down * ROWS - height)
     inside = functional.pad(y.new_ones(1, height, width, 1), margin)

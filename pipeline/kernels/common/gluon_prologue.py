@@ -1,4 +1,4 @@
-"""A prologue in Gluon: a box in shared memory is scaled, shifted and activated in place, once, before its taps are read.
+"""A prologue in Gluon: a box in shared memory is scaled, shifted and activated in place, before its taps are read.
 
 The group of warps that multiplies does it a third of a box at a time, while its product of a tap is on its way: the
 tensor cores have work for the time that a third takes.
@@ -32,9 +32,9 @@ def _prepare_rows(
     pixels, row, factors, top, left, size, border,
     COUNT: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BEFORE: gl.constexpr, SLOPE: gl.constexpr,
 ):  # fmt: skip
-    """BEFORE(x · factor + offset), in place, of the COUNT rows from `row` of `pixels` on, at `top`, `left` of the image.
+    """BEFORE(x · factor + offset), in place, of the COUNT rows from `row` of `pixels` on.
 
-    Where the box lies on the border of the image, what is outside becomes zero.
+    They lie at `top`, `left` of the image; where the box lies on its border, what is outside becomes zero.
     """
     factor, offset = factors
     height, width = size

@@ -44,9 +44,7 @@ def convolution(
             fused: Tensor = torch.cudnn_convolution_relu(x, weight, bias, *geometry)
             return fused
         if residual.value.dtype == x.dtype:
-            added: Tensor = torch.cudnn_convolution_add_relu(
-                x, weight, residual.value, residual.scale, bias, *geometry
-            )
+            added: Tensor = torch.cudnn_convolution_add_relu(x, weight, residual.value, residual.scale, bias, *geometry)
             return added
     y = torch.conv2d(x, weight, bias, *geometry)
     y = y if residual is None else y + residual.value.to(y.dtype) * residual.scale
@@ -71,9 +69,7 @@ def same_size_convolution(x: Tensor, parameters: LibraryParameters, epilogue: Ep
     residual = None
     if epilogue.residual is not None:
         residual = Added(epilogue.residual.permute(0, 3, 1, 2), epilogue.residual_scale)
-    y = convolution(
-        x, parameters, epilogue.activation, padding=(side, side), slopes=epilogue.slopes, residual=residual
-    )
+    y = convolution(x, parameters, epilogue.activation, padding=(side, side), slopes=epilogue.slopes, residual=residual)
     _copy_results(y, epilogue, outputs)
 
 

@@ -1,4 +1,4 @@
-"""What a kernel does with the values that it reads before it multiplies them: the norm and activation of a layer before."""
+"""What a kernel does with the values that it reads before the products: the norm and activation of a layer before."""
 
 from dataclasses import dataclass
 

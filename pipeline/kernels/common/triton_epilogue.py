@@ -13,8 +13,8 @@ def finish(
 ):  # fmt: skip
     """ACTIVATION(acc · scale[o] + bias[o] + residual) in fp32, for acc [out, pixels] or [pixels, out].
 
-    `channel` [out] holds the channel numbers; those beyond `channels` get 0 for all vectors. Scale, slopes and residual,
-    which has acc's shape, may be None.
+    `channel` [out] holds the channel numbers; those beyond `channels` get 0 for all vectors. Scale, slopes and residual
+    may be None; the residual has acc's shape.
     """
     shift = tl.load(bias + channel, mask=channel < channels, other=0.0)
     if scale is not None:

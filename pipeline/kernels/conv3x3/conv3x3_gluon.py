@@ -144,7 +144,7 @@ def _conv3x3_gluon(
     added_empty = pingpong if RESIDUAL is None else barriers(GROUPS)
     fence_async_shared()
     # Of two types that share the buffers, the wider.
-    staged: gl.constexpr = gl.float16 if RESIDUAL == gl.float16 else out_boxes.dtype
+    staged: gl.constexpr = gl.float16 if gl.float16 == RESIDUAL else out_boxes.dtype
     staged_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS // 4, OUT], staged)
     BUFFERS: gl.constexpr = 2 if RESIDUAL is None else 4
     STAGED: gl.constexpr = ROWS * COLS // 4 if WRITES or POOLS or RESIDUAL is not None else 8

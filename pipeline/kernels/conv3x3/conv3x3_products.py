@@ -75,10 +75,9 @@ def load_boxes(
             mbarrier.wait(added_empty.index(group), (count // GROUPS & 1) ^ 1)
             mbarrier.expect(ready, ROWS * COLS * OUT * residual_boxes.dtype.primitive_bitwidth // 8)
             for part in gl.static_range(4):
-                buffer = view(
-                    staging.index(4 * group + part), residual_boxes.dtype, residual_boxes.block_shape, residual_boxes.layout
-                )
-                load_box(residual_boxes, [image, y0 + part * (ROWS // 4), x0, o0], ready, buffer)
+                quarter = staging.index(4 * group + part)
+                held = view(quarter, RESIDUAL, residual_boxes.block_shape, residual_boxes.layout)
+                load_box(residual_boxes, [image, y0 + part * (ROWS // 4), x0, o0], ready, held)
             count += 1
 
 
@@ -158,7 +157,7 @@ def products_of_prepared(
     While the product of a tap is on its way, a third of the next box is prepared. The group's first box has the other
     group's last box to hide behind: that one gives the turn away before its last products, not after them.
     """
-    box_full, box_empty, tap_full, tap_empty, pingpong, _, _ = bars
+    box_full, box_empty, _, tap_empty, pingpong, _, _ = bars
     dtype: gl.constexpr = pixels.dtype
     boxes = 3 * chunks
     turn = count * boxes

@@ -32,8 +32,7 @@ def candidates(x: Tensor, outer: int, epilogue: Epilogue) -> Iterator[Tile]:
             break
     box, tap = 18 * 16 * widest * size, 64 * widest * size
     for boxes, taps in ((3, 6), (4, 4), (3, 4)):
-        fits = boxes * box + taps * tap <= free
-        if fits and (boxes, taps) != (3, 4) or residual is not None:
+        if boxes * box + taps * tap <= free and (taps == 6 or (boxes == 3) == (residual is not None)):
             yield Tile(16, 16, 64, widest, boxes, taps, 2, 4)
     if outer > 64:
         yield Tile(16, 16, 128, widest, 3 if residual is None else 2, 4, 1, 8)

@@ -131,7 +131,8 @@ def _upconv2x2_gluon(
     fence_async_shared()
     geometry = (tiles_x, tiles_out, tiles, chunks)
     ends = (scale, bias, channels)
-    to_multiply = (out_boxes, pixels, weights, staging, full, empty, pingpong, geometry, ends, bias if slopes is None else slopes)
+    slopes_or_any = bias if slopes is None else slopes
+    to_multiply = (out_boxes, pixels, weights, staging, full, empty, pingpong, geometry, ends, slopes_or_any)
     to_load = (x_boxes, weight_boxes, pixels, weights, full, empty, geometry)
     MULTIPLY: gl.constexpr = (ROWS, COLS, DEPTH, BOXES, ACTIVATION, SLOPE, SCALED, PAIRED, slopes is not None)
     LOAD: gl.constexpr = (ROWS, COLS, DEPTH, BOXES, PAIRED)
