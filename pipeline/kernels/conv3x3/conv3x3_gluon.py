@@ -64,7 +64,7 @@ def _multiply(
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, CLASSES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
     PAIRED: gl.constexpr, SLOPED: gl.constexpr, RESIDUAL: gl.constexpr, COUNTS: gl.constexpr,
-    BEFORE: gl.constexpr, BEFORE_SLOPE: gl.constexpr,
+    BEFORE: gl.constexpr, BEFORE_SLOPE: gl.constexpr, HALVES: gl.constexpr,
 ):  # fmt: skip
     """A group of warps: every GROUPS-th tile of this program, from the first product to the store."""
     tiles_y, tiles_x, tiles_out, tiles, chunks = geometry
@@ -93,7 +93,7 @@ def _multiply(
         else:
             acc = products_of_prepared(
                 acc, pixels, weights, bars, count, chunks, before, image, y0, x0, (height, width), GROUP, ROWS, COLS,
-                DEPTH, BOXES, TAPS, GROUPS, BEFORE, BEFORE_SLOPE,
+                DEPTH, BOXES, TAPS, GROUPS, BEFORE, BEFORE_SLOPE, HALVES,
             )  # fmt: skip
         extra = None
         if RESIDUAL is not None:
@@ -128,7 +128,8 @@ def _conv3x3_gluon(
     ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, CLASSES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
-    PAIRED: gl.constexpr, BEFORE: gl.constexpr, BEFORE_SLOPE: gl.constexpr, num_warps: gl.constexpr,
+    PAIRED: gl.constexpr, BEFORE: gl.constexpr, BEFORE_SLOPE: gl.constexpr,
+    HALVES: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC."""
     dtype: gl.constexpr = boxes.dtype
@@ -174,7 +175,7 @@ def _conv3x3_gluon(
     to_load = (boxes, last_rows, weight_boxes, residual_or_any, pixels, weights, staging, bars, geometry)
     MULTIPLY: gl.constexpr = (
         ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, CLASSES, ACTIVATION, SLOPE, SCALED, WRITES, POOLS, PAIRED,
-        slopes is not None, RESIDUAL, statistics is not None, BEFORE, BEFORE_SLOPE,
+        slopes is not None, RESIDUAL, statistics is not None, BEFORE, BEFORE_SLOPE, HALVES,
     )  # fmt: skip
     LOAD: gl.constexpr = (ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, PAIRED, RESIDUAL)
     if GROUPS == 1:
@@ -233,6 +234,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         CLASSES=0 if head is None else len(head.bias),
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,
         WRITES=out is not None, POOLS=pooled is not None, PAIRED=paired,
-        BEFORE=None if before is None else before.activation.expression,
-        BEFORE_SLOPE=0.0 if before is None else before.activation.slope, num_warps=tile.warps,
+        BEFORE=None if before is None else before.activation.of_halves or before.activation.expression,
+        BEFORE_SLOPE=0.0 if before is None else before.activation.slope,
+        HALVES=before is not None and before.activation.of_halves is not None, num_warps=tile.warps,
     )  # fmt: skip

@@ -150,36 +150,41 @@ def _product(
 def products_of_prepared(
     acc, pixels, weights, bars, count, chunks, before, image, y0, x0, size, GROUP: gl.constexpr, ROWS: gl.constexpr,
     COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr, TAPS: gl.constexpr, GROUPS: gl.constexpr,
-    BEFORE: gl.constexpr, BEFORE_SLOPE: gl.constexpr,
+    BEFORE: gl.constexpr, BEFORE_SLOPE: gl.constexpr, HALVES: gl.constexpr,
 ):  # fmt: skip
     """As `products`, of boxes that the group first puts through the prologue.
 
     While the product of a tap is on its way, a third of the next box is prepared. The group's first box has the other
-    group's last box to hide behind: that one gives the turn away before its last products, not after them.
+    group's last boxes to hide behind: that one gives the turn away once its last box is there, not after its products.
     """
     box_full, box_empty, _, tap_empty, pingpong, _, _ = bars
     dtype: gl.constexpr = pixels.dtype
     boxes = 3 * chunks
     turn = count * boxes
-    factors = load_factors(before, image, 0, dtype, DEPTH)
+    factors = load_factors(before, image, 0, dtype, DEPTH, HALVES)
     if GROUPS == 2:
         mbarrier.wait(pingpong.index(GROUP), (count // 2 & 1) ^ (1 - GROUP))
     mbarrier.wait(box_full.index(turn % BOXES), turn // BOXES & 1)
     held = turn % BOXES * (ROWS + 2)
     for third in gl.static_range(3):
-        prepare(third, pixels, held, factors, y0 - 1, x0 - 1, size, ROWS, COLS, DEPTH, BEFORE, BEFORE_SLOPE)
+        prepare(
+            third, pixels, held, factors, y0 - 1, x0 - 1, size, ROWS, COLS, DEPTH, BEFORE, BEFORE_SLOPE, HALVES
+        )
     for box in range(boxes - 1):
-        factors = load_factors(before, image, (box + 1) // 3 * DEPTH, dtype, DEPTH)
+        if box % 3 == 2:
+            factors = load_factors(before, image, (box + 1) // 3 * DEPTH, dtype, DEPTH, HALVES)
         ahead, left = (turn + 1) % BOXES * (ROWS + 2), x0 + (box + 1) % 3 - 1
         for down in gl.static_range(3):
             tap = (3 * down + box % 3) * chunks + box // 3
             acc = _product(acc, pixels, weights, bars, turn, tap, box + down > 0, down, ROWS, COLS, DEPTH, BOXES, TAPS)
             if down == 0:
                 mbarrier.wait(box_full.index((turn + 1) % BOXES), (turn + 1) // BOXES & 1)
-            prepare(down, pixels, ahead, factors, y0 - 1, left, size, ROWS, COLS, DEPTH, BEFORE, BEFORE_SLOPE)
+                if GROUPS == 2:
+                    mbarrier.arrive(pingpong.index(1 - GROUP), count=1, pred=box + 2 == boxes)
+            prepare(
+                down, pixels, ahead, factors, y0 - 1, left, size, ROWS, COLS, DEPTH, BEFORE, BEFORE_SLOPE, HALVES
+            )
         turn += 1
-    if GROUPS == 2:
-        mbarrier.arrive(pingpong.index(1 - GROUP), count=1)
     for down in gl.static_range(3):
         tap = (3 * down + 3) * chunks - 1
         acc = _product(acc, pixels, weights, bars, turn, tap, True, down, ROWS, COLS, DEPTH, BOXES, TAPS)
