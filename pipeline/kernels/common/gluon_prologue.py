@@ -31,12 +31,13 @@ def load_factors(before, image, c0, dtype: gl.constexpr, DEPTH: gl.constexpr, HA
     at = image * inner + channel
     factor = gl.load(scale + at, mask=channel < inner, other=0.0)
     offset = gl.load(shift + at, mask=channel < inner, other=0.0)
-    if not HALVES:
-        return offset, factor, offset
-    zero = -offset / factor
-    center = gl.where(gl.abs(zero) < 16384.0, zero, 0.0).to(gl.float16)
-    rest = offset + center.to(gl.float32) * factor
-    return center, factor.to(gl.float16), rest.to(gl.float16)
+    center = offset
+    if HALVES:
+        zero = -offset / factor
+        center = gl.where(gl.abs(zero) < 16384.0, zero, 0.0).to(gl.float16)
+        offset = (offset + center.to(gl.float32) * factor).to(gl.float16)
+        factor = factor.to(gl.float16)
+    return center, factor, offset
 
 
 @gluon.jit

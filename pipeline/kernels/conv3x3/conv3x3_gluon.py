@@ -136,20 +136,22 @@ def _conv3x3_gluon(
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS, DEPTH], dtype)
     pixels = gl.allocate_shared_memory(dtype, [BOXES * (ROWS + 2), COLS, DEPTH], swizzled)
     weights = gl.allocate_shared_memory(dtype, [HELD, OUT, DEPTH], swizzled)
-    box_full, box_empty = barriers(BOXES), barriers(BOXES)
-    tap_full, tap_empty = barriers(HELD), barriers(HELD)
-    pingpong = barriers(2)
     RESIDUAL: gl.constexpr = None if residual_boxes is None else residual_boxes.dtype
-    # What isn't asked for has another's place in the tuples, which hold no None, and isn't used.
-    added_full = pingpong if RESIDUAL is None else barriers(GROUPS)
-    added_empty = pingpong if RESIDUAL is None else barriers(GROUPS)
-    fence_async_shared()
     # Of two types that share the buffers, the wider.
     staged: gl.constexpr = gl.float16 if gl.float16 == RESIDUAL else out_boxes.dtype
     staged_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS // 4, OUT], staged)
     BUFFERS: gl.constexpr = 2 if RESIDUAL is None else 4
     STAGED: gl.constexpr = ROWS * COLS // 4 if WRITES or POOLS or RESIDUAL is not None else 8
     staging = gl.allocate_shared_memory(staged, [BUFFERS * GROUPS, STAGED, OUT], staged_layout)
+    # After all that TMA writes to: barriers that nobody waits for give their memory away, and what initialised them
+    # was then found in a first tile's residual.
+    box_full, box_empty = barriers(BOXES), barriers(BOXES)
+    tap_full, tap_empty = barriers(HELD), barriers(HELD)
+    pingpong = barriers(2)
+    # What isn't asked for has another's place in the tuples, which hold no None, and isn't used.
+    added_full = pingpong if RESIDUAL is None else barriers(GROUPS)
+    added_empty = pingpong if RESIDUAL is None else barriers(GROUPS)
+    fence_async_shared()
     head_layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, rank=2)
     HEAD_STAGED: gl.constexpr = ROWS * COLS // 2 if CLASSES > 0 else 8
     head_staging = gl.allocate_shared_memory(gl.float16, [GROUPS, HEAD_STAGED, OUT], head_layout)

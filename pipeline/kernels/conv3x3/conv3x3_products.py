@@ -136,7 +136,8 @@ def _product(
     if TAPS > 0:
         mbarrier.wait(tap_full.index(spot), (3 * turn + DOWN) // TAPS & 1)
     seen = view(pixels.index(turn % BOXES * (ROWS + 2) + DOWN), pixels.dtype, [ROWS * COLS, DEPTH], pixels.layout)
-    fence_async_shared()
+    if DOWN == 0:
+        fence_async_shared()  # all thirds of this box have been written
     acc = warpgroup_mma(weights.index(spot), seen.permute((1, 0)), acc, is_async=True)
     acc = warpgroup_mma_wait(1, deps=(acc,))
     if TAPS > 0:
@@ -167,9 +168,7 @@ def products_of_prepared(
     mbarrier.wait(box_full.index(turn % BOXES), turn // BOXES & 1)
     held = turn % BOXES * (ROWS + 2)
     for third in gl.static_range(3):
-        prepare(
-            third, pixels, held, factors, y0 - 1, x0 - 1, size, ROWS, COLS, DEPTH, BEFORE, BEFORE_SLOPE, HALVES
-        )
+        prepare(third, pixels, held, factors, y0 - 1, x0 - 1, size, ROWS, COLS, DEPTH, BEFORE, BEFORE_SLOPE, HALVES)
     for box in range(boxes - 1):
         if box % 3 == 2:
             factors = load_factors(before, image, (box + 1) // 3 * DEPTH, dtype, DEPTH, HALVES)
@@ -181,9 +180,7 @@ def products_of_prepared(
                 mbarrier.wait(box_full.index((turn + 1) % BOXES), (turn + 1) // BOXES & 1)
                 if GROUPS == 2:
                     mbarrier.arrive(pingpong.index(1 - GROUP), count=1, pred=box + 2 == boxes)
-            prepare(
-                down, pixels, ahead, factors, y0 - 1, left, size, ROWS, COLS, DEPTH, BEFORE, BEFORE_SLOPE, HALVES
-            )
+            prepare(down, pixels, ahead, factors, y0 - 1, left, size, ROWS, COLS, DEPTH, BEFORE, BEFORE_SLOPE, HALVES)
         turn += 1
     for down in gl.static_range(3):
         tap = (3 * down + 3) * chunks - 1
