@@ -97,15 +97,16 @@ class MeasuredLayer:
         """What is worth measuring: the kernel's tiles, and the library where it computes the same."""
         call = self.call
         yield from self.layer.op.candidates(*call[:3], *([] if call.second is None else [call.outputs, call.second]))
-        stored = [part for part in (self.given["result"], self.given["pooled"]) if part is not None]
-        if call.epilogue.scale is None and all(part.dtype.itemsize > 1 for part in [*self.inputs, *stored]):
+        named = [self.given[name] for name in ("result", "pooled", "residual")]
+        parts = [*self.inputs, *(part for part in named if part is not None)]
+        if call.epilogue.scale is None and all(part.dtype.itemsize > 1 for part in parts):
             yield LIBRARY
 
     def run(self, choice: Any) -> None:
         """Write the outputs, by a tile or the library."""
         call = self.call
         if choice == LIBRARY:
-            y = self.layer.sums_by_library(self.parameters, *self.inputs)
+            y = self.layer.sums_by_library(self.parameters, self.inputs, self.given["residual"])
             store_results(y, call.epilogue, Outputs(*(self.given[name] for name in OUTPUTS)))
         else:
             self.layer.op.launch(*call.operands, choice)
@@ -144,7 +145,8 @@ def is_right(measured: MeasuredLayer) -> bool:
     """Whether the last image's part of each output is what the reference gives."""
     got = {name: part[-1:] for name, part in measured.given.items() if name in OUTPUTS and part is not None}
     want = {name: torch.empty_like(part) for name, part in got.items()}
-    last = {name: part[-1:] for name, part in zip(("x", "second"), measured.inputs, strict=False)}
+    read = ("x", "second", "residual")
+    last = {name: measured.given[name][-1:] for name in read if measured.given[name] is not None}
     with untimed_library():
         call = kernel_call(measured.layer.op, {**measured.given, **want, **last})
         measured.layer.op.reference(*call.operands)

@@ -23,12 +23,12 @@ from pipeline.records.chrome_trace import LAYER
 NAMESPACE = "unet_ladder"
 REFERENCE = "reference"
 # What an operation writes; not "out", which Dynamo takes for an argument of its own kind.
-OUTPUTS = ("result", "pooled", "logits")
+OUTPUTS = ("result", "pooled", "logits", "statistics")
 SCHEMA = (
     "(Tensor x, Tensor? second, Tensor? weight, Tensor? scale, Tensor? bias, Tensor? second_weight, Tensor? border, "
-    "Tensor? head_weight, Tensor? head_bias, "
+    "Tensor? head_weight, Tensor? head_bias, Tensor? slopes, Tensor? residual, float residual_scale, "
     "str activation, float slope, str layer, str tile, "
-    "Tensor(a!)? result, Tensor(b!)? pooled, Tensor(c!)? logits) -> ()"
+    "Tensor(a!)? result, Tensor(b!)? pooled, Tensor(c!)? logits, Tensor(d!)? statistics) -> ()"
 )
 NAMES = re.findall(r"(\w+)[,)]", SCHEMA.partition("->")[0])
 
@@ -57,13 +57,24 @@ class KernelCall(NamedTuple):
 
 
 def kernel_call(op: KernelOp[Any], given: Mapping[str, Any]) -> KernelCall:
-    """An operation's arguments put together; x, result and pooled are [N, channels, height, width]."""
-    x, weight, result, pooled, logits = (given[name] for name in ("x", "weight", *OUTPUTS))
+    """An operation's arguments put together; x, result, pooled and residual are [N, channels, height, width]."""
+    x, weight, residual = given["x"], given["weight"], given["residual"]
+    result, pooled, logits, statistics = (given[name] for name in OUTPUTS)
     head = None if given["head_weight"] is None else Head(given["head_weight"], given["head_bias"])
     activation = Activation(given["activation"], given["slope"])
-    epilogue = Epilogue(given["scale"], given["bias"], activation, pooled is not None, head)
+    epilogue = Epilogue(
+        scale=given["scale"],
+        bias=given["bias"],
+        activation=activation,
+        pool=pooled is not None,
+        head=head,
+        slopes=given["slopes"],
+        residual=nhwc(residual),
+        residual_scale=given["residual_scale"],
+        statistics=statistics is not None,
+    )
     seen = x if op.reads_image else x.permute(0, 2, 3, 1)
-    outputs, second = Outputs(result, pooled, logits).nhwc(), None
+    outputs, second = Outputs(result, pooled, logits, statistics).nhwc(), None
     if op.takes_second:
         second = SecondSource(nhwc(given["second"]), given["second_weight"], given["border"])
     return KernelCall(seen, NO_WEIGHT if weight is None else weight, epilogue, outputs, second)

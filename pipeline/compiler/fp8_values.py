@@ -43,13 +43,16 @@ def _is_value(node: fx.Node, dtype: torch.dtype) -> bool:
 def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
     """The groups to be stored in fp8 when the layers named in `keep` read the other type.
 
-    Some layer must read a value of it in fp8, and none that can't; what else reads it, reads it converted back.
+    Some layer must multiply a value of it in fp8, and none that can't. What else reads it, reads it converted back, and
+    a layer adds either type.
     """
     kept = set(keep)
     found = []
     for group in groups(net):
-        readers = [(user, layer) for value in group for user in value.users if (layer := layer_of(net.module, user))]
-        if readers and all(reads_fp8(layer) and layer.name not in kept for _, layer in readers):
+        users = [(value, user) for value in group for user in value.users]
+        readers = [layer_of(net.module, user) for value, user in users if value in inputs_of(user)]
+        layers = [layer for layer in readers if layer is not None]
+        if layers and all(reads_fp8(layer) and layer.name not in kept for layer in layers):
             found.append(group)
     return found
 

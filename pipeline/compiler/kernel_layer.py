@@ -9,12 +9,13 @@ from torch.nn import functional
 
 from pipeline.compiler.fp8_rounding import quantised
 from pipeline.kernels.common.activation import NONE, Activation
+from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.common.epilogue import Head
-from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp, LibraryParameters
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters
 
-OUT, POOLED, LOGITS = range(3)  # places in a layer's answer
+OUT, POOLED, LOGITS, STATISTICS = range(4)  # places in a layer's answer
 
-Answer = tuple[Tensor | None, Tensor | None, Tensor | None]
+Answer = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 
 
 class Packed(NamedTuple):
@@ -47,6 +48,8 @@ class KernelLayer(nn.Module):
         bias: [out] fp32; None for a kernel without weights.
         activation: what follows.
         pool: whether the 2×2 maxima are wanted.
+        slopes: [out] fp32, of an activation that has one for each channel.
+        statistics: whether the mean and squared deviations of the output's blocks of pixels are wanted.
         head: a 1×1 convolution that follows; its logits are fp32.
         stores_out: whether somebody reads the output itself.
     """
@@ -56,34 +59,41 @@ class KernelLayer(nn.Module):
         self.name, self.op = name, op
         self.weight, self.bias = weight, bias
         self.activation: Activation = NONE
-        self.pool = False
+        self.slopes: Tensor | None = None
+        self.pool = self.statistics = False
         self.head: Head | None = None
         self.stores_out = True
 
-    def forward(self, dtype: torch.dtype, *inputs: Tensor) -> Answer:
-        """The output [N, out, H', W'], its 2×2 maxima and the logits, each None where it isn't wanted.
+    def forward(self, dtype: torch.dtype, *inputs: Tensor, residual: Tensor | None = None) -> Answer:
+        """The output [N, out, H', W'], its 2×2 maxima, the logits and the statistics, each None where it isn't wanted.
 
         Args:
             dtype: in which the layer runs.
             inputs: [N, in, H, W], and where there is a second one [N, skip, 2 H, 2 W].
+            residual: [N, out, H', W'], added before the activation.
         """
-        return self.by_library(self.parameters_in(dtype), *inputs)
+        return self.by_library(self.parameters_in(dtype), inputs, residual)
 
-    def by_library(self, parameters: Sequence[LibraryParameters], *inputs: Tensor) -> Answer:
+    def by_library(
+        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
+    ) -> Answer:
         """The same of the inputs [N, in, H, W] with the weights and biases of `parameters_in`."""
-        y = self.sums_by_library(parameters, *inputs)
+        y = self.sums_by_library(parameters, inputs, residual)
         if self.op.writes_logits:
-            return None, None, y.float().contiguous()
+            return None, None, y.float().contiguous(), None
         pooled = functional.max_pool2d(y, 2) if self.pool else None
         logits = None
         if self.head is not None:
             weight, bias = (part.to(y.dtype) for part in self.head)
             logits = functional.conv2d(y, weight[..., None, None], bias).float().contiguous()
-        return y if self.stores_out else None, pooled, logits
+        statistics = statistics_of(y.float().permute(0, 2, 3, 1)) if self.statistics else None
+        return y if self.stores_out else None, pooled, logits, statistics
 
-    def sums_by_library(self, parameters: Sequence[LibraryParameters], *inputs: Tensor) -> Tensor:
-        """The output [N, out, H', W'] of the inputs [N, in, H, W], the activation included."""
-        return self.op.library(inputs[0], parameters[0], self.activation)
+    def sums_by_library(
+        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
+    ) -> Tensor:
+        """The output [N, out, H', W'] of the inputs [N, in, H, W], residual and activation included."""
+        return self.op.library(inputs[0], parameters[0], Ends(self.activation, self.slopes, residual))
 
     def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
         """Weights and biases in a type, as the library reads them."""
@@ -126,7 +136,7 @@ class LibraryLayer(nn.Module):
         self.weights = nn.ParameterList([nn.Parameter(part.weight, requires_grad=False) for part in parameters])
         self.biases = nn.ParameterList([nn.Parameter(part.bias, requires_grad=False) for part in parameters])
 
-    def forward(self, *inputs: Tensor) -> Answer:
-        """The layer's answer to its inputs [N, in, H, W]."""
+    def forward(self, *inputs: Tensor, residual: Tensor | None = None) -> Answer:
+        """The layer's answer to its inputs [N, in, H, W] and its residual [N, out, H', W']."""
         pairs = zip(self.weights, self.biases, strict=True)
-        return self.layer.by_library([LibraryParameters(*pair) for pair in pairs], *inputs)
+        return self.layer.by_library([LibraryParameters(*pair) for pair in pairs], inputs, residual)

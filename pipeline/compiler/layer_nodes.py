@@ -18,8 +18,14 @@ def layer_of(module: fx.GraphModule, node: object) -> KernelLayer | None:
 
 
 def inputs_of(node: fx.Node) -> list[fx.Node]:
-    """The values that a layer's node reads, in order."""
+    """The values that a layer's node multiplies, in order."""
     return [value for value in node.args if isinstance(value, fx.Node)]
+
+
+def residual_of(node: fx.Node) -> fx.Node | None:
+    """The value that a layer's node adds."""
+    value = node.kwargs.get("residual")
+    return value if isinstance(value, fx.Node) else None
 
 
 def producer(module: fx.GraphModule, value: object) -> tuple[fx.Node, KernelLayer] | None:

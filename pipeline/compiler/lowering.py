@@ -18,13 +18,18 @@ from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_rounding import FP8
 from pipeline.compiler.fp8_values import reads_fp8, writes_fp8
 from pipeline.compiler.fx_graph import channel_concatenations, joined, part_of_answer, shape_of
-from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, KernelLayer, LibraryLayer
-from pipeline.compiler.layer_nodes import inputs_of, layer_of, producer
+from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, STATISTICS, KernelLayer, LibraryLayer
+from pipeline.compiler.layer_nodes import inputs_of, layer_of, producer, residual_of
 from pipeline.kernels.common.kernel_op import CHANNELS
 from pipeline.kernels.common.nhwc import FP8_MAX
 
 aten = torch.ops.aten
-PLACES = {OUT: "result", POOLED: "pooled", LOGITS: "logits"}  # of a layer's answer, by the operation's names
+PLACES = {
+    OUT: "result",
+    POOLED: "pooled",
+    LOGITS: "logits",
+    STATISTICS: "statistics",
+}  # of a layer's answer, by the operation's names
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,12 @@ class _Lowering:
     def _call_library(self, node: fx.Node, layer: KernelLayer) -> None:
         name = f"library_{node.name}"
         self.module.add_submodule(name, LibraryLayer(layer, self.net.dtype))
-        answer = self.graph.call_module(name, tuple(self.read(value) for value in inputs_of(node)))
+        added = residual_of(node)
+        answer = self.graph.call_module(
+            name,
+            tuple(self.read(value) for value in inputs_of(node)),
+            {"residual": self.read(added) if added else None},
+        )
         for part in list(node.users):
             self._keep(part, self.graph.call_function(operator.getitem, (answer, part_of_answer(part))))
 
@@ -134,7 +144,8 @@ class _Lowering:
         out_scale = max((self._scale(part, layer) for part in parts), default=1.0)
         packed = layer.packed(self.net.dtype, in_scales, out_scale, shape_of(values[0])[1])
         head = layer.head or (None, None)
-        tensors = {**packed._asdict(), "head_weight": head[0], "head_bias": head[1]}
+        tensors = {**packed._asdict(), "head_weight": head[0], "head_bias": head[1], "slopes": layer.slopes}
+        added = residual_of(node)
         inputs = [self._input(value, layer, in_fp8) for value in values]
         outputs = {PLACES[part_of_answer(part)]: self._memory(part, layer) for part in parts}
         call = self.graph.call_function(
@@ -143,6 +154,8 @@ class _Lowering:
             {
                 "second": inputs[1] if len(inputs) > 1 else None,
                 **{role: self._constant(f"{layer.name}.{role}", tensor) for role, tensor in tensors.items()},
+                "residual": self._laid_out(self.stored[added]) if added else None,
+                "residual_scale": (self.plan.scales.get(added.name, 1.0) if added else 1.0) / out_scale,
                 "activation": layer.activation.name,
                 "slope": layer.activation.slope,
                 "layer": layer.name,
@@ -152,12 +165,19 @@ class _Lowering:
         )
         call.meta |= {"layer": layer, "origin": node.name}
         for part in parts:
-            self._keep(part, outputs[PLACES[part_of_answer(part)]], self._kernel_stores(part, layer))
+            made = outputs[PLACES[part_of_answer(part)]]
+            if part_of_answer(part) == STATISTICS and out_scale != 1.0:
+                made = self._call(aten.mul.Tensor, made, self._constant(f"{layer.name}.units", _units(out_scale)))
+            self._keep(part, made, self._kernel_stores(part, layer))
 
     def _input(self, value: fx.Node, layer: KernelLayer, in_fp8: bool) -> fx.Node:
         """A value as a kernel reads it: its channels side by side, unless it is the user's batch."""
         x = self.stored[value] if in_fp8 else self.read(value)
-        if layer.op.reads_image or x in self.laid_out:
+        return x if layer.op.reads_image else self._laid_out(x)
+
+    def _laid_out(self, x: fx.Node) -> fx.Node:
+        """A value with its channels side by side."""
+        if x in self.laid_out:
             return x
         return self.graph.call_function(aten.contiguous.default, (x,), {"memory_format": torch.channels_last})
 
@@ -195,6 +215,10 @@ class _Lowering:
         """Where a kernel writes a part of its answer."""
         if part_of_answer(part) == LOGITS:
             return self._empty(part, torch.float32, contiguous=True)
+        if part_of_answer(part) == STATISTICS:
+            made = self._call(aten.empty.memory_format, list(shape_of(part)))
+            made.kwargs = {"dtype": torch.float32, "device": self.net.device}
+            return made
         if part in self.parts and self._kernel_stores(part, layer):
             cat, first = self.parts[part]
             return self._noted(aten.slice.Tensor, self._wide(cat), 1, first, first + shape_of(part)[1])
@@ -250,3 +274,8 @@ class _Lowering:
         name = f"packed_{name.replace('.', '_')}_{len(self.graph.nodes)}"
         self.module.register_buffer(name, tensor.to(self.net.device))
         return self.graph.get_attr(name)
+
+
+def _units(scale: float) -> Tensor:
+    """What a mean and squared deviations of values stored in fp8 are to be multiplied by, [2, 1]."""
+    return torch.tensor([[scale], [scale**2]])

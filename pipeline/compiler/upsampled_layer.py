@@ -9,7 +9,8 @@ from torch.nn import functional
 
 from pipeline.compiler.fp8_rounding import FP8, rounded_together
 from pipeline.compiler.kernel_layer import KernelLayer, Packed, library_parameters
-from pipeline.kernels.common.kernel_op import LibraryParameters
+from pipeline.kernels.common.kernel_op import Ends, LibraryParameters
+from pipeline.kernels.common.library import ended
 from pipeline.kernels.polyphase import Composition, Scales, compose_nearest, compose_transposed, pack
 from pipeline.kernels.polyphase.polyphase_layers import UPSAMPLED
 
@@ -49,7 +50,9 @@ class UpsampledLayer(KernelLayer):
             return compose_nearest(convolution, self.channels, up_first=False)
         return compose_transposed((self.upsampling.weight, self.upsampling.bias), convolution, up_first=False)
 
-    def sums_by_library(self, parameters: Sequence[LibraryParameters], *inputs: Tensor) -> Tensor:
+    def sums_by_library(
+        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
+    ) -> Tensor:
         """The output [N, out, 2 h, 2 w] of the small map [N, in, h, w] and the skip [N, skip, 2 h, 2 w]."""
         own, *transposed = parameters
         dtype = own.weight.dtype
@@ -58,7 +61,8 @@ class UpsampledLayer(KernelLayer):
             large = functional.conv_transpose2d(small, *transposed[0], stride=2)
         else:
             large = functional.interpolate(small, scale_factor=2.0, mode="nearest")
-        return self.activation(functional.conv2d(torch.cat([*skips, large], 1), *own, padding=1))
+        sums = functional.conv2d(torch.cat([*skips, large], 1), *own, padding=1)
+        return ended(sums, Ends(self.activation, self.slopes, residual))
 
     def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
         """The convolution's weight and bias in a type, and then those of a transposed convolution."""

@@ -18,6 +18,8 @@ from pipeline.kernels.common.library import same_size_convolution
 from pipeline.kernels.common.nhwc import check, descriptor, multiprocessors, next_power_of_two
 from pipeline.kernels.common.triton_epilogue import finish, rounded
 
+FOLDS = frozenset({"slopes", "residual"})
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -42,7 +44,7 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
     Args:
         x: [N, H, W, in].
         weight: [out, in].
-        epilogue: scale and bias [out].
+        epilogue: scale, bias and slopes [out], a residual [N, H, W, out].
         outputs: out [N, H, W, out].
     """
     store_reference(epilogue.of(functional.linear(x.float(), weight.float())), epilogue, outputs)
@@ -50,7 +52,7 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
 
 @triton.jit
 def _conv1x1(
-    x_boxes, weight_boxes, out_boxes, scale, bias, channels, tiles_out, tiles,
+    x_boxes, weight_boxes, out_boxes, scale, bias, slopes, residual_boxes, residual_scale, channels, tiles_out, tiles,
     IN: tl.constexpr, PIXELS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
     ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
@@ -64,7 +66,10 @@ def _conv1x1(
             taps = weight_boxes.load([o0, step * DEPTH])
             acc = tl.dot(box, taps.T, acc)
         channel = o0 + tl.arange(0, OUT)
-        y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, False)
+        added = None
+        if residual_boxes is not None:
+            added = residual_boxes.load([p0, o0]).to(tl.float32) * residual_scale
+        y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, False, slopes, added)
         out_boxes.store([p0, o0], rounded(y, out_boxes.dtype))
 
 
@@ -74,7 +79,7 @@ def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
     Args:
         x: [N, H, W, in], fp16 or fp8; the pixels must follow each other at one step, as in a channel slice.
         weight: [out, in] of x's dtype, from `pack`.
-        epilogue: scale and bias [out]; folds neither a pool nor a head.
+        epilogue: scale, bias and slopes [out], a residual [N, H, W, out] laid out as x; no other part.
         outputs: out [N, H, W, out], laid out as x.
         tile: one of `candidates`; the first of them without.
 
@@ -87,7 +92,7 @@ def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
     check("weight", weight, (outer, inner))
     if weight.dtype != x.dtype:
         raise ValueError(f"weight must have x's dtype, {x.dtype}, got {weight.dtype}")
-    check_epilogue(epilogue, outputs, (batch, height, width, outer))
+    check_epilogue(epilogue, outputs, (batch, height, width, outer), FOLDS)
     tile = tile or next(candidates(x, weight, epilogue))
     _launch(in_line("x", x), weight, epilogue, in_line("out", required(outputs.out)), tile)
 
@@ -97,12 +102,16 @@ def _launch(lines: Tensor, weight: Tensor, epilogue: Epilogue, out_lines: Tensor
     outer, inner = weight.shape
     tiles_out = -(-outer // tile.out)
     tiles = -(-len(lines) // tile.pixels) * tiles_out
+    residual = epilogue.residual
     _conv1x1[min(tiles, multiprocessors(lines.device) * tile.programs),](
         descriptor(lines, [tile.pixels, tile.depth]),
         descriptor(weight, [tile.out, tile.depth]),
         descriptor(out_lines, [tile.pixels, tile.out]),
         epilogue.scale,
         epilogue.bias,
+        epilogue.slopes,
+        None if residual is None else descriptor(in_line("residual", residual), [tile.pixels, tile.out]),
+        None if residual is None else epilogue.residual_scale,
         outer,
         tiles_out,
         tiles,
@@ -156,4 +165,5 @@ OP: KernelOp[Tile] = KernelOp(
     tile_types=(Tile,),
     pack=pack,
     weight_shape=lambda inner, outer: (outer, inner, 1, 1),
+    folds=FOLDS,
 )

@@ -4,6 +4,7 @@ Triton takes target and device from its driver. The one here knows the target al
 """
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
 from pipeline.kernels.polyphase import Operands, candidates, polyphase
+from tests.kernels.examples import FP8, HALF, Layer, example
 
 
 class TargetAlone:
@@ -51,21 +53,15 @@ def compile_instead(kernel: JITFunction, grid: Any) -> Any:
 
 
 def main() -> None:
-    """One tile of each kernel that is written in Gluon, between them in both types and several activations."""
+    """One tile of each kernel that is written in Gluon, in both types, and one with all parts of an epilogue."""
     triton.runtime.driver.set_active(TargetAlone())
     JITFunction.__getitem__ = compile_instead
-    bias = torch.zeros(64)
-    for name, dtype, activation in (
-        ("conv3x3", torch.float16, Activation("leaky_relu", 0.1)),
-        ("upconv2x2", torch.float8_e4m3fn, Activation("silu")),
-    ):
-        op = BY_NAME[name]
-        x = torch.zeros(1, 32, 32, 64).to(dtype)
-        weight = torch.zeros(9 if name == "conv3x3" else 4, 64, 64).to(dtype)
-        out = torch.zeros(1, 32 * op.growth, 32 * op.growth, 64).to(dtype)
-        epilogue = Epilogue(scale=bias, bias=bias, activation=activation)
-        tiles = [tile for tile in op.candidates(x, weight, epilogue) if "gluon" in type(tile).__module__]
-        op.launch(x, weight, epilogue, Outputs(out), tiles[-1])
+    leaky, silu, prelu = Activation("leaky_relu", 0.1), Activation("silu"), Activation("prelu")
+    plain = Layer(size=(32, 32), inner=64, outer=64, activation=leaky)
+    whole = replace(plain, activation=prelu, pool=True, residual=HALF, statistics=True, prologue=silu)
+    for name, dtype, layer in (("conv3x3", HALF, plain), ("conv3x3", FP8, whole), ("upconv2x2", FP8, plain)):
+        made = example(BY_NAME[name], dtype, layer)
+        made.run([tile for tile in made.candidates() if "gluon" in type(tile).__module__][-1])
     compile_polyphase()
     from_registers()
 

@@ -6,21 +6,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.kernels.common.activation import RELU, Activation
+from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
+from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
+from pipeline.kernels.common.prologue import Prologue
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # a CPU runs Triton's kernels in its interpreter
 HALF, FP8 = torch.float16, torch.float8_e4m3fn
 # On a GPU, relative L2: what is left after the same rounding is the order of the sums, and for fp8 wgmma's own sums,
 # which keep 13 bits or so. In the interpreter, each element; fp8: one step, 1/8, where the order tips a rounding.
 FAR = {HALF: 1e-3, FP8: 2e-2}
+ACTIVE = [Activation(name, 0.0 if kind.default_slope is None else 0.1) for name, kind in ACTIVATIONS.items()]
 STEP = {HALF: 2e-3, FP8: 0.13, torch.float32: 1e-2}
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer to run: `size` is the input's height and width; `classes` those of a folded head, 0 for none."""
+    """A layer to run.
+
+    `size` is the input's height and width; `classes` those of a folded head, 0 for none; `residual` and `prologue` the
+    dtype of the one and the activation of the other; `stored_as` the output's dtype where it isn't the input's.
+    """
 
     batch: int = 1
     size: tuple[int, int] = (13, 17)
@@ -30,6 +37,10 @@ class Layer:
     pool: bool = False
     classes: int = 0
     stored: bool = True  # whether the output is, beside what is folded
+    residual: torch.dtype | None = None
+    statistics: bool = False
+    prologue: Activation | None = None
+    stored_as: torch.dtype | None = None
 
 
 @dataclass(frozen=True)
@@ -96,19 +107,49 @@ def example(op: KernelOp[Any], dtype: torch.dtype, layer: Layer) -> Example:
         shape = op.weight_shape(inner, outer)
         weight = op.pack(values(*shape, dtype=torch.float32) / (inner * shape[-1]) ** 0.5)
         weight = weight if op.reads_image else weight.to(dtype)
-        bias = torch.linspace(-1, 1, outer, device=DEVICE)
-        scale = torch.linspace(0.5, 2, outer, device=DEVICE) if dtype == FP8 else None
-        epilogue = Epilogue(scale, bias, layer.activation, layer.pool, head_of(layer, outer))
+        epilogue = epilogue_of(layer, dtype, inner, outer, op.growth)
+    stored_as = layer.stored_as or dtype
     grown = (height * op.growth, width * op.growth)
-    wide = poisoned(batch, *grown, 2 * outer, dtype=dtype)
-    small = poisoned(batch, grown[0] // 2, grown[1] // 2, 2 * outer, dtype=dtype)
+    wide = poisoned(batch, *grown, 2 * outer, dtype=stored_as)
+    small = poisoned(batch, grown[0] // 2, grown[1] // 2, 2 * outer, dtype=stored_as)
     logits = poisoned(batch, layer.classes, *grown, dtype=torch.float32)
+    statistics = poisoned(batch, blocks_of(*grown), 2, outer, dtype=torch.float32)
     outputs = Outputs(
         wide[..., outer:] if layer.stored else None,
         small[..., outer:] if layer.pool else None,
         logits if layer.classes else None,
+        statistics if layer.statistics else None,
     )
-    return Example(op, x, weight, epilogue, outputs, [wide, small, logits], dtype)
+    return Example(op, x, weight, epilogue, outputs, [wide, small, logits, statistics], dtype)
+
+
+def epilogue_of(layer: Layer, dtype: torch.dtype, inner: int, outer: int, growth: int) -> Epilogue:
+    """All that the layer asks for; the residual is a part of the channels of a wider tensor."""
+    residual, prologue = None, None
+    if layer.residual is not None:
+        grown = (layer.size[0] * growth, layer.size[1] * growth)
+        residual = values(layer.batch, *grown, 2 * outer, dtype=layer.residual)[..., outer:]
+    if layer.prologue is not None:
+        # A shift far from zero shows whether what lies outside the image is zero after it.
+        scale, shift = (values(layer.batch, inner, dtype=torch.float32) * 0.2 + one for one in (0.8, 1.5))
+        prologue = Prologue(scale, shift, layer.prologue)
+    return Epilogue(
+        scale=torch.linspace(0.5, 2, outer, device=DEVICE) if dtype == FP8 else None,
+        bias=torch.linspace(-1, 1, outer, device=DEVICE),
+        activation=layer.activation,
+        pool=layer.pool,
+        head=head_of(layer, outer),
+        slopes=slopes_of(layer.activation, outer),
+        residual=residual,
+        residual_scale=1.0 if layer.residual == HALF else 0.5,
+        statistics=layer.statistics,
+        prologue=prologue,
+    )
+
+
+def slopes_of(activation: Activation, outer: int) -> Tensor | None:
+    """Slopes [out] for an activation that has them."""
+    return torch.linspace(-0.1, 0.4, outer, device=DEVICE) if activation.by_channel else None
 
 
 def head_of(layer: Layer, outer: int) -> Head | None:
@@ -157,5 +198,8 @@ def for_kernel(op: KernelOp[Any], layer: Layer) -> Layer:
         inner=3 if op.reads_image else layer.inner,
         pool=layer.pool and "pool" in op.folds,
         classes=layer.classes if "head" in op.folds else 0,
-        stored=layer.stored or not op.folds,
+        stored=layer.stored or not {"pool", "head"} & op.folds,
+        residual=layer.residual if "residual" in op.folds else None,
+        statistics=layer.statistics and "statistics" in op.folds,
+        prologue=layer.prologue if "prologue" in op.folds else None,
     )

@@ -12,11 +12,11 @@ from triton.runtime.errors import OutOfResources
 
 from pipeline.compiler.autotune import build_side_by_side
 from pipeline.compiler.ops import KERNELS
-from pipeline.kernels.common.activation import ACTIVATIONS, NONE, RELU, Activation
+from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.common.tma import missing
-from tests.kernels.examples import FP8, HALF, Example, Layer, example, for_kernel, twice
+from tests.kernels.examples import ACTIVE, FP8, HALF, Example, Layer, example, for_kernel, twice
 from tests.process_state import own_switches
 
 pytestmark = pytest.mark.gpu
@@ -69,8 +69,7 @@ def test_every_tile_stores_what_the_reference_stores(op: KernelOp[Any], layer: L
 @pytest.mark.parametrize("op", [op for op in KERNELS if op.pack], ids=lambda op: op.name)
 def test_every_activation_is_the_reference_s(op: KernelOp[Any], dtype: torch.dtype) -> None:
     """By the likeliest tile, without a pool, so that the pool's absence is seen as well."""
-    active = [Activation(name, 0.0 if kind.default_slope is None else 0.1) for name, kind in ACTIVATIONS.items()]
-    layers = [for_kernel(op, Layer(2, (33, 29), 64, 64, activation=activation)) for activation in active]
+    layers = [for_kernel(op, Layer(2, (33, 29), 64, 64, activation=activation)) for activation in ACTIVE]
     made = [example(op, dtype, layer) for layer in layers]
     check_all([(one, one.candidates()[0]) for one in made])
 

@@ -8,14 +8,25 @@ import torch
 
 from pipeline.compiler.ops import KERNELS
 from pipeline.kernels import conv3x3, conv_first, upsample2x
-from pipeline.kernels.common.activation import ACTIVATIONS, NONE, RELU, Activation
+from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
 from pipeline.kernels.conv3x3 import conv3x3_triton
-from tests.kernels.examples import DEVICE, FP8, HALF, Layer, assert_near, example, for_kernel, poisoned, values
+from tests.kernels.examples import (
+    ACTIVE,
+    DEVICE,
+    FP8,
+    HALF,
+    Layer,
+    assert_near,
+    example,
+    for_kernel,
+    poisoned,
+    slopes_of,
+    values,
+)
 
 TILE = conv3x3_triton.Tile(8, 16, 32, 32, swap=True, warps=4)
-ACTIVE = [Activation(name, 0.0 if kind.default_slope is None else 0.1) for name, kind in ACTIVATIONS.items()]
 WITH_WEIGHTS = [op for op in KERNELS if op.pack]
 
 
@@ -63,8 +74,9 @@ def test_an_activation_keeps_a_nan(activation: Activation) -> None:
     x, weight, bias = values(1, 8, 16, 32), values(9, 32, 32), torch.zeros(32, device=DEVICE)
     x[0, 4, 4, 0] = float("nan")
     outputs, wanted = Outputs(poisoned(1, 8, 16, 32)), Outputs(torch.zeros(1, 8, 16, 32, device=DEVICE, dtype=HALF))
-    conv3x3.conv3x3(x, weight, Epilogue(bias=bias, activation=activation), outputs, TILE)
-    conv3x3.reference(x, weight, Epilogue(bias=bias, activation=activation), wanted)
+    epilogue = Epilogue(bias=bias, activation=activation, slopes=slopes_of(activation, 32))
+    conv3x3.conv3x3(x, weight, epilogue, outputs, TILE)
+    conv3x3.reference(x, weight, epilogue, wanted)
     assert outputs.out is not None
     assert wanted.out is not None
     assert int(outputs.out.isnan().sum()) == 9 * 32

@@ -5,7 +5,14 @@ from collections.abc import Callable
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.ops import KERNELS
 from pipeline.compiler.passes.batch_norm_folding import fold_batch_norm
-from pipeline.compiler.passes.kernel_folding import fold_activation, fold_head, pool_where_it_is_made, take_head
+from pipeline.compiler.passes.kernel_folding import (
+    fold_activation,
+    fold_head,
+    fold_residual,
+    pool_where_it_is_made,
+    sum_where_made,
+    take_head,
+)
 from pipeline.compiler.passes.kernel_matching import pass_for
 from pipeline.compiler.passes.norms_in_nhwc import norms_in_nhwc
 from pipeline.compiler.passes.upsampling_composition import compose_upsampling
@@ -16,7 +23,9 @@ FOR_ANY_BACKEND: list[Pass] = [fold_batch_norm, norms_in_nhwc]
 FOR_THE_KERNELS: list[Pass] = [
     compose_upsampling,
     *(pass_for(op) for op in KERNELS if op.accepts and not op.writes_logits),
+    fold_residual,
     fold_activation,
+    sum_where_made,
     pool_where_it_is_made,
     fold_head,
     take_head,

@@ -3,7 +3,7 @@
 To add one, write its expression below and its line in `ACTIVATIONS`. Triton and Gluon compile the same expression.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import triton
@@ -34,8 +34,49 @@ def _leaky_relu(y, slope):
 
 
 @triton.jit
+def _leaky_relu_of_halves(y, slope):
+    # For a slope of at most 1, and two values an instruction, which a selection isn't.
+    return larger(y, y * slope)
+
+
+@triton.jit
 def _silu(y, slope):
     return y / (1.0 + tl.exp(-y))
+
+
+@triton.jit
+def _elu(y, slope):
+    return tl.where(y > 0.0, y, slope * (tl.exp(y) - 1.0))
+
+
+@triton.jit
+def _gelu(y, slope):
+    # 1 - erf(a) by Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: at most 1.5e-7 off. The library's
+    # erf has so many instructions that no registers are left beside a tile's sums.
+    a = tl.abs(y) * 0.7071067811865476
+    t = 1.0 / (1.0 + 0.3275911 * a)
+    series = 0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
+    tail = 0.5 * t * series * tl.exp(-a * a)
+    return y * tl.where(y > 0.0, 1.0 - tail, tail)
+
+
+@triton.jit
+def _gelu_tanh(y, slope):
+    # (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)), with u = sqrt(2 / pi) (y + 0.044715 y^3); beyond 80 exp would overflow
+    return y / (1.0 + tl.exp(tl.minimum(-1.5957691216057308 * (y + 0.044715 * y * y * y), 80.0)))
+
+
+@triton.jit
+def _hardswish(y, slope):
+    return y * tl.minimum(larger(y + 3.0, 0.0), 6.0) * (1.0 / 6.0)
+
+
+@triton.jit
+def _mish(y, slope):
+    # tanh(log(1 + e)) = e (e + 2) / (e (e + 2) + 2); beyond 20 it is 1, and e would overflow
+    grown = tl.exp(tl.minimum(y, 20.0))
+    product = grown * (grown + 2.0)
+    return y * (product / (product + 2.0))
 
 
 @dataclass(frozen=True)
@@ -43,10 +84,13 @@ class ActivationKind:
     """One line of the table.
 
     Attributes:
-        aten: the operation of a net that it stands for; "" for none.
-        reference: of a tensor of any shape and the slope, in plain PyTorch.
+        aten: the operation of a net that it stands for, with no argument but a slope; "" for none. The forms that
+            other arguments choose are told apart by `recognised`.
+        reference: of a tensor of any shape and the slope, in plain PyTorch; the slope may be a tensor that broadcasts.
         expression: the same as a function of Triton.
         default_slope: the operation's slope where the net names none; None for an activation without a slope.
+        by_channel: whether its slope is a vector, the epilogue's `slopes`.
+        of_halves: the expression for values in fp16, where it is as good in them; for slopes of at most 1.
         homogeneous: whether f(s · y) = s · f(y) for every s > 0.
     """
 
@@ -54,29 +98,52 @@ class ActivationKind:
     reference: Callable[[Tensor, float], Tensor]
     expression: object
     default_slope: float | None = None
+    by_channel: bool = False
+    of_halves: object | None = None
     homogeneous: bool = False
 
 
+def _prelu(y: Tensor, slope: float | Tensor) -> Tensor:
+    return y.where(y > 0, y * slope)
+
+
 ACTIVATIONS: dict[str, ActivationKind] = {
-    "none": ActivationKind("", lambda y, _: y, _unchanged, homogeneous=True),
-    "relu": ActivationKind("aten.relu.default", lambda y, _: y.relu(), _relu, homogeneous=True),
+    "none": ActivationKind("", lambda y, _: y, _unchanged, of_halves=_unchanged, homogeneous=True),
+    "relu": ActivationKind("aten.relu.default", lambda y, _: y.relu(), _relu, of_halves=_relu, homogeneous=True),
     "leaky_relu": ActivationKind(
-        "aten.leaky_relu.default", functional.leaky_relu, _leaky_relu, default_slope=0.01, homogeneous=True
+        "aten.leaky_relu.default",
+        functional.leaky_relu,
+        _leaky_relu,
+        default_slope=0.01,
+        of_halves=_leaky_relu_of_halves,
+        homogeneous=True,
     ),
     "silu": ActivationKind("aten.silu.default", lambda y, _: functional.silu(y), _silu),
+    "gelu": ActivationKind("aten.gelu.default", lambda y, _: functional.gelu(y), _gelu),
+    "gelu_tanh": ActivationKind("", lambda y, _: functional.gelu(y, approximate="tanh"), _gelu_tanh),
+    "elu": ActivationKind("", functional.elu, _elu, default_slope=1.0),
+    "hardswish": ActivationKind("aten.hardswish.default", lambda y, _: functional.hardswish(y), _hardswish),
+    "mish": ActivationKind("aten.mish.default", lambda y, _: functional.mish(y), _mish),
+    "prelu": ActivationKind("", _prelu, _leaky_relu, by_channel=True, homogeneous=True),
 }
 
 
 @dataclass(frozen=True)
 class Activation:
-    """An activation of the table with its slope for negative values, where it has one."""
+    """An activation of the table with its slope for negative values (ELU: its alpha), where it has one."""
 
     name: str = "none"
     slope: float = 0.0
 
-    def __call__(self, y: Tensor) -> Tensor:
-        """The activation of y, a tensor of any shape and floating dtype, in a tensor of the same shape."""
-        return ACTIVATIONS[self.name].reference(y, self.slope)
+    def __call__(self, y: Tensor, slopes: Tensor | None = None) -> Tensor:
+        """The activation of y, a tensor of any shape and floating dtype, in a tensor of the same shape.
+
+        Args:
+            y: any shape.
+            slopes: a slope for each channel, in a shape that broadcasts to y's, of an activation that has them.
+        """
+        reference: Callable[..., Tensor] = ACTIVATIONS[self.name].reference
+        return reference(y, self.slope if slopes is None else slopes)
 
     @property
     def is_homogeneous(self) -> bool:
@@ -88,6 +155,16 @@ class Activation:
         """The function that a kernel takes as its constant ACTIVATION and calls with the slope."""
         return ACTIVATIONS[self.name].expression
 
+    @property
+    def of_halves(self) -> object | None:
+        """The expression for values in fp16; None where it has to be computed in fp32."""
+        return ACTIVATIONS[self.name].of_halves if self.slope <= 1 else None
+
+    @property
+    def by_channel(self) -> bool:
+        """Whether its slopes are a vector, one for each channel, which the epilogue holds."""
+        return ACTIVATIONS[self.name].by_channel
+
     def __str__(self) -> str:
         """As a tuner's key and a benchmark name it."""
         return self.name if ACTIVATIONS[self.name].default_slope is None else f"{self.name} {self.slope:g}"
@@ -95,3 +172,31 @@ class Activation:
 
 NONE = Activation()
 RELU = Activation("relu")
+_BY_ATEN = {kind.aten: name for name, kind in ACTIVATIONS.items() if kind.aten}
+_GELU_FORMS = {"none": "gelu", "tanh": "gelu_tanh"}
+
+
+def recognised(target: str, arguments: Sequence[object], keywords: Mapping[str, object]) -> Activation | None:
+    """The activation that an operation of a net is; None for one that no kernel ends in, or not in this form.
+
+    Args:
+        target: the operation, such as "aten.gelu.default"; its form in place ("aten.relu_.default") is the same.
+        arguments: what it is called with by position, after the tensor that it acts on. Of "aten.prelu.default" that is
+            the weight, which the caller expands to the epilogue's `slopes` [out].
+        keywords: what it is called with by name.
+    """
+    target, given = target.replace("_.default", ".default"), dict(keywords)
+    if target == "aten.prelu.default":
+        return Activation("prelu") if len(arguments) == 1 and not given else None
+    if target == "aten.gelu.default" and not arguments:
+        form = _GELU_FORMS.get(str(given.pop("approximate", "none")))
+        return Activation(form) if form and not given else None
+    if target == "aten.elu.default":
+        names = ("alpha", "scale", "input_scale")
+        alpha, *scales = (arguments[at] if at < len(arguments) else given.pop(name, 1) for at, name in enumerate(names))
+        return Activation("elu", float(str(alpha))) if scales == [1, 1] and not given else None
+    name = _BY_ATEN.get(target)
+    default = ACTIVATIONS[name].default_slope if name else None
+    if name is None or given.keys() - {"negative_slope"} or len(arguments) + len(given) > (default is not None):
+        return None
+    return Activation(name, 0.0 if default is None else float(str([*arguments, *given.values(), default][0])))

@@ -9,7 +9,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels.common.activation import NONE, Activation
-from pipeline.kernels.common.nhwc import check, check_vector, store
+from pipeline.kernels.common.block_statistics import blocks_of, statistics_of
+from pipeline.kernels.common.nhwc import check, check_matrix, check_vector, store
+from pipeline.kernels.common.prologue import Prologue
 
 MOST_CLASSES = 8  # the width of the narrowest product: beyond it the head is a kernel of its own
 
@@ -23,7 +25,9 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True)
 class Epilogue:
-    """y = activation(sums · scale + bias), and what else is made of y while it is at hand.
+    """y = activation(sums · scale + bias + residual · residual_scale), and what else is made of y while it is at hand.
+
+    The activation's slope is a number, or `slopes`. What is done to the input before the products rides here as well.
 
     Attributes:
         scale: [out] fp32, a factor for each output channel; None for 1.
@@ -31,6 +35,12 @@ class Epilogue:
         activation: of the scaled and shifted sums.
         pool: whether the 2×2 maxima of y are stored, beside y or instead of it.
         head: a 1×1 convolution of y, whose logits are stored.
+        slopes: [out] fp32, of an activation that has a slope for each channel.
+        residual: [N, H, W, out] fp16 or fp8, a channel slice at will; None for 0.
+        residual_scale: what a stored unit of the residual is worth: fp8's scale.
+        statistics: whether the mean and the squared deviations of y are stored, for each block of pixels and channel:
+            of the fp32 values, before they are rounded.
+        prologue: what the sums are of, in place of the input as it is stored.
     """
 
     scale: Tensor | None = None
@@ -38,18 +48,47 @@ class Epilogue:
     activation: Activation = NONE
     pool: bool = False
     head: Head | None = None
+    slopes: Tensor | None = None
+    residual: Tensor | None = None
+    residual_scale: float = 1.0
+    statistics: bool = False
+    prologue: Prologue | None = None
 
     @property
     def key(self) -> str:
         """What two operations must share to run equally fast: everything but the values."""
         ends = [str(self.activation), "scaled" if self.scale is not None else "", "pool" if self.pool else ""]
         ends.append(f"head {len(self.head.bias)}" if self.head else "")
+        if self.residual is not None:
+            added = self.residual
+            ends.append(f"residual {str(added.dtype).removeprefix('torch.')} {list(added.stride())}")
+        ends += ["statistics" if self.statistics else "", self.prologue.key if self.prologue else ""]
         return ", ".join(part for part in ends if part)
 
+    @property
+    def parts(self) -> set[str]:
+        """What it asks of a kernel beyond scale, bias and an activation of one slope, as `KernelOp.folds` names it."""
+        asked = {
+            "pool": self.pool,
+            "head": self.head is not None,
+            "slopes": self.activation.by_channel,
+            "residual": self.residual is not None,
+            "statistics": self.statistics,
+            "prologue": self.prologue is not None,
+        }
+        return {name for name, wanted in asked.items() if wanted}
+
+    def input(self, x: Tensor) -> Tensor:
+        """What the sums are of, for x [N, H, W, in]: the prologue's result, in x's dtype, or x itself."""
+        return x if self.prologue is None else self.prologue.of(x)
+
     def of(self, sums: Tensor) -> Tensor:
-        """Y for sums [..., out] in fp32, of the same shape."""
+        """Y for sums [..., out] in fp32, of the same shape; with a residual that is [N, H, W, out]."""
         scaled = sums * (1.0 if self.scale is None else self.scale)
-        return self.activation(scaled if self.bias is None else scaled + self.bias)
+        shifted = scaled if self.bias is None else scaled + self.bias
+        if self.residual is not None:
+            shifted = shifted + self.residual.float() * self.residual_scale
+        return self.activation(shifted, self.slopes)
 
 
 @dataclass(frozen=True)
@@ -60,25 +99,28 @@ class Outputs:
         out: [N, H, W, out] fp16 or fp8, with its channels side by side; None where only the others are wanted.
         pooled: [N, H // 2, W // 2, out], as `out`; given where the epilogue pools.
         logits: [N, classes, H, W] fp32 contiguous; given where the epilogue has a head.
+        statistics: [N, blocks, 2, out] fp32 contiguous, with `block_statistics.blocks_of(H, W)` blocks; given where
+            the epilogue asks for them.
     """
 
     out: Tensor | None = None
     pooled: Tensor | None = None
     logits: Tensor | None = None
+    statistics: Tensor | None = None
 
     @property
     def given(self) -> dict[str, Tensor]:
-        """Those that there are, by name: [N, H, W, out], [N, H // 2, W // 2, out] and [N, classes, H, W]."""
+        """Those that there are, by name: the first is [N, H, W, out], each other as above."""
         return {name: part for name, part in vars(self).items() if part is not None}
 
     @property
     def stored(self) -> dict[str, Tensor]:
         """Those that the next layers read: out [N, H, W, out] and pooled [N, H // 2, W // 2, out]."""
-        return {name: part for name, part in self.given.items() if name != "logits"}
+        return {name: part for name, part in self.given.items() if name in ("out", "pooled")}
 
     def nhwc(self) -> "Outputs":
         """The same memory as kernels see it, where out and pooled are given as [N, channels, height, width]."""
-        return Outputs(nhwc(self.out), nhwc(self.pooled), self.logits)
+        return Outputs(nhwc(self.out), nhwc(self.pooled), self.logits, self.statistics)
 
 
 def nhwc(value: Tensor | None) -> Tensor | None:
@@ -106,16 +148,18 @@ def store_reference(y: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
     if outputs.logits is not None and epilogue.head is not None:
         logits = functional.linear(y, epilogue.head.weight, epilogue.head.bias)
         outputs.logits.copy_(logits.permute(0, 3, 1, 2))
+    if outputs.statistics is not None:
+        outputs.statistics.copy_(statistics_of(y))
 
 
 def check_epilogue(epilogue: Epilogue, outputs: Outputs, shape: tuple[int, ...], folds: Collection[str] = ()) -> None:
     """Check an epilogue and its outputs against a kernel's output.
 
     Args:
-        epilogue: its vectors have one value for each output channel.
-        outputs: `out` is required of a kernel that folds nothing.
+        epilogue: its vectors have one value for each output channel; the prologue is the caller's to check.
+        outputs: `out` is required of a kernel that can store nothing else.
         shape: [N, H, W, out] of the kernel's output.
-        folds: what the kernel can do besides: "pool", "head".
+        folds: what the kernel can do besides, as `Epilogue.parts` names it.
 
     Raises:
         ValueError: one of them isn't as it must be; the text begins with its name.
@@ -123,20 +167,31 @@ def check_epilogue(epilogue: Epilogue, outputs: Outputs, shape: tuple[int, ...],
     batch, height, width, outer = shape
     if epilogue.bias is None:
         raise ValueError("bias must be given")
-    check_vector("bias", epilogue.bias, outer)
-    if epilogue.scale is not None:
-        check_vector("scale", epilogue.scale, outer)
-    for name, wanted, given in (("pool", epilogue.pool, outputs.pooled), ("head", epilogue.head, outputs.logits)):
-        if bool(wanted) != (given is not None):
-            raise ValueError(f"{name} and its output must be given together")
-        if wanted and name not in folds:
-            raise ValueError(f"{name} must not be asked of this kernel")
-    if outputs.out is not None or not folds:
+    for name, vector in (("bias", epilogue.bias), ("scale", epilogue.scale), ("slopes", epilogue.slopes)):
+        if vector is not None:
+            check_vector(name, vector, outer)
+    _check_parts(epilogue, outputs, folds)
+    if outputs.out is not None or not {"pool", "head"} & set(folds):
         check("out", required(outputs.out), shape)
     if outputs.pooled is not None:
         check("pooled", outputs.pooled, (batch, height // 2, width // 2, outer))
     if epilogue.head is not None and outputs.logits is not None:
         check_head(epilogue.head, outputs.logits, shape)
+    if epilogue.residual is not None:
+        check("residual", epilogue.residual, shape)
+    if outputs.statistics is not None:
+        check_matrix("statistics", outputs.statistics, (batch, blocks_of(height, width), 2, outer))
+
+
+def _check_parts(epilogue: Epilogue, outputs: Outputs, folds: Collection[str]) -> None:
+    """That the kernel knows every part, and that what goes together is given together."""
+    for name, given in (("pool", outputs.pooled), ("head", outputs.logits), ("statistics", outputs.statistics)):
+        if (name in epilogue.parts) != (given is not None):
+            raise ValueError(f"{name} and its output must be given together")
+    if epilogue.activation.by_channel != (epilogue.slopes is not None):
+        raise ValueError(f"slopes must be given with an activation that has them, got {epilogue.activation}")
+    for name in sorted(epilogue.parts - set(folds)):
+        raise ValueError(f"{name} must not be asked of this kernel")
 
 
 def check_head(head: Head, logits: Tensor, shape: tuple[int, ...]) -> None:

@@ -12,6 +12,19 @@ from pipeline.kernels.common.tma import store_box, view
 
 
 @gluon.jit
+def _channels_of(o0, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr, REPEATS: gl.constexpr = 1):
+    """The channel in each row [OUT] of an accumulator.
+
+    A thread's rows lie 8 apart. Where `PAIRED`, the loading warp put channel 2 i + j of each 16 into row i + 8 j, so
+    that a thread has neighbouring channels: two bytes of fp8 are then one conversion and one store.
+    """
+    row = gl.arange(0, OUT, layout=gl.SliceLayout(1, layout))
+    if REPEATS > 1:
+        row = row % (OUT // REPEATS)
+    return o0 + (row // 16 * 16 + row % 8 * 2 + row // 8 % 2 if PAIRED else row)
+
+
+@gluon.jit
 def load_channels(
     ends, o0, SCALED: gl.constexpr, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr,
     REPEATS: gl.constexpr = 1,
@@ -19,16 +32,10 @@ def load_channels(
     """Scale and bias of a tile's channels [OUT], in the order of the accumulator's rows.
 
     Loaded before the products and used after them: the way to memory and back is several hundred cycles.
-
-    A thread's rows lie 8 apart. Where `PAIRED`, the loading warp put channel 2 i + j of each 16 into row i + 8 j, so
-    that a thread has neighbouring channels: two bytes of fp8 are then one conversion and one store. With `REPEATS` the
-    rows hold a tile's channels so many times, one block after the other.
+    With `REPEATS` the rows hold a tile's channels so many times, one block after the other.
     """
     scale, bias, channels = ends
-    row = gl.arange(0, OUT, layout=gl.SliceLayout(1, layout))
-    if REPEATS > 1:
-        row = row % (OUT // REPEATS)
-    channel = o0 + (row // 16 * 16 + row % 8 * 2 + row // 8 % 2 if PAIRED else row)
+    channel = _channels_of(o0, PAIRED, OUT, layout, REPEATS)
     inside = channel < channels
     shift = gl.load(bias + channel, mask=inside, other=0.0)
     factor = gl.load(scale + channel, mask=inside, other=0.0) if SCALED else shift
@@ -36,20 +43,42 @@ def load_channels(
 
 
 @gluon.jit
+def load_slopes(slopes, channels, o0, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr):
+    """The activation's slopes of a tile's channels [OUT], as `load_channels` loads the others."""
+    channel = _channels_of(o0, PAIRED, OUT, layout)
+    return gl.load(slopes + channel, mask=channel < channels, other=0.0)
+
+
+@gluon.jit
 def finish(
     acc, factor, shift,
-    SCALED: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, PAIRED: gl.constexpr,
+    SCALED: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, PAIRED: gl.constexpr, slopes=None,
 ):  # fmt: skip
     """ACTIVATION(acc · factor[o] + shift[o]) for acc [out, pixels], then in the order of the channels."""
+    return in_order(activated(acc, factor, shift, SCALED, ACTIVATION, SLOPE, slopes), PAIRED)
+
+
+@gluon.jit
+def activated(
+    acc, factor, shift, SCALED: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, slopes=None, residual=None
+):  # fmt: skip
+    """ACTIVATION(acc · factor[o] + shift[o] + residual) for acc and residual [out, pixels], in acc's order."""
     if SCALED:
         acc = acc * factor.expand_dims(1)
     acc = acc + shift.expand_dims(1)
-    acc = ACTIVATION(acc, SLOPE)
+    if residual is not None:
+        acc = acc + residual
+    return ACTIVATION(acc, SLOPE if slopes is None else slopes.expand_dims(1))
+
+
+@gluon.jit
+def in_order(y, PAIRED: gl.constexpr):
+    """Y [out, pixels] of an accumulator in the order of the channels."""
     if PAIRED:
-        OUT: gl.constexpr = acc.shape[0]
-        PIXELS: gl.constexpr = acc.shape[1]
-        acc = acc.reshape([OUT // 16, 2, 8, PIXELS]).permute((0, 2, 1, 3)).reshape([OUT, PIXELS])
-    return acc
+        OUT: gl.constexpr = y.shape[0]
+        PIXELS: gl.constexpr = y.shape[1]
+        y = y.reshape([OUT // 16, 2, 8, PIXELS]).permute((0, 2, 1, 3)).reshape([OUT, PIXELS])
+    return y
 
 
 @gluon.jit
@@ -61,6 +90,45 @@ def halves_of(y):
     OUT: gl.constexpr = y.shape[0]
     PIXELS: gl.constexpr = y.shape[1]
     return y.reshape([OUT, 2, PIXELS // 2]).permute((0, 2, 1)).split()
+
+
+@gluon.jit
+def _joined(upper, lower):
+    """What `halves_of` makes two of: [out, pixels] of two halves [out, pixels / 2]."""
+    OUT: gl.constexpr = upper.shape[0]
+    PIXELS: gl.constexpr = upper.shape[1]
+    return gl.join(upper, lower).permute((0, 2, 1)).reshape([OUT, 2 * PIXELS])
+
+
+@gluon.jit
+def _quarter(staging, number, dtype: gl.constexpr):
+    """One of the buffers [pixels / 4, out] of `staging`, as values of this type."""
+    PIXELS: gl.constexpr = staging.shape[1]
+    OUT: gl.constexpr = staging.shape[2]
+    layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([PIXELS, OUT], dtype)
+    return view(staging.index(number), dtype, [PIXELS, OUT], layout)
+
+
+@gluon.jit
+def load_residual(acc, staging, scale, first, dtype: gl.constexpr, PAIRED: gl.constexpr):
+    """The residual that TMA brought into four buffers from `first` on, times its scale, as acc [out, pixels] lies."""
+    OUT: gl.constexpr = acc.shape[0]
+    PIXELS: gl.constexpr = acc.shape[1]
+    # The quarters of the accumulator say where each of their values lies; the values themselves aren't used.
+    halves = halves_of(in_order(acc, PAIRED))
+    like = halves_of(halves[0])[0]
+    upper = _joined(
+        _quarter(staging, first, dtype).permute((1, 0)).load(like.type.layout),
+        _quarter(staging, first + 1, dtype).permute((1, 0)).load(like.type.layout),
+    )
+    lower = _joined(
+        _quarter(staging, first + 2, dtype).permute((1, 0)).load(like.type.layout),
+        _quarter(staging, first + 3, dtype).permute((1, 0)).load(like.type.layout),
+    )
+    held = _joined(upper, lower)
+    if PAIRED:
+        held = held.reshape([OUT // 16, 8, 2, PIXELS]).permute((0, 2, 1, 3)).reshape([OUT, PIXELS])
+    return gl.convert_layout(held, acc.type.layout, assert_trivial=True).to(gl.float32) * scale
 
 
 @gluon.jit
@@ -76,15 +144,18 @@ def stage(part, buffer, dtype: gl.constexpr):
 
 @gluon.jit
 def write(
-    y, boxes, staging, image, y0, x0, o0, GROUP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr,
+    y, boxes, staging, image, y0, x0, o0, first, BUFFERS: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr,
     OUT: gl.constexpr,
 ):  # fmt: skip
-    """Y [out, pixels] to NHWC, a quarter of its rows at a time: while TMA stores one, the next is made."""
+    """Y [out, pixels] to NHWC, a quarter of its rows at a time: while TMA stores one, the next is made.
+
+    By two buffers from `first` on, or by four, which nothing else is then stored from.
+    """
     halves = halves_of(y)
     for half in gl.static_range(2):
         quarters = halves_of(halves[half])
         for slot in gl.static_range(2):
-            buffer = staging.index(2 * GROUP + slot)
+            buffer = _quarter(staging, first + (2 * half + slot) % BUFFERS, boxes.dtype)
             stage(quarters[slot], buffer, boxes.dtype)
             box = view(buffer, boxes.dtype, [1, ROWS // 4, COLS, OUT], boxes.layout)
             store_box(boxes, [image, y0 + (2 * half + slot) * (ROWS // 4), x0, o0], box)
@@ -92,15 +163,14 @@ def write(
 
 @gluon.jit
 def write_pooled(
-    y, boxes, staging, image, y0, x0, o0, GROUP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr,
-    OUT: gl.constexpr,
+    y, boxes, staging, image, y0, x0, o0, first, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr
 ):  # fmt: skip
     """The 2×2 maxima of y [out, pixels]: all four pixels lie in one thread's registers, so nothing is exchanged."""
     left, right = y.reshape([OUT, ROWS * COLS // 2, 2]).split()
     across = larger(left, right).reshape([OUT, ROWS // 2, 2, COLS // 2]).permute((0, 1, 3, 2))
     upper, lower = across.split()
     # The second buffer: the next tile's first quarter waits for all stores but the last, which is this one.
-    buffer = staging.index(2 * GROUP + 1)
+    buffer = _quarter(staging, first + 1, boxes.dtype)
     tma.store_wait(0)
     buffer.permute((1, 0)).store(larger(upper, lower).reshape([OUT, ROWS * COLS // 4]).to(boxes.dtype))
     fence_async_shared()
@@ -128,3 +198,47 @@ def write_logits(y, head, staging, image, y0, x0, COLS: gl.constexpr, CLASSES: g
         logit = logit + gl.load(bias + label, mask=label < CLASSES, other=0.0)
         at = row + half * (PIXELS // COLS)
         gl.store(plane + at * width + col, logit, mask=(at < height) & (col < width) & (label < CLASSES))
+
+
+@gluon.jit
+def _block_statistics(part, top, left, height, width, COLS: gl.constexpr):
+    """Mean and squared deviations of part [out, pixels], a block at row `top` and column `left`, inside the image."""
+    PIXELS: gl.constexpr = part.shape[1]
+    if (top + PIXELS // COLS <= height) & (left + COLS <= width):
+        mean = gl.sum(part, axis=1) * (1.0 / PIXELS)
+        away = part - mean.expand_dims(1)
+        squares = gl.sum(away * away, axis=1)
+    else:
+        pixel = gl.arange(0, PIXELS, layout=gl.SliceLayout(0, part.type.layout))
+        inside = ((top + pixel // COLS < height) & (left + pixel % COLS < width)).expand_dims(0)
+        seen = gl.minimum(height - top, PIXELS // COLS) * gl.minimum(width - left, COLS)
+        mean = gl.sum(gl.where(inside, part, 0.0), axis=1) / gl.maximum(seen, 1).to(gl.float32)
+        away = gl.where(inside, part - mean.expand_dims(1), 0.0)
+        squares = gl.sum(away * away, axis=1)
+    return mean, squares
+
+
+@gluon.jit
+def write_statistics(
+    y, statistics, image, y0, x0, o0, height, width, channels,
+    ROWS: gl.constexpr, COLS: gl.constexpr, PAIRED: gl.constexpr,
+):  # fmt: skip
+    """Mean and squared deviations of the blocks of 8 × 16 pixels of y [out, pixels], in the accumulator's order.
+
+    A channel's pixels lie in four threads of one warp, so that only these exchange sums. The sums are those of
+    `block_statistics.statistics_of`, into statistics [N, blocks, 2, channels].
+    """
+    OUT: gl.constexpr = y.shape[0]
+    down, across = (height + 7) // 8, (width + COLS - 1) // COLS
+    halves = halves_of(y) if ROWS == 16 else (y,)
+    layout: gl.constexpr = halves[0].type.layout
+    for half in gl.static_range(ROWS // 8):
+        top = y0 + 8 * half
+        part = halves[half]
+        mean, squares = _block_statistics(part, top, x0, height, width, COLS)
+        channel = _channels_of(o0, PAIRED, OUT, layout)
+        entry = (image * down + top // 8) * across + x0 // COLS
+        at = statistics + entry.to(gl.int64) * 2 * channels + channel
+        inside = (channel < channels) & (top < height)
+        gl.store(at, mean, mask=inside)
+        gl.store(at + channels, squares, mask=inside)

@@ -22,6 +22,20 @@ class LibraryParameters(NamedTuple):
     bias: Tensor
 
 
+class Ends(NamedTuple):
+    """What follows a layer's sums, as the library does it.
+
+    Attributes:
+        activation: of the result.
+        slopes: [out], of an activation that has one for each channel.
+        residual: [N, out, H', W'], added before the activation.
+    """
+
+    activation: Activation
+    slopes: Tensor | None = None
+    residual: Tensor | None = None
+
+
 @dataclass(frozen=True)
 class LayerDescription:
     """A layer of a net, as far as a kernel decides by it whether to take the layer.
@@ -86,7 +100,7 @@ class KernelOp(Generic[Tile]):
         tap_axis: of the packed weight, the axis of the taps of a window, whose fp8 errors are balanced; None for none.
         reads: the types in which it reads values.
         writes: the types in which it stores values.
-        folds: what its epilogue does beyond scale, bias and activation: "pool", "head".
+        folds: what its epilogue does beyond scale, bias and an activation of one slope, as `Epilogue.parts` names it.
         reads_image: whether it reads the net's input as the user gives it, fp32 and planar.
         writes_logits: whether it stores the net's answer, fp32 and planar, and nothing else.
         takes_second: whether `reference`, `launch` and `candidates` take a `SecondSource` after the outputs.
@@ -98,7 +112,7 @@ class KernelOp(Generic[Tile]):
     reference: Callable[..., None]
     launch: Callable[..., None]
     candidates: Callable[..., Iterator[Tile]]
-    library: Callable[[Tensor, LibraryParameters, Activation], Tensor]
+    library: Callable[[Tensor, LibraryParameters, Ends], Tensor]
     flops: Callable[[tuple[int, ...], int], float]
     tile_types: tuple[type, ...]
     pack: Callable[[Tensor], Tensor] | None = None

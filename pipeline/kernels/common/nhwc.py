@@ -40,6 +40,16 @@ def check_vector(name: str, tensor: Tensor, length: int) -> None:
         raise ValueError(f"{name} must be {length} contiguous float32, got {list(tensor.shape)} {tensor.dtype}")
 
 
+def check_matrix(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    """Check a tensor of this shape, such as [N, channels], of contiguous fp32.
+
+    Raises:
+        ValueError: it isn't one; the text begins with `name`.
+    """
+    if tuple(tensor.shape) != shape or tensor.dtype != torch.float32 or not tensor.is_contiguous():
+        raise ValueError(f"{name} must be {list(shape)} contiguous float32, got {list(tensor.shape)} {tensor.dtype}")
+
+
 def descriptor(tensor: Tensor, box: list[int]) -> TensorDescriptor:
     """What TMA needs to move boxes of the shape `box` of a tensor [..., channels] of as many dimensions.
 

@@ -1,4 +1,4 @@
-"""What every Triton kernel does with its fp32 accumulator before the store."""
+"""What every Triton kernel does with its fp32 accumulator before the store, and with a box before the products."""
 
 import triton
 import triton.language as tl
@@ -9,18 +9,52 @@ from pipeline.kernels.common.activation import larger
 @triton.jit
 def finish(
     acc, scale, bias, channel, channels,
-    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, CHANNELS_FIRST: tl.constexpr,
+    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, CHANNELS_FIRST: tl.constexpr, slopes=None, residual=None,
 ):  # fmt: skip
-    """ACTIVATION(acc · scale[o] + bias[o]) in fp32, for acc [out, pixels] or [pixels, out]; scale may be None.
+    """ACTIVATION(acc · scale[o] + bias[o] + residual) in fp32, for acc [out, pixels] or [pixels, out].
 
-    `channel` [out] holds the channel numbers; those beyond `channels` get 0 for both.
+    `channel` [out] holds the channel numbers; those beyond `channels` get 0 for all vectors. Scale, slopes and residual
+    may be None; the residual has acc's shape.
     """
     shift = tl.load(bias + channel, mask=channel < channels, other=0.0)
     if scale is not None:
         factor = tl.load(scale + channel, mask=channel < channels, other=0.0)
         acc = acc * (factor[:, None] if CHANNELS_FIRST else factor[None, :])
     acc = acc + (shift[:, None] if CHANNELS_FIRST else shift[None, :])
+    if residual is not None:
+        acc = acc + residual
+    if slopes is not None:
+        steep = tl.load(slopes + channel, mask=channel < channels, other=0.0)
+        return ACTIVATION(acc, steep[:, None] if CHANNELS_FIRST else steep[None, :])
     return ACTIVATION(acc, SLOPE)
+
+
+@triton.jit
+def store_statistics(
+    y, statistics, image, y0, x0, height, width, channel, channels,
+    ROWS: tl.constexpr, COLS: tl.constexpr, CHANNELS_FIRST: tl.constexpr,
+):  # fmt: skip
+    """Mean and squared deviations of each block of 8 × 16 pixels of y, a tile of ROWS × COLS pixels, in fp32.
+
+    Y is [out, pixels] or [pixels, out]; only pixels inside the image count. Their sums are those of
+    `block_statistics.statistics_of`, into statistics [N, blocks, 2, channels].
+    """
+    OUT: tl.constexpr = y.shape[0] if CHANNELS_FIRST else y.shape[1]
+    rows = y.T if CHANNELS_FIRST else y
+    parts = rows.reshape(ROWS // 8, 8, COLS // 16, 16, OUT).permute(0, 2, 1, 3, 4)
+    parts = parts.reshape((ROWS // 8) * (COLS // 16), 128, OUT)
+    block, pixel = tl.arange(0, (ROWS // 8) * (COLS // 16)), tl.arange(0, 128)
+    top, left = y0 + block // (COLS // 16) * 8, x0 + block % (COLS // 16) * 16
+    row, col = top[:, None] + (pixel // 16)[None, :], left[:, None] + (pixel % 16)[None, :]
+    inside = ((row < height) & (col < width))[:, :, None]
+    seen = tl.maximum(tl.sum(inside.to(tl.float32), axis=1), 1.0)
+    mean = tl.sum(tl.where(inside, parts, 0.0), axis=1) / seen
+    away = tl.where(inside, parts - mean[:, None, :], 0.0)
+    entry = image * ((height + 7) // 8) * ((width + 15) // 16) + top // 8 * ((width + 15) // 16) + left // 16
+    at = statistics + (entry.to(tl.int64) * 2 * channels)[:, None] + channel[None, :]
+    stored = ((top < height) & (left < width))[:, None] & (channel < channels)[None, :]
+    tl.store(at, mean, mask=stored)
+    tl.store(at + channels, tl.sum(away * away, axis=1), mask=stored)
 
 
 @triton.jit
@@ -44,3 +78,20 @@ def pooled_pairs(acc, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr,
         pairs = acc.reshape(ROWS // 2, 2, COLS // 2, 2, OUT)
         small = tl.reduce(tl.reduce(pairs, 3, larger), 1, larger).reshape(ROWS * COLS // 4, OUT)
     return small
+
+
+@triton.jit
+def prepared(
+    box, scale, shift, image, c0, row, col, height, width,
+    IN: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+):  # fmt: skip
+    """A box [pixels, depth] of an image's channels from c0 on, through a prologue's scale and shift [N, IN].
+
+    `row` and `col` [pixels] say where its pixels lie; what lies outside the image stays zero.
+    """
+    channel = c0 + tl.arange(0, box.shape[1])
+    factor = tl.load(scale + image * IN + channel, mask=channel < IN, other=0.0)
+    offset = tl.load(shift + image * IN + channel, mask=channel < IN, other=0.0)
+    value = ACTIVATION(box.to(tl.float32) * factor[None, :] + offset[None, :], SLOPE)
+    inside = (row >= 0) & (row < height) & (col >= 0) & (col < width)
+    return rounded(tl.where(inside[:, None], value, 0.0), box.dtype)

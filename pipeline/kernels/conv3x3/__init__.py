@@ -14,7 +14,7 @@ from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.common.library import same_size_convolution
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.common.tma import missing
-from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow, conv3x3_triton
+from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow, conv3x3_tiles, conv3x3_triton
 from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS, Operands, check_operands
 
 Tile = conv3x3_triton.Tile | conv3x3_gluon.Tile | conv3x3_narrow.Tile
@@ -31,11 +31,12 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
     Args:
         x: [N, H, W, in].
         weight: [9, out, in].
-        epilogue: scale and bias [out], and what is folded.
-        outputs: out [N, H, W, out], pooled [N, H // 2, W // 2, out], logits [N, classes, H, W].
+        epilogue: scale, bias and slopes [out], a residual [N, H, W, out], and what is folded.
+        outputs: out [N, H, W, out], pooled [N, H // 2, W // 2, out], logits [N, classes, H, W], statistics
+            [N, blocks, 2, out].
     """
     taps = weight.float().reshape(3, 3, *weight.shape[1:]).permute(2, 3, 0, 1)
-    sums = functional.conv2d(x.float().permute(0, 3, 1, 2), taps, padding=1).permute(0, 2, 3, 1)
+    sums = functional.conv2d(epilogue.input(x).float().permute(0, 3, 1, 2), taps, padding=1).permute(0, 2, 3, 1)
     store_reference(epilogue.of(sums), epilogue, outputs)
 
 
@@ -45,9 +46,10 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
     Args:
         x: [N, H, W, in], fp16 or fp8, a channel slice of a wider tensor at will.
         weight: [9, out, in] of x's dtype, from `pack`.
-        epilogue: scale and bias [out]; a head for at most 8 classes, and `out` channels that fit in one tile.
-        outputs: out [N, H, W, out], pooled [N, H // 2, W // 2, out], logits [N, classes, H, W], as the epilogue asks;
-            `out` may be None where another is given.
+        epilogue: scale, bias and slopes [out], a residual [N, H, W, out]; a head for at most 8 classes, and `out`
+            channels that fit in one tile; a prologue of scale and shift [N, in].
+        outputs: out [N, H, W, out], pooled [N, H // 2, W // 2, out], logits [N, classes, H, W], statistics
+            [N, blocks, 2, out], as the epilogue asks; `out` may be None where another is given.
         tile: one of `candidates`; the first of them without.
 
     Raises:
@@ -74,9 +76,9 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
     if missing() is None and not interpreted():
         if conv3x3_narrow.suits(x, weight.shape[1], epilogue):
             yield from conv3x3_narrow.candidates(x, weight.shape[1])
-        yield from conv3x3_gluon.candidates(x, weight.shape[1], head=head)
+        yield from conv3x3_tiles.candidates(x, weight.shape[1], epilogue)
         return
-    yield from conv3x3_triton.candidates(x, weight.shape[1], head=head)
+    yield from conv3x3_triton.candidates(x, weight.shape[1], head=head, statistics=epilogue.statistics)
 
 
 def _flops(shape: tuple[int, ...], outer: int) -> float:

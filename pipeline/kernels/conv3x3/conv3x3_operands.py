@@ -4,10 +4,11 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from pipeline.kernels.common.block_statistics import COLS, ROWS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue
 from pipeline.kernels.common.nhwc import check
 
-FOLDS = frozenset({"pool", "head"})
+FOLDS = frozenset({"pool", "head", "slopes", "residual", "statistics", "prologue"})
 
 
 class Operands(NamedTuple):
@@ -38,14 +39,19 @@ def check_operands(operands: Operands) -> None:
     if weight.dtype != x.dtype:
         raise ValueError(f"weight must have x's dtype, {x.dtype}, got {weight.dtype}")
     check_epilogue(epilogue, outputs, (batch, height, width, outer), FOLDS)
+    if epilogue.prologue is not None:
+        epilogue.prologue.check(batch, inner)
 
 
-def check_folds(operands: Operands, tile_out: int) -> None:
-    """Check that a tile holds all `out` channels of weight [9, out, in] where a head is to be folded.
+def check_folds(operands: Operands, rows: int, cols: int, tile_out: int) -> None:
+    """Check that a tile of `rows` × `cols` pixels and `tile_out` channels can do what the epilogue asks.
 
     Raises:
-        ValueError: it holds only some of them.
+        ValueError: a head is to be folded, and the tile holds only some of weight's [9, out, in] `out` channels; or
+            statistics are to be stored, and the tile isn't made of their blocks of pixels.
     """
     outer = operands.weight.shape[1]
     if operands.epilogue.head is not None and outer > tile_out:
         raise ValueError(f"a head on {outer} channels doesn't fit a tile of {tile_out}")
+    if operands.epilogue.statistics and (rows % ROWS or cols % COLS):
+        raise ValueError(f"statistics are of blocks of {ROWS} × {COLS} pixels, and the tile has {rows} × {cols}")

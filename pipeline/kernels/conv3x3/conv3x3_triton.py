@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
-from pipeline.kernels.common.triton_epilogue import finish, pooled_pairs, rounded
+from pipeline.kernels.common.triton_epilogue import finish, pooled_pairs, prepared, rounded, store_statistics
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands, check_folds
 
 
@@ -39,13 +39,16 @@ class Tile:
 @triton.jit
 def _conv3x3_triton(
     x_boxes, weight_boxes, out_boxes, pooled_boxes, scale, bias, head_weight, head_bias, logits,
+    slopes, residual_boxes, residual_scale, statistics, prologue_scale, prologue_shift,
     height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
     IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
     CLASSES: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, SWAP: tl.constexpr,
+    BEFORE: tl.constexpr, BEFORE_SLOPE: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC."""
     PIXELS: tl.constexpr = ROWS * COLS
     STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH
+    pixel = tl.arange(0, PIXELS)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         # Blocks of output channels come one after another: they read the same pixels, which are then in L2.
         o0 = tile % tiles_out * OUT
@@ -58,10 +61,19 @@ def _conv3x3_triton(
             tap = step // STEPS
             c0 = step % STEPS * DEPTH
             box = x_boxes.load([image, y0 + tap // 3 - 1, x0 + tap % 3 - 1, c0]).reshape(PIXELS, DEPTH)
+            if prologue_scale is not None:
+                row, col = y0 + tap // 3 - 1 + pixel // COLS, x0 + tap % 3 - 1 + pixel % COLS
+                box = prepared(
+                    box, prologue_scale, prologue_shift, image, c0, row, col, height, width, IN, BEFORE, BEFORE_SLOPE
+                )
             taps = weight_boxes.load([tap, o0, c0]).reshape(OUT, DEPTH)
             acc = tl.dot(taps, box.T, acc) if SWAP else tl.dot(box, taps.T, acc)
         channel = o0 + tl.arange(0, OUT)
-        y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, SWAP)
+        added = None
+        if residual_boxes is not None:
+            held = residual_boxes.load([image, y0, x0, o0]).reshape(PIXELS, OUT).to(tl.float32) * residual_scale
+            added = held.T if SWAP else held
+        y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, SWAP, slopes, added)
         if out_boxes is not None:
             stored = rounded(y, out_boxes.dtype)
             out_boxes.store([image, y0, x0, o0], (stored.T if SWAP else stored).reshape(1, ROWS, COLS, OUT))
@@ -69,8 +81,9 @@ def _conv3x3_triton(
             small = rounded(pooled_pairs(y, ROWS, COLS, OUT, SWAP), pooled_boxes.dtype)
             small = (small.T if SWAP else small).reshape(1, ROWS // 2, COLS // 2, OUT)
             pooled_boxes.store([image, y0 // 2, x0 // 2, o0], small)
+        if statistics is not None:
+            store_statistics(y, statistics, image, y0, x0, height, width, channel, channels, ROWS, COLS, SWAP)
         if CLASSES > 0:
-            pixel = tl.arange(0, PIXELS)
             row, col = y0 + pixel // COLS, x0 + pixel % COLS
             inside = (row < height) & (col < width)
             for label in tl.static_range(CLASSES):
@@ -84,13 +97,15 @@ def launch(operands: Operands, tile: Tile) -> None:
     """Queue the convolution of checked operands: x [N, H, W, in] by weight [9, out, in].
 
     Raises:
-        ValueError: a head is to be folded, and a tile holds only some of its channels.
+        ValueError: a head is to be folded, and a tile holds only some of its channels; or statistics are to be stored,
+            and a tile isn't made of their blocks.
     """
     x, weight, epilogue, outputs = operands
-    check_folds(operands, tile.out)
+    check_folds(operands, tile.rows, tile.cols, tile.out)
     tiles_y, tiles_x, tiles_out = operands.tiles(tile.rows, tile.cols, tile.out)
     tiles = len(x) * tiles_y * tiles_x * tiles_out
     half = [1, tile.rows // 2, tile.cols // 2, tile.out]
+    residual, before = epilogue.residual, epilogue.prologue
     _conv3x3_triton[min(tiles, multiprocessors(x.device) * tile.programs),](
         descriptor(x, [1, tile.rows, tile.cols, tile.depth]),
         descriptor(weight, [1, tile.out, tile.depth]),
@@ -100,6 +115,11 @@ def launch(operands: Operands, tile: Tile) -> None:
         epilogue.bias,
         *(epilogue.head or (None, None)),
         outputs.logits,
+        epilogue.slopes,
+        None if residual is None else descriptor(residual, [1, tile.rows, tile.cols, tile.out]),
+        None if residual is None else epilogue.residual_scale,
+        outputs.statistics,
+        *((None, None) if before is None else (before.scale, before.shift)),
         x.shape[1],
         x.shape[2],
         weight.shape[1],
@@ -116,12 +136,14 @@ def launch(operands: Operands, tile: Tile) -> None:
         ACTIVATION=epilogue.activation.expression,
         SLOPE=epilogue.activation.slope,
         SWAP=tile.swap,
+        BEFORE=None if before is None else before.activation.expression,
+        BEFORE_SLOPE=0.0 if before is None else before.activation.slope,
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
 
 
-def candidates(x: Tensor, outer: int, *, head: bool = False) -> Iterator[Tile]:
+def candidates(x: Tensor, outer: int, *, head: bool = False, statistics: bool = False) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, in] and `outer` output channels, the likeliest first."""
     fp8 = x.dtype == torch.float8_e4m3fn
     depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(x.shape[3])))
@@ -135,4 +157,5 @@ def candidates(x: Tensor, outer: int, *, head: bool = False) -> Iterator[Tile]:
         yield Tile(8, 32, 128, depth, swap=True)
         yield Tile(8, 16, 128, depth, swap=False)
         yield Tile(8, 16, 256 if outer >= 256 else 128, depth, swap=False)
-        yield Tile(8, 8, 128, depth, swap=False, warps=4, stages=4, programs=2)
+        if not statistics:
+            yield Tile(8, 8, 128, depth, swap=False, warps=4, stages=4, programs=2)

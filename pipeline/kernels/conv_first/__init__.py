@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
-from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription, LibraryParameters
+from pipeline.kernels.common.kernel_op import CHANNELS, Ends, KernelOp, LayerDescription, LibraryParameters
 from pipeline.kernels.common.library import convolution
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.common.tma import missing
@@ -101,12 +100,12 @@ def candidates(_: Tensor, weight: Tensor, __: Epilogue) -> Iterator[Tile]:
     return conv_first_triton.candidates(weight.shape[-1])
 
 
-def _library(stride: int) -> Callable[[Tensor, LibraryParameters, Activation], Tensor]:
-    def run(x: Tensor, parameters: LibraryParameters, activation: Activation) -> Tensor:
+def _library(stride: int) -> Callable[[Tensor, LibraryParameters, Ends], Tensor]:
+    def run(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
         weight = parameters.weight
         side = weight.shape[2] // 2
         x = x.to(weight.dtype, memory_format=torch.channels_last)
-        return convolution(x, parameters, activation, stride=(stride, stride), padding=(side, side))
+        return convolution(x, parameters, ends, stride=(stride, stride), padding=(side, side))
 
     return run
 

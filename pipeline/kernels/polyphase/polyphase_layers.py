@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, LibraryParameters
-from pipeline.kernels.common.library import convolution
+from pipeline.kernels.common.kernel_op import Ends, KernelOp, LayerDescription, LibraryParameters
+from pipeline.kernels.common.library import convolution, ended
 from pipeline.kernels.conv3x3 import pack as nine_taps
 from pipeline.kernels.polyphase import (
     Tile,
@@ -70,16 +69,16 @@ def operands(
     return Operands(epilogue, outputs, x, weight, *second, window_of_3)
 
 
-def _strided(x: Tensor, parameters: LibraryParameters, activation: Activation) -> Tensor:
+def _strided(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
     x = x.to(parameters.weight.dtype, memory_format=torch.channels_last)
-    return convolution(x, parameters, activation, stride=(2, 2), padding=(1, 1))
+    return convolution(x, parameters, ends, stride=(2, 2), padding=(1, 1))
 
 
-def _transposed(output_padding: int) -> Callable[[Tensor, LibraryParameters, Activation], Tensor]:
-    def library(x: Tensor, parameters: LibraryParameters, activation: Activation) -> Tensor:
+def _transposed(output_padding: int) -> Callable[[Tensor, LibraryParameters, Ends], Tensor]:
+    def library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
         x = x.to(parameters.weight.dtype, memory_format=torch.channels_last)
         grown = functional.conv_transpose2d(x, *parameters, stride=2, padding=1, output_padding=output_padding)
-        return activation(grown)
+        return ended(grown, ends)
 
     return library
 
@@ -104,7 +103,7 @@ def _accepts_transposed(window: int, output_padding: int) -> Callable[[LayerDesc
 def _op(
     name: str,
     accepts: Callable[[LayerDescription], bool],
-    library: Callable[[Tensor, LibraryParameters, Activation], Tensor],
+    library: Callable[[Tensor, LibraryParameters, Ends], Tensor],
     *,
     window: int,
     transposed: bool,
@@ -144,8 +143,8 @@ TRANSPOSED_3X3 = _op("transposed3x3", _accepts_transposed(3, 1), _transposed(1),
 TRANSPOSED_4X4 = _op("transposed4x4", _accepts_transposed(4, 0), _transposed(0), window=4, transposed=True)
 
 
-def _by_phases(x: Tensor, parameters: LibraryParameters, activation: Activation) -> Tensor:
-    return activation(phases_of(x.to(parameters.weight.dtype), parameters.weight) + parameters.bias[:, None, None])
+def _by_phases(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
+    return ended(phases_of(x.to(parameters.weight.dtype), parameters.weight) + parameters.bias[:, None, None], ends)
 
 
 def _flops_after_upsampling(shape: tuple[int, ...], outer: int) -> float:

@@ -17,6 +17,7 @@ from pipeline.kernels.common.tma import missing
 from pipeline.kernels.upconv2x2 import upconv2x2_gluon, upconv2x2_triton
 
 Tile = upconv2x2_triton.Tile | upconv2x2_gluon.Tile
+FOLDS = frozenset({"slopes"})
 
 
 def pack(weight: Tensor) -> Tensor:
@@ -30,7 +31,7 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
     Args:
         x: [N, H, W, in].
         weight: [4, out, in].
-        epilogue: scale and bias [out].
+        epilogue: scale, bias and slopes [out].
         outputs: out [N, 2 H, 2 W, out].
     """
     batch, height, width, _ = x.shape
@@ -45,7 +46,7 @@ def upconv2x2(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
     Args:
         x: [N, H, W, in], fp16 or fp8; the images must follow each other without a gap.
         weight: [4, out, in] of x's dtype, from `pack`.
-        epilogue: scale and bias [out]; folds neither a pool nor a head.
+        epilogue: scale, bias and slopes [out]; folds neither a pool nor a head.
         outputs: out [N, 2 H, 2 W, out], a channel slice of a wider tensor at will.
         tile: one of `candidates`; the first of them without.
 
@@ -58,7 +59,7 @@ def upconv2x2(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
     check("weight", weight, (4, outer, inner))
     if weight.dtype != x.dtype:
         raise ValueError(f"weight must have x's dtype, {x.dtype}, got {weight.dtype}")
-    check_epilogue(epilogue, outputs, (batch, 2 * height, 2 * width, outer))
+    check_epilogue(epilogue, outputs, (batch, 2 * height, 2 * width, outer), FOLDS)
     out = required(outputs.out)
     for name, tensor in (("x", x), ("out", out)):
         if batch > 1 and tensor.stride(0) != tensor.shape[1] * tensor.stride(1):
@@ -94,5 +95,6 @@ OP: KernelOp[Tile] = KernelOp(
     pack=pack,
     weight_shape=lambda inner, outer: (inner, outer, 2, 2),
     out_axis=1,
+    folds=FOLDS,
     growth=2,
 )

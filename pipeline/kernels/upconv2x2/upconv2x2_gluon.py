@@ -23,7 +23,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from pipeline.kernels.common.epilogue import Epilogue
-from pipeline.kernels.common.gluon_epilogue import finish, halves_of, load_channels, stage
+from pipeline.kernels.common.gluon_epilogue import finish, halves_of, load_channels, load_slopes, stage
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
 from pipeline.kernels.common.tma import barriers, boxes_of, load_box, store_box, view, weight_boxes_of
 
@@ -72,9 +72,9 @@ def _load(
 
 @gluon.jit
 def _multiply(
-    GROUP: gl.constexpr, out_boxes, pixels, weights, staging, full, empty, pingpong, geometry, ends,
+    GROUP: gl.constexpr, out_boxes, pixels, weights, staging, full, empty, pingpong, geometry, ends, slopes,
     ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr,
-    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, PAIRED: gl.constexpr,
+    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, PAIRED: gl.constexpr, SLOPED: gl.constexpr,
 ):  # fmt: skip
     """A group of warps: every other tile of this program, from the first product to the store."""
     tiles_x, tiles_out, tiles, chunks = geometry
@@ -86,6 +86,7 @@ def _multiply(
     for tile in range(gl.program_id(0) + GROUP * gl.num_programs(0), tiles, 2 * gl.num_programs(0)):
         y0, x0, corner, o0 = _place(tile, tiles_x, tiles_out, ROWS, COLS)
         factor, shift = load_channels(ends, o0, SCALED, PAIRED, 64, layout)
+        steep = load_slopes(slopes, ends[2], o0, PAIRED, 64, layout) if SLOPED else None
         acc = gl.zeros([64, ROWS * COLS], gl.float32, layout)
         turn = count * chunks
         # As in conv3x3_gluon: no group may run so far ahead that it takes an old box for its own.
@@ -100,7 +101,7 @@ def _multiply(
         mbarrier.arrive(pingpong.index(1 - GROUP), count=1)
         acc = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(empty.index((turn - 1) % BOXES), count=1)
-        halves = halves_of(finish(acc, factor, shift, SCALED, ACTIVATION, SLOPE, PAIRED))
+        halves = halves_of(finish(acc, factor, shift, SCALED, ACTIVATION, SLOPE, PAIRED, steep))
         for half in gl.static_range(2):
             quarters = halves_of(halves[half])
             for slot in gl.static_range(2):
@@ -115,7 +116,7 @@ def _multiply(
 
 @gluon.jit(do_not_specialize=["channels", "tiles_x", "tiles_out", "tiles", "chunks"])
 def _upconv2x2_gluon(
-    x_boxes, weight_boxes, out_boxes, scale, bias, channels, tiles_x, tiles_out, tiles, chunks,
+    x_boxes, weight_boxes, out_boxes, scale, bias, slopes, channels, tiles_x, tiles_out, tiles, chunks,
     ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, PAIRED: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
@@ -130,9 +131,10 @@ def _upconv2x2_gluon(
     fence_async_shared()
     geometry = (tiles_x, tiles_out, tiles, chunks)
     ends = (scale, bias, channels)
-    to_multiply = (out_boxes, pixels, weights, staging, full, empty, pingpong, geometry, ends)
+    slopes_or_any = bias if slopes is None else slopes
+    to_multiply = (out_boxes, pixels, weights, staging, full, empty, pingpong, geometry, ends, slopes_or_any)
     to_load = (x_boxes, weight_boxes, pixels, weights, full, empty, geometry)
-    MULTIPLY: gl.constexpr = (ROWS, COLS, DEPTH, BOXES, ACTIVATION, SLOPE, SCALED, PAIRED)
+    MULTIPLY: gl.constexpr = (ROWS, COLS, DEPTH, BOXES, ACTIVATION, SLOPE, SCALED, PAIRED, slopes is not None)
     LOAD: gl.constexpr = (ROWS, COLS, DEPTH, BOXES, PAIRED)
     gl.warp_specialize([
         (_multiply, (0,) + to_multiply + MULTIPLY),
@@ -155,6 +157,7 @@ def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Til
         shuffled_boxes(out, tile),
         epilogue.bias if epilogue.scale is None else epilogue.scale,
         epilogue.bias,
+        epilogue.slopes,
         outer,
         tiles_x,
         tiles_out,

@@ -34,7 +34,7 @@ class Tile:
 
 @triton.jit
 def _upconv2x2(
-    x_boxes, weight_boxes, out_boxes, scale, bias, channels, tiles_x, tiles_out, tiles,
+    x_boxes, weight_boxes, out_boxes, scale, bias, slopes, channels, tiles_x, tiles_out, tiles,
     IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
     ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
@@ -50,7 +50,7 @@ def _upconv2x2(
             taps = weight_boxes.load([0, o0, step * DEPTH]).reshape(4 * OUT, DEPTH)
             acc = tl.dot(box, taps.T, acc)
         channel = o0 + tl.arange(0, 4 * OUT) % OUT
-        y = rounded(finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, False), out_boxes.dtype)
+        y = rounded(finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, False, slopes), out_boxes.dtype)
         shuffled = y.reshape(ROWS, COLS, 2, 2, OUT).permute(0, 2, 1, 3, 4)
         out_boxes.store([y0, 0, x0, 0, o0], shuffled)
 
@@ -67,6 +67,7 @@ def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Til
         shuffling(out, tile),
         epilogue.scale,
         epilogue.bias,
+        epilogue.slopes,
         outer,
         tiles_x,
         tiles_out,

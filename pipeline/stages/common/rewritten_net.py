@@ -1,6 +1,7 @@
 """A net rewritten for the project's kernels, as `fused` and `fp8` build it: its candidates, and the fastest of them."""
 
 import copy
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,14 @@ from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.graph_capture import Captured
 from pipeline.stages.common.inductor import compile_counting_bytes
 from pipeline.stages.common.precision import Half, allow_tf32, eager_execution
+
+# How far a candidate may be from the net by Inductor (relative L2): a wrong kernel is off by more, whatever the net.
+# How right a stage must be is its tolerance, against fp32.
+AGREES: dict[PrecisionName | None, float] = {"fp16": 0.1, "fp8": 0.5}
+
+
+class WrongAnswerError(Exception):
+    """A candidate that doesn't compute the net."""
 
 
 @dataclass
@@ -58,7 +67,8 @@ class Rewritten:
         net: with its layers.
         tuner: measures.
         barred: why no kernel runs on this GPU; None where they do.
-        by_inductor: the net without a kernel of the project.
+        refused: for each candidate that could not be built, or was wrong, the reason in a line.
+        by_inductor: the net without a kernel of the project; None where Inductor can't compile it.
     """
 
     def __init__(self, workload: Workload, tuner: Tuner, barred: str | None) -> None:
@@ -68,32 +78,59 @@ class Rewritten:
         workload.progress("exporting the net")
         self.net: ExportedNet = export(workload.model, batch, torch.float16)
         rewrite(self.net, FOR_ANY_BACKEND)
+        self.refused: dict[str, str] = {}
         plain = fx.GraphModule(self.net.module, copy.deepcopy(self.net.module.graph))
         workload.progress("all of it by Inductor")
-        self.by_inductor = captured("Inductor", plain, batch, execution("fp16", 0))
+        self.by_inductor = self._built("Inductor", lambda: captured("Inductor", plain, batch, execution("fp16", 0)))
         if barred is None:
             rewrite(self.net, FOR_THE_KERNELS)
 
     def candidate(
         self, scales: Mapping[str, float], precision: PrecisionName, kept: list[str] | None = None
     ) -> Candidate | None:
-        """The net with its layers by the fastest tiles; None where no layer is a kernel's.
+        """The net with its layers by the fastest tiles; None where no layer is a kernel's, or where it was refused.
 
         Args:
             scales: of the values in fp8, by their nodes' names.
             precision: of most layers.
             kept: the layers that stay in fp16.
-
-        Raises:
-            NothingRunsError: a layer has no candidate that runs and is right.
         """
+        return self._built(precision, lambda: self._candidate(scales, precision, kept or []))
+
+    def _built(self, name: str, build: Callable[[], Candidate | None]) -> Candidate | None:
+        """A candidate, if it can be built and answers as the net without our kernels does."""
+        try:
+            found = build()
+            if found is not None and name != "Inductor":
+                self._check(found)
+        except Exception as error:  # noqa: BLE001 - whatever a compiler raises, the other candidates stay
+            traceback.print_exc()
+            self.refused[name] = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+            return None
+        return found
+
+    def _check(self, found: Candidate) -> None:
+        """Raise WrongAnswerError where a candidate isn't finite where Inductor's is, or is far from it."""
+        if self.by_inductor is None:
+            return
+        batch = self.workload.batches[0]
+        with torch.inference_mode():
+            want, got = self.by_inductor.captured(batch).float(), found.captured(batch).float()
+            finite = want.isfinite()
+            same = torch.equal(finite, got.isfinite())
+            want, got = want.where(finite, 0.0), got.where(finite, 0.0)
+            error = float((got - want).norm() / want.norm().clamp_min(1e-30))
+        if not same or error > AGREES[found.execution.precision]:
+            raise WrongAnswerError(f"its logits are {error:.3g} off those of the net by Inductor (relative L2)")
+
+    def _candidate(self, scales: Mapping[str, float], precision: PrecisionName, kept: list[str]) -> Candidate | None:
         batch = self.workload.batches[0]
         with torch.inference_mode():
             plan = choose(self.net, scales, batch, self.tuner, self.workload.progress)
             lowered = lower(self.net, plan)
         if not plan.tiles:
             return None
-        layers: dict[str, PrecisionName] = dict.fromkeys(kept or [], "fp16")
+        layers: dict[str, PrecisionName] = dict.fromkeys(kept, "fp16")
         self.workload.progress(f"{len(plan.tiles)} layers by own kernels, the rest by Inductor")
         found = captured("own kernels", lowered, batch, execution(precision, len(plan.tiles), layers))
         found.lowered, found.plan = lowered, plan
@@ -125,14 +162,17 @@ def captured(name: str, module: fx.GraphModule, batch: Tensor, how: Execution) -
 
 
 def fastest(rewritten: Rewritten, candidates: list[Candidate | None]) -> Runner:
-    """The fastest candidate at full load as a stage."""
+    """The fastest candidate at full load as a stage; the half net, where there is none."""
     torch.cuda.empty_cache()  # the weights of the lowered graphs that were measured
     there = [candidate for candidate in candidates if candidate is not None]
+    if not there:
+        return half_instead(rewritten.workload, "; ".join(rewritten.refused.values()))
     times = full_load_ms([candidate.captured.graph for candidate in there]) if len(there) > 1 else [0.0]
     best = there[times.index(min(times))]
     measured = rewritten.tuner.measured
     details = best.details | {
         "candidates_ms": {candidate.name: took for candidate, took in zip(there, times, strict=True)},
+        "refused": rewritten.refused,
         "passes": rewritten.net.matched,
         "choices": {**best.plan.tiles, **dict.fromkeys(best.plan.by_library, "library")},
         "kernels_barred": rewritten.barred or missing() or "",
@@ -140,7 +180,7 @@ def fastest(rewritten: Rewritten, candidates: list[Candidate | None]) -> Runner:
     lowered, batch = best.lowered, rewritten.workload.batches[0]
     return Runner(
         best.captured,
-        description=described(best, details["kernels_barred"]),
+        description=described(best, details["kernels_barred"], rewritten.refused),
         execution=best.execution,
         details=details,
         compile_facts=lambda: CompileFacts(candidates_measured=measured),
@@ -150,14 +190,15 @@ def fastest(rewritten: Rewritten, candidates: list[Candidate | None]) -> Runner:
     )
 
 
-def described(best: Candidate, barred: str) -> str:
-    """What runs, in a line."""
+def described(best: Candidate, barred: str, refused: Mapping[str, str]) -> str:
+    """What runs, in a line, and what could not."""
     ours = best.execution.own_kernels or 0
     precision = best.execution.precision
     text = f"{precision}, {ours} layers by own kernels, the rest by Inductor, one CUDA graph"
     if not ours:
         text = f"{precision}, all by Inductor, one CUDA graph"
-    return text + (f"; kernels are barred: {barred}" if barred else "")
+    failed = "".join(f"; {name} was refused: {why}" for name, why in refused.items())
+    return text + (f"; kernels are barred: {barred}" if barred else "") + failed
 
 
 def half_instead(workload: Workload, why: str) -> Runner:

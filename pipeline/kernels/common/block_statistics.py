@@ -1,0 +1,83 @@
+"""Mean and squared deviations of a map by blocks of pixels, as an epilogue stores them, and what a norm makes of them.
+
+A block has 8 × 16 pixels whatever the kernel's tile, so that the buffer's shape depends on the map's alone. Blocks are
+merged by the formula of Chan, Golub and LeVeque (Updating formulae and a pairwise algorithm for computing sample
+variances, 1979): no large sums of squares are subtracted, so a mean far from zero costs no precision.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+ROWS, COLS = 8, 16  # pixels of a block
+
+
+def blocks_of(height: int, width: int) -> int:
+    """How many blocks an image has: entries of `Outputs.statistics` [N, blocks, 2, out] for each image."""
+    return -(-height // ROWS) * -(-width // COLS)
+
+
+def pixels_of_blocks(height: int, width: int, device: torch.device | None = None) -> Tensor:
+    """How many pixels each block has, [blocks] fp32, in the order of the entries: along a row of blocks first."""
+    rows = (height - ROWS * torch.arange(-(-height // ROWS), device=device)).clamp(max=ROWS)
+    cols = (width - COLS * torch.arange(-(-width // COLS), device=device)).clamp(max=COLS)
+    return (rows[:, None] * cols[None, :]).flatten().float()
+
+
+def statistics_of(y: Tensor) -> Tensor:
+    """What a kernel stores for y [N, H, W, out] in fp32: [N, blocks, 2, out], the mean and the squared deviations."""
+    _, height, width, _ = y.shape
+    down, across = -(-height // ROWS), -(-width // COLS)
+    margin = (0, 0, 0, across * COLS - width, 0, down * ROWS - height)
+    inside = functional.pad(y.new_ones(1, height, width, 1), margin)
+    parts, seen = (
+        part.unflatten(1, (down, ROWS)).unflatten(3, (across, COLS)).transpose(2, 3).flatten(1, 2).flatten(2, 3)
+        for part in (functional.pad(y, margin), inside)
+    )
+    mean = parts.sum(2, keepdim=True) / seen.sum(2, keepdim=True)
+    squares = ((parts - mean) * seen).square().sum(2, keepdim=True)
+    return torch.cat((mean, squares), 2)
+
+
+def merged(statistics: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance [N, out] over the pixels of an image, of statistics [N, blocks, 2, out]."""
+    pixels = pixels_of_blocks(height, width, statistics.device)[:, None]
+    means, squares = statistics[:, :, 0], statistics[:, :, 1]
+    mean = (means * pixels).sum(1) / (height * width)
+    between = ((means - mean[:, None]).square() * pixels).sum(1)
+    return mean, (squares.sum(1) + between) / (height * width)
+
+
+def grouped(mean: Tensor, variance: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance [N, groups] of groups of neighbouring channels, of the channels' own [N, out]."""
+    means, variances = mean.unflatten(1, (groups, -1)), variance.unflatten(1, (groups, -1))
+    whole = means.mean(2)
+    return whole, variances.mean(2) + (means - whole[:, :, None]).square().mean(2)
+
+
+def norm_factors(
+    statistics: Tensor,
+    size: tuple[int, int],
+    affine: tuple[Tensor | None, Tensor | None] = (None, None),
+    *,
+    groups: int | None = None,
+    eps: float = 1e-5,
+) -> tuple[Tensor, Tensor]:
+    """Scale and shift [N, out] of an instance or group norm, as `Prologue` takes them: y · scale + shift is the norm.
+
+    Args:
+        statistics: [N, blocks, 2, out], of the map that is normed.
+        size: the map's height and width.
+        affine: the norm's weight and bias [out]; None for 1 and 0.
+        groups: of a group norm; None for an instance norm.
+        eps: added to the variance.
+    """
+    mean, variance = merged(statistics, *size)
+    outer = mean.shape[1]
+    if groups is not None:
+        mean, variance = (part.repeat_interleave(outer // groups, 1) for part in grouped(mean, variance, groups))
+    weight, bias = affine
+    scale = (variance + eps).rsqrt()
+    scale = scale if weight is None else scale * weight.float()
+    shift = -mean * scale
+    return scale, shift if bias is None else shift + bias.float()

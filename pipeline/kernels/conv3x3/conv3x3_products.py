@@ -1,0 +1,193 @@
+"""The steps of `conv3x3_gluon`: what its loading warp brings, and the products of its groups of warps."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from pipeline.kernels.common.gluon_prologue import load_factors, prepare
+from pipeline.kernels.common.tma import load_box, view
+
+
+@gluon.jit
+def place(tile, tiles_y, tiles_x, tiles_out, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr):
+    """Image, first row, first column and first channel of a tile; blocks of channels come one after another."""
+    spot = tile // tiles_out
+    return spot // tiles_x // tiles_y, spot // tiles_x % tiles_y * ROWS, spot % tiles_x * COLS, tile % tiles_out * OUT
+
+
+@gluon.jit
+def load_boxes(
+    boxes, last_rows, weight_boxes, residual_boxes, pixels, weights, staging, bars, geometry,
+    ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
+    BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, PAIRED: gl.constexpr,
+    RESIDUAL: gl.constexpr,
+):  # fmt: skip
+    """The loading warp: for each tile, chunk of channels and horizontal shift one tall box and its three weights.
+
+    A tile's residual comes after its boxes: it is needed last, and its buffers are those that the group's tile before
+    is stored from.
+    """
+    box_full, box_empty, tap_full, tap_empty, _, added_full, added_empty = bars
+    tiles_y, tiles_x, tiles_out, tiles, chunks = geometry
+    dtype: gl.constexpr = boxes.dtype
+    BYTES: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 8
+    STEP: gl.constexpr = 16 if PAIRED else 1
+    if TAPS == 0:
+        mbarrier.expect(tap_full.index(0), HELD * OUT * BYTES)
+        block = gl.program_id(0) % tiles_out * OUT // STEP
+        for tap in range(9):
+            for chunk in range(chunks):
+                held = view(weights.index(tap * chunks + chunk), dtype, weight_boxes.block_shape, weight_boxes.layout)
+                load_box(weight_boxes, [tap, block, 0, 0, chunk * DEPTH], tap_full.index(0), held)
+    turn = 0
+    count = 0
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        image, y0, x0, o0 = place(tile, tiles_y, tiles_x, tiles_out, ROWS, COLS, OUT)
+        for chunk in range(chunks):
+            for shift in range(3):
+                slot = turn % BOXES
+                full = box_full.index(slot)
+                mbarrier.wait(box_empty.index(slot), (turn // BOXES & 1) ^ 1)
+                mbarrier.expect(full, (ROWS + 2) * COLS * BYTES)
+                first = view(pixels.index(slot * (ROWS + 2)), dtype, [1, ROWS, COLS, DEPTH], boxes.layout)
+                rest = view(pixels.index(slot * (ROWS + 2) + ROWS), dtype, [1, 2, COLS, DEPTH], last_rows.layout)
+                left = x0 + shift - 1
+                load_box(boxes, [image, y0 - 1, left, chunk * DEPTH], full, first)
+                load_box(last_rows, [image, y0 + ROWS - 1, left, chunk * DEPTH], full, rest)
+                if TAPS > 0:
+                    for down in gl.static_range(3):
+                        spot = (3 * turn + down) % TAPS
+                        ready = tap_full.index(spot)
+                        mbarrier.wait(tap_empty.index(spot), ((3 * turn + down) // TAPS & 1) ^ 1)
+                        mbarrier.expect(ready, OUT * BYTES)
+                        held = view(weights.index(spot), dtype, weight_boxes.block_shape, weight_boxes.layout)
+                        tap_at = [3 * down + shift, o0 // STEP, 0, 0, chunk * DEPTH]
+                        load_box(weight_boxes, tap_at, ready, held)
+                turn += 1
+        if RESIDUAL is not None:
+            group = count % GROUPS
+            ready = added_full.index(group)
+            mbarrier.wait(added_empty.index(group), (count // GROUPS & 1) ^ 1)
+            mbarrier.expect(ready, ROWS * COLS * OUT * residual_boxes.dtype.primitive_bitwidth // 8)
+            for part in gl.static_range(4):
+                quarter = staging.index(4 * group + part)
+                held = view(quarter, RESIDUAL, residual_boxes.block_shape, residual_boxes.layout)
+                load_box(residual_boxes, [image, y0 + part * (ROWS // 4), x0, o0], ready, held)
+            count += 1
+
+
+@gluon.jit
+def products(
+    acc, pixels, weights, bars, count, chunks, GROUP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr,
+    DEPTH: gl.constexpr, BOXES: gl.constexpr, TAPS: gl.constexpr, GROUPS: gl.constexpr,
+):  # fmt: skip
+    """A tile's sums [out, pixels] on top of acc, by one group of warps; the tile is the program's `count`-th."""
+    box_full, box_empty, tap_full, tap_empty, pingpong, _, _ = bars
+    dtype: gl.constexpr = pixels.dtype
+    turn = count * 3 * chunks
+    # A barrier tells this phase from the one before, not from the one before that: a group that ran ahead of the
+    # other would take an old box for its own. So the other's loads have arrived before this one's are waited for.
+    if GROUPS == 2:
+        mbarrier.wait(pingpong.index(GROUP), (count // 2 & 1) ^ (1 - GROUP))
+    for chunk in range(chunks):
+        for across in gl.static_range(3):
+            mbarrier.wait(box_full.index(turn % BOXES), turn // BOXES & 1)
+            for down in gl.static_range(3):
+                if TAPS == 0:
+                    taps = weights.index((3 * down + across) * chunks + chunk)
+                else:
+                    spot = (3 * turn + down) % TAPS
+                    mbarrier.wait(tap_full.index(spot), (3 * turn + down) // TAPS & 1)
+                    taps = weights.index(spot)
+                rows = pixels.index(turn % BOXES * (ROWS + 2) + down)
+                seen = view(rows, dtype, [ROWS * COLS, DEPTH], pixels.layout)
+                acc = warpgroup_mma(taps, seen.permute((1, 0)), acc, is_async=True)
+                # Once only this tap's product is on its way, the one before it is done with its weights, and the
+                # first of a box shows that the box before is done with.
+                acc = warpgroup_mma_wait(1, deps=(acc,))
+                started = chunk + across + down > 0
+                if TAPS > 0:
+                    mbarrier.arrive(tap_empty.index((3 * turn + down + TAPS - 1) % TAPS), count=1, pred=started)
+                if down == 0:
+                    mbarrier.arrive(box_empty.index((turn + BOXES - 1) % BOXES), count=1, pred=started)
+            turn += 1
+    if GROUPS == 2:
+        mbarrier.arrive(pingpong.index(1 - GROUP), count=1)
+    acc = warpgroup_mma_wait(0, deps=(acc,))
+    if TAPS > 0:
+        mbarrier.arrive(tap_empty.index((3 * turn - 1) % TAPS), count=1)
+    mbarrier.arrive(box_empty.index((turn - 1) % BOXES), count=1)
+    return acc
+
+
+@gluon.jit
+def _product(
+    acc, pixels, weights, bars, turn, tap, started, DOWN: gl.constexpr,
+    ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr, TAPS: gl.constexpr,
+):  # fmt: skip
+    """One tap of the program's box number `turn`, as `products` has it; the one before is done when this returns."""
+    _, box_empty, tap_full, tap_empty, _, _, _ = bars
+    spot = (3 * turn + DOWN) % TAPS if TAPS > 0 else tap
+    if TAPS > 0:
+        mbarrier.wait(tap_full.index(spot), (3 * turn + DOWN) // TAPS & 1)
+    seen = view(pixels.index(turn % BOXES * (ROWS + 2) + DOWN), pixels.dtype, [ROWS * COLS, DEPTH], pixels.layout)
+    if DOWN == 0:
+        fence_async_shared()  # all thirds of this box have been written
+    acc = warpgroup_mma(weights.index(spot), seen.permute((1, 0)), acc, is_async=True)
+    acc = warpgroup_mma_wait(1, deps=(acc,))
+    if TAPS > 0:
+        mbarrier.arrive(tap_empty.index((3 * turn + DOWN + TAPS - 1) % TAPS), count=1, pred=started)
+    if DOWN == 0:
+        mbarrier.arrive(box_empty.index((turn + BOXES - 1) % BOXES), count=1, pred=started)
+    return acc
+
+
+@gluon.jit
+def products_of_prepared(
+    acc, pixels, weights, bars, count, chunks, before, image, y0, x0, size, GROUP: gl.constexpr, ROWS: gl.constexpr,
+    COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr, TAPS: gl.constexpr, GROUPS: gl.constexpr,
+    BEFORE: gl.constexpr, BEFORE_SLOPE: gl.constexpr, HALVES: gl.constexpr,
+):  # fmt: skip
+    """As `products`, of boxes that the group first puts through the prologue.
+
+    While the product of a tap is on its way, a third of the next box is prepared. The group's first box has the other
+    group's last boxes to hide behind: that one gives the turn away once its last box is there, not after its products.
+    """
+    box_full, box_empty, _, tap_empty, pingpong, _, _ = bars
+    dtype: gl.constexpr = pixels.dtype
+    boxes = 3 * chunks
+    turn = count * boxes
+    factors = load_factors(before, image, 0, dtype, DEPTH, HALVES)
+    if GROUPS == 2:
+        mbarrier.wait(pingpong.index(GROUP), (count // 2 & 1) ^ (1 - GROUP))
+    mbarrier.wait(box_full.index(turn % BOXES), turn // BOXES & 1)
+    held = turn % BOXES * (ROWS + 2)
+    for third in gl.static_range(3):
+        prepare(third, pixels, held, factors, y0 - 1, x0 - 1, size, ROWS, COLS, DEPTH, BEFORE, BEFORE_SLOPE, HALVES)
+    for box in range(boxes - 1):
+        if box % 3 == 2:
+            factors = load_factors(before, image, (box + 1) // 3 * DEPTH, dtype, DEPTH, HALVES)
+        ahead, left = (turn + 1) % BOXES * (ROWS + 2), x0 + (box + 1) % 3 - 1
+        for down in gl.static_range(3):
+            tap = (3 * down + box % 3) * chunks + box // 3
+            acc = _product(acc, pixels, weights, bars, turn, tap, box + down > 0, down, ROWS, COLS, DEPTH, BOXES, TAPS)
+            if down == 0:
+                mbarrier.wait(box_full.index((turn + 1) % BOXES), (turn + 1) // BOXES & 1)
+                if GROUPS == 2:
+                    mbarrier.arrive(pingpong.index(1 - GROUP), count=1, pred=box + 2 == boxes)
+            prepare(down, pixels, ahead, factors, y0 - 1, left, size, ROWS, COLS, DEPTH, BEFORE, BEFORE_SLOPE, HALVES)
+        turn += 1
+    for down in gl.static_range(3):
+        tap = (3 * down + 3) * chunks - 1
+        acc = _product(acc, pixels, weights, bars, turn, tap, True, down, ROWS, COLS, DEPTH, BOXES, TAPS)
+    turn += 1
+    acc = warpgroup_mma_wait(0, deps=(acc,))
+    if TAPS > 0:
+        mbarrier.arrive(tap_empty.index((3 * turn - 1) % TAPS), count=1)
+    mbarrier.arrive(box_empty.index((turn - 1) % BOXES), count=1)
+    return acc

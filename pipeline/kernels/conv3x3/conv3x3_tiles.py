@@ -1,0 +1,44 @@
+"""The tiles of `conv3x3_gluon` that are worth measuring."""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from pipeline.kernels.common.epilogue import Epilogue
+from pipeline.kernels.common.nhwc import next_power_of_two
+from pipeline.kernels.conv3x3.conv3x3_gluon import Tile
+
+SHARED_BYTES = 227 * 1024  # what one program may have on compute capability 9.0
+RESERVED_BYTES = 2048  # of them: barriers and a head's weights
+
+
+def candidates(x: Tensor, outer: int, epilogue: Epilogue) -> Iterator[Tile]:
+    """The tiles worth measuring for x [N, H, W, in] and `outer` output channels, the likeliest first.
+
+    A residual takes four quarters of a tile for each group of warps, an output alone two: boxes and weights then have
+    to do with less.
+    """
+    size, residual = x.element_size(), epilogue.residual
+    widest = min(128 // size, max(32 // size, next_power_of_two(x.shape[3])))
+    staged = 2 * 64 * 64 * max(size, 2 if epilogue.head else 0)
+    if residual is not None:
+        staged = 4 * 64 * 64 * max(size, residual.element_size())
+    free = SHARED_BYTES - RESERVED_BYTES - 2 * staged
+    wide = Tile(16, 16, 128, widest, 3 if residual is None else 2, 4, 1, 8)
+    # A prepared box is then read for twice the products, and prepared by twice the warps.
+    prepared = outer > 64 and epilogue.prologue is not None
+    if prepared:
+        yield wide
+    for depth in (widest, widest // 2):
+        held = 9 * -(-x.shape[3] // depth) * 64 * depth * size
+        boxes = (free - held) // (18 * 16 * depth * size)
+        if depth * size >= 32 and boxes >= 2:
+            yield Tile(16, 16, 64, depth, min(boxes, 8), 0, 2, 4)
+            break
+    box, tap = 18 * 16 * widest * size, 64 * widest * size
+    for boxes, taps in ((3, 6), (4, 4), (3, 4)):
+        if boxes * box + taps * tap <= free and (taps == 6 or (boxes == 3) == (residual is not None)):
+            yield Tile(16, 16, 64, widest, boxes, taps, 2, 4)
+    if outer > 64 and not prepared:
+        yield wide
+    yield Tile(8, 16, 64, widest, 4, 8, 1, 4)

@@ -1,0 +1,163 @@
+"""A residual, statistics and a prologue: plain kernels and the library against the references, and what is refused."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from pipeline.kernels import conv1x1, conv3x3
+from pipeline.kernels.common.activation import NONE, RELU, Activation
+from pipeline.kernels.common.block_statistics import blocks_of, grouped, merged, norm_factors, statistics_of
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.common.kernel_op import KernelOp, LibraryParameters
+from pipeline.kernels.common.prologue import Prologue
+from pipeline.kernels.conv3x3 import conv3x3_triton
+from tests.kernels.examples import DEVICE, FP8, HALF, Layer, example, values
+
+TILE = conv3x3_triton.Tile(8, 16, 32, 32, swap=True, warps=4)
+BOTH = [True, False]
+PRELU = Activation("prelu")
+LEAKY = Activation("leaky_relu", 0.1)
+
+
+@pytest.mark.parametrize("residual", [HALF, FP8])
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize("op", [conv3x3.OP, conv1x1.OP], ids=["conv3x3", "conv1x1"])
+def test_a_residual_is_added_before_the_activation(
+    op: KernelOp[Any], dtype: torch.dtype, residual: torch.dtype
+) -> None:
+    """In either type, from a slice of channels, with the slopes of a PReLU after it."""
+    made = example(op, dtype, Layer(1, (9, 11), 16, 16, PRELU, residual=residual))
+    made.run(TILE if op is conv3x3.OP else None)
+    made.check()
+
+
+@pytest.mark.parametrize("swap", BOTH)
+def test_statistics_are_those_of_the_pixels_inside_the_image(swap: bool) -> None:
+    """For each block of 8 × 16 pixels, in images that none of them divides."""
+    made = example(conv3x3.OP, HALF, Layer(2, (13, 18), 16, 24, NONE, statistics=True))
+    made.run(replace(TILE, rows=16, depth=16, swap=swap))
+    made.check()
+
+
+@pytest.mark.parametrize("swap", BOTH)
+def test_a_prologue_changes_what_is_multiplied_and_not_the_zeros_around_it(swap: bool) -> None:
+    """Its shift is not zero, so that padding before it would show along the whole border; fp8 is tried on a GPU.
+
+    The interpreter's own rounding to fp8 drops carries, and the sums of what it rounds are then others.
+    """
+    made = example(conv3x3.OP, HALF, Layer(2, (5, 17), 16, 16, NONE, prologue=LEAKY))
+    made.run(replace(TILE, depth=16, swap=swap))
+    made.check()
+
+
+def test_all_parts_at_once() -> None:
+    layer = Layer(1, (8, 18), 16, 16, PRELU, pool=True, classes=2, residual=HALF, statistics=True, prologue=RELU)
+    made = example(conv3x3.OP, HALF, layer)
+    assert made.epilogue.parts == conv3x3.OP.folds
+    made.run(replace(TILE, depth=16))
+    made.check()
+    assert made.epilogue.key == "prelu, pool, head 2, residual float16 [4608, 576, 32, 1], statistics, prologue relu"
+
+
+@pytest.mark.parametrize("op", [conv3x3.OP, conv1x1.OP], ids=["conv3x3", "conv1x1"])
+def test_the_library_computes_the_same(op: KernelOp[Any]) -> None:
+    """By torch's own operations, so that it stays a candidate whatever the epilogue asks."""
+    assert op.weight_shape is not None
+    assert op.pack is not None
+    whole = op.folds >= {"statistics", "prologue"}
+    x, weight = torch.randn(2, 6, 9, 18), torch.randn(op.weight_shape(6, 8))
+    bias = torch.randn(8)
+    epilogue = Epilogue(
+        bias=bias,
+        activation=PRELU,
+        slopes=torch.rand(8),
+        residual=torch.randn(2, 9, 18, 8),
+        residual_scale=0.5,
+        statistics=whole,
+        prologue=Prologue(torch.rand(2, 6), torch.randn(2, 6), LEAKY) if whole else None,
+    )
+    entries = torch.empty(2, 2, blocks_of(9, 18), 2, 8)
+    found, wanted = (Outputs(torch.empty(2, 9, 18, 8), statistics=one if whole else None) for one in entries)
+    op.reference(x.permute(0, 2, 3, 1), op.pack(weight), epilogue, wanted)
+    assert found.out is not None
+    nchw = replace(found, out=found.out.permute(0, 3, 1, 2))
+    op.library(x, LibraryParameters(weight, bias), epilogue, nchw)
+    for name, part in wanted.given.items():
+        torch.testing.assert_close(getattr(found, name), part, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [(8, 16), (13, 33), (40, 7)])
+def test_merged_statistics_are_the_variance_also_far_from_zero(size: tuple[int, int]) -> None:
+    """Of values around 10000 that differ by 1: sums of squares in fp32 would leave nothing of it."""
+    y = torch.randn(2, *size, 4) + 1e4
+    variance, mean = torch.var_mean(y.double(), dim=(1, 2), correction=0)
+    found_mean, found = merged(statistics_of(y), *size)
+    torch.testing.assert_close(found_mean.double(), mean, rtol=1e-6, atol=0)
+    torch.testing.assert_close(found.double(), variance, rtol=1e-3, atol=0)
+
+
+def test_statistics_of_a_kernel_keep_the_variance_far_from_zero() -> None:
+    """The bias puts all values near 1000, and the deviations of the blocks are still those of the sums."""
+    x, weight = values(1, 16, 16, 16), values(9, 16, 16)
+    bias = torch.full((16,), 1e3, device=DEVICE)
+    outputs = Outputs(torch.empty(1, 16, 16, 16, device=DEVICE, dtype=HALF))
+    outputs = replace(outputs, statistics=torch.empty(1, blocks_of(16, 16), 2, 16, device=DEVICE))
+    conv3x3.conv3x3(x, weight, Epilogue(bias=bias, statistics=True), outputs, replace(TILE, depth=16))
+    taps = weight.double().reshape(3, 3, 16, 16).permute(2, 3, 0, 1)
+    sums = functional.conv2d(x.double().permute(0, 3, 1, 2), taps, padding=1)
+    assert outputs.statistics is not None
+    _, found = merged(outputs.statistics, 16, 16)
+    torch.testing.assert_close(found.double(), sums.var(dim=(2, 3), correction=0), rtol=1e-4, atol=0)
+
+
+def test_the_factors_of_a_norm_are_torch_s_norms() -> None:
+    """Instance norm, and group norm with its groups, each with weight and bias."""
+    y, weight, bias = torch.randn(2, 9, 20, 8) * 3 + 5, torch.randn(8), torch.randn(8)
+    statistics, planar = statistics_of(y), y.permute(0, 3, 1, 2)
+    for groups, wanted in (
+        (None, functional.instance_norm(planar, weight=weight, bias=bias)),
+        (4, functional.group_norm(planar, 4, weight, bias)),
+    ):
+        scale, shift = norm_factors(statistics, (9, 20), (weight, bias), groups=groups)
+        found = planar * scale[:, :, None, None] + shift[:, :, None, None]
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    plain, _ = norm_factors(statistics, (9, 20))
+    torch.testing.assert_close(plain, (planar.var(dim=(2, 3), correction=0) + 1e-5).rsqrt())
+    mean, variance = grouped(*merged(statistics, 9, 20), 4)
+    wanted_variance, wanted_mean = torch.var_mean(planar.unflatten(1, (4, 2)), dim=(2, 3, 4), correction=0)
+    torch.testing.assert_close(mean, wanted_mean)
+    torch.testing.assert_close(variance, wanted_variance)
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "message"),
+    [
+        ({"residual": torch.zeros(1, 8, 8, 8, dtype=HALF)}, {}, "^residual must be"),
+        ({"residual": torch.zeros(1, 8, 8, 16)}, {}, "^residual must be float16 or"),
+        ({"slopes": torch.zeros(16)}, {}, "^slopes must be given with an activation that has them, got none"),
+        ({"activation": PRELU}, {}, "^slopes must be given"),
+        ({"activation": PRELU, "slopes": torch.zeros(8)}, {}, "^slopes must be 16"),
+        ({"statistics": True}, {}, "^statistics and its output must be given together"),
+        ({"statistics": True}, {"statistics": torch.zeros(1, 2, 2, 16)}, "^statistics must be"),
+        ({"prologue": Prologue(torch.zeros(1, 8), torch.zeros(1, 16))}, {}, "^prologue.scale must be"),
+        ({"prologue": Prologue(torch.zeros(1, 16), torch.zeros(2, 16))}, {}, "^prologue.shift must be"),
+        ({"prologue": Prologue(torch.zeros(1, 16), torch.zeros(1, 16), PRELU)}, {}, "^prologue.activation must"),
+    ],
+)
+def test_the_part_at_fault_is_named(asked: dict[str, Any], given: dict[str, Any], message: str) -> None:
+    x = torch.zeros(1, 8, 8, 16, dtype=HALF)
+    epilogue = Epilogue(bias=torch.zeros(16), **asked)
+    with pytest.raises(ValueError, match=message):
+        conv3x3.conv3x3(x, torch.zeros(9, 16, 16, dtype=HALF), epilogue, Outputs(x.clone(), **given))
+
+
+def test_a_kernel_without_a_part_and_a_tile_without_its_blocks_refuse() -> None:
+    x, weight, bias = torch.zeros(1, 8, 8, 16, dtype=HALF), torch.zeros(9, 16, 16, dtype=HALF), torch.zeros(16)
+    counted = Outputs(x.clone(), statistics=torch.zeros(1, 1, 2, 16))
+    with pytest.raises(ValueError, match="statistics must not be asked of this kernel"):
+        conv1x1.conv1x1(x, weight[0], Epilogue(bias=bias, statistics=True), counted)
+    with pytest.raises(ValueError, match="blocks of 8 × 16 pixels, and the tile has 8 × 8"):
+        conv3x3.conv3x3(x, weight, Epilogue(bias=bias, statistics=True), counted, replace(TILE, cols=8))

@@ -1,0 +1,38 @@
+"""Residual, statistics and prologue on a GPU: every tile of every kernel that has them against its reference."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from pipeline.compiler.ops import KERNELS
+from pipeline.kernels.common.activation import NONE, Activation
+from pipeline.kernels.common.kernel_op import KernelOp
+from tests.kernels.examples import FP8, HALF, Layer, example, for_kernel
+from tests.kernels.test_gpu_kernels import DTYPES, MANY, ODD, check_all, what_the_gpu_has
+
+__all__ = ["what_the_gpu_has"]  # a fixture, which every test here asks for by itself
+pytestmark = pytest.mark.gpu
+
+LEAKY, SILU, PRELU = Activation("leaky_relu", 0.1), Activation("silu"), Activation("prelu")
+PARTS = {
+    "residual": Layer(residual=HALF),
+    "residual in fp8": Layer(residual=FP8),
+    "statistics": Layer(statistics=True, activation=NONE, stored_as=HALF),
+    "prologue": Layer(prologue=LEAKY, activation=NONE),
+    "prologue and statistics": Layer(prologue=LEAKY, activation=NONE, statistics=True),
+    "all": Layer(prologue=SILU, activation=PRELU, statistics=True, residual=HALF, pool=True),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("op", [op for op in KERNELS if "residual" in op.folds], ids=lambda op: op.name)
+def test_every_tile_does_what_the_reference_does(op: KernelOp[Any], part: str, dtype: torch.dtype) -> None:
+    """At odd sizes, and with so many tiles that every program gets several; the same bits in two runs."""
+    layers = [
+        replace(PARTS[part], batch=one.batch, size=one.size, inner=one.inner, outer=one.outer) for one in (ODD, MANY)
+    ]
+    made = [example(op, dtype, for_kernel(op, layer)) for layer in layers]
+    check_all([(one, tile) for one in made for tile in one.candidates()])
