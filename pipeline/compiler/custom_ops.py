@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
+from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.ops import KERNELS, tile_of
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.activation import Activation
@@ -22,6 +23,7 @@ from pipeline.records.chrome_trace import LAYER
 
 NAMESPACE = "unet_ladder"
 REFERENCE = "reference"
+MEASURED = "measured"  # as a tile: the fastest on this GPU, measured at the first call for a shape and kept on disk
 # What an operation writes; not "out", which Dynamo takes for an argument of its own kind.
 OUTPUTS = ("result", "pooled", "logits", "statistics")
 SCHEMA = (
@@ -90,11 +92,28 @@ def register(op: KernelOp[Any]) -> Any:
             if tile == REFERENCE or not is_cuda(call.x.device.type):
                 op.reference(*call.operands)
             else:
-                op.launch(*call.operands, tile_of(tile))
+                op.launch(*call.operands, measured(op, call) if tile == MEASURED else tile_of(tile))
 
     registered = torch.library.custom_op(f"{NAMESPACE}::{op.name}", run, mutates_args=OUTPUTS, schema=SCHEMA)
     registered.register_fake(lambda *_, **__: None)
     return registered
+
+
+KNOWN: dict[str, Any] = {}  # tiles by what tells one call's operands from another's, in this process
+
+
+def measured(op: KernelOp[Any], call: KernelCall) -> Any:
+    """The fastest tile for a call; the likeliest where a CUDA graph is being captured, which allows no measuring."""
+    parts = [call.x, call.weight, *call.outputs.given.values()]
+    layouts = "; ".join(f"{list(part.shape)} {list(part.stride())} {part.dtype}" for part in parts)
+    name = f"{op.name}: {layouts}; {call.epilogue.key}"
+    extra = [] if call.second is None else [call.outputs, call.second]
+    options = list(op.candidates(*call[:3], *extra))
+    if name not in KNOWN and torch.cuda.is_current_stream_capturing():
+        return options[0]
+    if name not in KNOWN:
+        KNOWN[name] = Tuner().best(name, options, lambda tile: op.launch(*call.operands, tile))
+    return KNOWN[name]
 
 
 OPERATIONS = {op.name: register(op) for op in KERNELS}

@@ -74,7 +74,7 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
     """
     head = epilogue.head is not None
     if missing() is None and not interpreted():
-        if conv3x3_narrow.suits(x, weight.shape[1], epilogue):
+        if weight.is_contiguous() and conv3x3_narrow.suits(x, weight.shape[1], epilogue):
             yield from conv3x3_narrow.candidates(x, weight.shape[1])
         yield from conv3x3_tiles.candidates(x, weight.shape[1], epilogue)
         return

@@ -234,7 +234,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         ValueError: a pool or a head is to be folded.
     """
     x, weight, epilogue, outputs = operands
-    if not suits(x, weight.shape[1], epilogue):
+    if not weight.is_contiguous() or not suits(x, weight.shape[1], epilogue):
         raise ValueError(f"this tile takes at most {MOST_IN} channels to {MOST_OUT} and folds nothing")
     queue(x, weight, epilogue, required(outputs.out), tile)
 

@@ -1,0 +1,126 @@
+"""The 3×3 convolution's kernel in a plain `torch.compile(net)`: a pass over the graph that Inductor compiles.
+
+    from pipeline.compiler.post_grad_pass import kernels_in_torch_compile
+    kernels_in_torch_compile()
+    compiled = torch.compile(net.half().to(memory_format=torch.channels_last).eval())
+
+It takes what the kernel takes: fp16, channels_last, 3×3 with stride 1 and padding 1, channels in multiples of 16, with
+a ReLU where one follows. All else, batch norms among it, is Inductor's as before; fold them first. A stage does more
+with a whole net (`pipeline.stages.fused`): this pass sees it after its operations were taken apart.
+"""
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2
+from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+from torch._subclasses.fake_tensor import FakeTensor
+
+from pipeline.compiler.custom_ops import MEASURED, NAMES, OUTPUTS, operation
+from pipeline.compiler.fx_graph import arguments, calls, is_call, only_user
+from pipeline.kernels.common.kernel_op import CHANNELS
+
+aten = torch.ops.aten
+CONVOLUTION, RELU = "aten.convolution.default", "aten.relu.default"
+
+
+def kernels_in_torch_compile(wanted: bool = True) -> None:
+    """Have every later compilation in this process use the kernel, or no longer: a switch of Inductor's configuration.
+
+    Raises:
+        RuntimeError: another pass has that place already.
+    """
+    config: Any = torch._inductor.config
+    there = config.post_grad_custom_pre_pass
+    if there is not None and not isinstance(there, Convolutions):
+        raise RuntimeError(f"Inductor's post_grad_custom_pre_pass is {there} already")
+    config.post_grad_custom_pre_pass = Convolutions() if wanted else None
+
+
+class Convolutions(CustomGraphPass):
+    """Puts the kernel's operation in the place of each convolution that it takes."""
+
+    def __call__(self, graph: fx.Graph) -> None:
+        """Rewrite a functional graph of ATen operations in place."""
+        for conv in calls(graph, CONVOLUTION):
+            if takes(conv):
+                _replace(conv)
+
+    def uuid(self) -> bytes:
+        """What Inductor's cache knows this pass by: its source."""
+        return bytes(get_hash_for_files((__file__,)))
+
+
+def takes(conv: fx.Node) -> bool:
+    """Whether the kernel computes a convolution of a net in eval mode, as it is laid out."""
+    given = arguments(conv)
+    x, weight = given["input"].meta["val"], given["weight"].meta["val"]
+    geometry = [list(given[name]) for name in ("stride", "padding", "dilation")]
+    square = geometry == [[1, 1], [1, 1], [1, 1]] and not given["transposed"] and given["groups"] == 1
+    if x.ndim != 4 or not square or tuple(weight.shape[2:]) != (3, 3):
+        return False
+    half = x.dtype == weight.dtype == torch.float16
+    fixed = all(isinstance(length, int) for length in x.shape)
+    channels = weight.shape[0] % CHANNELS == 0 and weight.shape[1] % CHANNELS == 0
+    return half and fixed and channels and x.stride(1) == 1 and weight.stride(1) == 1
+
+
+def _replace(conv: fx.Node) -> None:
+    """Put the operation, and the ReLU after it, in a convolution's place."""
+    given, graph, user = arguments(conv), conv.graph, only_user(conv)
+    last = user if user is not None and is_call(user, RELU) else conv
+    value = conv.meta["val"]
+    batch, channels, height, width = value.shape
+    with graph.inserting_before(last):
+        weight = _packed(graph, given["weight"])
+        bias = _bias(graph, given["bias"], channels, value)
+        pixels = channels * height
+        steps = [pixels * width, 1, channels * width, channels]
+        named = {"dtype": value.dtype, "device": value.device}
+        buffer = _call(graph, aten.empty_strided.default, ([batch, channels, height, width], steps), named)
+        parts: dict[str, Any] = dict.fromkeys(NAMES) | {"x": given["input"], "weight": weight, "bias": bias}
+        parts |= {"residual_scale": 1.0, "slope": 0.0, "activation": "relu" if last is not conv else "none"}
+        parts |= {"layer": conv.name, "tile": MEASURED, "_result_base_index": 0, "_all_bases": [buffer]}
+        parts |= {f"_{name}_base_index": None for name in OUTPUTS[1:]}
+        kept = {name: part for name, part in parts.items() if name not in OUTPUTS}
+        call = graph.call_function(auto_functionalized_v2, (operation("conv3x3"),), kept)
+        call.meta["val"] = (None, buffer.meta["val"])
+        answer = graph.call_function(operator.getitem, (call, 1))
+    answer.meta = {**last.meta, "val": buffer.meta["val"]}
+    last.replace_all_uses_with(answer)
+    graph.erase_node(last)
+    if last is not conv:
+        graph.erase_node(conv)
+
+
+def _packed(graph: fx.Graph, weight: fx.Node) -> fx.Node:
+    """A weight [out, in, 3, 3] in channels_last as [9, out, in]: a view, no copy."""
+    out, inner = weight.meta["val"].shape[:2]
+    permuted = _call(graph, aten.permute.default, (weight, [2, 3, 0, 1]))
+    return _call(graph, aten.view.default, (permuted, [9, out, inner]))
+
+
+def _bias(graph: fx.Graph, bias: fx.Node | None, channels: int, value: Tensor) -> fx.Node:
+    """A bias [out] in fp32; zeros where there is none."""
+    if bias is None:
+        return _call(graph, aten.full.default, ([channels], 0.0), {"dtype": torch.float32, "device": value.device})
+    return _call(graph, torch.ops.prims.convert_element_type.default, (bias, torch.float32))
+
+
+def _call(graph: fx.Graph, target: Any, args: tuple[Any, ...], named: dict[str, Any] | None = None) -> fx.Node:
+    """A call with what it gives as a fake tensor, of any shape, in `meta["val"]`."""
+    node = graph.call_function(target, args, named or {})
+    fakes = [part.meta["val"] for part in node.all_input_nodes]
+    modes = [part.fake_mode for part in fakes if isinstance(part, FakeTensor)]
+    mode = modes[0] if modes else _mode_of(graph)
+    with mode:
+        node.meta["val"] = target(*fx.node.map_arg(args, lambda part: part.meta["val"]), **(named or {}))
+    return node
+
+
+def _mode_of(graph: fx.Graph) -> Any:
+    """The fake mode that the graph was traced in."""
+    values = (node.meta.get("val") for node in graph.nodes)
+    return next(value.fake_mode for value in values if isinstance(value, FakeTensor))
