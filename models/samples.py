@@ -37,11 +37,13 @@ class Dataset:
         images: [images, height, width, 3], uint8.
         labels: [images, height, width], uint8, class indices, 255 where not labelled; None without labels.
         sources: where each image comes from.
+        distinct: how many of them, from the first, are windows of their own; the others are such windows rolled.
     """
 
     images: np.ndarray
     labels: np.ndarray | None
     sources: list[str]
+    distinct: int
 
 
 def to_batch(images: np.ndarray) -> Tensor:
@@ -74,6 +76,7 @@ def load_dataset(name: str, path: str | None, labels: str | None, size: int | No
         images=np.stack([image for _, image, _ in chosen]),
         labels=np.stack([_or_unlabelled(image, label) for _, image, label in chosen]) if has_labels else None,
         sources=[source for source, _, _ in chosen],
+        distinct=min(count, len(tiles)),
     )
 
 

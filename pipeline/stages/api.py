@@ -4,10 +4,11 @@ Whatever is copied, cast, exported, compiled or tuned is so before `build` retur
 changed: a stage that needs another works on a deep copy.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,6 +41,18 @@ def silent(_: str) -> None:
     """The `progress` of a stage that nobody watches."""
 
 
+class CalibrationImages(NamedTuple):
+    """What a stage may look at to choose its scales.
+
+    Attributes:
+        batches: each [batch, channels, height, width].
+        independent: whether none of them is among those that the answer is checked on.
+    """
+
+    batches: list[Tensor]
+    independent: bool
+
+
 @dataclass(frozen=True)
 class Workload:
     """The net and its images; a stage reads it and never changes it.
@@ -54,6 +67,8 @@ class Workload:
         images: [images, height, width, 3] as they were before normalisation, uint8.
         sources: where each image comes from.
         verified: how many of the batches, from the first, the answer is checked on.
+        spare: gives so many images, or a few more, that the answer isn't checked on; None where nobody knows more than
+            `batches`.
         progress: is told what the build is at, in a few words for a person.
         earlier: caches that another process of the same stage left, to build from; None for a cold build.
     """
@@ -68,6 +83,7 @@ class Workload:
     sources: tuple[str, ...] = ()
     verified: int = 1
     earlier: Path | None = None
+    spare: Callable[[int], CalibrationImages] | None = None
     progress: Callable[[str], None] = silent
 
     @property
@@ -75,6 +91,13 @@ class Workload:
         """Batch, channels, height, width."""
         batch, channels, height, width = self.batches[0].shape
         return batch, channels, height, width
+
+    def calibration(self, images: int) -> CalibrationImages:
+        """So many images to choose scales on, in whole batches: others than those that the answer is checked on."""
+        if self.spare is not None:
+            return self.spare(images)
+        count, rest = math.ceil(images / self.shape[0]), self.batches[self.verified :]
+        return CalibrationImages((rest or self.batches)[:count], independent=bool(rest))
 
     @property
     def caches(self) -> Path:

@@ -1,8 +1,7 @@
 """The net rewritten for the project's kernels in fp8 (e4m3): values stay in fp8 wherever a kernel reads them."""
 
-import math
-
 import torch
+from torch import Tensor
 
 from pipeline.compiler.calibrate import Budget, keep_for, largest
 from pipeline.compiler.exported_net import ExportedNet, UnsupportedError
@@ -12,6 +11,8 @@ from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import Runner, Skip, Workload
 from pipeline.stages.common.rewritten_net import Candidate, Rewritten, fastest, half_instead, tuner_in
+
+JUDGED_BATCHES = 3  # on which a layer's sensitivity is measured: each layer costs a call of the whole net on each
 
 
 def build(
@@ -26,7 +27,7 @@ def build(
     """Trace, rewrite, calibrate, decide what stays in fp16, measure each layer's candidates, capture.
 
     Args:
-        workload: gives the net, and the images that the scales come from.
+        workload: gives the net, and images for the scales: others than those that the answer is checked on.
         calibration_images: how many images the scales come from.
         keep_fp16: names of layers, "none", or "auto": as many as it takes to stay within the budget.
         budget: for "auto", the share of pixels that may change their class against fp16.
@@ -57,11 +58,11 @@ def in_fp8(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget
         ValueError: a layer to be kept isn't there.
     """
     net, workload = rewritten.net, rewritten.workload
-    batches = workload.batches[: math.ceil(images / workload.shape[0])]
+    batches, independent = workload.calibration(images)
     workload.progress(f"scales and sensitivity on {len(batches)} batches")
     with torch.inference_mode():
         seen = largest(net, batches)
-        kept, gains = layers_to_keep(net, seen, workload, keep_fp16, budget)
+        kept, gains = layers_to_keep(net, seen, batches, keep_fp16, budget)
     stored = scales(net, kept, seen)
     reading = layers_in_fp8(net, stored)
     if not reading:
@@ -69,12 +70,13 @@ def in_fp8(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget
     found = rewritten.candidate(stored, "fp8", kept)
     if found is not None:
         found.name = f"own kernels, {reading} layers in fp8"
+        found.details |= {"calibration_images": len(batches) * workload.shape[0], "independent": independent}
         found.details |= {"kept_fp16": kept, "sensitivity": gains, "stored_fp8": sorted(stored), "largest": seen}
     return found
 
 
 def layers_to_keep(
-    net: ExportedNet, seen: dict[str, float], workload: Workload, asked: str | list[str], budget: Budget
+    net: ExportedNet, seen: dict[str, float], batches: list[Tensor], asked: str | list[str], budget: Budget
 ) -> tuple[list[str], dict[str, float]]:
     """What stays in fp16, and each layer's sensitivity where it was measured.
 
@@ -84,7 +86,7 @@ def layers_to_keep(
     if asked == "none":
         return [], {}
     if asked == "auto":
-        return keep_for(net, seen, workload.batches[: workload.verified], budget)
+        return keep_for(net, seen, batches[:JUDGED_BATCHES], budget)
     names, known = [asked] if isinstance(asked, str) else list(asked), quantisable(net)
     if strange := sorted(set(names) - set(known)):
         raise ValueError(f"keep_fp16={strange[0]}: no such layer; choose among {', '.join(known)}")
