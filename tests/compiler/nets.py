@@ -75,7 +75,7 @@ class Halves(nn.Module):
 
 
 class Diffusion(nn.Module):
-    """Group norm and SiLU before convolutions, attention at the lowest level, nearest upsampling, as diffusers' nets."""
+    """Group norm and SiLU before convolutions, attention, nearest upsampling, as diffusers' nets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,8 @@ class Diffusion(nn.Module):
         tokens = low.flatten(2).transpose(1, 2)
         heads = self.queries(tokens).unflatten(2, (3, 4, 8)).permute(2, 0, 3, 1, 4)
         seen = functional.scaled_dot_product_attention(*heads.unbind(0))
-        return low + self.mixed(seen.transpose(1, 2).flatten(2)).transpose(1, 2).reshape(low.shape)
+        mixed: Tensor = self.mixed(seen.transpose(1, 2).flatten(2)).transpose(1, 2).reshape(low.shape)
+        return low + mixed
 
     def forward(self, image: Tensor) -> Tensor:
         first = self.first(image)
@@ -141,6 +142,26 @@ class Excited(nn.Module):
         value = value * self.squeeze(value).sigmoid()
         value = functional.interpolate(value, scale_factor=2.0, mode="bilinear", align_corners=True)
         logits: Tensor = self.head(value)
+        return logits
+
+
+class Wide(nn.Module):
+    """Channels enough for kernels that add residuals, sum for norms, and end in a slope for each channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([nn.Conv2d(inner, 64, 3, padding=1) for inner in (3, 64, 64, 64, 64)])
+        self.instance, self.group = nn.InstanceNorm2d(64, affine=True), nn.GroupNorm(4, 64)
+        self.slopes, self.slope = nn.PReLU(64, init=0.1), nn.PReLU(init=0.3)
+        self.head = nn.Conv2d(64, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        first, second, third, fourth, fifth = self.convs
+        value = self.slopes(first(image))
+        value = functional.relu(second(value) + value)
+        value = value + functional.leaky_relu(self.instance(third(value)))
+        value = functional.silu(self.group(fourth(self.slope(value))))
+        logits: Tensor = self.head(self.slopes(fifth(value)))
         return logits
 
 
@@ -247,5 +268,6 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Size]] = {
     "padding by a word": (same_padding, (2, 3, 16, 24)),
     "depthwise": (depthwise, (2, 3, 16, 24)),
     "transposed with norm": (transposed_with_norm, (2, 3, 5, 4)),
+    "residuals, sums for norms, slopes": (Wide, (2, 3, 16, 24)),
     "masks and views": (Masked, (1, 3, 8, 8)),
 }

@@ -84,9 +84,7 @@ def chosen(made: Exported, tuner: Tuner) -> Plan:
     return choose.choose(made.net, {}, made.batch, tuner, said.append)
 
 
-def test_the_fastest_is_chosen_for_every_layer(
-    made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_fastest_is_chosen_for_every_layer(made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fakes(monkeypatch)
     plan = chosen(made, tuner(tmp_path))
     assert list(plan.tiles) == list(layers(made.net))

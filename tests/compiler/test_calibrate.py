@@ -45,9 +45,7 @@ class Judged:
 def trained() -> Judged:
     """The shipped net on the tissue that it was trained for."""
     with torch.no_grad():
-        return Judged(
-            build_model(*SHIPPED), list(to_batch(load_dataset("samples", None, None, 64, 4).images).split(2))
-        )
+        return Judged(build_model(*SHIPPED), list(to_batch(load_dataset("samples", None, None, 64, 4).images).split(2)))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A concatenation of channels is one buffer that its parts are written into, where they can be, and a copy elsewhere."""
+"""A concatenation of channels is one buffer that its parts are written into, where they can be."""
 
 from collections.abc import Callable
 

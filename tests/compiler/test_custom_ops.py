@@ -17,7 +17,14 @@ from pipeline.kernels import upsample2x
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from tests.compiler.rewriting import rewritten
 
-NETS = ("one level, batch 3", "bilinear, odd size", "residual", "transposed with norm", "squeeze and excitation")  # all operations
+NETS = (
+    "one level, batch 3",
+    "bilinear, odd size",
+    "residual",
+    "transposed with norm",
+    "squeeze and excitation",
+    "residuals, sums for norms, slopes",
+)
 
 
 @dataclass(frozen=True)
@@ -31,8 +38,8 @@ class Call:
 
     @property
     def kind(self) -> tuple[str, ...]:
-        """The operation, what it writes, and whether it reads a second map."""
-        roles = [role for role in (*OUTPUTS, "second") if self.given[role] is not None]
+        """The operation, what it writes, and what it reads besides."""
+        roles = [role for role in (*OUTPUTS, "second", "residual", "slopes") if self.given[role] is not None]
         return (self.name, *roles)
 
     def poisoned(self) -> dict[str, Any]:
@@ -74,7 +81,13 @@ def of_each_kind() -> list[Call]:
 def test_every_operation_is_tried_here(of_each_kind: list[Call]) -> None:
     assert {call.name for call in of_each_kind} == {op.name for op in KERNELS} == set(OPERATIONS)
     kinds = {call.kind for call in of_each_kind}
-    assert {("conv3x3", "result", "pooled"), ("conv3x3", "logits"), ("upsampled_conv3x3", "result", "second")} <= kinds
+    assert kinds >= {
+        ("conv3x3", "result", "pooled"),
+        ("conv3x3", "logits", "slopes"),
+        ("conv3x3", "result", "residual"),
+        ("conv3x3", "result", "statistics"),
+        ("upsampled_conv3x3", "result", "second"),
+    }
 
 
 def test_torch_finds_no_fault_with_an_operation(of_each_kind: list[Call]) -> None:
@@ -88,7 +101,7 @@ def test_an_operation_gives_its_layer_s_answer(of_each_kind: list[Call]) -> None
     for call in of_each_kind:
         given = call.poisoned()
         operation(call.name)(call.inputs[0], **given)
-        wanted = call.layer(torch.float32, *call.inputs)
+        wanted = call.layer(torch.float32, *call.inputs, residual=call.given["residual"])
         for role, part in zip(OUTPUTS, wanted, strict=True):
             assert (given[role] is None) == (part is None), (call.kind, role, call.given["layer"])
             if part is not None:

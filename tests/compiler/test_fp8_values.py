@@ -43,7 +43,7 @@ def test_values_that_share_memory_share_type_and_scale(bilinear: Exported) -> No
         known = scales(net, keep, seen)
         for names in together:
             assert len({known.get(name) for name in names}) == 1
-    assert sum(len(names) > 1 for names in together) == 2  # at each level a concatenation, its parts, and the maxima of one
+    assert sum(len(names) > 1 for names in together) == 2  # at each level: joined values, and the maxima of one
     joined = [node for node in net.module.graph.nodes if str(node.target) == "aten.cat.default"]
     for cat in joined:
         assert any({cat.name, *(part.name for part in cat.all_input_nodes)} <= names for names in together)

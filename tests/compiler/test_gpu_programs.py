@@ -14,7 +14,7 @@ from pipeline.compiler.fp8_values import scales
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.kernels.common.capability import supported
 from pipeline.stages.common.inductor import compile_counting_bytes
-from tests.compiler.nets import Diffusion, Nested, Residual, classic, ending_in, image, lively
+from tests.compiler.nets import Diffusion, Nested, Residual, Wide, classic, ending_in, image, lively
 from tests.compiler.rewriting import rewritten_from
 from tests.process_state import own_switches
 
@@ -26,6 +26,7 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "bilinear": lambda: classic(base=32, depth=1, upsampling="bilinear"),
     "residual": lambda: lively(Residual()),
     "nested": lambda: lively(Nested()),
+    "wide": lambda: lively(Wide()),
     "diffusion": lambda: lively(Diffusion()),
 }
 
@@ -52,11 +53,12 @@ def test_a_tuned_net_answers_as_its_references(name: str, stored: str, tuner: Tu
     if reason := supported(torch.cuda.get_device_capability(), dtype):
         pytest.skip(reason)
     module, batch = NETS[name]().cuda(), image(2, 3, 80, 112).cuda()
+    said: list[str] = []
     net = rewritten_from(module, batch, torch.float16)
     known = scales(net, [], largest(net, [batch])) if stored == "fp8" else {}
-    plan = choose(net, known, batch, tuner, str)
+    plan = choose(net, known, batch, tuner, said.append)
     measured = tuner.measured
-    assert choose(net, known, batch, tuner, str) == plan
+    assert choose(net, known, batch, tuner, said.append) == plan
     assert tuner.measured == measured
     assert plan.tiles
     tuned, want = lower(net, plan), lower(net, Plan(known))(batch)

@@ -101,7 +101,12 @@ def test_layers_go_by_the_names_that_the_user_gave_them() -> None:
     """Also where one ends in another layer's work, such as a folded head."""
     made = rewritten("one level, batch 3")
     assert [layer.name for layer in layers(made.net).values()] == [
-        "encoder.0.0", "encoder.0.3", "bottleneck.0", "bottleneck.3", "decoder.0.0", "decoder.0.3"
+        "encoder.0.0",
+        "encoder.0.3",
+        "bottleneck.0",
+        "bottleneck.3",
+        "decoder.0.0",
+        "decoder.0.3",
     ]
     named = [node.kwargs["layer"] for node in lowered(made.net).graph.nodes if "layer" in node.meta]
     assert named == [layer.name for layer in layers(made.net).values()]
@@ -140,6 +145,6 @@ def test_a_net_that_torch_cannot_export_is_refused_in_one_line() -> None:
         def forward(self, image: Tensor) -> Tensor:
             return image if image.sum() > 0 else -image
 
-    with pytest.raises(UnsupportedError, match="torch.export can't take the net: ") as caught:
+    with pytest.raises(UnsupportedError, match=r"torch\.export can't take the net: ") as caught:
         export(Fickle(), image(1, 3, 8, 8), torch.float32)
     assert "\n" not in str(caught.value)

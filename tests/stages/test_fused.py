@@ -10,12 +10,12 @@ from torch import Tensor, fx, nn
 
 from models.unet import UNet
 from pipeline.compiler.artifact import load
-from pipeline.compiler.autotune import Tuner
+from pipeline.compiler.autotune import NothingRunsError, Tuner
 from pipeline.compiler.custom_ops import REFERENCE
 from pipeline.compiler.exported_net import ExportedNet, UnsupportedError
 from pipeline.compiler.lowering import Plan
 from pipeline.records.run_record import Execution
-from pipeline.stages.api import Workload
+from pipeline.stages.api import Workload, silent
 from pipeline.stages.common import rewritten_net
 from pipeline.stages.common.rewritten_net import Rewritten, fastest, half_instead
 
@@ -71,7 +71,7 @@ def times(monkeypatch: pytest.MonkeyPatch, *given: float) -> None:
     monkeypatch.setattr(rewritten_net, "full_load_ms", full_load_ms)
 
 
-def workload(net: nn.Module, folder: Path, progress: Callable[[str], None] = str) -> Workload:
+def workload(net: nn.Module, folder: Path, progress: Callable[[str], None] = silent) -> Workload:
     batches = list(torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(1)).split(2))
     return Workload(model=net.eval(), batches=batches, device=CPU, folder=folder, progress=progress)
 
@@ -118,6 +118,7 @@ def test_where_inductor_alone_is_faster_it_runs_and_is_named(tmp_path: Path, mon
     assert stage.execution == Execution("fp16", {}, "NHWC", "Inductor", captured=True, fuses=True, own_kernels=0)
     assert stage.details["choices"] == {}
     assert stage.save is None
+    assert rewritten.by_inductor is not None
     assert stage.run is rewritten.by_inductor.captured
     module = rewritten.by_inductor.call
     assert isinstance(module, fx.GraphModule)
@@ -139,6 +140,41 @@ def test_what_ran_is_saved_and_runs_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert {path.name for path in written} == {"net.pt2", "about.json"}
     with torch.no_grad():
         assert torch.equal(load(written[0].parent)(work.batches[0]), stage.run(work.batches[0]))
+
+
+def test_a_candidate_that_cannot_be_built_or_is_wrong_is_refused_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Plan:
+        raise NothingRunsError("conv3x3: none of 9 candidates ran\nand more")
+
+    work = workload(small_unet(), tmp_path)
+    rewritten = Rewritten(work, Tuner(tmp_path), None)
+    assert rewritten.by_inductor is not None
+    monkeypatch.setattr(rewritten_net, "choose", fail)
+    assert rewritten.candidate({}, "fp16") is None
+    monkeypatch.setattr(rewritten_net, "choose", all_by_references)
+    monkeypatch.setattr(rewritten_net, "compile_counting_bytes", lambda module, _: (lambda x: 2 * module(x), MOVED))
+    assert rewritten.candidate({}, "fp8") is None
+    stage = fastest(rewritten, [None, rewritten.by_inductor])
+    failed = "NothingRunsError: conv3x3: none of 9 candidates ran"
+    wrong = "WrongAnswerError: its logits are 1 off those of the net by Inductor (relative L2)"
+    assert stage.details["refused"] == {"fp16": failed, "fp8": wrong}
+    assert stage.description == (
+        f"fp16, all by Inductor, one CUDA graph; fp16 was refused: {failed}; fp8 was refused: {wrong}"
+    )
+
+
+def test_where_no_candidate_can_be_built_the_half_net_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Any:
+        raise RuntimeError("no compiler here")
+
+    monkeypatch.setattr(rewritten_net, "compile_counting_bytes", fail)
+    work = workload(small_unet(), tmp_path)
+    rewritten = Rewritten(work, Tuner(tmp_path), "no TMA")
+    assert rewritten.by_inductor is None
+    stage = fastest(rewritten, [rewritten.candidate({}, "fp16"), rewritten.by_inductor])
+    assert stage.description == "fp16 half net in one CUDA graph: RuntimeError: no compiler here"
 
 
 def test_a_gpu_without_the_kernels_runs_by_inductor_and_says_why(tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ from pathlib import Path
 import torch
 
 from pipeline.config.schema import DataSpec, Job
+from pipeline.stages.api import Workload
 from pipeline.worker import workload
-from tests.worker.test_run_stage import job
+from tests.worker.test_run_stage import EAGER, job
 
 
 def with_images(folder: Path, size: int, batch_size: int, batches: int) -> Job:
-    asked = job(folder)
+    asked = job(EAGER, folder)
     return replace(asked, data=DataSpec("samples", None, None, size=size, batch_size=batch_size, batches=batches))
 
 
@@ -36,7 +37,7 @@ def test_where_there_are_no_others_it_is_said(tmp_path: Path) -> None:
 
 def test_without_a_source_of_more_the_batches_that_are_not_checked_serve() -> None:
     images = [torch.full((2, 3, 4, 4), float(value)) for value in range(4)]
-    work = workload.Workload(torch.nn.Identity(), images, torch.device("cpu"), Path(), verified=3)
+    work = Workload(torch.nn.Identity(), images, torch.device("cpu"), Path(), verified=3)
     assert work.calibration(32).batches == images[3:]
     assert work.calibration(32).independent
     alone = replace(work, batches=images[:3])
