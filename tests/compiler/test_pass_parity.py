@@ -7,7 +7,17 @@ from torch import Tensor, nn
 from pipeline.compiler.exported_net import UnsupportedError, export
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from tests.compiler.nets import NETS, classic, image
-from tests.compiler.rewriting import called, computing, exported, layers, lowered, own_calls, rewrite_all, rewritten
+from tests.compiler.rewriting import (
+    called,
+    computing,
+    distance,
+    exported,
+    layers,
+    lowered,
+    own_calls,
+    rewrite_all,
+    rewritten,
+)
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -138,6 +148,17 @@ def test_a_net_with_a_foreign_operation_runs_it_as_it_is() -> None:
     graph = lowered(net)
     assert "unet_ladder_tests.twice.default" in called(graph)
     assert torch.equal(graph(batch), 2 * batch + 1)
+
+
+def test_what_was_a_view_of_another_layout_is_still_right() -> None:
+    """ATen's instance norm answers in NCHW, of which all pixels in a row are a view; ours in NHWC."""
+    net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.InstanceNorm2d(16), nn.Flatten(2), nn.Linear(36, 8)).eval()
+    batch = image(2, 3, 8, 8)
+    rewritten = export(net, batch, torch.float32)
+    rewrite_all(rewritten)
+    with torch.no_grad():
+        assert distance(rewritten.module, batch, net(batch)) < 1e-5
+        assert distance(lowered(rewritten), batch, net(batch)) < 1e-3
 
 
 def test_a_net_that_torch_cannot_export_is_refused_in_one_line() -> None:
