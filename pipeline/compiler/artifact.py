@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import warnings
 from pathlib import Path
 
 import torch
@@ -29,7 +30,10 @@ def save(lowered: fx.GraphModule, batch: Tensor, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     with torch.inference_mode(False), torch.no_grad():
         program = torch.export.export(lowered, (batch.clone(),))
-    torch.export.save(program, folder / NET)
+    with warnings.catch_warnings():
+        # torch 2.11 to 2.12 warn of weights that aren't contiguous; those in channels_last are whole all the same
+        warnings.filterwarnings("ignore", message="No complete tensor found", category=UserWarning)
+        torch.export.save(program, folder / NET)
     about = {
         "format": FORMAT,
         "torch": torch.__version__,
@@ -50,12 +54,15 @@ def load(folder: Path) -> nn.Module:
         ArtefactError: it isn't one, is of another format, or was changed.
     """
     try:
-        about = json.loads((folder / ABOUT).read_text())
+        about = dict(json.loads((folder / ABOUT).read_text()))
         found = hashlib.sha256((folder / NET).read_bytes()).hexdigest()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise ArtefactError(f"{folder}: no rewritten net ({error})") from None
     if about.get("format") != FORMAT:
         raise ArtefactError(f"{folder}: format {about.get('format')}, this version reads {FORMAT}")
-    if about["net_sha256"] != found:
+    if about.get("net_sha256") != found:
         raise ArtefactError(f"{folder}: {NET} isn't the one that {ABOUT} was written with")
-    return torch.export.load(folder / NET).module()
+    with warnings.catch_warnings():
+        # torch's own, of the bytes that it reads: nobody writes to the weights
+        warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
+        return torch.export.load(folder / NET).module()

@@ -98,6 +98,8 @@ def without_checks(module: fx.GraphModule) -> None:
         elif is_call(node, "aten._to_copy.default") and casts_to_itself(node):
             node.replace_all_uses_with(node.all_input_nodes[0])
             graph.erase_node(node)
+        elif is_call(node, "aten.view.default"):
+            node.target = torch.ops.aten.reshape.default  # a pass may lay out otherwise what is viewed
     module.recompile()
 
 

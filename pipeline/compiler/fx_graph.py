@@ -86,7 +86,7 @@ def module_of(node: fx.Node) -> str:
 
 
 def add_constant(module: fx.GraphModule, name: str, tensor: Tensor) -> fx.Node:
-    """A node that gives a tensor [any shape] of the module's own, inserted where the graph's insertion point is."""
+    """A node that gives a tensor of any shape, from now on the module's own, at the graph's insertion point."""
     name = f"constant_{len(list(module.buffers()))}_{name.replace('.', '_')}"
     module.register_buffer(name, tensor)
     node = module.graph.get_attr(name)

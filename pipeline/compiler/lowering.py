@@ -90,7 +90,8 @@ class _Lowering:
             elif layer is not None:
                 self._call_kernel(node, layer)
             elif node in self.joined:
-                self.stored[node] = self._wide(node)
+                wide = self._wide(node)
+                self.stored[node] = self._put(node, wide) if node in self.parts else wide
             elif node not in self.stored:
                 self._keep(node, self.graph.node_copy(node, self.read))
         self.module.graph = self.graph
@@ -239,11 +240,14 @@ class _Lowering:
         steps = [channels * pixels, 1, channels * width, channels]
         if contiguous:
             steps = [channels * pixels, pixels, width, 1]
-        return self.graph.call_function(
+        made = self.graph.call_function(
             aten.empty_strided.default,
             ([batch, channels, height, width], steps),
             {"dtype": dtype, "device": self.net.device},
         )
+        if not contiguous:
+            self.laid_out.add(made)
+        return made
 
     def _quantised(self, value: fx.Node, scale: float) -> fx.Node:
         """Saturating, by ATen's own operations, so that Inductor puts them into the kernel that makes the value."""

@@ -23,7 +23,7 @@ from pipeline.compiler.ops import BY_NAME
 from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import KernelOp, LibraryParameters
+from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
 from pipeline.kernels.common.library import convolution
 from pipeline.measure.peaks import fp8_matmul
 from pipeline.measure.timers import graph_replay_ms
@@ -121,8 +121,8 @@ class Case:
         """Milliseconds of the library's convolution with bias and activation; pool and head would be kernels more."""
         weight = self.whole.half().contiguous(memory_format=torch.channels_last)
         parameters = LibraryParameters(weight, torch.zeros(len(weight), device="cuda", dtype=torch.float16))
-        x, activation = self.x.permute(0, 3, 1, 2), self.epilogue.activation
-        return graph_replay_ms(partial(convolution, x, parameters, activation, padding=(1, 1)))
+        x, ends = self.x.permute(0, 3, 1, 2), Ends(self.epilogue.activation)
+        return graph_replay_ms(partial(convolution, x, parameters, ends, padding=(1, 1)))
 
 
 def case_of(layer: Layer, batch: int, dtype: torch.dtype) -> Case:
@@ -145,7 +145,7 @@ def case_of(layer: Layer, batch: int, dtype: torch.dtype) -> Case:
 
 def outputs_of(op: KernelOp[Any], layer: Layer, batch: int, dtype: torch.dtype) -> Outputs:
     """Where a layer stores: an upsampled map into one half of a concatenation's buffer; beside a head nothing."""
-    side, outer = layer.size * op.growth, layer.outer
+    side, outer = int(layer.size * op.growth), layer.outer
     if layer.folds == "head":
         return Outputs(logits=poisoned(batch, CLASSES, side, side, dtype=torch.float32))
     pooled = poisoned(batch, side // 2, side // 2, outer, dtype=dtype) if layer.folds == "pool" else None

@@ -19,7 +19,7 @@ from pipeline.compiler.autotune import build_side_by_side
 from pipeline.kernels import conv3x3, upconv2x2
 from pipeline.kernels.common.activation import RELU
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import LibraryParameters
+from pipeline.kernels.common.kernel_op import Ends, LibraryParameters
 from pipeline.kernels.common.library import convolution
 from pipeline.kernels.polyphase import Operands, candidates, flops, polyphase, reference
 from pipeline.measure.timers import graph_replay_ms
@@ -125,7 +125,7 @@ def library_ms(shape: Shape) -> float:
         x = values(half, shape.batch, shape.skip, side, side).to(memory_format=last)
         weight = values(half, shape.outer, shape.skip, 3, 3).to(memory_format=last)
         parameters = LibraryParameters(weight, bias)
-        return graph_replay_ms(lambda: convolution(x, parameters, RELU, stride=(2, 2), padding=(1, 1)))
+        return graph_replay_ms(lambda: convolution(x, parameters, Ends(RELU), stride=(2, 2), padding=(1, 1)))
     window = 3 if shape.window_of_3 else 4
     x = values(half, shape.batch, shape.inner, shape.size, shape.size).to(memory_format=last)
     weight = values(half, shape.inner, shape.outer, window, window).to(memory_format=last)

@@ -1,4 +1,4 @@
-"""Nets that are built otherwise than the classic one, small enough for a test."""
+"""Nets of every family, small enough for a test."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,12 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.unet import UNet
-from pipeline.compiler.graph import Graph
-from pipeline.compiler.lowering import Program
-from pipeline.compiler.quantize import Precision
-from pipeline.compiler.torch_export import trace
 
-CPU = torch.device("cpu")
+Size = tuple[int, ...]
 
 
 class Residual(nn.Module):
@@ -78,11 +74,154 @@ class Halves(nn.Module):
         return product
 
 
+class Diffusion(nn.Module):
+    """Group norm and SiLU before convolutions, attention, nearest upsampling, as diffusers' nets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 32, 3, padding=1)
+        self.norms = nn.ModuleList([nn.GroupNorm(8, channels) for channels in (32, 32, 64, 32)])
+        self.convs = nn.ModuleList([nn.Conv2d(inner, 32, 3, padding=1) for inner in (32, 32, 64)])
+        self.down = nn.Conv2d(32, 32, 3, 2, 1)
+        self.queries = nn.Linear(32, 96)
+        self.mixed = nn.Linear(32, 32)
+        self.last = nn.Conv2d(32, 4, 3, padding=1)
+
+    def attention(self, low: Tensor) -> Tensor:
+        tokens = low.flatten(2).transpose(1, 2)
+        heads = self.queries(tokens).unflatten(2, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+        seen = functional.scaled_dot_product_attention(*heads.unbind(0))
+        mixed: Tensor = self.mixed(seen.transpose(1, 2).flatten(2)).transpose(1, 2).reshape(low.shape)
+        return low + mixed
+
+    def forward(self, image: Tensor) -> Tensor:
+        first = self.first(image)
+        high = first + self.convs[0](functional.silu(self.norms[0](first)))
+        low = self.down(high)
+        low = self.attention(low + self.convs[1](functional.silu(self.norms[1](low))))
+        joined = torch.cat([functional.interpolate(low, scale_factor=2.0, mode="nearest"), high], dim=1)
+        up = self.convs[2](functional.silu(self.norms[2](joined)))
+        logits: Tensor = self.last(functional.silu(self.norms[3](up)))
+        return logits
+
+
+class Nested(nn.Module):
+    """Concatenations of concatenations' parts, as UNet++ has: a value is in several, and twice in one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.high, self.low = self.block(3), self.block(16)
+        self.grow = nn.ConvTranspose2d(16, 16, 2, stride=2)
+        self.first, self.second, self.third = self.block(32), self.block(48), self.block(64)
+        self.head = nn.Conv2d(16, 2, 1)
+
+    @staticmethod
+    def block(inner: int) -> nn.Sequential:
+        return nn.Sequential(nn.Conv2d(inner, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True))
+
+    def forward(self, image: Tensor) -> Tensor:
+        high = self.high(image)
+        low = self.low(functional.max_pool2d(high, 2))
+        first = self.first(torch.cat([high, self.grow(low)], dim=1))
+        second = self.second(torch.cat([high, first, functional.interpolate(low, scale_factor=2, mode="nearest")], 1))
+        logits: Tensor = self.head(self.third(torch.cat([high, first, second, second], dim=1)))
+        return logits
+
+
+class Excited(nn.Module):
+    """Squeeze and excitation, and bilinear upsampling with its corners aligned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1)
+        self.squeeze = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(32, 8, 1), nn.ReLU(), nn.Conv2d(8, 32, 1))
+        self.head = nn.Conv2d(32, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        value = functional.relu(self.second(functional.relu(self.first(image))))
+        value = value * self.squeeze(value).sigmoid()
+        value = functional.interpolate(value, scale_factor=2.0, mode="bilinear", align_corners=True)
+        logits: Tensor = self.head(value)
+        return logits
+
+
+class Wide(nn.Module):
+    """Channels enough for kernels that add residuals, sum for norms, and end in a slope for each channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([nn.Conv2d(inner, 64, 3, padding=1) for inner in (3, 64, 64, 64, 64)])
+        self.instance, self.group = nn.InstanceNorm2d(64, affine=True), nn.GroupNorm(4, 64)
+        self.slopes, self.slope = nn.PReLU(64, init=0.1), nn.PReLU(init=0.3)
+        self.head = nn.Conv2d(64, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        first, second, third, fourth, fifth = self.convs
+        value = self.slopes(first(image))
+        value = functional.relu(second(value) + value)
+        value = value + functional.leaky_relu(self.instance(third(value)))
+        value = functional.silu(self.group(fourth(self.slope(value))))
+        logits: Tensor = self.head(self.slopes(fifth(value)))
+        return logits
+
+
+def same_padding() -> nn.Module:
+    """Convolutions whose padding is a word, as in nets that come from Keras; one that no kernel takes among them."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding="same"),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 16, 3, padding="same"),
+        nn.ReLU(),
+        nn.Conv2d(16, 16, (3, 5), padding="same"),
+        nn.Conv2d(16, 16, 3, padding="valid"),
+        nn.Conv2d(16, 2, 1, padding="same"),
+    )
+
+
+def depthwise() -> nn.Module:
+    """Depthwise and pointwise convolutions with ReLU6, as MobileNet's blocks have."""
+
+    def block(inner: int, outer: int, stride: int) -> list[nn.Module]:
+        grouped = nn.Conv2d(inner, inner, 3, stride, 1, groups=inner, bias=False)
+        pointwise = nn.Conv2d(inner, outer, 1, bias=False)
+        return [grouped, nn.BatchNorm2d(inner), nn.ReLU6(), pointwise, nn.BatchNorm2d(outer), nn.ReLU6()]
+
+    stem = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU6()]
+    return nn.Sequential(*stem, *block(16, 32, 1), *block(32, 32, 2), nn.Conv2d(32, 2, 1))
+
+
+def transposed_with_norm() -> nn.Module:
+    """Batch norms after transposed convolutions, of more than one window, as restoration and GANs have."""
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1),
+        nn.ConvTranspose2d(32, 16, 2, stride=2, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.ConvTranspose2d(16, 16, 4, 2, 1),
+        nn.BatchNorm2d(16),
+        nn.ConvTranspose2d(16, 32, 4, 2, 1, groups=2),
+        nn.BatchNorm2d(32),
+        nn.ConvTranspose2d(32, 16, 3, 2, 1, output_padding=1),
+        nn.Conv2d(16, 3, 3, padding=1),
+        nn.Tanh(),
+    )
+
+
+class Masked(nn.Module):
+    """Python's operators on masks, and a write through a view of a value that is read later."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        value = torch.where((image > 0) & (image < 1), image, -image)
+        value[:, :1].mul_(2)
+        return value
+
+
 def lively(net: nn.Module) -> nn.Module:
     """The net in eval mode, its batch norms as training leaves them: not the identity."""
     generator = torch.Generator().manual_seed(7)
     for layer in net.modules():
-        if isinstance(layer, nn.BatchNorm2d):
+        if isinstance(layer, nn.BatchNorm2d) and layer.track_running_stats:
             size = layer.weight.shape
             layer.running_mean = 0.3 * torch.randn(size, generator=generator)
             layer.running_var = 0.5 + torch.rand(size, generator=generator)
@@ -101,20 +240,6 @@ def image(*size: int) -> Tensor:
     return torch.randn(*size, generator=torch.Generator().manual_seed(1))
 
 
-def traced(net: nn.Module, batch: Tensor) -> Graph:
-    """The net's graph, untouched."""
-    with torch.no_grad():
-        return trace(net, batch)
-
-
-def error(graph: Graph, net: nn.Module, batch: Tensor) -> float:
-    """Relative L2 distance between the graph, run by fp32 references, and the net."""
-    with torch.no_grad():
-        want, got = net(batch), Program(graph, Precision("fp32"), CPU)(batch)
-    assert got.shape == want.shape
-    return float((got - want).norm() / want.norm())
-
-
 def ending_in(net: nn.Module, make: Callable[[], nn.Module]) -> nn.Module:
     """The net with every ReLU replaced."""
     for parent in list(net.modules()):
@@ -122,3 +247,27 @@ def ending_in(net: nn.Module, make: Callable[[], nn.Module]) -> nn.Module:
             if isinstance(layer, nn.ReLU):
                 setattr(parent, name, make())
     return net
+
+
+NETS: dict[str, tuple[Callable[[], nn.Module], Size]] = {
+    "classic": (classic, (2, 3, 32, 48)),
+    "odd size": (classic, (1, 3, 21, 27)),
+    "one level, batch 3": (lambda: classic(depth=1), (3, 3, 16, 16)),
+    "no level": (lambda: classic(depth=0), (1, 3, 9, 7)),
+    "channels no kernel takes": (lambda: classic(base=12, depth=1), (2, 3, 32, 32)),
+    "bilinear": (lambda: classic(upsampling="bilinear"), (2, 3, 32, 48)),
+    "bilinear, odd size": (lambda: classic(upsampling="bilinear", depth=1), (1, 3, 33, 46)),
+    "one channel in, many classes": (lambda: classic(in_channels=1, classes=11, depth=1), (1, 1, 32, 32)),
+    "residual": (Residual, (2, 3, 32, 48)),
+    "instance norm": (Instance, (2, 3, 32, 48)),
+    "instance norm, odd size": (Instance, (1, 3, 33, 47)),
+    "two answers": (Halves, (1, 3, 16, 16)),
+    "group norm, SiLU, attention": (Diffusion, (2, 3, 16, 24)),
+    "nested concatenations": (Nested, (2, 3, 16, 24)),
+    "squeeze and excitation": (Excited, (2, 3, 16, 24)),
+    "padding by a word": (same_padding, (2, 3, 16, 24)),
+    "depthwise": (depthwise, (2, 3, 16, 24)),
+    "transposed with norm": (transposed_with_norm, (2, 3, 5, 4)),
+    "residuals, sums for norms, slopes": (Wide, (2, 3, 16, 24)),
+    "masks and views": (Masked, (1, 3, 8, 8)),
+}

@@ -8,19 +8,27 @@ import torch
 from torch import nn
 
 from pipeline.compiler.autotune import Tuner
-from pipeline.compiler.calibrate import largest, mixed
-from pipeline.compiler.choose import choose, with_choices
-from pipeline.compiler.kernel_layer import Backend
-from pipeline.compiler.lowering import Program
-from pipeline.compiler.passes import rewrite
-from pipeline.compiler.quantize import Precision
+from pipeline.compiler.calibrate import largest
+from pipeline.compiler.choose import choose
+from pipeline.compiler.fp8_values import scales
+from pipeline.compiler.lowering import Plan, lower
 from pipeline.kernels.common.capability import supported
-from tests.compiler.nets import classic, ending_in, image, traced
+from pipeline.stages.common.inductor import compile_counting_bytes
+from tests.compiler.nets import Diffusion, Nested, Residual, Wide, classic, ending_in, image, lively
+from tests.compiler.rewriting import rewritten_from
 from tests.process_state import own_switches
 
 pytestmark = pytest.mark.gpu
 
-ENDS: dict[str, Callable[[], nn.Module]] = {"leaky_relu": lambda: nn.LeakyReLU(0.2), "silu": nn.SiLU}
+NETS: dict[str, Callable[[], nn.Module]] = {
+    "leaky_relu": lambda: ending_in(classic(base=64, depth=1), lambda: nn.LeakyReLU(0.2)),
+    "silu": lambda: ending_in(classic(base=64, depth=1), nn.SiLU),
+    "bilinear": lambda: classic(base=32, depth=1, upsampling="bilinear"),
+    "residual": lambda: lively(Residual()),
+    "nested": lambda: lively(Nested()),
+    "wide": lambda: lively(Wide()),
+    "diffusion": lambda: lively(Diffusion()),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +36,7 @@ def switches_of_its_own() -> Iterator[None]:
     """Torch names its compiler's cache in the environment at the first launch of a kernel."""
     with own_switches():
         yield
+        torch._dynamo.reset()
 
 
 @pytest.fixture(scope="module")
@@ -35,25 +44,29 @@ def tuner(tmp_path_factory: pytest.TempPathFactory) -> Tuner:
     return Tuner(Path(tmp_path_factory.mktemp("tuning")))
 
 
-@pytest.mark.parametrize(("stored", "end"), [("fp16", "leaky_relu"), ("fp8", "silu")])
+@pytest.mark.parametrize("stored", ["fp16", "fp8"])
+@pytest.mark.parametrize("name", NETS)
 @torch.no_grad()
-def test_a_tuned_net_answers_as_its_references(stored: str, end: str, tuner: Tuner) -> None:
-    """And a second build finds every choice on disk."""
+def test_a_tuned_net_answers_as_its_references(name: str, stored: str, tuner: Tuner) -> None:
+    """Compiled or not, twice the same; and a second build finds every choice on disk."""
     dtype = torch.float8_e4m3fn if stored == "fp8" else torch.float16
     if reason := supported(torch.cuda.get_device_capability(), dtype):
         pytest.skip(reason)
-    device = torch.device("cuda")
-    net, batch = ending_in(classic(base=64, depth=1), ENDS[end]).to(device), image(2, 3, 80, 112).to(device)
-    graph = traced(net, batch)
-    rewrite(graph)
-    precision = Precision()
-    if stored == "fp8":
-        precision = mixed(graph, largest(Program(graph, precision, device), [batch]), [], "fp16")
-    plain = Program(graph, precision, device)
-    chosen = choose(plain, batch, tuner)
+    module, batch = NETS[name]().cuda(), image(2, 3, 80, 112).cuda()
+    said: list[str] = []
+    net = rewritten_from(module, batch, torch.float16)
+    known = scales(net, [], largest(net, [batch])) if stored == "fp8" else {}
+    plan = choose(net, known, batch, tuner, said.append)
     measured = tuner.measured
-    assert choose(plain, batch, tuner) == chosen
+    assert choose(net, known, batch, tuner, said.append) == plan
     assert tuner.measured == measured
-    assert any(not isinstance(choice, Backend) for choice in chosen.values())
-    got, want = with_choices(plain, chosen)(batch), plain(batch)
+    assert plan.tiles
+    tuned, want = lower(net, plan), lower(net, Plan(known))(batch)
+    got = tuned(batch)
     assert float((got - want).norm() / want.norm()) < (3e-2 if stored == "fp8" else 3e-3)
+    assert torch.equal(tuned(batch), got)
+    compiled, moved = compile_counting_bytes(tuned, batch)
+    again = compiled(batch)
+    assert float((again - want).norm() / want.norm()) < (3e-2 if stored == "fp8" else 3e-3)
+    assert torch.equal(compiled(batch), again)
+    assert moved > 0

@@ -1,11 +1,13 @@
 """For any kernel of the list a layer with random values, where it stores, and what it must store there."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from pipeline.compiler.ops import KERNELS
 from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
@@ -17,6 +19,8 @@ HALF, FP8 = torch.float16, torch.float8_e4m3fn
 # On a GPU, relative L2: what is left after the same rounding is the order of the sums, and for fp8 wgmma's own sums,
 # which keep 13 bits or so. In the interpreter, each element; fp8: one step, 1/8, where the order tips a rounding.
 FAR = {HALF: 1e-3, FP8: 2e-2}
+# Those of one map in and one out; the others have examples of their own: polyphase_examples, test_narrow_kernels.
+PLAIN = [op for op in KERNELS if not op.takes_second and not op.writes_logits]
 ACTIVE = [Activation(name, 0.0 if kind.default_slope is None else 0.1) for name, kind in ACTIVATIONS.items()]
 STEP = {HALF: 2e-3, FP8: 0.13, torch.float32: 1e-2}
 
@@ -107,9 +111,9 @@ def example(op: KernelOp[Any], dtype: torch.dtype, layer: Layer) -> Example:
         shape = op.weight_shape(inner, outer)
         weight = op.pack(values(*shape, dtype=torch.float32) / (inner * shape[-1]) ** 0.5)
         weight = weight if op.reads_image else weight.to(dtype)
-        epilogue = epilogue_of(layer, dtype, inner, outer, op.growth)
+        epilogue = epilogue_of(layer, dtype, inner, outer, grown_size(op, layer))
     stored_as = layer.stored_as or dtype
-    grown = (height * op.growth, width * op.growth)
+    grown = grown_size(op, layer)
     wide = poisoned(batch, *grown, 2 * outer, dtype=stored_as)
     small = poisoned(batch, grown[0] // 2, grown[1] // 2, 2 * outer, dtype=stored_as)
     logits = poisoned(batch, layer.classes, *grown, dtype=torch.float32)
@@ -123,11 +127,16 @@ def example(op: KernelOp[Any], dtype: torch.dtype, layer: Layer) -> Example:
     return Example(op, x, weight, epilogue, outputs, [wide, small, logits, statistics], dtype)
 
 
-def epilogue_of(layer: Layer, dtype: torch.dtype, inner: int, outer: int, growth: int) -> Epilogue:
+def grown_size(op: KernelOp[Any], layer: Layer) -> tuple[int, int]:
+    """Height and width of the output; a stride of 2 rounds up."""
+    height, width = (math.ceil(side * op.growth) for side in layer.size)
+    return height, width
+
+
+def epilogue_of(layer: Layer, dtype: torch.dtype, inner: int, outer: int, grown: tuple[int, int]) -> Epilogue:
     """All that the layer asks for; the residual is a part of the channels of a wider tensor."""
     residual, prologue = None, None
     if layer.residual is not None:
-        grown = (layer.size[0] * growth, layer.size[1] * growth)
         residual = values(layer.batch, *grown, 2 * outer, dtype=layer.residual)[..., outer:]
     if layer.prologue is not None:
         # A shift far from zero shows whether what lies outside the image is zero after it.

@@ -11,7 +11,8 @@ from pipeline.kernels import conv1x1, conv3x3
 from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of, grouped, merged, norm_factors, statistics_of
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import KernelOp, LibraryParameters
+from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
+from pipeline.kernels.common.library import store_results
 from pipeline.kernels.common.prologue import Prologue
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from tests.kernels.examples import DEVICE, FP8, HALF, Layer, example, values
@@ -77,14 +78,15 @@ def test_the_library_computes_the_same(op: KernelOp[Any]) -> None:
         residual=torch.randn(2, 9, 18, 8),
         residual_scale=0.5,
         statistics=whole,
-        prologue=Prologue(torch.rand(2, 6), torch.randn(2, 6), LEAKY) if whole else None,
     )
     entries = torch.empty(2, 2, blocks_of(9, 18), 2, 8)
     found, wanted = (Outputs(torch.empty(2, 9, 18, 8), statistics=one if whole else None) for one in entries)
     op.reference(x.permute(0, 2, 3, 1), op.pack(weight), epilogue, wanted)
     assert found.out is not None
     nchw = replace(found, out=found.out.permute(0, 3, 1, 2))
-    op.library(x, LibraryParameters(weight, bias), epilogue, nchw)
+    assert epilogue.residual is not None
+    ends = Ends(PRELU, epilogue.slopes, 0.5 * epilogue.residual.permute(0, 3, 1, 2))
+    store_results(op.library(x, LibraryParameters(weight, bias), ends), epilogue, nchw)
     for name, part in wanted.given.items():
         torch.testing.assert_close(getattr(found, name), part, rtol=1e-4, atol=1e-3)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from pipeline.kernels import conv3x3, conv_first, conv_head, upsample2x
 from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import NO_WEIGHT, LayerDescription, LibraryParameters
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LayerDescription, LibraryParameters
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
 from pipeline.kernels.conv_head import conv_head_gluon, conv_head_triton
@@ -66,23 +67,32 @@ def test_a_first_convolution_takes_any_window(side: int, stride: int, inner: int
 
 @pytest.mark.parametrize(("side", "stride", "inner"), WINDOWS)
 def test_a_first_convolution_s_reference_is_torch_s(side: int, stride: int, inner: int) -> None:
-    """And the library's way, which takes the stride from the output as well."""
+    """And the library's way."""
     image, weight, epilogue = windowed(side, stride, inner)
     wanted = functional.conv2d(image, weight, epilogue.bias, stride=stride, padding=side // 2).relu()
     out = torch.empty_like(wanted).permute(0, 2, 3, 1).contiguous()
     conv_first.reference(image, conv_first.pack(weight), epilogue, Outputs(out))
     torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-2, atol=1e-2)
     assert epilogue.bias is not None
-    conv_first.OP.library(image, LibraryParameters(weight, epilogue.bias), epilogue, Outputs(out.permute(0, 3, 1, 2)))
-    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-4)
+    op = conv_first.OP if stride == 1 else conv_first.STRIDED_OP
+    found = op.library(image, LibraryParameters(weight, epilogue.bias), Ends(epilogue.activation))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_a_first_convolution_takes_the_layers_that_it_can() -> None:
     stem = LayerDescription("conv2d", 3, 64, (64, 64), (32, 32), (7, 7), (2, 2), (3, 3), reads_image=True)
-    assert conv_first.OP.accepts(stem)
+    assert taken(conv_first.STRIDED_OP, stem)
+    assert taken(conv_first.OP, replace(stem, stride=(1, 1), out_size=(64, 64)))
+    assert not taken(conv_first.OP, stem)
     for changed in ({"stride": (3, 3)}, {"padding": (2, 2)}, {"window": (9, 9), "padding": (4, 4)}, {"inner": 5},
                     {"outer": 24}, {"reads_image": False}, {"window": (7, 3)}):  # fmt: skip
-        assert not conv_first.OP.accepts(replace(stem, **changed))
+        assert not taken(conv_first.STRIDED_OP, replace(stem, **changed))
+
+
+def taken(op: KernelOp[Any], layer: LayerDescription) -> bool:
+    """Whether a kernel takes a layer."""
+    assert op.accepts is not None
+    return bool(op.accepts(layer))
 
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
@@ -110,10 +120,10 @@ def check_head(side: int, classes: int, inner: int, dtype: torch.dtype, tile: co
 
 def test_a_last_convolution_s_reference_is_torch_s() -> None:
     x, weight, bias = values(2, 16, 6, 7, dtype=torch.float32), values(3, 16, 3, 3, dtype=torch.float32), values(3)
-    logits, library = torch.empty(2, 3, 6, 7, device=DEVICE), torch.empty(2, 3, 6, 7, device=DEVICE)
+    logits = torch.empty(2, 3, 6, 7, device=DEVICE)
     epilogue = Epilogue(bias=bias.float())
     conv_head.reference(x.permute(0, 2, 3, 1), conv_head.pack(weight), epilogue, Outputs(logits=logits))
-    conv_head.OP.library(x, LibraryParameters(weight, bias.float()), epilogue, Outputs(logits=library))
+    library = conv_head.OP.library(x, LibraryParameters(weight, bias.float()), Ends(NONE))
     wanted = functional.conv2d(x, weight, bias.float(), padding=1)
     torch.testing.assert_close(logits, wanted, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(library, wanted, rtol=1e-4, atol=1e-4)
@@ -121,10 +131,10 @@ def test_a_last_convolution_s_reference_is_torch_s() -> None:
 
 def test_a_last_convolution_takes_the_layers_that_it_can() -> None:
     head = LayerDescription("conv2d", 16, 2, (64, 64), (64, 64), (3, 3), (1, 1), (1, 1))
-    assert conv_head.OP.accepts(head)
-    assert conv_head.OP.accepts(replace(head, window=(1, 1), padding=(0, 0)))
+    assert taken(conv_head.OP, head)
+    assert taken(conv_head.OP, replace(head, window=(1, 1), padding=(0, 0)))
     for changed in ({"outer": 9}, {"inner": 12}, {"stride": (2, 2)}, {"window": (5, 5), "padding": (2, 2)}):
-        assert not conv_head.OP.accepts(replace(head, **changed))
+        assert not taken(conv_head.OP, replace(head, **changed))
 
 
 def run_head(

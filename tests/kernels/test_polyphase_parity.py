@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from pipeline.compiler.autotune import build_side_by_side
-from pipeline.kernels.common.activation import ACTIVATIONS, Activation
+from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.kernel_op import LayerDescription
 from pipeline.kernels.polyphase import accepts_strided, candidates, flops, polyphase, polyphase_triton
-from tests.kernels.examples import FP8, HALF
+from tests.kernels.examples import ACTIVE, FP8, HALF
 from tests.kernels.polyphase_examples import Phases, check, operands
 
 CASES = {
@@ -19,7 +19,7 @@ CASES = {
     "stride": Phases(2, (5, 7), 0, 48, 32),
 }
 DTYPES = [pytest.param(HALF, id="fp16"), pytest.param(FP8, id="fp8")]
-ACTIVE = [Activation(name, 0.0 if kind.default_slope is None else 0.1) for name, kind in ACTIVATIONS.items()]
+BY_VALUE = [activation for activation in ACTIVE if not activation.by_channel]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -29,7 +29,7 @@ def test_the_phases_are_the_reference_s(case: Phases, dtype: torch.dtype) -> Non
     check(*operands(case, dtype), polyphase_triton.Tile(8, 8, 16, 32, warps=4))
 
 
-@pytest.mark.parametrize("activation", ACTIVE, ids=str)
+@pytest.mark.parametrize("activation", BY_VALUE, ids=str)
 def test_the_phases_end_in_any_activation(activation: Activation) -> None:
     case = Phases(1, (3, 4), 16, 16, 16, activation=activation)
     check(*operands(case), polyphase_triton.Tile(4, 8, 16, 16, warps=4))

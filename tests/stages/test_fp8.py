@@ -1,4 +1,4 @@
-"""The stage `fp8` says how many layers read fp8; a net of which none can isn't called fp8."""
+"""The stage `fp8` says how many layers read fp8; a net of which none can has no candidate that is called fp8."""
 
 from pathlib import Path
 
@@ -6,57 +6,54 @@ import pytest
 import torch
 from torch import nn
 
-from models.unet import UNet
-from pipeline.compiler.calibrate import largest, mixed, quantisable
-from pipeline.compiler.graph import Graph
-from pipeline.compiler.lowering import Program
-from pipeline.compiler.passes import rewrite
-from pipeline.compiler.quantize import Precision
-from pipeline.compiler.torch_export import trace
+from pipeline.compiler.autotune import Tuner
+from pipeline.compiler.calibrate import Budget
+from pipeline.records.run_record import Execution
 from pipeline.stages import fp8
-from pipeline.stages.api import Workload
+from pipeline.stages.common import rewritten_net
+from pipeline.stages.common.rewritten_net import Rewritten
+from tests.stages.test_fused import Called, all_by_references, as_it_is, small_unet, workload
 
-CPU = torch.device("cpu")
-
-
-def workload(net: nn.Module, folder: Path) -> Workload:
-    batches = list(torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1)).split(1))
-    return Workload(model=net.eval(), batches=batches, device=CPU, folder=folder, verified=2)
+ANY = Budget(1.0, 1.0)
 
 
-@torch.no_grad()
-def calibrated(work: Workload) -> tuple[Graph, dict[str, float]]:
-    graph = trace(work.model, work.batches[0])
-    rewrite(graph)
-    return graph, largest(Program(graph, Precision("fp32"), CPU), work.batches)
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewritten_net, "Captured", Called)
+    monkeypatch.setattr(rewritten_net, "choose", all_by_references)
+    monkeypatch.setattr(rewritten_net, "compile_counting_bytes", as_it_is)
 
 
-@pytest.fixture
-def classic(tmp_path: Path) -> Workload:
-    torch.manual_seed(0)
-    return workload(UNet(base=16, depth=1), tmp_path)
+def rewritten(net: nn.Module, folder: Path) -> Rewritten:
+    return Rewritten(workload(net, folder), Tuner(folder), None)
 
 
-def test_the_first_layer_reads_the_image_and_is_never_in_fp8(classic: Workload) -> None:
-    graph, _ = calibrated(classic)
-    assert [node.op for node in graph.nodes if node.name not in quantisable(graph)] == ["conv_first", "joined"]
+def test_what_ran_counts_the_layers_that_read_fp8(tmp_path: Path) -> None:
+    made = rewritten(small_unet(), tmp_path)
+    batch = made.workload.batches[0]
+    with torch.no_grad():
+        wanted = made.workload.model(batch)
+    found = fp8.in_fp8(made, 4, "none", ANY)
+    assert found is not None
+    assert found.name == "own kernels, 5 layers in fp8"  # the first reads the image
+    assert found.execution == Execution("fp8", {}, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=6)
+    assert found.details["kept_fp16"] == []
+    assert set(found.details["stored_fp8"]) == set(found.plan.scales)
+    assert float((found.call(batch) - wanted).norm() / wanted.norm()) < 0.1
+    one = fp8.in_fp8(made, 4, "bottleneck.3", ANY)
+    assert one is not None
+    assert one.name == "own kernels, 4 layers in fp8"
+    assert one.execution.layer_precision == {"bottleneck.3": "fp16"}
+    assert one.details["kept_fp16"] == ["bottleneck.3"]
 
 
-def test_what_ran_counts_the_layers_that_read_fp8(classic: Workload) -> None:
-    graph, seen = calibrated(classic)
-    names = quantisable(graph)
-    assert fp8.stored(graph, mixed(graph, seen, [], "fp16"), []) == f"fp8 in {len(names)} layers (0 kept in fp16)"
-    one = mixed(graph, seen, ["bottleneck.3"], "fp16")
-    assert fp8.stored(graph, one, ["bottleneck.3"]) == f"fp8 in {len(names) - 1} layers (1 kept in fp16)"
-    assert fp8.stored(graph, mixed(graph, seen, names, "fp16"), names) == "fp16 (no layer reads fp8)"
+def test_where_every_layer_is_kept_nothing_is_called_fp8(tmp_path: Path) -> None:
+    made = rewritten(small_unet(), tmp_path)
+    names = ["encoder.0.3", "bottleneck.0", "bottleneck.3", "decoder.0.0", "decoder.0.3"]
+    assert fp8.in_fp8(made, 4, names, ANY) is None
 
 
-def test_a_net_whose_values_torch_reads_has_no_layer_in_fp8(tmp_path: Path) -> None:
-    norm = nn.InstanceNorm2d(16)
-    work = workload(
-        nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), norm, nn.Conv2d(16, 16, 3, padding=1), norm), tmp_path
-    )
-    graph, seen = calibrated(work)
-    assert [node.op for node in graph.nodes].count("conv3x3") == 1
-    assert quantisable(graph) == []
-    assert fp8.stored(graph, mixed(graph, seen, [], "fp16"), []) == "fp16 (no layer reads fp8)"
+def test_a_net_whose_values_torch_alone_reads_has_no_layer_in_fp8(tmp_path: Path) -> None:
+    """A concatenation of rows that a kernel reads, whose parts no kernel stores in fp8 for another to read."""
+    net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.InstanceNorm2d(16), nn.AvgPool2d(2), nn.Softplus())
+    assert fp8.in_fp8(rewritten(net, tmp_path), 4, "none", ANY) is None

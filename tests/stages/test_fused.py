@@ -1,24 +1,26 @@
-"""The stage `fused` beside a GPU that is made up: what runs is said, and saved only where it is what ran."""
+"""The stage `fused` beside a GPU that is made up: the faster way runs and is named, and what ran is what is saved."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from models.unet import UNet
 from pipeline.compiler.artifact import load
-from pipeline.compiler.autotune import Tuner
-from pipeline.compiler.graph import UnsupportedError
-from pipeline.compiler.kernel_layer import Backend
-from pipeline.compiler.lowering import Program
-from pipeline.compiler.quantize import Precision
+from pipeline.compiler.autotune import NothingRunsError, Tuner
+from pipeline.compiler.custom_ops import REFERENCE
+from pipeline.compiler.exported_net import ExportedNet, UnsupportedError
+from pipeline.compiler.lowering import Plan
 from pipeline.records.run_record import Execution
-from pipeline.stages.api import Workload
+from pipeline.stages.api import Workload, silent
 from pipeline.stages.common import rewritten_net
+from pipeline.stages.common.rewritten_net import Rewritten, fastest, half_instead
 
 CPU = torch.device("cpu")
+MOVED = 12345
 
 
 class Called:
@@ -26,112 +28,184 @@ class Called:
 
     def __init__(self, model: Callable[[Tensor], Tensor], batch: Tensor) -> None:
         self.model = model
+        self.graph = self
 
     def __call__(self, batch: Tensor) -> Tensor:
         with torch.no_grad():
             return self.model(batch)
 
 
+def all_by_references(
+    net: ExportedNet, scales: Mapping[str, float], _: Tensor, tuner: Tuner, say: Callable[[str], None]
+) -> Plan:
+    """In the place of `choose`: every layer's tile is its reference, and five were measured."""
+    tuner.measured += 5
+    layers = [node.name for node in net.module.graph.nodes if "kernel_layer" in str(node.target)]
+    return Plan(scales, dict.fromkeys(layers, REFERENCE))
+
+
+def as_it_is(module: fx.GraphModule, _: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
+    """In the place of a compiler."""
+    return module, MOVED
+
+
 @pytest.fixture(autouse=True)
-def no_cuda_graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(rewritten_net, "Captured", Called)
+    monkeypatch.setattr(rewritten_net, "choose", all_by_references)
+    monkeypatch.setattr(rewritten_net, "compile_counting_bytes", as_it_is)
+    monkeypatch.setattr(rewritten_net, "missing", lambda: None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
 
 
-def workload(net: nn.Module, folder: Path) -> Workload:
-    batches = list(torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1)).split(2))
-    return Workload(model=net.eval(), batches=batches, device=CPU, folder=folder)
+def times(monkeypatch: pytest.MonkeyPatch, *given: float) -> None:
+    """What the candidates take at full load, in their order."""
+
+    def full_load_ms(graphs: list[Any]) -> list[float]:
+        assert len(graphs) == len(given)
+        return list(given)
+
+    monkeypatch.setattr(rewritten_net, "full_load_ms", full_load_ms)
 
 
-def program(work: Workload, choice: str) -> tuple[Program, dict[str, list[str]]]:
-    graph, passes = rewritten_net.rewritten(work)
-    ready = Program(graph, Precision("fp32"), CPU)
-    return Program(graph, ready.precision, CPU, dict.fromkeys(ready.layers, choice)), passes
+def workload(net: nn.Module, folder: Path, progress: Callable[[str], None] = silent) -> Workload:
+    batches = list(torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(1)).split(2))
+    return Workload(model=net.eval(), batches=batches, device=CPU, folder=folder, progress=progress)
 
 
-class Elu(nn.Sequential):
-    """A net that isn't rewritten whole."""
-
-    def __init__(self) -> None:
-        super().__init__(nn.Conv2d(3, 16, 3, padding=1), nn.ELU(), nn.Conv2d(16, 2, 1))
+def small_unet() -> nn.Module:
+    torch.manual_seed(0)
+    return UNet(base=16, depth=1)
 
 
 @pytest.mark.parametrize(
-    ("barred", "said"), [(None, ""), ("too new a Triton", "; the fastest kernels are barred: too new a Triton")]
+    ("barred", "said"), [(None, ""), ("too new a Triton", "; kernels are barred: too new a Triton")]
 )
 def test_the_record_says_what_matched_and_what_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, barred: str | None, said: str
 ) -> None:
     monkeypatch.setattr(rewritten_net, "missing", lambda: barred)
-    work = workload(UNet(base=16, depth=1), tmp_path)
-    ready, passes = program(work, Backend.REFERENCE)
-    stage = rewritten_net.runner(
-        work, ready, {"passes": passes}, None, "fp16", rewritten_net.executed(ready, "fp16"), 5
-    )
-    assert stage.description == f"fp16, 7 layers by own kernels, 0 by the library, one CUDA graph{said}"
-    assert stage.execution == Execution("fp16", {}, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=7)
+    times(monkeypatch, 1.0, 2.0)
+    progress: list[str] = []
+    work = workload(small_unet(), tmp_path, progress.append)
+    rewritten = Rewritten(work, Tuner(tmp_path), None)
+    stage = fastest(rewritten, [rewritten.candidate({}, "fp16"), rewritten.by_inductor])
+    assert stage.description == f"fp16, 6 layers by own kernels, the rest by Inductor, one CUDA graph{said}"
+    assert stage.execution == Execution("fp16", {}, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=6)
     assert stage.compile_facts is not None
     assert stage.compile_facts().candidates_measured == 5
     assert stage.details["kernels_barred"] == (barred or "")
-    assert stage.details["left_to_torch"] == []
-    assert stage.details["passes"]["join_without_copy"] == ["cat"]
-    assert stage.details["choices"] == dict.fromkeys(ready.layers, Backend.REFERENCE)
+    assert stage.details["candidates_ms"] == {"own kernels": 1.0, "Inductor": 2.0}
+    assert stage.details["passes"]["fold_head"] == ["decoder.0.3"]
+    assert list(stage.details["choices"].values()) == [REFERENCE] * 6
+    assert stage.traffic is not None
+    assert stage.traffic(work.batches[0]) == (MOVED, "Inductor")
+    assert progress == ["exporting the net", "all of it by Inductor", "6 layers by own kernels, the rest by Inductor"]
     with torch.no_grad():
-        assert torch.allclose(stage.run(work.batches[1]), work.model(work.batches[1]), atol=1e-4)
+        assert torch.allclose(stage.run(work.batches[1]), work.model(work.batches[1]), atol=1e-2)
 
 
-def test_what_ran_is_saved_and_runs_again(tmp_path: Path) -> None:
-    work = workload(UNet(base=16, depth=1), tmp_path)
-    ready, _ = program(work, Backend.REFERENCE)
-    stage = rewritten_net.runner(work, ready, {}, None, "fp16", rewritten_net.executed(ready, "fp16"), 0)
+def test_where_inductor_alone_is_faster_it_runs_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its graph has none of the project's operations, whatever the kernels' passes did to the net afterwards."""
+    times(monkeypatch, 2.0, 1.0)
+    work = workload(small_unet(), tmp_path)
+    rewritten = Rewritten(work, Tuner(tmp_path), None)
+    stage = fastest(rewritten, [rewritten.candidate({}, "fp16"), rewritten.by_inductor])
+    assert stage.description == "fp16, all by Inductor, one CUDA graph"
+    assert stage.execution == Execution("fp16", {}, "NHWC", "Inductor", captured=True, fuses=True, own_kernels=0)
+    assert stage.details["choices"] == {}
+    assert stage.save is None
+    assert rewritten.by_inductor is not None
+    assert stage.run is rewritten.by_inductor.captured
+    module = rewritten.by_inductor.call
+    assert isinstance(module, fx.GraphModule)
+    targets = " ".join(str(node.target) for node in module.graph.nodes)
+    assert "unet_ladder" not in targets
+    assert "kernel_layer" not in targets
+    assert "batch_norm" not in targets
+    with torch.no_grad():
+        assert torch.allclose(stage.run(work.batches[1]), work.model(work.batches[1]), atol=1e-2)
+
+
+def test_what_ran_is_saved_and_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times(monkeypatch, 1.0, 2.0)
+    work = workload(small_unet(), tmp_path)
+    rewritten = Rewritten(work, Tuner(tmp_path), None)
+    stage = fastest(rewritten, [rewritten.candidate({}, "fp16"), rewritten.by_inductor])
     assert stage.save is not None
     written = stage.save(tmp_path / "artefact")
-    assert {path.name for path in written} == {"graph.json", "weights.safetensors"}
+    assert {path.name for path in written} == {"net.pt2", "about.json"}
     with torch.no_grad():
-        assert torch.equal(load(written[0].parent, CPU)(work.batches[0]), stage.run(work.batches[0]))
+        assert torch.equal(load(written[0].parent)(work.batches[0]), stage.run(work.batches[0]))
 
 
-def test_a_gpu_without_the_kernels_runs_by_the_library_and_says_why(tmp_path: Path) -> None:
-    work = workload(UNet(base=16, depth=1, upsampling="bilinear"), tmp_path)
-    graph, _ = rewritten_net.rewritten(work)
-    given = Program(graph, Precision("fp32"), CPU)
-    ready = rewritten_net.tuned(given, work.batches[0], Tuner(tmp_path), "no TMA")
-    assert set(ready.choices) == set(given.layers)
-    assert set(ready.choices.values()) == {Backend.LIBRARY}
-    stage = rewritten_net.runner(work, ready, {}, "no TMA", "fp16", rewritten_net.executed(ready, "fp16"), 0)
-    assert stage.details["kernels_barred"] == "no TMA"
-    assert stage.description.startswith("fp16, 0 layers by own kernels, 8 by the library")
-    with torch.no_grad():
-        assert torch.allclose(stage.run(work.batches[0]), work.model(work.batches[0]), atol=1e-4)
-
-
-@pytest.mark.parametrize("half_wins", [True, False])
-def test_where_much_is_left_to_torch_the_faster_net_runs_and_is_named(
-    half_wins: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_candidate_that_cannot_be_built_or_is_wrong_is_refused_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = workload(Elu(), tmp_path)
-    half = Called(work.model, work.batches[0])
-    monkeypatch.setattr(rewritten_net, "faster_half", lambda work, ours: half if half_wins else None)
-    ready, _ = program(work, Backend.REFERENCE)
-    stage = rewritten_net.runner(work, ready, {}, None, "fp16", rewritten_net.executed(ready, "fp16"), 0)
-    assert stage.details["left_to_torch"] == ["aten.elu.default", "conv2d"]
-    assert stage.description.startswith("fp16 half net in one CUDA graph") is half_wins
-    assert (stage.run is half) is half_wins
-    assert (stage.save is None) is half_wins  # the rewritten net isn't what ran
+    def fail(*_: object) -> Plan:
+        raise NothingRunsError("conv3x3: none of 9 candidates ran\nand more")
+
+    work = workload(small_unet(), tmp_path)
+    rewritten = Rewritten(work, Tuner(tmp_path), None)
+    assert rewritten.by_inductor is not None
+    monkeypatch.setattr(rewritten_net, "choose", fail)
+    assert rewritten.candidate({}, "fp16") is None
+    monkeypatch.setattr(rewritten_net, "choose", all_by_references)
+    monkeypatch.setattr(rewritten_net, "compile_counting_bytes", lambda module, _: (lambda x: 2 * module(x), MOVED))
+    assert rewritten.candidate({}, "fp8") is None
+    stage = fastest(rewritten, [None, rewritten.by_inductor])
+    failed = "NothingRunsError: conv3x3: none of 9 candidates ran"
+    wrong = "WrongAnswerError: its logits are 1 off those of the net by Inductor (relative L2)"
+    assert stage.details["refused"] == {"fp16": failed, "fp8": wrong}
+    assert stage.description == (
+        f"fp16, all by Inductor, one CUDA graph; fp16 was refused: {failed}; fp8 was refused: {wrong}"
+    )
 
 
-def test_a_net_that_cannot_be_rewritten_runs_as_the_half_net_and_says_so(tmp_path: Path) -> None:
+def test_where_no_candidate_can_be_built_the_half_net_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Any:
+        raise RuntimeError("no compiler here")
+
+    monkeypatch.setattr(rewritten_net, "compile_counting_bytes", fail)
+    work = workload(small_unet(), tmp_path)
+    rewritten = Rewritten(work, Tuner(tmp_path), "no TMA")
+    assert rewritten.by_inductor is None
+    stage = fastest(rewritten, [rewritten.candidate({}, "fp16"), rewritten.by_inductor])
+    assert stage.description == "fp16 half net in one CUDA graph: RuntimeError: no compiler here"
+
+
+def test_a_gpu_without_the_kernels_runs_by_inductor_and_says_why(tmp_path: Path) -> None:
+    work = workload(small_unet(), tmp_path)
+    rewritten = Rewritten(work, Tuner(tmp_path), "no TMA")
+    assert "take_conv3x3" not in rewritten.net.matched
+    ours = rewritten.candidate({}, "fp16")
+    assert ours is None
+    stage = fastest(rewritten, [ours, rewritten.by_inductor])
+    assert stage.details["kernels_barred"] == "no TMA"
+    assert stage.description == "fp16, all by Inductor, one CUDA graph; kernels are barred: no TMA"
+
+
+def test_a_net_without_a_layer_for_the_kernels_has_one_candidate(tmp_path: Path) -> None:
+    work = workload(nn.Sequential(nn.AvgPool2d(2), nn.Upsample(scale_factor=2), nn.Softplus()), tmp_path)
+    rewritten = Rewritten(work, Tuner(tmp_path), None)
+    stage = fastest(rewritten, [rewritten.candidate({}, "fp16"), rewritten.by_inductor])
+    assert stage.details["candidates_ms"] == {"Inductor": 0.0}
+    assert stage.execution is not None
+    assert stage.execution.own_kernels == 0
+
+
+def test_a_net_that_cannot_be_exported_runs_as_the_half_net_and_says_so(tmp_path: Path) -> None:
     class Deciding(nn.Module):
         def forward(self, batch: Tensor) -> Tensor:
             return batch if float(batch.sum()) > 0 else -batch
 
     work = workload(Deciding(), tmp_path)
     with pytest.raises(UnsupportedError) as caught:
-        rewritten_net.rewritten(work)
-    stage = rewritten_net.half_instead(work, str(caught.value))
+        Rewritten(work, Tuner(tmp_path), None)
+    stage = half_instead(work, str(caught.value))
     assert "half net in one CUDA graph" in stage.description
     assert stage.details["not_rewritten"] == str(caught.value)
     assert stage.save is None

@@ -218,4 +218,4 @@ def _forget_output(node: fx.Node, layer: KernelLayer) -> None:
     for out in [user for user in node.users if user.args[1] == OUT]:
         if not out.users:
             node.graph.erase_node(out)
-            layer.stores_out = False
+    layer.stores_out = any(user.args[1] == OUT for user in node.users)

@@ -1,0 +1,110 @@
+"""Nets exported, rewritten and lowered for a test, each exported once."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import torch
+from torch import Tensor, fx, nn
+
+from pipeline.compiler.exported_net import ExportedNet, export
+from pipeline.compiler.kernel_layer import KernelLayer
+from pipeline.compiler.layer_nodes import layer_of
+from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
+from tests.compiler.nets import NETS, image, lively
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A net of the list with its batch, the answer to it, and its graph, which a test may change."""
+
+    module: nn.Module
+    batch: Tensor
+    wanted: Tensor
+    net: ExportedNet
+
+    def error(self, run: Callable[[Tensor], Tensor]) -> float:
+        """Relative L2 distance of an answer from the net's."""
+        return distance(run, self.batch, self.wanted)
+
+
+def exported(name: str) -> Exported:
+    """A net of `NETS` in fp32, its graph untouched."""
+    known = _exported(name)
+    return replace(known, net=copied(known.net))
+
+
+@cache
+def _exported(name: str) -> Exported:
+    make, size = NETS[name]
+    torch.manual_seed(0)
+    module, batch = lively(make()), image(*size)
+    with torch.no_grad():
+        return Exported(module, batch, module(batch), export(module, batch, torch.float32))
+
+
+def copied(net: ExportedNet) -> ExportedNet:
+    """The same net, of which a pass may change anything."""
+    return replace(net, module=copy.deepcopy(net.module), matched=dict(net.matched))
+
+
+def rewritten(name: str) -> Exported:
+    """A net of `NETS` after all passes."""
+    found = exported(name)
+    rewrite_all(found.net)
+    return found
+
+
+def rewritten_from(module: nn.Module, batch: Tensor, dtype: torch.dtype = torch.float32) -> ExportedNet:
+    """Any net in a dtype, after all passes."""
+    net = export(module, batch, dtype)
+    rewrite_all(net)
+    return net
+
+
+def rewrite_all(net: ExportedNet) -> None:
+    """As the stages do it."""
+    rewrite(net, FOR_ANY_BACKEND)
+    rewrite(net, FOR_THE_KERNELS)
+
+
+def distance(run: Callable[[Tensor], Tensor], batch: Tensor, wanted: Tensor) -> float:
+    """Relative L2 distance of the answer to a batch from the wanted one."""
+    with torch.no_grad():
+        got = run(batch)
+    assert got.shape == wanted.shape
+    assert got.dtype == torch.float32
+    return float((got - wanted).norm() / wanted.norm())
+
+
+def layers(net: ExportedNet) -> dict[str, KernelLayer]:
+    """The kernels' layers by their nodes' names, in the order of the graph."""
+    found = {node.name: layer_of(net.module, node) for node in net.module.graph.nodes}
+    return {name: layer for name, layer in found.items() if layer is not None}
+
+
+def called(module: fx.GraphModule) -> list[str]:
+    """What a graph calls, in order: "aten.relu.default", "unet_ladder.conv3x3.default", or a submodule's class."""
+    return [
+        type(module.get_submodule(str(node.target))).__name__ if node.op == "call_module" else str(node.target)
+        for node in module.graph.nodes
+        if node.op in ("call_function", "call_module")
+    ]
+
+
+def own_calls(module: fx.GraphModule) -> list[str]:
+    """The kernels that a lowered graph calls, in order, by their names."""
+    return [name.split(".")[1] for name in called(module) if name.startswith("unet_ladder.")]
+
+
+def computing(module: fx.GraphModule) -> set[str]:
+    """The operations of ATen in a lowered graph that compute or copy: all but memory and views of it."""
+    memory = {"aten.empty_strided.default", "aten.slice.Tensor", "aten.as_strided.default"}
+    return {name for name in called(module) if name.startswith("aten.")} - memory
+
+
+def lowered(net: ExportedNet, **plan: object) -> fx.GraphModule:
+    """The graph with the kernels' operations, by references unless the plan names tiles."""
+    return lower(net, Plan(**plan))  # type: ignore[arg-type]

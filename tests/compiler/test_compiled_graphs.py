@@ -1,0 +1,137 @@
+"""What Inductor makes of a lowered graph: the kernels' operations as they stand, and no copy at a concatenation."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+from torch._inductor.utils import run_and_get_code
+from torch.nn import functional
+
+from pipeline.stages.common.inductor import compile_counting_bytes, own_cache
+from tests.compiler.nets import classic, image
+from tests.compiler.rewriting import lowered, own_calls, rewritten_from
+from tests.process_state import own_switches
+
+pytestmark = pytest.mark.slow
+
+BATCH = image(1, 3, 16, 16)
+WIDE = "(1, 32, 16, 16)"  # what is joined in both nets
+
+
+class Mixed(nn.Module):
+    """A concatenation of which a kernel makes one part, and Inductor the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.high, self.low = (nn.Conv2d(inner, 16, 3, padding=1) for inner in (3, 16, 16))
+        self.joined, self.head = nn.Conv2d(32, 16, 3, padding=1), nn.Conv2d(16, 2, 1)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        high = self.high(self.first(batch).relu()).relu()
+        low = functional.interpolate(self.low(functional.max_pool2d(high, 2)), scale_factor=2, mode="nearest")
+        logits: Tensor = self.head(self.joined(torch.cat([functional.relu6(low), high], dim=1)).relu())
+        return logits
+
+
+@dataclass(frozen=True)
+class Written:
+    """A program of Inductor's."""
+
+    text: str
+
+    @property
+    def own_calls(self) -> int:
+        """Calls of the project's operations."""
+        return self.text.count("torch.ops.unet_ladder.")
+
+    @property
+    def generated(self) -> list[list[str]]:
+        """For each call of a generated kernel the tensors that it is given."""
+        return [call.split(", ") for call in re.findall(r"^        cpp_fused_\w+\((.*)\)$", self.text, re.MULTILINE)]
+
+    @property
+    def wide(self) -> list[str]:
+        """The buffers as large as the concatenation."""
+        return re.findall(rf"(\w+) = empty_strided_cpu\({re.escape(WIDE)}", self.text)
+
+    @property
+    def copies(self) -> int:
+        """Wide buffers beside the one that there must be, and kernels that read one of them."""
+        kernels = re.findall(r"kernel\((.*?)\)", self.text, re.DOTALL)
+        read = [
+            name
+            for call, types in zip(self.generated, kernels, strict=True)
+            for name, kind in zip(call, types.split(","), strict=True)
+            if name in self.wide and ("const" in kind or "in_out" in kind)
+        ]
+        return len(self.wide) - 1 + len(read)
+
+
+@pytest.fixture(autouse=True)
+def own_process(tmp_path: Path) -> Iterator[None]:
+    """As in a worker: a cold cache, and one compiler without a header made beforehand, for one program."""
+    with own_switches(), torch._inductor.config.patch(cpp_cache_precompile_headers=False):
+        own_cache(tmp_path)
+        yield
+        torch._dynamo.reset()
+
+
+def graph_of(net: nn.Module) -> fx.GraphModule:
+    """The net in fp16, lowered."""
+    torch.manual_seed(0)
+    return lowered(rewritten_from(net.eval(), BATCH, torch.float16))
+
+
+@torch.inference_mode()
+def compiled(graph: fx.GraphModule) -> tuple[Tensor, Written]:
+    """The answer of the compiled graph, and the program."""
+    run: Any = torch.compile(graph, fullgraph=True)
+    answer, programs = run_and_get_code(run, BATCH)
+    assert len(programs) == 1
+    return answer, Written(programs[0])
+
+
+def test_of_the_classic_net_nothing_is_left_to_inductor() -> None:
+    graph = graph_of(classic(depth=1))
+    answer, program = compiled(graph)
+    assert program.own_calls == len(own_calls(graph)) == 6
+    assert program.generated == []
+    assert "extern_kernels." not in program.text.split("class Runner")[1]
+    assert program.wide == []
+    assert torch.equal(answer, graph(BATCH))
+
+
+def test_inductor_writes_its_part_of_a_concatenation_where_it_belongs() -> None:
+    graph = graph_of(Mixed())
+    answer, program = compiled(graph)
+    assert program.own_calls == len(own_calls(graph)) == 4
+    assert len(program.generated) == 1
+    assert program.copies == 0
+    assert torch.equal(answer, graph(BATCH))
+
+
+def test_a_copy_at_a_concatenation_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it comes when a part is written through a slice."""
+    monkeypatch.setattr("torch._inductor.async_compile.AsyncCompile.cpp_pybinding", lambda *_, **__: lambda *_: None)
+    graph = graph_of(Mixed())
+    strided = [node for node in graph.graph.nodes if node.target is torch.ops.aten.as_strided.default]
+    assert len(strided) == 1
+    for node in strided:
+        node.target, (wide, size, _, first) = torch.ops.aten.slice.Tensor, node.args
+        node.args = (wide, 1, first, first + size[1])
+    graph.recompile()
+    _, program = compiled(graph)
+    assert program.copies > 0
+
+
+def test_inductor_counts_the_bytes_of_the_kernels_operations() -> None:
+    """No less than the image and the logits."""
+    graph = graph_of(classic(depth=1))
+    with torch.inference_mode():
+        run, moved = compile_counting_bytes(graph, BATCH)
+        assert moved > 4 * (BATCH.numel() + run(BATCH).numel())

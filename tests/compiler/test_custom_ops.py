@@ -1,0 +1,123 @@
+"""The kernels as operations of torch: what torch demands of them holds, and each gives its layer's answer."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx
+
+from pipeline.compiler.custom_ops import OPERATIONS, OUTPUTS, operation
+from pipeline.compiler.kernel_layer import KernelLayer
+from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.ops import KERNELS, UnknownTileError, tile_of, tile_text
+from pipeline.kernels import upsample2x
+from pipeline.kernels.conv3x3 import conv3x3_triton
+from tests.compiler.rewriting import rewritten
+
+NETS = (
+    "one level, batch 3",
+    "bilinear, odd size",
+    "residual",
+    "transposed with norm",
+    "squeeze and excitation",
+    "residuals, sums for norms, slopes",
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operation at its place in a net."""
+
+    name: str
+    layer: KernelLayer
+    inputs: list[Tensor]
+    given: dict[str, Any]
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """The operation, what it writes, and what it reads besides."""
+        roles = [role for role in (*OUTPUTS, "second", "residual", "slopes") if self.given[role] is not None]
+        return (self.name, *roles)
+
+    def poisoned(self) -> dict[str, Any]:
+        """The arguments with outputs of NaN."""
+        fresh = {role: torch.full_like(self.given[role], torch.nan) for role in OUTPUTS if self.given[role] is not None}
+        return {**self.given, **fresh}
+
+
+class Calls(fx.Interpreter):
+    """Runs a lowered graph and keeps what its operations are called with."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.seen: list[Call] = []
+
+    def run_node(self, n: fx.Node) -> Any:
+        if "layer" in n.meta:
+            (x,), given = self.fetch_args_kwargs_from_env(n)
+            inputs = [x] if given["second"] is None else [x, given["second"]]
+            self.seen.append(Call(n.meta["layer"].op.name, n.meta["layer"], inputs, dict(given)))
+        return super().run_node(n)
+
+
+def calls() -> Iterator[Call]:
+    for name in NETS:
+        made = rewritten(name)
+        walk = Calls(lower(made.net, Plan()))
+        walk.run(made.batch)
+        yield from walk.seen
+
+
+@pytest.fixture(scope="module")
+def of_each_kind() -> list[Call]:
+    """One call for every operation and set of outputs."""
+    with torch.no_grad():
+        return list({call.kind: call for call in calls()}.values())
+
+
+def test_every_operation_is_tried_here(of_each_kind: list[Call]) -> None:
+    assert {call.name for call in of_each_kind} == {op.name for op in KERNELS} == set(OPERATIONS)
+    kinds = {call.kind for call in of_each_kind}
+    assert kinds >= {
+        ("conv3x3", "result", "pooled"),
+        ("conv3x3", "logits", "slopes"),
+        ("conv3x3", "result", "residual"),
+        ("conv3x3", "result", "statistics"),
+        ("upsampled_conv3x3", "result", "second"),
+    }
+
+
+def test_torch_finds_no_fault_with_an_operation(of_each_kind: list[Call]) -> None:
+    """What it says it changes, its fake, its way through autograd's dispatch and through a compiler's tracing."""
+    for call in of_each_kind:
+        torch.library.opcheck(operation(call.name), (call.inputs[0],), call.given)
+
+
+@torch.no_grad()
+def test_an_operation_gives_its_layer_s_answer(of_each_kind: list[Call]) -> None:
+    for call in of_each_kind:
+        given = call.poisoned()
+        operation(call.name)(call.inputs[0], **given)
+        wanted = call.layer(torch.float32, *call.inputs, residual=call.given["residual"])
+        for role, part in zip(OUTPUTS, wanted, strict=True):
+            assert (given[role] is None) == (part is None), (call.kind, role, call.given["layer"])
+            if part is not None:
+                assert float((given[role] - part).norm() / part.norm()) < 1e-3, call.kind
+
+
+def test_a_tile_s_text_names_the_same_tile() -> None:
+    for tile in (conv3x3_triton.Tile(8, 16, 64, 32, swap=False), upsample2x.Tile()):
+        assert tile_of(tile_text(tile)) == tile
+        assert json.loads(tile_text(tile))["kernel"] == type(tile).__module__.rpartition(".")[2]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "reference", "[]", "{}", '{"kernel": "conv9x9"}', '{"kernel": "conv3x3_triton", "sides": 3}']
+)
+def test_a_text_that_names_no_tile_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(UnknownTileError, match="no tile of this version's kernels") as caught:
+        tile_of(text)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,138 @@
+"""Which values are stored in fp8, with which scales, and that a net that stores them so answers nearly the same."""
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from pipeline.compiler.calibrate import largest
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fp8_values import fp8_groups, groups, layers_in_fp8, quantisable, scales
+from pipeline.kernels.common.nhwc import FP8_MAX
+from tests.compiler.nets import classic, ending_in, image
+from tests.compiler.rewriting import Exported, called, computing, distance, exported, lowered, rewritten, rewritten_from
+
+FP8 = torch.float8_e4m3fn
+
+
+@pytest.fixture(scope="module")
+def classic_net() -> Exported:
+    return rewritten("classic")
+
+
+@pytest.fixture(scope="module")
+def bilinear() -> Exported:
+    return rewritten("bilinear")
+
+
+@torch.no_grad()
+def stored(net: ExportedNet, batch: Tensor, keep: list[str]) -> dict[str, float]:
+    """The scales that one batch gives."""
+    return scales(net, keep, largest(net, [batch]))
+
+
+def by_name(net: ExportedNet) -> dict[str, fx.Node]:
+    return {node.name: node for node in net.module.graph.nodes}
+
+
+def test_values_that_share_memory_share_type_and_scale(bilinear: Exported) -> None:
+    """A layer's output and its maxima, a concatenation and its parts; whatever layer is kept in fp16."""
+    net = bilinear.net
+    together = [{node.name for node in group} for group in groups(net)]
+    seen = largest(net, [bilinear.batch])
+    for keep in ([], *([name] for name in quantisable(net))):
+        known = scales(net, keep, seen)
+        for names in together:
+            assert len({known.get(name) for name in names}) == 1
+    assert sum(len(names) > 1 for names in together) == 2  # at each level: joined values, and the maxima of one
+    joined = [node for node in net.module.graph.nodes if str(node.target) == "aten.cat.default"]
+    for cat in joined:
+        assert any({cat.name, *(part.name for part in cat.all_input_nodes)} <= names for names in together)
+
+
+def test_the_largest_value_of_a_group_lands_at_the_end_of_e4m3(classic_net: Exported) -> None:
+    net = classic_net.net
+    seen = largest(net, [classic_net.batch])
+    known = scales(net, [], seen)
+    for group in fp8_groups(net, []):
+        assert max(seen[node.name] / known[node.name] for node in group) == pytest.approx(FP8_MAX)
+
+
+def test_the_classic_net_is_fp8_but_for_the_image_and_the_logits(classic_net: Exported) -> None:
+    net = classic_net.net
+    known = stored(net, classic_net.batch, [])
+    graph = lowered(net, scales=known)
+    written = [
+        node.kwargs[role].kwargs["dtype"]
+        for node in graph.graph.nodes
+        if "layer" in node.meta
+        for role in ("result", "pooled")
+        if node.kwargs[role] is not None
+    ]
+    assert set(written) == {FP8}
+    assert computing(graph) == set()
+    assert layers_in_fp8(net, known) == len(quantisable(net)) == 9
+    assert 1e-3 < classic_net.error(graph) < 0.1
+
+
+def test_the_bilinear_net_is_fp8_throughout(bilinear: Exported) -> None:
+    known = stored(bilinear.net, bilinear.batch, [])
+    graph = lowered(bilinear.net, scales=known)
+    assert computing(graph) == set()
+    assert layers_in_fp8(bilinear.net, known) == len(quantisable(bilinear.net)) == 13
+    assert 1e-3 < bilinear.error(graph) < 0.1
+
+
+def test_a_kept_layer_reads_what_is_not_in_fp8(classic_net: Exported) -> None:
+    net = classic_net.net
+    assert quantisable(net)[-1] == "decoder.1.3"
+    every, but_one = (stored(net, classic_net.batch, keep) for keep in ([], ["decoder.1.3"]))
+    assert set(but_one) < set(every)
+    assert layers_in_fp8(net, but_one) == 8
+    assert classic_net.error(lowered(net, scales=but_one)) < 0.1
+    none = stored(net, classic_net.batch, quantisable(net))
+    assert none == {}
+    assert torch.equal(lowered(net, scales=none)(classic_net.batch), lowered(net)(classic_net.batch))
+
+
+def test_the_first_layer_reads_the_image_and_is_never_in_fp8(classic_net: Exported) -> None:
+    assert "encoder.0.0" not in quantisable(classic_net.net)
+    with torch.no_grad():
+        assert by_name(classic_net.net)["batch"].name not in largest(classic_net.net, [classic_net.batch])
+
+
+def test_a_net_that_no_kernel_has_been_given_has_no_value_in_fp8() -> None:
+    assert quantisable(exported("classic").net) == []
+    assert quantisable(exported("channels no kernel takes").net) == []
+
+
+@torch.no_grad()
+def test_what_follows_no_homogeneous_activation_is_stored_by_torch() -> None:
+    """Its scale doesn't pass through a SiLU: the kernel answers in the net's own type, and ATen converts."""
+    for end, by_torch in ((nn.SiLU, True), (lambda: nn.LeakyReLU(0.2), False)):
+        net, batch = ending_in(classic(depth=1), end), image(1, 3, 16, 16)
+        made = rewritten_from(net, batch)
+        known = stored(made, batch, [])
+        assert len(known) >= len(quantisable(made)) > 0
+        graph = lowered(made, scales=known)
+        assert ("aten.clamp.default" in called(graph)) is by_torch
+        assert 1e-3 < distance(graph, batch, net(batch)) < 0.1
+
+
+@torch.no_grad()
+def test_what_torch_reads_of_a_value_in_fp8_is_converted_back() -> None:
+    """In nets of which much is torch's: residuals, norms, attention."""
+    for name in ("residual", "nested concatenations", "squeeze and excitation", "group norm, SiLU, attention"):
+        made = rewritten(name)
+        known = stored(made.net, made.batch, [])
+        assert known, name
+        assert 1e-4 < made.error(lowered(made.net, scales=known)) < 0.1, name
+
+
+@torch.no_grad()
+def test_a_library_s_layer_in_an_fp8_net_reads_and_writes_the_values_as_they_are_kept(classic_net: Exported) -> None:
+    net = classic_net.net
+    known = stored(net, classic_net.batch, [])
+    names = [node.name for node in net.module.graph.nodes if node.op == "call_module"]
+    graph = lowered(net, scales=known, by_library=names[3:5])
+    assert "aten.clamp.default" in called(graph)
+    assert 1e-3 < classic_net.error(graph) < 0.1
