@@ -78,7 +78,7 @@ def in_fp8(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget
 def layers_to_keep(
     net: ExportedNet, seen: dict[str, float], batches: list[Tensor], asked: str | list[str], budget: Budget
 ) -> tuple[list[str], dict[str, float]]:
-    """What stays in fp16, and each layer's sensitivity where it was measured; batches [batch, channels, height, width].
+    """What stays in fp16, and each layer's sensitivity where it was measured, on batches [batch, channels, H, W].
 
     Raises:
         ValueError: no such layer.

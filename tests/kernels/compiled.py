@@ -56,9 +56,9 @@ def main() -> None:
     """One tile of each kernel that is written in Gluon, in both types, and one with all parts of an epilogue."""
     triton.runtime.driver.set_active(TargetAlone())
     JITFunction.__getitem__ = compile_instead
-    leaky, silu, prelu = Activation("leaky_relu", 0.1), Activation("silu"), Activation("prelu")
+    leaky, prelu = Activation("leaky_relu", 0.1), Activation("prelu")
     plain = Layer(size=(32, 32), inner=64, outer=64, activation=leaky)
-    whole = replace(plain, activation=prelu, pool=True, residual=HALF, statistics=True, prologue=silu)
+    whole = replace(plain, activation=prelu, pool=True, residual=HALF, statistics=True)
     for name, dtype, layer in (("conv3x3", HALF, plain), ("conv3x3", FP8, whole), ("upconv2x2", FP8, plain)):
         made = example(BY_NAME[name], dtype, layer)
         made.run([tile for tile in made.candidates() if "gluon" in type(tile).__module__][-1])

@@ -12,7 +12,6 @@ from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
-from pipeline.kernels.common.prologue import Prologue
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # a CPU runs Triton's kernels in its interpreter
 HALF, FP8 = torch.float16, torch.float8_e4m3fn
@@ -29,8 +28,8 @@ STEP = {HALF: 2e-3, FP8: 0.13, torch.float32: 1e-2}
 class Layer:
     """A layer to run.
 
-    `size` is the input's height and width; `classes` those of a folded head, 0 for none; `residual` and `prologue` the
-    dtype of the one and the activation of the other; `stored_as` the output's dtype where it isn't the input's.
+    `size` is the input's height and width; `classes` those of a folded head, 0 for none; `residual` its dtype;
+    `stored_as` the output's dtype where it isn't the input's.
     """
 
     batch: int = 1
@@ -43,7 +42,6 @@ class Layer:
     stored: bool = True  # whether the output is, beside what is folded
     residual: torch.dtype | None = None
     statistics: bool = False
-    prologue: Activation | None = None
     stored_as: torch.dtype | None = None
 
 
@@ -111,7 +109,7 @@ def example(op: KernelOp[Any], dtype: torch.dtype, layer: Layer) -> Example:
         shape = op.weight_shape(inner, outer)
         weight = op.pack(values(*shape, dtype=torch.float32) / (inner * shape[-1]) ** 0.5)
         weight = weight if op.reads_image else weight.to(dtype)
-        epilogue = epilogue_of(layer, dtype, inner, outer, grown_size(op, layer))
+        epilogue = epilogue_of(layer, dtype, outer, grown_size(op, layer))
     stored_as = layer.stored_as or dtype
     grown = grown_size(op, layer)
     wide = poisoned(batch, *grown, 2 * outer, dtype=stored_as)
@@ -133,15 +131,11 @@ def grown_size(op: KernelOp[Any], layer: Layer) -> tuple[int, int]:
     return height, width
 
 
-def epilogue_of(layer: Layer, dtype: torch.dtype, inner: int, outer: int, grown: tuple[int, int]) -> Epilogue:
+def epilogue_of(layer: Layer, dtype: torch.dtype, outer: int, grown: tuple[int, int]) -> Epilogue:
     """All that the layer asks for; the residual is a part of the channels of a wider tensor."""
-    residual, prologue = None, None
+    residual = None
     if layer.residual is not None:
         residual = values(layer.batch, *grown, 2 * outer, dtype=layer.residual)[..., outer:]
-    if layer.prologue is not None:
-        # A shift far from zero shows whether what lies outside the image is zero after it.
-        scale, shift = (values(layer.batch, inner, dtype=torch.float32) * 0.2 + one for one in (0.8, 1.5))
-        prologue = Prologue(scale, shift, layer.prologue)
     return Epilogue(
         scale=torch.linspace(0.5, 2, outer, device=DEVICE) if dtype == FP8 else None,
         bias=torch.linspace(-1, 1, outer, device=DEVICE),
@@ -152,7 +146,6 @@ def epilogue_of(layer: Layer, dtype: torch.dtype, inner: int, outer: int, grown:
         residual=residual,
         residual_scale=1.0 if layer.residual == HALF else 0.5,
         statistics=layer.statistics,
-        prologue=prologue,
     )
 
 
@@ -210,5 +203,4 @@ def for_kernel(op: KernelOp[Any], layer: Layer) -> Layer:
         stored=layer.stored or not {"pool", "head"} & op.folds,
         residual=layer.residual if "residual" in op.folds else None,
         statistics=layer.statistics and "statistics" in op.folds,
-        prologue=layer.prologue if "prologue" in op.folds else None,
     )

@@ -1,4 +1,4 @@
-"""A residual, statistics and a prologue: plain kernels and the library against the references, and what is refused."""
+"""A residual and statistics: plain kernels and the library against the references, and what is refused."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,19 +8,17 @@ import torch
 from torch.nn import functional
 
 from pipeline.kernels import conv1x1, conv3x3
-from pipeline.kernels.common.activation import NONE, RELU, Activation
-from pipeline.kernels.common.block_statistics import blocks_of, grouped, merged, norm_factors, statistics_of
+from pipeline.kernels.common.activation import NONE, Activation
+from pipeline.kernels.common.block_statistics import blocks_of, grouped, merged, statistics_of
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
 from pipeline.kernels.common.library import store_results
-from pipeline.kernels.common.prologue import Prologue
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from tests.kernels.examples import DEVICE, FP8, HALF, Layer, example, values
 
 TILE = conv3x3_triton.Tile(8, 16, 32, 32, swap=True, warps=4)
 BOTH = [True, False]
 PRELU = Activation("prelu")
-LEAKY = Activation("leaky_relu", 0.1)
 
 
 @pytest.mark.parametrize("residual", [HALF, FP8])
@@ -43,24 +41,13 @@ def test_statistics_are_those_of_the_pixels_inside_the_image(swap: bool) -> None
     made.check()
 
 
-@pytest.mark.parametrize("swap", BOTH)
-def test_a_prologue_changes_what_is_multiplied_and_not_the_zeros_around_it(swap: bool) -> None:
-    """Its shift is not zero, so that padding before it would show along the whole border; fp8 is tried on a GPU.
-
-    The interpreter's own rounding to fp8 drops carries, and the sums of what it rounds are then others.
-    """
-    made = example(conv3x3.OP, HALF, Layer(2, (5, 17), 16, 16, NONE, prologue=LEAKY))
-    made.run(replace(TILE, depth=16, swap=swap))
-    made.check()
-
-
 def test_all_parts_at_once() -> None:
-    layer = Layer(1, (8, 18), 16, 16, PRELU, pool=True, classes=2, residual=HALF, statistics=True, prologue=RELU)
+    layer = Layer(1, (8, 18), 16, 16, PRELU, pool=True, classes=2, residual=HALF, statistics=True)
     made = example(conv3x3.OP, HALF, layer)
     assert made.epilogue.parts == conv3x3.OP.folds
     made.run(replace(TILE, depth=16))
     made.check()
-    assert made.epilogue.key == "prelu, pool, head 2, residual float16 [4608, 576, 32, 1], statistics, prologue relu"
+    assert made.epilogue.key == "prelu, pool, head 2, residual float16 [4608, 576, 32, 1], statistics"
 
 
 @pytest.mark.parametrize("op", [conv3x3.OP, conv1x1.OP], ids=["conv3x3", "conv1x1"])
@@ -68,7 +55,7 @@ def test_the_library_computes_the_same(op: KernelOp[Any]) -> None:
     """By torch's own operations, so that it stays a candidate whatever the epilogue asks."""
     assert op.weight_shape is not None
     assert op.pack is not None
-    whole = op.folds >= {"statistics", "prologue"}
+    whole = "statistics" in op.folds
     x, weight = torch.randn(2, 6, 9, 18), torch.randn(op.weight_shape(6, 8))
     bias = torch.randn(8)
     epilogue = Epilogue(
@@ -115,21 +102,11 @@ def test_statistics_of_a_kernel_keep_the_variance_far_from_zero() -> None:
     torch.testing.assert_close(found.double(), sums.var(dim=(2, 3), correction=0), rtol=1e-4, atol=0)
 
 
-def test_the_factors_of_a_norm_are_torch_s_norms() -> None:
-    """Instance norm, and group norm with its groups, each with weight and bias."""
-    y, weight, bias = torch.randn(2, 9, 20, 8) * 3 + 5, torch.randn(8), torch.randn(8)
-    statistics, planar = statistics_of(y), y.permute(0, 3, 1, 2)
-    for groups, wanted in (
-        (None, functional.instance_norm(planar, weight=weight, bias=bias)),
-        (4, functional.group_norm(planar, 4, weight, bias)),
-    ):
-        scale, shift = norm_factors(statistics, (9, 20), (weight, bias), groups=groups)
-        found = planar * scale[:, :, None, None] + shift[:, :, None, None]
-        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
-    plain, _ = norm_factors(statistics, (9, 20))
-    torch.testing.assert_close(plain, (planar.var(dim=(2, 3), correction=0) + 1e-5).rsqrt())
-    mean, variance = grouped(*merged(statistics, 9, 20), 4)
-    wanted_variance, wanted_mean = torch.var_mean(planar.unflatten(1, (4, 2)), dim=(2, 3, 4), correction=0)
+def test_statistics_of_groups_are_those_of_their_channels_pixels() -> None:
+    """Of neighbouring channels, as a group norm has them."""
+    y = torch.randn(2, 9, 20, 8) * 3 + 5
+    mean, variance = grouped(*merged(statistics_of(y), 9, 20), 4)
+    wanted_variance, wanted_mean = torch.var_mean(y.unflatten(3, (4, 2)), dim=(1, 2, 4), correction=0)
     torch.testing.assert_close(mean, wanted_mean)
     torch.testing.assert_close(variance, wanted_variance)
 
@@ -144,9 +121,6 @@ def test_the_factors_of_a_norm_are_torch_s_norms() -> None:
         ({"activation": PRELU, "slopes": torch.zeros(8)}, {}, "^slopes must be 16"),
         ({"statistics": True}, {}, "^statistics and its output must be given together"),
         ({"statistics": True}, {"statistics": torch.zeros(1, 2, 2, 16)}, "^statistics must be"),
-        ({"prologue": Prologue(torch.zeros(1, 8), torch.zeros(1, 16))}, {}, "^prologue.scale must be"),
-        ({"prologue": Prologue(torch.zeros(1, 16), torch.zeros(2, 16))}, {}, "^prologue.shift must be"),
-        ({"prologue": Prologue(torch.zeros(1, 16), torch.zeros(1, 16), PRELU)}, {}, "^prologue.activation must"),
     ],
 )
 def test_the_part_at_fault_is_named(asked: dict[str, Any], given: dict[str, Any], message: str) -> None:

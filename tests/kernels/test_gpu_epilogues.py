@@ -1,4 +1,4 @@
-"""Residual, statistics and prologue on a GPU: every tile of every kernel that has them against its reference."""
+"""Residual and statistics on a GPU: every tile of every kernel that has them against its reference."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,14 +15,12 @@ from tests.kernels.test_gpu_kernels import DTYPES, MANY, ODD, check_all, what_th
 __all__ = ["what_the_gpu_has"]  # a fixture, which every test here asks for by itself
 pytestmark = pytest.mark.gpu
 
-LEAKY, SILU, PRELU = Activation("leaky_relu", 0.1), Activation("silu"), Activation("prelu")
+PRELU = Activation("prelu")
 PARTS = {
     "residual": Layer(residual=HALF),
     "residual in fp8": Layer(residual=FP8),
     "statistics": Layer(statistics=True, activation=NONE, stored_as=HALF),
-    "prologue": Layer(prologue=LEAKY, activation=NONE),
-    "prologue and statistics": Layer(prologue=LEAKY, activation=NONE, statistics=True),
-    "all": Layer(prologue=SILU, activation=PRELU, statistics=True, residual=HALF, pool=True),
+    "all": Layer(activation=PRELU, statistics=True, residual=HALF, pool=True),
 }
 
 

@@ -34,12 +34,6 @@ def _leaky_relu(y, slope):
 
 
 @triton.jit
-def _leaky_relu_of_halves(y, slope):
-    # For a slope of at most 1, and two values an instruction, which a selection isn't.
-    return larger(y, y * slope)
-
-
-@triton.jit
 def _silu(y, slope):
     return y / (1.0 + tl.exp(-y))
 
@@ -90,7 +84,6 @@ class ActivationKind:
         expression: the same as a function of Triton.
         default_slope: the operation's slope where the net names none; None for an activation without a slope.
         by_channel: whether its slope is a vector, the epilogue's `slopes`.
-        of_halves: the expression for values in fp16, where it is as good in them; for slopes of at most 1.
         homogeneous: whether f(s · y) = s · f(y) for every s > 0.
     """
 
@@ -99,7 +92,6 @@ class ActivationKind:
     expression: object
     default_slope: float | None = None
     by_channel: bool = False
-    of_halves: object | None = None
     homogeneous: bool = False
 
 
@@ -108,14 +100,13 @@ def _prelu(y: Tensor, slope: float | Tensor) -> Tensor:
 
 
 ACTIVATIONS: dict[str, ActivationKind] = {
-    "none": ActivationKind("", lambda y, _: y, _unchanged, of_halves=_unchanged, homogeneous=True),
-    "relu": ActivationKind("aten.relu.default", lambda y, _: y.relu(), _relu, of_halves=_relu, homogeneous=True),
+    "none": ActivationKind("", lambda y, _: y, _unchanged, homogeneous=True),
+    "relu": ActivationKind("aten.relu.default", lambda y, _: y.relu(), _relu, homogeneous=True),
     "leaky_relu": ActivationKind(
         "aten.leaky_relu.default",
         functional.leaky_relu,
         _leaky_relu,
         default_slope=0.01,
-        of_halves=_leaky_relu_of_halves,
         homogeneous=True,
     ),
     "silu": ActivationKind("aten.silu.default", lambda y, _: functional.silu(y), _silu),
@@ -154,11 +145,6 @@ class Activation:
     def expression(self) -> object:
         """The function that a kernel takes as its constant ACTIVATION and calls with the slope."""
         return ACTIVATIONS[self.name].expression
-
-    @property
-    def of_halves(self) -> object | None:
-        """The expression for values in fp16; None where it has to be computed in fp32."""
-        return ACTIVATIONS[self.name].of_halves if self.slope <= 1 else None
 
     @property
     def by_channel(self) -> bool:

@@ -53,31 +53,3 @@ def grouped(mean: Tensor, variance: Tensor, groups: int) -> tuple[Tensor, Tensor
     means, variances = mean.unflatten(1, (groups, -1)), variance.unflatten(1, (groups, -1))
     whole = means.mean(2)
     return whole, variances.mean(2) + (means - whole[:, :, None]).square().mean(2)
-
-
-def norm_factors(
-    statistics: Tensor,
-    size: tuple[int, int],
-    affine: tuple[Tensor | None, Tensor | None] = (None, None),
-    *,
-    groups: int | None = None,
-    eps: float = 1e-5,
-) -> tuple[Tensor, Tensor]:
-    """Scale and shift [N, out] of an instance or group norm, as `Prologue` takes them: y · scale + shift is the norm.
-
-    Args:
-        statistics: [N, blocks, 2, out], of the map that is normed.
-        size: the map's height and width.
-        affine: the norm's weight and bias [out]; None for 1 and 0.
-        groups: of a group norm; None for an instance norm.
-        eps: added to the variance.
-    """
-    mean, variance = merged(statistics, *size)
-    outer = mean.shape[1]
-    if groups is not None:
-        mean, variance = (part.repeat_interleave(outer // groups, 1) for part in grouped(mean, variance, groups))
-    weight, bias = affine
-    scale = (variance + eps).rsqrt()
-    scale = scale if weight is None else scale * weight.float()
-    shift = -mean * scale
-    return scale, shift if bias is None else shift + bias.float()

@@ -11,7 +11,6 @@ from torch.nn import functional
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import blocks_of, statistics_of
 from pipeline.kernels.common.nhwc import check, check_matrix, check_vector, store
-from pipeline.kernels.common.prologue import Prologue
 
 MOST_CLASSES = 8  # the width of the narrowest product: beyond it the head is a kernel of its own
 
@@ -27,7 +26,7 @@ class Head(NamedTuple):
 class Epilogue:
     """y = activation(sums · scale + bias + residual · residual_scale), and what else is made of y while it is at hand.
 
-    The activation's slope is a number, or `slopes`. What is done to the input before the products rides here as well.
+    The activation's slope is a number, or `slopes`.
 
     Attributes:
         scale: [out] fp32, a factor for each output channel; None for 1.
@@ -40,7 +39,6 @@ class Epilogue:
         residual_scale: what a stored unit of the residual is worth: fp8's scale.
         statistics: whether the mean and the squared deviations of y are stored, for each block of pixels and channel:
             of the fp32 values, before they are rounded.
-        prologue: what the sums are of, in place of the input as it is stored.
     """
 
     scale: Tensor | None = None
@@ -52,7 +50,6 @@ class Epilogue:
     residual: Tensor | None = None
     residual_scale: float = 1.0
     statistics: bool = False
-    prologue: Prologue | None = None
 
     @property
     def key(self) -> str:
@@ -62,7 +59,7 @@ class Epilogue:
         if self.residual is not None:
             added = self.residual
             ends.append(f"residual {str(added.dtype).removeprefix('torch.')} {list(added.stride())}")
-        ends += ["statistics" if self.statistics else "", self.prologue.key if self.prologue else ""]
+        ends.append("statistics" if self.statistics else "")
         return ", ".join(part for part in ends if part)
 
     @property
@@ -74,13 +71,8 @@ class Epilogue:
             "slopes": self.activation.by_channel,
             "residual": self.residual is not None,
             "statistics": self.statistics,
-            "prologue": self.prologue is not None,
         }
         return {name for name, wanted in asked.items() if wanted}
-
-    def input(self, x: Tensor) -> Tensor:
-        """What the sums are of, for x [N, H, W, in]: the prologue's result, in x's dtype, or x itself."""
-        return x if self.prologue is None else self.prologue.of(x)
 
     def of(self, sums: Tensor) -> Tensor:
         """Y for sums [..., out] in fp32, of the same shape; with a residual that is [N, H, W, out]."""
@@ -156,7 +148,7 @@ def check_epilogue(epilogue: Epilogue, outputs: Outputs, shape: tuple[int, ...],
     """Check an epilogue and its outputs against a kernel's output.
 
     Args:
-        epilogue: its vectors have one value for each output channel; the prologue is the caller's to check.
+        epilogue: its vectors have one value for each output channel.
         outputs: `out` is required of a kernel that can store nothing else.
         shape: [N, H, W, out] of the kernel's output.
         folds: what the kernel can do besides, as `Epilogue.parts` names it.

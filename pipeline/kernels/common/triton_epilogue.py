@@ -1,4 +1,4 @@
-"""What every Triton kernel does with its fp32 accumulator before the store, and with a box before the products."""
+"""What every Triton kernel does with its fp32 accumulator before the store."""
 
 import triton
 import triton.language as tl
@@ -78,20 +78,3 @@ def pooled_pairs(acc, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr,
         pairs = acc.reshape(ROWS // 2, 2, COLS // 2, 2, OUT)
         small = tl.reduce(tl.reduce(pairs, 3, larger), 1, larger).reshape(ROWS * COLS // 4, OUT)
     return small
-
-
-@triton.jit
-def prepared(
-    box, scale, shift, image, c0, row, col, height, width,
-    IN: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
-):  # fmt: skip
-    """A box [pixels, depth] of an image's channels from c0 on, through a prologue's scale and shift [N, IN].
-
-    `row` and `col` [pixels] say where its pixels lie; what lies outside the image stays zero.
-    """
-    channel = c0 + tl.arange(0, box.shape[1])
-    factor = tl.load(scale + image * IN + channel, mask=channel < IN, other=0.0)
-    offset = tl.load(shift + image * IN + channel, mask=channel < IN, other=0.0)
-    value = ACTIVATION(box.to(tl.float32) * factor[None, :] + offset[None, :], SLOPE)
-    inside = (row >= 0) & (row < height) & (col >= 0) & (col < width)
-    return rounded(tl.where(inside[:, None], value, 0.0), box.dtype)

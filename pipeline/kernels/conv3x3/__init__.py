@@ -36,7 +36,7 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
             [N, blocks, 2, out].
     """
     taps = weight.float().reshape(3, 3, *weight.shape[1:]).permute(2, 3, 0, 1)
-    sums = functional.conv2d(epilogue.input(x).float().permute(0, 3, 1, 2), taps, padding=1).permute(0, 2, 3, 1)
+    sums = functional.conv2d(x.float().permute(0, 3, 1, 2), taps, padding=1).permute(0, 2, 3, 1)
     store_reference(epilogue.of(sums), epilogue, outputs)
 
 
@@ -47,7 +47,7 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
         x: [N, H, W, in], fp16 or fp8, a channel slice of a wider tensor at will.
         weight: [9, out, in] of x's dtype, from `pack`.
         epilogue: scale, bias and slopes [out], a residual [N, H, W, out]; a head for at most 8 classes, and `out`
-            channels that fit in one tile; a prologue of scale and shift [N, in].
+            channels that fit in one tile.
         outputs: out [N, H, W, out], pooled [N, H // 2, W // 2, out], logits [N, classes, H, W], statistics
             [N, blocks, 2, out], as the epilogue asks; `out` may be None where another is given.
         tile: one of `candidates`; the first of them without.

@@ -32,7 +32,7 @@ from pipeline.kernels.common.gluon_epilogue import (
 from pipeline.kernels.common.nhwc import multiprocessors
 from pipeline.kernels.common.tma import barriers, boxes_of, weight_boxes_of
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands, check_folds
-from pipeline.kernels.conv3x3.conv3x3_products import load_boxes, place, products, products_of_prepared
+from pipeline.kernels.conv3x3.conv3x3_products import load_boxes, place, products
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,11 @@ class Tile:
 @gluon.jit
 def _multiply(
     GROUP: gl.constexpr, head_staging, out_boxes, pooled_boxes, pixels, weights, staging, bars, geometry, ends, head,
-    added, statistics, before,
+    added, statistics,
     ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, CLASSES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
     PAIRED: gl.constexpr, SLOPED: gl.constexpr, RESIDUAL: gl.constexpr, COUNTS: gl.constexpr,
-    BEFORE: gl.constexpr, BEFORE_SLOPE: gl.constexpr, HALVES: gl.constexpr,
 ):  # fmt: skip
     """A group of warps: every GROUPS-th tile of this program, from the first product to the store."""
     tiles_y, tiles_x, tiles_out, tiles, chunks = geometry
@@ -88,13 +87,7 @@ def _multiply(
         factor, shift = load_channels(ends, o0, SCALED, PAIRED, OUT, layout)
         steep = load_slopes(slopes, channels, o0, PAIRED, OUT, layout) if SLOPED else None
         acc = gl.zeros([OUT, ROWS * COLS], gl.float32, layout)
-        if BEFORE is None:
-            acc = products(acc, pixels, weights, bars, count, chunks, GROUP, ROWS, COLS, DEPTH, BOXES, TAPS, GROUPS)
-        else:
-            acc = products_of_prepared(
-                acc, pixels, weights, bars, count, chunks, before, image, y0, x0, (height, width), GROUP, ROWS, COLS,
-                DEPTH, BOXES, TAPS, GROUPS, BEFORE, BEFORE_SLOPE, HALVES,
-            )  # fmt: skip
+        acc = products(acc, pixels, weights, bars, count, chunks, GROUP, ROWS, COLS, DEPTH, BOXES, TAPS, GROUPS)
         extra = None
         if RESIDUAL is not None:
             mbarrier.wait(added_full.index(GROUP), count // GROUPS & 1)
@@ -118,18 +111,17 @@ def _multiply(
 
 @gluon.jit(
     do_not_specialize=[
-        "residual_scale", "inner", "height", "width", "channels", "tiles_y", "tiles_x", "tiles_out", "tiles", "chunks"
+        "residual_scale", "height", "width", "channels", "tiles_y", "tiles_x", "tiles_out", "tiles", "chunks"
     ]
 )  # fmt: skip
 def _conv3x3_gluon(
     boxes, last_rows, weight_boxes, out_boxes, pooled_boxes, scale, bias, mixes, mix_bias, logits,
-    slopes, residual_boxes, residual_scale, statistics, before_scale, before_shift, inner,
+    slopes, residual_boxes, residual_scale, statistics,
     height, width, channels, tiles_y, tiles_x, tiles_out, tiles, chunks,
     ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, CLASSES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
-    PAIRED: gl.constexpr, BEFORE: gl.constexpr, BEFORE_SLOPE: gl.constexpr,
-    HALVES: gl.constexpr, num_warps: gl.constexpr,
+    PAIRED: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC."""
     dtype: gl.constexpr = boxes.dtype
@@ -168,16 +160,15 @@ def _conv3x3_gluon(
     ends = (scale, bias, channels)
     head = (held_mixes, mix_bias, logits, height, width)
     added = (bias if slopes is None else slopes, channels if RESIDUAL is None else residual_scale)
-    before = (bias, bias, channels) if before_scale is None else (before_scale, before_shift, inner)
     statistics_or_any = bias if statistics is None else statistics
     residual_or_any = boxes if RESIDUAL is None else residual_boxes
     to_multiply = (
-        out_boxes, pooled_boxes, pixels, weights, staging, bars, geometry, ends, head, added, statistics_or_any, before
+        out_boxes, pooled_boxes, pixels, weights, staging, bars, geometry, ends, head, added, statistics_or_any
     )  # fmt: skip
     to_load = (boxes, last_rows, weight_boxes, residual_or_any, pixels, weights, staging, bars, geometry)
     MULTIPLY: gl.constexpr = (
         ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, CLASSES, ACTIVATION, SLOPE, SCALED, WRITES, POOLS, PAIRED,
-        slopes is not None, RESIDUAL, statistics is not None, BEFORE, BEFORE_SLOPE, HALVES,
+        slopes is not None, RESIDUAL, statistics is not None,
     )  # fmt: skip
     LOAD: gl.constexpr = (ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, PAIRED, RESIDUAL)
     if GROUPS == 1:
@@ -202,7 +193,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     """
     x, weight, epilogue, outputs = operands
     out, pooled, head = outputs.out, outputs.pooled, epilogue.head
-    residual, before = epilogue.residual, epilogue.prologue
+    residual = epilogue.residual
     check_folds(operands, tile.rows, tile.cols, tile.out)
     tiles_y, tiles_x, tiles_out = operands.tiles(tile.rows, tile.cols, tile.out)
     tiles = len(x) * tiles_y * tiles_x * tiles_out
@@ -229,14 +220,10 @@ def launch(operands: Operands, tile: Tile) -> None:
         None if residual is None else boxes_of(residual, quarter, stored),
         None if residual is None else epilogue.residual_scale,
         outputs.statistics,
-        *((None, None, None) if before is None else (before.scale, before.shift, x.shape[3])),
         *x.shape[1:3], weight.shape[1], tiles_y, tiles_x, tiles_out, tiles, chunks,
         ROWS=tile.rows, COLS=tile.cols, OUT=tile.out, DEPTH=tile.depth,
         BOXES=tile.boxes, TAPS=tile.taps, HELD=tile.taps or 9 * chunks, GROUPS=tile.groups,
         CLASSES=0 if head is None else len(head.bias),
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,
-        WRITES=out is not None, POOLS=pooled is not None, PAIRED=paired,
-        BEFORE=None if before is None else before.activation.of_halves or before.activation.expression,
-        BEFORE_SLOPE=0.0 if before is None else before.activation.slope,
-        HALVES=before is not None and before.activation.of_halves is not None, num_warps=tile.warps,
+        WRITES=out is not None, POOLS=pooled is not None, PAIRED=paired, num_warps=tile.warps,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from pipeline.kernels.common.block_statistics import COLS, ROWS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue
 from pipeline.kernels.common.nhwc import check
 
-FOLDS = frozenset({"pool", "head", "slopes", "residual", "statistics", "prologue"})
+FOLDS = frozenset({"pool", "head", "slopes", "residual", "statistics"})
 
 
 class Operands(NamedTuple):
@@ -39,8 +39,6 @@ def check_operands(operands: Operands) -> None:
     if weight.dtype != x.dtype:
         raise ValueError(f"weight must have x's dtype, {x.dtype}, got {weight.dtype}")
     check_epilogue(epilogue, outputs, (batch, height, width, outer), FOLDS)
-    if epilogue.prologue is not None:
-        epilogue.prologue.check(batch, inner)
 
 
 def check_folds(operands: Operands, rows: int, cols: int, tile_out: int) -> None:

@@ -2,14 +2,8 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
-from pipeline.kernels.common.gluon_prologue import load_factors, prepare
 from pipeline.kernels.common.tma import load_box, view
 
 
@@ -118,74 +112,6 @@ def products(
             turn += 1
     if GROUPS == 2:
         mbarrier.arrive(pingpong.index(1 - GROUP), count=1)
-    acc = warpgroup_mma_wait(0, deps=(acc,))
-    if TAPS > 0:
-        mbarrier.arrive(tap_empty.index((3 * turn - 1) % TAPS), count=1)
-    mbarrier.arrive(box_empty.index((turn - 1) % BOXES), count=1)
-    return acc
-
-
-@gluon.jit
-def _product(
-    acc, pixels, weights, bars, turn, tap, started, DOWN: gl.constexpr,
-    ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr, TAPS: gl.constexpr,
-):  # fmt: skip
-    """One tap of the program's box number `turn`, as `products` has it; the one before is done when this returns."""
-    _, box_empty, tap_full, tap_empty, _, _, _ = bars
-    spot = (3 * turn + DOWN) % TAPS if TAPS > 0 else tap
-    if TAPS > 0:
-        mbarrier.wait(tap_full.index(spot), (3 * turn + DOWN) // TAPS & 1)
-    seen = view(pixels.index(turn % BOXES * (ROWS + 2) + DOWN), pixels.dtype, [ROWS * COLS, DEPTH], pixels.layout)
-    if DOWN == 0:
-        fence_async_shared()  # all thirds of this box have been written
-    acc = warpgroup_mma(weights.index(spot), seen.permute((1, 0)), acc, is_async=True)
-    acc = warpgroup_mma_wait(1, deps=(acc,))
-    if TAPS > 0:
-        mbarrier.arrive(tap_empty.index((3 * turn + DOWN + TAPS - 1) % TAPS), count=1, pred=started)
-    if DOWN == 0:
-        mbarrier.arrive(box_empty.index((turn + BOXES - 1) % BOXES), count=1, pred=started)
-    return acc
-
-
-@gluon.jit
-def products_of_prepared(
-    acc, pixels, weights, bars, count, chunks, before, image, y0, x0, size, GROUP: gl.constexpr, ROWS: gl.constexpr,
-    COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr, TAPS: gl.constexpr, GROUPS: gl.constexpr,
-    BEFORE: gl.constexpr, BEFORE_SLOPE: gl.constexpr, HALVES: gl.constexpr,
-):  # fmt: skip
-    """As `products`, of boxes that the group first puts through the prologue.
-
-    While the product of a tap is on its way, a third of the next box is prepared. The group's first box has the other
-    group's last boxes to hide behind: that one gives the turn away once its last box is there, not after its products.
-    """
-    box_full, box_empty, _, tap_empty, pingpong, _, _ = bars
-    dtype: gl.constexpr = pixels.dtype
-    boxes = 3 * chunks
-    turn = count * boxes
-    factors = load_factors(before, image, 0, dtype, DEPTH, HALVES)
-    if GROUPS == 2:
-        mbarrier.wait(pingpong.index(GROUP), (count // 2 & 1) ^ (1 - GROUP))
-    mbarrier.wait(box_full.index(turn % BOXES), turn // BOXES & 1)
-    held = turn % BOXES * (ROWS + 2)
-    for third in gl.static_range(3):
-        prepare(third, pixels, held, factors, y0 - 1, x0 - 1, size, ROWS, COLS, DEPTH, BEFORE, BEFORE_SLOPE, HALVES)
-    for box in range(boxes - 1):
-        if box % 3 == 2:
-            factors = load_factors(before, image, (box + 1) // 3 * DEPTH, dtype, DEPTH, HALVES)
-        ahead, left = (turn + 1) % BOXES * (ROWS + 2), x0 + (box + 1) % 3 - 1
-        for down in gl.static_range(3):
-            tap = (3 * down + box % 3) * chunks + box // 3
-            acc = _product(acc, pixels, weights, bars, turn, tap, box + down > 0, down, ROWS, COLS, DEPTH, BOXES, TAPS)
-            if down == 0:
-                mbarrier.wait(box_full.index((turn + 1) % BOXES), (turn + 1) // BOXES & 1)
-                if GROUPS == 2:
-                    mbarrier.arrive(pingpong.index(1 - GROUP), count=1, pred=box + 2 == boxes)
-            prepare(down, pixels, ahead, factors, y0 - 1, left, size, ROWS, COLS, DEPTH, BEFORE, BEFORE_SLOPE, HALVES)
-        turn += 1
-    for down in gl.static_range(3):
-        tap = (3 * down + 3) * chunks - 1
-        acc = _product(acc, pixels, weights, bars, turn, tap, True, down, ROWS, COLS, DEPTH, BOXES, TAPS)
-    turn += 1
     acc = warpgroup_mma_wait(0, deps=(acc,))
     if TAPS > 0:
         mbarrier.arrive(tap_empty.index((3 * turn - 1) % TAPS), count=1)

@@ -24,11 +24,6 @@ def candidates(x: Tensor, outer: int, epilogue: Epilogue) -> Iterator[Tile]:
     if residual is not None:
         staged = 4 * 64 * 64 * max(size, residual.element_size())
     free = SHARED_BYTES - RESERVED_BYTES - 2 * staged
-    wide = Tile(16, 16, 128, widest, 3 if residual is None else 2, 4, 1, 8)
-    # A prepared box is then read for twice the products, and prepared by twice the warps.
-    prepared = outer > 64 and epilogue.prologue is not None
-    if prepared:
-        yield wide
     for depth in (widest, widest // 2):
         held = 9 * -(-x.shape[3] // depth) * 64 * depth * size
         boxes = (free - held) // (18 * 16 * depth * size)
@@ -39,6 +34,6 @@ def candidates(x: Tensor, outer: int, epilogue: Epilogue) -> Iterator[Tile]:
     for boxes, taps in ((3, 6), (4, 4), (3, 4)):
         if boxes * box + taps * tap <= free and (taps == 6 or (boxes == 3) == (residual is not None)):
             yield Tile(16, 16, 64, widest, boxes, taps, 2, 4)
-    if outer > 64 and not prepared:
-        yield wide
+    if outer > 64:
+        yield Tile(16, 16, 128, widest, 3 if residual is None else 2, 4, 1, 8)
     yield Tile(8, 16, 64, widest, 4, 8, 1, 4)

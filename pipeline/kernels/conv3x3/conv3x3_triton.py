@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
-from pipeline.kernels.common.triton_epilogue import finish, pooled_pairs, prepared, rounded, store_statistics
+from pipeline.kernels.common.triton_epilogue import finish, pooled_pairs, rounded, store_statistics
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands, check_folds
 
 
@@ -39,16 +39,14 @@ class Tile:
 @triton.jit
 def _conv3x3_triton(
     x_boxes, weight_boxes, out_boxes, pooled_boxes, scale, bias, head_weight, head_bias, logits,
-    slopes, residual_boxes, residual_scale, statistics, prologue_scale, prologue_shift,
+    slopes, residual_boxes, residual_scale, statistics,
     height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
     IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
     CLASSES: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, SWAP: tl.constexpr,
-    BEFORE: tl.constexpr, BEFORE_SLOPE: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC."""
     PIXELS: tl.constexpr = ROWS * COLS
     STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH
-    pixel = tl.arange(0, PIXELS)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         # Blocks of output channels come one after another: they read the same pixels, which are then in L2.
         o0 = tile % tiles_out * OUT
@@ -61,11 +59,6 @@ def _conv3x3_triton(
             tap = step // STEPS
             c0 = step % STEPS * DEPTH
             box = x_boxes.load([image, y0 + tap // 3 - 1, x0 + tap % 3 - 1, c0]).reshape(PIXELS, DEPTH)
-            if prologue_scale is not None:
-                row, col = y0 + tap // 3 - 1 + pixel // COLS, x0 + tap % 3 - 1 + pixel % COLS
-                box = prepared(
-                    box, prologue_scale, prologue_shift, image, c0, row, col, height, width, IN, BEFORE, BEFORE_SLOPE
-                )
             taps = weight_boxes.load([tap, o0, c0]).reshape(OUT, DEPTH)
             acc = tl.dot(taps, box.T, acc) if SWAP else tl.dot(box, taps.T, acc)
         channel = o0 + tl.arange(0, OUT)
@@ -84,6 +77,7 @@ def _conv3x3_triton(
         if statistics is not None:
             store_statistics(y, statistics, image, y0, x0, height, width, channel, channels, ROWS, COLS, SWAP)
         if CLASSES > 0:
+            pixel = tl.arange(0, PIXELS)
             row, col = y0 + pixel // COLS, x0 + pixel % COLS
             inside = (row < height) & (col < width)
             for label in tl.static_range(CLASSES):
@@ -105,7 +99,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     tiles_y, tiles_x, tiles_out = operands.tiles(tile.rows, tile.cols, tile.out)
     tiles = len(x) * tiles_y * tiles_x * tiles_out
     half = [1, tile.rows // 2, tile.cols // 2, tile.out]
-    residual, before = epilogue.residual, epilogue.prologue
+    residual = epilogue.residual
     _conv3x3_triton[min(tiles, multiprocessors(x.device) * tile.programs),](
         descriptor(x, [1, tile.rows, tile.cols, tile.depth]),
         descriptor(weight, [1, tile.out, tile.depth]),
@@ -119,7 +113,6 @@ def launch(operands: Operands, tile: Tile) -> None:
         None if residual is None else descriptor(residual, [1, tile.rows, tile.cols, tile.out]),
         None if residual is None else epilogue.residual_scale,
         outputs.statistics,
-        *((None, None) if before is None else (before.scale, before.shift)),
         x.shape[1],
         x.shape[2],
         weight.shape[1],
@@ -136,8 +129,6 @@ def launch(operands: Operands, tile: Tile) -> None:
         ACTIVATION=epilogue.activation.expression,
         SLOPE=epilogue.activation.slope,
         SWAP=tile.swap,
-        BEFORE=None if before is None else before.activation.expression,
-        BEFORE_SLOPE=0.0 if before is None else before.activation.slope,
         num_warps=tile.warps,
         num_stages=tile.stages,
     )

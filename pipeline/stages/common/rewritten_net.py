@@ -30,6 +30,9 @@ from pipeline.stages.common.precision import Half, allow_tf32, eager_execution
 AGREES: dict[PrecisionName | None, float] = {"fp16": 0.1, "fp8": 0.5}
 
 
+QUOTED_CHARACTERS = 200  # of a compiler's error
+
+
 class WrongAnswerError(Exception):
     """A candidate that doesn't compute the net."""
 
@@ -105,7 +108,8 @@ class Rewritten:
                 self._check(found)
         except Exception as error:  # noqa: BLE001 - whatever a compiler raises, the other candidates stay
             traceback.print_exc()
-            self.refused[name] = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+            first_line = next(iter(str(error).splitlines()), "")
+            self.refused[name] = f"{type(error).__name__}: {first_line[:QUOTED_CHARACTERS]}"
             return None
         return found
 
