@@ -155,7 +155,7 @@ class _Lowering:
                 "second": inputs[1] if len(inputs) > 1 else None,
                 **{role: self._constant(f"{layer.name}.{role}", tensor) for role, tensor in tensors.items()},
                 "residual": self._laid_out(self.stored[added]) if added else None,
-                "residual_scale": (self.plan.scales.get(added.name, 1.0) if added else 1.0) / out_scale,
+                "residual_scale": self.plan.scales.get(added.name, 1.0) / out_scale if added else 1.0,
                 "activation": layer.activation.name,
                 "slope": layer.activation.slope,
                 "layer": layer.name,

@@ -129,6 +129,15 @@ def test_what_torch_reads_of_a_value_in_fp8_is_converted_back() -> None:
 
 
 @torch.no_grad()
+def test_a_layer_that_adds_nothing_has_the_plain_epilogue(classic_net: Exported) -> None:
+    """Whatever its output's scale: a kernel that takes plain epilogues alone must see that it is one."""
+    graph = lowered(classic_net.net, scales=stored(classic_net.net, classic_net.batch, []))
+    calls = [node for node in graph.graph.nodes if "residual_scale" in node.kwargs]
+    assert calls
+    assert all(node.kwargs["residual_scale"] == 1.0 for node in calls if node.kwargs["residual"] is None)
+
+
+@torch.no_grad()
 def test_a_library_s_layer_in_an_fp8_net_reads_and_writes_the_values_as_they_are_kept(classic_net: Exported) -> None:
     net = classic_net.net
     known = stored(net, classic_net.batch, [])

@@ -144,7 +144,7 @@ def epilogue_of(layer: Layer, dtype: torch.dtype, outer: int, grown: tuple[int, 
         head=head_of(layer, outer),
         slopes=slopes_of(layer.activation, outer),
         residual=residual,
-        residual_scale=1.0 if layer.residual == HALF else 0.5,
+        residual_scale=0.5 if layer.residual == FP8 else 1.0,
         statistics=layer.statistics,
     )
 

@@ -47,6 +47,7 @@ def _conv3x3_triton(
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC."""
     PIXELS: tl.constexpr = ROWS * COLS
     STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH
+    pixel = tl.arange(0, PIXELS)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         # Blocks of output channels come one after another: they read the same pixels, which are then in L2.
         o0 = tile % tiles_out * OUT
@@ -77,7 +78,6 @@ def _conv3x3_triton(
         if statistics is not None:
             store_statistics(y, statistics, image, y0, x0, height, width, channel, channels, ROWS, COLS, SWAP)
         if CLASSES > 0:
-            pixel = tl.arange(0, PIXELS)
             row, col = y0 + pixel // COLS, x0 + pixel % COLS
             inside = (row < height) & (col < width)
             for label in tl.static_range(CLASSES):
