@@ -74,7 +74,7 @@ def test_what_it_does_not_take_stays_as_it_was() -> None:
     assert CONVOLUTION in before
 
 
-def test_another_pass_is_not_pushed_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._inductor.config, "post_grad_custom_pre_pass", print)
-    with pytest.raises(RuntimeError, match="already"):
+def test_another_pass_is_not_pushed_aside() -> None:
+    with torch._inductor.config.patch(post_grad_custom_pre_pass=print), pytest.raises(RuntimeError, match="already"):
         kernels_in_torch_compile()
+    assert torch._inductor.config.post_grad_custom_pre_pass is None
