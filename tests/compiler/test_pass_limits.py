@@ -34,11 +34,30 @@ def conv(inner: int, outer: int, size: int = 3, **options: Any) -> nn.Conv2d:
 
 
 CASES: dict[str, Callable[[], nn.Module]] = {
+    "drop_identities: another layout": lambda: Made(
+        lambda x, c: c(x).permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format), conv(3, 16)
+    ),
+    "fold_padding: sides that differ": lambda: Made(
+        lambda x, c: c(functional.pad(x, (0, 1, 0, 1))), conv(3, 16, padding=0)
+    ),
+    "fold_padding: another value": lambda: Made(
+        lambda x, c: c(functional.pad(x, (1, 1, 1, 1), value=2.0)), conv(3, 16, padding=0)
+    ),
+    "fold_padding: a copy of the border": lambda: Made(
+        lambda x, c: c(functional.pad(x, (1, 1, 1, 1), mode="replicate")), conv(3, 16, padding=0)
+    ),
+    "fold_padding: it is read twice": lambda: Made(
+        lambda x, c: (lambda y: c(y) + y[:, :1, 1:-1, 1:-1])(functional.pad(x, (1, 1, 1, 1))), conv(3, 16, padding=0)
+    ),
+    "fold_padding: in three dimensions": lambda: Made(
+        lambda x, c: c(functional.pad(x, (0, 0, 0, 0, 1, 0))), conv(4, 16)
+    ),
+    "fold_padding: cut off": lambda: Made(lambda x, c: c(functional.pad(x, (-1, -1, -1, -1))), conv(3, 16)),
     "fold_batch_norm: the convolution is read twice": lambda: Made(
         lambda x, c, n: (lambda y: n(y) + y)(c(x)), conv(3, 16), nn.BatchNorm2d(16)
     ),
-    "fold_batch_norm: the convolution is grouped": lambda: Made(
-        lambda x, c, n: n(c(x)), conv(3, 6, groups=3), nn.BatchNorm2d(6)
+    "fold_batch_norm: the convolution is transposed and grouped": lambda: Made(
+        lambda x, c, n: n(c(x)), nn.ConvTranspose2d(3, 6, 3, padding=1, groups=3), nn.BatchNorm2d(6)
     ),
     "fold_batch_norm: by the batch itself": lambda: Made(
         lambda x, c, n: n(c(x)), conv(3, 16), nn.BatchNorm2d(16, track_running_stats=False)

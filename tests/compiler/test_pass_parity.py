@@ -107,6 +107,15 @@ def test_the_padding_of_an_odd_size_stays_in_front_of_the_first_layer() -> None:
     assert computing(lowered(made.net)) == {"aten.pad.default"}
 
 
+def test_what_changes_nothing_hides_no_layer_from_another() -> None:
+    made = rewritten("dropouts and pads")
+    assert made.net.matched["fold_padding"] == ["low.1"]
+    assert made.net.matched["drop_identities"] == ["high.1", "", "last.1"]
+    assert made.net.matched["compose_upsampling"] == ["last.0"]
+    assert made.net.matched["fold_activation"] == ["high.0", "last.0"]
+    assert rewritten("depthwise").net.matched["fold_batch_norm"] == ["0", "3", "6", "9", "12"]
+
+
 def test_layers_go_by_the_names_that_the_user_gave_them() -> None:
     """Also where one ends in another layer's work, such as a folded head."""
     made = rewritten("one level, batch 3")
