@@ -66,6 +66,24 @@ CASES: dict[str, Callable[[], nn.Module]] = {
         lambda x, c, n: n(functional.conv2d(x, c.weight * 2)), conv(3, 16), nn.BatchNorm2d(16)
     ),
     "fold_batch_norm: no convolution before it": lambda: Made(lambda x, n: n(x), nn.BatchNorm2d(3)),
+    "pointwise_before_upsampling: an activation follows": lambda: Made(
+        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=2)).relu(), conv(3, 16), conv(16, 16, 1)
+    ),
+    "pointwise_before_upsampling: more channels": lambda: Made(
+        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 17, 1)
+    ),
+    "pointwise_before_upsampling: a wider window": lambda: Made(
+        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 16)
+    ),
+    "pointwise_before_upsampling: padded": lambda: Made(
+        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 16, 1, padding=1)
+    ),
+    "pointwise_before_upsampling: to a smaller size": lambda: Made(
+        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=0.5, mode="bilinear")), conv(3, 16), conv(16, 16, 1)
+    ),
+    "pointwise_before_upsampling: read twice": lambda: Made(
+        lambda x, a, b: (lambda y: b(y) + y)(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 16, 1)
+    ),
     "norms_in_nhwc: no image": lambda: Made(lambda x, n: n(x.flatten(2))[..., None], nn.GroupNorm(3, 3)),
     "norms_in_nhwc: by running statistics": lambda: Made(
         lambda x, n: n(x), nn.InstanceNorm2d(3, track_running_stats=True)
