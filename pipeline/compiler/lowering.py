@@ -63,6 +63,7 @@ class _Lowering:
         stored: the values so far, by the old graph's nodes, as they are kept: perhaps in fp8.
         converted: those that are kept in fp8, as ATen reads them.
         laid_out: the new graph's values whose channels are known to lie side by side.
+        copies: of the others that a kernel reads the copy that is laid out so, which all then read.
         wide: the buffers of concatenations that never happen.
         parts: for each value that lies in such a buffer the concatenation, and the value's first channel there.
     """
@@ -79,6 +80,7 @@ class _Lowering:
         for cat in channel_concatenations(net.module.graph):
             self._place(cat)
         self.laid_out: set[fx.Node] = set()
+        self.copies: dict[fx.Node, fx.Node] = {}
         self.joined = {cat for cat, _ in self.parts.values()}
 
     def run(self) -> fx.GraphModule:
@@ -103,7 +105,7 @@ class _Lowering:
     def read(self, value: fx.Node) -> fx.Node:
         """A value of the old graph as ATen reads it."""
         if value.name not in self.plan.scales:
-            return self.stored[value]
+            return self.copies.get(self.stored[value], self.stored[value])
         if value not in self.converted:
             self.converted[value] = self._dequantised(self.stored[value], self.plan.scales[value.name])
         return self.converted[value]
@@ -154,7 +156,7 @@ class _Lowering:
             {
                 "second": inputs[1] if len(inputs) > 1 else None,
                 **{role: self._constant(f"{layer.name}.{role}", tensor) for role, tensor in tensors.items()},
-                "residual": self._laid_out(self.stored[added]) if added else None,
+                "residual": self._laid_out(added, self.stored[added]) if added else None,
                 "residual_scale": self.plan.scales.get(added.name, 1.0) / out_scale if added else 1.0,
                 "activation": layer.activation.name,
                 "slope": layer.activation.slope,
@@ -173,13 +175,22 @@ class _Lowering:
     def _input(self, value: fx.Node, layer: KernelLayer, in_fp8: bool) -> fx.Node:
         """A value as a kernel reads it: its channels side by side, unless it is the user's batch."""
         x = self.stored[value] if in_fp8 else self.read(value)
-        return x if layer.op.reads_image else self._laid_out(x)
+        return x if layer.op.reads_image else self._laid_out(value, x)
 
-    def _laid_out(self, x: fx.Node) -> fx.Node:
-        """A value with its channels side by side."""
+    def _laid_out(self, value: fx.Node, x: fx.Node) -> fx.Node:
+        """What is kept of a value, or that as ATen reads it, with its channels side by side.
+
+        Where several layers read it, in memory of its own: Inductor would write a copy for each of them.
+        """
         if x in self.laid_out:
             return x
-        return self.graph.call_function(aten.contiguous.default, (x,), {"memory_format": torch.channels_last})
+        if sum(layer_of(self.net.module, user) is not None for user in value.users) == 1:
+            return self.graph.call_function(aten.contiguous.default, (x,), {"memory_format": torch.channels_last})
+        if x not in self.copies:
+            in_fp8 = value.name in self.plan.scales and x is self.stored[value]
+            buffer = self._empty(value, FP8 if in_fp8 else self.net.dtype)
+            self.copies[x] = self._written(buffer, value, shape_of(value)[1], 0, x)
+        return self.copies[x]
 
     def _keep(self, value: fx.Node, made: fx.Node, as_stored: bool = False) -> None:
         """Note where a value is, once it has its type and lies in its place.
@@ -200,10 +211,13 @@ class _Lowering:
         write a new buffer and copy the other parts.
         """
         cat, first = self.parts[value]
+        return self._written(self._wide(cat), value, shape_of(cat)[1], first, made)
+
+    def _written(self, buffer: fx.Node, value: fx.Node, channels: int, first: int, made: fx.Node) -> fx.Node:
+        """The part of a buffer of so many channels, from `first` on, that a value is written into."""
         batch, length, height, width = shape_of(value)
-        channels = shape_of(cat)[1]
         steps = [channels * height * width, 1, channels * width, channels]
-        place = self._noted(aten.as_strided.default, self._wide(cat), [batch, length, height, width], steps, first)
+        place = self._noted(aten.as_strided.default, buffer, [batch, length, height, width], steps, first)
         self._call(aten.copy_.default, place, made)
         return place
 
