@@ -9,6 +9,7 @@ from pipeline.compiler.passes.kernel_folding import (
     fold_activation,
     fold_head,
     fold_residual,
+    head_after_pointwise,
     pool_where_it_is_made,
     sum_where_made,
     take_head,
@@ -28,6 +29,7 @@ FOR_THE_KERNELS: list[Pass] = [
     sum_where_made,
     pool_where_it_is_made,
     fold_head,
+    head_after_pointwise,
     take_head,
 ]
 
