@@ -19,7 +19,7 @@ from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import merged
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs, nhwc
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
-from pipeline.kernels.merged_statistics import merge_statistics
+from pipeline.kernels.merged_statistics import Norm, merge_statistics, norm_factors
 from pipeline.kernels.polyphase.polyphase_layers import SecondSource
 from pipeline.records.chrome_trace import LAYER
 
@@ -134,6 +134,27 @@ merge = torch.library.custom_op(f"{NAMESPACE}::merged_statistics", _merge, mutat
 
 @merge.register_fake
 def _(statistics: Tensor, *_: int) -> tuple[Tensor, Tensor]:
+    batch, _, _, channels = statistics.shape
+    return statistics.new_empty(batch, channels), statistics.new_empty(batch, channels)
+
+
+def _norm_factors(
+    statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], phases: int
+) -> tuple[Tensor, Tensor]:
+    """Factor and shift [N, out] of an instance norm of a map of this size, of statistics [N, blocks, 2, out]."""
+    height, width = size
+    if is_cuda(statistics.device.type):
+        return norm_factors(statistics, (height, width), phases, Norm(weight, bias, eps))
+    mean, variance = merged(statistics, height, width, phases)
+    factor = (variance + eps).rsqrt() * (1.0 if weight is None else weight)
+    return factor, (0.0 if bias is None else bias) - mean * factor
+
+
+norm = torch.library.custom_op(f"{NAMESPACE}::norm_factors", _norm_factors, mutates_args=())
+
+
+@norm.register_fake
+def _(statistics: Tensor, *_: object) -> tuple[Tensor, Tensor]:
     batch, _, _, channels = statistics.shape
     return statistics.new_empty(batch, channels), statistics.new_empty(batch, channels)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch._inductor.inductor_prims  # registers prims::inductor_force_stride_order
 from torch import Tensor, fx
 
 from pipeline.compiler.custom_ops import REFERENCE, operation
@@ -180,16 +181,16 @@ class _Lowering:
     def _laid_out(self, value: fx.Node, x: fx.Node) -> fx.Node:
         """What is kept of a value, or that as ATen reads it, with its channels side by side.
 
-        Where several layers read it, in memory of its own: Inductor would write a copy for each of them.
+        Where several layers read it, its steps are forced upon it: Inductor would write a copy for each of them.
         """
         if x in self.laid_out:
             return x
         if sum(layer_of(self.net.module, user) is not None for user in value.users) == 1:
             return self.graph.call_function(aten.contiguous.default, (x,), {"memory_format": torch.channels_last})
         if x not in self.copies:
-            in_fp8 = value.name in self.plan.scales and x is self.stored[value]
-            buffer = self._empty(value, FP8 if in_fp8 else self.net.dtype)
-            self.copies[x] = self._written(buffer, value, shape_of(value)[1], 0, x)
+            _, channels, height, width = shape_of(value)
+            steps = [channels * height * width, 1, channels * width, channels]
+            self.copies[x] = self._noted(torch.ops.prims.inductor_force_stride_order.default, x, steps)
         return self.copies[x]
 
     def _keep(self, value: fx.Node, made: fx.Node, as_stored: bool = False) -> None:
@@ -211,13 +212,10 @@ class _Lowering:
         write a new buffer and copy the other parts.
         """
         cat, first = self.parts[value]
-        return self._written(self._wide(cat), value, shape_of(cat)[1], first, made)
-
-    def _written(self, buffer: fx.Node, value: fx.Node, channels: int, first: int, made: fx.Node) -> fx.Node:
-        """The part of a buffer of so many channels, from `first` on, that a value is written into."""
         batch, length, height, width = shape_of(value)
+        channels = shape_of(cat)[1]
         steps = [channels * height * width, 1, channels * width, channels]
-        place = self._noted(aten.as_strided.default, buffer, [batch, length, height, width], steps, first)
+        place = self._noted(aten.as_strided.default, self._wide(cat), [batch, length, height, width], steps, first)
         self._call(aten.copy_.default, place, made)
         return place
 

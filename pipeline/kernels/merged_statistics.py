@@ -5,23 +5,28 @@ squared deviations for as many blocks as it has rows, which it merges once at th
 the same sums, each with few programs, that wait for one another.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from pipeline.kernels.common.block_statistics import COLS, ROWS, blocks_of
-from pipeline.kernels.common.nhwc import check_matrix, next_power_of_two
+from pipeline.kernels.common.nhwc import check_matrix, check_vector, next_power_of_two
 
 CHANNELS, MOST_ROWS = 8, 1024  # of a program's values
 
 
 @triton.jit
 def _merged_statistics(
-    statistics, mean_out, variance_out, height, width, entries,
+    statistics, weight, bias, eps, first_out, second_out, height, width, entries,
     CHANNELS: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, EACH: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """Read statistics [N, entries, 2, CHANNELS] of phases of height × width; write mean, variance [N, CHANNELS]."""
+    """Read statistics [N, entries, 2, CHANNELS] of phases of height × width; write two results [N, CHANNELS].
+
+    Mean and variance, or with `eps` a norm's factor and shift.
+    """
     image = tl.program_id(0)
     channel = tl.program_id(1) * EACH + tl.arange(0, EACH)
     line = tl.arange(0, LINES)
@@ -43,9 +48,17 @@ def _merged_statistics(
     whole = PHASES * PHASES * height * width
     merged = tl.sum(mean * count[:, None], axis=0) / whole
     between = mean - merged[None, :]
-    spread = tl.sum(squares + between * between * count[:, None], axis=0)
-    tl.store(mean_out + image * CHANNELS + channel, merged, mask=channel < CHANNELS)
-    tl.store(variance_out + image * CHANNELS + channel, spread / whole, mask=channel < CHANNELS)
+    second = tl.sum(squares + between * between * count[:, None], axis=0) / whole
+    if eps is not None:
+        factor = 1.0 / tl.sqrt(second + eps)
+        if weight is not None:
+            factor *= tl.load(weight + channel, mask=channel < CHANNELS, other=0.0)
+        second = -merged * factor
+        if bias is not None:
+            second += tl.load(bias + channel, mask=channel < CHANNELS, other=0.0)
+        merged = factor
+    tl.store(first_out + image * CHANNELS + channel, merged, mask=channel < CHANNELS)
+    tl.store(second_out + image * CHANNELS + channel, second, mask=channel < CHANNELS)
 
 
 def merge_statistics(statistics: Tensor, height: int, width: int, phases: int = 1) -> tuple[Tensor, Tensor]:
@@ -60,13 +73,46 @@ def merge_statistics(statistics: Tensor, height: int, width: int, phases: int = 
     Raises:
         ValueError: statistics aren't as above.
     """
+    return _merge(statistics, (height, width), phases, Norm())
+
+
+class Norm(NamedTuple):
+    """What an instance norm has beyond its input: weight and bias [out] fp32, None for 1 and 0; without eps no norm."""
+
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    eps: float | None = None
+
+
+def norm_factors(
+    statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Factor and shift [N, out] by which an instance norm of a map is x · factor + shift, of its statistics.
+
+    Args:
+        statistics: [N, blocks, 2, out] fp32, contiguous.
+        size: height and width of the map, multiples of `phases`.
+        phases: as `block_statistics` has them.
+        norm: with its eps.
+
+    Raises:
+        ValueError: statistics, weight or bias aren't as above.
+    """
+    for name, vector in (("weight", norm.weight), ("bias", norm.bias)):
+        if vector is not None:
+            check_vector(name, vector, statistics.shape[3])
+    return _merge(statistics, size, phases, norm)
+
+
+def _merge(statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm) -> tuple[Tensor, Tensor]:
+    height, width = size
     batch, entries, _, channels = statistics.shape
     check_matrix("statistics", statistics, (batch, blocks_of(height, width, phases), 2, channels))
-    mean, variance = (statistics.new_empty(batch, channels) for _ in range(2))
+    first, second = (statistics.new_empty(batch, channels) for _ in range(2))
     lines = min(MOST_ROWS, max(16, next_power_of_two(entries)))
     _merged_statistics[batch, triton.cdiv(channels, CHANNELS)](
-        statistics, mean, variance, height // phases, width // phases, entries,
+        statistics, *norm, first, second, height // phases, width // phases, entries,
         CHANNELS=channels, PHASES=phases, LINES=lines, EACH=CHANNELS, ROWS=ROWS, COLS=COLS,
         num_warps=8 if lines > 256 else 4,
     )  # fmt: skip
-    return mean, variance
+    return first, second

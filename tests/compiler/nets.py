@@ -165,6 +165,39 @@ class Wide(nn.Module):
         return logits
 
 
+class Few(nn.Module):
+    """A norm between a layer and two that read it, and a last level of two channels, as MONAI's nets have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 32, 3, padding=1), nn.InstanceNorm2d(32)
+        self.grow = nn.ConvTranspose2d(32, 2, 3, stride=2, padding=1, output_padding=1)
+        self.last, self.skip = nn.Conv2d(2, 2, 3, padding=1), nn.Conv2d(32, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        value = functional.leaky_relu(self.norm(self.first(image)))
+        large = functional.leaky_relu(self.grow(value))
+        beside = functional.interpolate(self.skip(value), scale_factor=2.0, mode="nearest")
+        logits: Tensor = self.last(large) + large + beside
+        return logits
+
+
+def normed_head() -> nn.Module:
+    """Norms up to the logits, as nnU-Net has."""
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1),
+        nn.InstanceNorm2d(32, affine=True),
+        nn.LeakyReLU(),
+        nn.Conv2d(32, 64, 3, stride=2, padding=1),
+        nn.InstanceNorm2d(64, affine=True),
+        nn.LeakyReLU(),
+        nn.ConvTranspose2d(64, 32, 3, stride=2, padding=1, output_padding=1),
+        nn.InstanceNorm2d(32),
+        nn.LeakyReLU(),
+        nn.Conv2d(32, 3, 1),
+    )
+
+
 def same_padding() -> nn.Module:
     """Convolutions whose padding is a word, as in nets that come from Keras; one that no kernel takes among them."""
     return nn.Sequential(
@@ -269,5 +302,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Size]] = {
     "depthwise": (depthwise, (2, 3, 16, 24)),
     "transposed with norm": (transposed_with_norm, (2, 3, 5, 4)),
     "residuals, sums for norms, slopes": (Wide, (2, 3, 16, 24)),
+    "few channels": (Few, (2, 3, 16, 24)),
+    "norms up to the logits": (normed_head, (2, 3, 20, 36)),
     "masks and views": (Masked, (1, 3, 8, 8)),
 }

@@ -129,7 +129,7 @@ def test_a_kernel_of_few_channels_names_the_operand_at_fault(name: str) -> None:
     ends = Epilogue(bias=torch.zeros(3))
     for found, message in (
         ((x, weight.float(), ends, Outputs(out)), "^weight must be"),
-        ((x.float(), weight.float(), ends, Outputs(out)), "^x must be float16 or"),
+        ((x.float(), weight.float(), ends, Outputs(out)), r"^x must be float16 or"),
         ((x, weight, ends, Outputs(out[:, :4])), "^out must be"),
         ((x, weight, Epilogue(), Outputs(out)), "^bias must be given"),
         ((x, weight, Epilogue(bias=ends.bias, pool=True), Outputs(out, out)), "^pool must not be asked"),
@@ -137,7 +137,7 @@ def test_a_kernel_of_few_channels_names_the_operand_at_fault(name: str) -> None:
         with pytest.raises(ValueError, match=message):
             launch(*found)
     many = weight.repeat(1, 3, 1)
-    with pytest.raises(ValueError, match="^weight must have at most"):
+    with pytest.raises(ValueError, match=r"^weight must have at most"):
         launch(x, many, Epilogue(bias=torch.zeros(9)), Outputs(torch.zeros(1, side, side, 9).half()))
 
 

@@ -2,8 +2,8 @@
 
 A block has 8 × 16 pixels whatever the kernel's tile, so that the buffer's shape depends on the map's alone. Of a kernel
 that makes a phase at a time they are pixels of one phase, every second row and column: `phases` is 2 then, else 1.
-Blocks are merged by the formula of Chan, Golub and LeVeque (Updating formulae and a pairwise algorithm for computing sample
-variances, 1979): no large sums of squares are subtracted, so a mean far from zero costs no precision.
+Blocks are merged by the formula of Chan, Golub and LeVeque (Updating formulae and a pairwise algorithm for computing
+sample variances, 1979): no large sums of squares are subtracted, so a mean far from zero costs no precision.
 """
 
 import torch

@@ -160,7 +160,7 @@ def candidates(weight: Tensor, *, statistics: bool) -> Iterator[Tile]:
     elif entries > 64:
         several = [3, 4]
     else:
-        several = [4, 5] if outer > 32 else [6, 4]
+        several = [4, 5] if outer > 32 or statistics else [6, 4]
     for programs in several:
         for rows in (8, 16) if statistics else (4, 2):
             yield Tile(rows, 4, programs)
