@@ -133,7 +133,7 @@ merge = torch.library.custom_op(f"{NAMESPACE}::merged_statistics", _merge, mutat
 
 
 @merge.register_fake
-def _(statistics: Tensor, *_: int) -> tuple[Tensor, Tensor]:
+def _(statistics: Tensor, *__: Any) -> tuple[Tensor, Tensor]:
     batch, _, _, channels = statistics.shape
     return statistics.new_empty(batch, channels), statistics.new_empty(batch, channels)
 
@@ -154,7 +154,7 @@ norm = torch.library.custom_op(f"{NAMESPACE}::norm_factors", _norm_factors, muta
 
 
 @norm.register_fake
-def _(statistics: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+def _(statistics: Tensor, *__: Any) -> tuple[Tensor, Tensor]:
     batch, _, _, channels = statistics.shape
     return statistics.new_empty(batch, channels), statistics.new_empty(batch, channels)
 

@@ -113,6 +113,6 @@ def _merge(statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm) -
     _merged_statistics[batch, triton.cdiv(channels, CHANNELS)](
         statistics, *norm, first, second, height // phases, width // phases, entries,
         CHANNELS=channels, PHASES=phases, LINES=lines, EACH=CHANNELS, ROWS=ROWS, COLS=COLS,
-        num_warps=8 if lines > 256 else 4,
+        num_warps=8 if lines > 512 else 4,
     )  # fmt: skip
     return first, second

@@ -103,7 +103,7 @@ def transposed3x3_few(
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What `transposed3x3_few` computes, in plain PyTorch and fp32, on any device; its arguments."""
+    """What `transposed3x3_few` computes of x [N, h, w, in], in plain PyTorch and fp32, on any device; its arguments."""
     OF_MANY.reference(x, weight, epilogue, outputs)
 
 

@@ -166,19 +166,19 @@ class Wide(nn.Module):
 
 
 class Few(nn.Module):
-    """A norm between a layer and two that read it, and a last level of two channels, as MONAI's nets have."""
+    """A norm that two layers read, and a last level of two channels, as MONAI's nets have."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.norm = nn.Conv2d(3, 32, 3, padding=1), nn.InstanceNorm2d(32)
         self.grow = nn.ConvTranspose2d(32, 2, 3, stride=2, padding=1, output_padding=1)
-        self.last, self.skip = nn.Conv2d(2, 2, 3, padding=1), nn.Conv2d(32, 2, 1)
+        self.beside = nn.ConvTranspose2d(32, 2, 3, stride=2, padding=1, output_padding=1)
+        self.last = nn.Conv2d(2, 2, 3, padding=1)
 
     def forward(self, image: Tensor) -> Tensor:
         value = functional.leaky_relu(self.norm(self.first(image)))
         large = functional.leaky_relu(self.grow(value))
-        beside = functional.interpolate(self.skip(value), scale_factor=2.0, mode="nearest")
-        logits: Tensor = self.last(large) + large + beside
+        logits: Tensor = self.last(large) + large + self.beside(value)
         return logits
 
 

@@ -133,7 +133,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     ),
     "head_after_pointwise: after a layer": lambda: Made(lambda x, a, h: h(a(x)), conv(3, 16), conv(16, 2, 1)),
     "head_after_pointwise: a wider window": lambda: Made(lambda x, a, h: h(a(x) * 2), conv(3, 16), conv(16, 2)),
-    "take_conv3x3_few: many channels": lambda: Made(lambda x, a, b: b(a(x)), conv(3, 8), conv(8, 8)),
+    "take_conv3x3_few: many channels": lambda: Made(lambda x, a, b: b(a(x)), conv(3, 16), conv(16, 8)),
     "take_transposed3x3_few: another window": lambda: Made(
         lambda x, a, b: b(a(x)), conv(3, 16), nn.ConvTranspose2d(16, 2, 4, 2, 1)
     ),

@@ -112,7 +112,7 @@ def test_norms_become_factors_and_the_last_of_them_is_read_by_the_logits_alone()
 
 def test_few_channels_have_kernels_of_their_own() -> None:
     calls = own_calls(lowered(rewritten("few channels").net))
-    assert calls == ["conv_first", "transposed3x3_few", "conv3x3_few"]
+    assert sorted(calls) == ["conv3x3_few", "conv_first", *["transposed3x3_few"] * 2]
 
 
 def test_the_padding_of_an_odd_size_stays_in_front_of_the_first_layer() -> None:

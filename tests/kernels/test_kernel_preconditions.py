@@ -1,7 +1,10 @@
 """What the launchers refuse, what a GPU must have, and the packing of weights."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from pipeline.compiler.ops import KERNELS, TILES
@@ -116,7 +119,7 @@ def test_what_a_kernel_does_not_fold_is_refused() -> None:
         upsample2x.upsample2x(x, NO_WEIGHT, Epilogue(activation=RELU), grown)
 
 
-FEW = {
+FEW: dict[str, tuple[Any, Tensor, Tensor, int]] = {
     "conv3x3_few": (conv3x3_few.conv3x3_few, torch.zeros(1, 8, 8, 2), torch.zeros(9, 3, 2), 8),
     "transposed3x3_few": (transposed3x3_few.transposed3x3_few, torch.zeros(1, 8, 8, 16), torch.zeros(16, 3, 16), 16),
 }
