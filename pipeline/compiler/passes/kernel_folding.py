@@ -3,7 +3,7 @@
 import operator
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import (
@@ -15,28 +15,25 @@ from pipeline.compiler.fx_graph import (
     like,
     module_of,
     only_user,
-    part_of_answer,
     replace,
     shape_of,
 )
-from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, STATISTICS, KernelLayer
+from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, KernelLayer
 from pipeline.compiler.layer_nodes import producer, put_layer, residual_of
 from pipeline.compiler.passes.kernel_matching import CONV2D, describe
 from pipeline.kernels import conv_head
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation, recognised
-from pipeline.kernels.common.block_statistics import blocks_of, grouped
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
 
 PRELU = "aten.prelu.default"
 RECOGNISABLE = {kind.aten for kind in ACTIVATIONS.values() if kind.aten} | {"aten.elu.default", PRELU}
 POOLING, ADDITION = "aten.max_pool2d.default", "aten.add.Tensor"
-VAR_MEAN, VIEW, TO = "aten.var_mean.correction", "aten.view.default", "aten.to.dtype"
+TO = "aten.to.dtype"
 CAST = "aten._to_copy.default"
 MULTIPLICATION = "aten.mul.Tensor"
 POINTWISE = RECOGNISABLE | {ADDITION, TO, MULTIPLICATION}
 aten = torch.ops.aten
 LEAST_CHANNELS = 64  # of a layer that adds a residual
-LEAST_COUNTED = 32  # of a layer that sums for a norm: with fewer most rows of a product are empty
 WIDEST_HEAD = 64  # channels that a head may read: a tile holds them all
 
 
@@ -73,78 +70,6 @@ def _add_to(node: fx.Node, out: fx.Node, add: fx.Node, other: fx.Node) -> None:
     node.kwargs = {**node.kwargs, "residual": other}
     add.prepend(out)
     replace(add, out)
-
-
-def sum_where_made(net: ExportedNet) -> list[str]:
-    """The mean and variance of a layer's output are merged from those of the blocks of pixels that its kernel sums."""
-    matched = []
-    for both in calls(net.module.graph, VAR_MEAN):
-        view = both.all_input_nodes[0]
-        cast = view.all_input_nodes[0] if is_call(view, VIEW) else view
-        made = producer(net.module, cast.args[0]) if is_call(cast, TO) else None
-        if made is None or "statistics" not in made[1].op.folds or made[1].activation != NONE:
-            continue
-        node, layer = made
-        batch, channels, height, width = shape_of(cast.all_input_nodes[0])
-        if channels < LEAST_COUNTED or layer.statistics or layer.head is not None:
-            continue
-        layer.statistics, phases = True, layer.op.phases
-        groups = view.args[1][1] if is_call(view, VIEW) else None  # type: ignore[index]
-        with net.module.graph.inserting_before(both):
-            statistics = net.module.graph.call_function(operator.getitem, (node, STATISTICS))
-            statistics.meta["val"] = torch.empty(batch, blocks_of(height, width, phases), 2, channels, device="meta")
-            known = net.module.graph.call_function(variance_and_mean, (statistics, height, width, phases, groups))
-        _norm_by_factors(both, cast, statistics, phases)
-        replace(both, known)
-        matched.append(layer.name)
-    return matched
-
-
-def _norm_by_factors(both: fx.Node, x: fx.Node, statistics: fx.Node, phases: int) -> None:
-    """Let an instance norm of x be x · factor + shift: a pass then reads two vectors instead of four."""
-    parts = {part_of_answer(user): user for user in both.users}
-    away = only_user(parts[1]) if len(parts) == 2 else None
-    last = only_user(away) if away is not None and away.args[0] is x else None
-    if last is None or not is_call(last, MULTIPLICATION):
-        return
-    ends: list[fx.Node | None] = []
-    for operation in (MULTIPLICATION, ADDITION):
-        user = only_user(last)
-        constant = user.args[1] if is_call(user, operation) and user is not None else None
-        found = constant if isinstance(constant, fx.Node) and constant.op == "get_attr" else None
-        ends.append(found)
-        last = user if found is not None and user is not None else last
-    variance = only_user(parts[0])
-    assert variance is not None
-    graph, size = both.graph, list(shape_of(x.all_input_nodes[0])[2:])
-    with graph.inserting_before(last):
-        factors = graph.call_function(factor_and_shift, (statistics, *ends, variance.args[1], size, phases))
-        factor, shift = (graph.call_function(operator.getitem, (factors, place)) for place in range(2))
-        scaled = graph.call_function(aten.mul.Tensor, (x, factor))
-        replace(last, graph.call_function(aten.add.Tensor, (scaled, shift)))
-
-
-def factor_and_shift(
-    statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], phases: int
-) -> tuple[Tensor, Tensor]:
-    """Factor and shift [N, out, 1, 1] of a norm with weight and bias [1, out, 1, 1]."""
-    ends = (None if part is None else part.flatten() for part in (weight, bias))
-    found = torch.ops.unet_ladder.norm_factors(statistics, *ends, eps, size, phases)
-    return found[0][:, :, None, None], found[1][:, :, None, None]
-
-
-def variance_and_mean(
-    statistics: Tensor, height: int, width: int, phases: int, groups: int | None
-) -> tuple[Tensor, Tensor]:
-    """What `torch.var_mean` gives of a map, from its statistics [N, blocks, 2, out], its dimensions kept.
-
-    [N, out, 1, 1] each; of groups of channels [N, groups, 1, 1, 1].
-    """
-    mean, variance = torch.ops.unet_ladder.merged_statistics(statistics, height, width, phases)
-    if groups is None:
-        return variance[:, :, None, None], mean[:, :, None, None]
-    mean, variance = grouped(mean, variance, groups)
-    return variance[:, :, None, None, None], mean[:, :, None, None, None]
 
 
 def fold_activation(net: ExportedNet) -> list[str]:
