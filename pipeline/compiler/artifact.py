@@ -3,6 +3,7 @@
 import hashlib
 import json
 import warnings
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -62,6 +63,7 @@ def load(folder: Path) -> nn.Module:
         raise ArtefactError(f"{folder}: format {about.get('format')}, this version reads {FORMAT}")
     if about.get("net_sha256") != found:
         raise ArtefactError(f"{folder}: {NET} isn't the one that {ABOUT} was written with")
+    import_module("torch._inductor.inductor_prims")  # registers an operation that a lowered graph may call
     with warnings.catch_warnings():
         # torch's own, of the bytes that it reads: nobody writes to the weights
         warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)

@@ -16,8 +16,10 @@ from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.ops import KERNELS, tile_of
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.activation import Activation
+from pipeline.kernels.common.block_statistics import merged
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs, nhwc
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
+from pipeline.kernels.merged_statistics import Norm, merge_statistics, norm_factors
 from pipeline.kernels.polyphase.polyphase_layers import SecondSource
 from pipeline.records.chrome_trace import LAYER
 
@@ -74,6 +76,7 @@ def kernel_call(op: KernelOp[Any], given: Mapping[str, Any]) -> KernelCall:
         residual=nhwc(residual),
         residual_scale=given["residual_scale"],
         statistics=statistics is not None,
+        phases=op.phases,
     )
     seen = x if op.reads_image else x.permute(0, 2, 3, 1)
     outputs, second = Outputs(result, pooled, logits, statistics).nhwc(), None
@@ -117,6 +120,43 @@ def measured(op: KernelOp[Any], call: KernelCall) -> Any:
 
 
 OPERATIONS = {op.name: register(op) for op in KERNELS}
+
+
+def _merge(statistics: Tensor, height: int, width: int, phases: int) -> tuple[Tensor, Tensor]:
+    """Mean and variance [N, out] of statistics [N, blocks, 2, out]."""
+    if is_cuda(statistics.device.type):
+        return merge_statistics(statistics, height, width, phases)
+    return merged(statistics, height, width, phases)
+
+
+merge = torch.library.custom_op(f"{NAMESPACE}::merged_statistics", _merge, mutates_args=())
+
+
+@merge.register_fake
+def _(statistics: Tensor, *__: Any) -> tuple[Tensor, Tensor]:
+    batch, _, _, channels = statistics.shape
+    return statistics.new_empty(batch, channels), statistics.new_empty(batch, channels)
+
+
+def _norm_factors(
+    statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], phases: int
+) -> tuple[Tensor, Tensor]:
+    """Factor and shift [N, out] of an instance norm of a map of this size, of statistics [N, blocks, 2, out]."""
+    height, width = size
+    if is_cuda(statistics.device.type):
+        return norm_factors(statistics, (height, width), phases, Norm(weight, bias, eps))
+    mean, variance = merged(statistics, height, width, phases)
+    factor = (variance + eps).rsqrt() * (1.0 if weight is None else weight)
+    return factor, (0.0 if bias is None else bias) - mean * factor
+
+
+norm = torch.library.custom_op(f"{NAMESPACE}::norm_factors", _norm_factors, mutates_args=())
+
+
+@norm.register_fake
+def _(statistics: Tensor, *__: Any) -> tuple[Tensor, Tensor]:
+    batch, _, _, channels = statistics.shape
+    return statistics.new_empty(batch, channels), statistics.new_empty(batch, channels)
 
 
 def operation(name: str) -> Any:

@@ -86,7 +86,7 @@ class KernelLayer(nn.Module):
         if self.head is not None:
             weight, bias = (part.to(y.dtype) for part in self.head)
             logits = functional.conv2d(y, weight[..., None, None], bias).float().contiguous()
-        statistics = statistics_of(y.float().permute(0, 2, 3, 1)) if self.statistics else None
+        statistics = statistics_of(y.float().permute(0, 2, 3, 1), self.op.phases) if self.statistics else None
         return y if self.stores_out else None, pooled, logits, statistics
 
     def sums_by_library(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch._inductor.inductor_prims  # registers prims::inductor_force_stride_order
 from torch import Tensor, fx
 
 from pipeline.compiler.custom_ops import REFERENCE, operation
@@ -63,6 +64,7 @@ class _Lowering:
         stored: the values so far, by the old graph's nodes, as they are kept: perhaps in fp8.
         converted: those that are kept in fp8, as ATen reads them.
         laid_out: the new graph's values whose channels are known to lie side by side.
+        copies: of the others that a kernel reads the copy that is laid out so, which all then read.
         wide: the buffers of concatenations that never happen.
         parts: for each value that lies in such a buffer the concatenation, and the value's first channel there.
     """
@@ -79,6 +81,7 @@ class _Lowering:
         for cat in channel_concatenations(net.module.graph):
             self._place(cat)
         self.laid_out: set[fx.Node] = set()
+        self.copies: dict[fx.Node, fx.Node] = {}
         self.joined = {cat for cat, _ in self.parts.values()}
 
     def run(self) -> fx.GraphModule:
@@ -103,7 +106,7 @@ class _Lowering:
     def read(self, value: fx.Node) -> fx.Node:
         """A value of the old graph as ATen reads it."""
         if value.name not in self.plan.scales:
-            return self.stored[value]
+            return self.copies.get(self.stored[value], self.stored[value])
         if value not in self.converted:
             self.converted[value] = self._dequantised(self.stored[value], self.plan.scales[value.name])
         return self.converted[value]
@@ -154,7 +157,7 @@ class _Lowering:
             {
                 "second": inputs[1] if len(inputs) > 1 else None,
                 **{role: self._constant(f"{layer.name}.{role}", tensor) for role, tensor in tensors.items()},
-                "residual": self._laid_out(self.stored[added]) if added else None,
+                "residual": self._laid_out(added, self.stored[added]) if added else None,
                 "residual_scale": self.plan.scales.get(added.name, 1.0) / out_scale if added else 1.0,
                 "activation": layer.activation.name,
                 "slope": layer.activation.slope,
@@ -173,13 +176,22 @@ class _Lowering:
     def _input(self, value: fx.Node, layer: KernelLayer, in_fp8: bool) -> fx.Node:
         """A value as a kernel reads it: its channels side by side, unless it is the user's batch."""
         x = self.stored[value] if in_fp8 else self.read(value)
-        return x if layer.op.reads_image else self._laid_out(x)
+        return x if layer.op.reads_image else self._laid_out(value, x)
 
-    def _laid_out(self, x: fx.Node) -> fx.Node:
-        """A value with its channels side by side."""
+    def _laid_out(self, value: fx.Node, x: fx.Node) -> fx.Node:
+        """What is kept of a value, or that as ATen reads it, with its channels side by side.
+
+        Where several layers read it, its steps are forced upon it: Inductor would write a copy for each of them.
+        """
         if x in self.laid_out:
             return x
-        return self.graph.call_function(aten.contiguous.default, (x,), {"memory_format": torch.channels_last})
+        if sum(layer_of(self.net.module, user) is not None for user in value.users) == 1:
+            return self.graph.call_function(aten.contiguous.default, (x,), {"memory_format": torch.channels_last})
+        if x not in self.copies:
+            _, channels, height, width = shape_of(value)
+            steps = [channels * height * width, 1, channels * width, channels]
+            self.copies[x] = self._noted(torch.ops.prims.inductor_force_stride_order.default, x, steps)
+        return self.copies[x]
 
     def _keep(self, value: fx.Node, made: fx.Node, as_stored: bool = False) -> None:
         """Note where a value is, once it has its type and lies in its place.

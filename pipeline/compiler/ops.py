@@ -4,7 +4,16 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from pipeline.kernels import conv1x1, conv3x3, conv_first, conv_head, upconv2x2, upsample2x
+from pipeline.kernels import (
+    conv1x1,
+    conv3x3,
+    conv3x3_few,
+    conv_first,
+    conv_head,
+    transposed3x3_few,
+    upconv2x2,
+    upsample2x,
+)
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.polyphase import polyphase_layers
 
@@ -12,9 +21,11 @@ KERNELS: tuple[KernelOp[Any], ...] = (
     conv3x3.OP,
     conv_first.OP,
     conv_first.STRIDED_OP,
+    conv3x3_few.OP,
     upconv2x2.OP,
     polyphase_layers.STRIDED,
     polyphase_layers.TRANSPOSED_3X3,
+    transposed3x3_few.OP,
     polyphase_layers.TRANSPOSED_4X4,
     polyphase_layers.UPSAMPLED,
     conv1x1.OP,

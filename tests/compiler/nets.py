@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.unet import UNet
+from tests.compiler.last_layers import Few, normed_head
 
 Size = tuple[int, ...]
 
@@ -287,5 +288,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Size]] = {
     "depthwise": (depthwise, (2, 3, 16, 24)),
     "transposed with norm": (transposed_with_norm, (2, 3, 5, 4)),
     "residuals, sums for norms, slopes": (Wide, (2, 3, 16, 24)),
+    "few channels": (Few, (2, 3, 16, 24)),
+    "norms up to the logits": (normed_head, (2, 3, 20, 36)),
     "masks and views": (Masked, (1, 3, 8, 8)),
 }

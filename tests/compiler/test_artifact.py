@@ -66,6 +66,7 @@ def test_a_fresh_process_gives_the_same_answers(tmp_path: Path) -> None:
         "library": half_by_library("one level, batch 3"),
         "odd": in_fp8("bilinear, odd size"),
         "mixed": in_fp8("group norm, SiLU, attention"),
+        "read twice": in_fp8("few channels"),
     }
     for name, (graph, batch) in nets.items():
         save(graph, batch, tmp_path / name)

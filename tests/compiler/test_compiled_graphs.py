@@ -38,6 +38,20 @@ class Mixed(nn.Module):
         return logits
 
 
+class ReadTwice(nn.Module):
+    """A value of Inductor's that two kernels read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.one, self.other = (nn.Conv2d(inner, 16, 3, padding=1) for inner in (3, 16, 16))
+        self.head = nn.Conv2d(16, 2, 1)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        value = functional.relu6(self.first(batch))
+        logits: Tensor = self.head(self.other(torch.sigmoid(self.one(value))) * self.other(value))
+        return logits
+
+
 @dataclass(frozen=True)
 class Written:
     """A program of Inductor's."""
@@ -53,6 +67,12 @@ class Written:
     def generated(self) -> list[list[str]]:
         """For each call of a generated kernel the tensors that it is given."""
         return [call.split(", ") for call in re.findall(r"^        cpp_fused_\w+\((.*)\)$", self.text, re.MULTILINE)]
+
+    @property
+    def outputs(self) -> list[int]:
+        """How many tensors each generated kernel writes."""
+        kernels = re.findall(r"void *kernel\((.*?)\)", self.text, re.DOTALL)
+        return [sum("const" not in kind for kind in types.split(",")) for types in kernels]
 
     @property
     def wide(self) -> list[str]:
@@ -127,6 +147,14 @@ def test_a_copy_at_a_concatenation_would_be_seen(monkeypatch: pytest.MonkeyPatch
     graph.recompile()
     _, program = compiled(graph)
     assert program.copies > 0
+
+
+def test_what_two_kernels_read_is_written_once() -> None:
+    graph = graph_of(ReadTwice())
+    answer, program = compiled(graph)
+    assert program.own_calls == len(own_calls(graph)) == 5
+    assert program.outputs == [1, 1, 1]
+    assert torch.equal(answer, graph(BATCH))
 
 
 def test_inductor_counts_the_bytes_of_the_kernels_operations() -> None:

@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor, fx
 
-from pipeline.compiler.custom_ops import OPERATIONS, OUTPUTS, operation
+from pipeline.compiler.custom_ops import OPERATIONS, OUTPUTS, merge, norm, operation
 from pipeline.compiler.kernel_layer import KernelLayer
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.ops import KERNELS, UnknownTileError, tile_of, tile_text
 from pipeline.kernels import upsample2x
+from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from tests.compiler.rewriting import rewritten
 
@@ -24,6 +25,8 @@ NETS = (
     "transposed with norm",
     "squeeze and excitation",
     "residuals, sums for norms, slopes",
+    "few channels",
+    "norms up to the logits",
 )
 
 
@@ -87,6 +90,9 @@ def test_every_operation_is_tried_here(of_each_kind: list[Call]) -> None:
         ("conv3x3", "result", "residual"),
         ("conv3x3", "result", "statistics"),
         ("upsampled_conv3x3", "result", "second"),
+        ("conv_first", "result", "statistics"),
+        ("conv3x3_strided", "result", "statistics"),
+        ("transposed3x3", "result", "statistics"),
     }
 
 
@@ -94,6 +100,13 @@ def test_torch_finds_no_fault_with_an_operation(of_each_kind: list[Call]) -> Non
     """What it says it changes, its fake, its way through autograd's dispatch and through a compiler's tracing."""
     for call in of_each_kind:
         torch.library.opcheck(operation(call.name), (call.inputs[0],), call.given)
+
+
+def test_torch_finds_no_fault_with_what_merges_statistics() -> None:
+    counted, vector = statistics_of(torch.randn(2, 16, 36, 8), 2), torch.randn(8)
+    torch.library.opcheck(merge, (counted, 16, 36, 2))
+    for ends in ((vector, vector), (None, None)):
+        torch.library.opcheck(norm, (counted, *ends, 1e-5, [16, 36], 2))
 
 
 @torch.no_grad()

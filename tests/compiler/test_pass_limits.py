@@ -165,6 +165,15 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "take_head: its answer isn't the logits": lambda: Made(
         lambda x, a, h: h(a(x)).half() * 2, conv(3, 16), conv(16, 2)
     ),
+    "head_after_pointwise: its input is read twice": lambda: Made(
+        lambda x, a, h: (lambda y: h(y) + y[:, :2])(a(x).tanh().relu()), conv(3, 16), conv(16, 2, 1)
+    ),
+    "head_after_pointwise: after a layer": lambda: Made(lambda x, a, h: h(a(x)), conv(3, 16), conv(16, 2, 1)),
+    "head_after_pointwise: a wider window": lambda: Made(lambda x, a, h: h(a(x) * 2), conv(3, 16), conv(16, 2)),
+    "take_conv3x3_few: many channels": lambda: Made(lambda x, a, b: b(a(x)), conv(3, 16), conv(16, 8)),
+    "take_transposed3x3_few: another window": lambda: Made(
+        lambda x, a, b: b(a(x)), conv(3, 16), nn.ConvTranspose2d(16, 2, 4, 2, 1)
+    ),
     "compose_upsampling: read twice": lambda: Made(
         lambda x, a, b: (lambda y: b(y) + y)(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 16)
     ),

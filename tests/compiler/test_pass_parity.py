@@ -103,6 +103,20 @@ def test_of_the_bilinear_net_nothing_is_left_to_torch() -> None:
     assert computing(graph) == set()
 
 
+def test_norms_become_factors_and_the_last_of_them_is_read_by_the_logits_alone() -> None:
+    made = rewritten("norms up to the logits")
+    graph = lowered(made.net)
+    matched = made.net.matched
+    assert [len(matched[name]) for name in ("norms_in_nhwc", "sum_where_made", "head_after_pointwise")] == [3, 3, 1]
+    assert not {"aten.var_mean.correction", "aten.rsqrt.default"} & set(called(graph))
+    assert own_calls(graph) == ["conv_first", "conv3x3_strided", "transposed3x3"]
+
+
+def test_few_channels_have_kernels_of_their_own() -> None:
+    calls = own_calls(lowered(rewritten("few channels").net))
+    assert sorted(calls) == ["conv3x3_few", "conv_first", *["transposed3x3_few"] * 2]
+
+
 def test_the_padding_of_an_odd_size_stays_in_front_of_the_first_layer() -> None:
     made = rewritten("bilinear, odd size")
     assert made.net.matched["take_conv_first"] == ["encoder.0.0"]

@@ -18,6 +18,7 @@ from triton.runtime.jit import JITFunction
 from pipeline.compiler.ops import BY_NAME
 from pipeline.kernels import conv3x3, conv_first, conv_head
 from pipeline.kernels.common.activation import Activation
+from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.capability import HOPPER
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.conv3x3 import conv3x3_narrow
@@ -103,7 +104,9 @@ def compile_polyphase() -> None:
     taps = torch.zeros(16, 32, 32).to(torch.float8_e4m3fn)
     up = Operands(epilogue, Outputs(out), small, taps, full, taps[:9], torch.zeros(3, 3, 32))
     strided = Operands(epilogue, Outputs(small.to(half)), full=full.to(half), full_weight=taps[:9].to(half))
-    for operands in (up, strided):
+    counted = torch.zeros(1, blocks_of(32, 32, 2), 2, 32)
+    sums = replace(epilogue, statistics=True, phases=2), Outputs(out, statistics=counted)
+    for operands in (up, strided, up._replace(epilogue=sums[0], outputs=sums[1])):
         polyphase(operands, next(candidates(operands)))
 
 
@@ -115,10 +118,13 @@ def from_registers() -> None:
         conv3x3.conv3x3(x, weight, epilogue, out, conv3x3_narrow.Tile(16))
     x, weight = torch.zeros(1, 32, 32, 16).half(), torch.zeros(9, 3, 16).half()
     conv_head.conv_head(x, weight, Epilogue(bias=torch.zeros(3)), Outputs(logits=torch.zeros(1, 3, 32, 32)))
+    counts = Epilogue(bias=torch.zeros(32), statistics=True)
     image, weight = torch.zeros(1, 3, 32, 32), conv_first.pack(torch.zeros(32, 3, 7, 7))
-    conv_first.conv_first(
-        image, weight, Epilogue(bias=torch.zeros(32)), Outputs(torch.zeros(1, 16, 16, 32).half()), GatherTile(4)
-    )
+    small = Outputs(torch.zeros(1, 16, 16, 32).half(), statistics=torch.zeros(1, blocks_of(16, 16), 2, 32))
+    conv_first.conv_first(image, weight, counts, small, GatherTile(8))
+    x, weight = torch.zeros(1, 32, 32, 32).half(), torch.zeros(9, 32, 32).half()
+    beside = Outputs(torch.zeros(1, 32, 32, 32).half(), statistics=torch.zeros(1, blocks_of(32, 32), 2, 32))
+    conv3x3.conv3x3(x, weight, counts, beside, conv3x3_narrow.Tile(16, 4, 2, 3))
 
 
 if __name__ == "__main__":

@@ -195,9 +195,11 @@ def twice(made: Example, tile: Any) -> None:
 
 def for_kernel(op: KernelOp[Any], layer: Layer) -> Layer:
     """The layer as a kernel takes it: few channels for one that reads the image, and no fold that it doesn't know."""
+    inner, outer = op.most_channels
     return replace(
         layer,
-        inner=3 if op.reads_image else layer.inner,
+        inner=3 if op.reads_image else min(layer.inner, inner or layer.inner),
+        outer=min(layer.outer, outer or layer.outer),
         pool=layer.pool and "pool" in op.folds,
         classes=layer.classes if "head" in op.folds else 0,
         stored=layer.stored or not {"pool", "head"} & op.folds,

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from pipeline.kernels.common.activation import RELU, Activation
+from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.polyphase import Operands, Tile, polyphase, reference, transposed_alone
 from tests.kernels.examples import DEVICE, FP8, HALF, assert_near, poisoned, values
@@ -23,6 +24,7 @@ class Phases:
     border: bool = True
     activation: Activation = RELU
     window_of_3: bool = False
+    counts: bool = False  # whether statistics are wanted
 
 
 def no_taps_of_3() -> list[int]:
@@ -47,12 +49,20 @@ def operands(case: Phases, dtype: torch.dtype = HALF) -> tuple[Operands, Tensor]
     scale = torch.linspace(0.5, 2, outer, device=DEVICE) if dtype == FP8 else None
     border = values(3, 3, outer, dtype=torch.float32)
     border[1, 1] = 0
+    blocks = blocks_of(grow * height, grow * width, grow)
+    statistics = poisoned(batch, blocks, 2, outer, dtype=torch.float32)
     small_weight = (values(16, outer, case.inner) * spread).to(dtype)
     if case.window_of_3:
         small_weight[no_taps_of_3()] = 0
     made = Operands(
-        Epilogue(scale, torch.linspace(-1, 1, outer, device=DEVICE), case.activation),
-        Outputs(buffer[..., outer:]),
+        Epilogue(
+            scale,
+            torch.linspace(-1, 1, outer, device=DEVICE),
+            case.activation,
+            statistics=case.counts,
+            phases=grow if case.counts else 1,
+        ),
+        Outputs(buffer[..., outer:], statistics=statistics if case.counts else None),
         small,
         small_weight if case.inner else None,
         full,
@@ -67,13 +77,17 @@ def check(made: Operands, buffer: Tensor, tile: Tile | None) -> None:
     """Run a tile twice on poisoned memory: it stores what the reference stores, the same each time, nothing beside."""
     out = made.outputs.out
     assert out is not None
-    wanted = torch.empty_like(out)
-    reference(made._replace(outputs=Outputs(wanted)))
+    wanted, counted = torch.empty_like(out), made.outputs.statistics
+    wanted_counts = None if counted is None else torch.empty_like(counted)
+    reference(made._replace(outputs=Outputs(wanted, statistics=wanted_counts)))
     buffer.copy_(poisoned(*buffer.shape, dtype=buffer.dtype))
     polyphase(made, tile)
     assert_near(out, wanted, out.dtype)
+    if counted is not None and wanted_counts is not None:
+        assert_near(counted, wanted_counts, out.dtype)
     assert buffer[..., : buffer.shape[-1] // 2].float().isnan().all()
     if DEVICE.type == "cuda":
-        first = out.clone()
+        first = [part.clone() for part in made.outputs.given.values()]
         polyphase(made, tile)
-        assert torch.equal(out.float(), first.float())
+        for part, before in zip(made.outputs.given.values(), first, strict=True):
+            assert torch.equal(part.float(), before.float())

@@ -2,18 +2,20 @@
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from torch.nn import functional
 
-from pipeline.kernels import conv1x1, conv3x3
+from pipeline.kernels import conv1x1, conv3x3, conv_first, merged_statistics
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import blocks_of, grouped, merged, statistics_of
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
 from pipeline.kernels.common.library import store_results
-from pipeline.kernels.conv3x3 import conv3x3_triton
+from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_triton
+from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
 from tests.kernels.examples import DEVICE, FP8, HALF, Layer, example, values
 
 TILE = conv3x3_triton.Tile(8, 16, 32, 32, swap=True, warps=4)
@@ -78,12 +80,44 @@ def test_the_library_computes_the_same(op: KernelOp[Any]) -> None:
         torch.testing.assert_close(getattr(found, name), part, rtol=1e-4, atol=1e-3)
 
 
+def test_the_first_convolution_stores_statistics_too() -> None:
+    made = example(conv_first.STRIDED_OP, HALF, Layer(2, (19, 37), 3, 16, NONE, statistics=True))
+    made.run()
+    made.check()
+
+
+@pytest.mark.parametrize("phases", [1, 2])
+@pytest.mark.parametrize("size", [(8, 16), (26, 38), (136, 144)])
+def test_the_kernel_merges_as_torch_does(size: tuple[int, int], phases: int) -> None:
+    """A few blocks, and more than a program takes at once; in channels that fill no program."""
+    counted = statistics_of(values(2, *size, 12, dtype=torch.float32) * 3 + 100, phases)
+    with patch.object(merged_statistics, "MOST_ROWS", 16):
+        found = merged_statistics.merge_statistics(counted, *size, phases)
+    for part, wanted in zip(found, merged(counted, *size, phases), strict=True):
+        torch.testing.assert_close(part, wanted, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["weight and bias", "neither"])
+def test_the_kernel_makes_a_norm_s_factor_and_shift(ends: bool) -> None:
+    """Those of torch's instance norm, to x · factor + shift."""
+    y = values(2, 26, 38, 12, dtype=torch.float32) * 3 + 100
+    weight, bias = (values(12, dtype=torch.float32) + part if ends else None for part in (1, 2))
+    norm = merged_statistics.Norm(weight, bias, 1e-5)
+    factor, shift = merged_statistics.norm_factors(statistics_of(y, 2), (26, 38), 2, norm)
+    wanted = functional.instance_norm(y.permute(0, 3, 1, 2), weight=weight, bias=bias).permute(0, 2, 3, 1)
+    torch.testing.assert_close(y * factor[:, None, None] + shift[:, None, None], wanted, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match=r"^weight must be 12 contiguous float32"):
+        merged_statistics.norm_factors(statistics_of(y), (26, 38), 1, norm._replace(weight=torch.ones(8)))
+
+
+@pytest.mark.parametrize("phases", [1, 2])
 @pytest.mark.parametrize("size", [(8, 16), (13, 33), (40, 7)])
-def test_merged_statistics_are_the_variance_also_far_from_zero(size: tuple[int, int]) -> None:
+def test_merged_statistics_are_the_variance_also_far_from_zero(size: tuple[int, int], phases: int) -> None:
     """Of values around 10000 that differ by 1: sums of squares in fp32 would leave nothing of it."""
+    size = (phases * size[0], phases * size[1])
     y = torch.randn(2, *size, 4) + 1e4
     variance, mean = torch.var_mean(y.double(), dim=(1, 2), correction=0)
-    found_mean, found = merged(statistics_of(y), *size)
+    found_mean, found = merged(statistics_of(y, phases), *size, phases)
     torch.testing.assert_close(found_mean.double(), mean, rtol=1e-6, atol=0)
     torch.testing.assert_close(found.double(), variance, rtol=1e-3, atol=0)
 
@@ -135,5 +169,14 @@ def test_a_kernel_without_a_part_and_a_tile_without_its_blocks_refuse() -> None:
     counted = Outputs(x.clone(), statistics=torch.zeros(1, 1, 2, 16))
     with pytest.raises(ValueError, match="statistics must not be asked of this kernel"):
         conv1x1.conv1x1(x, weight[0], Epilogue(bias=bias, statistics=True), counted)
+    asked = Epilogue(bias=bias, statistics=True)
     with pytest.raises(ValueError, match="blocks of 8 × 16 pixels, and the tile has 8 × 8"):
-        conv3x3.conv3x3(x, weight, Epilogue(bias=bias, statistics=True), counted, replace(TILE, cols=8))
+        conv3x3.conv3x3(x, weight, asked, counted, replace(TILE, cols=8))
+    with pytest.raises(ValueError, match=r"the tile has 4 × 64"):
+        conv3x3.conv3x3(x, weight, asked, counted, conv3x3_narrow.Tile(4))
+    image, packed = torch.zeros(1, 3, 8, 8), conv_first.pack(torch.zeros(16, 3, 3, 3))
+    for tile in (conv_first_triton.Tile(4, 32, 16), conv_first_gluon.Tile(4)):
+        with pytest.raises(ValueError, match=f"the tile has {tile.rows} × "):
+            conv_first.conv_first(image, packed, asked, counted, tile)
+    with pytest.raises(ValueError, match=r"^statistics must be"):
+        merged_statistics.merge_statistics(torch.zeros(1, 2, 2, 16), 8, 8)

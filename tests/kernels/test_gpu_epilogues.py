@@ -9,7 +9,7 @@ import torch
 from pipeline.compiler.ops import KERNELS
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.kernel_op import KernelOp
-from tests.kernels.examples import FP8, HALF, Layer, example, for_kernel
+from tests.kernels.examples import FP8, HALF, PLAIN, Layer, example, for_kernel
 from tests.kernels.test_gpu_kernels import DTYPES, MANY, ODD, check_all, what_the_gpu_has
 
 __all__ = ["what_the_gpu_has"]  # a fixture, which every test here asks for by itself
@@ -33,4 +33,15 @@ def test_every_tile_does_what_the_reference_does(op: KernelOp[Any], part: str, d
         replace(PARTS[part], batch=one.batch, size=one.size, inner=one.inner, outer=one.outer) for one in (ODD, MANY)
     ]
     made = [example(op, dtype, for_kernel(op, layer)) for layer in layers]
+    check_all([(one, tile) for one in made for tile in one.candidates()])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("outer", [32, 64])
+@pytest.mark.parametrize("op", [op for op in PLAIN if "statistics" in op.folds], ids=lambda op: op.name)
+def test_every_tile_sums_as_the_reference_does(op: KernelOp[Any], outer: int, dtype: torch.dtype) -> None:
+    """Also those for few channels, at sizes that no block divides."""
+    layer = Layer(inner=32, outer=outer, activation=NONE, statistics=True, stored_as=HALF)
+    layers = [replace(layer, batch=2, size=(13, 18)), replace(layer, batch=3, size=(200, 173))]
+    made = [example(op, dtype, for_kernel(op, one)) for one in layers]
     check_all([(one, tile) for one in made for tile in one.candidates()])

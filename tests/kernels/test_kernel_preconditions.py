@@ -1,11 +1,22 @@
 """What the launchers refuse, what a GPU must have, and the packing of weights."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from pipeline.compiler.ops import KERNELS, TILES
-from pipeline.kernels import conv1x1, conv3x3, conv_first, upconv2x2, upsample2x
+from pipeline.kernels import (
+    conv1x1,
+    conv3x3,
+    conv3x3_few,
+    conv_first,
+    transposed3x3_few,
+    upconv2x2,
+    upsample2x,
+)
 from pipeline.kernels.common.activation import RELU
 from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred, supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
@@ -107,6 +118,31 @@ def test_what_a_kernel_does_not_fold_is_refused() -> None:
     grown = Outputs(torch.zeros(1, 16, 16, 16, dtype=torch.float16))
     with pytest.raises(ValueError, match="the epilogue must only scale, got relu"):
         upsample2x.upsample2x(x, NO_WEIGHT, Epilogue(activation=RELU), grown)
+
+
+FEW: dict[str, tuple[Any, Tensor, Tensor, int]] = {
+    "conv3x3_few": (conv3x3_few.conv3x3_few, torch.zeros(1, 8, 8, 2), torch.zeros(9, 3, 2), 8),
+    "transposed3x3_few": (transposed3x3_few.transposed3x3_few, torch.zeros(1, 8, 8, 16), torch.zeros(16, 3, 16), 16),
+}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_kernel_of_few_channels_names_the_operand_at_fault(name: str) -> None:
+    launch, x, weight, side = FEW[name]
+    x, weight, out = x.half(), weight.half(), torch.zeros(1, side, side, 3).half()
+    ends = Epilogue(bias=torch.zeros(3))
+    for found, message in (
+        ((x, weight.float(), ends, Outputs(out)), "^weight must be"),
+        ((x.float(), weight.float(), ends, Outputs(out)), r"^x must be float16 or"),
+        ((x, weight, ends, Outputs(out[:, :4])), "^out must be"),
+        ((x, weight, Epilogue(), Outputs(out)), "^bias must be given"),
+        ((x, weight, Epilogue(bias=ends.bias, pool=True), Outputs(out, out)), "^pool must not be asked"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            launch(*found)
+    many = weight.repeat(1, 3, 1)
+    with pytest.raises(ValueError, match=r"^weight must have at most"):
+        launch(x, many, Epilogue(bias=torch.zeros(9)), Outputs(torch.zeros(1, side, side, 9).half()))
 
 
 def test_images_with_a_gap_between_them_are_refused() -> None:

@@ -1,5 +1,6 @@
 """The phases' kernels against their reference: in Triton's interpreter, or on the GPU where there is one."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from pipeline.compiler.autotune import build_side_by_side
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.kernel_op import LayerDescription
-from pipeline.kernels.polyphase import accepts_strided, candidates, flops, polyphase, polyphase_triton
+from pipeline.kernels.polyphase import accepts_strided, candidates, flops, polyphase, polyphase_gluon, polyphase_triton
 from tests.kernels.examples import ACTIVE, FP8, HALF
 from tests.kernels.polyphase_examples import Phases, check, operands
 
@@ -27,6 +28,12 @@ BY_VALUE = [activation for activation in ACTIVE if not activation.by_channel]
 def test_the_phases_are_the_reference_s(case: Phases, dtype: torch.dtype) -> None:
     """From and into slices of channels, at sizes that fill no tile."""
     check(*operands(case, dtype), polyphase_triton.Tile(8, 8, 16, 32, warps=4))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_statistics_are_those_of_each_phase(case: Phases) -> None:
+    """Of one map with a stride; in images that no block divides."""
+    check(*operands(replace(case, size=(9, 17), counts=True)), polyphase_triton.Tile(8, 16, 16, 32, warps=4))
 
 
 @pytest.mark.parametrize("activation", BY_VALUE, ids=str)
@@ -69,6 +76,17 @@ def test_a_stride_of_2_needs_even_sizes() -> None:
         polyphase(made._replace(full=made.full[:, :9]))
 
 
+def test_statistics_need_whole_blocks_and_the_phases_that_a_tile_makes() -> None:
+    made, _ = operands(replace(CASES["stride"], counts=True))
+    with pytest.raises(ValueError, match="blocks of 8 × 16 pixels, and the tile has 8 × 8"):
+        polyphase(made, polyphase_triton.Tile(8, 8, 16, 32))
+    with pytest.raises(ValueError, match="blocks of 8 × 16 pixels, and the tile has 4 × 16"):
+        polyphase(made, polyphase_gluon.Tile(8, 32, 4, 4))
+    with pytest.raises(ValueError, match="phases must be 1 with a stride and 2 without, got 2"):
+        polyphase(made._replace(epilogue=replace(made.epilogue, phases=2)))
+    assert all(tile.rows > 8 for tile in polyphase_gluon.candidates(made))
+
+
 def test_operations_are_counted() -> None:
     """Four taps of the small map a pixel and nine of the skip; nine with a stride; nine for four with a window of 3."""
     assert flops(operands(CASES["up alone"])[0]) == 2 * 6 * 3 * 16 * 9 * 32
@@ -92,13 +110,14 @@ ON_GPU = {
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("counts", [False, True], ids=["", "statistics"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", ON_GPU.values(), ids=ON_GPU)
-def test_every_tile_stores_what_the_reference_stores(case: Phases, dtype: torch.dtype) -> None:
+def test_every_tile_stores_what_the_reference_stores(case: Phases, dtype: torch.dtype, counts: bool) -> None:
     """Both kernels, twice each: a race answers otherwise the second time."""
     if reason := supported(torch.cuda.get_device_capability(), dtype):
         pytest.skip(reason)
-    made, buffer = operands(case, dtype)
+    made, buffer = operands(replace(case, counts=counts), dtype)
     tiles = [*candidates(made), *polyphase_triton.candidates(made)]
     build_side_by_side([lambda tile=tile: polyphase(made, tile) for tile in tiles])  # type: ignore[misc]
     for tile in tiles:

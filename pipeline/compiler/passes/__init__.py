@@ -9,11 +9,12 @@ from pipeline.compiler.passes.kernel_folding import (
     fold_activation,
     fold_head,
     fold_residual,
+    head_after_pointwise,
     pool_where_it_is_made,
-    sum_where_made,
     take_head,
 )
 from pipeline.compiler.passes.kernel_matching import pass_for
+from pipeline.compiler.passes.norm_sums import sum_where_made
 from pipeline.compiler.passes.norms_in_nhwc import norms_in_nhwc
 from pipeline.compiler.passes.pointwise_before_upsampling import pointwise_before_upsampling
 from pipeline.compiler.passes.tidying import drop_identities, fold_padding
@@ -36,6 +37,7 @@ FOR_THE_KERNELS: list[Pass] = [
     sum_where_made,
     pool_where_it_is_made,
     fold_head,
+    head_after_pointwise,
     take_head,
 ]
 

@@ -3,10 +3,11 @@
 import operator
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import (
+    add_constant,
     arguments,
     calls,
     gives_image,
@@ -17,20 +18,22 @@ from pipeline.compiler.fx_graph import (
     replace,
     shape_of,
 )
-from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, STATISTICS, KernelLayer
+from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, KernelLayer
 from pipeline.compiler.layer_nodes import producer, put_layer, residual_of
 from pipeline.compiler.passes.kernel_matching import CONV2D, describe
 from pipeline.kernels import conv_head
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation, recognised
-from pipeline.kernels.common.block_statistics import blocks_of, grouped, merged
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
 
 PRELU = "aten.prelu.default"
 RECOGNISABLE = {kind.aten for kind in ACTIVATIONS.values() if kind.aten} | {"aten.elu.default", PRELU}
 POOLING, ADDITION = "aten.max_pool2d.default", "aten.add.Tensor"
-VAR_MEAN, VIEW, TO = "aten.var_mean.correction", "aten.view.default", "aten.to.dtype"
+TO = "aten.to.dtype"
 CAST = "aten._to_copy.default"
-LEAST_CHANNELS = 64  # of a layer that adds a residual, or sums for a norm
+MULTIPLICATION = "aten.mul.Tensor"
+POINTWISE = RECOGNISABLE | {ADDITION, TO, MULTIPLICATION}
+aten = torch.ops.aten
+LEAST_CHANNELS = 64  # of a layer that adds a residual
 WIDEST_HEAD = 64  # channels that a head may read: a tile holds them all
 
 
@@ -67,45 +70,6 @@ def _add_to(node: fx.Node, out: fx.Node, add: fx.Node, other: fx.Node) -> None:
     node.kwargs = {**node.kwargs, "residual": other}
     add.prepend(out)
     replace(add, out)
-
-
-def sum_where_made(net: ExportedNet) -> list[str]:
-    """The mean and variance of a layer's output are merged from those of the blocks of pixels that its kernel sums.
-
-    Not with 32 channels: 0.148 ms for 0.144 (32 → 32 @ 512, fp16, batch 8, one H200; docs/kernels.md).
-    """
-    matched = []
-    for both in calls(net.module.graph, VAR_MEAN):
-        view = both.all_input_nodes[0]
-        cast = view.all_input_nodes[0] if is_call(view, VIEW) else view
-        made = producer(net.module, cast.args[0]) if is_call(cast, TO) else None
-        if made is None or "statistics" not in made[1].op.folds or made[1].activation != NONE:
-            continue
-        node, layer = made
-        batch, channels, height, width = shape_of(cast.all_input_nodes[0])
-        if channels < LEAST_CHANNELS or layer.statistics or layer.head is not None:
-            continue
-        layer.statistics = True
-        groups = view.args[1][1] if is_call(view, VIEW) else None  # type: ignore[index]
-        with net.module.graph.inserting_before(both):
-            statistics = net.module.graph.call_function(operator.getitem, (node, STATISTICS))
-            statistics.meta["val"] = torch.empty(batch, blocks_of(height, width), 2, channels, device="meta")
-            known = net.module.graph.call_function(variance_and_mean, (statistics, height, width, groups))
-        replace(both, known)
-        matched.append(layer.name)
-    return matched
-
-
-def variance_and_mean(statistics: Tensor, height: int, width: int, groups: int | None) -> tuple[Tensor, Tensor]:
-    """What `torch.var_mean` gives of a map, from its statistics [N, blocks, 2, out], its dimensions kept.
-
-    [N, out, 1, 1] each; of groups of channels [N, groups, 1, 1, 1].
-    """
-    mean, variance = merged(statistics, height, width)
-    if groups is None:
-        return variance[:, :, None, None], mean[:, :, None, None]
-    mean, variance = grouped(mean, variance, groups)
-    return variance[:, :, None, None, None], mean[:, :, None, None, None]
 
 
 def fold_activation(net: ExportedNet) -> list[str]:
@@ -177,6 +141,43 @@ def fold_head(net: ExportedNet) -> list[str]:
         net.module.graph.eliminate_dead_code()
         _forget_output(node, layer)
         matched.append(layer.name)
+    return matched
+
+
+def head_after_pointwise(net: ExportedNet) -> list[str]:
+    """A last 1×1 convolution of a value that Inductor makes pixel by pixel becomes sums over channels, in ATen.
+
+    Inductor then makes one kernel of both, and the value is never stored: a norm, its activation and the logits read
+    the layer before them once.
+    """
+    matched = []
+    for head in calls(net.module.graph, CONV2D):
+        seen, logits, value = describe(net, head), _in_fp32(head), head.all_input_nodes[0]
+        if seen is None or logits is None or not conv_head.accepts(seen) or not seen.is_square(1, 1, 0):
+            continue
+        if not is_call(value, *POINTWISE) or only_user(value) is not head:
+            continue
+        given = arguments(head)
+        weight, bias = net.constant(given["weight"]), net.constant(given["bias"])
+        assert weight is not None
+        rows = weight.float().reshape(len(weight), 1, -1, 1, 1)
+        graph = net.module.graph
+        with graph.inserting_before(logits):
+            x = graph.call_function(aten.to.dtype, (value, torch.float32))
+            sums = []
+            for label, row in enumerate(rows):
+                factors = add_constant(net.module, f"{module_of(head)}.weight{label}", row.contiguous())
+                products = graph.call_function(aten.mul.Tensor, (x, factors))
+                summed = graph.call_function(aten.sum.dim_IntList, (products, [1], True))
+                shift = 0.0 if bias is None else float(bias[label])
+                sums.append(graph.call_function(aten.add.Tensor, (summed, shift)))
+            together = graph.call_function(aten.cat.default, (sums, 1))
+        together.meta = dict(logits.meta)
+        x.meta = {"val": like(value, shape_of(value), torch.float32)}
+        for part in sums:
+            part.meta = {"val": like(logits, (shape_of(logits)[0], 1, *seen.out_size))}
+        replace(logits, together)
+        matched.append(module_of(head) or head.name)
     return matched
 
 

@@ -1,8 +1,9 @@
 """Mean and squared deviations of a map by blocks of pixels, as an epilogue stores them, and what a norm makes of them.
 
-A block has 8 × 16 pixels whatever the kernel's tile, so that the buffer's shape depends on the map's alone. Blocks are
-merged by the formula of Chan, Golub and LeVeque (Updating formulae and a pairwise algorithm for computing sample
-variances, 1979): no large sums of squares are subtracted, so a mean far from zero costs no precision.
+A block has 8 × 16 pixels whatever the kernel's tile, so that the buffer's shape depends on the map's alone. Of a kernel
+that makes a phase at a time they are pixels of one phase, every second row and column: `phases` is 2 then, else 1.
+Blocks are merged by the formula of Chan, Golub and LeVeque (Updating formulae and a pairwise algorithm for computing
+sample variances, 1979): no large sums of squares are subtracted, so a mean far from zero costs no precision.
 """
 
 import torch
@@ -12,20 +13,27 @@ from torch.nn import functional
 ROWS, COLS = 8, 16  # pixels of a block
 
 
-def blocks_of(height: int, width: int) -> int:
+def blocks_of(height: int, width: int, phases: int = 1) -> int:
     """How many blocks an image has: entries of `Outputs.statistics` [N, blocks, 2, out] for each image."""
-    return -(-height // ROWS) * -(-width // COLS)
+    return phases**2 * -(-height // phases // ROWS) * -(-width // phases // COLS)
 
 
-def pixels_of_blocks(height: int, width: int, device: torch.device | None = None) -> Tensor:
-    """How many pixels each block has, [blocks] fp32, in the order of the entries: along a row of blocks first."""
+def pixels_of_blocks(height: int, width: int, phases: int = 1, device: torch.device | None = None) -> Tensor:
+    """How many pixels each block has, [blocks] fp32, in the order of the entries: along a row of blocks first.
+
+    Of phases (0, 0), (0, 1) and so on, one after the other; height and width are multiples of `phases`.
+    """
+    height, width = height // phases, width // phases
     rows = (height - ROWS * torch.arange(-(-height // ROWS), device=device)).clamp(max=ROWS)
     cols = (width - COLS * torch.arange(-(-width // COLS), device=device)).clamp(max=COLS)
-    return (rows[:, None] * cols[None, :]).flatten().float()
+    return (rows[:, None] * cols[None, :]).flatten().float().repeat(phases**2)
 
 
-def statistics_of(y: Tensor) -> Tensor:
+def statistics_of(y: Tensor, phases: int = 1) -> Tensor:
     """What a kernel stores for y [N, H, W, out] in fp32: [N, blocks, 2, out], the mean and the squared deviations."""
+    if phases > 1:
+        each = [y[:, a::phases, b::phases] for a in range(phases) for b in range(phases)]
+        return torch.cat([statistics_of(phase) for phase in each], 1)
     _, height, width, _ = y.shape
     down, across = -(-height // ROWS), -(-width // COLS)
     margin = (0, 0, 0, across * COLS - width, 0, down * ROWS - height)
@@ -39,9 +47,9 @@ def statistics_of(y: Tensor) -> Tensor:
     return torch.cat((mean, squares), 2)
 
 
-def merged(statistics: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+def merged(statistics: Tensor, height: int, width: int, phases: int = 1) -> tuple[Tensor, Tensor]:
     """Mean and biased variance [N, out] over the pixels of an image, of statistics [N, blocks, 2, out]."""
-    pixels = pixels_of_blocks(height, width, statistics.device)[:, None]
+    pixels = pixels_of_blocks(height, width, phases, statistics.device)[:, None]
     means, squares = statistics[:, :, 0], statistics[:, :, 1]
     mean = (means * pixels).sum(1) / (height * width)
     between = ((means - mean[:, None]).square() * pixels).sum(1)

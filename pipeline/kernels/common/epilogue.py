@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels.common.activation import NONE, Activation
-from pipeline.kernels.common.block_statistics import blocks_of, statistics_of
-from pipeline.kernels.common.nhwc import check, check_matrix, check_vector, store
+from pipeline.kernels.common.block_statistics import COLS, ROWS, blocks_of, statistics_of
+from pipeline.kernels.common.nhwc import STORED, check, check_matrix, check_vector, store
 
 MOST_CLASSES = 8  # the width of the narrowest product: beyond it the head is a kernel of its own
 
@@ -39,6 +39,7 @@ class Epilogue:
         residual_scale: what a stored unit of the residual is worth: fp8's scale.
         statistics: whether the mean and the squared deviations of y are stored, for each block of pixels and channel:
             of the fp32 values, before they are rounded.
+        phases: what the pixels of a block are, as `block_statistics` has it.
     """
 
     scale: Tensor | None = None
@@ -50,6 +51,7 @@ class Epilogue:
     residual: Tensor | None = None
     residual_scale: float = 1.0
     statistics: bool = False
+    phases: int = 1
 
     @property
     def key(self) -> str:
@@ -91,8 +93,8 @@ class Outputs:
         out: [N, H, W, out] fp16 or fp8, with its channels side by side; None where only the others are wanted.
         pooled: [N, H // 2, W // 2, out], as `out`; given where the epilogue pools.
         logits: [N, classes, H, W] fp32 contiguous; given where the epilogue has a head.
-        statistics: [N, blocks, 2, out] fp32 contiguous, with `block_statistics.blocks_of(H, W)` blocks; given where
-            the epilogue asks for them.
+        statistics: [N, blocks, 2, out] fp32 contiguous, with `block_statistics.blocks_of(H, W, phases)` blocks; given
+            where the epilogue asks for them.
     """
 
     out: Tensor | None = None
@@ -141,7 +143,7 @@ def store_reference(y: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
         logits = functional.linear(y, epilogue.head.weight, epilogue.head.bias)
         outputs.logits.copy_(logits.permute(0, 3, 1, 2))
     if outputs.statistics is not None:
-        outputs.statistics.copy_(statistics_of(y))
+        outputs.statistics.copy_(statistics_of(y, epilogue.phases))
 
 
 def check_epilogue(epilogue: Epilogue, outputs: Outputs, shape: tuple[int, ...], folds: Collection[str] = ()) -> None:
@@ -157,11 +159,7 @@ def check_epilogue(epilogue: Epilogue, outputs: Outputs, shape: tuple[int, ...],
         ValueError: one of them isn't as it must be; the text begins with its name.
     """
     batch, height, width, outer = shape
-    if epilogue.bias is None:
-        raise ValueError("bias must be given")
-    for name, vector in (("bias", epilogue.bias), ("scale", epilogue.scale), ("slopes", epilogue.slopes)):
-        if vector is not None:
-            check_vector(name, vector, outer)
+    check_vectors(epilogue, outer)
     _check_parts(epilogue, outputs, folds)
     if outputs.out is not None or not {"pool", "head"} & set(folds):
         check("out", required(outputs.out), shape)
@@ -172,7 +170,65 @@ def check_epilogue(epilogue: Epilogue, outputs: Outputs, shape: tuple[int, ...],
     if epilogue.residual is not None:
         check("residual", epilogue.residual, shape)
     if outputs.statistics is not None:
-        check_matrix("statistics", outputs.statistics, (batch, blocks_of(height, width), 2, outer))
+        blocks = blocks_of(height, width, epilogue.phases)
+        check_matrix("statistics", outputs.statistics, (batch, blocks, 2, outer))
+
+
+def check_few(
+    x: Tensor,
+    weight: tuple[Tensor, tuple[int, ...]],
+    epilogue: Epilogue,
+    outputs: Outputs,
+    made: tuple[tuple[int, ...], Collection[str]],
+) -> Tensor:
+    """Check the operands of a kernel that TMA doesn't feed, so that any step from pixel to pixel will do; its output.
+
+    Args:
+        x: [N, H, W, in].
+        weight: with the shape that it must have.
+        epilogue: its vectors have one value for each output channel.
+        outputs: out.
+        made: the shape [N, H', W', out] of the output, and what the kernel folds.
+
+    Raises:
+        ValueError: one of them isn't as it must be; the text begins with its name.
+    """
+    shape, folds = made
+    out = required(outputs.out)
+    if weight[0].dtype != x.dtype or tuple(weight[0].shape) != weight[1] or not weight[0].is_contiguous():
+        found = f"{list(weight[0].shape)} {weight[0].dtype}"
+        raise ValueError(f"weight must be {list(weight[1])} {x.dtype}, contiguous, got {found}")
+    for name, part, wanted in (("x", x, tuple(x.shape)), ("out", out, shape)):
+        if tuple(part.shape) != wanted:
+            raise ValueError(f"{name} must be {list(wanted)}, got {list(part.shape)}")
+        if part.dtype not in STORED or part.stride(3) != 1:
+            raise ValueError(f"{name} must be float16 or float8_e4m3fn, its channels side by side, got {part.dtype}")
+    check_vectors(epilogue, shape[3])
+    _check_parts(epilogue, outputs, folds)
+    return out
+
+
+def check_blocks(epilogue: Epilogue, rows: int, cols: int) -> None:
+    """Check that a tile of `rows` × `cols` pixels can store the statistics that an epilogue may ask for.
+
+    Raises:
+        ValueError: it isn't made of their blocks.
+    """
+    if epilogue.statistics and (rows % ROWS or cols % COLS):
+        raise ValueError(f"statistics are of blocks of {ROWS} × {COLS} pixels, and the tile has {rows} × {cols}")
+
+
+def check_vectors(epilogue: Epilogue, outer: int) -> None:
+    """Check bias, scale and slopes [outer].
+
+    Raises:
+        ValueError: one of them isn't as it must be; the text begins with its name.
+    """
+    if epilogue.bias is None:
+        raise ValueError("bias must be given")
+    for name, vector in (("bias", epilogue.bias), ("scale", epilogue.scale), ("slopes", epilogue.slopes)):
+        if vector is not None:
+            check_vector(name, vector, outer)
 
 
 def _check_parts(epilogue: Epilogue, outputs: Outputs, folds: Collection[str]) -> None:

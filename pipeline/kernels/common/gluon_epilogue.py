@@ -220,13 +220,15 @@ def _block_statistics(part, top, left, height, width, COLS: gl.constexpr):
 
 @gluon.jit
 def write_statistics(
-    y, statistics, image, y0, x0, o0, height, width, channels,
-    ROWS: gl.constexpr, COLS: gl.constexpr, PAIRED: gl.constexpr,
+    y, statistics, map_number, y0, x0, o0, height, width, channels,
+    ROWS: gl.constexpr, COLS: gl.constexpr, PAIRED: gl.constexpr, REPEATS: gl.constexpr = 1,
 ):  # fmt: skip
     """Mean and squared deviations of the blocks of 8 × 16 pixels of y [out, pixels], in the accumulator's order.
 
     A channel's pixels lie in four threads of one warp, so that only these exchange sums. The sums are those of
-    `block_statistics.statistics_of`, into statistics [N, blocks, 2, channels].
+    `block_statistics.statistics_of`, into statistics [maps, blocks, 2, channels]: a map is an image of `height` ×
+    `width` pixels, or one phase of it. With `REPEATS` the rows hold a tile's channels in so many maps, one after the
+    other.
     """
     OUT: gl.constexpr = y.shape[0]
     down, across = (height + 7) // 8, (width + COLS - 1) // COLS
@@ -236,9 +238,12 @@ def write_statistics(
         top = y0 + 8 * half
         part = halves[half]
         mean, squares = _block_statistics(part, top, x0, height, width, COLS)
-        channel = _channels_of(o0, PAIRED, OUT, layout)
-        entry = (image * down + top // 8) * across + x0 // COLS
+        channel = _channels_of(o0, PAIRED, OUT, layout, REPEATS)
+        entry = (map_number * down + top // 8) * across + x0 // COLS
         at = statistics + entry.to(gl.int64) * 2 * channels + channel
+        if REPEATS > 1:
+            beyond = gl.arange(0, OUT, layout=gl.SliceLayout(1, layout)) // (OUT // REPEATS)
+            at = at + beyond * (down * across * 2 * channels)
         inside = (channel < channels) & (top < height)
         gl.store(at, mean, mask=inside)
         gl.store(at + channels, squares, mask=inside)

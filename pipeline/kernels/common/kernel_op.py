@@ -104,6 +104,8 @@ class KernelOp(Generic[Tile]):
         reads_image: whether it reads the net's input as the user gives it, fp32 and planar.
         writes_logits: whether it stores the net's answer, fp32 and planar, and nothing else.
         takes_second: whether `reference`, `launch` and `candidates` take a `SecondSource` after the outputs.
+        most_channels: how many input and output channels it takes; None for any number.
+        phases: 2 where its statistics are of one phase's pixels each, as `block_statistics` has it.
         growth: output pixels for each input pixel along a side.
     """
 
@@ -125,4 +127,6 @@ class KernelOp(Generic[Tile]):
     reads_image: bool = False
     writes_logits: bool = False
     takes_second: bool = False
+    most_channels: tuple[int | None, int | None] = (None, None)
+    phases: int = 1
     growth: float = 1

@@ -16,12 +16,13 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
-from pipeline.kernels.common.epilogue import Epilogue, required
+from pipeline.kernels.common.epilogue import Epilogue, check_blocks, required
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
 from pipeline.kernels.common.quads import (
     as_operand,
     channel_read,
     channel_written,
+    count_row,
     finish_rows,
     load_ends,
     registers,
@@ -134,7 +135,8 @@ def _store_planar(y, image, row, x0, inside, height, width, CHANNELS: gl.constex
 
 @gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles"])
 def conv3x3_rows(
-    x, weight, out, scale, bias, x_image_stride, x_row_stride, x_unit, out_image_stride, out_row_stride, out_unit,
+    x, weight, out, scale, bias, statistics,
+    x_image_stride, x_row_stride, x_unit, out_image_stride, out_row_stride, out_unit,
     height, width, rows, tiles_y, tiles_x, tiles,
     IN: gl.constexpr, CHANNELS: gl.constexpr, DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr,
     GROUP: gl.constexpr, AHEAD: gl.constexpr, PLANAR: gl.constexpr,
@@ -166,6 +168,9 @@ def conv3x3_rows(
             )
         above = gl.zeros([COLS, OUT], gl.float32, sums)
         here = gl.zeros([COLS, OUT], gl.float32, sums)
+        mean = gl.zeros([COLS, OUT], gl.float32, sums)
+        squares = gl.zeros([COLS, OUT], gl.float32, sums)
+        counted = number.to(gl.int64) * ((height + 7) // 8) * ((width + 15) // 16) * (2 * CHANNELS)
         for turn in range(0, rows + 2, 3):
             for step in gl.static_range(3):
                 row = y0 - 1 + turn + step
@@ -192,10 +197,23 @@ def conv3x3_rows(
                     _store_planar(y, target, row - 1, x0, inside, height, width, CHANNELS)
                 else:
                     store_row(y, target + (row - 1) * out_row_stride, x0, out_unit, inside, width, CHANNELS, GROUP)
+                if statistics is not None:
+                    mean, squares = count_row(
+                        y, mean, squares, statistics + counted, row - 1, x0, inside, height, width, CHANNELS, GROUP
+                    )
                 above, here = here, below
 
 
-def queue(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Tile, *, planar: bool = False) -> None:
+def queue(
+    x: Tensor,
+    weight: Tensor,
+    epilogue: Epilogue,
+    out: Tensor,
+    tile: Tile,
+    *,
+    planar: bool = False,
+    statistics: Tensor | None = None,
+) -> None:
     """Queue the convolution of checked x [N, H, W, in] by weight [9, out, in].
 
     Args:
@@ -205,6 +223,7 @@ def queue(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Tile
         out: [N, H, W, out] fp16 or fp8, its strides multiples of 16 bytes; [N, out, H, W] fp32 contiguous if planar.
         tile: how the work is cut.
         planar: whether `out` is NCHW.
+        statistics: [N, blocks, 2, out] fp32, where they are wanted.
     """
     batch, height, width, inner = x.shape
     outer = weight.shape[1]
@@ -217,7 +236,7 @@ def queue(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Tile
     tiles = batch * tiles_y * tiles_x
     conv3x3_rows[min(tiles, multiprocessors(x.device) * tile.programs),](
         words, weight, out, epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
-        words.stride(0), words.stride(1), words.stride(2) // 4, *strides,
+        statistics, words.stride(0), words.stride(1), words.stride(2) // 4, *strides,
         height, width, tile.rows, tiles_y, tiles_x, tiles,
         IN=inner, CHANNELS=outer, DEPTH=depth, CHUNKS=-(-inner // depth), OUT=columns,
         GROUP=8 if planar else min(columns, 64 // out.element_size()),
@@ -231,17 +250,18 @@ def launch(operands: Operands, tile: Tile) -> None:
     """Queue the convolution of checked operands: x [N, H, W, in] by weight [9, out, in].
 
     Raises:
-        ValueError: a pool or a head is to be folded.
+        ValueError: more than statistics is to be folded, or a strip isn't made of their blocks.
     """
     x, weight, epilogue, outputs = operands
     if not weight.is_contiguous() or not suits(x, weight.shape[1], epilogue):
-        raise ValueError(f"this tile takes at most {MOST_IN} channels to {MOST_OUT} and folds nothing")
-    queue(x, weight, epilogue, required(outputs.out), tile)
+        raise ValueError(f"this tile takes at most {MOST_IN} channels to {MOST_OUT} and folds statistics alone")
+    check_blocks(epilogue, tile.rows, 16 * tile.warps)
+    queue(x, weight, epilogue, required(outputs.out), tile, statistics=outputs.statistics)
 
 
 def suits(x: Tensor, outer: int, epilogue: Epilogue) -> bool:
     """Whether the kernel takes x [N, H, W, in], `outer` output channels and the epilogue."""
-    plain = epilogue == Epilogue(epilogue.scale, epilogue.bias, epilogue.activation)
+    plain = epilogue.parts <= {"statistics"}
     return plain and x.shape[3] <= MOST_IN and outer <= MOST_OUT
 
 

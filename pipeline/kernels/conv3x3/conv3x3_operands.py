@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from pipeline.kernels.common.block_statistics import COLS, ROWS
-from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_epilogue
 from pipeline.kernels.common.nhwc import check
 
 FOLDS = frozenset({"pool", "head", "slopes", "residual", "statistics"})
@@ -51,5 +50,4 @@ def check_folds(operands: Operands, rows: int, cols: int, tile_out: int) -> None
     outer = operands.weight.shape[1]
     if operands.epilogue.head is not None and outer > tile_out:
         raise ValueError(f"a head on {outer} channels doesn't fit a tile of {tile_out}")
-    if operands.epilogue.statistics and (rows % ROWS or cols % COLS):
-        raise ValueError(f"statistics are of blocks of {ROWS} × {COLS} pixels, and the tile has {rows} × {cols}")
+    check_blocks(operands.epilogue, rows, cols)

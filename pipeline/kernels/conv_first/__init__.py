@@ -27,6 +27,7 @@ from pipeline.kernels.conv_first.conv_first_operands import (
     stride_of,
 )
 
+FOLDS = frozenset({"statistics"})
 Tile = conv_first_triton.Tile | conv_first_gluon.Tile
 
 
@@ -69,8 +70,9 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
     Args:
         image: [N, in, H, W] fp32 contiguous, at most 14 channels.
         weight: [in, k, span, out] fp16, from `pack`.
-        epilogue: scale and bias [out]; folds neither a pool nor a head.
-        outputs: out [N, H', W', out] fp16 or fp8, a channel slice of a wider tensor at will; H' = ⌈H / stride⌉.
+        epilogue: scale and bias [out], an activation, and statistics.
+        outputs: out [N, H', W', out] fp16 or fp8, a channel slice of a wider tensor at will, with H' = ⌈H / stride⌉;
+            statistics [N, blocks, 2, out].
         tile: one of `candidates`; the first of them without.
 
     Raises:
@@ -84,20 +86,20 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
         raise ValueError(f"weight must come from pack, for {inner} channels, got {list(weight.shape)} {weight.dtype}")
     out = required(outputs.out)
     stride = stride_of((height, width), tuple(out.shape[1:3]))
-    check_epilogue(epilogue, outputs, (batch, -(-height // stride), -(-width // stride), outer))
+    check_epilogue(epilogue, outputs, (batch, -(-height // stride), -(-width // stride), outer), FOLDS)
     tile = tile or next(candidates(image, weight, epilogue))
-    operands = Operands(image, weight, epilogue, out)
+    operands = Operands(image, weight, epilogue, out, outputs.statistics)
     if isinstance(tile, conv_first_gluon.Tile):
         conv_first_gluon.launch(operands, tile)
     else:
         conv_first_triton.launch(operands, tile)
 
 
-def candidates(_: Tensor, weight: Tensor, __: Epilogue) -> Iterator[Tile]:
+def candidates(_: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
     """The tiles worth measuring for weight [in, k, span, out] and any image [N, in, H, W], the likeliest first."""
     if gluon_barred() is None and not interpreted() and weight.shape[-1] <= conv_first_gluon.MOST_OUT:
-        return conv_first_gluon.candidates(weight)
-    return conv_first_triton.candidates(weight.shape[-1])
+        return conv_first_gluon.candidates(weight, statistics=epilogue.statistics)
+    return conv_first_triton.candidates(weight.shape[-1], statistics=epilogue.statistics)
 
 
 def _library(stride: int) -> Callable[[Tensor, LibraryParameters, Ends], Tensor]:
@@ -144,6 +146,7 @@ def _op(name: str, stride: int) -> KernelOp[Tile]:
         pack=pack,
         weight_shape=lambda inner, outer: (outer, inner, 3, 3),
         out_axis=3,
+        folds=FOLDS,
         reads=frozenset({"fp32"}),
         reads_image=True,
         growth=1 / stride,

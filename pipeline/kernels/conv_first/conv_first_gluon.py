@@ -13,9 +13,11 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
+from pipeline.kernels.common.epilogue import check_blocks
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
 from pipeline.kernels.common.quads import (
     channel_written,
+    count_row,
     finish_rows,
     load_ends,
     registers,
@@ -76,7 +78,7 @@ def _load_windows(
 
 @gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles"])
 def _conv_first_gluon(
-    image, weight, out, scale, bias, out_image_stride, out_row_stride, out_unit,
+    image, weight, out, scale, bias, statistics, out_image_stride, out_row_stride, out_unit,
     height, width, out_height, out_width, rows, tiles_y, tiles_x, tiles,
     IN: gl.constexpr, CHANNELS: gl.constexpr, WINDOW: gl.constexpr, SPAN: gl.constexpr, STRIDE: gl.constexpr,
     STEPS: gl.constexpr,
@@ -96,6 +98,9 @@ def _conv_first_gluon(
         y0, x0 = tile // tiles_x % tiles_y * rows, tile % tiles_x * COLS
         source = image + number.to(gl.int64) * IN * height * width
         target = out + number.to(gl.int64) * out_image_stride
+        mean = gl.zeros([COLS, OUT], gl.float32, sums)
+        squares = gl.zeros([COLS, OUT], gl.float32, sums)
+        counted = number.to(gl.int64) * ((out_height + 7) // 8) * ((out_width + 15) // 16) * (2 * CHANNELS)
         for y in range(y0, gl.minimum(y0 + rows, out_height)):
             parts = _load_windows(source, y, x0, height, width, IN, WINDOW, SPAN, STRIDE, STEPS)
             acc = gl.zeros([COLS, OUT], gl.float32, sums)
@@ -105,11 +110,30 @@ def _conv_first_gluon(
             acc = warpgroup_mma_wait(0, deps=(acc,))
             result = finish_rows(acc, ends, SCALED, ACTIVATION, SLOPE)
             store_row(result, target + y * out_row_stride, x0, out_unit, y < out_height, out_width, CHANNELS, GROUP)
+            if statistics is not None:
+                mean, squares = count_row(
+                    result,
+                    mean,
+                    squares,
+                    statistics + counted,
+                    y,
+                    x0,
+                    y < out_height,
+                    out_height,
+                    out_width,
+                    CHANNELS,
+                    GROUP,
+                )
 
 
 def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the convolution of a checked image [N, in, H, W] into out [N, H', W', out]."""
-    image, weight, epilogue, out = operands
+    """Queue the convolution of a checked image [N, in, H, W] into out [N, H', W', out].
+
+    Raises:
+        ValueError: statistics are to be stored, and a strip isn't made of their blocks.
+    """
+    image, weight, epilogue, out, statistics = operands
+    check_blocks(epilogue, tile.rows, 16 * tile.warps)
     batch, inner, height, width = image.shape
     _, out_height, out_width, outer = out.shape
     _, window, span, _ = weight.shape
@@ -118,7 +142,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     tiles = batch * tiles_y * tiles_x
     _conv_first_gluon[min(tiles, multiprocessors(image.device) * tile.programs),](
         image, weight, out, epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
-        out.stride(0), out.stride(1), out.stride(2) * out.element_size() // 16,
+        statistics, out.stride(0), out.stride(1), out.stride(2) * out.element_size() // 16,
         height, width, out_height, out_width, tile.rows, tiles_y, tiles_x, tiles,
         IN=inner, CHANNELS=outer, WINDOW=window, SPAN=span, STRIDE=operands.stride,
         STEPS=-(-inner * window * span // 16),
@@ -128,7 +152,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     )  # fmt: skip
 
 
-def candidates(weight: Tensor) -> Iterator[Tile]:
+def candidates(weight: Tensor, *, statistics: bool) -> Iterator[Tile]:
     """The tiles worth measuring for a packed weight [in, k, span, out], the likeliest first."""
     outer, entries = weight.shape[-1], weight[..., 0].numel()
     if outer > 64:
@@ -136,7 +160,7 @@ def candidates(weight: Tensor) -> Iterator[Tile]:
     elif entries > 64:
         several = [3, 4]
     else:
-        several = [4, 5] if outer > 32 else [6, 4]
+        several = [4, 5] if outer > 32 or statistics else [6, 4]
     for programs in several:
-        yield Tile(4, 4, programs)
-        yield Tile(2, 4, programs)
+        for rows in (8, 16) if statistics else (4, 2):
+            yield Tile(rows, 4, programs)

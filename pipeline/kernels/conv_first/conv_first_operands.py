@@ -12,12 +12,13 @@ WINDOWS, STRIDES = (3, 5, 7), (1, 2)
 
 
 class Operands(NamedTuple):
-    """The arguments of `conv_first.conv_first`, checked: `out` [N, H', W', out] is the output itself."""
+    """The arguments of `conv_first.conv_first`, checked: out [N, H', W', out], statistics [N, blocks, 2, out]."""
 
     image: Tensor
     weight: Tensor
     epilogue: Epilogue
     out: Tensor
+    statistics: Tensor | None = None
 
     @property
     def stride(self) -> int:

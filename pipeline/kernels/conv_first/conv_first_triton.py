@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
+from pipeline.kernels.common.epilogue import check_blocks
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
-from pipeline.kernels.common.triton_epilogue import finish, rounded
+from pipeline.kernels.common.triton_epilogue import finish, rounded, store_statistics
 from pipeline.kernels.conv_first.conv_first_operands import Operands, margin
 
 
@@ -29,7 +30,7 @@ class Tile:
 
 @triton.jit
 def _conv_first_triton(
-    image, weight, out_boxes, scale, bias, height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
+    image, weight, out_boxes, scale, bias, statistics, height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
     IN: tl.constexpr, WINDOW: tl.constexpr, SPAN: tl.constexpr, LEFT: tl.constexpr, STRIDE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
@@ -57,12 +58,22 @@ def _conv_first_triton(
             taps = tl.load(weight + entry[:, None] * channels + channel[None, :], mask=known, other=0.0)
             acc = tl.dot(window.to(tl.float16), taps, acc)
         y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, False)
+        if statistics is not None:
+            store_statistics(
+                y, statistics, number, y0, x0, (height - 1) // STRIDE + 1, (width - 1) // STRIDE + 1, channel, channels,
+                ROWS, COLS, False,
+            )  # fmt: skip
         out_boxes.store([number, y0, x0, o0], rounded(y, out_boxes.dtype).reshape(1, ROWS, COLS, OUT))
 
 
 def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the convolution of a checked image [N, in, H, W] into out [N, H', W', out]."""
-    image, weight, epilogue, out = operands
+    """Queue the convolution of a checked image [N, in, H, W] into out [N, H', W', out].
+
+    Raises:
+        ValueError: statistics are to be stored, and a tile isn't made of their blocks.
+    """
+    image, weight, epilogue, out, statistics = operands
+    check_blocks(epilogue, tile.rows, tile.cols)
     batch, inner, height, width = image.shape
     _, out_height, out_width, outer = out.shape
     _, window, span, _ = weight.shape
@@ -70,7 +81,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     tiles = batch * tiles_y * tiles_x * tiles_out
     _conv_first_triton[min(tiles, multiprocessors(image.device) * tile.programs),](
         image, weight, descriptor(out, [1, tile.rows, tile.cols, tile.out]), epilogue.scale, epilogue.bias,
-        height, width, outer, tiles_y, tiles_x, tiles_out, tiles,
+        statistics, height, width, outer, tiles_y, tiles_x, tiles_out, tiles,
         IN=inner, WINDOW=window, SPAN=span, LEFT=margin(window), STRIDE=operands.stride,
         ROWS=tile.rows, COLS=tile.cols, OUT=tile.out,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
@@ -78,9 +89,10 @@ def launch(operands: Operands, tile: Tile) -> None:
     )  # fmt: skip
 
 
-def candidates(outer: int) -> Iterator[Tile]:
+def candidates(outer: int, *, statistics: bool) -> Iterator[Tile]:
     """The tiles worth measuring for `outer` output channels, the likeliest first."""
     out = min(128, max(16, next_power_of_two(outer)))
-    yield Tile(4, 32, out)
     yield Tile(8, 16, out)
-    yield Tile(2, 32, out, programs=8)
+    if not statistics:
+        yield Tile(4, 32, out)
+        yield Tile(2, 32, out, programs=8)

@@ -26,8 +26,15 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from pipeline.kernels.common.epilogue import required
-from pipeline.kernels.common.gluon_epilogue import finish, halves_of, load_channels, stage
+from pipeline.kernels.common.epilogue import check_blocks, required
+from pipeline.kernels.common.gluon_epilogue import (
+    activated,
+    halves_of,
+    in_order,
+    load_channels,
+    stage,
+    write_statistics,
+)
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
 from pipeline.kernels.common.tma import barriers, boxes_of, store_box, view, weight_boxes_of
 from pipeline.kernels.polyphase.polyphase_loads import load, place, shifts_of
@@ -86,10 +93,10 @@ def _store_part(part, boxes, staging, slot, spot, SPREAD: gl.constexpr):
 
 @gluon.jit
 def _multiply(
-    GROUP: gl.constexpr, out_boxes, pixels, weights, staging, bars, geometry, ends, border, shape, lag,
+    GROUP: gl.constexpr, out_boxes, pixels, weights, staging, bars, geometry, ends, border, shape, statistics, lag,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
     SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, PARTS: gl.constexpr,
-    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr,
+    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, COUNTS: gl.constexpr,
 ):  # fmt: skip
     """A group of warps: its row phase, or its block of channels or half of the rows, of every tile of this program."""
     full, empty, started = bars
@@ -136,15 +143,20 @@ def _multiply(
             mark = -1
         acc = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(empty.index((turn - 1) % STAGES), count=1)
+        height, width = shape
         if BORDER:
             if SCALED:
                 acc = acc * factor.expand_dims(1)
-            height, width = shape
             if (y0 == 0) | (x0 == 0) | (y0 + ROWS >= height) | (x0 + 16 >= width):
                 acc = corrected(acc, ends, border, (y0, x0, phase, o0), shape, GROUP, SPREAD, PAIRED)
-        y = finish(acc, factor, shift, SCALED and not BORDER, ACTIVATION, SLOPE, PAIRED)
+        active = activated(acc, factor, shift, SCALED and not BORDER, ACTIVATION, SLOPE)
         y0 += GROUP * (ROWS // 2) if SPLIT else 0
-        _write(y, out_boxes, staging, image, y0, x0, phase, o0, GROUP, PARTS, SPREAD)
+        if COUNTS:
+            map_number = image if STRIDED else 4 * image + 2 * GROUP + phase
+            write_statistics(
+                active, statistics, map_number, y0, x0, o0, height, width, ends[2], PIXELS // 16, 16, PAIRED, SPREAD
+            )
+        _write(in_order(active, PAIRED), out_boxes, staging, image, y0, x0, phase, o0, GROUP, PARTS, SPREAD)
     tma.store_wait(0)
 
 
@@ -155,7 +167,7 @@ def _multiply(
 )  # fmt: skip
 def _polyphase_gluon(
     small_boxes, small_last, small_taps, even_boxes, even_last, odd_boxes, odd_last, full_taps, even_out, odd_out,
-    scale, bias, border,
+    scale, bias, border, statistics,
     height, width, channels, tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks, lag,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
     SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, PARTS: gl.constexpr,
@@ -174,10 +186,14 @@ def _polyphase_gluon(
     small = (small_boxes, small_last, small_taps)
     planes = ((even_boxes, even_last, full_taps), (odd_boxes, odd_last, full_taps))
     geometry = (tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks)
-    to_multiply = (pixels, weights, staging, bars, geometry, (scale, bias, channels), border, (height, width), lag)
+    COUNTS: gl.constexpr = statistics is not None
+    counted = statistics if COUNTS else bias  # the tuples hold no None
+    ends = (scale, bias, channels)
+    to_multiply = (pixels, weights, staging, bars, geometry, ends, border, (height, width), counted, lag)
     LOAD: gl.constexpr = (ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED)
     MULTIPLY: gl.constexpr = (
-        ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, PARTS, ACTIVATION, SLOPE, SCALED, BORDER
+        ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, PARTS, ACTIVATION, SLOPE, SCALED, BORDER,
+        COUNTS,
     )  # fmt: skip
     gl.warp_specialize([
         (_multiply, (0, even_out) + to_multiply + MULTIPLY),
@@ -187,11 +203,16 @@ def _polyphase_gluon(
 
 
 def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the phases of checked operands."""
+    """Queue the phases of checked operands.
+
+    Raises:
+        ValueError: statistics are to be stored, and a group's pixels aren't made of their blocks.
+    """
+    check_blocks(operands.epilogue, tile.rows // (2 if split_of(operands) else 1), COLS)
     epilogue, out = operands.epilogue, required(operands.outputs.out)
     batch, height, width = operands.grid
     spread = spread_of(operands)
-    split = operands.strided and operands.outer <= 64
+    split = split_of(operands)
     across, block = (1, 64 if split else 128) if operands.strided else (2 // spread, 64 // spread)
     tiles_y, tiles_x, tiles_out = -(-height // tile.rows), -(-width // COLS), -(-operands.outer // block)
     tiles = batch * tiles_y * tiles_x * tiles_out * across
@@ -206,7 +227,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     _polyphase_gluon[min(tiles, multiprocessors(out.device)),](
         *(small or full[2:]), *(full or (*small[:2], *small)), *(boxes_of(half, part, boxed) for half in rows),
         epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
-        epilogue.bias if operands.border is None else operands.border,
+        epilogue.bias if operands.border is None else operands.border, operands.outputs.statistics,
         height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks, tile.lag,
         ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages, SPREAD=spread, STRIDED=operands.strided, SPLIT=split,
         SPARSE=operands.window_of_3, FULL=operands.full is not None, PAIRED=paired, PARTS=tile.parts,
@@ -218,6 +239,11 @@ def launch(operands: Operands, tile: Tile) -> None:
 def spread_of(operands: Operands) -> int:
     """How many column phases the 64 rows of a product hold."""
     return 2 if operands.outer <= 32 and not operands.strided else 1
+
+
+def split_of(operands: Operands) -> bool:
+    """Whether the groups of warps take half of a tile's rows each."""
+    return operands.strided and operands.outer <= 64
 
 
 def small_of(operands: Operands, tile: Tile, spread: int, paired: bool) -> list[TensorDescriptor]:
@@ -252,6 +278,8 @@ def candidates(operands: Operands) -> Iterator[Tile]:
     for rows, depth in ((16, least), (8, least), (16, other)):
         for parts in (4, 8):
             stages = (SHARED_BYTES - staged * rows // parts) // (((rows + 2) * COLS + 4 * 64) * depth * size)
-            if depth * size >= 32 and stages > 2:
+            # Half of eight rows is no block of the statistics.
+            halved = operands.epilogue.statistics and split_of(operands) and rows < 16
+            if depth * size >= 32 and stages > 2 and not halved:
                 yield Tile(rows, depth, min(stages, 8), parts)
                 break

@@ -21,7 +21,7 @@ from pipeline.kernels.polyphase import (
     reference,
     transposed_alone,
 )
-from pipeline.kernels.polyphase.polyphase_operands import Operands
+from pipeline.kernels.polyphase.polyphase_operands import FOLDS, Operands
 from pipeline.kernels.polyphase.polyphase_reference import phases_of
 
 TILES = (polyphase_triton.Tile, polyphase_gluon.Tile)
@@ -59,7 +59,7 @@ def operands(
     Args:
         x: [N, H, W, in] or [N, h, w, in].
         weight: [9, out, in] or [16, out, in].
-        epilogue: scale, bias and activation.
+        epilogue: scale, bias, activation and statistics.
         outputs: out.
         second: of an up-sampling beside a skip.
         window_of_3: as `Operands` has it.
@@ -133,7 +133,9 @@ def _op(
         ),
         out_axis=1,
         tap_axis=None if transposed else 0,
+        folds=FOLDS,
         takes_second=True,
+        phases=2 if transposed else 1,
         growth=2 if transposed else 0.5,
     )
 
@@ -162,6 +164,8 @@ UPSAMPLED: KernelOp[Tile] = KernelOp(
     flops=_flops_after_upsampling,
     tile_types=TILES,
     out_axis=1,
+    folds=FOLDS,
     takes_second=True,
+    phases=2,
     growth=2,
 )

@@ -11,6 +11,8 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue
 from pipeline.kernels.common.nhwc import FP8_MAX, check, check_vector
 from pipeline.kernels.polyphase.polyphase_compose import Composition
 
+FOLDS = frozenset({"statistics"})
+
 
 class Operands(NamedTuple):
     """The arguments of `polyphase.polyphase`, in one of three forms.
@@ -19,7 +21,7 @@ class Operands(NamedTuple):
     convolution of `full` into the same sums. With `full` alone: its 3×3 convolution of stride 2.
 
     Attributes:
-        epilogue: scale and bias [out] and an activation; folds neither a pool nor a head.
+        epilogue: scale and bias [out], an activation, and statistics: of each phase, without a stride.
         outputs: out [N, 2 h, 2 w, out], or [N, H / 2, W / 2, out] of the strided convolution, fp16 or fp8, a channel
             slice of a wider tensor at will.
         small: [N, h, w, in], fp16 or fp8; None for the strided convolution.
@@ -94,7 +96,9 @@ def check_operands(operands: Operands) -> None:
     if operands.border is not None:
         check_vector("border, flat,", operands.border.flatten(), 9 * outer)
     out = (batch, height, width) if operands.strided else grown
-    check_epilogue(operands.epilogue, operands.outputs, (*out, outer))
+    if operands.epilogue.statistics and operands.epilogue.phases != (1 if operands.strided else 2):
+        raise ValueError(f"phases must be 1 with a stride and 2 without, got {operands.epilogue.phases}")
+    check_epilogue(operands.epilogue, operands.outputs, (*out, outer), FOLDS)
 
 
 class Packed(NamedTuple):

@@ -15,9 +15,9 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from pipeline.kernels.common.epilogue import required
+from pipeline.kernels.common.epilogue import check_blocks, required
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
-from pipeline.kernels.common.triton_epilogue import rounded
+from pipeline.kernels.common.triton_epilogue import rounded, store_statistics
 from pipeline.kernels.polyphase.polyphase_operands import Operands
 
 
@@ -36,8 +36,8 @@ class Tile:
 
 @triton.jit
 def _polyphase_triton(
-    small_boxes, small_taps, full_boxes, full_taps, scale, bias, border, out, image_step, row_step, pixel_step,
-    plane, height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
+    small_boxes, small_taps, full_boxes, full_taps, scale, bias, border, statistics, out, image_step, row_step,
+    pixel_step, plane, height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
     SMALL: tl.constexpr, FULL: tl.constexpr, PHASES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
     OUT: tl.constexpr, DEPTH: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
@@ -84,12 +84,23 @@ def _polyphase_triton(
             kind = (3 * row + column)[:, None] * channels + channel[None, :]
             acc = acc + tl.load(border + kind, mask=stored, other=0.0)
         at_pixel = image.to(tl.int64) * image_step + y.to(tl.int64) * row_step + x * pixel_step
-        value = rounded(ACTIVATION(acc, SLOPE), out.dtype.element_ty)
+        active = ACTIVATION(acc, SLOPE)
+        if statistics is not None:
+            store_statistics(
+                active, statistics, image * PHASES + phase, y0, x0, height // EVERY, width // EVERY, channel, channels,
+                ROWS, COLS, False,
+            )  # fmt: skip
+        value = rounded(active, out.dtype.element_ty)
         tl.store(out + at_pixel[:, None] + channel[None, :], value, mask=stored)
 
 
 def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the phases of checked operands."""
+    """Queue the phases of checked operands.
+
+    Raises:
+        ValueError: statistics are to be stored, and a tile isn't made of their blocks.
+    """
+    check_blocks(operands.epilogue, tile.rows, tile.cols)
     out, epilogue = required(operands.outputs.out), operands.epilogue
     batch, height, width = operands.grid
     phases = 1 if operands.strided else 4
@@ -104,6 +115,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         epilogue.scale,
         epilogue.bias,
         operands.border,
+        operands.outputs.statistics,
         out,
         *out.stride()[:3],
         0 if full is None else full.stride(1),
@@ -143,4 +155,5 @@ def candidates(operands: Operands) -> Iterator[Tile]:
     out = min(128, max(16, next_power_of_two(operands.outer)))
     yield Tile(8, 16, out, depth)
     yield Tile(8, 16, min(out, 64), depth, warps=4, programs=2)
-    yield Tile(8, 8, out, depth, warps=4, programs=2)
+    if not operands.epilogue.statistics:
+        yield Tile(8, 8, out, depth, warps=4, programs=2)

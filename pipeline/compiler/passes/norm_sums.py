@@ -1,0 +1,90 @@
+"""The sums of norms come from the epilogue of the layer before them, and the norm is a factor and a shift."""
+
+import operator
+
+import torch
+from torch import Tensor, fx
+
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fx_graph import calls, is_call, only_user, part_of_answer, replace, shape_of
+from pipeline.compiler.kernel_layer import STATISTICS
+from pipeline.compiler.layer_nodes import producer
+from pipeline.compiler.passes.kernel_folding import ADDITION, MULTIPLICATION, TO
+from pipeline.kernels.common.activation import NONE
+from pipeline.kernels.common.block_statistics import blocks_of, grouped
+
+aten = torch.ops.aten
+VAR_MEAN, VIEW = "aten.var_mean.correction", "aten.view.default"
+LEAST_CHANNELS = 32  # with fewer most rows of a product are empty
+
+
+def sum_where_made(net: ExportedNet) -> list[str]:
+    """The mean and variance of a layer's output are merged from those of the blocks of pixels that its kernel sums."""
+    matched = []
+    for both in calls(net.module.graph, VAR_MEAN):
+        view = both.all_input_nodes[0]
+        cast = view.all_input_nodes[0] if is_call(view, VIEW) else view
+        made = producer(net.module, cast.args[0]) if is_call(cast, TO) else None
+        if made is None or "statistics" not in made[1].op.folds or made[1].activation != NONE:
+            continue
+        node, layer = made
+        batch, channels, height, width = shape_of(cast.all_input_nodes[0])
+        if channels < LEAST_CHANNELS or layer.statistics or layer.head is not None:
+            continue
+        layer.statistics, phases = True, layer.op.phases
+        groups = view.args[1][1] if is_call(view, VIEW) else None  # type: ignore[index]
+        with net.module.graph.inserting_before(both):
+            statistics = net.module.graph.call_function(operator.getitem, (node, STATISTICS))
+            statistics.meta["val"] = torch.empty(batch, blocks_of(height, width, phases), 2, channels, device="meta")
+            known = net.module.graph.call_function(variance_and_mean, (statistics, height, width, phases, groups))
+        _norm_by_factors(both, cast, statistics, phases)
+        replace(both, known)
+        matched.append(layer.name)
+    return matched
+
+
+def _norm_by_factors(both: fx.Node, x: fx.Node, statistics: fx.Node, phases: int) -> None:
+    """Let an instance norm of x be x · factor + shift: a pass then reads two vectors instead of four."""
+    parts = {part_of_answer(user): user for user in both.users}
+    away = only_user(parts[1]) if len(parts) == 2 else None
+    last = only_user(away) if away is not None and away.args[0] is x else None
+    if last is None or not is_call(last, MULTIPLICATION):
+        return
+    ends: list[fx.Node | None] = []
+    for operation in (MULTIPLICATION, ADDITION):
+        user = only_user(last)
+        constant = user.args[1] if is_call(user, operation) and user is not None else None
+        found = constant if isinstance(constant, fx.Node) and constant.op == "get_attr" else None
+        ends.append(found)
+        last = user if found is not None and user is not None else last
+    variance = only_user(parts[0])
+    assert variance is not None
+    graph, size = both.graph, list(shape_of(x.all_input_nodes[0])[2:])
+    with graph.inserting_before(last):
+        factors = graph.call_function(factor_and_shift, (statistics, *ends, variance.args[1], size, phases))
+        factor, shift = (graph.call_function(operator.getitem, (factors, place)) for place in range(2))
+        scaled = graph.call_function(aten.mul.Tensor, (x, factor))
+        replace(last, graph.call_function(aten.add.Tensor, (scaled, shift)))
+
+
+def factor_and_shift(
+    statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], phases: int
+) -> tuple[Tensor, Tensor]:
+    """Factor and shift [N, out, 1, 1] of a norm with weight and bias [1, out, 1, 1]."""
+    ends = (None if part is None else part.flatten() for part in (weight, bias))
+    found = torch.ops.unet_ladder.norm_factors(statistics, *ends, eps, size, phases)
+    return found[0][:, :, None, None], found[1][:, :, None, None]
+
+
+def variance_and_mean(
+    statistics: Tensor, height: int, width: int, phases: int, groups: int | None
+) -> tuple[Tensor, Tensor]:
+    """What `torch.var_mean` gives of a map, from its statistics [N, blocks, 2, out], its dimensions kept.
+
+    [N, out, 1, 1] each; of groups of channels [N, groups, 1, 1, 1].
+    """
+    mean, variance = torch.ops.unet_ladder.merged_statistics(statistics, height, width, phases)
+    if groups is None:
+        return variance[:, :, None, None], mean[:, :, None, None]
+    mean, variance = grouped(mean, variance, groups)
+    return variance[:, :, None, None, None], mean[:, :, None, None, None]

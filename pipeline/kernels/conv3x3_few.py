@@ -1,0 +1,120 @@
+"""3×3 convolution, padding 1, stride 1, of very few channels to very few, without a product of matrices.
+
+The idea: two channels to two are 36 multiplications a pixel and 8 bytes to move, so nothing is left for tensor cores to
+do, and a multiple of 16 channels would be mostly zeros. Neighbouring threads have neighbouring pixels of a row; the L1
+answers the nine reads of each value.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_few
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
+from pipeline.kernels.common.library import same_size_convolution
+from pipeline.kernels.common.nhwc import next_power_of_two
+from pipeline.kernels.common.triton_epilogue import finish, rounded
+from pipeline.kernels.conv3x3 import pack, reference
+
+MOST_IN, MOST_OUT = 7, 8  # beyond, a product of matrices takes less time
+FOLDS = frozenset({"slopes"})
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How the work is cut: `pixels` of a row a program."""
+
+    pixels: int
+    warps: int = 4
+
+
+@triton.jit
+def _conv3x3_few(
+    x, weight, out, scale, bias, slopes, x_image_stride, x_row_stride, x_pixel_stride,
+    out_image_stride, out_row_stride, out_pixel_stride, height, width,
+    IN: tl.constexpr, CHANNELS: tl.constexpr, OUT: tl.constexpr, PIXELS: tl.constexpr,
+    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+):  # fmt: skip
+    """Read x [N, H, W, IN] and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS]."""
+    row, number = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    col = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    channel = tl.arange(0, OUT)
+    image = x + number * x_image_stride
+    acc = tl.zeros((PIXELS, OUT), tl.float32)
+    for tap in tl.static_range(9):
+        y, at = row + tap // 3 - 1, col + tap % 3 - 1
+        inside = (y >= 0) & (y < height) & (at >= 0) & (at < width)
+        for entry in tl.static_range(IN):
+            seen = tl.load(image + y * x_row_stride + at * x_pixel_stride + entry, mask=inside, other=0.0)
+            taps = tl.load(weight + (tap * CHANNELS + channel) * IN + entry, mask=channel < CHANNELS, other=0.0)
+            acc += seen.to(tl.float32)[:, None] * taps.to(tl.float32)[None, :]
+    y = finish(acc, scale, bias, channel, CHANNELS, ACTIVATION, SLOPE, False, slopes)
+    target = out + number * out_image_stride + row * out_row_stride + (col * out_pixel_stride)[:, None]
+    stored = (col < width)[:, None] & (channel < CHANNELS)[None, :]
+    tl.store(target + channel[None, :], rounded(y, out.dtype.element_ty), mask=stored)
+
+
+def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
+    """The convolution of x through the epilogue, written into `outputs.out`.
+
+    Args:
+        x: [N, H, W, in] with channel stride 1, fp16 or fp8, at most 7 channels.
+        weight: [9, out, in] of x's dtype, from `conv3x3.pack`; at most 8 output channels.
+        epilogue: scale, bias and slopes [out], and an activation.
+        outputs: out [N, H, W, out] with channel stride 1, fp16 or fp8.
+        tile: one of `candidates`; the first of them without.
+
+    Raises:
+        ValueError: a shape, dtype or stride is not as above.
+    """
+    batch, height, width, inner = x.shape
+    outer = weight.shape[1]
+    out = check_few(x, (weight, (9, outer, inner)), epilogue, outputs, ((batch, height, width, outer), FOLDS))
+    if inner > MOST_IN or outer > MOST_OUT:
+        raise ValueError(f"weight must have at most {MOST_IN} channels in and {MOST_OUT} out, got {list(weight.shape)}")
+    tile = tile or next(candidates(x, weight, epilogue))
+    _conv3x3_few[triton.cdiv(width, tile.pixels), height, batch](
+        x, weight, out, epilogue.scale, epilogue.bias, epilogue.slopes, *x.stride()[:3], *out.stride()[:3],
+        height, width, IN=inner, CHANNELS=outer, OUT=next_power_of_two(outer), PIXELS=tile.pixels,
+        ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, num_warps=tile.warps,
+    )  # fmt: skip
+
+
+def candidates(x: Tensor, _: Tensor, __: Epilogue) -> Iterator[Tile]:
+    """The tiles worth measuring for x [N, H, W, in], the likeliest first."""
+    widest = max(32, next_power_of_two(x.shape[2]))
+    for pixels, warps in ((256, 4), (128, 4), (512, 4)):
+        if pixels <= widest or pixels == 128:
+            yield Tile(pixels, warps)
+
+
+def _accepts(layer: LayerDescription) -> bool:
+    few = layer.inner <= MOST_IN and layer.outer <= MOST_OUT
+    return layer.kind == "conv2d" and layer.is_square(3, 1, 1) and few
+
+
+def _flops(shape: tuple[int, ...], outer: int) -> float:
+    batch, inner, height, width = shape
+    return 2.0 * 9 * batch * height * width * inner * outer
+
+
+OP: KernelOp[Tile] = KernelOp(
+    name="conv3x3_few",
+    accepts=_accepts,
+    reference=reference,
+    launch=conv3x3_few,
+    candidates=candidates,
+    library=same_size_convolution,
+    flops=_flops,
+    tile_types=(Tile,),
+    pack=pack,
+    weight_shape=lambda inner, outer: (outer, inner, 3, 3),
+    out_axis=1,
+    tap_axis=0,
+    reads=frozenset({"fp16"}),
+    folds=FOLDS,
+    most_channels=(MOST_IN, MOST_OUT),
+)

@@ -1,0 +1,118 @@
+"""Mean and variance of each channel of a map, merged from those of its blocks of pixels, in one kernel.
+
+The idea: a program has eight channels of an image, 32 neighbouring bytes of each entry, and keeps a running mean and
+squared deviations for as many blocks as it has rows, which it merges once at the end. Inductor makes three kernels of
+the same sums, each with few programs, that wait for one another.
+"""
+
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pipeline.kernels.common.block_statistics import COLS, ROWS, blocks_of
+from pipeline.kernels.common.nhwc import check_matrix, check_vector, next_power_of_two
+
+CHANNELS, MOST_ROWS = 8, 1024  # of a program's values
+
+
+@triton.jit
+def _merged_statistics(
+    statistics, weight, bias, eps, first_out, second_out, height, width, entries,
+    CHANNELS: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, EACH: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr,
+):  # fmt: skip
+    """Read statistics [N, entries, 2, CHANNELS] of phases of height × width; write two results [N, CHANNELS].
+
+    Mean and variance, or with `eps` a norm's factor and shift.
+    """
+    image = tl.program_id(0)
+    channel = tl.program_id(1) * EACH + tl.arange(0, EACH)
+    line = tl.arange(0, LINES)
+    across = (width + COLS - 1) // COLS
+    mean, squares = tl.zeros((LINES, EACH), tl.float32), tl.zeros((LINES, EACH), tl.float32)
+    count = tl.zeros((LINES,), tl.float32)
+    for first in tl.range(0, entries, LINES):
+        entry = first + line
+        block = entry % (entries // (PHASES * PHASES))
+        rows, cols = tl.minimum(height - block // across * ROWS, ROWS), tl.minimum(width - block % across * COLS, COLS)
+        pixels = tl.where(entry < entries, rows * cols, 0).to(tl.float32)
+        at = statistics + ((image * entries + entry).to(tl.int64) * 2 * CHANNELS)[:, None] + channel[None, :]
+        inside = (entry < entries)[:, None] & (channel < CHANNELS)[None, :]
+        away = tl.load(at, mask=inside, other=0.0) - mean
+        share = pixels / tl.maximum(count + pixels, 1.0)
+        squares += tl.load(at + CHANNELS, mask=inside, other=0.0) + away * away * (count * share)[:, None]
+        mean += away * share[:, None]
+        count += pixels
+    whole = PHASES * PHASES * height * width
+    merged = tl.sum(mean * count[:, None], axis=0) / whole
+    between = mean - merged[None, :]
+    second = tl.sum(squares + between * between * count[:, None], axis=0) / whole
+    if eps is not None:
+        factor = 1.0 / tl.sqrt(second + eps)
+        if weight is not None:
+            factor *= tl.load(weight + channel, mask=channel < CHANNELS, other=0.0)
+        second = -merged * factor
+        if bias is not None:
+            second += tl.load(bias + channel, mask=channel < CHANNELS, other=0.0)
+        merged = factor
+    tl.store(first_out + image * CHANNELS + channel, merged, mask=channel < CHANNELS)
+    tl.store(second_out + image * CHANNELS + channel, second, mask=channel < CHANNELS)
+
+
+def merge_statistics(statistics: Tensor, height: int, width: int, phases: int = 1) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance [N, out] of statistics [N, blocks, 2, out], as `block_statistics.merged` gives them.
+
+    Args:
+        statistics: fp32, contiguous.
+        height: of the map, a multiple of `phases`.
+        width: of the map, a multiple of `phases`.
+        phases: as `block_statistics` has them.
+
+    Raises:
+        ValueError: statistics aren't as above.
+    """
+    return _merge(statistics, (height, width), phases, Norm())
+
+
+class Norm(NamedTuple):
+    """What an instance norm has beyond its input: weight and bias [out] fp32, None for 1 and 0; without eps no norm."""
+
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    eps: float | None = None
+
+
+def norm_factors(
+    statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Factor and shift [N, out] by which an instance norm of a map is x · factor + shift, of its statistics.
+
+    Args:
+        statistics: [N, blocks, 2, out] fp32, contiguous.
+        size: height and width of the map, multiples of `phases`.
+        phases: as `block_statistics` has them.
+        norm: with its eps.
+
+    Raises:
+        ValueError: statistics, weight or bias aren't as above.
+    """
+    for name, vector in (("weight", norm.weight), ("bias", norm.bias)):
+        if vector is not None:
+            check_vector(name, vector, statistics.shape[3])
+    return _merge(statistics, size, phases, norm)
+
+
+def _merge(statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm) -> tuple[Tensor, Tensor]:
+    height, width = size
+    batch, entries, _, channels = statistics.shape
+    check_matrix("statistics", statistics, (batch, blocks_of(height, width, phases), 2, channels))
+    first, second = (statistics.new_empty(batch, channels) for _ in range(2))
+    lines = min(MOST_ROWS, max(16, next_power_of_two(entries)))
+    _merged_statistics[batch, triton.cdiv(channels, CHANNELS)](
+        statistics, *norm, first, second, height // phases, width // phases, entries,
+        CHANNELS=channels, PHASES=phases, LINES=lines, EACH=CHANNELS, ROWS=ROWS, COLS=COLS,
+        num_warps=8 if lines > 512 else 4,
+    )  # fmt: skip
+    return first, second
