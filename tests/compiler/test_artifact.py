@@ -61,7 +61,7 @@ def copied(written: Path, folder: Path) -> Path:
 
 
 def test_a_fresh_process_gives_the_same_answers(written: Path, tmp_path: Path) -> None:
-    """With and without fp8, with odd sizes, of nets of which Inductor would have much to do, and with library layers."""
+    """With and without fp8, at odd sizes, of nets of which Inductor would have much to do, with library layers."""
     nets = {
         "library": half_by_library("one level, batch 3"),
         "odd": in_fp8("bilinear, odd size"),

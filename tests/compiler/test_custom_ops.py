@@ -93,7 +93,7 @@ def test_every_operation_is_tried_here(of_each_kind: list[Call]) -> None:
 
 
 def test_torch_finds_no_fault_with_an_operation(of_each_kind: list[Call]) -> None:
-    """Of every kind what it says it changes, and its fake; of each operation its way through autograd and a compiler."""
+    """Of every kind what it says it changes, and its fake; of each operation its way through a compiler's tracing."""
     whole = {call.name: call for call in of_each_kind}
     for call in of_each_kind:
         checks = ALL_CHECKS if whole[call.name] is call else ALL_CHECKS[:3]
