@@ -51,6 +51,7 @@ class Section:
     title: str
     how: str
     reason: str
+    lead: str
     says: str
     claims: list[tuple[Claim, Judged]]
     chart: Markup | None
@@ -69,10 +70,10 @@ def section(part: LessonRecord, claims: list[tuple[Claim, Judged]]) -> Section:
     table = table_of(rows) if part.rows else None
     if lesson is None:
         unknown = "this version has no lesson of that name, and can't say what it showed"
-        return Section(part, words.clean(part.name), "", unknown, "", claims, None, table)
-    says = " ".join(sentence for sentence in lesson.says(rows) if sentence)
+        return Section(part, words.clean(part.name), "", unknown, "", "", claims, None, table)
+    lead, says = lesson.lead(rows), " ".join(sentence for sentence in lesson.says(rows) if sentence)
     reason = part.reason.removeprefix(f"{part.outcome}: ")
-    return Section(part, lesson.title, lesson.how, reason, says, claims, chart(lesson, rows), table)
+    return Section(part, lesson.title, lesson.how, reason, lead, says, claims, chart(lesson, rows), table)
 
 
 def page(record: LessonsRecord) -> str:
@@ -109,7 +110,6 @@ def table_of(rows: Rows) -> Table:
     headings = [
         Heading("variant", kind="text"),
         Heading("value", "median; of one repeat, where a call repeats the work"),
-        Heading("unit"),
         Heading("95 % interval", "of the median, by order statistics of the samples; the extremes, of fewer than six"),
         Heading("times as fast", "interleaved with the row that it is compared with, with a 95 % interval"),
         Heading("compared with"),
@@ -133,8 +133,8 @@ def cells(row: Row, rows: Rows) -> list[Cell]:
     rates: list[Estimate | None] = [value(row, "TFLOP/s"), value(row, "GB/s")]
     return [
         Cell(words.clean(row.name), words.clean(row.name)),
-        Cell(words.significant(found.value * scale) if found else words.NOTHING, found.value if found else None),
-        Cell(name if found else ""),
+        Cell(f"{words.significant(found.value * scale)} {name}" if found else words.NOTHING,
+             found.value if found else None),
         Cell(between(found, scale) if found else "", found.high - found.low if found else None),
         Cell(amount(ratio) if ratio else "", ratio.value if ratio else None),
         Cell(words.clean(row.against) if ratio else ""),
@@ -203,10 +203,20 @@ def section_lines(section: Section) -> list[str]:
     lines = ["", f"## {escape(section.title)}", "", escape(section.how)]
     if section.reason:
         lines += ["", f"**{section.part.outcome}**: {escape(section.reason)}"]
-    if section.says:
-        lines += ["", escape(section.says)]
+    lines += [text for part in (f"**{escape(section.lead)}**" if section.lead else "", escape(section.says))
+              if part for text in ("", part)]  # fmt: skip
     lines += claim_lines(section.claims)
-    return [*lines, "", *markdown_table(section.table)] if section.table else lines
+    if section.table is None:
+        return lines
+    return [
+        *lines,
+        "",
+        "<details><summary>Every variant</summary>",
+        "",
+        *markdown_table(section.table),
+        "",
+        "</details>",
+    ]
 
 
 def claim_lines(claims: list[tuple[Claim, Judged]]) -> list[str]:

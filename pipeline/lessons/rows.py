@@ -81,26 +81,21 @@ class Rows(Sequence[Row]):
         found = self.times(slow, fast)
         return outcome_of(found, LEAST_EFFECT) if found else None
 
-    def sentence(self, name: str, other: str) -> str:
-        """How the first row did beside the second; empty where either is missing."""
-        ratio, own, beside = self.times(other, name), self.row(name), self.row(other)
-        if ratio is None or own is None or beside is None:
+    def pace(self, name: str, other: str) -> str:
+        """How fast the first row is beside the second, as in "3.6 × as fast as"; empty where either is missing.
+
+        No stronger than the interval, which the table shows.
+        """
+        ratio = self.times(other, name)
+        if ratio is None:
             return ""
-        both = f"“{name}” took {words.seconds(seconds(own).value)}, “{other}” {words.seconds(seconds(beside).value)}"
-        return f"{both}: {judged(ratio)}."
-
-
-def judged(ratio: Ratio) -> str:
-    """A ratio in words, no stronger than its interval."""
-    word = outcome_of(ratio, LEAST_EFFECT)
-    if word == "same":
-        return "the same within 1 %"
-    if word == "not resolved":
-        return f"{amount(ratio)} as fast, too near 1 for this run to tell"
-    if word == "slower":
-        inverse = Ratio(1 / ratio.value, 1 / ratio.high, 1 / ratio.low, ratio.blocks)
-        return f"{amount(inverse)} as slow"
-    return f"{amount(ratio)} as fast"
+        word = outcome_of(ratio, LEAST_EFFECT)
+        if word == "same":
+            return "just as fast as"
+        if word == "not resolved":
+            return "as fast, as far as this run can tell, as"
+        factor, way = (ratio.value, "fast") if word == "faster" else (1 / ratio.value, "slow")
+        return f"{words.significant(factor)} × as {way} as"
 
 
 def amount(ratio: Ratio) -> str:

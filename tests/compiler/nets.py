@@ -179,6 +179,23 @@ def same_padding() -> nn.Module:
     )
 
 
+class Padded(nn.Module):
+    """What hides layers from each other: dropouts, pads by nothing as MONAI's up-sampling has, pads of zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.high = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.Dropout(0.1), nn.ReLU())
+        self.low = nn.Sequential(nn.ZeroPad2d((2, 2, 1, 1)), nn.Conv2d(16, 32, (3, 5), 2), nn.BatchNorm2d(32))
+        self.up = nn.ConvTranspose2d(32, 16, 2, stride=2)
+        self.last = nn.Sequential(nn.Conv2d(32, 16, 3, padding=1), nn.Dropout(), nn.LeakyReLU(0.1), nn.Conv2d(16, 2, 1))
+
+    def forward(self, image: Tensor) -> Tensor:
+        high = self.high(image)
+        grown = nn.functional.pad(self.up(self.low(high)), (0, 0, 0, 0), mode="replicate")
+        logits: Tensor = self.last(torch.cat([high, grown], dim=1))
+        return logits
+
+
 def depthwise() -> nn.Module:
     """Depthwise and pointwise convolutions with ReLU6, as MobileNet's blocks have."""
 
@@ -266,6 +283,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Size]] = {
     "nested concatenations": (Nested, (2, 3, 16, 24)),
     "squeeze and excitation": (Excited, (2, 3, 16, 24)),
     "padding by a word": (same_padding, (2, 3, 16, 24)),
+    "dropouts and pads": (Padded, (2, 3, 16, 24)),
     "depthwise": (depthwise, (2, 3, 16, 24)),
     "transposed with norm": (transposed_with_norm, (2, 3, 5, 4)),
     "residuals, sums for norms, slopes": (Wide, (2, 3, 16, 24)),

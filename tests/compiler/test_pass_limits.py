@@ -34,11 +34,30 @@ def conv(inner: int, outer: int, size: int = 3, **options: Any) -> nn.Conv2d:
 
 
 CASES: dict[str, Callable[[], nn.Module]] = {
+    "drop_identities: another layout": lambda: Made(
+        lambda x, c: c(x).permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format), conv(3, 16)
+    ),
+    "fold_padding: sides that differ": lambda: Made(
+        lambda x, c: c(functional.pad(x, (0, 1, 0, 1))), conv(3, 16, padding=0)
+    ),
+    "fold_padding: another value": lambda: Made(
+        lambda x, c: c(functional.pad(x, (1, 1, 1, 1), value=2.0)), conv(3, 16, padding=0)
+    ),
+    "fold_padding: a copy of the border": lambda: Made(
+        lambda x, c: c(functional.pad(x, (1, 1, 1, 1), mode="replicate")), conv(3, 16, padding=0)
+    ),
+    "fold_padding: it is read twice": lambda: Made(
+        lambda x, c: (lambda y: c(y) + y[:, :1, 1:-1, 1:-1])(functional.pad(x, (1, 1, 1, 1))), conv(3, 16, padding=0)
+    ),
+    "fold_padding: in three dimensions": lambda: Made(
+        lambda x, c: c(functional.pad(x, (0, 0, 0, 0, 1, 0))), conv(4, 16)
+    ),
+    "fold_padding: cut off": lambda: Made(lambda x, c: c(functional.pad(x, (-1, -1, -1, -1))), conv(3, 16)),
     "fold_batch_norm: the convolution is read twice": lambda: Made(
         lambda x, c, n: (lambda y: n(y) + y)(c(x)), conv(3, 16), nn.BatchNorm2d(16)
     ),
-    "fold_batch_norm: the convolution is grouped": lambda: Made(
-        lambda x, c, n: n(c(x)), conv(3, 6, groups=3), nn.BatchNorm2d(6)
+    "fold_batch_norm: the convolution is transposed and grouped": lambda: Made(
+        lambda x, c, n: n(c(x)), nn.ConvTranspose2d(3, 6, 3, padding=1, groups=3), nn.BatchNorm2d(6)
     ),
     "fold_batch_norm: by the batch itself": lambda: Made(
         lambda x, c, n: n(c(x)), conv(3, 16), nn.BatchNorm2d(16, track_running_stats=False)
@@ -47,6 +66,24 @@ CASES: dict[str, Callable[[], nn.Module]] = {
         lambda x, c, n: n(functional.conv2d(x, c.weight * 2)), conv(3, 16), nn.BatchNorm2d(16)
     ),
     "fold_batch_norm: no convolution before it": lambda: Made(lambda x, n: n(x), nn.BatchNorm2d(3)),
+    "pointwise_before_upsampling: an activation follows": lambda: Made(
+        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=2)).relu(), conv(3, 16), conv(16, 16, 1)
+    ),
+    "pointwise_before_upsampling: more channels": lambda: Made(
+        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 17, 1)
+    ),
+    "pointwise_before_upsampling: a wider window": lambda: Made(
+        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 16)
+    ),
+    "pointwise_before_upsampling: padded": lambda: Made(
+        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 16, 1, padding=1)
+    ),
+    "pointwise_before_upsampling: to a smaller size": lambda: Made(
+        lambda x, a, b: b(functional.interpolate(a(x), scale_factor=0.5, mode="bilinear")), conv(3, 16), conv(16, 16, 1)
+    ),
+    "pointwise_before_upsampling: read twice": lambda: Made(
+        lambda x, a, b: (lambda y: b(y) + y)(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 16, 1)
+    ),
     "norms_in_nhwc: no image": lambda: Made(lambda x, n: n(x.flatten(2))[..., None], nn.GroupNorm(3, 3)),
     "norms_in_nhwc: by running statistics": lambda: Made(
         lambda x, n: n(x), nn.InstanceNorm2d(3, track_running_stats=True)

@@ -1,5 +1,7 @@
 """A rewritten net gives the untouched net's answer, whatever the net, and says what it matched."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -105,6 +107,44 @@ def test_the_padding_of_an_odd_size_stays_in_front_of_the_first_layer() -> None:
     made = rewritten("bilinear, odd size")
     assert made.net.matched["take_conv_first"] == ["encoder.0.0"]
     assert computing(lowered(made.net)) == {"aten.pad.default"}
+
+
+def test_what_changes_nothing_hides_no_layer_from_another() -> None:
+    made = rewritten("dropouts and pads")
+    assert made.net.matched["fold_padding"] == ["low.1"]
+    assert made.net.matched["drop_identities"] == ["high.1", "", "last.1"]
+    assert made.net.matched["compose_upsampling"] == ["last.0"]
+    assert made.net.matched["fold_activation"] == ["high.0", "last.0"]
+    assert rewritten("depthwise").net.matched["fold_batch_norm"] == ["0", "3", "6", "9", "12"]
+
+
+@pytest.mark.parametrize(
+    "how", [{"mode": "nearest"}, {"mode": "bilinear"}, {"mode": "bilinear", "align_corners": True}]
+)
+@pytest.mark.parametrize("grown", [{"size": (9, 14)}, {"scale_factor": 2.0}])
+def test_a_pointwise_convolution_before_an_up_sampling_is_the_same_as_after_it(
+    how: dict[str, Any], grown: dict[str, Any]
+) -> None:
+    """In float64, but for the fp32 logits: borders, corners, sizes that are no multiples, and the bias."""
+
+    class Grown(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mix = nn.Conv2d(6, 4, 1)
+
+        def forward(self, image: Tensor) -> Tensor:
+            logits: Tensor = self.mix(nn.functional.interpolate(image, **how, **grown))
+            return logits
+
+    batch = image(2, 6, 5, 7).double()
+    net = Grown().double().eval()
+    made = export(net, batch, torch.float64)
+    rewrite(made, FOR_ANY_BACKEND)
+    assert made.matched["pointwise_before_upsampling"] == ["mix"]
+    conv = made.module.graph.find_nodes(op="call_function", target=torch.ops.aten.conv2d.default)[0]
+    assert conv.meta["val"].shape == (2, 4, 5, 7)
+    with torch.no_grad():
+        assert distance(made.module, batch, net(batch)) < 1e-7
 
 
 def test_layers_go_by_the_names_that_the_user_gave_them() -> None:

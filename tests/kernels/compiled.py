@@ -1,4 +1,7 @@
-"""Compiles the Gluon kernels for compute capability 9.0 on any machine, and prints what it compiled: run as a process.
+"""Compiles kernels for a compute capability on any machine, and prints what it compiled: run as a process.
+
+    python -m tests.kernels.compiled 90     the Gluon kernels
+    python -m tests.kernels.compiled 80     the plain ones, as they are on a GPU for which no Gluon kernel is written
 
 Triton takes target and device from its driver. The one here knows the target alone, and nothing is launched.
 """
@@ -15,6 +18,7 @@ from triton.runtime.jit import JITFunction
 from pipeline.compiler.ops import BY_NAME
 from pipeline.kernels import conv3x3, conv_first, conv_head
 from pipeline.kernels.common.activation import Activation
+from pipeline.kernels.common.capability import HOPPER
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
@@ -25,9 +29,12 @@ from tests.kernels.examples import FP8, HALF, Layer, example
 class TargetAlone:
     """As much of a driver as compiling asks for."""
 
+    def __init__(self, capability: int) -> None:
+        self.capability = capability
+
     def get_current_target(self) -> GPUTarget:
-        """A Hopper GPU."""
-        return GPUTarget("cuda", 90, 32)
+        """A GPU of this compute capability, ten times its number."""
+        return GPUTarget("cuda", self.capability, 32)
 
     def get_current_device(self) -> int:
         """The first."""
@@ -47,15 +54,27 @@ def compile_instead(kernel: JITFunction, grid: Any) -> Any:
 
     def call(*args: Any, **kwargs: Any) -> None:
         built = kernel.run(*args, grid=grid, warmup=True, **kwargs)
-        sys.stdout.write(f"{kernel.fn.__name__} {'wgmma' in built.asm['ptx']}\n")
+        product = next((name for name in ("wgmma", "tcgen05", "mma.sync") if name in built.asm["ptx"]), "none")
+        sys.stdout.write(f"{kernel.fn.__name__} {product}\n")
 
     return call
 
 
 def main() -> None:
-    """One tile of each kernel that is written in Gluon, in both types, and one with all parts of an epilogue."""
-    triton.runtime.driver.set_active(TargetAlone())
+    """Every kernel that a GPU of the given compute capability has."""
+    capability = int(sys.argv[1])
+    triton.runtime.driver.set_active(TargetAlone(capability))
     JITFunction.__getitem__ = compile_instead
+    if capability // 10 == HOPPER:
+        gluon_kernels()
+    else:
+        torch.cuda.is_available = lambda: True
+        torch.cuda.get_device_capability = lambda device=None: divmod(capability, 10)
+        plain_kernels()
+
+
+def gluon_kernels() -> None:
+    """One tile of each kernel that is written in Gluon, in both types, and one with all parts of an epilogue."""
     leaky, prelu = Activation("leaky_relu", 0.1), Activation("prelu")
     plain = Layer(size=(32, 32), inner=64, outer=64, activation=leaky)
     whole = replace(plain, activation=prelu, pool=True, residual=HALF, statistics=True)
@@ -64,6 +83,16 @@ def main() -> None:
         made.run([tile for tile in made.candidates() if "gluon" in type(tile).__module__][-1])
     compile_polyphase()
     from_registers()
+
+
+def plain_kernels() -> None:
+    """Of those whose addresses Triton finds itself, the smaller half: 3×3, and the phases of an up-sampling."""
+    made = example(BY_NAME["conv3x3"], HALF, Layer(size=(32, 32), inner=64, outer=64))
+    made.run(made.candidates()[-1])
+    small, full = (torch.zeros(1, size, size, 32).half() for size in (16, 32))
+    epilogue, taps = Epilogue(bias=torch.zeros(32)), torch.zeros(16, 32, 32).half()
+    grown = Operands(epilogue, Outputs(torch.zeros_like(full)), small, taps, full, taps[:9], torch.zeros(3, 3, 32))
+    polyphase(grown, next(candidates(grown)))
 
 
 def compile_polyphase() -> None:

@@ -7,11 +7,11 @@ from torch.nn import functional
 from pipeline.compiler.ops import KERNELS, TILES
 from pipeline.kernels import conv1x1, conv3x3, conv_first, upconv2x2, upsample2x
 from pipeline.kernels.common.activation import RELU
-from pipeline.kernels.common.capability import supported
+from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred, supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT
 from pipeline.kernels.common.nhwc import next_power_of_two
-from pipeline.kernels.common.tma import missing
+from tests.kernels.examples import HALF, PLAIN, Layer, example
 
 
 def test_references_agree_with_torch() -> None:
@@ -44,9 +44,10 @@ def test_every_kernel_and_tile_has_a_name_of_its_own() -> None:
         ((9, 0), torch.float16, None),
         ((9, 0), torch.float8_e4m3fn, None),
         ((10, 0), torch.float16, None),
-        ((8, 0), torch.float16, "TMA"),
+        ((8, 0), torch.float16, None),
+        ((7, 5), torch.float16, "asynchronous copies"),
         ((8, 0), torch.float8_e4m3fn, "fp8"),
-        ((8, 9), torch.float8_e4m3fn, "TMA"),
+        ((8, 9), torch.float8_e4m3fn, None),
         ((9, 0), torch.bfloat16, "bfloat16"),
     ],
 )
@@ -122,5 +123,22 @@ def test_next_power_of_two(number: int, power: int) -> None:
 
 @pytest.mark.parametrize(("version", "builds"), [("3.5.1", False), ("3.6.0", True), ("3.7.1", True), ("3.9.0", False)])
 def test_the_version_of_triton_that_lacks_a_kernel_is_named(version: str, builds: bool) -> None:
-    reason = missing(version)
+    reason = reaching_views_barred(version)
     assert reason is None if builds else version in str(reason)
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (10, 0), (12, 0)])
+def test_only_a_hopper_gpu_gets_the_gluon_kernels(capability: tuple[int, int]) -> None:
+    assert gluon_barred((9, 0)) is None
+    for barred in (gluon_barred(capability), reaching_views_barred("3.7.1", capability)):
+        assert f"this GPU has {capability[0]}.{capability[1]}" in str(barred)
+
+
+def test_another_gpu_gets_the_plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: (8, 6))
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    for op in PLAIN:
+        tiles = example(op, HALF, Layer()).candidates()
+        assert tiles
+        assert not [tile for tile in tiles if "gluon" in type(tile).__module__ or "narrow" in type(tile).__module__]

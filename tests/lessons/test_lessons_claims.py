@@ -47,9 +47,10 @@ def test_contiguous_must_win_in_every_use(gains: tuple[float, float], verdict: s
 
 
 @pytest.mark.parametrize(
-    ("chain", "gelu", "verdict"), [(2.3, 2.0, "right"), (7.0, 2.3, "depends"), (7.0, 5.0, "wrong"), (1.1, 1.8, "wrong")]
+    ("chain", "gelu", "verdict"),
+    [(2.3, 2.0, "unknown"), (7.0, 1.5, "depends"), (7.0, 5.0, "unknown"), (1.1, 1.8, "unknown")],
 )
-def test_compile_is_held_against_all_that_was_compiled(chain: float, gelu: float, verdict: str) -> None:
+def test_pieces_alone_show_a_claim_about_a_net_neither_right_nor_wrong(chain: float, gelu: float, verdict: str) -> None:
     found = judge(
         "chain",
         chain=[timed("eager", 1e-3 * chain), timed("compiled", 1e-3)],
@@ -67,18 +68,16 @@ def test_what_was_not_measured_is_unknown() -> None:
 
 
 def test_what_noise_hides_is_neither_right_nor_wrong() -> None:
-    """An interval across the limit tells nothing, beside a wrong one; beside right and wrong it changes nothing."""
-    shaky = timed("spelt out, eager", 2.5e-3)
+    """An interval across the limit tells nothing, beside one that misses it as well."""
+    shaky = timed("fp32", 18e-3)
     samples = [replace(part, seconds=part.seconds * (1 + 0.5 * (at % 2))) for at, part in enumerate(shaky.samples)]
-    gelu = [replace(shaky, samples=samples), timed("spelt out, compiled", 1e-3)]
-    dear = [timed("eager", 7e-3), timed("compiled", 1e-3)]
-    fair = [timed("one by one", 2.3e-3), timed("compiled", 1e-3)]
-    assert judge("chain", gelu=gelu).verdict == "unknown"
-    assert judge("chain", gelu=gelu, chain=dear).verdict == "unknown"
-    assert judge("chain", gelu=gelu, chain=dear, many_tensors=fair).verdict == "depends"
+    hidden, fast = replace(shaky, samples=samples), timed("fp16", 1e-3)
+    assert judge("precisions", precisions=[hidden, fast]).verdict == "unknown"
+    assert judge("precisions", precisions=[hidden, timed("tf32", 2e-3), fast]).verdict == "unknown"
+    assert judge("precisions", precisions=[timed("fp32", 16e-3), timed("tf32", 2e-3), fast]).verdict == "depends"
 
 
 def test_every_claim_has_a_rule() -> None:
     for claim in CLAIMS:
-        assert "Right where" in claim.rule
-        assert "depends where" in claim.rule
+        assert "depends where" in claim.rule.lower()
+        assert "right" in claim.rule.lower()

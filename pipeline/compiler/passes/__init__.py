@@ -15,11 +15,19 @@ from pipeline.compiler.passes.kernel_folding import (
 )
 from pipeline.compiler.passes.kernel_matching import pass_for
 from pipeline.compiler.passes.norms_in_nhwc import norms_in_nhwc
+from pipeline.compiler.passes.pointwise_before_upsampling import pointwise_before_upsampling
+from pipeline.compiler.passes.tidying import drop_identities, fold_padding
 from pipeline.compiler.passes.upsampling_composition import compose_upsampling
 
 Pass = Callable[[ExportedNet], list[str]]
 
-FOR_ANY_BACKEND: list[Pass] = [fold_batch_norm, norms_in_nhwc]
+FOR_ANY_BACKEND: list[Pass] = [
+    drop_identities,
+    fold_padding,
+    fold_batch_norm,
+    pointwise_before_upsampling,
+    norms_in_nhwc,
+]
 FOR_THE_KERNELS: list[Pass] = [
     compose_upsampling,
     *(pass_for(op) for op in KERNELS if op.accepts and not op.writes_logits),

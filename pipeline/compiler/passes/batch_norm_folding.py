@@ -14,7 +14,10 @@ CONVOLUTIONS = ("aten.conv2d.default", "aten.conv2d.padding", "aten.conv_transpo
 
 
 def fold_batch_norm(net: ExportedNet) -> list[str]:
-    """A convolution that a batch norm alone reads takes over its scale and shift; rounded once, from fp32."""
+    """A convolution that a batch norm alone reads takes over its scale and shift; rounded once, from fp32.
+
+    A convolution's weight [out, in / groups, k, k] has its outputs first, in groups or not; a transposed one's has not.
+    """
     matched = []
     for norm in calls(net.module.graph, NORM):
         conv, answer = norm.args[0], only_user(norm)
@@ -23,9 +26,9 @@ def fold_batch_norm(net: ExportedNet) -> list[str]:
         assert isinstance(conv, fx.Node)
         given = arguments(conv)
         weight, known = net.constant(given["weight"]), batch_norm(net, norm)
-        if weight is None or known is None or only_user(conv) is not norm or given.get("groups", 1) != 1:
-            continue
         transposed = is_call(conv, CONVOLUTIONS[2])
+        if weight is None or known is None or only_user(conv) is not norm or (transposed and given["groups"] != 1):
+            continue
         before = weight.transpose(0, 1) if transposed else weight
         scaled, shift = fold(before, net.constant(given["bias"]), known)
         _put(net, conv, scaled.transpose(0, 1) if transposed else scaled, shift)

@@ -1,18 +1,26 @@
-"""What a GPU must have for a kernel of this room to run on it."""
+"""What a GPU, and Triton, must have for a kernel of this room to run."""
 
 import torch
+import triton
 
 from pipeline.devices.accelerator import FP8
 from pipeline.devices.kinds import Vendor
 
-# Compute capability 9.0 brought the bulk tensor copy (TMA) that every convolution here loads its window with.
-TMA = (9, 0)
+AMPERE = (8, 0)  # brought the asynchronous copies to shared memory without which these kernels wait for each load
+HOPPER = (
+    9  # the major number of the GPUs whose matrix products (wgmma) and bulk copies the Gluon kernels are written in
+)
+
+# Releases whose views of shared memory may reach past a plane: 3.6 was run on an H200, 3.7.1 only compiled for it.
+REACHING_VIEWS = ((3, 6), (3, 7))
 
 
 def supported(capability: tuple[int, int], dtype: torch.dtype, vendor: Vendor = "nvidia") -> str | None:
     """Why kernels of this room can't run in `dtype` on a GPU of this compute capability, or None where they can.
 
-    Another vendor's pair of numbers is no compute capability: torch gives (9, 4) for AMD's MI300.
+    The plain Triton kernels can wherever Triton has half-precision products: before Hopper it turns the boxes that
+    they load into pointers. Another vendor's pair of numbers is no compute capability: torch gives (9, 4) for AMD's
+    MI300.
     """
     if vendor != "nvidia":
         return f"the kernels are written for NVIDIA's GPUs, and this one's vendor is {vendor}"
@@ -21,6 +29,25 @@ def supported(capability: tuple[int, int], dtype: torch.dtype, vendor: Vendor = 
         return f"{dtype} has no kernel here: float16 and float8_e4m3fn have"
     if dtype == torch.float8_e4m3fn and capability < FP8:
         return f"{name} has no fp8 matrix instructions: they came with 8.9"
-    if capability < TMA:
-        return f"{name} has no bulk tensor copy (TMA): it came with 9.0"
+    if capability < AMPERE:
+        return f"{name} has no asynchronous copies to shared memory: they came with 8.0"
     return None
+
+
+def gluon_barred(capability: tuple[int, int] | None = None) -> str | None:
+    """Why the Gluon kernels can't run on a GPU of this compute capability, or None where they can.
+
+    Args:
+        capability: this machine's without; on one without a GPU, where they may be compiled, Hopper's.
+    """
+    here = capability or (torch.cuda.get_device_capability() if torch.cuda.is_available() else (HOPPER, 0))
+    if here[0] == HOPPER:
+        return None
+    return f"the Gluon kernels are written for Hopper (compute capability 9.0), and this GPU has {here[0]}.{here[1]}"
+
+
+def reaching_views_barred(version: str = triton.__version__, capability: tuple[int, int] | None = None) -> str | None:
+    """Why the Gluon kernels whose views reach past a plane can't run; as `gluon_barred`, and by Triton's version."""
+    if tuple(int(part) for part in version.split(".")[:2]) in REACHING_VIEWS:
+        return gluon_barred(capability)
+    return f"Triton {version} doesn't build the Gluon kernels whose views reach past a plane: 3.6 and 3.7 do"

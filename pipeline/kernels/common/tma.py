@@ -1,7 +1,6 @@
 """What the Gluon kernels move with TMA: boxes, their layout in shared memory, and views into it."""
 
 import torch
-import triton
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -21,17 +20,6 @@ def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr = 1):
     for slot in gl.static_range(COUNT):
         mbarrier.init(bars.index(slot), count=ARRIVALS)
     return bars
-
-
-# The releases that build the Gluon kernels: 3.6 was run on an H200, with 3.7.1 they were only compiled for it.
-BUILT_BY = ((3, 6), (3, 7))
-
-
-def missing(version: str = triton.__version__) -> str | None:
-    """Why the Gluon kernels can't be built by this version of Triton, or None where they can."""
-    if tuple(int(part) for part in version.split(".")[:2]) in BUILT_BY:
-        return None
-    return f"Triton {version} doesn't build the Gluon kernels, whose views reach past a plane: 3.6 and 3.7 do"
 
 
 @builtin

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from torch import Tensor
 from torch.nn import functional
 
+from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.common.library import same_size_convolution
 from pipeline.kernels.common.nhwc import interpreted
-from pipeline.kernels.common.tma import missing
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow, conv3x3_tiles, conv3x3_triton
 from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS, Operands, check_operands
 
@@ -72,13 +72,14 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
     Where `conv3x3_gluon` can be built `conv3x3_triton` isn't tried: measured on an H200 with both on offer, it was
     chosen for none of the 17 convolutions of the classic net, in fp16 or fp8, at batch 1 or 8.
     """
-    head = epilogue.head is not None
-    if missing() is None and not interpreted():
-        if weight.is_contiguous() and conv3x3_narrow.suits(x, weight.shape[1], epilogue):
-            yield from conv3x3_narrow.candidates(x, weight.shape[1])
-        yield from conv3x3_tiles.candidates(x, weight.shape[1], epilogue)
-        return
-    yield from conv3x3_triton.candidates(x, weight.shape[1], head=head, statistics=epilogue.statistics)
+    head, outer = epilogue.head is not None, weight.shape[1]
+    by_gluon = gluon_barred() is None and not interpreted()
+    if by_gluon and weight.is_contiguous() and conv3x3_narrow.suits(x, outer, epilogue):
+        yield from conv3x3_narrow.candidates(x, outer)
+    if by_gluon and reaching_views_barred() is None:
+        yield from conv3x3_tiles.candidates(x, outer, epilogue)
+    else:
+        yield from conv3x3_triton.candidates(x, outer, head=head, statistics=epilogue.statistics)
 
 
 def _flops(shape: tuple[int, ...], outer: int) -> float:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
 from pipeline.kernels.common.kernel_op import CHANNELS, Ends, KernelOp, LayerDescription, LibraryParameters
 from pipeline.kernels.common.library import convolution
 from pipeline.kernels.common.nhwc import interpreted
-from pipeline.kernels.common.tma import missing
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
 from pipeline.kernels.conv_first.conv_first_operands import (
     MOST_CHANNELS,
@@ -95,7 +95,7 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
 
 def candidates(_: Tensor, weight: Tensor, __: Epilogue) -> Iterator[Tile]:
     """The tiles worth measuring for weight [in, k, span, out] and any image [N, in, H, W], the likeliest first."""
-    if missing() is None and not interpreted() and weight.shape[-1] <= conv_first_gluon.MOST_OUT:
+    if gluon_barred() is None and not interpreted() and weight.shape[-1] <= conv_first_gluon.MOST_OUT:
         return conv_first_gluon.candidates(weight)
     return conv_first_triton.candidates(weight.shape[-1])
 

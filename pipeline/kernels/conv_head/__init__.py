@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
 from pipeline.kernels.common.library import same_size_convolution
 from pipeline.kernels.common.nhwc import check, check_vector, interpreted
-from pipeline.kernels.common.tma import missing
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv_head import conv_head_gluon, conv_head_triton
 
@@ -92,7 +92,7 @@ def _required(outputs: Outputs) -> Tensor:
 def candidates(x: Tensor, weight: Tensor, _: Epilogue) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, in] and weight [k · k, classes, in], the likeliest first."""
     narrow = _side(weight) == 3 and x.shape[3] <= conv3x3_narrow.MOST_IN
-    if narrow and missing() is None and not interpreted():
+    if narrow and gluon_barred() is None and not interpreted():
         return conv_head_gluon.candidates()
     return conv_head_triton.candidates(x)
 

@@ -6,9 +6,9 @@ and `polyphase_gluon`, which is faster. The tile says which.
 
 from collections.abc import Iterator
 
+from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.kernel_op import LayerDescription
 from pipeline.kernels.common.nhwc import interpreted
-from pipeline.kernels.common.tma import missing
 from pipeline.kernels.polyphase import polyphase_gluon, polyphase_triton
 from pipeline.kernels.polyphase.polyphase_compose import (
     Composition,
@@ -62,7 +62,7 @@ def polyphase(operands: Operands, tile: Tile | None = None) -> None:
 
 def candidates(operands: Operands) -> Iterator[Tile]:
     """The tiles worth measuring for these operands, the likeliest first."""
-    if missing() is None and not interpreted():
+    if reaching_views_barred() is None and not interpreted():
         yield from polyphase_gluon.candidates(operands)
     else:
         yield from polyphase_triton.candidates(operands)

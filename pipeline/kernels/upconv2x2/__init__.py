@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.common.library import transposed_convolution
 from pipeline.kernels.common.nhwc import check, interpreted
-from pipeline.kernels.common.tma import missing
 from pipeline.kernels.upconv2x2 import upconv2x2_gluon, upconv2x2_triton
 
 Tile = upconv2x2_triton.Tile | upconv2x2_gluon.Tile
@@ -73,7 +73,7 @@ def upconv2x2(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
 
 def candidates(x: Tensor, weight: Tensor, _: Epilogue) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, in] and weight [4, out, in], the likeliest first."""
-    if missing() is None and not interpreted():
+    if reaching_views_barred() is None and not interpreted():
         yield from upconv2x2_gluon.candidates(x)
     yield from upconv2x2_triton.candidates(x, weight.shape[1])
 

@@ -44,15 +44,20 @@ def in_batches(samples: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, b
     return call
 
 
+def lead(rows: Rows) -> str:
+    """The ends of the range."""
+    pace = rows.pace(name_of(SAMPLES), name_of(1))
+    return f"{name_of(SAMPLES)} is {pace} {name_of(1)}." if pace else ""
+
+
 def says(rows: Rows) -> list[str]:
-    """The ends, and the least batch that is within 10 % of the best."""
-    found = [rows.sentence(name_of(SAMPLES), name_of(1))]
+    """The least batch that is within 10 % of the best."""
     times = {row.at: seconds(row).value for row in rows.measured() if row.at is not None}
-    if times:
-        best = min(times.values())
-        enough = min(at for at, time in times.items() if time <= 1.1 * best)
-        found.append(f"A batch of {enough:,.0f} is enough to come within 10 % of the best, {words.seconds(best)}.")
-    return found
+    if not times:
+        return []
+    best = min(times.values())
+    enough = min(at for at, time in times.items() if time <= 1.1 * best)
+    return [f"A batch of {enough:,.0f} is enough to come within 10 % of the best, {words.seconds(best)}."]
 
 
 LESSON = Lesson(
@@ -61,6 +66,7 @@ LESSON = Lesson(
     how="1,024 samples through one linear layer, 1,024 wide on a GPU and 256 on a CPU, in batches of 1 to 1,024.",
     unit="time",
     run=run,
+    lead=lead,
     says=says,
     axis="samples a batch",
 )

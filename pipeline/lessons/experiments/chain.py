@@ -63,9 +63,16 @@ def weighed(row: Row, x: Tensor) -> Row:
     return replace(row, moved_bytes=moved)
 
 
+def lead(rows: Rows) -> str:
+    """What the compiler makes of it, beside eager and one's own kernel."""
+    pace, own = rows.pace(COMPILED, EAGER), rows.pace(COMPILED, BY_HAND)
+    beside = f", and {own} one kernel written by hand" if own else ""
+    return f"Compiled, the chain is {pace} eager{beside}." if pace else ""
+
+
 def says(rows: Rows) -> list[str]:
-    """Time and bytes of each way beside eager."""
-    found = [rows.sentence(name, EAGER) for name in (SCRIPTED, COMPILED, BY_HAND)]
+    """The bytes of each way, and whether the time follows them."""
+    found = []
     eager, fused = rows.row(EAGER), rows.row(COMPILED)
     if eager and fused and eager.moved_bytes and fused.moved_bytes:
         found.append(
@@ -90,5 +97,6 @@ LESSON = Lesson(
     how="Nine pointwise operators in a row on one large fp32 tensor; the answers are checked against eager's.",
     unit="time",
     run=run,
+    lead=lead,
     says=says,
 )

@@ -57,15 +57,17 @@ def uses(other: torch.Tensor, out: torch.Tensor) -> dict[str, Use]:
     return dict(zip(USES, (partial(sums, 1), partial(sums, 10), matmul), strict=True))
 
 
-def says(rows: Rows) -> list[str]:
-    """Each use, and where it pays."""
-    found = [rows.sentence(copied(use), strided(use)) for use in USES]
-    pays = [use for use in USES if rows.word(strided(use), copied(use)) == "faster"]
-    if not any(found):
-        return []
+def lead(rows: Rows) -> str:
+    """Where the copy pays."""
+    tried = [use for use in USES if rows.word(strided(use), copied(use))]
+    pays = [use for use in tried if rows.word(strided(use), copied(use)) == "faster"]
+    rest = [use for use in tried if use not in pays]
+    if not tried:
+        return ""
     if not pays:
-        return [*found, "The copy paid for itself in none of these uses."]
-    return [*found, f"The copy paid for itself in {words.listed(pays)}."]
+        return f".contiguous() paid for its copy in none of these uses: {words.listed(rest)}."
+    beside = f", not in {words.listed(rest)}" if rest else ""
+    return f".contiguous() paid for its copy in {words.listed(pays)}{beside}."
 
 
 LESSON = Lesson(
@@ -75,5 +77,5 @@ LESSON = Lesson(
     ".contiguous(), whose own time counts.",
     unit="time",
     run=run,
-    says=says,
+    lead=lead,
 )

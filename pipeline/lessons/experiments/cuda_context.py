@@ -43,15 +43,23 @@ def in_fresh_process(uuid: str) -> dict[str, float]:
     return found
 
 
-def says(rows: Rows) -> list[str]:
-    """The sum, and what of it the libraries add."""
-    held = [(row.name, found.value) for row in rows if (found := value(row, "memory"))]
+def lead(rows: Rows) -> str:
+    """What each process holds."""
+    held = [found.value for row in rows if (found := value(row, "memory"))]
     if not held:
-        return []
+        return ""
+    return f"Every process that uses CUDA holds {words.size(held[0])} of the device before its net has one weight."
+
+
+def says(rows: Rows) -> list[str]:
+    """What the libraries add, and why a run's report may show less."""
+    held = [(row.name, found.value) for row in rows if (found := value(row, "memory"))]
     steps = [f"{words.size(after - before)} more with {name.removeprefix('and ')}"
              for (_, before), (name, after) in pairwise(held)]  # fmt: skip
-    first = f"Here the context alone holds {words.size(held[0][1])} of the device"
-    return ["; ".join([first, *steps]) + ". Every process pays this anew, whatever its net weighs."]
+    if not steps:
+        return []
+    beside = "A run's report reads the context in a process that has loaded less, and may show a smaller one."
+    return [f"It holds {words.listed(steps)}.", beside]
 
 
 LESSON = Lesson(
@@ -61,6 +69,7 @@ LESSON = Lesson(
     "torch's own pool holds is taken off.",
     unit="memory",
     run=run,
+    lead=lead,
     says=says,
     gpu_only="a CPU has no CUDA context",
 )

@@ -25,17 +25,14 @@ def run(bench: Bench) -> list[Row]:
     ])  # fmt: skip
 
 
-def says(rows: Rows) -> list[str]:
-    """Whether anything but memory is won."""
-    found = [rows.sentence(IN_PLACE, NEW), rows.sentence(KEPT, NEW)]
+def lead(rows: Rows) -> str:
+    """What changing a tensor in place wins."""
     word = rows.word(NEW, IN_PLACE)
     if word == "faster":
-        return [*found, "In place wins time as well as memory here."]
+        return f"In place wins time as well as memory here: it is {rows.pace(IN_PLACE, NEW)} a new tensor."
     if word in ("same", "slower"):
-        return [*found, "In place wins memory here, and no time: the same bytes move either way."]
-    if word == "not resolved":
-        return [*found, "In place wins memory; whether it wins time, this run can't tell."]
-    return found
+        return "In place wins memory here, and no time: the same bytes move either way."
+    return "In place wins memory; whether it wins time, this run can't tell." if word else ""
 
 
 LESSON = Lesson(
@@ -44,5 +41,5 @@ LESSON = Lesson(
     how="ReLU of one large fp32 tensor, three ways.",
     unit="time",
     run=run,
-    says=says,
+    lead=lead,
 )

@@ -52,19 +52,28 @@ def as_graph(x: torch.Tensor) -> Call:
     return graph.replay
 
 
+def lead(rows: Rows) -> str:
+    """The floor under small kernels, and what the graph makes of it."""
+    eager, graph = by_size(rows, EAGER), by_size(rows, GRAPH)
+    if not eager:
+        return ""
+    beside = f", and {words.seconds(graph[min(graph)])} in a CUDA graph" if graph else ""
+    return f"However small, a kernel launched from Python takes {words.seconds(eager[min(eager)])} here{beside}."
+
+
+def by_size(rows: Rows, series: str) -> dict[float, float]:
+    """Seconds of one kernel by its thousands of numbers."""
+    return {row.at: seconds(row).value for row in rows.measured() if row.series == series and row.at is not None}
+
+
 def says(rows: Rows) -> list[str]:
-    """The floor under small kernels, the size that hides it, and what the graph removes."""
-    eager = {row.at: seconds(row).value for row in rows.measured() if row.series == EAGER and row.at is not None}
+    """The size that hides the launch, and why a run's report shows a shorter one."""
+    eager = by_size(rows, EAGER)
     if not eager:
         return []
-    floor = eager[min(eager)]
-    found = [f"However small, a kernel launched from Python takes {words.seconds(floor)} here."]
-    hidden = [at for at, time in eager.items() if time >= 2 * floor]
-    if hidden:
-        found.append(f"Only from {min(hidden):,.0f} Ki numbers on does the work take twice as long as that.")
-    small = min(eager)
-    return [*found, rows.sentence(f"{GRAPH}, {small:g} Ki", f"{EAGER}, {small:g} Ki"),
-            rows.sentence(f"{GRAPH}, {max(eager):g} Ki", f"{EAGER}, {max(eager):g} Ki")]  # fmt: skip
+    hidden = [at for at, time in eager.items() if time >= 2 * eager[min(eager)]]
+    found = [f"Only from {min(hidden):,.0f} Ki numbers on does the work take twice as long as that."] if hidden else []
+    return [*found, "A run's report shows less: the best of many bursts of a kernel that does nothing."]
 
 
 LESSON = Lesson(
@@ -73,6 +82,7 @@ LESSON = Lesson(
     how="Twenty kernels that add one to a tensor of 1,024 to 16 million numbers; times are of one kernel.",
     unit="time",
     run=run,
+    lead=lead,
     says=says,
     axis="Ki (1,024) numbers a kernel",
 )

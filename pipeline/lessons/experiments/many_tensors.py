@@ -33,13 +33,19 @@ def run(bench: Bench) -> list[Row]:
     return [counted(row, call, bench) for row, call in zip(rows, calls, strict=True)]
 
 
+def lead(rows: Rows) -> str:
+    """Each against the loop."""
+    paces = {name: rows.pace(name, SINGLY) for name in (FOREACH, COMPILED)}
+    told = [f"{name} is {pace} {SINGLY}" for name, pace in paces.items() if pace]
+    return f"{'; '.join(told)}." if told else ""
+
+
 def says(rows: Rows) -> list[str]:
-    """Each against the loop, with the launches where they were counted."""
-    found = [rows.sentence(FOREACH, SINGLY), rows.sentence(COMPILED, SINGLY)]
+    """The launches, where they were counted."""
     counts = {row.name: row.kernels for row in rows.measured() if row.kernels is not None}
-    if len(counts) > 1:
-        found.append("Kernels a call: " + ", ".join(f"{name} {count:g}" for name, count in counts.items()) + ".")
-    return found
+    if len(counts) < 2:
+        return []
+    return ["Kernels a call: " + ", ".join(f"{name} {count:g}" for name, count in counts.items()) + "."]
 
 
 LESSON = Lesson(
@@ -48,5 +54,6 @@ LESSON = Lesson(
     how="64 tensors of 4,096 fp32 numbers, each multiplied by a number, as an optimizer's step does.",
     unit="time",
     run=run,
+    lead=lead,
     says=says,
 )

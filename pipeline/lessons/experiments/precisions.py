@@ -58,17 +58,33 @@ def with_precision(precision: str, call: Call) -> Call:
     return chosen
 
 
-def says(rows: Rows) -> list[str]:
-    """The rate in fp32, and each precision beside it."""
-    plain = rows.row("fp32")
-    rate = value(plain, "TFLOP/s") if plain else None
-    if rate is None:
-        return []
-    found = [f"fp32 reaches {shown(rate.value, 'TFLOP/s')} here."]
-    found += [rows.sentence(row.name, "fp32") for row in rows.measured() if row.against]
-    rates = {row.name: each.value for row in rows.measured() if (each := value(row, "TFLOP/s"))}
+def lead(rows: Rows) -> str:
+    """The fastest format beside fp32."""
+    rates = rates_of(rows)
+    if "fp32" not in rates:
+        return ""
     best = max(rates, key=lambda name: rates[name])
-    return [*found, f"The most arithmetic a second is in {best}, {shown(rates[best], 'TFLOP/s')}."]
+    if best == "fp32":
+        return f"fp32 does the most arithmetic here, {shown(rates[best], 'TFLOP/s')}."
+    return (
+        f"{best} does the most arithmetic here, {shown(rates[best], 'TFLOP/s')}: it is {rows.pace(best, 'fp32')} fp32."
+    )
+
+
+def rates_of(rows: Rows) -> dict[str, float]:
+    """10^12 FLOP/s by format."""
+    return {row.name: found.value for row in rows.measured() if (found := value(row, "TFLOP/s"))}
+
+
+def says(rows: Rows) -> list[str]:
+    """What surprises, and why a run's report shows higher rates."""
+    rates = rates_of(rows)
+    found = []
+    if rates.get("fp64", 0.0) > rates.get("fp32", float("inf")):
+        found.append("fp64 beats fp32 here: this device has matrix units for fp64, and none for fp32 without TF32.")
+    if rates:
+        found.append("These are medians; a run's report shows the most that was reached, which is more.")
+    return found
 
 
 LESSON = Lesson(
@@ -77,5 +93,6 @@ LESSON = Lesson(
     how="The same large square matmul of random numbers in each format; fp32 is IEEE arithmetic, without TF32.",
     unit="TFLOP/s",
     run=run,
+    lead=lead,
     says=says,
 )

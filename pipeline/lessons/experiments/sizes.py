@@ -5,7 +5,7 @@ import torch
 from pipeline.lessons.experiments.precisions import matmul
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
-from pipeline.lessons.rows import Rows, shown, value
+from pipeline.lessons.rows import Rows, value
 from pipeline.lessons.variant_bench import Bench
 
 GPU_SIDES = (4096, 4088, 4092, 4094, 4095, 4097)
@@ -30,27 +30,20 @@ def name_of(side: int) -> str:
     return f"{side:,}"
 
 
-def says(rows: Rows) -> list[str]:
-    """The friendly size, and the worst of its neighbours."""
+def lead(rows: Rows) -> str:
+    """The friendly size beside the worst of its neighbours."""
     rates = {row.name: found.value for row in rows.measured() if (found := value(row, "TFLOP/s"))}
     friendly = next((row.name for row in rows.measured() if not row.against), None)
     if friendly is None or len(rates) < 2:
-        return []
+        return ""
     worst = min(rates, key=lambda name: rates[name])
     if worst == friendly:
-        return [f"{friendly} is the slowest of its neighbours here: nothing is won by that size."]
+        return f"{friendly} is the slowest of its neighbours here: nothing is won by that size."
     if rows.word(friendly, worst) != "slower":
-        return [f"This run shows no price for a side other than {friendly}."]
+        return f"This run shows no price for a side other than {friendly}."
     lost = 1 - rates[worst] / rates[friendly]
-    sentences = [
-        (
-            f"A side of {friendly} reaches {shown(rates[friendly], 'TFLOP/s')}, one of {worst} "
-            f"{shown(rates[worst], 'TFLOP/s')}: {100 * lost:.0f} % of the rate is lost over a few numbers more or less."
-        )
-    ]
-    kind = {row.name: row.note for row in rows}
-    best = max(rates, key=lambda name: rates[name])
-    return [*sentences, f"The fastest side is {best} ({kind[best]}), the slowest {worst} ({kind[worst]})."]
+    note = {row.name: row.note for row in rows}[worst]
+    return f"A side of {worst} ({note}) in place of {friendly} costs {100 * lost:.0f} % of the rate."
 
 
 LESSON = Lesson(
@@ -60,5 +53,5 @@ LESSON = Lesson(
     "multiples of 8, and fp32 on a CPU, which has vectors but no tensor cores.",
     unit="TFLOP/s",
     run=run,
-    says=says,
+    lead=lead,
 )

@@ -4,7 +4,7 @@ import torch
 
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
-from pipeline.lessons.rows import Rows, shown, value
+from pipeline.lessons.rows import Rows, value
 from pipeline.lessons.variant_bench import Bench, Call
 from pipeline.report import formatting as words
 
@@ -31,28 +31,35 @@ def gather(source: torch.Tensor, out: torch.Tensor, stride: int) -> Call:
     return lambda: out.copy_(view)
 
 
-def says(rows: Rows) -> list[str]:
-    """How the useful bandwidth falls."""
+def lead(rows: Rows) -> str:
+    """What the widest stride costs."""
+    factor = price(rows)
+    if factor is None:
+        return ""
+    if factor < 1.1:
+        return "This device shows no price for a stride."
+    return (
+        f"Read numbers side by side: {STRIDES[-1]} apart, the same count takes {words.significant(factor)} × as long."
+    )
+
+
+def price(rows: Rows) -> float | None:
+    """How many times less useful bytes a second move at the widest stride."""
     rates = {row.name: found.value for row in rows.measured() if (found := value(row, "GB/s"))}
     first, last = f"stride {STRIDES[0]}", f"stride {STRIDES[-1]}"
-    if first not in rates or last not in rates:
+    return rates[first] / rates[last] if first in rates and last in rates else None
+
+
+def says(rows: Rows) -> list[str]:
+    """Why it costs that."""
+    factor = price(rows)
+    if factor is None or factor < 1.1:
         return []
-    factor = rates[first] / rates[last]
-    ends = f"{shown(rates[first], 'GB/s')} of useful bytes move; {STRIDES[-1]} apart, {shown(rates[last], 'GB/s')}"
-    if factor < 1.1:
-        return [f"Side by side, {ends}: this device shows no price for the stride."]
-    sentences = [
-        (
-            f"Side by side, {ends}, {words.significant(factor)} times less. "
-            "Memory moves in whole lines: what isn't used of a line was fetched for nothing."
-        )
-    ]
-    if factor > STRIDES[-1]:
-        sentences.append(
-            f"That alone costs no more than the stride, {STRIDES[-1]} times; the rest, such as vector loads or a cache "
-            "that the wider stretch no longer fits, isn't told apart here."
-        )
-    return sentences
+    why = "Memory moves in whole lines: what isn't used of a line was fetched for nothing."
+    if factor <= STRIDES[-1]:
+        return [why]
+    most = f"That alone costs no more than the stride, {STRIDES[-1]} times"
+    return [f"{why} {most}; the rest, such as vector loads or a cache that is too small, isn't told apart here."]
 
 
 LESSON = Lesson(
@@ -61,6 +68,7 @@ LESSON = Lesson(
     how="The same count of fp32 numbers, a stride apart in a large tensor, copied into a dense one.",
     unit="GB/s",
     run=run,
+    lead=lead,
     says=says,
     axis="stride, numbers",
 )

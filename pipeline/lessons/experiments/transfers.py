@@ -37,13 +37,22 @@ def run(bench: Bench) -> list[Row]:
     return [*(skipped(row, "host and device share one memory here") for row, _ in hosts), *bench.sampling(both)]
 
 
+def lead(rows: Rows) -> str:
+    """Pinned memory against pageable; within one memory, one copy against many."""
+    kept, anew = rows.pace(PINNED, PAGEABLE), rows.pace(PINNED_ANEW, PAGEABLE)
+    if kept and anew:
+        return f"Pin a buffer once: a copy is then {kept} from pageable memory; pinned anew each time, {anew} that."
+    pieces = rows.pace("one copy", IN_PIECES)
+    return f"One copy is {pieces} {IN_PIECES}." if pieces else ""
+
+
 def says(rows: Rows) -> list[str]:
-    """Each against what it should be compared with."""
-    found = [rows.sentence(row.name, row.against) for row in rows.measured() if row.against]
+    """What need not travel, and what many small copies cost."""
+    found = []
     if rows.word(MADE_AND_COPIED, MADE) == "faster":
         found.append("What can be made on the device should not travel to it.")
-    if rows.word(PAGEABLE, PINNED) == "faster" and rows.word(PAGEABLE, PINNED_ANEW) != "faster":
-        found.append("Pinning pays where the buffer is kept and used again, not where each copy pins anew.")
+    if pace := rows.pace(IN_PIECES, PINNED):
+        found.append(f"{IN_PIECES} are {pace} one.")
     return found
 
 
@@ -54,5 +63,6 @@ LESSON = Lesson(
     "one buffer to another.",
     unit="time",
     run=run,
+    lead=lead,
     says=says,
 )

@@ -16,7 +16,7 @@ from pipeline.compiler.choose import choose
 from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
-from pipeline.kernels.common.tma import missing
+from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.measure.accuracy import distance
 from pipeline.measure.timers import full_load_ms
 from pipeline.records.error_line import typed_line
@@ -175,7 +175,7 @@ def fastest(rewritten: Rewritten, candidates: list[Candidate | None]) -> Runner:
         "refused": rewritten.refused,
         "passes": rewritten.net.matched,
         "choices": {**best.plan.tiles, **dict.fromkeys(best.plan.by_library, "library")},
-        "kernels_barred": rewritten.barred or missing() or "",
+        "kernels_barred": rewritten.barred or reaching_views_barred() or "",
     }
     lowered, batch = best.lowered, rewritten.workload.batches[0]
     return Runner(

@@ -1,0 +1,46 @@
+"""Takes away what changes nothing, and pads of zeros that a convolution adds itself: both hide what is around them."""
+
+from torch import fx
+
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fx_graph import arguments, calls, is_call, module_of, only_user, replace, source
+from pipeline.compiler.passes.kernel_matching import CONV2D, PAD, pair
+
+CLONE = "aten.clone.default"
+
+
+def drop_identities(net: ExportedNet) -> list[str]:
+    """Copies in the same layout, which dropouts become in eval mode, and pads by nothing."""
+    matched = []
+    for node in calls(net.module.graph, CLONE, PAD):
+        given = arguments(node)
+        if given["memory_format"] is None if is_call(node, CLONE) else not any(given["pad"]):
+            matched.append(module_of(node))
+            replace(node, source(node))
+    return matched
+
+
+def fold_padding(net: ExportedNet) -> list[str]:
+    """A pad of zeros, the same on opposite sides, whose one reader is a convolution becomes that one's padding."""
+    matched = []
+    for pad in calls(net.module.graph, PAD):
+        conv, sides = only_user(pad), zeros_around(pad)
+        if conv is None or sides is None or not is_call(conv, CONV2D):
+            continue
+        own = pair(arguments(conv)["padding"])
+        stride, rest = conv.args[3] if len(conv.args) > 3 else [1, 1], conv.args[5:]
+        bias = conv.args[2] if len(conv.args) > 2 else None
+        padding = [own[0] + sides[0], own[1] + sides[1]]
+        conv.args = (source(pad), conv.args[1], bias, stride, padding, *rest)
+        net.module.graph.erase_node(pad)
+        matched.append(module_of(conv))
+    return matched
+
+
+def zeros_around(pad: fx.Node) -> tuple[int, int] | None:
+    """How many rows above and below and columns left and right a pad adds; None where sides or values differ."""
+    given = arguments(pad)
+    if given["mode"] != "constant" or given["value"] or len(given["pad"]) != 4:
+        return None
+    left, right, above, below = given["pad"]
+    return (above, left) if left == right and above == below and min(left, above) >= 0 else None
