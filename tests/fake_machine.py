@@ -1,6 +1,5 @@
 """A false clock, and a false machine whose noise is known: the plants stand on these."""
 
-import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,6 @@ from pipeline.records.samples import Accuracy, Block, Pair, Sample
 TOLERANCE = Tolerance(relative_l2=1e-3, flipped_share=1e-3, reason="a test's own")
 SLICE_SECONDS = 0.02
 CALLS = 10
-DRAWS = 250  # of random numbers at a time: two runs of 30 blocks take no more
 
 
 class FalseClock:
@@ -72,34 +70,28 @@ class Machine:
     halves_after: int | None = None  # the sample from which the clock is half as fast
     taken: int = 0
     clock: float = 1.0
-    _normals: list[float] = field(default_factory=list)
-    _uniforms: list[float] = field(default_factory=list)
+    _draws: list[float] = field(default_factory=list)
 
     def seconds(self, nominal: float) -> float:
         """Of the next sample."""
         index = self.taken
         self.taken += 1
-        seconds = nominal * math.exp(self.noise * self._normal())
-        if self._uniform() < self.outliers:
-            seconds *= 1 + 0.5 * self._uniform()
-        if self.clock_changes and self._uniform() < self.clock_changes:
+        seconds = nominal * np.exp(self.noise * self._normal())
+        if self.rng.random() < self.outliers:
+            seconds *= 1 + 0.5 * self.rng.random()
+        if self.clock_changes and self.rng.random() < self.clock_changes:
             self.clock = 0.97 if self.clock == 1.0 else 1.0
         seconds *= (1 + self.drift * index / 120) * (1 + self.second_place * (index % 2)) / self.clock
         if self.neighbour_every and index % self.neighbour_every == self.neighbour_phase:
             seconds *= 1.3
         if self.halves_after is not None and index >= self.halves_after:
             seconds *= 2
-        return seconds
+        return float(seconds)
 
     def _normal(self) -> float:
-        if not self._normals:
-            self._normals = self.rng.standard_normal(DRAWS).tolist()
-        return self._normals.pop()
-
-    def _uniform(self) -> float:
-        if not self._uniforms:
-            self._uniforms = self.rng.random(DRAWS).tolist()
-        return self._uniforms.pop()
+        if not self._draws:
+            self._draws = self.rng.standard_normal(1000).tolist()
+        return self._draws.pop()
 
 
 class FalsePlayer:
