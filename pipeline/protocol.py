@@ -15,6 +15,7 @@ from enum import StrEnum
 
 import msgspec
 
+from pipeline.records.error_line import first_line
 from pipeline.records.samples import Sample
 
 
@@ -114,7 +115,7 @@ def decoded(line: str) -> Message:
     try:
         return msgspec.convert(json.loads(line), Message)  # type: ignore[no-any-return]
     except (ValueError, RecursionError) as error:
-        return Nonsense(line.strip()[:QUOTED_CHARACTERS], str(error).splitlines()[0])
+        return Nonsense(line.strip()[:QUOTED_CHARACTERS], first_line(error))
 
 
 class PipeReporter:

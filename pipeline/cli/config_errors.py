@@ -7,6 +7,7 @@ from hydra.errors import OverrideParseException
 from omegaconf import OmegaConf
 
 from pipeline.config.request_error import nearest
+from pipeline.records.error_line import first_line
 from pipeline.records.migrations import MEASURE_KNOBS
 
 
@@ -21,7 +22,7 @@ def one_line(error: Exception, conf: Path) -> str:
         return _unknown_key(conf, found[1])
     if found := re.search(r"Key '([^']+)' is not in struct\s+full_key: (\S+)", text):
         return _unknown_key(conf, found[2])
-    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    return first_line(error)
 
 
 def _unknown_file(conf: Path, group: str, name: str) -> str:

@@ -15,6 +15,7 @@ import triton
 
 from pipeline.measure.timers import graph_replay_ms
 from pipeline.records.atomic_json import write_json
+from pipeline.records.error_line import first_line
 
 Candidate = TypeVar("Candidate")
 
@@ -76,7 +77,7 @@ class Tuner:
         try:
             return (self.clock or graph_replay_ms)(call)
         except (RuntimeError, ValueError, triton.TritonError) as error:
-            self.refused[op] = f"{name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+            self.refused[op] = f"{name}: {first_line(error)}"
             return None
 
     def path(self) -> Path:

@@ -17,6 +17,7 @@ from pipeline.compiler.ops import tile_text
 from pipeline.kernels.common.epilogue import Outputs
 from pipeline.kernels.common.kernel_op import LibraryParameters
 from pipeline.kernels.common.library import store_results
+from pipeline.measure.accuracy import distance
 
 # How far from its reference a layer's answer may be (relative L2). Right ones are at most 2e-3 off on an H200, where
 # another order of sums rounds to another fp8 value; a tile that is wrong misplaces whole boxes.
@@ -96,7 +97,7 @@ class MeasuredLayer:
     def candidates(self) -> Iterator[Any]:
         """What is worth measuring: the kernel's tiles, and the library where it computes the same."""
         call = self.call
-        yield from self.layer.op.candidates(*call[:3], *([] if call.second is None else [call.outputs, call.second]))
+        yield from call.tiles(self.layer.op)
         named = [self.given[name] for name in ("result", "pooled", "residual")]
         parts = [*self.inputs, *(part for part in named if part is not None)]
         if call.epilogue.scale is None and all(part.dtype.itemsize > 1 for part in parts):
@@ -118,7 +119,7 @@ def select(measured: MeasuredLayer, tuner: Tuner) -> Any:
     Raises:
         NothingRunsError: there is none.
     """
-    options, name = list(measured.candidates()), key(measured)
+    options, name = list(measured.candidates()), measured.call.key(measured.layer.op)
     signed = measured.of([with_random_signs(x) for x in measured.inputs])
     while options:
         choice = tuner.best(name, options, measured.run)
@@ -150,7 +151,7 @@ def is_right(measured: MeasuredLayer) -> bool:
     with untimed_library():
         call = kernel_call(measured.layer.op, {**measured.given, **want, **last})
         measured.layer.op.reference(*call.operands)
-    return all(near(part, want[name]) for name, part in got.items())
+    return all(distance(part, want[name]) <= RIGHT for name, part in got.items())
 
 
 @contextmanager
@@ -162,25 +163,3 @@ def untimed_library() -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.benchmark = benchmark
-
-
-def near(got: Tensor, want: Tensor) -> bool:
-    """Whether two tensors of one shape agree where the second is finite, and neither is finite where it isn't."""
-    got, want = got.float(), want.float()
-    finite = want.isfinite()
-    if not torch.equal(finite, got.isfinite()):
-        return False
-    got, want = got.where(finite, 0.0), want.where(finite, 0.0)
-    return bool((got - want).norm() <= RIGHT * want.norm())
-
-
-def key(measured: MeasuredLayer) -> str:
-    """What makes two layers the same for the tuner: kernel, inputs, outputs, epilogue."""
-    outputs = [(name, measured.given[name]) for name in OUTPUTS if measured.given[name] is not None]
-    parts = [f"{name} {_layout(part)}" for name, part in outputs]
-    inputs = "; ".join(_layout(x) for x in measured.inputs)
-    return f"{measured.layer.op.name}: x {inputs}; {'; '.join(parts)}; {measured.call.epilogue.key}"
-
-
-def _layout(value: Tensor) -> str:
-    return f"{list(value.shape)} {list(value.stride())} {str(value.dtype).removeprefix('torch.')}"

@@ -1,11 +1,12 @@
 """The kernels as operations of torch, `torch.ops.unet_ladder`, which torch.compile and torch.export leave whole.
 
-Each writes into tensors that it is given (`result`, `pooled`, `logits`), so that a concatenation's buffer is written in
-place. On a CPU the reference runs, on a GPU the tile that `tile` names, or the reference where it says so.
+Each writes into tensors that it is given (`result`, `pooled`, `logits`, `statistics`), so that a concatenation's buffer
+is written in place. On a CPU the reference runs, on a GPU the tile that `tile` names, or the reference where that says
+so.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -59,6 +60,22 @@ class KernelCall(NamedTuple):
         """As the kernel's functions take them."""
         return self[:4] if self.second is None else self
 
+    def tiles(self, op: KernelOp[Any]) -> Iterator[Any]:
+        """Those of the kernel that are worth measuring for these operands, the likeliest first."""
+        return op.candidates(*self[:3], *([] if self.second is None else [self.outputs, self.second]))
+
+    def key(self, op: KernelOp[Any]) -> str:
+        """What makes two calls of a kernel the same for the tuner: inputs, the weight's shape, outputs, epilogue."""
+        inputs = {"x": self.x, "second": None if self.second is None else self.second.map}
+        named = {name: part for name, part in (inputs | self.outputs.given).items() if part is not None}
+        layouts = "; ".join(f"{name} {layout(part)}" for name, part in named.items())
+        return f"{op.name}: {layouts}; weight {list(self.weight.shape)}; {self.epilogue.key}"
+
+
+def layout(value: Tensor) -> str:
+    """Shape, strides and dtype of a tensor of any shape."""
+    return f"{list(value.shape)} {list(value.stride())} {str(value.dtype).removeprefix('torch.')}"
+
 
 def kernel_call(op: KernelOp[Any], given: Mapping[str, Any]) -> KernelCall:
     """An operation's arguments put together; x, result, pooled and residual are [N, channels, height, width]."""
@@ -107,11 +124,7 @@ KNOWN: dict[str, Any] = {}  # tiles by what tells one call's operands from anoth
 
 def measured(op: KernelOp[Any], call: KernelCall) -> Any:
     """The fastest tile for a call; the likeliest where a CUDA graph is being captured, which allows no measuring."""
-    parts = [call.x, call.weight, *call.outputs.given.values()]
-    layouts = "; ".join(f"{list(part.shape)} {list(part.stride())} {part.dtype}" for part in parts)
-    name = f"{op.name}: {layouts}; {call.epilogue.key}"
-    extra = [] if call.second is None else [call.outputs, call.second]
-    options = list(op.candidates(*call[:3], *extra))
+    name, options = call.key(op), list(call.tiles(op))
     if name not in KNOWN and torch.cuda.is_current_stream_capturing():
         return options[0]
     if name not in KNOWN:

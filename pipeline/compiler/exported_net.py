@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler.fx_graph import arguments, is_call
+from pipeline.records.error_line import first_line
 
 ENTRY = "net."  # before the names of the net's own weights, in the graph of an `Entry`
 
@@ -82,11 +83,6 @@ def export(net: nn.Module, batch: Tensor, dtype: torch.dtype) -> ExportedNet:
     without_checks(module)
     own = {**dict(net.named_parameters(remove_duplicate=False)), **dict(net.named_buffers(remove_duplicate=False))}
     return ExportedNet(module, {ENTRY + name: tensor.detach() for name, tensor in own.items()}, dtype, batch.device)
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's text, or its kind where it has none."""
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def without_checks(module: fx.GraphModule) -> None:

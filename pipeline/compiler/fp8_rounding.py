@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from pipeline.kernels.common.nhwc import FP8_MAX
+from pipeline.kernels.common.nhwc import FP8_MAX, in_fp8
 
 FP8 = torch.float8_e4m3fn
 LEAST = 1e-12  # of a scale's largest magnitude: a value that is always 0 needs some scale
@@ -25,12 +25,7 @@ def quantised(weight: Tensor, axis: int, summed: int | None = None) -> tuple[Ten
     shape = [1] * weight.ndim
     shape[axis] = -1
     scaled = weight / scale.reshape(shape)
-    return (rounded(scaled) if summed is None else rounded_together(scaled, summed)), scale
-
-
-def rounded(value: Tensor) -> Tensor:
-    """A tensor of any shape in e4m3, saturating."""
-    return value.clamp(-FP8_MAX, FP8_MAX).to(FP8)
+    return (in_fp8(scaled) if summed is None else rounded_together(scaled, summed)), scale
 
 
 def rounded_together(value: Tensor, dim: int) -> Tensor:
@@ -39,7 +34,7 @@ def rounded_together(value: Tensor, dim: int) -> Tensor:
     carried = torch.zeros_like(value.select(dim, 0))
     parts = []
     for part in value.gather(dim, order).unbind(dim):
-        parts.append(rounded(part + carried).float())
+        parts.append(in_fp8(part + carried).float())
         carried = part + carried - parts[-1]
     together = torch.stack(parts, dim)
     return torch.empty_like(together).scatter_(dim, order, together).to(FP8)

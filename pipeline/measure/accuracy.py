@@ -94,6 +94,20 @@ def margins(logits: Tensor) -> Tensor:
     return best[:, 0] - best[:, 1]
 
 
+def distance(got: Tensor, want: Tensor) -> float:
+    """‖got − want‖ / ‖want‖ of two tensors of one shape, any, where `want` is finite.
+
+    Infinite where one of them is finite and the other isn't, or where `want` is 0 and `got` is not.
+    """
+    got, want = got.float(), want.float()
+    finite = want.isfinite()
+    if not torch.equal(finite, got.isfinite()):
+        return math.inf
+    got, want = got.where(finite, 0.0), want.where(finite, 0.0)
+    off, size = float((got - want).norm()), float(want.norm())
+    return off / size if size else math.inf if off else 0.0
+
+
 class _Tally:
     """Sums over the batches."""
 

@@ -34,6 +34,7 @@ from pipeline.records.diagnostics import (
     NoteCode,
     Topic,
 )
+from pipeline.records.error_line import typed_line
 from pipeline.stages.api import Runner, Workload
 
 Part = TypeVar("Part")
@@ -60,7 +61,7 @@ class Explained:
             return part()
         except Exception as error:  # noqa: BLE001 - an explanation is not worth a measured stage
             traceback.print_exc()
-            self.note(topic, "failed", f"{type(error).__name__}: {next(iter(str(error).splitlines()), 'no text')}")
+            self.note(topic, "failed", typed_line(error))
             return instead
 
     def wanted(self, topic: Topic, part: Callable[[], Part | None]) -> Part | None:

@@ -9,6 +9,7 @@ from pipeline.profiling.inductor_source import compile_fusion
 from pipeline.profiling.operator_bytes import counted
 from pipeline.records.chrome_trace import TraceEvent, of
 from pipeline.records.diagnostics import BytesSource, Fusion, LayoutChange
+from pipeline.records.error_line import first_line
 from pipeline.stages.api import Runner, Traffic
 from pipeline.stages.common.inductor_files import KEPT, graphs, programs
 
@@ -47,8 +48,7 @@ def traffic(runner: Runner, batch: Tensor) -> tuple[int | None, BytesSource | No
         else:
             found = counted(runner.uncaptured or runner.run, batch), "operators"
     except RuntimeError as error:
-        reason = next(iter(str(error).splitlines()), "no reason")
-        return None, None, f"torch's dispatcher can't count it ({reason})"
+        return None, None, f"torch's dispatcher can't count it ({first_line(error)})"
     return (*found, "") if found and found[0] else (None, None, UNSEEN)
 
 

@@ -18,6 +18,7 @@ from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.profiling.layer_scopes import hooked
 from pipeline.profiling.layout_changes import order
 from pipeline.records.chrome_trace import DRIVER, TraceEvent, of
+from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, Layout, Precision
 from pipeline.stages.api import Runner, Workload
 
@@ -139,7 +140,7 @@ def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[
     try:
         seen = observed(runner.uncaptured or runner.run, runner.module, batch)
     except (RuntimeError, NotImplementedError) as error:
-        return with_reason(declared, f"torch's dispatcher can't show it ({str(error).splitlines()[0]})"), ""
+        return with_reason(declared, f"torch's dispatcher can't show it ({first_line(error)})"), ""
     share = seen.flops / max(1, net_flops(work.model, batch))
     if share < SEEN_SHARE:
         reason = f"only {share:.0%} of the net's FLOPs pass torch's dispatcher"

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.diagnostics import SearchCount
+from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, no_traffic
 from pipeline.stages.common.onnx_export import INPUT, OUTPUT, export
@@ -156,8 +157,7 @@ def open_session(path: Path, wanted: str, options: dict[str, str]) -> ort.Infere
     try:
         session = ort.InferenceSession(str(path), settings, providers=[(PROVIDERS[wanted], options)])
     except Exception as error:
-        first = (str(error).splitlines() or ["no reason given"])[0]
-        raise StageError(f"no session on {PROVIDERS[wanted]}: {first}", "missing library") from error
+        raise StageError(f"no session on {PROVIDERS[wanted]}: {first_line(error)}", "missing library") from error
     landed = session.get_providers()[0]
     if landed != PROVIDERS[wanted]:
         raise StageError(

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from pipeline.devices.kinds import is_cuda
+from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short
@@ -65,8 +66,8 @@ def compiled(model: nn.Module, method: Method, workload: Workload) -> torch.jit.
     try:
         return torch.jit.script(model)
     except RuntimeError as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")
-        raise StageError(f"the net can't be scripted ({reason}); stage.method=trace can take it") from error
+        text = f"the net can't be scripted ({first_line(error)}); stage.method=trace can take it"
+        raise StageError(text) from error
 
 
 @contextmanager

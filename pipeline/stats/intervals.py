@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -74,10 +75,12 @@ def log_ratios(pairs: Pair | Sequence[Pair]) -> np.ndarray:
 
 @cache
 def interval_rank(count: int) -> int:
-    """k, so that x(k) to x(count − k + 1) holds the median with 95 %; 0 where no such interval exists."""
-    from scipy.stats import binom
+    """k, so that x(k) to x(count − k + 1) holds the median with 95 %; 0 where no such interval exists.
 
-    return int(binom.ppf(0.025, count, 0.5))
+    The 2.5 % quantile of the binomial distribution of `count` tosses of a fair coin, in whole numbers.
+    """
+    ways = accumulate(math.comb(count, heads) for heads in range(count + 1))
+    return next(heads for heads, so_far in enumerate(ways) if 40 * so_far >= 2**count)
 
 
 def median_interval(values: np.ndarray) -> tuple[float, float, float, bool]:
@@ -120,10 +123,14 @@ def ratio(pairs: Pair | Sequence[Pair], spread: float = 0.0) -> Ratio:
 
 
 def _student_half_width(values: np.ndarray) -> float:
-    from scipy.stats import t
+    return student(len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
 
-    count = len(values)
-    return float(t.ppf(0.975, count - 1) * values.std(ddof=1) / math.sqrt(count))
+
+def student(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t with so many degrees of freedom."""
+    from scipy.special import stdtrit  # scipy.stats says the same, and takes two seconds to import
+
+    return float(stdtrit(freedom, 0.975))
 
 
 def _widened(value: float, low: float, high: float, spread: float) -> tuple[float, float]:
@@ -137,15 +144,13 @@ def between_run_std(aa_pairs: Sequence[Pair]) -> float:
 
     An estimate from few pairs is rough, so it is scaled by Student's t over the normal quantile.
     """
-    from scipy.stats import t
-
     logs = [log_ratios(pair) for pair in aa_pairs if pair.blocks]
     if not logs:
         return TYPICAL_BETWEEN_RUN_STD
     found = [median_interval(part)[:3] for part in logs]
     within = [(high - low) / (2 * NORMAL) for _, low, high in found]
     variance = sum(value**2 - width**2 for (value, _, _), width in zip(found, within, strict=True)) / len(found)
-    own = math.sqrt(max(0.0, variance)) * float(t.ppf(0.975, len(found))) / NORMAL
+    own = math.sqrt(max(0.0, variance)) * student(len(found)) / NORMAL
     return own if len(found) >= MIN_AA_PAIRS else TYPICAL_BETWEEN_RUN_STD
 
 

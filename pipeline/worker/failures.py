@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
+from pipeline.records.error_line import first_line, typed_line
 from pipeline.records.run_record import FailureKind
 from pipeline.stages.api import Skip, StageError
 
@@ -28,12 +29,7 @@ def failure_of(error: BaseException) -> tuple[FailureKind, str]:
     kind = next((found for part in _causes(error) if (found := _kind(part))), "error")
     if kind == "out of memory":
         return kind, f"out of memory: {first_line(error)}"
-    return kind, f"{type(error).__name__}: {first_line(error)}"
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text that isn't empty."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no text")
+    return kind, typed_line(error)
 
 
 def _kind(error: BaseException) -> FailureKind | None:

@@ -93,8 +93,7 @@ def test_nearly_all_pairs_of_the_baseline_against_itself_hold_one() -> None:
     assert all(abs(each.value - 1) <= 0.01 for each in ratios)
 
 
-@pytest.mark.parametrize("run", LADDERS, ids=["batch 8", "batch 1"])
-def test_the_full_ladders_report_is_small(run: RunRecord) -> None:
+def test_the_full_ladder_s_report_is_small() -> None:
     """Under 3 MB, without its pictures."""
-    text = planted.page(run)
+    text = planted.page(LADDERS[0])
     assert len(text.encode()) < 3e6

@@ -11,10 +11,11 @@ from pipeline.compiler import choose, ops
 from pipeline.compiler.autotune import NothingRunsError, Tuner
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.choose import LIBRARY, MeasuredLayer
-from pipeline.compiler.custom_ops import OUTPUTS
+from pipeline.compiler.custom_ops import OUTPUTS, KernelCall
 from pipeline.compiler.fp8_values import scales
 from pipeline.compiler.lowering import Plan
-from pipeline.kernels import upsample2x
+from pipeline.kernels import conv3x3, upsample2x
+from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from tests.compiler.nets import classic, image
 from tests.compiler.rewriting import Exported, called, layers, lowered, own_calls, rewritten, rewritten_from
@@ -185,13 +186,15 @@ def test_a_kernel_s_tiles_give_its_reference_s_answer(monkeypatch: pytest.Monkey
     assert sorted(ops.tile_of(text) == SMALL for text in plan.tiles.values()) == [False, *[True] * 5]
 
 
-def test_infinities_must_be_where_the_reference_has_them() -> None:
-    finite, infinite = torch.ones(4), torch.tensor([1.0, torch.inf, 1.0, 1.0])
-    assert choose.near(infinite, infinite)
-    assert not choose.near(finite, infinite)
-    assert not choose.near(torch.full((4,), torch.nan), finite)
-    assert choose.near(finite * 1.001, finite)
-    assert not choose.near(finite * 1.1, finite)
+def test_layers_that_store_the_same_logits_of_other_channels_are_measured_apart() -> None:
+    """Where the output is not stored, only the weight tells how many channels the head reads."""
+
+    def call(outer: int) -> KernelCall:
+        head = Head(torch.zeros(2, outer), torch.zeros(2))
+        outputs = Outputs(logits=torch.zeros(1, 2, 8, 8))
+        return KernelCall(image(1, 8, 8, 16), torch.zeros(9, outer, 16), Epilogue(head=head), outputs)
+
+    assert call(16).key(conv3x3.OP) == call(16).key(conv3x3.OP) != call(32).key(conv3x3.OP)
 
 
 def test_a_tile_is_checked_on_values_of_either_sign_in_the_same_layout() -> None:

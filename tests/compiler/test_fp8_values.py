@@ -1,5 +1,7 @@
 """Which values are stored in fp8, with which scales, and that a net that stores them so answers nearly the same."""
 
+from operator import attrgetter
+
 import pytest
 import torch
 from torch import Tensor, fx, nn
@@ -9,7 +11,17 @@ from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_values import fp8_groups, groups, layers_in_fp8, quantisable, scales
 from pipeline.kernels.common.nhwc import FP8_MAX
 from tests.compiler.nets import classic, ending_in, image
-from tests.compiler.rewriting import Exported, called, computing, distance, exported, lowered, rewritten, rewritten_from
+from tests.compiler.rewriting import (
+    Exported,
+    called,
+    computing,
+    distance,
+    exported,
+    limit_in_fp8,
+    lowered,
+    rewritten,
+    rewritten_from,
+)
 
 FP8 = torch.float8_e4m3fn
 
@@ -145,3 +157,36 @@ def test_a_library_s_layer_in_an_fp8_net_reads_and_writes_the_values_as_they_are
     graph = lowered(net, scales=known, by_library=names[3:5])
     assert "aten.clamp.default" in called(graph)
     assert 1e-3 < classic_net.error(graph) < 0.1
+
+
+@torch.no_grad()
+def test_a_wrong_layer_is_further_off_than_other_roundings_are() -> None:
+    """Without its bias, or with each channel's weights in the next channel: what the limit on a GPU must tell apart."""
+    made = rewritten("group norm, SiLU, attention")
+    graph = lowered(made.net, scales=stored(made.net, made.batch, []))
+    references = graph(made.batch)
+    limit = limit_in_fp8(references, made.wanted)
+    noise = image(*made.batch.shape) * 1e-4
+    assert distance(graph, made.batch * (1 + noise), references) < limit
+    for node in [node for node in graph.graph.nodes if "layer" in node.meta]:
+        for wrong in (without_bias, with_channels_moved):
+            kept = dict(node.kwargs)
+            wrong(graph, node)
+            graph.recompile()
+            assert distance(graph, made.batch, references) > limit, (wrong.__name__, node.meta["layer"].name)
+            node.kwargs = kept
+    graph.recompile()
+    assert torch.equal(graph(made.batch), references)
+
+
+def without_bias(graph: fx.GraphModule, node: fx.Node) -> None:
+    node.kwargs = {**node.kwargs, "bias": None}
+
+
+def with_channels_moved(graph: fx.GraphModule, node: fx.Node) -> None:
+    """By one, of the packed weight."""
+    whole = attrgetter(str(node.kwargs["weight"].target))(graph)  # type: ignore[union-attr]
+    moved = whole.view(torch.uint8).unflatten(-1, (-1, whole.itemsize)).roll(1, node.meta["layer"].op.out_axis)
+    graph.register_buffer("moved", moved.flatten(-2).view(whole.dtype))
+    with graph.graph.inserting_before(node):
+        node.kwargs = {**node.kwargs, "weight": graph.graph.get_attr("moved")}

@@ -1,5 +1,6 @@
 """What is wrong is called wrong: planted answers against a reference."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.measure.accuracy import check, classes, compare, judge
+from pipeline.measure.accuracy import check, classes, compare, distance, judge
 from tests.fake_machine import ACCURACY, TOLERANCE
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -148,3 +149,13 @@ def test_the_worst_cause_is_named_first(changed: dict[str, float], reason: str) 
 
 def test_at_its_limit_an_answer_is_ok() -> None:
     assert judge(replace(ACCURACY, relative_l2=1e-3, flipped_share=1e-3), TOLERANCE) == ("ok", "")
+
+
+def test_a_distance_is_infinite_where_infinities_are_not_where_they_should_be() -> None:
+    finite, infinite = torch.ones(4), torch.tensor([1.0, torch.inf, 1.0, 1.0])
+    assert distance(infinite, infinite) == 0
+    assert distance(finite, infinite) == math.inf
+    assert distance(torch.full((4,), torch.nan), finite) == math.inf
+    assert distance(finite * 1.5, finite) == 0.5
+    assert distance(torch.zeros(4), torch.zeros(4)) == 0
+    assert distance(finite, torch.zeros(4)) == math.inf

@@ -120,8 +120,12 @@ def test_a_wrong_answer_cannot_win(mixed: tuple[RunRecord, Path]) -> None:
     assert ranking(record).winner == "eager"
 
 
+@pytest.mark.fresh_process
 def test_a_checkpoint_of_another_net_is_refused(tmp_path: Path) -> None:
-    """One line that names the file; there is nothing to measure without the net."""
+    """One line that names the file, from a worker of its own interpreter; there is nothing to measure without the net.
+
+    Further workers are forks of a server that has imported what a worker imports.
+    """
     (tmp_path / "text.safetensors").write_text("no weights")
     model = ModelSpec("tiny", "models.unet.UNet", {"base": 4}, str(tmp_path / "text.safetensors"))
     with pytest.raises(RequestError, match=r"text\.safetensors"):
@@ -129,7 +133,6 @@ def test_a_checkpoint_of_another_net_is_refused(tmp_path: Path) -> None:
     assert not codec.load(tmp_path / "run").finished
 
 
-@pytest.mark.fresh_process
 def test_a_b_pairs_of_equal_stages_are_recorded(tmp_path: Path) -> None:
     """The aa_pairs are fresh workers of the baseline, with exactly as many blocks as the plan says."""
     record = ask(tmp_path, [EAGER], plan=replace(SMOKE, aa_pairs=1))

@@ -19,7 +19,6 @@ from pipeline.worker import mask_images
 from tests.report import made_up_run as planted
 
 RUN = planted.run()
-PAGE = planted.page(RUN)
 
 
 class Reader(HTMLParser):
@@ -51,9 +50,9 @@ class Reader(HTMLParser):
 
 def test_nothing_in_the_page_has_an_address_outside_it() -> None:
     """It works with no network, and asks nobody; a link may lead to a file beside it."""
-    assert "http" not in PAGE.replace("http-equiv", "")
-    assert "@import" not in PAGE
-    for tag, attributes in Reader(PAGE).tags:
+    assert "http" not in planted.page(RUN).replace("http-equiv", "")
+    assert "@import" not in planted.page(RUN)
+    for tag, attributes in Reader(planted.page(RUN)).tags:
         for name in ("src", "href", "xlink:href", "action"):
             value = attributes.get(name) or "#"
             beside = tag == "a" and re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)+", value)
@@ -62,7 +61,7 @@ def test_nothing_in_the_page_has_an_address_outside_it() -> None:
 
 def test_what_a_record_holds_is_shown_and_never_run() -> None:
     """Scripts, tags and attributes from a record come out as text."""
-    reader = Reader(PAGE)
+    reader = Reader(planted.page(RUN))
     assert [tag for tag, _ in reader.tags].count("script") == 1
     assert "img" not in [tag for tag, _ in reader.tags]
     assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
@@ -81,7 +80,7 @@ def test_no_field_of_a_stage_escapes(field: str) -> None:
 
 def test_the_first_screen_answers() -> None:
     """Which stage, how much faster than what, is it right, what does it cost, for how many images."""
-    text = Reader(PAGE).text
+    text = Reader(planted.page(RUN)).text
     first = text[: text.index("The ladder")]
     assert "compile and onnxruntime: 10.8" in first
     assert "ties with onnxruntime" in first
@@ -97,7 +96,7 @@ def test_the_first_screen_answers() -> None:
 
 def test_who_is_not_ranked_is_named_with_the_reason() -> None:
     """Failed, timed out, skipped and inaccurate stages; an all-NaN answer is called that."""
-    text = Reader(PAGE).text
+    text = Reader(planted.page(RUN)).text
     assert "hung took too long: build took more than 1800 s" in text
     assert "absent skipped: needs a GPU" in text
     assert "black gave a wrong answer: all logits are NaN" in text
@@ -107,7 +106,7 @@ def test_who_is_not_ranked_is_named_with_the_reason() -> None:
 
 def test_warnings_are_on_the_first_screen_with_their_remedy() -> None:
     """The run's and the stages'."""
-    text = Reader(PAGE).text
+    text = Reader(planted.page(RUN)).text
     first = text[: text.index("The ladder")]
     assert "baseline restarted" in first
     assert "half, unsteady: its pace still changed. What to do: close other programs." in first
@@ -123,7 +122,7 @@ def test_an_unfinished_run_says_so() -> None:
 
 def test_a_legacy_stage_is_called_that() -> None:
     """TorchScript is deprecated by its library."""
-    assert "torchscript (legacy)" in Reader(PAGE).text
+    assert "torchscript (legacy)" in Reader(planted.page(RUN)).text
 
 
 def test_a_processor_s_run_is_called_that() -> None:
@@ -137,7 +136,7 @@ def test_a_processor_s_run_is_called_that() -> None:
 
 def test_every_chart_has_a_title_and_takes_the_page_s_colours() -> None:
     """So that it can be read aloud, in the dark and on paper."""
-    charts = re.findall(r"<svg.*?</svg>", PAGE, flags=re.DOTALL)
+    charts = re.findall(r"<svg.*?</svg>", planted.page(RUN), flags=re.DOTALL)
     assert len(charts) == 13
     for chart in charts:
         assert "<title>" in chart
@@ -147,7 +146,7 @@ def test_every_chart_has_a_title_and_takes_the_page_s_colours() -> None:
 
 def test_links_lead_somewhere() -> None:
     """Every link within the page has its target."""
-    tags = Reader(re.sub(r"<svg.*?</svg>", "", PAGE, flags=re.DOTALL)).tags
+    tags = Reader(re.sub(r"<svg.*?</svg>", "", planted.page(RUN), flags=re.DOTALL)).tags
     targets = {attributes.get("id") for _, attributes in tags}
     links = [str(attributes["href"]) for tag, attributes in tags if tag == "a"]
     assert len(links) > len(RUN.stages)
@@ -159,7 +158,7 @@ def test_the_report_is_small_and_the_same_twice() -> None:
     """Under 3 MB, and a pure function of its record."""
     again = page(summarize(RUN))
     assert len(again.encode()) < 3e6
-    assert again == PAGE
+    assert again == planted.page(RUN)
 
 
 def test_masks_stand_beside_the_reference_with_their_difference(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(rewritten_net, "Captured", Called)
     monkeypatch.setattr(rewritten_net, "choose", all_by_references)
     monkeypatch.setattr(rewritten_net, "compile_counting_bytes", as_it_is)
-    monkeypatch.setattr(rewritten_net, "missing", lambda: None)
+    monkeypatch.setattr(rewritten_net, "reaching_views_barred", lambda: None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -87,7 +87,7 @@ def small_unet() -> nn.Module:
 def test_the_record_says_what_matched_and_what_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, barred: str | None, said: str
 ) -> None:
-    monkeypatch.setattr(rewritten_net, "missing", lambda: barred)
+    monkeypatch.setattr(rewritten_net, "reaching_views_barred", lambda: barred)
     times(monkeypatch, 1.0, 2.0)
     progress: list[str] = []
     work = workload(small_unet(), tmp_path, progress.append)

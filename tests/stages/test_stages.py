@@ -190,14 +190,15 @@ def test_onnxruntime_asked_for_the_gpu_on_a_cpu_fails(workload: Workload) -> Non
         built("onnxruntime", workload, provider="cuda")
 
 
-def test_onnxruntime_says_where_every_node_runs(workload: Workload) -> None:
+@pytest.mark.parametrize("ran", ["onnxruntime"], indirect=True)
+def test_onnxruntime_says_where_every_node_runs(ran: Ran) -> None:
     """Each node of the optimised graph has its provider, and the file it leaves is valid and whole."""
-    runner = built("onnxruntime", workload)
+    runner = ran.runner
     nodes = runner.details["nodes"]
     assert list(nodes) == ["CPUExecutionProvider"]
     assert sum(nodes["CPUExecutionProvider"].values()) > 18  # convolutions alone
     assert runner.save is not None
-    paths = runner.save(workload.folder)
+    paths = runner.save(ran.workload.folder)
     assert paths[0].name == "model.onnx"
     onnx.checker.check_model(str(paths[0]), full_check=True)
 

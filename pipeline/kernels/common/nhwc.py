@@ -13,6 +13,11 @@ FP8_MAX = 448.0  # the largest finite float8_e4m3fn
 STORED = (torch.float16, torch.float8_e4m3fn)
 
 
+def in_fp8(value: Tensor) -> Tensor:
+    """A tensor of any shape in e4m3, saturating."""
+    return value.clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
+
+
 def check(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     """Check a tensor that the bulk copy moves: [..., channels], of any number of dimensions.
 
@@ -73,7 +78,7 @@ def interpreted() -> bool:
 
 def store(value: Tensor, out: Tensor) -> None:
     """Round an fp32 value of any shape into `out`, of the same, as the kernels do: fp8 saturates, fp16 overflows."""
-    out.copy_(value.clamp(-FP8_MAX, FP8_MAX) if out.dtype == torch.float8_e4m3fn else value)
+    out.copy_(in_fp8(value) if out.dtype == torch.float8_e4m3fn else value)
 
 
 def next_power_of_two(number: int) -> int:

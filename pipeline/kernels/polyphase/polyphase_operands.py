@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue
-from pipeline.kernels.common.nhwc import FP8_MAX, check, check_vector
+from pipeline.kernels.common.nhwc import FP8_MAX, check, check_vector, in_fp8
 from pipeline.kernels.polyphase.polyphase_compose import Composition
 
 FOLDS = frozenset({"statistics"})
@@ -127,8 +127,8 @@ class Packed(NamedTuple):
 
 
 def round_each(taps: Tensor, _: int) -> Tensor:
-    """A tensor of any shape in e4m3, each element for itself, saturating."""
-    return taps.clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
+    """A tensor of any shape in e4m3, each element for itself."""
+    return in_fp8(taps)
 
 
 class Scales(NamedTuple):

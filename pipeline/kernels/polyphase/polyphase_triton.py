@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from pipeline.kernels.common.box_tile import BoxTile
 from pipeline.kernels.common.epilogue import check_blocks, required
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
 from pipeline.kernels.common.triton_epilogue import rounded, store_statistics
@@ -22,16 +23,8 @@ from pipeline.kernels.polyphase.polyphase_operands import Operands
 
 
 @dataclass(frozen=True)
-class Tile:
+class Tile(BoxTile):
     """How the work is cut: `rows` × `cols` pixels of a phase and `out` channels, `depth` input channels a step."""
-
-    rows: int
-    cols: int
-    out: int
-    depth: int
-    warps: int = 8
-    stages: int = 3
-    programs: int = 1  # per multiprocessor
 
 
 @triton.jit

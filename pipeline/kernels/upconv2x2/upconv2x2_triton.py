@@ -14,22 +14,15 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from pipeline.kernels.common.box_tile import BoxTile
 from pipeline.kernels.common.epilogue import Epilogue
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
 from pipeline.kernels.common.triton_epilogue import finish, rounded
 
 
 @dataclass(frozen=True)
-class Tile:
+class Tile(BoxTile):
     """How the work is cut: `rows` × `cols` input pixels and `out` channels of each of their four output pixels."""
-
-    rows: int
-    cols: int
-    out: int
-    depth: int
-    warps: int = 8
-    stages: int = 3
-    programs: int = 1  # per multiprocessor
 
 
 @triton.jit

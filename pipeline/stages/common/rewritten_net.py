@@ -17,7 +17,9 @@ from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.kernels.common.capability import reaching_views_barred
+from pipeline.measure.accuracy import distance
 from pipeline.measure.timers import full_load_ms
+from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.records.run_record import Precision as PrecisionName
 from pipeline.stages.api import Runner, Workload
@@ -28,7 +30,6 @@ from pipeline.stages.common.precision import Half, allow_tf32, eager_execution
 # How far a candidate may be from the net by Inductor (relative L2): a wrong kernel is off by more, whatever the net.
 # How right a stage must be is its tolerance, against fp32.
 AGREES: dict[PrecisionName | None, float] = {"fp16": 0.1, "fp8": 0.5}
-
 
 QUOTED_CHARACTERS = 200  # of a compiler's error
 
@@ -108,8 +109,7 @@ class Rewritten:
                 self._check(found)
         except Exception as error:  # noqa: BLE001 - whatever a compiler raises, the other candidates stay
             traceback.print_exc()
-            first_line = next(iter(str(error).splitlines()), "")
-            self.refused[name] = f"{type(error).__name__}: {first_line[:QUOTED_CHARACTERS]}"
+            self.refused[name] = typed_line(error)[:QUOTED_CHARACTERS]
             return None
         return found
 
@@ -119,12 +119,8 @@ class Rewritten:
             return
         batch = self.workload.batches[0]
         with torch.inference_mode():
-            want, got = self.by_inductor.captured(batch).float(), found.captured(batch).float()
-            finite = want.isfinite()
-            same = torch.equal(finite, got.isfinite())
-            want, got = want.where(finite, 0.0), got.where(finite, 0.0)
-            error = float((got - want).norm() / want.norm().clamp_min(1e-30))
-        if not same or error > AGREES[found.execution.precision]:
+            error = distance(found.captured(batch), self.by_inductor.captured(batch))
+        if error > AGREES[found.execution.precision]:
             raise WrongAnswerError(f"its logits are {error:.3g} off those of the net by Inductor (relative L2)")
 
     def _candidate(self, scales: Mapping[str, float], precision: PrecisionName, kept: list[str]) -> Candidate | None:
