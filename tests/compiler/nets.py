@@ -142,7 +142,7 @@ class Excited(nn.Module):
         value = functional.relu(self.second(functional.relu(self.first(image))))
         value = value * self.squeeze(value).sigmoid()
         value = functional.interpolate(value, scale_factor=2.0, mode="bilinear", align_corners=True)
-        logits: Tensor = self.head(value)
+        logits: Tensor = self.head(functional.relu(value))
         return logits
 
 
