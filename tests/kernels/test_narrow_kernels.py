@@ -176,7 +176,7 @@ REFUSED: dict[str, Callable[[], None]] = {
     "logits must be contiguous": lambda: run_head(out=torch.zeros(1, 8, 8, 2).permute(0, 3, 1, 2)),
     "out must have the height": lambda: run_first((3, 3), conv_first.pack(torch.zeros(16, 3, 3, 3))),
     "weight must come from pack": lambda: run_first((8, 8), torch.zeros(3, 3, 3, 16, dtype=HALF)),
-    "at most 64 channels to 32 and folds nothing": run_narrow,
+    "at most 64 channels to 32 and folds statistics alone": run_narrow,
 }
 
 
