@@ -90,9 +90,11 @@ class StageSummary:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The allocator's peak on a GPU, the resident peak on a CPU."""
+        """What the stage takes: its process as a GPU sees it, the resident peak on a CPU; None where nobody knows."""
         memory = self.stage.memory
-        return (memory.allocated_peak_bytes or memory.host_peak_bytes) if memory else None
+        if memory is None:
+            return None
+        return memory.host_peak_bytes if memory.allocated_peak_bytes is None else memory.process_bytes
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ def _stage(run: RunRecord, stage: StageRecord, order: Ranking, comparison: Compa
     sustained = _sustained(run, stage)
     pace = sustained or interleaved
     roofline, ranked = roofline_of(run, stage), is_ranked(stage, order)
-    layers = layers_of(run, stage, roofline.element_bytes) if roofline else []
+    layers = layers_of(run, stage, roofline) if roofline else []
     return StageSummary(
         stage=stage,
         compared=comparison,

@@ -192,14 +192,13 @@ def cost(summary: RunSummary, winner: StageSummary) -> str:
 
 
 def memory_text(stage: StageRecord) -> str:
-    """The memory that decides: the allocator's peak and the process on a GPU, resident memory on a CPU."""
+    """The memory that decides: the process as the GPU sees it, the resident peak on a CPU."""
     memory = stage.memory
     if memory is None:
         return "memory not measured"
     if memory.allocated_peak_bytes is None:
         return f"{size(memory.host_peak_bytes)} of memory at the peak"
-    text = f"{size(memory.allocated_peak_bytes)} at the allocator's peak"
-    return text + (f", {size(memory.process_bytes)} as the device sees it" if memory.process_bytes else "")
+    return f"{size(memory.process_bytes)} of the device" if memory.process_bytes else "memory of the device unknown"
 
 
 def break_even(run: RunRecord, stage: StageSummary) -> str:

@@ -75,6 +75,7 @@ def page(summary: RunSummary, pictures: Sequence[Sequence[Picture]] = ()) -> str
         definition=bottleneck_section.DEFINITION,
         bottlenecks=bottleneck_section.table(summary),
         peaks=roofline_section.peaks_text(run),
+        host_line=host_time_section.in_a_line(summary),
         host_times=host_time_section.table(summary),
         explanations=explanations(summary),
         fronts=fronts(summary),

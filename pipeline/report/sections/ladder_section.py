@@ -132,7 +132,7 @@ def _resources() -> list[StageColumn]:
     energy = figure_of(lambda stage: stage.joules_per_image, significant)
     setup = figure_of(lambda stage: stage.setup_seconds, seconds)
     flipped = figure_of(lambda stage: stage.stage.accuracy.flipped_share if stage.stage.accuracy else None, share)
-    peak_help = "peak of one call: the allocator's on a GPU, resident on a CPU"
+    peak_help = "of the process, as the GPU sees it; on a CPU the resident peak"
     counter = "by the device's energy counter, idle power included"
     return [
         Column("memory", help=peak_help, cell=peak, views=EVERYWHERE),

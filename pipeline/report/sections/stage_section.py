@@ -60,7 +60,7 @@ def section(summary: RunSummary, stage: StageSummary) -> StageSection:
         memory=first_screen.memory_text(record) if record.memory else "",
         unresolved=first_screen.remedy_of(stage),
         bottleneck=bottleneck_section.sentence(stage),
-        host_time=host_time_section.section(summary.run, record),
+        host_time=host_time_section.section(record),
         layers=roofline_section.top_layers(stage),
         layers_from=layers_text(diagnostics),
         notes=[note_text(note) for note in diagnostics.notes] if diagnostics else [],
