@@ -122,7 +122,7 @@ TEXTS: dict[Code, Text] = {
         "Compute in fp8",
         (
             (
-                "{winner} reaches {share:share} of the measured {precision} peak; that of fp8 is {higher:two} times as "
+                "{winner} reaches {share:share} of the {precision} peak here; that of fp8 is {higher:two} times as "
                 "high on this device"
             ),
         ),

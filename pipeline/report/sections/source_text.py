@@ -5,7 +5,7 @@ from pipeline.records.diagnostics import Diagnostics, LayersSource, MemoryTimeli
 from pipeline.report.formatting import clean
 
 COUNTED_BY: dict[Source | None, str] = {
-    "hardware counters": "the GPU's counters",
+    "hardware counters": "hardware counters",
     "operators": "the inputs and outputs of torch's operators, each once",
     "Inductor": "Inductor's count of what its kernels read and write",
     "rewritten graph": "what each operation of the rewritten graph reads and writes",
