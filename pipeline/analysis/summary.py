@@ -66,6 +66,7 @@ class StageSummary:
     bottleneck: Bottleneck
     layers: list[LayerFigures] = field(default_factory=list)  # none where its profile doesn't show them
     warnings: list[RunWarning] = field(default_factory=list)
+    masks_judged: bool = True  # False with random weights, whose masks mean nothing
 
     @property
     def name(self) -> str:
@@ -208,6 +209,7 @@ def _stage(run: RunRecord, stage: StageRecord, order: Ranking, comparison: Compa
         bottleneck=bottleneck_of(run, stage, layers, interleaved, pace),
         layers=layers,
         warnings=stage_warnings(stage, run.settings.data.batch_size),
+        masks_judged=run.settings.model.trained,
     )
 
 

@@ -25,6 +25,7 @@ class StageSection:
 
     summary: StageSummary
     right: str
+    calibrated: str
     memory: str
     unresolved: str
     bottleneck: str
@@ -56,7 +57,8 @@ def section(summary: RunSummary, stage: StageSummary) -> StageSection:
     diagnostics = record.diagnostics
     return StageSection(
         summary=stage,
-        right=first_screen.right(record) if record.accuracy else "",
+        right=first_screen.right(stage) if record.accuracy else "",
+        calibrated=first_screen.calibrated_on(record),
         memory=first_screen.memory_text(record) if record.memory else "",
         unresolved=first_screen.remedy_of(stage),
         bottleneck=bottleneck_section.sentence(stage),
