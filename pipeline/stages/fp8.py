@@ -81,7 +81,10 @@ def in_fp8(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget
 
 
 def apart(batches: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """The batches for the scales, and others, the last ones, for the choice of layers; a single one serves both."""
+    """The batches [batch, channels, height, width] for the scales, and the last ones for the choice of layers.
+
+    A single one serves both.
+    """
     chosen = min(JUDGED_BATCHES, len(batches) // 2)
     return (batches[:-chosen], batches[-chosen:]) if chosen else (batches, batches)
 

@@ -11,7 +11,7 @@ from pipeline.analysis.summary import StageSummary
 from pipeline.records.run_record import RunRecord
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.report.csv_table import csv_text
-from pipeline.report.first_screen import calibrated_on, judged_on, right
+from pipeline.report.sections.accuracy_section import calibrated_on, judged_on, right
 from pipeline.report.sections.ladder_section import ladder
 from pipeline.report.terminal import first_screen
 from tests.report import made_up_run as planted

@@ -7,6 +7,7 @@ from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import StageRecord
 from pipeline.report import detail_lines, first_screen
 from pipeline.report.sections import (
+    accuracy_section,
     bottleneck_section,
     fusion_section,
     host_time_section,
@@ -57,8 +58,8 @@ def section(summary: RunSummary, stage: StageSummary) -> StageSection:
     diagnostics = record.diagnostics
     return StageSection(
         summary=stage,
-        right=first_screen.right(stage) if record.accuracy else "",
-        calibrated=first_screen.calibrated_on(record),
+        right=accuracy_section.right(stage) if record.accuracy else "",
+        calibrated=accuracy_section.calibrated_on(record),
         memory=first_screen.memory_text(record) if record.memory else "",
         unresolved=first_screen.remedy_of(stage),
         bottleneck=bottleneck_section.sentence(stage),
