@@ -54,15 +54,15 @@ def test_an_older_record_of_fp8_does_not_claim_what_it_does_not_hold() -> None:
         (
             Calibration(SCALES, CHOICE, True, True),
             (
-                "scales from 32 images of 2 pictures, layers chosen on other 24 images of 1 picture, all of them apart from "
-                "the verdict's"
+                "scales from 32 images of 2 pictures, layers chosen on other 24 images of 1 picture, all of "
+                "them apart from the verdict's"
             ),
         ),
         (
             Calibration(SCALES, SCALES, False, False),
             (
-                "scales from 32 images of 2 pictures, layers chosen on the same 32 images of 2 pictures, shifts of which "
-                "are judged"
+                "scales from 32 images of 2 pictures, layers chosen on the same 32 images of 2 pictures, shifts of "
+                "which are judged"
             ),
         ),
     ],
