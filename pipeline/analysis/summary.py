@@ -66,6 +66,7 @@ class StageSummary:
     bottleneck: Bottleneck
     layers: list[LayerFigures] = field(default_factory=list)  # none where its profile doesn't show them
     warnings: list[RunWarning] = field(default_factory=list)
+    masks_judged: bool = True  # False with random weights, whose masks mean nothing
 
     @property
     def name(self) -> str:
@@ -90,9 +91,11 @@ class StageSummary:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The allocator's peak on a GPU, the resident peak on a CPU."""
+        """What the stage takes: its process as a GPU sees it, the resident peak on a CPU; None where nobody knows."""
         memory = self.stage.memory
-        return (memory.allocated_peak_bytes or memory.host_peak_bytes) if memory else None
+        if memory is None:
+            return None
+        return memory.host_peak_bytes if memory.allocated_peak_bytes is None else memory.process_bytes
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,7 @@ def _stage(run: RunRecord, stage: StageRecord, order: Ranking, comparison: Compa
     sustained = _sustained(run, stage)
     pace = sustained or interleaved
     roofline, ranked = roofline_of(run, stage), is_ranked(stage, order)
-    layers = layers_of(run, stage, roofline.element_bytes) if roofline else []
+    layers = layers_of(run, stage, roofline) if roofline else []
     return StageSummary(
         stage=stage,
         compared=comparison,
@@ -206,6 +209,7 @@ def _stage(run: RunRecord, stage: StageRecord, order: Ranking, comparison: Compa
         bottleneck=bottleneck_of(run, stage, layers, interleaved, pace),
         layers=layers,
         warnings=stage_warnings(stage, run.settings.data.batch_size),
+        masks_judged=run.settings.model.trained,
     )
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
-from pipeline.records.samples import Accuracy
 from pipeline.report.formatting import (
     clean,
     images,
@@ -23,7 +22,7 @@ from pipeline.report.formatting import (
     size,
     times,
 )
-from pipeline.report.sections import attribution_section
+from pipeline.report.sections import accuracy_section, attribution_section
 from pipeline.stats.warnings import CLOCKS_DISAGREE, SLOWER_AT_FULL_LOAD
 
 Answer = tuple[str, str]  # the question, and the answer to it
@@ -98,7 +97,7 @@ def answers(summary: RunSummary) -> list[Answer]:
         ("Which stage should I use?", which(summary, winner)),
         ("How much faster is it?", how_much(summary, winner)),
         (attribution_section.QUESTION, attribution_section.why(summary, winner)),
-        ("Is it still right?", right(winner.stage)),
+        ("Is it still right?", accuracy_section.right(winner)),
         ("What does it cost?", cost(summary, winner)),
         ("For how many images?", how_many(summary)),
     ]
@@ -150,34 +149,6 @@ def at_full_load(summary: RunSummary, winner: StageSummary) -> str:
     return f" At sustained full load: {significant(first / own)} ×, {seconds(own)} against {seconds(first)}."
 
 
-def right(stage: StageRecord) -> str:
-    """The accuracy beside its limits."""
-    found, limit = stage.accuracy, stage.tolerance
-    if found is None:
-        return "Not checked."
-    text = "Yes" if stage.status == "ok" else "No"
-    text += f": {share(found.flipped_share)} of pixels change class (limit {share(limit.flipped_share)})"
-    text += f", relative L2 {significant(found.relative_l2, 2)} (limit {significant(limit.relative_l2, 2)})"
-    if found.dice and found.reference_dice:
-        text += f"; Dice {_scores(found.dice)}, of the fp32 net {_scores(found.reference_dice)}"
-    named = oddities(found)
-    return f"{text}, on {plural(found.images, 'image')}.{' ' + named if named else ''}"
-
-
-def _scores(values: list[float]) -> str:
-    return " / ".join(f"{value:.4f}" for value in values)
-
-
-def oddities(found: Accuracy) -> str:
-    """NaN logits and masks of one class, by name: they look like healthy empty masks."""
-    parts = []
-    if found.nan_share > 0:
-        parts.append(f"{share(found.nan_share)} of its logits are NaN or infinite.")
-    if found.one_class:
-        parts.append("Its masks have one class only, where the reference has more: an empty (black) mask.")
-    return " ".join(parts)
-
-
 def cost(summary: RunSummary, winner: StageSummary) -> str:
     """Memory and build time of the winner, beside the baseline's."""
     baseline = summary.stage(summary.run.baseline)
@@ -192,14 +163,13 @@ def cost(summary: RunSummary, winner: StageSummary) -> str:
 
 
 def memory_text(stage: StageRecord) -> str:
-    """The memory that decides: the allocator's peak and the process on a GPU, resident memory on a CPU."""
+    """The memory that decides: the process as the GPU sees it, the resident peak on a CPU."""
     memory = stage.memory
     if memory is None:
         return "memory not measured"
     if memory.allocated_peak_bytes is None:
         return f"{size(memory.host_peak_bytes)} of memory at the peak"
-    text = f"{size(memory.allocated_peak_bytes)} at the allocator's peak"
-    return text + (f", {size(memory.process_bytes)} as the device sees it" if memory.process_bytes else "")
+    return f"{size(memory.process_bytes)} of the device" if memory.process_bytes else "memory of the device unknown"
 
 
 def break_even(run: RunRecord, stage: StageSummary) -> str:

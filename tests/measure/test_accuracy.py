@@ -159,3 +159,12 @@ def test_a_distance_is_infinite_where_infinities_are_not_where_they_should_be() 
     assert distance(finite * 1.5, finite) == 0.5
     assert distance(torch.zeros(4), torch.zeros(4)) == 0
     assert distance(finite, torch.zeros(4)) == math.inf
+
+
+def test_masks_of_random_weights_are_not_judged_and_their_logits_are() -> None:
+    """Flipped pixels and black masks say nothing of a net that was never trained; an error of the logits does."""
+    flipped = replace(ACCURACY, flipped_share=0.5, one_class=True)
+    assert judge(flipped, TOLERANCE)[0] == "inaccurate"
+    assert judge(flipped, TOLERANCE, trained=False) == ("ok", "")
+    assert judge(replace(flipped, relative_l2=1.0), TOLERANCE, trained=False)[0] == "inaccurate"
+    assert judge(replace(flipped, nan_share=0.1), TOLERANCE, trained=False)[0] == "inaccurate"

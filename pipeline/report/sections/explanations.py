@@ -39,7 +39,12 @@ def explanations(summary: RunSummary) -> list[Explanation]:
     every = (
         Explanation("layout", "Layout", layout.NOTE, layout.sentences(summary), layout.table(summary)),
         Explanation(
-            "fusion", "Fusion", fusion.NOTE, fusion.sentences(summary), fusion.table(summary), fusion.chart(summary)
+            "fusion",
+            "Fusion",
+            fusion.NOTE,
+            fusion.sentences(summary),
+            fusion.table(summary),
+            figures=fusion.charts(summary),
         ),
         Explanation(
             "memory",

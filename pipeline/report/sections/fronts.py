@@ -15,7 +15,7 @@ def fronts(summary: RunSummary) -> list[Figure]:
     fast = f"times as fast as {clean(summary.run.baseline)}"
     accuracies = [(stage, stage.stage.accuracy) for stage in summary.ranked]
     errors = [(stage, found.relative_l2) for stage, found in accuracies if found and found.relative_l2 > 0]
-    memory = [(stage, peak / 2**20) for stage in summary.ranked if (peak := stage.peak_bytes)]
+    memory = [(stage, peak / 2**30) for stage in summary.ranked if (peak := stage.peak_bytes)]
     figures = []
     if len(points(errors)) > 1:
         note = "Right and low is better. A stage without any error has no place on this scale."
@@ -23,7 +23,7 @@ def fronts(summary: RunSummary) -> list[Figure]:
         figures.append(_front(points(errors), titles, note, log=True))
     if len(points(memory)) > 1:
         peaks = [peak for _, peak in memory]
-        titles = ("Memory against speed", fast, "MiB at the peak")
+        titles = ("Memory against speed", fast, "GiB of the device" if summary.on_gpu else "GiB resident at the peak")
         wide = max(peaks) > WIDE_RANGE * min(peaks)
         figures.append(_front(points(memory), titles, "Right and low is better.", log=wide))
     return figures

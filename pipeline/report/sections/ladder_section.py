@@ -36,12 +36,15 @@ class Headings:
     second: str = "the second baseline"
     device: str = ""
     batch: str = "all"
+    single_calls: str = "the single calls"  # how many of them were timed
 
 
 def headings_of(summary: RunSummary) -> Headings:
     """What the titles of one run's tables name."""
     run = summary.run
-    return Headings(clean(run.baseline), clean(run.second_baseline), _device(summary), _batch(summary))
+    return Headings(
+        clean(run.baseline), clean(run.second_baseline), _device(summary), _batch(summary), _single_calls(summary)
+    )
 
 
 def stage_columns(named: Headings) -> list[StageColumn]:
@@ -52,7 +55,7 @@ def stage_columns(named: Headings) -> list[StageColumn]:
         *_against_the_baseline(named),
         *_against_the_second(named),
         *_times(named),
-        *_latencies(),
+        *_latencies(named),
         *_resources(),
     ]
 
@@ -113,11 +116,11 @@ def sustained(stage: StageSummary) -> float | None:
     return stage.sustained_seconds
 
 
-def _latencies() -> list[StageColumn]:
+def _latencies(named: Headings) -> list[StageColumn]:
     p50 = figure_of(lambda stage: stage.latency.p50 if stage.latency else None, milliseconds)
     p99 = figure_of(lambda stage: stage.latency.p99 if stage.latency else None, milliseconds)
     single = "latency of single calls, device to device"
-    slowest = "the slowest of a hundred single calls"
+    slowest = f"99th percentile of {named.single_calls}; of fewer than a hundred that is the slowest"
     return [
         Column("p50", "ms", single, p50, views=REPORT_AND_SWEEP, csv="latency_p50_s"),
         csv_only("latency_p90_s", lambda stage: stage.latency and stage.latency.p90),
@@ -131,8 +134,7 @@ def _resources() -> list[StageColumn]:
     peak = figure_of(lambda stage: stage.peak_bytes, size)
     energy = figure_of(lambda stage: stage.joules_per_image, significant)
     setup = figure_of(lambda stage: stage.setup_seconds, seconds)
-    flipped = figure_of(lambda stage: stage.stage.accuracy.flipped_share if stage.stage.accuracy else None, share)
-    peak_help = "peak of one call: the allocator's on a GPU, resident on a CPU"
+    peak_help = "of the process, as the GPU sees it; on a CPU the resident peak"
     counter = "by the device's energy counter, idle power included"
     return [
         Column("memory", help=peak_help, cell=peak, views=EVERYWHERE),
@@ -144,11 +146,22 @@ def _resources() -> list[StageColumn]:
         csv_only("build_s", lambda stage: stage.stage.build_seconds),
         csv_only("first_call_s", lambda stage: stage.stage.first_call_seconds),
         csv_only("break_even_images", lambda stage: stage.break_even),
-        Column("flipped", help="pixels whose class differs from the fp32 net's", cell=flipped, csv="flipped_share"),
+        Column("flipped", help="pixels whose class differs from the fp32 net's", cell=_flipped, csv="flipped_share"),
+        csv_only("masks_judged", lambda stage: stage.masks_judged),
+        csv_only("judged_images", lambda stage: stage.stage.accuracy and stage.stage.accuracy.images),
+        csv_only("judged_pictures", lambda stage: stage.stage.accuracy and stage.stage.accuracy.pictures),
         csv_only("relative_l2", lambda stage: stage.stage.accuracy and stage.stage.accuracy.relative_l2),
         csv_only("nan_share", lambda stage: stage.stage.accuracy and stage.stage.accuracy.nan_share),
         csv_only("one_class", lambda stage: stage.stage.accuracy and stage.stage.accuracy.one_class),
     ]
+
+
+def _flipped(stage: StageSummary) -> Cell:
+    """The share of pixels; of random weights, whose masks mean nothing, that they are not judged."""
+    found = stage.stage.accuracy
+    if found is not None and not stage.masks_judged:
+        return Cell("not judged", None)
+    return Cell(share(found.flipped_share), found.flipped_share) if found else Cell(NOTHING)
 
 
 def figure_of(read: Callable[[StageSummary], float | None], show: Callable[[float], str]) -> StageCell:
@@ -191,6 +204,14 @@ def _batch(summary: RunSummary) -> str:
     """Images per call; a refused job's may be no number."""
     batch = summary.run.settings.data.batch_size
     return "?" if batch is None else str(batch)
+
+
+def _single_calls(summary: RunSummary) -> str:
+    """Such as "19 to 60 single calls"."""
+    counts = sorted(len(stage.stage.latencies) for stage in summary.stages if stage.stage.latencies)
+    if not counts:
+        return "no single calls"
+    return f"{counts[0]} to {counts[-1]} single calls" if counts[0] < counts[-1] else f"{counts[0]} single calls"
 
 
 def _device(summary: RunSummary) -> str:

@@ -7,6 +7,7 @@ from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import StageRecord
 from pipeline.report import detail_lines, first_screen
 from pipeline.report.sections import (
+    accuracy_section,
     bottleneck_section,
     fusion_section,
     host_time_section,
@@ -25,6 +26,7 @@ class StageSection:
 
     summary: StageSummary
     right: str
+    calibrated: str
     memory: str
     unresolved: str
     bottleneck: str
@@ -56,11 +58,12 @@ def section(summary: RunSummary, stage: StageSummary) -> StageSection:
     diagnostics = record.diagnostics
     return StageSection(
         summary=stage,
-        right=first_screen.right(record) if record.accuracy else "",
+        right=accuracy_section.right(stage) if record.accuracy else "",
+        calibrated=accuracy_section.calibrated_on(record),
         memory=first_screen.memory_text(record) if record.memory else "",
         unresolved=first_screen.remedy_of(stage),
         bottleneck=bottleneck_section.sentence(stage),
-        host_time=host_time_section.section(summary.run, record),
+        host_time=host_time_section.section(record),
         layers=roofline_section.top_layers(stage),
         layers_from=layers_text(diagnostics),
         notes=[note_text(note) for note in diagnostics.notes] if diagnostics else [],
