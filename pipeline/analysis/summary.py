@@ -90,9 +90,9 @@ class StageSummary:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The allocator's peak on a GPU, the resident peak on a CPU."""
+        """What the device sees of the process; the allocator's peak where it says nothing, on a CPU the resident peak."""
         memory = self.stage.memory
-        return (memory.allocated_peak_bytes or memory.host_peak_bytes) if memory else None
+        return (memory.process_bytes or memory.allocated_peak_bytes or memory.host_peak_bytes) if memory else None
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,30 @@
 """Figures as a person reads them: in a fitting unit, with no more digits than the interval supports."""
 
 import math
+import re
+from unicodedata import category
 
 from pipeline.stats.intervals import Ratio, Unresolved
 
 NOTHING = "–"
+ALMOST = 0.9995  # of a unit: three digits would round up to the next unit's 1
+LEAST_PER_CENT = 1e-4  # that is written out
 BINARY_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def clean(text: object) -> str:
     """One line without control characters: the text of a record may have come from anywhere."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in str(text)).split())
+
+
+def readable(text: str) -> str:
+    """Text whose every sign can be seen: no control sign but an end of line, none that turns the text's direction."""
+    return "".join(sign if sign in "\n\t" or category(sign)[0] != "C" else "\ufffd" for sign in text)
+
+
+def prose(text: object) -> str:
+    """A sentence of a record with its per cents written as everywhere else: 7 %, not 7%."""
+    return re.sub(r"(?<=\d)%", " %", clean(text))
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -30,7 +44,7 @@ def seconds(value: float | None) -> str:
     if value is None:
         return NOTHING
     for limit, factor, unit in ((1e-3, 1e6, "µs"), (1, 1e3, "ms"), (180, 1, "s")):
-        if value < limit:
+        if value < limit * ALMOST:
             return f"{significant(value * factor)} {unit}"
     return f"{significant(value / 60)} min"
 
@@ -51,8 +65,23 @@ def size(count: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share as a percentage."""
-    return NOTHING if value is None else f"{significant(100 * value, 2)} %"
+    """A share as a percentage, never with an exponent."""
+    if value is None:
+        return NOTHING
+    percent = 100 * value
+    if 0 < abs(percent) < 10 * LEAST_PER_CENT:
+        return f"{percent:.4f} %" if abs(percent) >= LEAST_PER_CENT else f"under {LEAST_PER_CENT:.4f} %"
+    return f"{significant(percent, 2)} %"
+
+
+def gibibytes(amount: float | None) -> str:
+    """Bytes in GiB without the unit, for a column that names it."""
+    return NOTHING if amount is None else significant(amount / 2**30)
+
+
+def whole(value: float) -> str:
+    """A mean count: 96 where it is whole, 4.5 where it isn't."""
+    return significant(value).removesuffix(".0") if value >= 10 else f"{value:.2g}"
 
 
 def count(value: float | None) -> str:
@@ -89,8 +118,8 @@ def interval(found: Ratio | None) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """Such as 1 block, 2 blocks."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """Such as 1 block, 2 blocks, 5,000 images."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def listed(names: list[str]) -> str:
@@ -114,10 +143,10 @@ def remedy(cause: Unresolved) -> str:
         return f"{cause.blocks} blocks are too few for an interval: raise measure.sampling_seconds to take at least 6."
     if cause.cause == "below the effect":
         return (
-            f"The difference of {cause.difference:.1%} is below the minimum detectable effect of {cause.effect:.1%}: "
+            f"The difference of {100 * cause.difference:.1f} % is below the minimum detectable effect of {100 * cause.effect:.1f} %: "
             "measure.trials=3 averages over trials."
         )
     return (
-        f"The interval is ±{cause.half_width:.1%} wide: about {cause.needed_blocks} blocks (now {cause.blocks}) or a "
+        f"The interval is ±{100 * cause.half_width:.1f} % wide: about {cause.needed_blocks} blocks (now {cause.blocks}) or a "
         "quieter machine would resolve it."
     )

@@ -2,7 +2,7 @@
 
 from pipeline.analysis.cost import Cost, costs
 from pipeline.analysis.summary import RunSummary
-from pipeline.report.formatting import clean, images, significant
+from pipeline.report.formatting import clean, images, seconds, significant
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 
 
@@ -31,6 +31,21 @@ def columns(summary: RunSummary) -> list[Column[Cost]]:
 def cost_table(summary: RunSummary) -> Table:
     """Of the ranked stages; columns without a figure are left out."""
     return table_of(columns(summary), costs(summary)).without_empty_columns
+
+
+def cost_text(summary: RunSummary) -> list[str]:
+    """When the set-up has paid for itself, and which stage is best for how many images."""
+    few, many, service = summary.best_for_few, summary.best_for_many, summary.best_for_service
+    if not few or not many or not service:
+        return []
+    if few == many == service:
+        return [f"{clean(many)} is best for 100 images, for a service and for ten million alike."]
+    stage = summary.stage(service)
+    tail = f" (p99 {seconds(stage.latency.p99)} for a single call)" if stage and stage.latency else ""
+    return [
+        f"Set-up included, {clean(few)} is best for 100 images and {clean(many)} for ten million; for a service that "
+        f"is built and warm, {clean(service)}{tail}."
+    ]
 
 
 def _paid(cost: Cost, baseline: str) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.report.charts.bars import ladder as ladder_bars
 from pipeline.report.formatting import (
     NOTHING,
     clean,
@@ -117,7 +116,7 @@ def _latencies() -> list[StageColumn]:
     p50 = figure_of(lambda stage: stage.latency.p50 if stage.latency else None, milliseconds)
     p99 = figure_of(lambda stage: stage.latency.p99 if stage.latency else None, milliseconds)
     single = "latency of single calls, device to device"
-    slowest = "the slowest of a hundred single calls"
+    slowest = "of a hundred single calls 99 take no longer"
     return [
         Column("p50", "ms", single, p50, views=REPORT_AND_SWEEP, csv="latency_p50_s"),
         csv_only("latency_p90_s", lambda stage: stage.latency and stage.latency.p90),
@@ -221,16 +220,3 @@ def _interval(stage: StageSummary) -> Cell:
 def _outcome(stage: StageSummary) -> Cell:
     outcome = stage.compared.outcome or stage.status
     return Cell(outcome, outcome, TONES.get(outcome, ""))
-
-
-def ladder_chart(summary: RunSummary) -> str:
-    """Bars with error bars; both baselines as lines."""
-    bars = [
-        (clean(stage.name), stage.ratio if stage.ranked else None, stage.place if stage.ranked else stage.status)
-        for stage in summary.stages
-    ]
-    second = summary.stage(summary.run.second_baseline)
-    marks = [(clean(summary.run.baseline), 1.0)]
-    if second and second.ranked and second.ratio:
-        marks.append((clean(second.name), second.ratio.value))
-    return ladder_bars(bars, marks, clean(summary.run.baseline))
