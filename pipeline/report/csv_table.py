@@ -22,8 +22,7 @@ def columns(summary: RunSummary) -> list[StageColumn]:
         csv_only("reason", lambda stage: stage.stage.reason),
         csv_only("place", lambda stage: stage.place),
         csv_only("legacy", lambda stage: stage.stage.legacy),
-        csv_only("baseline", lambda _: run.baseline),
-        csv_only("second_baseline", lambda _: run.second_baseline),
+        csv_only("baseline", lambda _: summary.baseline),
         csv_only("device", lambda _: device),
         csv_only("batch_size", lambda _: batch),
     ]

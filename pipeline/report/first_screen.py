@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.devices.kinds import is_cuda
-from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
+from pipeline.records.run_record import EAGER, RunRecord, RunWarning, StageRecord
 from pipeline.records.samples import Accuracy
 from pipeline.report.formatting import (
     clean,
@@ -31,6 +31,11 @@ Answer = tuple[str, str]  # the question, and the answer to it
 SHARED, NAMED = 3, 3  # stages with the same warning, from which it is given once, and how many of them are named
 NAMED_PACKAGES = ("torch", "triton", "onnxruntime-gpu", "onnxruntime")
 NOT_WELL = {"failed": "failed", "timeout": "took too long", "inaccurate": "gave a wrong answer", "skipped": "skipped"}
+QUESTION = "Which stage should I use?"
+DOUBTS = {
+    "not resolved": "the ratios aren't resolved",
+    "baseline drifted": "the baseline drifted too far for times of different moments to be compared",
+}
 CPU_PRESET = ": a smaller net and image, because no GPU was used; its ratios say nothing of a GPU's"
 
 
@@ -77,25 +82,27 @@ def state(run: RunRecord) -> str:
 def headline(summary: RunSummary) -> str:
     """The answer in one line."""
     winner = summary.winner
+    if summary.ranking.unresolved:
+        return "Not resolved: measure longer or on an idle machine"
     if winner is None or winner.ratio is None:
         return "No stage won"
-    if winner.name == summary.run.baseline:
+    if winner.name == summary.baseline:
         return f"{winner.name}: nothing is faster here"
     if winner.compared.outcome != "faster":
         return f"{winner.name} leads, by no margin that this run resolves"
     name = listed([winner.name, *summary.ranking.ties])
-    return f"{name}: {times(winner.ratio)} {summary.run.baseline}{', a tie' if summary.ranking.ties else ''}"
+    return f"{name}: {times(winner.ratio)} {summary.baseline}{', a tie' if summary.ranking.ties else ''}"
 
 
 def answers(summary: RunSummary) -> list[Answer]:
     """The questions that a person has, in order, with the run's answers."""
     winner, name = summary.winner, summary.ranking.winner
     if name is None:
-        return [("Which stage should I use?", _none(summary))]
+        return [(QUESTION, _none(summary))]
     if winner is None:
-        return [("Which stage should I use?", f"{name}: nothing measured here is faster than the baseline itself.")]
+        return [(QUESTION, f"{name}: nothing measured here is faster than the baseline itself.")]
     return [
-        ("Which stage should I use?", which(summary, winner)),
+        (QUESTION, which(summary, winner)),
         ("How much faster is it?", how_much(summary, winner)),
         (attribution_section.QUESTION, attribution_section.why(summary, winner)),
         ("Is it still right?", right(winner.stage)),
@@ -107,6 +114,9 @@ def answers(summary: RunSummary) -> list[Answer]:
 def _none(summary: RunSummary) -> str:
     if not summary.stages:
         return "None yet: no stage is on record."
+    if summary.ranking.unresolved:
+        again = summary.measure_again
+        return f"Not resolved: measure longer or on an idle machine ({again}). {remedy(summary.ranking.unresolved)}"
     return "None: no stage is both right and measured. The table gives the status of each."
 
 
@@ -122,16 +132,14 @@ def which(summary: RunSummary, winner: StageSummary) -> str:
 
 def how_much(summary: RunSummary, winner: StageSummary) -> str:
     """The ratio with its interval and its outcome, and what it is relative to."""
-    run, ratio, compared = summary.run, winner.ratio, winner.compared
+    ratio, compared = winner.ratio, winner.compared
     assert ratio is not None
-    if winner.name == run.baseline:
-        return f"Nothing is shown to be faster than the baseline, {run.baseline} in fp32."
-    text = f"{times(ratio)} as fast as {run.baseline} fp32 {interval(ratio)}: {compared.outcome}"
+    if winner.name == summary.baseline:
+        return f"Nothing is shown to be faster than the baseline, {summary.baseline}."
+    text = f"{times(ratio)} as fast as {summary.baseline} {interval(ratio)}".rstrip() + f": {compared.outcome}"
     text += f" ({plural(ratio.blocks, 'block')} of interleaved samples, 95 % interval)." if ratio.bounded else "."
-    if compared.second_ratio and compared.second_outcome:
-        second = compared.second_ratio
-        text += f" Against {run.second_baseline}, what people run today: {times(second)}"
-        text += f" {interval(second)}, {compared.second_outcome}."
+    if summary.baseline != EAGER and compared.eager_ratio and winner.name != EAGER:
+        text += f" Against eager fp32: {times(compared.eager_ratio)} {interval(compared.eager_ratio)}".rstrip() + "."
     unresolved = remedy_of(winner)
     return text + at_full_load(summary, winner) + (f" {unresolved}" if unresolved else "")
 
@@ -143,7 +151,7 @@ def remedy_of(stage: StageSummary) -> str:
 
 def at_full_load(summary: RunSummary, winner: StageSummary) -> str:
     """How the two compare at sustained full load, if the winner is then slower than interleaved by enough to tell."""
-    baseline = summary.stage(summary.run.baseline)
+    baseline = summary.stage(summary.baseline)
     first, own = baseline.sustained_seconds if baseline else None, winner.sustained_seconds
     if first is None or not own or not any(warning.code == SLOWER_AT_FULL_LOAD for warning in winner.warnings):
         return ""
@@ -180,15 +188,15 @@ def oddities(found: Accuracy) -> str:
 
 def cost(summary: RunSummary, winner: StageSummary) -> str:
     """Memory and build time of the winner, beside the baseline's."""
-    baseline = summary.stage(summary.run.baseline)
+    baseline = summary.stage(summary.baseline)
     text = memory_text(winner.stage)
     if baseline and baseline.stage.memory and winner.stage.memory and baseline.name != winner.name:
-        text += f" ({summary.run.baseline}: {memory_text(baseline.stage)})"
+        text += f" ({summary.baseline}: {memory_text(baseline.stage)})"
     if winner.setup_seconds is None:
         return f"{text}."
     first = seconds(winner.stage.first_call_seconds)
     text += f"; {seconds(winner.stage.build_seconds)} to build and {first} for the first call."
-    return text + break_even(summary.run, winner)
+    return text + break_even(summary.baseline, winner)
 
 
 def memory_text(stage: StageRecord) -> str:
@@ -202,19 +210,21 @@ def memory_text(stage: StageRecord) -> str:
     return text + (f", {size(memory.process_bytes)} as the device sees it" if memory.process_bytes else "")
 
 
-def break_even(run: RunRecord, stage: StageSummary) -> str:
+def break_even(baseline: str, stage: StageSummary) -> str:
     """After how many images the set-up has paid for itself; empty where there is nothing to say."""
-    if stage.name == run.baseline:
+    if stage.name == baseline or stage.break_even_doubt:
         return ""
     if stage.break_even is None:
-        return f" Against {run.baseline} the set-up never pays for itself."
+        return f" Against {baseline} the set-up never pays for itself."
     if stage.break_even < 1:
         return " The set-up pays for itself from the first image."
-    return f" The set-up has paid for itself against {run.baseline} after {images(stage.break_even)} images."
+    return f" The set-up has paid for itself against {baseline} after {images(stage.break_even)} images."
 
 
 def how_many(summary: RunSummary) -> str:
     """Whether a few images, a service and very many want different stages."""
+    if summary.doubt:
+        return f"That can't be said: {DOUBTS[summary.doubt]}."
     few, many, service = summary.best_for_few, summary.best_for_many, summary.best_for_service
     if few == many == service:
         return f"{many} for 100 images, for a service and for ten million alike."

@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.records.run_record import RunRecord
 from pipeline.records.samples import Pair
-from pipeline.stats.ranking import best_for, break_even_images, contenders, ranking
+from pipeline.stats.ranking import contenders, ranking
 from tests.fake_machine import pair_of, run_record, stage_record, steady_pair
 
 

@@ -10,7 +10,7 @@ def columns(summary: RunSummary) -> list[Column[Cost]]:
     """Time, energy, money and break-even."""
     price = summary.run.settings.report.gpu_hour_price
     at = "" if price is None else f" at {price:g} an hour"
-    baseline = summary.run.baseline
+    baseline = summary.baseline
 
     def paid(cost: Cost) -> Cell:
         return Cell(_paid(cost, baseline), cost.stage.break_even)
@@ -37,6 +37,8 @@ def _paid(cost: Cost, baseline: str) -> str:
     stage = cost.stage
     if stage.name == baseline:
         return "its own"
+    if stage.break_even_doubt:
+        return "unknown"
     if stage.break_even is None:
         return "never"
     return "at once" if stage.break_even < 1 else f"{images(stage.break_even)} images"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.records.run_record import EAGER
 from pipeline.report.charts.bars import ladder as ladder_bars
 from pipeline.report.formatting import (
     NOTHING,
@@ -17,6 +18,7 @@ from pipeline.report.formatting import (
     times,
 )
 from pipeline.report.tables import Cell, Column, Table, View, figure, heading_of, unsorted
+from pipeline.stats.intervals import Ratio
 
 TONES = {"faster": "good", "slower": "bad", "failed": "bad", "inaccurate": "bad", "timeout": "bad", "skipped": "quiet"}
 MARKS = {"winner": "▸\u00a0", "tie": "=\u00a0"}
@@ -33,15 +35,13 @@ class Headings:
     """What the titles name; the defaults are for tables of several runs."""
 
     baseline: str = ""
-    second: str = "the second baseline"
     device: str = ""
     batch: str = "all"
 
 
 def headings_of(summary: RunSummary) -> Headings:
     """What the titles of one run's tables name."""
-    run = summary.run
-    return Headings(clean(run.baseline), clean(run.second_baseline), _device(summary), _batch(summary))
+    return Headings(clean(summary.baseline), _device(summary), _batch(summary))
 
 
 def stage_columns(named: Headings) -> list[StageColumn]:
@@ -50,7 +50,7 @@ def stage_columns(named: Headings) -> list[StageColumn]:
         Column("stage", help="▸ the winner, = a tie with it", cell=_name, kind="text", views=EVERYWHERE, csv="stage"),
         Column("adds", help="what this rung adds to the one before", cell=_adds, kind="text", csv="adds"),
         *_against_the_baseline(named),
-        *_against_the_second(named),
+        *_against_eager(named),
         *_times(named),
         *_latencies(),
         *_resources(),
@@ -64,7 +64,7 @@ def _against_the_baseline(named: Headings) -> list[StageColumn]:
     return [
         Column(f"× {named.baseline}".strip(), help=over, cell=_ratio, views=EVERYWHERE, csv="ratio"),
         Column("95 % interval", help=by, cell=_interval, views=EVERYWHERE, short="95 %", csv="ratio_low"),
-        csv_only("ratio_high", lambda stage: stage.ratio and stage.ratio.high),
+        csv_only("ratio_high", lambda stage: high(stage.ratio)),
         Column("outcome", help=outcomes, cell=_outcome, kind="text", views=EVERYWHERE, short=""),
         csv_only("outcome", lambda stage: stage.compared.outcome),
         csv_only("blocks", lambda stage: stage.ratio and stage.ratio.blocks),
@@ -72,24 +72,33 @@ def _against_the_baseline(named: Headings) -> list[StageColumn]:
     ]
 
 
-def _against_the_second(named: Headings) -> list[StageColumn]:
+def _against_eager(named: Headings) -> list[StageColumn]:
     def cell(stage: StageSummary) -> Cell:
-        ratio = stage.compared.second_ratio
-        if clean(stage.name) == named.second and stage.ranked:
-            return Cell("1", 1.0)
-        return Cell(times(ratio if stage.ranked else None), ratio.value if ratio else None)
+        ratio = stage.eager_ratio
+        shown = ratio if stage.ranked and named.baseline != EAGER else None
+        return Cell(times(shown), ratio.value if ratio else None)
 
     return [
-        Column(f"× {named.second}", help=f"the same against {named.second}, what people run today", cell=cell),
-        csv_only("second_ratio", lambda stage: stage.compared.second_ratio and stage.compared.second_ratio.value),
-        csv_only("second_ratio_low", lambda stage: stage.compared.second_ratio and stage.compared.second_ratio.low),
-        csv_only("second_ratio_high", lambda stage: stage.compared.second_ratio and stage.compared.second_ratio.high),
-        csv_only("second_outcome", lambda stage: stage.compared.second_outcome),
+        Column(f"× {EAGER}", help="the same against eager fp32", cell=cell),
+        csv_only("eager_ratio", lambda stage: stage.eager_ratio and stage.eager_ratio.value),
+        csv_only("eager_ratio_low", lambda stage: low(stage.eager_ratio)),
+        csv_only("eager_ratio_high", lambda stage: high(stage.eager_ratio)),
+        csv_only("host_ratio", lambda stage: stage.host_ratio),
     ]
 
 
+def low(ratio: Ratio | None) -> float | None:
+    """The lower end of a ratio's interval; None where it has none."""
+    return ratio.low if ratio and ratio.blocks else None
+
+
+def high(ratio: Ratio | None) -> float | None:
+    """The upper end of a ratio's interval; None where it has none."""
+    return ratio.high if ratio and ratio.blocks else None
+
+
 def _times(named: Headings) -> list[StageColumn]:
-    alone = f"ms per call at full load: {named.baseline or 'the baseline'} rests, calls back to back for some seconds"
+    alone = "ms per call at full load: calls back to back until the GPU's clock has settled, and on from there"
     each = figure_of(lambda stage: stage.seconds.value if stage.seconds else None, milliseconds)
     rate = figure_of(lambda stage: stage.images_per_second, significant)
     return [
@@ -215,7 +224,7 @@ def _ratio(stage: StageSummary) -> Cell:
 
 def _interval(stage: StageSummary) -> Cell:
     shown = stage.ratio if stage.ranked else None
-    return Cell(interval(shown) or NOTHING, stage.ratio.low if stage.ratio else None)
+    return Cell(interval(shown) or NOTHING, low(stage.ratio))
 
 
 def _outcome(stage: StageSummary) -> Cell:
@@ -224,13 +233,9 @@ def _outcome(stage: StageSummary) -> Cell:
 
 
 def ladder_chart(summary: RunSummary) -> str:
-    """Bars with error bars; both baselines as lines."""
+    """Bars with error bars; the baseline as a line."""
     bars = [
         (clean(stage.name), stage.ratio if stage.ranked else None, stage.place if stage.ranked else stage.status)
         for stage in summary.stages
     ]
-    second = summary.stage(summary.run.second_baseline)
-    marks = [(clean(summary.run.baseline), 1.0)]
-    if second and second.ranked and second.ratio:
-        marks.append((clean(second.name), second.ratio.value))
-    return ladder_bars(bars, marks, clean(summary.run.baseline))
+    return ladder_bars(bars, [(clean(summary.baseline), 1.0)], clean(summary.baseline))
