@@ -26,7 +26,7 @@ from pipeline.cli.preset import preset_for
 from pipeline.cli.progress import Progress, complain
 from pipeline.config import load
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import BASELINE, RunConfig
+from pipeline.config.schema import RunConfig
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators, cuda_gpus
 from pipeline.devices.kinds import is_cuda
@@ -109,7 +109,7 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     """The request, checked, and its config saved beside the answer; `${oc.env:...}` stays unresolved there."""
     values = plain(config, resolve=True)
     device = choose_device(values["device"], accelerators())
-    baseline = plain(OmegaConf.load(CONF / "stage" / f"{BASELINE}.yaml"), resolve=True)
+    baseline = plain(OmegaConf.load(CONF / "stage" / "eager.yaml"), resolve=True)
     request = load.read(values, device, baseline, invocation.launcher)
     (invocation.folder / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=False), encoding="utf-8")
     return request

@@ -8,7 +8,6 @@ from pipeline.config.checks import AtLeast, NonNegativeInt, PositiveInt
 from pipeline.config.plan import Plan
 from pipeline.records.run_record import Tolerance
 
-BASELINE = "eager"
 REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
 SCRATCH = "scratch"  # within a stage's folder: compilers' caches, deleted at the end of the run
 

@@ -7,6 +7,7 @@ from unicodedata import category
 from pipeline.stats.intervals import Ratio, Unresolved
 
 NOTHING = "–"
+SPOKEN = {"amp": "autocast"}  # stages that have another name among people
 ALMOST = 0.9995  # of a unit: three digits would round up to the next unit's 1
 LEAST_PER_CENT = 1e-4  # that is written out
 BINARY_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -25,6 +26,11 @@ def readable(text: str) -> str:
 def prose(text: object) -> str:
     """A sentence of a record with its per cents written as everywhere else: 7 %, not 7%."""
     return re.sub(r"(?<=\d)%", " %", clean(text))
+
+
+def spoken(stage: str | None) -> str:
+    """A stage's name as a person would say it."""
+    return SPOKEN.get(str(stage), clean(stage))
 
 
 def significant(value: float, digits: int = 3) -> str:

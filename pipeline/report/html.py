@@ -20,7 +20,6 @@ from pipeline.report.sections.ladder_chart import ladder_chart
 from pipeline.report.sections.ladder_section import ladder
 from pipeline.report.sections.recommendation_section import advice
 from pipeline.report.sections.stage_section import section
-from pipeline.report.standing import spoken
 
 WARNINGS_SHOWN = 4  # of the winner's own, before the others are folded
 
@@ -34,7 +33,7 @@ def environment() -> Environment:
     found.trim_blocks = found.lstrip_blocks = True
     script = Markup(found.loader.get_source(found, "page.js")[0].strip())  # noqa: S704 - our own file
     digest = b64encode(sha256(script.encode()).digest()).decode()
-    found.globals |= {"format": formatting, "spoken": spoken, "script": script, "script_hash": f"sha256-{digest}"}
+    found.globals |= {"format": formatting, "script": script, "script_hash": f"sha256-{digest}"}
     found.filters["file"] = file_link
     return found
 

@@ -8,7 +8,7 @@ from pipeline.report import answer, first_screen
 from pipeline.report.formatting import clean, prose, seconds
 from pipeline.report.sections import bottleneck_section
 from pipeline.report.sections.cost_section import cost_table, cost_text
-from pipeline.report.sections.explanations import spoken
+from pipeline.report.sections.explanations import sentences
 from pipeline.report.sections.ladder_section import ladder
 from pipeline.report.sections.recommendation_section import advice
 from pipeline.report.tables import Table
@@ -90,7 +90,7 @@ def _bottlenecks(summary: RunSummary) -> list[str]:
 
 def _why(summary: RunSummary) -> list[str]:
     lines = []
-    for title, said in spoken(summary).items():
+    for title, said in sentences(summary).items():
         lines += ["", f"**{title}**", "", *(f"- {escape(line)}" for line in said)]
     return lines[1:]
 

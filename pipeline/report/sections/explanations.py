@@ -40,7 +40,7 @@ class Explanation:
         return not (self.sentences or self.charts or (self.table and self.table.rows) or self.after)
 
 
-def spoken(summary: RunSummary) -> dict[str, list[str]]:
+def sentences(summary: RunSummary) -> dict[str, list[str]]:
     """The sentences alone, by title; what has none is left out."""
     said = {
         "What each rung took away": [attribution_section.sentence(step) for step in steps(summary)],

@@ -3,8 +3,7 @@
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.report.charts.scatter import front
 from pipeline.report.figure import Figure, drawn
-from pipeline.report.formatting import clean, significant
-from pipeline.report.standing import baseline_name, ratio, spoken
+from pipeline.report.formatting import clean, significant, spoken
 from pipeline.report.tables import Column, figure, names, table_of
 
 WIDE_RANGE = 20  # from the least to the most: on a linear axis all but the most would lie on the floor
@@ -30,10 +29,10 @@ def memory_front(summary: RunSummary) -> Figure | None:
 def _front(
     summary: RunSummary, values: list[tuple[StageSummary, float]], titles: tuple[str, str], note: str, *, log: bool
 ) -> Figure | None:
-    found = points(summary, values)
+    found = points(values)
     if len(found) < 2:
         return None
-    fast = f"times as fast as {spoken(baseline_name(summary))}"
+    fast = f"times as fast as {spoken(summary.baseline)}"
     columns: list[Column[Point]] = [
         names("stage", lambda point: point[0]),
         Column(fast, cell=figure(lambda point: point[1], significant)),
@@ -43,10 +42,10 @@ def _front(
     return drawn(titles[0], front(found, (titles[0], fast, titles[1]), log), note, table)
 
 
-def points(summary: RunSummary, values: list[tuple[StageSummary, float]]) -> list[Point]:
+def points(values: list[tuple[StageSummary, float]]) -> list[Point]:
     """Those with a ratio."""
     return [
-        (clean(stage.name), found.value, value, stage.place)
+        (clean(stage.name), stage.ratio.value, value, stage.place)
         for stage, value in values
-        if (found := ratio(summary, stage))
+        if stage.ratio
     ]

@@ -2,16 +2,15 @@
 
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.report.charts.bars import ladder as ladder_bars
-from pipeline.report.formatting import clean
-from pipeline.report.standing import baseline_name, ratio, spoken
+from pipeline.report.formatting import clean, spoken
 
 
 def ladder_chart(summary: RunSummary) -> str:
     """Bars with their intervals; what isn't resolved is hatched, what isn't ranked says why."""
     bars = [
-        (clean(stage.name), ratio(summary, stage) if stage.ranked else None, _kind(stage)) for stage in summary.stages
+        (clean(stage.name), stage.ratio if stage.ranked else None, _kind(stage)) for stage in summary.stages
     ]
-    return ladder_bars(bars, [(spoken(baseline_name(summary)), 1.0)], spoken(baseline_name(summary)))
+    return ladder_bars(bars, [(spoken(summary.baseline), 1.0)], spoken(summary.baseline))
 
 
 def _kind(stage: StageSummary) -> str:

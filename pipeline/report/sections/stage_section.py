@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass
 
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.records.run_record import StageRecord
+from pipeline.records.run_record import EAGER, StageRecord
 from pipeline.report import detail_lines, first_screen
-from pipeline.report.formatting import clean, interval, plural, seconds, significant, times
+from pipeline.report.formatting import clean, interval, plural, seconds, significant, spoken, times
 from pipeline.report.sections import (
     bottleneck_section,
     fusion_section,
@@ -17,7 +17,6 @@ from pipeline.report.sections import (
     traffic_section,
 )
 from pipeline.report.sections.source_text import layers_text, note_text
-from pipeline.report.standing import baseline_name, spoken, standing
 from pipeline.report.tables import Table
 from pipeline.report.usage import Usage, usage
 
@@ -79,9 +78,8 @@ def section(summary: RunSummary, stage: StageSummary) -> StageSection:
 
 def _gist(summary: RunSummary, stage: StageSummary) -> str:
     """What is shown of a stage that is folded."""
-    found = standing(summary, stage)
-    said = [f"{significant(found.ratio.value)} × {spoken(baseline_name(summary))}" if found.ratio and stage.ranked else ""]
-    said += [seconds(found.seconds) if found.seconds else "", clean(stage.stage.adds)]
+    fast = f"{significant(stage.ratio.value)} × {spoken(summary.baseline)}" if stage.ratio and stage.ranked else ""
+    said = [fast, seconds(stage.pace) if stage.pace else "", clean(stage.stage.adds)]
     return " · ".join(part for part in said if part)
 
 
@@ -103,12 +101,12 @@ def _facts(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]]:
 
 
 def _speed(summary: RunSummary, stage: StageSummary) -> str:
-    found = standing(summary, stage).ratio
+    found, eager = stage.ratio, stage.eager_ratio
     if not stage.ranked or found is None:
         return ""
-    said = [f"{times(found)} {interval(found)} {spoken(baseline_name(summary))}, {stage.compared.outcome}"]
-    if baseline_name(summary) != summary.run.baseline and stage.ratio:
-        said.append(f"{times(stage.ratio)} {interval(stage.ratio)} {spoken(summary.run.baseline)}, interleaved")
+    said = [f"{times(found)} {interval(found)} {spoken(summary.baseline)}, {stage.compared.outcome}"]
+    if summary.baseline != EAGER and eager:
+        said.append(f"{times(eager)} {interval(eager)} {EAGER} fp32")
     return f"{'; '.join(said)}. {first_screen.remedy_of(stage)}".strip()
 
 
