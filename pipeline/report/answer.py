@@ -28,7 +28,7 @@ from pipeline.report.formatting import (
 from pipeline.report.sections.ladder_section import MARKS, mean_dice
 from pipeline.report.tables import Cell, Column, Table, figure, table_of
 
-NOT_JUDGED = "masks not judged: the net's weights are random"
+NOT_JUDGED = "masks not judged (random weights)"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def headline(summary: RunSummary) -> str:
     if winner is None or not resolved(summary):
         return f"Stay with {spoken(summary.baseline)}: nothing measured here is faster"
     fast = f"{significant(winner.ratio.value, 2)} × as fast as {spoken(summary.baseline)}" if winner.ratio else "fastest"
-    return f"Use {spoken(winner.name)}: {fast}, {_pixels(summary, winner)}"
+    return f"Use {spoken(winner.name)}: {fast}{', ' if judged(summary.run) else '; '}{_pixels(summary, winner)}"
 
 
 def _only(summary: RunSummary) -> str:
@@ -151,12 +151,17 @@ def paid(summary: RunSummary, stage: StageSummary) -> str:
 
 def _unresolved(summary: RunSummary) -> list[str]:
     if summary.ranking.unresolved:
-        return [remedy(summary.ranking.unresolved), f"To measure longer, with nothing else running: {summary.measure_again}"]
+        return [remedy(summary.ranking.unresolved)]
     if not summary.ranked:
         return ["The table below gives the status of each stage, and why."]
     if not any(stage.name != summary.baseline for stage in summary.ranked):
         return ["Ask for a stage, or for the whole ladder, to compare it with."]
     return []
+
+
+def longer(summary: RunSummary) -> str:
+    """The command that would resolve the run; empty where it is resolved."""
+    return summary.measure_again if summary.ranking.unresolved else ""
 
 
 def chosen(summary: RunSummary) -> list[StageSummary]:
@@ -166,7 +171,9 @@ def chosen(summary: RunSummary) -> list[StageSummary]:
 
 
 def choice_table(summary: RunSummary) -> Table:
-    """What each of them costs and gives; a column that none fills is left out."""
+    """What each of them costs and gives; a column that none fills is left out, and all of it where none is resolved."""
+    if summary.ranking.unresolved:
+        return Table([], [])
     return table_of(choice_columns(summary), chosen(summary)).without_empty_columns
 
 

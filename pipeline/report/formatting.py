@@ -39,7 +39,7 @@ def significant(value: float, digits: int = 3) -> str:
         return str(value)
     if value == 0:
         return "0"
-    size = math.floor(math.log10(abs(value)))
+    size = int(f"{value:.{digits - 1}e}".partition("e")[2])  # of the rounded value: 0.9996 has that of 1.00
     if size < -3:
         return f"{value:.{digits - 1}e}"
     return f"{value:,.{max(0, digits - 1 - size)}f}" if size < digits else f"{round(value, digits - 1 - size):,.0f}"
@@ -109,8 +109,10 @@ def decimals(found: Ratio) -> int:
 
 
 def times(found: Ratio | None) -> str:
-    """A ratio such as 1.84 ×."""
-    return NOTHING if found is None else f"{found.value:.{decimals(found)}f} ×"
+    """A ratio such as 1.84 ×; three digits of one that comes from two long stretches of calls and has no blocks."""
+    if found is None:
+        return NOTHING
+    return f"{found.value:.{decimals(found)}f} ×" if found.blocks else f"{significant(found.value)} ×"
 
 
 def interval(found: Ratio | None) -> str:

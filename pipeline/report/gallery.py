@@ -15,10 +15,10 @@ from pipeline.report.formatting import plural
 
 IMAGES = 8  # of the run, at most, among which the one that differs most is shown
 LARGEST, SMALL = 384, 160  # pixels a side, of what is compared and of every stage's differences
-CROP = 96  # pixels a side, of the place that differs most
-ENLARGED = 4  # times, by the page
+CROP = 64  # pixels a side, of the place that differs most
+GROWN = 2  # pixels by which a difference grows to each side, to be seen once the mask is small
 DIFFERS = (255, 0, 110)  # magenta, which no class has
-FADED = 0.45  # of a mask's own contrast, behind its differences
+FADED = 0.3  # of a mask's own contrast, behind its differences
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,19 @@ def differences(mask: Image.Image, reference: Image.Image) -> np.ndarray:
 
 def marked(reference: Image.Image, differs: np.ndarray, largest: int) -> Image.Image:
     """The reference, faded and shrunk, with every differing pixel and its neighbours in magenta: none is lost."""
-    small = _shrunk(reference, largest).convert("RGB")
-    painted = np.asarray(small).astype(np.float32) * FADED + 255 * (1 - FADED)
+    painted = faded(_shrunk(reference, largest))
     height, width = painted.shape[:2]
     rows, columns = (np.nonzero(differs)[axis] * (height, width)[axis] // differs.shape[axis] for axis in (0, 1))
-    for down in (-1, 0, 1):
-        for across in (-1, 0, 1):
+    around = range(-GROWN, GROWN + 1)
+    for down in around:
+        for across in around:
             painted[np.clip(rows + down, 0, height - 1), np.clip(columns + across, 0, width - 1)] = DIFFERS
     return Image.fromarray(painted.astype(np.uint8))
+
+
+def faded(mask: Image.Image) -> np.ndarray:
+    """[height, width, 3], float32: a mask as a pale ground for its differences."""
+    return np.asarray(np.asarray(mask.convert("RGB")).astype(np.float32) * FADED + 255 * (1 - FADED))
 
 
 def densest(differs: np.ndarray, side: int) -> tuple[int, int]:
@@ -107,7 +112,7 @@ def _crop(
 ) -> list[Picture]:  # fmt: skip
     top, left = densest(differs, CROP)
     box = (left, top, min(left + CROP, mask.width), min(top + CROP, mask.height))
-    painted = np.asarray(mask.convert("RGB")).copy()
+    painted = faded(mask).astype(np.uint8)
     painted[differs] = DIFFERS
     inside = differs[top : top + CROP, left : left + CROP]
     shown = [("the image", image.convert("RGB"))] if image and image.size == mask.size else []

@@ -21,7 +21,7 @@ from pipeline.report.sections.ladder_section import ladder
 from pipeline.report.sections.recommendation_section import advice
 from pipeline.report.sections.stage_section import section
 
-WARNINGS_SHOWN = 4  # of the winner's own, before the others are folded
+UNIT = re.compile(r"(?<=\d) (?=(?:[%×]|[µm]?s|min|[GMK]iB|TFLOP/s|TB/s|GB/s)(?!\w))")  # no line ends here
 
 
 @cache
@@ -34,13 +34,23 @@ def environment() -> Environment:
     script = Markup(found.loader.get_source(found, "page.js")[0].strip())  # noqa: S704 - our own file
     digest = b64encode(sha256(script.encode()).digest()).decode()
     found.globals |= {"format": formatting, "script": script, "script_hash": f"sha256-{digest}"}
-    found.filters["file"] = file_link
+    found.filters |= {"file": file_link, "exactly": exactly, "tied": tied}
     return found
 
 
 def seen(value: object) -> object:
-    """A string of a record without signs that hide or turn its direction; our own markup as it is."""
+    """A string without signs that hide or turn its direction; our own markup as it is."""
     return formatting.readable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def tied(text: str) -> str:
+    """Each number beside its unit: no line ends between them."""
+    return UNIT.sub("\u00a0", text)
+
+
+def exactly(text: str) -> Markup:
+    """Text to be copied: no sign of it is changed, but for those that hide."""
+    return escape(formatting.readable(text))
 
 
 def file_link(path: str) -> Markup:
@@ -66,7 +76,8 @@ def page(summary: RunSummary, masks: Gallery | None = None) -> str:
         headline=answer.headline(summary),
         numbers=answer.numbers(summary),
         paragraph=answer.paragraph(summary),
-        choices=answer.choice_table(summary) if summary.ranked else None,
+        choices=answer.choice_table(summary),
+        longer=answer.longer(summary),
         usage=usage.usage(summary, winner) if winner and answer.resolved(summary) else None,
         machine=first_screen.machine(run),
         state=first_screen.state(run),

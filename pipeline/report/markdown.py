@@ -37,8 +37,10 @@ def markdown(summary: RunSummary) -> str:
         lines += ["", f"**{escape(note)}**"]
     if said := answer.paragraph(summary):
         lines += ["", escape(" ".join(said))]
-    if summary.ranked:
-        lines += ["", *table(without(answer.choice_table(summary), LEFT_OUT))]
+    if command := answer.longer(summary):
+        lines += ["", "```sh", command, "```"]
+    if (choices := answer.choice_table(summary)).rows:
+        lines += ["", *table(without(choices, LEFT_OUT))]
     lines += [*_careful(summary), ""]
     for title, make in PARTS:
         if part := make(summary):

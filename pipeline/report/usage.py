@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import Artefact, StageRecord
 from pipeline.report.formatting import clean
@@ -41,13 +42,7 @@ def usage(summary: RunSummary, stage: StageSummary) -> Usage:
             return Usage("RUN is the folder of this report.", found.path, lines(record, found, summary))
     if made := MADE.get(record.name):
         return Usage(f"net is {WEIGHTS}, batch holds images as it takes them.", "", made(record, summary))
-    return Usage("The run left nothing to load. This builds it again:", "", again(summary, record.name), shell=True)
-
-
-def again(summary: RunSummary, name: str) -> str:
-    """The run's own command, for this stage alone."""
-    words = [word for word in clean(summary.run.command).split(" ") if not word.startswith(("stage=", "~stage"))]
-    return " ".join([*words, f"stage={clean(name)}"])
+    return Usage("The run left nothing to load. This builds it again:", "", retyped(summary.run.command, f"stage={clean(record.name)}"), shell=True)
 
 
 def _rewritten(_: StageRecord, file: Artefact, summary: RunSummary) -> str:

@@ -22,6 +22,7 @@ ODD = {
     "head": (50, 2),
 }  # fmt: skip
 TIMES = {name: share for name, *_, share in planted.LAYERS}
+UNTRAINED: dict[str, Any] = {"name": "custom", "target": "my.Net", "checkpoint": None, "options": {}}
 UNET = {"name": "unet", "target": "models.unet.UNet", "checkpoint": None, "options": {"base": 50}}
 
 
@@ -39,7 +40,7 @@ def run_of(
     ]
     stages = [whole.stages[0], replace(whole.stages[4], **fields)]
     whole = replace(whole, reference=replace(whole.reference, layers=layers), stages=stages)
-    return planted.with_settings(whole, model=model or {"name": "custom", "target": "my.Net", "options": {}})
+    return planted.with_settings(whole, model=model or UNTRAINED)
 
 
 def advised(run: RunRecord) -> Advice | None:

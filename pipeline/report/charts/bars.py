@@ -17,7 +17,7 @@ def ladder(bars: list[tuple[str, Ratio | None, str]], marks: list[tuple[str, flo
         baseline: what the ratios are relative to.
     """
     drawn = [_rung(name, ratio, note) for name, ratio, note in bars]
-    bounded = ", with 95 % intervals" if any(ratio and ratio.bounded for _, ratio, _ in bars) else ""
+    bounded = ", with 95 % intervals" if any(ratio and ratio.bounded and ratio.blocks for _, ratio, _ in bars) else ""
     return rows(
         drawn,
         f"The ladder: times as fast as {baseline}",

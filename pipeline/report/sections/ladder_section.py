@@ -46,7 +46,7 @@ def headings_of(summary: RunSummary) -> Headings:
 def stage_columns(named: Headings) -> list[StageColumn]:
     """Every figure of a stage, in the order in which tables show them; adding a column is adding a line to a group."""
     return [
-        Column("stage", help="▸ the winner, = a tie with it", cell=_name, kind="text", views=EVERYWHERE, csv="stage"),
+        Column("stage", help="▸ the winner, = a tie with it; legacy: its library deprecates it", cell=_name, kind="text", views=EVERYWHERE, csv="stage"),
         *_against_the_baseline(named),
         *_against_eager(named),
         *_times(),
