@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from pipeline.analysis.layer_figures import seconds_above_by_level
+from pipeline.analysis.bottleneck import SEEN_SHARE, idle_share, kernels_share
+from pipeline.analysis.layer_figures import seconds_above_by_level, seconds_below
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.time_shares import MATRIX_WORK
 from pipeline.analysis.traffic import BY_COUNTERS, moved
 from pipeline.records.diagnostics import KernelClass, Profile
 from pipeline.stats.ranking import seconds_per_image
 
-LEAST_SHARE = 0.05  # of a change, that a class must hold to be named
-MOST_CLASSES = 3
-SEEN_SHARE = 0.5  # of a stage's time that its profile must account for; below it the classes say little
-MATRIX_WORK = ("convolution", "matmul")
+LEAST_SHARE = 0.05  # of the change, or of the later stage's time: a class that changed by so much is named
+IDLE_CHANGE = 0.1  # of the profiled time, by which the idle share must move to be named
 
-Finding = Literal["attributed", "no difference", "no profile", "hidden"]
+Finding = Literal["attributed", "unexplained", "no difference", "no profile", "hidden"]
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,14 @@ class Step:
         name: the rung.
         before: seconds per call of the rung before it.
         after: its own.
-        finding: whether the change is attributed to classes of work, and if not, why.
+        finding: whether the change is attributed to classes of work, and if not, why. "unexplained" where the named
+            ones together have the other sign, or leave more than the whole change, and no idle time went either.
         unseen: the rung that the finding is about: the one without a profile, or whose profile sees too little.
         seen_share: of that rung's time, what its profile sees.
-        classes: those that changed most, the largest change first.
-        idle: the change of the time in which no kernel runs; None where it is little, or no GPU is there to idle.
-        rest: what neither the classes nor the idle time explain.
+        classes: those that changed by enough to be named, the largest change first.
+        idle: the share of the profiled time without any kernel, of the rung before it and of its own, each from its
+            profile alone; None where the two are close, or no GPU is there to idle.
+        rest: of the change, what the classes don't explain.
     """
 
     previous: str
@@ -54,7 +56,7 @@ class Step:
     unseen: str = ""
     seen_share: float | None = None
     classes: tuple[ClassChange, ...] = ()
-    idle: float | None = None
+    idle: tuple[float, float] | None = None
     rest: float = 0.0
 
     @property
@@ -65,12 +67,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What the winner and the baseline move and launch in a call."""
+    """What the winner and the baseline move and launch in a call, counted the same way."""
 
     winner_bytes: int
     winner_kernels: float
     baseline_bytes: int
     baseline_kernels: float
+    by_counters: bool  # of the GPU; otherwise the bytes of both are a lower bound
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class Remaining:
     place: str  # a level, or a class
     seconds: float  # above the level's roofline; of the class, all
     total: float = 0.0  # above the roofline over all levels; 0 for a class
+    below: float = 0.0  # by which other layers are faster than their rooflines
     between: float = 0.0  # in what lies between layers, which has no roofline
 
     @property
@@ -136,42 +140,41 @@ def _attributed(before: StageSummary, after: StageSummary, old: float, new: floa
     first, second, change = before.stage.profile, after.stage.profile, new - old
     assert first is not None
     assert second is not None
-    classes = _classes(first, second, change)
-    idle = _idle_change(first, old, second, new)
-    if idle is not None and abs(idle) < LEAST_SHARE * abs(change):
-        idle = None
-    rest = change - sum(each.seconds for each in classes) - (idle or 0.0)
-    return Step(before.name, after.name, old, new, "attributed", classes=classes, idle=idle, rest=rest)
+    classes, idle = _classes(first, second, change, new), _idle_change(before, after)
+    rest = change - sum(each.seconds for each in classes)
+    less_idle = idle is not None and (idle[1] < idle[0]) == (change < 0)
+    finding: Finding = "attributed" if less_idle or explains(classes, change) else "unexplained"
+    return Step(before.name, after.name, old, new, finding, classes=classes, idle=idle, rest=rest)
+
+
+def explains(classes: tuple[ClassChange, ...], change: float) -> bool:
+    """Whether the named classes together have the change's sign and leave no more than the change itself."""
+    named = sum(each.seconds for each in classes)
+    return named * change > 0 and abs(change - named) <= abs(change)
 
 
 def _idles(stage: StageSummary) -> bool:
     """Whether the GPU had little to do in the profile too: then the time without kernels is idle, not unseen."""
-    profile = stage.stage.profile
-    return profile is not None and profile.busy_share is not None and profile.busy_share < SEEN_SHARE
+    idle = idle_share(stage.stage)
+    return idle is not None and idle > 1 - SEEN_SHARE
 
 
-def _classes(first: Profile, second: Profile, change: float) -> tuple[ClassChange, ...]:
-    """The classes that changed most, and by enough to be named."""
+def _classes(first: Profile, second: Profile, change: float, after: float) -> tuple[ClassChange, ...]:
+    """The classes that changed by enough to be named, by the share of the change or of the later stage's time."""
     old, new = by_class(first), by_class(second)
     launched, launches = launches_by_class(first), launches_by_class(second)
     moved_by = {kind: new.get(kind, 0.0) - old.get(kind, 0.0) for kind in {*old, *new}}
-    kinds = sorted(moved_by, key=lambda kind: -abs(moved_by[kind]))[:MOST_CLASSES]
     return tuple(
         ClassChange(kind, moved_by[kind], launched.get(kind, 0.0), launches.get(kind, 0.0))
-        for kind in kinds
-        if abs(moved_by[kind]) >= LEAST_SHARE * abs(change)
+        for kind in sorted(moved_by, key=lambda kind: (-abs(moved_by[kind]), kind))
+        if abs(moved_by[kind]) >= LEAST_SHARE * min(abs(change), after)
     )
 
 
-def _idle_change(first: Profile, before: float, second: Profile, after: float) -> float | None:
-    """The change of the time in which no kernel runs; None where there is no GPU to idle."""
-    if first.busy_share is None or second.busy_share is None:
-        return None
-    old, new = (
-        max(0.0, seconds - sum(kernel.seconds_per_call for kernel in profile.kernels))
-        for seconds, profile in ((before, first), (after, second))
-    )
-    return new - old
+def _idle_change(before: StageSummary, after: StageSummary) -> tuple[float, float] | None:
+    """The idle shares of both, each from its own profile; None where they are close, or no GPU idles."""
+    old, new = idle_share(before.stage), idle_share(after.stage)
+    return (old, new) if old is not None and new is not None and abs(new - old) >= IDLE_CHANGE else None
 
 
 def largest_step(summary: RunSummary) -> Step | None:
@@ -181,26 +184,25 @@ def largest_step(summary: RunSummary) -> Step | None:
 
 
 def traffic_of(summary: RunSummary, winner: StageSummary) -> Traffic | None:
-    """What the winner and the baseline move and launch; None where either is unknown, or counted another way."""
+    """What the winner and the baseline move and launch; None where unknown, or counted differently."""
     baseline = summary.stage(summary.run.baseline)
     if baseline is None or baseline is winner:
         return None
     ours, theirs = (moved(stage.stage) for stage in (winner, baseline))
     fusions = [stage.stage.diagnostics.fusion if stage.stage.diagnostics else None for stage in (winner, baseline)]
     kernels = [fusion.kernels_per_call for fusion in fusions if fusion]
-    sources = {ours.source, theirs.source}
-    if not ours.amount or not theirs.amount or len(kernels) < 2 or (BY_COUNTERS in sources and len(sources) > 1):
+    if not ours.amount or not theirs.amount or len(kernels) < 2 or ours.source != theirs.source:
         return None
-    return Traffic(ours.amount, kernels[0], theirs.amount, kernels[1])
+    return Traffic(ours.amount, kernels[0], theirs.amount, kernels[1], ours.source == BY_COUNTERS)
 
 
 def remaining(winner: StageSummary) -> Remaining | None:
     """The level with the most time above its roofline; the longest class of work where no layer's time is known."""
-    above = seconds_above_by_level(winner.layers, winner.roofline) if winner.roofline else {}
+    above = seconds_above_by_level(winner.layers)
     level = next(iter(above), "")
     if level and above[level] > 0:
         between = sum(layer.seconds for layer in winner.layers if not layer.has_work)
-        return Remaining(level, above[level], sum(above.values()), between)
+        return Remaining(level, above[level], sum(above.values()), seconds_below(winner.layers), between)
     profile = winner.stage.profile
     if profile is None or not profile.kernels:
         return None
@@ -211,9 +213,7 @@ def remaining(winner: StageSummary) -> Remaining | None:
 
 def seen_share(stage: StageSummary) -> float | None:
     """How much of a stage's time its kernels or operators in the profile add up to."""
-    if stage.stage.profile is None or stage.seconds is None:
-        return None
-    return sum(kernel.seconds_per_call for kernel in stage.stage.profile.kernels) / stage.seconds.value
+    return kernels_share(stage.stage, stage.seconds.value) if stage.seconds else None
 
 
 def by_class(profile: Profile) -> dict[KernelClass, float]:

@@ -3,36 +3,51 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from pipeline.analysis.layer_figures import LayerFigures, combined
 from pipeline.analysis.roofline import Gap, Roofline, gap, roofline_of
+from pipeline.analysis.time_shares import TimeShares, arithmetic_seconds, time_shares
 from pipeline.analysis.traffic import Moved, moved
 from pipeline.devices.kinds import is_cuda
-from pipeline.records.diagnostics import BatchGrowth, Profile
+from pipeline.records.diagnostics import BatchGrowth
 from pipeline.records.run_record import RunRecord, StageRecord
 
-Kind = Literal["compute-bound", "memory-bound", "overhead-bound", "below both roofs", "unknown"]
-Reason = Literal["", "not measured", "idle", "flat with batch", "flat with pixels", "a roof is unknown", "far below"]
+Kind = Literal["compute-bound", "memory-bound", "mixed", "overhead-bound", "below both roofs", "unknown"]
+Reason = Literal[
+    "", "not measured", "idle", "flat with batch", "flat with pixels", "a roof is unknown", "not profiled", "far below"
+]
 
+MOST_OF_THE_TIME = 0.6  # in work near one roof, from which that roof names the bottleneck
 IDLE_MOST = 0.5  # of the time without any kernel: above it, most of the time is not the GPU's
 # Twice the images take less than 1.23 times as long, or four times the pixels less than 1.52 times: at least 62 or 55 %
 # of the time does not depend on the work. By pixels, models.regimes.ManyTinyLayers on two EPYC cores, fp32, batch 1:
 # 0.18 at 8×8, 0.24 at 16×16, 0.42 at 32×32, 1.26 at 64×64; WidePointwise 1.56 and LargeChannels 0.72 at 256×256.
 FLAT_SLOPE = 0.3
-FAR_BELOW = 0.25  # of both roofs: a stage below a quarter is limited by neither
+FAR_BELOW = 0.25  # of both roofs: a layer, or an unprofiled stage, below a quarter is limited by neither
 FEW_LAUNCHES = 3.0  # a kernel that lasts no longer than so many launches is mostly start and end
+SEEN_SHARE = 0.5  # of a stage's time that its profile must account for; below it the kernels say little
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The figures that decide; None where one isn't known."""
+    """The figures that decide, and those that a reader wants beside them; None where one isn't known."""
 
-    compute: float | None  # share of the measured FLOP/s
-    memory: float | None  # share of the measured bandwidth
-    idle: float | None  # share of the time in which no kernel runs
+    compute: float | None  # share of the FLOP/s at the ceiling, over the whole call
+    memory: float | None  # share of the measured bandwidth, over the whole call
+    idle: float | None  # share of the profiled time in which no kernel runs
     slope: float | None  # of the time with the batch; 1 grows with it, 0 does not
     image_slope: float | None = None  # the same with the pixels of an image, on a CPU
+    shares: TimeShares | None = None  # of the kernels' time near each roof; None where the profile sees too little
+    unfilled: float | None = None  # of an unprofiled call, what its kernels leave: the profiler makes the host slower
+    steepest: float | None = None  # the largest slope with the batch, above 1 where more images cost more each
+
+    @property
+    def idle_at_least(self) -> float | None:
+        """What decides: a GPU that waits under the profiler alone waits for the profiler."""
+        known = [share for share in (self.idle, self.unfilled) if share is not None]
+        return min(known) if self.idle is not None else None
 
 
 @dataclass(frozen=True)
@@ -49,19 +64,39 @@ class Bottleneck:
     on_gpu: bool = False
 
 
-def decide(evidence: Evidence) -> tuple[Kind, Reason]:
+def decide(evidence: Evidence, has_roofline: bool = True) -> tuple[Kind, Reason]:
     """The bottleneck of a whole stage, and the rule that named it."""
-    if evidence.idle is not None and evidence.idle > IDLE_MOST:
+    if evidence.idle_at_least is not None and evidence.idle_at_least > IDLE_MOST:
         return "overhead-bound", "idle"
     if evidence.slope is not None and evidence.slope < FLAT_SLOPE:
         return "overhead-bound", "flat with batch"
-    if evidence.compute is None or evidence.memory is None:
+    if not has_roofline:
         return "unknown", "a roof is unknown"
-    if max(evidence.compute, evidence.memory) < FAR_BELOW:
+    kind = by_time(evidence.shares) if evidence.shares else by_whole_call(evidence)
+    if kind == "below both roofs":
         if evidence.image_slope is not None and evidence.image_slope < FLAT_SLOPE:
             return "overhead-bound", "flat with pixels"
-        return "below both roofs", "far below"
-    return ("compute-bound" if evidence.compute >= evidence.memory else "memory-bound"), ""
+        return kind, "far below"
+    return kind, "not profiled" if kind == "unknown" else ""
+
+
+def by_time(shares: TimeShares) -> Kind:
+    """The roof near which the kernels spend most of the time; "mixed" where neither has so much."""
+    if shares.compute >= MOST_OF_THE_TIME:
+        return "compute-bound"
+    if shares.memory >= MOST_OF_THE_TIME:
+        return "memory-bound"
+    return "below both roofs" if shares.far >= MOST_OF_THE_TIME else "mixed"
+
+
+def by_whole_call(evidence: Evidence) -> Kind:
+    """Of a stage whose profile says too little: its FLOPs at the ceiling may fill most of the time all the same."""
+    if evidence.compute is None:
+        return "unknown"
+    if evidence.compute >= MOST_OF_THE_TIME:
+        return "compute-bound"
+    far = evidence.memory is not None and max(evidence.compute, evidence.memory) < FAR_BELOW
+    return "below both roofs" if far else "unknown"
 
 
 def bottleneck_of(
@@ -82,16 +117,21 @@ def bottleneck_of(
     flops = run.reference.flops_per_image * run.batch_size if run.reference else 0
     through = moved_at_least(run, stage, layers, roofline.element_bytes) if roofline else None
     on_gpu = run.environment is not None and is_cuda(run.environment.device)
-    diagnostics = stage.diagnostics
+    diagnostics, seen = stage.diagnostics, kernels_share(stage, interleaved)
+    told = seen is not None and (on_gpu or seen >= SEEN_SHARE)
+    shares = time_shares(run, stage, layers, roofline) if roofline and told else None
     pixels = diagnostics.image_growth if diagnostics else None
     evidence = Evidence(
-        compute=flops / pace / roofline.flops_per_s if roofline and flops else None,
+        compute=arithmetic_seconds(run, stage, layers, roofline) / pace if roofline and flops else None,
         memory=through.amount / pace / roofline.bytes_per_s if roofline and through and through.amount else None,
-        idle=idle_share(stage.profile, interleaved) if on_gpu else None,
+        idle=idle_share(stage) if on_gpu else None,
         slope=growth_slope(diagnostics.growth if diagnostics else None),
         image_slope=slope_of(pixels.pixels, pixels.seconds) if pixels else None,
+        shares=shares,
+        unfilled=1 - seen if on_gpu and seen is not None else None,
+        steepest=steepest_slope(diagnostics.growth if diagnostics else None),
     )
-    kind, reason = decide(evidence)
+    kind, reason = decide(evidence, roofline is not None and bool(flops))
     return Bottleneck(kind, reason, evidence, roofline, gap(run, stage), bool(flops), through, on_gpu)
 
 
@@ -114,16 +154,33 @@ def moved_at_least(run: RunRecord, stage: StageRecord, layers: Sequence[LayerFig
     return Moved(element_bytes * (images + sum(layer.weight_elements for layer in computing)), "computing layers")
 
 
-def idle_share(profile: Profile | None, seconds: float | None) -> float | None:
-    """1 less the kernels' time over the call's; None without a profile or a time. For a stage on a GPU."""
-    if profile is None or not profile.kernels or seconds is None:
+def idle_share(stage: StageRecord) -> float | None:
+    """The share of a profiled call in which no kernel runs, all from the one pass; None where that wasn't recorded."""
+    split = stage.diagnostics.split if stage.diagnostics else None
+    if split is not None and split.device_seconds is not None and split.wall_seconds > 0:
+        return max(0.0, 1 - split.device_seconds / split.wall_seconds)
+    profile = stage.profile
+    return None if profile is None or profile.busy_share is None else 1 - profile.busy_share
+
+
+def kernels_share(stage: StageRecord, seconds: float) -> float | None:
+    """What the profile's kernels, or operators, fill of a call that takes so long; None without a profile."""
+    if stage.profile is None or not stage.profile.kernels or seconds <= 0:
         return None
-    return max(0.0, 1 - sum(kernel.seconds_per_call for kernel in profile.kernels) / seconds)
+    return sum(kernel.seconds_per_call for kernel in stage.profile.kernels) / seconds
 
 
 def growth_slope(growth: BatchGrowth | None) -> float | None:
     """The slope of the two largest batches: 1 where time grows as they do, 0 where it stays."""
     return slope_of(growth.images, growth.seconds) if growth else None
+
+
+def steepest_slope(growth: BatchGrowth | None) -> float | None:
+    """The largest slope between two batches that follow each other; None without two."""
+    if growth is None:
+        return None
+    pairs = zip(pairwise(growth.images), pairwise(growth.seconds), strict=True)
+    return max((slope for images, times in pairs if (slope := slope_of(images, times)) is not None), default=None)
 
 
 def slope_of(amounts: Sequence[int], seconds: Sequence[float]) -> float | None:
@@ -134,22 +191,12 @@ def slope_of(amounts: Sequence[int], seconds: Sequence[float]) -> float | None:
     return math.log(t2 / t1) / math.log(n2 / n1) if n1 < n2 else None
 
 
-def shares(layer: LayerFigures, roofline: Roofline) -> tuple[float, float]:
-    """The layer's shares of the arithmetic and of the bandwidth; the larger one is its share of the roofline."""
-    if layer.seconds <= 0:
-        return 0.0, 0.0
-    return (
-        layer.flops / layer.seconds / roofline.flops_per_s,
-        layer.moved_bytes / layer.seconds / roofline.bytes_per_s,
-    )
-
-
 def of_layer(layer: LayerFigures, roofline: Roofline) -> Kind:
     """A layer's bottleneck: the roof that it is near to, otherwise whether its kernels are as short as a launch."""
     short = _is_short(layer, roofline)
     if not layer.has_work or layer.seconds <= 0:
         return "overhead-bound" if short else "unknown"
-    compute, memory = shares(layer, roofline)
+    compute, memory = layer.shares
     if max(compute, memory) >= FAR_BELOW:
         return "compute-bound" if compute >= memory else "memory-bound"
     return "overhead-bound" if short else "below both roofs"

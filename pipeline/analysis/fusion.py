@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from pipeline.analysis.attribution import way
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.analysis.traffic import Moved, counted, moved
+from pipeline.analysis.traffic import Moved, Source, counted, moved
 from pipeline.records.diagnostics import FusedKernel, Fusion
 
 WORTH_NAMING = 0.05  # of a rung's kernels or bytes
@@ -19,7 +19,7 @@ class FusionFigures:
     stage: StageSummary
     fusion: Fusion
     kernels_share: float | None  # of the baseline's
-    bytes_share: float | None  # of the baseline's
+    bytes_share: float | None  # of the baseline's; None where the two were counted differently
 
     @property
     def counted_bytes(self) -> int | None:
@@ -43,6 +43,11 @@ class FusionFigures:
         """The bytes by the counters where they were read, else as the operators have them."""
         return moved(self.stage.stage)
 
+    @property
+    def recorded_moved(self) -> Moved:
+        """The bytes by the operators, also where counters were read."""
+        return Moved(self.fusion.bytes_per_call, self.fusion.bytes_source, self.fusion.bytes_unknown)
+
 
 @dataclass(frozen=True)
 class FusionStep:
@@ -53,19 +58,25 @@ class FusionStep:
 
     @property
     def worth_naming(self) -> bool:
-        """Whether either changed by enough; unknown bytes count as a change."""
-        amounts = [
-            (self.before.fusion.kernels_per_call, self.after.fusion.kernels_per_call),
-            (self.before.best_moved.amount, self.after.best_moved.amount),
-        ]
-        return not all(
-            old is not None and new is not None and abs(old - new) < WORTH_NAMING * old for old, new in amounts
-        )
+        """Whether the kernels changed by enough, or the bytes; those that can't be compared count as a change."""
+        kernels = self.before.fusion.kernels_per_call, self.after.fusion.kernels_per_call
+        amounts = [kernels, *([self.through] if self.through else [])]
+        return self.through is None or any(abs(old - new) >= WORTH_NAMING * old for old, new in amounts)
 
     @property
-    def counted_differently(self) -> bool:
-        """Whether the bytes of the two do not come from the same count."""
-        return self.before.best_moved.source != self.after.best_moved.source
+    def through(self) -> tuple[int, int] | None:
+        """The bytes of both, counted the same way; None where no count has both."""
+        for old, new in [
+            (self.before.best_moved, self.after.best_moved), (self.before.recorded_moved, self.after.recorded_moved)
+        ]:  # fmt: skip
+            if old.amount is not None and new.amount is not None and old.source == new.source:
+                return old.amount, new.amount
+        return None
+
+    @property
+    def both_known(self) -> bool:
+        """Whether somebody counted the bytes of each."""
+        return self.before.best_moved.amount is not None and self.after.best_moved.amount is not None
 
 
 def fusions(summary: RunSummary) -> list[FusionFigures]:
@@ -82,7 +93,8 @@ def fusions(summary: RunSummary) -> list[FusionFigures]:
 def _figures(stage: StageSummary, fusion: Fusion, first: Fusion | None) -> FusionFigures:
     kernels, through = (first.kernels_per_call, first.bytes_per_call) if first else (None, None)
     fewer = fusion.kernels_per_call / kernels if kernels else None
-    less = fusion.bytes_per_call / through if through and fusion.bytes_per_call else None
+    alike = first is not None and first.bytes_source == fusion.bytes_source
+    less = fusion.bytes_per_call / through if alike and through and fusion.bytes_per_call else None
     return FusionFigures(stage, fusion, fewer, less)
 
 
@@ -94,6 +106,16 @@ def steps(figures: list[FusionFigures], summary: RunSummary) -> list[FusionStep]
     ends = [(path[0], path[-1])] if len(pairs) > 1 else []
     every = [FusionStep(before, after) for before, after in [*ends, *pairs]]
     return [step for step in every if step.worth_naming]
+
+
+def by_count(figures: list[FusionFigures]) -> dict[Source, list[tuple[FusionFigures, int]]]:
+    """The stages with their known bytes, those counted the same way together: only they can be compared."""
+    found: dict[Source, list[tuple[FusionFigures, int]]] = {}
+    for each in figures:
+        for through in {each.best_moved, each.recorded_moved}:
+            if through.amount and through.source:
+                found.setdefault(through.source, []).append((each, through.amount))
+    return found
 
 
 def kernel_seconds(stage: StageSummary, kernel: FusedKernel) -> float | None:

@@ -7,10 +7,9 @@ from pipeline.records.diagnostics import TimeSplit
 from pipeline.records.run_record import RunRecord, StageRecord
 
 IDLE_WORTH_NAMING = 0.1  # of the wall time under the profiler
-LEAD_WORTH_NAMING = 5.0  # launches: with so many queued the GPU never waits for the next one
 ROUNDING = 1e-4  # of two sums that ought to agree
 
-Finding = Literal["nothing recorded", "no GPU", "GPU waits", "host ahead", "GPU busy"]
+Finding = Literal["nothing recorded", "no GPU", "GPU waits", "GPU busy"]
 HostPart = Literal["launches", "the framework", "the interpreter"]
 
 
@@ -51,14 +50,14 @@ def idle(split: TimeSplit) -> float | None:
     return None if split.device_seconds is None else max(0.0, split.wall_seconds - split.device_seconds)
 
 
-def host_time(split: TimeSplit, launch_us: float | None) -> HostTime:
-    """What a split shows, given how long a launch takes on this device."""
+def host_time(split: TimeSplit) -> HostTime:
+    """What a split shows."""
     if split.wall_seconds <= 0:
         return HostTime(split, "nothing recorded")
     gap = idle(split)
     if gap is None:
         return HostTime(split, "no GPU", split.interpreter_seconds / split.wall_seconds)
-    share, lead = gap / split.wall_seconds, split.queue_lead_seconds
+    share = gap / split.wall_seconds
     parts: dict[HostPart, float] = {
         "launches": split.launch_seconds,
         "the framework": split.framework_seconds,
@@ -66,14 +65,13 @@ def host_time(split: TimeSplit, launch_us: float | None) -> HostTime:
     }
     if share >= IDLE_WORTH_NAMING:
         return HostTime(split, "GPU waits", share, max(parts, key=lambda part: parts[part]))
-    ahead = lead is not None and launch_us is not None and lead * 1e6 >= LEAD_WORTH_NAMING * launch_us
-    return HostTime(split, "host ahead" if ahead else "GPU busy", share)
+    return HostTime(split, "GPU busy", share)
 
 
-def host_time_of(run: RunRecord, stage: StageRecord) -> HostTime | None:
+def host_time_of(stage: StageRecord) -> HostTime | None:
     """What the stage's split shows; None where none is on record."""
     split = stage.diagnostics.split if stage.diagnostics else None
-    return host_time(split, run.measured_peaks.launch_us if run.measured_peaks else None) if split else None
+    return host_time(split) if split else None
 
 
 def class_sums(stage: StageRecord) -> Sums | None:

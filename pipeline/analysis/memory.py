@@ -66,10 +66,16 @@ class MemoryFigures:
 
 @dataclass(frozen=True)
 class MemoryStep:
-    """The allocated peak of one stage and of the next one."""
+    """What the device sees of one stage and of the next one, and the allocated peak of a call of both."""
 
     before: MemoryFigures
     after: MemoryFigures
+
+    @property
+    def seen(self) -> tuple[int, int] | None:
+        """Bytes of both processes as the device sees them; None where it says nothing of one."""
+        old, new = self.before.process_bytes, self.after.process_bytes
+        return None if old is None or new is None else (old, new)
 
     @property
     def changes(self) -> dict[Part, int]:

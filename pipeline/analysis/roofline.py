@@ -1,11 +1,14 @@
-"""The roofline that a stage runs under: the measured peaks of its precision, and the datasheet's beside them."""
+"""The roofline that a stage runs under: the most that anything reached in a precision, and the datasheet's figures."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
-from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.analysis.layer_groups import ELEMENT_BYTES, timed_groups
+from pipeline.records.run_record import Precision, RunRecord, StageRecord
 
-ELEMENT_BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "fp64": 8}
+# A layer that seems faster than so many times the measured matmul multiplies less often than counted, as by FFT.
+BELIEVED = 1.3
 # TFLOP/s without sparsity, and TB/s. By the name that the driver gives; a variant with another name has other figures.
 DATASHEETS = {
     "NVIDIA H200": ({"fp32": 67.0, "tf32": 495.0, "fp16": 989.0, "bf16": 989.0, "fp8": 1979.0}, 4.8),
@@ -15,13 +18,23 @@ Gap = Literal["no measured peaks", "no precision", "no peak of this precision"]
 
 
 @dataclass(frozen=True)
+class Ceiling:
+    """The most FLOP/s that anything reached here in one precision: the measured matmul, or a layer that was faster."""
+
+    flops_per_s: float
+    layer: str = ""  # of the net; empty where it is the matmul
+    stage: str = ""  # in which the layer was that fast
+
+
+@dataclass(frozen=True)
 class Roofline:
     """What limits work in one precision: arithmetic, memory, and the launch of a kernel."""
 
-    precision: str
+    precision: Precision
     flops_per_s: float
     bytes_per_s: float
     launch_seconds: float | None  # None where nothing is launched
+    ceilings: Mapping[Precision, Ceiling] = field(default_factory=dict)  # of all precisions, for single layers
 
     @property
     def element_bytes(self) -> int:
@@ -33,9 +46,10 @@ class Roofline:
         """The FLOP per byte from which arithmetic, not memory, is the lower limit."""
         return self.flops_per_s / self.bytes_per_s
 
-    def least_seconds(self, flops: float, moved: float) -> float:
-        """The time on the roofline of so many FLOP and bytes."""
-        return max(flops / self.flops_per_s, moved / self.bytes_per_s)
+    def rate(self, precision: Precision | None) -> float:
+        """FLOP/s of a layer in its own precision; the stage's where that one has no peak."""
+        ceiling = self.ceilings.get(precision) if precision else None
+        return ceiling.flops_per_s if ceiling else self.flops_per_s
 
 
 @dataclass(frozen=True)
@@ -59,15 +73,38 @@ def gap(run: RunRecord, stage: StageRecord) -> Gap | None:
 
 
 def roofline_of(run: RunRecord, stage: StageRecord) -> Roofline | None:
-    """The measured peaks for the precision in which the stage ran; None where `gap` says why."""
+    """The ceilings for the precision in which the stage ran; None where `gap` says why."""
     peaks, precision = run.measured_peaks, stage.precision
     if peaks is None or precision is None or gap(run, stage):
         return None
-    launch = peaks.launch_us / 1e6 if peaks.launch_us else None
-    return Roofline(precision, peaks.tflops[precision] * 1e12, peaks.bandwidth_bytes_per_s, launch)
+    launch, found = peaks.launch_us / 1e6 if peaks.launch_us else None, ceilings(run)
+    return Roofline(precision, found[precision].flops_per_s, peaks.bandwidth_bytes_per_s, launch, found)
 
 
-def datasheet(run: RunRecord, precision: str) -> Roofline | None:
+def ceilings(run: RunRecord) -> dict[Precision, Ceiling]:
+    """By precision, the larger of the measured matmul and the fastest layer of any stage whose answer is right."""
+    rates = run.measured_peaks.tflops if run.measured_peaks else {}
+    found = {name: Ceiling(rates[name] * 1e12) for name in ELEMENT_BYTES if rates.get(name)}
+    believed = {name: BELIEVED * ceiling.flops_per_s for name, ceiling in found.items()}
+    for stage in run.stages:
+        for precision, reached in layer_rates(run, stage):
+            if precision in found and found[precision].flops_per_s < reached.flops_per_s <= believed[precision]:
+                found[precision] = reached
+    return found
+
+
+def layer_rates(run: RunRecord, stage: StageRecord) -> list[tuple[Precision, Ceiling]]:
+    """What each timed layer with FLOPs of a stage reached, with its precision; nothing of a stage that isn't ok."""
+    if stage.status != "ok" or stage.execution is None or run.reference is None:
+        return []
+    return [
+        (precision, Ceiling(group.flops(run.batch_size) / seconds, group.layers[0].name, stage.name))
+        for group, seconds in timed_groups(stage, run.reference.layers)
+        if seconds > 0 and group.flops(run.batch_size) and (precision := group.precision(stage.execution))
+    ]
+
+
+def datasheet(run: RunRecord, precision: Precision) -> Roofline | None:
     """What the maker says of this device; None for one that isn't in the table."""
     rates, terabytes = DATASHEETS.get(_device(run), ({}, 0.0))
     return Roofline(precision, rates[precision] * 1e12, terabytes * 1e12, None) if precision in rates else None

@@ -90,9 +90,11 @@ class StageSummary:
 
     @property
     def peak_bytes(self) -> int | None:
-        """What the device sees of the process; the allocator's peak where it says nothing, on a CPU the resident peak."""
+        """What the stage takes: its process as a GPU sees it, the resident peak on a CPU; None where nobody knows."""
         memory = self.stage.memory
-        return (memory.process_bytes or memory.allocated_peak_bytes or memory.host_peak_bytes) if memory else None
+        if memory is None:
+            return None
+        return memory.host_peak_bytes if memory.allocated_peak_bytes is None else memory.process_bytes
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,7 @@ def _stage(
     sustained = sustained_seconds(run, stage)
     pace = sustained or (interleaved.value if interleaved else None)
     roofline, ranked = roofline_of(run, stage), is_ranked(stage, order)
-    layers = layers_of(run, stage, roofline.element_bytes) if roofline else []
+    layers = layers_of(run, stage, roofline) if roofline else []
     doubt = _doubt(run, stage, comparison) if ranked else None
     return StageSummary(
         stage=stage,

@@ -1,8 +1,6 @@
 """Where the wall time of a profiled call went: interpreter, framework, launches, waiting, GPU."""
 
-from statistics import median
-
-from pipeline.records.chrome_trace import CALL, DRIVER, GPU_WORK, TraceEvent, launches, length, of
+from pipeline.records.chrome_trace import CALL, DRIVER, GPU_WORK, TraceEvent, length, of
 from pipeline.records.diagnostics import TimeSplit
 
 STARTS_WORK = ("Launch", "Memcpy", "Memset")  # in the names of the driver's calls
@@ -35,20 +33,9 @@ def split(events: list[TraceEvent], calls: int) -> TimeSplit | None:
         framework_seconds=max(0.0, length(inside) - launch) / calls,
         interpreter_seconds=max(0.0, host - length(inside)) / calls,
         waiting_seconds=length(waits) / calls,
-        queue_lead_seconds=_lead(events, gpu),
     )
 
 
 def _within(events: list[TraceEvent], whole: list[TraceEvent]) -> list[TraceEvent]:
     begin, stop = min(event.start_us for event in whole), max(event.end_us for event in whole)
     return [event for event in events if begin <= event.start_us < stop]
-
-
-def _lead(events: list[TraceEvent], gpu: list[TraceEvent]) -> float | None:
-    """Median time from the end of a launch to the start of what it launched; of a graph, of its first kernel."""
-    started = launches(events)
-    first: dict[int, TraceEvent] = {}
-    for event in gpu:
-        first.setdefault(event.correlation, event)
-    leads = [event.start_us - started[number].end_us for number, event in first.items() if number in started]
-    return max(0.0, median(leads)) / 1e6 if leads else None

@@ -103,7 +103,8 @@ class TimeSplit:
     framework_seconds: float  # inside the framework's operators, without those launches
     interpreter_seconds: float  # inside the call, but in no operator and no launch
     waiting_seconds: float  # in synchronisation
-    queue_lead_seconds: float | None  # median time between a launch and the start of what it launched
+    # Of older records alone, and shown nowhere: of calls that are queued at once it measured how many they were.
+    queue_lead_seconds: float | None = None
 
 
 @dataclass(frozen=True)

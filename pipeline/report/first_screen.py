@@ -127,14 +127,13 @@ def oddities(found: Accuracy) -> str:
 
 
 def memory_text(stage: StageRecord) -> str:
-    """What the device sees of the process, the allocator's peak beside it; on a CPU resident memory."""
+    """The memory that decides: the process as the GPU sees it, the resident peak on a CPU."""
     memory = stage.memory
     if memory is None:
         return "memory not measured"
     if memory.allocated_peak_bytes is None:
         return f"{size(memory.host_peak_bytes)} of memory at the peak"
-    allocated = f"{size(memory.allocated_peak_bytes)} at the allocator's peak"
-    return f"{size(memory.process_bytes)} as the device sees it; {allocated}" if memory.process_bytes else allocated
+    return f"{size(memory.process_bytes)} of the device" if memory.process_bytes else "memory of the device unknown"
 
 
 def unwell(summary: RunSummary) -> list[str]:

@@ -9,6 +9,7 @@ from pipeline.analysis.bottleneck import (
     FAR_BELOW,
     FLAT_SLOPE,
     IDLE_MOST,
+    MOST_OF_THE_TIME,
     Evidence,
     decide,
     growth_slope,
@@ -17,8 +18,10 @@ from pipeline.analysis.bottleneck import (
 from pipeline.analysis.layer_figures import LayerFigures
 from pipeline.analysis.roofline import Roofline
 from pipeline.analysis.summary import StageSummary
+from pipeline.analysis.time_shares import TimeShares
 from pipeline.records.diagnostics import (
     BatchGrowth,
+    CountedBytes,
     Diagnostics,
     Fusion,
     ImageGrowth,
@@ -26,6 +29,7 @@ from pipeline.records.diagnostics import (
     LayerTime,
     LayerWork,
     Profile,
+    TimeSplit,
 )
 from pipeline.records.machine import MeasuredPeaks
 from pipeline.records.run_record import Execution, RunRecord
@@ -39,13 +43,18 @@ BATCH = 8
 
 def net(layers: list[LayerWork], times: list[LayerTime], seconds: float, slope: float = 1.0) -> RunRecord:
     """A run of one stage that takes so long per call, whose kernels take what its layers do."""
-    busy = sum(time.seconds_per_call for time in times)
-    kernels = [KernelRow("kernel", "pointwise", sum(time.launches_per_call for time in times), busy)]
+    busy, computing = sum(time.seconds_per_call for time in times), {layer.name for layer in layers if layer.flops}
+    kernels = [
+        KernelRow(time.name, "convolution" if time.name in computing else "pointwise", 1.0, time.seconds_per_call)
+        for time in times
+    ]
     growth = BatchGrowth([1, 4, BATCH], [seconds / 2**slope / 4, seconds / 2**slope, seconds])
     half = planted.stage(
         "half", 1.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (seconds, seconds))], energy=None,
         profile=Profile(10, seconds, 0.9, 10.0, kernels, None),
-        diagnostics=Diagnostics(times, "profile", growth=growth),
+        diagnostics=Diagnostics(
+            times, "profile", growth=growth, split=TimeSplit(seconds, busy, 1e-4, 1e-4, 1e-4, 0.0)
+        ),
     )  # fmt: skip
     whole = planted.run(stages=[half], measured_peaks=PEAKS)
     assert whole.reference is not None
@@ -86,9 +95,9 @@ def large_channel_counts() -> RunRecord:
 @pytest.mark.parametrize(
     ("built", "word", "figure"),
     [
-        (many_tiny_layers(), "overhead-bound", "GPU idle 70 %"),
+        (many_tiny_layers(), "overhead-bound", "GPU idle for 70 %"),
         (wide_pointwise_chain(), "memory-bound", "of the bandwidth"),
-        (large_channel_counts(), "compute-bound", "69 % of the measured fp16 peak (800 TFLOP/s)"),
+        (large_channel_counts(), "compute-bound", "over the whole call 69 % of the fp16 peak (800 TFLOP/s)"),
     ],
 )
 def test_a_net_built_for_a_bottleneck_has_it(built: RunRecord, word: str, figure: str) -> None:
@@ -102,33 +111,48 @@ def test_a_net_built_for_a_bottleneck_has_it(built: RunRecord, word: str, figure
 def test_the_sentence_holds_all_four_figures() -> None:
     """Both roofs, the idle share and the growth."""
     said = sentence(summarized(large_channel_counts()))
-    figures = ("of the measured fp16 peak", "of the bandwidth", "GPU idle", "time grows with the batch (slope 1.00)")
+    figures = ("of the fp16 peak", "of the bandwidth", "GPU idle", "time grows with the batch (slope 1.00)")
     assert all(figure in said for figure in figures)
 
 
 JUST = 1e-6
 
 
+def near(compute: float, memory: float, **fields: Any) -> Evidence:
+    """A stage whose kernels spend such shares of their time near the two roofs, and the rest far below both."""
+    return Evidence(
+        **{"compute": 0.4, "memory": 0.4, "idle": 0.0, "slope": 1.0, **fields},
+        shares=TimeShares(compute, memory, 1 - compute - memory, 0.5, 0.8, 0.8),
+    )
+
+
 @pytest.mark.parametrize(
     ("evidence", "word"),
     [
-        (Evidence(0.9, 0.9, IDLE_MOST + JUST, 1.0), "overhead-bound"),
-        (Evidence(0.3, 0.2, IDLE_MOST, 1.0), "compute-bound"),
-        (Evidence(0.9, 0.2, 0.0, FLAT_SLOPE - JUST), "overhead-bound"),
-        (Evidence(0.9, 0.2, 0.0, FLAT_SLOPE), "compute-bound"),
-        (Evidence(FAR_BELOW, 0.0, None, None), "compute-bound"),
-        (Evidence(0.0, FAR_BELOW, None, None), "memory-bound"),
-        (Evidence(FAR_BELOW - JUST, FAR_BELOW - JUST, 0.1, 1.0), "below both roofs"),
-        (Evidence(0.5, 0.5, None, None), "compute-bound"),
-        (Evidence(0.9, None, 0.0, 1.0), "unknown"),
-        (Evidence(None, 0.9, 0.0, 1.0), "unknown"),
+        (near(0.9, 0.1, idle=IDLE_MOST + JUST), "overhead-bound"),
+        (near(0.9, 0.1, idle=IDLE_MOST), "compute-bound"),
+        (near(0.9, 0.1, idle=0.9, unfilled=IDLE_MOST), "compute-bound"),
+        (near(0.9, 0.1, idle=0.9, unfilled=0.0), "compute-bound"),
+        (near(0.9, 0.1, idle=0.9, unfilled=IDLE_MOST + JUST), "overhead-bound"),
+        (near(0.9, 0.1, slope=FLAT_SLOPE - JUST), "overhead-bound"),
+        (near(0.9, 0.1, slope=FLAT_SLOPE), "compute-bound"),
+        (near(MOST_OF_THE_TIME, 1 - MOST_OF_THE_TIME), "compute-bound"),
+        (near(1 - MOST_OF_THE_TIME, MOST_OF_THE_TIME), "memory-bound"),
+        (near(MOST_OF_THE_TIME - JUST, 1 - MOST_OF_THE_TIME), "mixed"),
+        (near(1 - MOST_OF_THE_TIME, MOST_OF_THE_TIME - JUST), "mixed"),
+        (near(0.2, 0.2), "below both roofs"),
+        (near(0.2, 0.2 + JUST), "mixed"),
+        (near(0.2, 0.2, image_slope=FLAT_SLOPE - JUST), "overhead-bound"),
+        (near(0.2, 0.2, image_slope=FLAT_SLOPE), "below both roofs"),
+        (near(0.7, 0.2, image_slope=0.0), "compute-bound"),
+        (Evidence(MOST_OF_THE_TIME, None, None, None), "compute-bound"),
+        (Evidence(MOST_OF_THE_TIME - JUST, 0.9, None, None), "unknown"),
+        (Evidence(FAR_BELOW - JUST, FAR_BELOW - JUST, None, None), "below both roofs"),
+        (Evidence(FAR_BELOW - JUST, FAR_BELOW, None, None), "unknown"),
+        (Evidence(0.01, 0.1, None, 2.0, FLAT_SLOPE - JUST), "overhead-bound"),
+        (Evidence(0.01, None, None, None), "unknown"),
         (Evidence(None, None, None, None), "unknown"),
         (Evidence(None, None, 0.8, None), "overhead-bound"),
-        (Evidence(0.01, 0.1, None, 2.0, FLAT_SLOPE - JUST), "overhead-bound"),
-        (Evidence(0.01, 0.1, None, 2.0, FLAT_SLOPE), "below both roofs"),
-        (Evidence(FAR_BELOW, 0.1, None, 2.0, 0.0), "compute-bound"),
-        (Evidence(0.01, FAR_BELOW, None, 2.0, 0.0), "memory-bound"),
-        (Evidence(None, 0.1, None, 2.0, 0.0), "unknown"),
     ],
 )
 def test_the_borders_of_the_rules(evidence: Evidence, word: str) -> None:
@@ -136,9 +160,101 @@ def test_the_borders_of_the_rules(evidence: Evidence, word: str) -> None:
     assert decide(evidence)[0] == word
 
 
+def test_without_a_roofline_nothing_is_guessed() -> None:
+    """However the time is shared."""
+    assert decide(near(0.9, 0.1), has_roofline=False) == ("unknown", "a roof is unknown")
+
+
+def two_in_series(matrix: float = 0.44, reach: float = 0.82, passes: float = 0.4) -> RunRecord:
+    """A net whose convolutions and passes over memory follow each other, as fp16 without fusion runs a U-Net.
+
+    Args:
+        matrix: share of the 10 ms in convolutions.
+        reach: of their arithmetic roof.
+        passes: of the bandwidth, by the bytes of the passes as the operators have them.
+    """
+    seconds = 1e-2
+    flops = round(matrix * seconds * reach * ROOFLINE.flops_per_s / BATCH)
+    conv, relu = LayerWork("conv", "Conv2d", "a", flops, 0, 0, 0), LayerWork("relu", "ReLU", "a", 0, 10, 10, 0)
+    times = [LayerTime("conv", matrix * seconds, 1.0), LayerTime("relu", (1 - matrix) * seconds, 1.0)]
+    run = net([conv, relu], times, seconds)
+    moved = round((1 - matrix) * seconds * passes * ROOFLINE.bytes_per_s)
+    diagnostics = run.stages[0].diagnostics
+    assert diagnostics is not None
+    told = replace(diagnostics, fusion=Fusion(75.0, moved, "operators"))
+    return replace(run, stages=[replace(run.stages[0], diagnostics=told)])
+
+
+@pytest.mark.parametrize(
+    ("run", "word"),
+    [
+        (two_in_series(), "mixed"),
+        (two_in_series(0.7), "compute-bound"),
+        (two_in_series(0.3), "memory-bound"),
+        (two_in_series(0.95, reach=0.38), "below both roofs"),
+        (two_in_series(0.1, passes=0.2), "below both roofs"),
+    ],
+)
+def test_the_time_near_each_roof_names_the_bottleneck(run: RunRecord, word: str) -> None:
+    """Two bottlenecks in series are mixed; slow convolutions, as by FFT, are near no roof, nor are slow passes."""
+    assert summarized(run).bottleneck.kind == word
+
+
+@pytest.mark.parametrize("matrix", [0.1, 0.3, 0.44, 0.7, 0.95])
+@pytest.mark.parametrize("more", [0.1, 1.0, 1.5, 8.0])
+def test_the_word_does_not_depend_on_who_counted_the_bytes(matrix: float, more: float) -> None:
+    """The same record with counters that saw more, or fewer, bytes than the operators have; both figures are shown."""
+    run = two_in_series(matrix)
+    diagnostics = run.stages[0].diagnostics
+    assert diagnostics is not None
+    assert diagnostics.fusion is not None
+    seen = round(more * (diagnostics.fusion.bytes_per_call or 0))
+    counted = replace(diagnostics, counted=CountedBytes(seen, 0, 5 * seen, 75, 75, "ncu", {}))
+    by_operators, by_counters = summarized(run), summarized(run, diagnostics=counted)
+    assert by_operators.bottleneck.kind == by_counters.bottleneck.kind
+    assert by_operators.bottleneck.evidence.shares == by_counters.bottleneck.evidence.shares
+    assert "(hardware counters)" in sentence(by_counters)
+    assert "at least " in sentence(by_operators)
+
+
+def test_the_sentence_says_where_the_time_goes() -> None:
+    """Both parts with what they reach; on the first screen, too."""
+    found = summarized(two_in_series())
+    said = "44 % of the kernels' time in matrix work at 82 % of its roofs, 56 % in passes over memory at 40 % of"
+    assert sentence(found).startswith(f"mixed: {said}")
+    assert in_short(found).startswith(f"It is mixed ({said}")
+
+
+def test_convolutions_under_the_bandwidth_s_roof_are_no_arithmetic() -> None:
+    """A layer of few channels moves more than it multiplies."""
+    thin = LayerWork("thin", "Conv2d", "a", 10**6, 10**8, 10**8, 10)
+    seconds = BATCH * 2 * 2 * 10**8 / ROOFLINE.bytes_per_s / 0.8
+    found = summarized(net([thin], [LayerTime("thin", seconds, 1.0)], seconds))
+    assert found.bottleneck.kind == "memory-bound"
+    assert found.bottleneck.evidence.shares == TimeShares(0.0, pytest.approx(1.0), 0.0, 1.0, pytest.approx(0.8), None)
+
+
+def test_idle_is_of_the_profile_alone() -> None:
+    """Kernels that are slower in the profile than in the samples are no negative idle time, nor do samples make any."""
+    found = summarized(large_channel_counts())
+    assert found.bottleneck.evidence.idle == pytest.approx(1 - 1 / 1.02)
+    rested = summarized(large_channel_counts(), pairs=[planted.pair("eager", "half", (1.0, 1.0))])
+    assert rested.bottleneck.evidence.idle == found.bottleneck.evidence.idle
+
+
+def test_more_images_that_cost_more_each_are_said() -> None:
+    """The steepest step, not the last one alone: 1, 4 and 8 images in 13.8, 99.7 and 165 ms."""
+    growth = BatchGrowth([1, 4, 8], [0.0138, 0.0997, 0.165])
+    diagnostics = large_channel_counts().stages[0].diagnostics
+    assert diagnostics is not None
+    said = sentence(summarized(large_channel_counts(), diagnostics=replace(diagnostics, growth=growth)))
+    assert "time grows with the batch (slope 0.73, 1.43 between smaller ones)" in said
+
+
 def part(seconds: float, flops: float, moved: float, launches: float = 1.0) -> LayerFigures:
     """A layer."""
-    return LayerFigures("a", "Conv2d", "level", seconds, launches, flops, moved)
+    compute, memory = flops / ROOFLINE.flops_per_s, moved / ROOFLINE.bytes_per_s
+    return LayerFigures("a", "Conv2d", "level", seconds, launches, flops, moved, compute, memory)
 
 
 @pytest.mark.parametrize(

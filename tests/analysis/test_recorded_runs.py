@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.analysis.attribution import remaining, steps
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.stats.intervals import between_run_std, ratio
@@ -82,6 +83,43 @@ def test_a_net_built_for_a_bottleneck_has_it(net: str, word: str) -> None:
     row = planted.summary(run).stage("half")
     assert row is not None
     assert row.bottleneck.kind == word
+
+
+def test_the_bottleneck_s_word_is_the_same_by_operators_and_by_counters() -> None:
+    """Of every rung that was run both with the GPU's counters and without; the unfused ones are two in series."""
+    without, counted = (planted.summary(codec.load(RECORDS / name)) for name in ("batch8", "counters/rungs"))
+    words = {stage.name: stage.bottleneck.kind for stage in without.ranked}
+    assert {stage.name: stage.bottleneck.kind for stage in counted.ranked} == {
+        stage.name: words[stage.name] for stage in counted.ranked
+    }
+    assert words["half"] == "mixed"
+    assert (words["fused"], words["fp8"]) == ("compute-bound", "compute-bound")
+    assert words["eager"] == "below both roofs"  # FFT: fewer multiplications than are counted, and slow ones
+
+
+def test_no_layer_is_over_its_arithmetic_roof() -> None:
+    """Each under the ceiling of its own precision, the most that anything reached; the head's kernel stays in fp16."""
+    found = planted.summary(LADDERS[0])
+    for stage in found.ranked:
+        for layer in stage.layers:
+            assert layer.compute_seconds <= layer.seconds * (1 + 1e-9), (stage.name, layer.name)
+    winner = found.stage("fp8")
+    assert winner is not None
+    (kept,) = [layer for layer in winner.layers if layer.precision == "fp16"]
+    assert kept.name == "decoder.3.3 with head"
+    assert (kept.seconds_above or 0.0) < 40e-6
+    left = remaining(winner)
+    assert left is not None
+    assert left.place == "encoder 0"
+
+
+def test_a_step_within_the_noise_of_the_profile_is_not_explained() -> None:
+    """Half to cuda_graph took 126 µs away, where the profile's kernels take 45 µs longer."""
+    by_name = {step.name: step for step in steps(planted.summary(LADDERS[0]))}
+    assert by_name["cuda_graph"].finding == "unexplained"
+    turns = {change.kind: change for change in by_name["tf32"].classes}["layout change"]
+    assert turns.seconds == pytest.approx(5.49e-3, rel=0.01)
+    assert (turns.launches_before, turns.launches_after) == (0, 62)
 
 
 def test_nearly_all_pairs_of_the_baseline_against_itself_hold_one() -> None:

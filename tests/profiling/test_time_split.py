@@ -23,15 +23,6 @@ def test_the_hosts_time_is_split_by_what_it_is_inside_of() -> None:
     assert found.framework_seconds == pytest.approx(8e-6)
     assert found.interpreter_seconds == pytest.approx(8e-6)
     assert found.waiting_seconds == pytest.approx(36e-6)
-    assert found.queue_lead_seconds == pytest.approx((10 + 29) / 2 * 1e-6)
-
-
-def test_a_graphs_lead_is_its_first_kernels() -> None:
-    """Of what one launch starts, only the first waits for the launch."""
-    events = [event("user_annotation", "call", 0, 10), *launched(1, "a", 2, 6, 4), launched(1, "b", 2, 90, 5)[1]]
-    found = split(events, 1)
-    assert found is not None
-    assert found.queue_lead_seconds == pytest.approx(2e-6)
 
 
 def test_without_annotated_calls_nothing_is_claimed() -> None:
@@ -40,8 +31,8 @@ def test_without_annotated_calls_nothing_is_claimed() -> None:
 
 
 def test_a_cpus_split_has_no_device() -> None:
-    """No kernels: no device time and no queue."""
+    """No kernels: no device time."""
     found = split([event("user_annotation", "call", 0, 10), event("cpu_op", "aten::relu", 1, 6)], 1)
     assert found is not None
-    assert (found.device_seconds, found.queue_lead_seconds) == (None, None)
+    assert found.device_seconds is None
     assert found.framework_seconds == pytest.approx(6e-6)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.records.diagnostics import BytesSource, Diagnostics, FusedKernel, Fusion, KernelRow, Profile
+from pipeline.records.diagnostics import BytesSource, CountedBytes, Diagnostics, FusedKernel, Fusion, KernelRow, Profile
 from pipeline.records.run_record import CompileFacts, RunRecord, StageRecord
 from pipeline.report.html import file_link
 from pipeline.report.sections import fusion_section as fusion
@@ -41,37 +41,60 @@ def run() -> RunRecord:
 
 
 def test_kernels_and_bytes_stand_against_the_baselines() -> None:
-    """A quarter of both; what can't be counted is a dash with its reason."""
+    """A share of both, of bytes only where both were counted the same way; else, and where none are known, a dash."""
     shown = fusion.table(planted.summary(run()))
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in shown.rows}
     assert rows["compile"] == [
-        "24.5", "26 %", "1.00", "25 %", "Inductor's count of what its kernels read and write",
+        "24.5", "26 %", "1.00", "–", "Inductor's count of what its kernels read and write",
         "1 a chain, 1 siblings, 1 a single operator",
     ]  # fmt: skip
+    assert rows["tf32"][1:4] == ["100 %", "4.00", "100 %"]
     assert rows["half"][2:5] == ["–", "–", "unknown: no counter was read"]
 
 
 def test_the_chart_has_bars_of_bytes_and_kernels_beside_them() -> None:
-    """What nobody counted has no bar, and says so."""
-    drawn = fusion.chart(planted.summary(run()))
-    assert drawn is not None
+    """Of stages whose bytes were counted in one way alone; nobody else's stand in the same chart."""
+    (drawn,) = fusion.charts(planted.summary(run()))
     assert "4.00 GB, 96 kernels" in drawn.svg
-    assert "bytes unknown, 70 kernels" in drawn.svg
+    assert "by the inputs and outputs of torch's operators" in drawn.title
+    assert "1.00 GB" not in drawn.svg
+    assert "half" not in drawn.svg
+
+
+def test_every_way_of_counting_has_a_chart_of_its_own() -> None:
+    """The counters' first; a stage that both saw stands in both, with the figure of each."""
+    eager, tf32, half, compiled = run().stages
+    seen = [
+        replace(
+            stage,
+            diagnostics=replace(stage.diagnostics, counted=CountedBytes(10**9, at * 10**9, 10**10, 9, 9, "ncu", {})),
+        )
+        for at, stage in enumerate((eager, compiled), 6)
+        if stage.diagnostics
+    ]
+    charts = fusion.charts(planted.summary(planted.run(stages=[seen[0], tf32, half, seen[1]])))
+    assert [chart.title.split(" by ")[1] for chart in charts] == [
+        "hardware counters", "the inputs and outputs of torch's operators, each once",
+    ]  # fmt: skip
+    counters, operators = (chart.svg for chart in charts)
+    assert ("7.00 GB, 96 kernels" in counters, "8.00 GB, 24.5 kernels" in counters) == (True, True)
+    assert "4.00 GB, 96 kernels" in operators
+    assert "7.00 GB" not in operators
 
 
 def test_without_any_bytes_there_is_no_chart() -> None:
     """Bars of nothing would say that nothing is moved."""
     uncounted = planted.run(stages=[stage("eager", 1.0, Fusion(3.0, None, None))])
-    assert fusion.chart(planted.summary(uncounted)) is None
+    assert fusion.charts(planted.summary(uncounted)) == []
 
 
 def test_each_rung_on_the_way_says_what_it_did() -> None:
-    """First the whole way; a rung that changed neither is left out; other counts are named as such."""
+    """First the whole way; a rung that changed neither is left out; bytes by other counts are not held together."""
     said = fusion.sentences(planted.summary(run()))
     assert said == [
-        "eager → compile: 96 → 24.5 kernels per call, 4.00 GB → 1.00 GB moved (counted differently).",
-        "tf32 → half: 96 → 70 kernels per call, 4.00 GB → bytes unknown moved (counted differently).",
-        "half → compile: 70 → 24.5 kernels per call, bytes unknown → 1.00 GB moved (counted differently).",
+        "eager → compile: 96 → 24.5 kernels per call, bytes counted differently and so not comparable.",
+        "tf32 → half: 96 → 70 kernels per call, 4.00 GB → bytes unknown moved.",
+        "half → compile: 70 → 24.5 kernels per call, bytes unknown → 1.00 GB moved.",
         (
             "compile: of the 3 kernels that its compiler wrote, launched 4 times per call, 1 fuse a chain, 1 fuse "
             "siblings, 1 do a single operator."
@@ -148,5 +171,5 @@ def test_the_first_screen_says_what_the_winner_moves_and_launches() -> None:
     assert said == {
         "eager": "",
         "half": "",
-        "compile": "It moves 954 MiB in 3 kernels per call, eager 3.73 GiB in 96.",
+        "compile": "It moves at least 954 MiB in 3 kernels per call, eager at least 3.73 GiB in 96.",
     }

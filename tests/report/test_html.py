@@ -88,7 +88,7 @@ def test_the_first_screen_answers() -> None:
     assert "1.6 × as fast as amp: faster." in first
     assert "Against eager fp32: 10.9 ×." in first
     assert "0.0040 % of pixels change class (limit 0.50 %)" in first
-    assert "1.02 GiB at the allocator's peak" in first
+    assert "1.52 GiB of the device" in first
     assert "27.0 s to build" in first
     assert "tf32 for 100, set-up included" in first
     assert "NVIDIA H200" in first

@@ -74,8 +74,8 @@ def cells(shown: RunRecord | None = None) -> dict[str, list[str]]:
 
 def test_the_parts_add_up_to_what_the_device_sees() -> None:
     """Weights are not counted again among what is held; what torch keeps besides is its reserve."""
-    assert cells()["eager"][:8] == [
-        "60.0 MiB", "40.0 MiB", "500 MiB", "3.91 GiB", "950 MiB", "400 MiB", "50.0 MiB", "5.86 GiB",
+    assert cells()["eager"][:9] == [
+        "5.86 GiB", "60.0 MiB", "40.0 MiB", "500 MiB", "3.91 GiB", "950 MiB", "400 MiB", "50.0 MiB", "954 MiB",
     ]  # fmt: skip
     parts = memories(planted.summary(run()))[0]
     assert parts.total == 6000 * MIB
@@ -85,9 +85,9 @@ def test_the_parts_add_up_to_what_the_device_sees() -> None:
 def test_what_is_unknown_says_why() -> None:
     """Layers that can't be watched, and memory that is in a pool: nothing allocated isn't nothing needed."""
     hidden, pooled = cells()["torchscript"], cells()["cuda_graph"]
-    assert hidden[:4] == ["–", "100 MiB", "350 MiB", "–"]
+    assert hidden[1:5] == ["–", "100 MiB", "350 MiB", "–"]
     assert "no layer can be watched" in hidden[-1]
-    assert pooled[:5] == ["–", "100 MiB", "–", "–", "550 MiB"]
+    assert pooled[1:6] == ["–", "100 MiB", "–", "–", "550 MiB"]
     assert "nothing is allocated in a call" in pooled[-1]
     assert cells()["eager"][-1] == ""
 
@@ -134,12 +134,14 @@ def test_neighbours_are_compared_where_both_are_known() -> None:
     steps = [line for line in memory.sentences(planted.summary(run())) if "→" in line]
     assert steps == [
         (
-            "eager → half: the peak falls, 4.49 GiB → 400 MiB: workspace −3.91 GiB; "
+            "eager → half: the device sees 5.86 GiB → 1,000 MiB. The allocator's peak of a call falls, "
+            "4.49 GiB → 400 MiB: workspace −3.91 GiB; "
             "the peak is now at bottleneck.0, no longer at decoder.0.0."
         )
     ]
     same = planted.run(stages=[stage(name, 1.0, timeline(500, 0, []), 900) for name in ("eager", "half")])
-    assert "eager → half: the peak hardly changes, 600 MiB → 600 MiB." in memory.sentences(planted.summary(same))
+    hardly = "The allocator's peak of a call hardly changes, 600 MiB → 600 MiB."
+    assert f"eager → half: the device sees 900 MiB → 900 MiB. {hardly}" in memory.sentences(planted.summary(same))
 
 
 def test_the_winner_stands_beside_the_baseline_as_the_device_sees_them() -> None:
@@ -175,14 +177,15 @@ def test_timelines_of_graphs_and_of_hidden_layers_say_how_they_were_watched() ->
 def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
     """Out of the reserve, so that the parts still add up; a sentence says whose it is."""
     shown = cells(looked_into())
-    assert shown["cuda_graph"][:8] == [
-        "60.0 MiB", "40.0 MiB", "320 MiB", "0 B", "230 MiB", "400 MiB", "50.0 MiB", "1.07 GiB",
+    assert shown["cuda_graph"][:9] == [
+        "1.07 GiB", "60.0 MiB", "40.0 MiB", "320 MiB", "0 B", "230 MiB", "400 MiB", "50.0 MiB", "954 MiB",
     ]  # fmt: skip
-    assert shown["fused"][:5] == ["–", "100 MiB", "250 MiB", "–", "200 MiB"]
+    assert shown["fused"][1:6] == ["–", "100 MiB", "250 MiB", "–", "200 MiB"]
     assert "no layer can be watched" in shown["fused"][-1]
     assert "nothing is allocated in a call" in shown["onnxruntime"][-1]
     lines = memory.sentences(planted.summary(looked_into()))
-    assert "half → cuda_graph: the peak hardly changes, 400 MiB → 420 MiB." in lines
+    seen = "half → cuda_graph: the device sees 1,000 MiB → 1.07 GiB."
+    assert f"{seen} The allocator's peak of a call hardly changes, 400 MiB → 420 MiB." in lines
     assert [line for line in lines if "launched one by one" in line] == [
         (
             "cuda_graph and fused: a call allocates nothing, because the graph's pool holds what its kernels need "

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from pipeline.analysis.attribution import steps
 from pipeline.analysis.attribution import way as way_to_winner
-from pipeline.records.run_record import RunWarning
+from pipeline.records.diagnostics import Diagnostics, KernelRow, Profile, TimeSplit
+from pipeline.records.run_record import RunWarning, StageRecord
 from pipeline.report import csv_table
 from pipeline.report import formatting as words
 from pipeline.report.csv_table import csv_text
@@ -150,17 +151,61 @@ def test_figures_in_words(shown: str, expected: str) -> None:
     assert shown == expected
 
 
+def idling(at: int, seconds: float, busy: float) -> StageRecord:
+    """A planted stage whose kernels take 5 ms, `busy` of the seconds that a call takes under the profiler."""
+    split = TimeSplit(seconds, busy * seconds, 3e-4, 9e-4, 4e-4, 0.0)
+    return replace(RUN.stages[at], profile=planted.profile(5e-3), diagnostics=Diagnostics(split=split))
+
+
 def test_a_step_s_idle_time_is_named() -> None:
-    """Where kernels take the same and the call less, what went is idle time between kernels."""
-    kernels = replace(planted.profile(5e-3), busy_share=0.4)
-    half, graph = (replace(RUN.stages[at], profile=kernels) for at in (4, 7))  # 11.5 ms and 7.5 ms a call
+    """Where kernels take the same and the call less, what went is idle time; its figures are the profiles' own."""
+    half, graph = idling(4, 2.5e-2, 0.2), idling(7, 1e-2, 0.5)  # 11.5 ms and 7.5 ms a call
     said = sentence(steps(planted.summary(replace(RUN, stages=[half, graph])))[0])
-    assert re.search(r"By the profile: −3\.9\d ms from idle time between kernels; the rest, [−+]\d", said)
+    assert re.search(r"By the profile: no class of work changed by much; the rest, −3\.9\d ms, while", said)
+    assert said.endswith("under the profiler the GPU idles for 50 % of the time instead of 80 %.")
     cpu = replace(planted.profile(7e-3), busy_share=None)
-    bare = [replace(stage, profile=cpu) for stage in (half, graph)]
+    bare = [replace(RUN.stages[at], profile=cpu, diagnostics=None) for at in (4, 7)]
     processor = sentence(steps(planted.summary(replace(RUN, stages=bare)))[0])
-    assert "By the profile" in processor
+    assert "doesn't explain it: no class of work changed by much." in processor
     assert "idle" not in processor
+
+
+def kernels(**milliseconds: float) -> Profile:
+    """A profile of one kernel for each class, "_" standing for a space."""
+    rows = [KernelRow(kind, kind.replace("_", " "), 2.0, 1e-3 * took) for kind, took in milliseconds.items()]  # type: ignore[arg-type]
+    return Profile(5, 1e-2, 0.98, 10.0, rows, None)
+
+
+def one_step(before: Profile, after: Profile, at: tuple[int, int]) -> str:
+    """What is said of a step between two planted stages with these profiles."""
+    stages = [replace(RUN.stages[index], profile=part) for index, part in zip(at, (before, after), strict=True)]
+    return sentence(steps(planted.summary(replace(RUN, stages=stages)))[0])
+
+
+def test_a_class_is_named_by_the_later_stage_s_time_too() -> None:
+    """Of 59 ms that went, 3 ms that came are little; of the 22.6 ms that are left they are much."""
+    before = kernels(convolution=75.0, pointwise=6.5)
+    said = one_step(before, kernels(convolution=13.0, pointwise=6.5, layout_change=3.0), (0, 1))
+    assert "layout change +3.00 ms (0 → 2 launches)" in said
+    assert "pointwise" not in said
+    few = one_step(before, kernels(convolution=15.5, pointwise=6.5, layout_change=0.5), (0, 1))
+    assert "layout change" not in few
+
+
+@pytest.mark.parametrize(
+    ("after", "explained"),
+    [
+        ({"convolution": 11.0, "pointwise": 7.1}, True),  # −2.5 ms of the −5.6 ms that went
+        ({"convolution": 14.0, "pointwise": 7.1}, False),  # it took longer by the profile
+        ({"convolution": 1.0, "pointwise": 6.9}, False),  # by the profile, more than twice as much went
+    ],
+)
+def test_a_step_that_the_profile_doesn_t_explain_says_so(after: dict[str, float], explained: bool) -> None:
+    """Parts with the wrong sign, or a rest that exceeds the change, are no explanation."""
+    said = one_step(kernels(convolution=13.5, pointwise=7.1), kernels(**after), (2, 3))
+    assert ("By the profile: " in said) == explained
+    assert ("The profile doesn't explain it: convolution " in said) != explained
+    assert ("the rest" in said) == explained
 
 
 def test_a_warning_of_many_stages_is_given_once() -> None:

@@ -5,10 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.analysis.layer_figures import LayerFigures, layers_of, levels_of, seconds_above, seconds_above_by_level
-from pipeline.analysis.roofline import Roofline, datasheet, roofline_of
+from pipeline.analysis.layer_figures import (
+    LayerFigures,
+    layers_of,
+    levels_of,
+    seconds_above_by_level,
+    seconds_below,
+)
+from pipeline.analysis.roofline import Ceiling, Roofline, ceilings, datasheet, roofline_of
+from pipeline.analysis.time_shares import arithmetic_seconds
 from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork, Note
-from pipeline.report.sections.roofline_section import layers_table, of_stage, peaks_text, rooflines
+from pipeline.records.machine import MeasuredPeaks
+from pipeline.records.run_record import Execution, RunRecord, StageRecord
+from pipeline.report.sections.roofline_section import ceiling_text, layers_table, of_stage, peaks_text, rooflines
 from tests.report import made_up_run as planted
 
 RUN = planted.run()
@@ -25,7 +34,7 @@ def timed_parts(layers: list[LayerWork], times: list[LayerTime]) -> list[LayerFi
     """The parts of a stage with these layers, in fp16 and batches of 8."""
     assert RUN.reference is not None
     run = replace(RUN, reference=replace(RUN.reference, layers=layers))
-    return layers_of(run, replace(HALF, diagnostics=Diagnostics(times, "profile")), 2)
+    return layers_of(run, replace(HALF, diagnostics=Diagnostics(times, "profile")), BOUNDS)
 
 
 def test_images_count_by_the_batch_and_weights_once() -> None:
@@ -37,7 +46,82 @@ def test_images_count_by_the_batch_and_weights_once() -> None:
 
 def test_the_roofline_is_that_of_what_ran() -> None:
     """Rates per second and seconds, from the run's measured peaks."""
-    assert roofline_of(RUN, HALF) == BOUNDS
+    found = roofline_of(RUN, HALF)
+    assert found is not None
+    assert replace(found, ceilings={}) == BOUNDS
+
+
+def mixed_precision(head: str = "fp16") -> StageRecord:
+    """Half in fp8, but for its last convolution, whose kernel does the head as well and is called by it."""
+    return replace(HALF, execution=Execution("fp8", {"head": head}, "NHWC", "own kernels", True, True, 3))  # type: ignore[dict-item]
+
+
+def in_fp8(stage: StageRecord, *others: StageRecord, seconds: float = 1e-6) -> RunRecord:
+    """A run of three convolutions, of which a head is the last; each takes so long."""
+    layers = [conv("first"), conv("middle"), conv("last"), conv("head", 7)]
+    times = [LayerTime(name, seconds, 1.0) for name in ("first", "middle", "last")]
+    stages = [replace(each, diagnostics=Diagnostics(times, "profile")) for each in (stage, *others)]
+    assert RUN.reference is not None
+    peaks = MeasuredPeaks({"fp16": 800e-9, "fp8": 1600e-9}, 4e6, None, None, 2.0)
+    return replace(RUN, reference=replace(RUN.reference, layers=layers), measured_peaks=peaks, stages=stages)
+
+
+def test_every_layer_is_under_the_roof_of_its_own_precision() -> None:
+    """And moves bytes of its own: what it writes is of the type that the next one reads, logits are never fp8."""
+    run = in_fp8(mixed_precision(), seconds=2e-3)
+    roofline = roofline_of(run, run.stages[0])
+    assert roofline is not None
+    first, middle, last = layers_of(run, run.stages[0], roofline)
+    assert [part.precision for part in (first, middle, last)] == ["fp8", "fp8", "fp16"]
+    assert [part.compute_seconds for part in (first, middle)] == [pytest.approx(800 / 1600e3)] * 2
+    assert last.compute_seconds == pytest.approx(8 * 107 / 800e3)
+    assert first.moved_bytes == 8 * 10 + 5 + 8 * 20
+    assert middle.moved_bytes == 8 * 10 + 5 + 2 * 8 * 20
+    assert last.moved_bytes == 2 * (8 * 10 + 10 + 8 * 20)
+    all_fp8 = in_fp8(mixed_precision("fp8"))
+    assert layers_of(all_fp8, all_fp8.stages[0], roofline)[2].moved_bytes == 8 * 10 + 10 + 2 * 8 * 20
+
+
+def test_a_stage_s_share_of_the_arithmetic_is_at_each_layer_s_own_ceiling() -> None:
+    """A layer in fp16 has a longer way to go than in fp8."""
+    run = in_fp8(mixed_precision(), seconds=2e-3)
+    roofline = roofline_of(run, run.stages[0])
+    assert roofline is not None
+    layers = layers_of(run, run.stages[0], roofline)
+    whole = replace(run, reference=replace(run.reference, flops_per_image=307))  # type: ignore[type-var]
+    seconds = arithmetic_seconds(whole, run.stages[0], layers, roofline)
+    assert seconds == pytest.approx(1600 / 1600e3 + 856 / 800e3)
+
+
+def test_the_ceiling_is_the_most_that_anything_reached() -> None:
+    """A layer that beats the matmul is the ceiling, and is named; one that beats it by far multiplies less often."""
+    slow, fast, unbelievable = (
+        in_fp8(replace(HALF, name="half", execution=Execution("fp16")), seconds=seconds)
+        for seconds in (2e-3, 0.9e-3, 0.1e-3)
+    )
+    assert ceilings(slow)["fp16"] == Ceiling(800e3)
+    assert ceilings(fast)["fp16"] == Ceiling(pytest.approx(856 / 0.9e-3), "last", "half")
+    assert ceilings(unbelievable)["fp16"] == Ceiling(800e3)
+    wrong = replace(fast, stages=[replace(fast.stages[0], status="inaccurate")])
+    assert ceilings(wrong)["fp16"] == Ceiling(800e3)
+    roofline = roofline_of(fast, fast.stages[0])
+    assert roofline is not None
+    assert ceiling_text(roofline) == "the most that anything reached here in fp16 (last in half)"
+    assert all((part.seconds_above or 0.0) > -1e-9 for part in layers_of(fast, fast.stages[0], roofline))
+
+
+def test_the_chart_has_a_line_for_each_precision_and_the_table_names_them() -> None:
+    """A stage in fp8 whose last layer stays in fp16."""
+    run = in_fp8(mixed_precision(), seconds=2e-3)
+    row = planted.summary(run).stages[0]
+    chart = of_stage(run, row)[0]
+    text = " ".join(re.findall(r">([^<>]+)</text>", chart.svg))
+    assert "the most here, fp8:" in text
+    assert "the most here, fp16:" in text
+    assert "a large matmul, faster than any layer" in chart.note
+    assert chart.table is not None
+    place = chart.table.titles.index("precision")
+    assert {cell[0].text: cell[place].text for cell in chart.table.rows}["last with head"] == "fp16"
 
 
 @pytest.mark.parametrize("timed", ["last", "head"])
@@ -72,24 +156,26 @@ def test_time_of_what_the_net_has_no_layer_for_is_listed_without_work() -> None:
     found = timed_parts([conv("a")], [LayerTime("cat_1", 1e-3, 2.0), LayerTime("a", 1e-3, 1.0)])
     assert [part.name for part in found] == ["a", "cat_1"]
     assert not found[1].has_work
-    assert seconds_above(found[1], BOUNDS) is None
+    assert found[1].seconds_above is None
 
 
 @pytest.mark.parametrize(
     ("flops", "moved", "seconds", "won"),
-    [(8e12, 1.0, 0.03, 0.02), (1.0, 4e10, 0.03, 0.02), (8e12, 4e10, 0.005, 0.0)],
+    [(8e12, 1.0, 0.03, 0.02), (1.0, 4e10, 0.03, 0.02), (8e12, 4e10, 0.005, -0.005)],
 )
 def test_the_time_that_could_be_saved_is_that_above_the_nearer_roof(
     flops: float, moved: float, seconds: float, won: float
 ) -> None:
-    """Bound by arithmetic, by memory, and faster than the roof: from a cache, with nothing to save."""
-    bounds = Roofline("fp16", 800e12, 4e12, 2e-6)
-    assert seconds_above(LayerFigures("a", "", "l", seconds, 1.0, flops, moved), bounds) == pytest.approx(won)
+    """Bound by arithmetic, by memory, and faster than the roof: from a cache, with nothing to save, and not hidden."""
+    layer = LayerFigures("a", "", "l", seconds, 1.0, flops, moved, flops / 800e12, moved / 4e12)
+    assert layer.seconds_above == pytest.approx(won)
+    assert seconds_above_by_level([layer]) == {"l": pytest.approx(max(0.0, won))}
+    assert seconds_below([layer]) == pytest.approx(max(0.0, -won))
 
 
 def test_the_table_is_sorted_by_the_time_above_the_roofline() -> None:
     """The most first; what has no work on record last."""
-    found = layers_of(RUN, HALF, 2)
+    found = layers_of(RUN, HALF, BOUNDS)
     rows = layers_table(found, BOUNDS).rows
     won = [row[-1].value for row in rows]
     known = [float(value) for value in won if value is not None]
@@ -102,12 +188,12 @@ def test_the_table_is_sorted_by_the_time_above_the_roofline() -> None:
 
 def test_levels_hold_all_that_their_layers_do() -> None:
     """Seconds, FLOPs and the time above the roofline add up."""
-    found = layers_of(RUN, HALF, 2)
+    found = layers_of(RUN, HALF, BOUNDS)
     levels = levels_of(found)
     assert sum(level.seconds for level in levels) == pytest.approx(sum(part.seconds for part in found))
     assert sum(level.flops for level in levels) == pytest.approx(8 * planted.FLOPS)
-    each = sum(seconds_above(part, BOUNDS) or 0.0 for part in found)
-    assert sum(seconds_above_by_level(found, BOUNDS).values()) == pytest.approx(each)
+    each = sum(part.seconds_above or 0.0 for part in found)
+    assert sum(seconds_above_by_level(found).values()) - seconds_below(found) == pytest.approx(each)
 
 
 def test_the_rooflines_are_of_the_winner_or_its_nearest_and_of_the_baseline() -> None:
@@ -126,7 +212,7 @@ def test_a_roofline_names_its_peaks_levels_and_source() -> None:
     assert row is not None
     chart = of_stage(RUN, row)[0]
     text = " ".join(re.findall(r">([^<>]+)</text>", chart.svg))
-    assert "measured here: 750 TFLOP/s, 4.24 TB/s" in text
+    assert "the most here, fp16: 750 TFLOP/s, 4.24 TB/s" in text
     assert "the datasheet's: 989 TFLOP/s, 4.80 TB/s" in text
     assert "decoder 0" in text
     assert "the stage's own profile" in chart.note

@@ -1,23 +1,26 @@
 """What to try against the bottleneck that a run found: fewer bytes, a smaller type, a kernel for the first layer."""
 
-from pipeline.analysis.bottleneck import FAR_BELOW, shares
-from pipeline.analysis.layer_figures import LayerFigures, seconds_above
+from pipeline.analysis.bottleneck import FAR_BELOW
+from pipeline.analysis.layer_figures import LayerFigures
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.recommendations.recommendation import Figure, Recommendation
-from pipeline.analysis.roofline import Roofline
 from pipeline.analysis.summary import RunSummary, StageSummary
 
 NEAR_FULL = 0.6  # of the peak: from there a faster type gains more than better kernels
+WORTH_FUSING = 0.3  # of the time near the bandwidth, from which fewer bytes are worth a try
 FEW_CHANNELS = 4  # of an image; tensor cores take eight at a time
 LAYER_SHARE = 0.03  # of the layers' time, from which a layer is worth a recommendation of its own
 
 
 def lower_the_bytes(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
-    """A stage that waits for memory: smaller elements, or fewer passes over them."""
+    """A stage that waits for memory for much of its time: smaller elements, or fewer passes over them."""
     bottleneck, roofline, execution = winner.bottleneck, winner.roofline, winner.stage.execution
-    if bottleneck.kind != "memory-bound" or roofline is None:
+    shares = bottleneck.evidence.shares
+    if bottleneck.kind not in ("memory-bound", "mixed") or shares is None or shares.memory < WORTH_FUSING:
         return None
-    figures: dict[str, Figure] = {"winner": winner.name, "share": bottleneck.evidence.memory}
+    if roofline is None:
+        return None
+    figures: dict[str, Figure] = {"winner": winner.name, "share": shares.memory}
     if roofline.element_bytes > 2:
         return Recommendation("halve the bytes", figures, retyped(summary.run.command, "stage=half"))
     if execution and execution.fuses:
@@ -49,16 +52,17 @@ def mind_the_first_layer(summary: RunSummary, winner: StageSummary) -> Recommend
     if roofline is None or channels is None or channels > FEW_CHANNELS or own_kernels or not layers:
         return None
     first, reference = layers[0], summary.run.reference
-    if reference is None or first.name != reference.layers[0].name or not _worth_it(first, layers, roofline):
+    if reference is None or first.name != reference.layers[0].name or not _worth_it(first, layers):
         return None
     figures: dict[str, Figure] = {"layer": first.name, "channels": channels, "seconds": first.seconds}
-    above = seconds_above(first, roofline)
-    return Recommendation("first layer", {**figures, "above": above}, retyped(summary.run.command, "stage=fused"))
+    return Recommendation(
+        "first layer", {**figures, "above": first.seconds_above}, retyped(summary.run.command, "stage=fused")
+    )
 
 
-def _worth_it(first: LayerFigures, layers: list[LayerFigures], roofline: Roofline) -> bool:
+def _worth_it(first: LayerFigures, layers: list[LayerFigures]) -> bool:
     whole = sum(layer.seconds for layer in layers)
-    return first.seconds >= LAYER_SHARE * whole and max(shares(first, roofline)) < 2 * FAR_BELOW
+    return first.seconds >= LAYER_SHARE * whole and max(first.shares) < 2 * FAR_BELOW
 
 
 def first_channels(summary: RunSummary) -> int | None:

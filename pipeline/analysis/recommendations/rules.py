@@ -6,8 +6,8 @@ for what a stage does (`StageRecord.execution`), never for its name, so that the
 
 from collections.abc import Callable
 
-from pipeline.analysis.attribution import SEEN_SHARE, by_class, launches_by_class, seen_share
-from pipeline.analysis.bottleneck import growth_slope, idle_share
+from pipeline.analysis.attribution import by_class, launches_by_class, seen_share
+from pipeline.analysis.bottleneck import SEEN_SHARE, growth_slope
 from pipeline.analysis.recommendations.bound_rules import lower_the_bytes, mind_the_first_layer, try_fp8
 from pipeline.analysis.recommendations.channel_rules import even_the_channels
 from pipeline.analysis.recommendations.command import retyped
@@ -78,13 +78,12 @@ def take_the_quicker_build(summary: RunSummary, winner: StageSummary) -> Recomme
 
 def capture_a_graph(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """A GPU that waits for its next kernel, although a CUDA graph could launch them all at once."""
-    profile, execution = winner.stage.profile, winner.stage.execution
-    if profile is None or profile.busy_share is None or winner.seconds is None:
+    profile, execution, evidence = winner.stage.profile, winner.stage.execution, winner.bottleneck.evidence
+    if profile is None or execution is None or execution.captured is not False:
         return None
-    idle = idle_share(profile, winner.seconds.value)
-    if idle is None or idle < IDLE_SHARE or execution is None or execution.captured is not False:
+    if evidence.idle_at_least is None or evidence.idle_at_least < IDLE_SHARE:
         return None
-    figures: dict[str, Figure] = {"idle": idle, "winner": winner.name, "launches": profile.launches_per_call}
+    figures: dict[str, Figure] = {"idle": evidence.idle, "winner": winner.name, "launches": profile.launches_per_call}
     command = retyped(summary.run.command, "stage=compile", "stage.mode=reduce-overhead")
     return Recommendation("capture a graph", figures, command)
 

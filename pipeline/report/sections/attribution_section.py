@@ -19,6 +19,7 @@ from pipeline.report.sections.bottleneck_section import in_short
 from pipeline.report.tables import Cell, Column, figure, names, table_of
 
 QUESTION = "Why does it win, and what limits it?"
+WORTH_SAYING = 0.05  # of what could be saved: what layers beat their rooflines by
 SEEN_HELP = "share of the stage's time that these classes add up to"
 
 
@@ -39,20 +40,23 @@ def _moved(summary: RunSummary, winner: StageSummary) -> str:
     if traffic is None:
         return ""
     what = "kernels" if summary.on_gpu else "operators"
-    ours = f"{size(traffic.winner_bytes)} in {traffic.winner_kernels:.0f} {what} per call"
-    theirs = f"{clean(summary.run.baseline)} {size(traffic.baseline_bytes)} in {traffic.baseline_kernels:.0f}"
+    least = "" if traffic.by_counters else "at least "
+    ours = f"{least}{size(traffic.winner_bytes)} in {traffic.winner_kernels:.0f} {what} per call"
+    theirs = f"{clean(summary.run.baseline)} {least}{size(traffic.baseline_bytes)} in {traffic.baseline_kernels:.0f}"
     return f"It moves {ours}, {theirs}."
 
 
 def _still(winner: StageSummary) -> str:
-    """Where most time could still be saved."""
+    """Where most time could still be saved, and by how much other layers are below their rooflines."""
     left = remaining(winner)
     if left is None:
         return ""
     if not left.is_level:
         return f"After its matrix work, most time goes into {left.place}: {seconds(left.seconds)}."
-    above = f"{seconds(left.seconds)} of {seconds(left.total)} above the roofline"
-    text = f"Most could still be saved in {clean(left.place)}: {above}"
+    text = f"Most could still be saved in {clean(left.place)}: {seconds(left.seconds)} of the {seconds(left.total)}"
+    text += " that layers take above their rooflines"
+    if left.below > WORTH_SAYING * left.total:
+        text += f" (others are {seconds(left.below)} faster than theirs)"
     if left.between > left.total:
         return f"{text}; another {seconds(left.between)} lie between layers, which have no roofline."
     return f"{text}."
@@ -67,11 +71,18 @@ def sentence(step: Step) -> str:
         return f"{text} The reason is unknown: {step.unseen} has no profile."
     if step.finding == "hidden":
         return f"{text} The reason is unknown: the profiler sees only {share(step.seen_share)} of {step.unseen}'s time."
-    parts = [_class_change(change) for change in step.classes]
-    if step.idle is not None:
-        parts.append(f"{signed(step.idle)} from idle time between kernels")
-    named = ", ".join(parts) if parts else "no class of work changed by much"
-    return f"{text} By the profile: {named}; the rest, {signed(step.rest)}."
+    named = ", ".join(map(_class_change, step.classes)) or "no class of work changed by much"
+    if step.finding == "unexplained":
+        return f"{text} The profile doesn't explain it: {named}."
+    return f"{text} By the profile: {named}; the rest, {signed(step.rest)}{_idle(step)}."
+
+
+def _idle(step: Step) -> str:
+    """Such as ", while under the profiler the GPU idles for 2.0 % of the time instead of 61 %"."""
+    if step.idle is None:
+        return ""
+    before, after = step.idle
+    return f", while under the profiler the GPU idles for {share(after)} of the time instead of {share(before)}"
 
 
 def _class_change(change: ClassChange) -> str:

@@ -1,20 +1,30 @@
 """What limits every stage, side by side, and for one stage in a line."""
 
-from pipeline.analysis.bottleneck import FEW_LAUNCHES, FLAT_SLOPE, Bottleneck, Reason
+from collections.abc import Callable
+
+from pipeline.analysis.bottleneck import FEW_LAUNCHES, FLAT_SLOPE, MOST_OF_THE_TIME, Bottleneck, Evidence, Reason
 from pipeline.analysis.roofline import Gap
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.time_shares import NEAR_ARITHMETIC, NEAR_BANDWIDTH, TimeShares
+from pipeline.analysis.traffic import BY_COUNTERS
 from pipeline.records.run_record import StageRecord
 from pipeline.report.formatting import NOTHING, clean, share, significant
 from pipeline.report.sections.source_text import bytes_text
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 
 DEFINITION = (
-    "Overhead-bound: the GPU idles for more than half of the time, the time hardly grows with the batch (slope under "
-    f"{FLAT_SLOPE:g}), or a layer far below its roofline has kernels that last less than {FEW_LAUNCHES:g} launches; on "
-    "a CPU also a stage that is far below both roofs and hardly grows with the images' pixels (slope under "
-    f"{FLAT_SLOPE:g}). Otherwise the nearer of the two measured roofs, arithmetic or memory, names the bottleneck; a "
-    "stage that reaches less than a quarter of either is below both roofs."
+    f"A roof names the bottleneck where at least {share(MOST_OF_THE_TIME)} of the kernels' time is in work near it; "
+    "mixed where neither has so much. Compute-bound: convolutions and matrix products that reach at least "
+    f"{share(NEAR_ARITHMETIC)} of their rooflines, where arithmetic is the lower roof. Memory-bound: those where "
+    "bandwidth is, and passes over memory, which multiply no matrices (pointwise, normalisation, pools, copies). Below "
+    "both roofs: matrix work that reaches less, and passes whose bytes come to less than "
+    f"{share(NEAR_BANDWIDTH)} of the bandwidth. Overhead-bound: the GPU idles for more than half of the time, the time "
+    f"hardly grows with the batch (slope under {FLAT_SLOPE:g}), or a layer far below its roofline has kernels that "
+    f"last less than {FEW_LAUNCHES:g} launches; on a CPU also a stage below both roofs that hardly grows with the "
+    f"images' pixels (slope under {FLAT_SLOPE:g}). Bytes by the GPU's counters are shown and don't decide."
 )
+ALL_BUT_NOTHING = 0.99  # of the time in matrix work: the rest isn't worth a word
+DEARER_SLOPE = 1.1  # with the batch, from which more images cost clearly more each
 REASONS: dict[Reason, str] = {
     "": "",
     "not measured": "the stage was not measured",
@@ -22,6 +32,7 @@ REASONS: dict[Reason, str] = {
     "flat with batch": "more images would take hardly more time",
     "flat with pixels": "a quarter of every image would take hardly less time",
     "a roof is unknown": "the bottleneck needs both roofs",
+    "not profiled": "no profile shows where its time goes",
     "far below": "its kernels or operators are the limit, not the device",
 }
 
@@ -31,29 +42,34 @@ def columns() -> list[Column[StageSummary]]:
     return [
         names("stage", lambda stage: clean(stage.name)),
         names("bottleneck", lambda stage: stage.bottleneck.kind),
-        Column("measured peak", "", "TFLOP/s on this device, of the precision that ran", _peak),
+        Column(
+            "near arithmetic", "", "of the kernels' time, in matrix work near that roof", _near(lambda of: of.compute)
+        ),
+        Column("near memory", "", "of the kernels' time, in work near the bandwidth", _near(lambda of: of.memory)),
+        Column("peak", "", "TFLOP/s, the most that anything reached here in the precision that ran", _peak),
         Column(
             "of the peak",
             "",
-            "the net's FLOPs over the time of a call; above 100 %: the algorithm multiplies less often than counted",
+            "the net's FLOPs, each layer's at the peak of its precision, over the time of a call; above 100 %: the "
+            "algorithm multiplies less often than counted",
             figure(lambda stage: stage.bottleneck.evidence.compute, share),
         ),
         Column(
             "of the bandwidth",
             "",
-            "the bytes of a call over its time, of the measured copy",
-            figure(lambda stage: stage.bottleneck.evidence.memory, share),
+            "the bytes of a call over its time, of the measured copy; ≥ where the bytes are a lower bound",
+            _bandwidth,
         ),
         Column(
             "GPU idle",
             "",
-            "1 less the kernels' time over that of a call",
+            "of a call under the profiler, which makes the host slower: no kernel runs",
             figure(lambda stage: stage.bottleneck.evidence.idle, share),
         ),
         Column(
             "growth",
             "",
-            "slope of the time with the batch: 1 grows with it, 0 does not",
+            "slope of the time with the batch, of the two largest: 1 grows with it, 0 does not",
             figure(lambda stage: stage.bottleneck.evidence.slope, _slope),
         ),
         Column(
@@ -68,6 +84,26 @@ def columns() -> list[Column[StageSummary]]:
 def table(summary: RunSummary) -> Table:
     """One line for every ranked stage; the columns that none fills are left out."""
     return table_of(columns(), summary.ranked).without_empty_columns
+
+
+def _near(read: Callable[[TimeShares], float]) -> Callable[[StageSummary], Cell]:
+    """Cells of a share of the kernels' time."""
+
+    def of(stage: StageSummary) -> float | None:
+        shares = stage.bottleneck.evidence.shares
+        return read(shares) if shares else None
+
+    return figure(of, share)
+
+
+def _bandwidth(stage: StageSummary) -> Cell:
+    reached = stage.bottleneck.evidence.memory
+    return Cell(NOTHING) if reached is None else Cell(f"{_least(stage.bottleneck, '≥ ')}{share(reached)}", reached)
+
+
+def _least(bottleneck: Bottleneck, word: str) -> str:
+    """The word where the bytes are a lower bound: all but those that the GPU's counters saw."""
+    return "" if bottleneck.moved and bottleneck.moved.source == BY_COUNTERS else word
 
 
 def _peak(stage: StageSummary) -> Cell:
@@ -87,10 +123,11 @@ def sentence(stage: StageSummary) -> str:
         return ""
     bottleneck = stage.bottleneck
     known = (
+        _where(bottleneck.evidence.shares),
         _compute(bottleneck, stage.stage),
         _memory(bottleneck),
         _idle(bottleneck),
-        _growth(bottleneck.evidence.slope),
+        _growth(bottleneck.evidence),
     )
     said = [part for part in (*known, _image_growth(bottleneck.evidence.image_slope)) if part]
     reason = REASONS[bottleneck.reason]
@@ -107,13 +144,30 @@ def gap_text(gap: Gap, stage: StageRecord) -> str:
     )
 
 
+def _where(shares: TimeShares | None) -> str:
+    """Such as "44 % of its kernels' time in matrix work at 82 % of its roofs, 56 % in passes over memory"."""
+    if shares is None:
+        return ""
+    parts = []
+    if shares.matrix_reach is not None:
+        parts.append(
+            f"{share(shares.matrix)} of the kernels' time in matrix work at {share(shares.matrix_reach)} of its roofs"
+        )
+    if shares.matrix < ALL_BUT_NOTHING:
+        reach = "" if shares.passes_reach is None else f" at {share(shares.passes_reach)} of the bandwidth or more"
+        parts.append(f"{share(1 - shares.matrix)} in passes over memory{reach}")
+    return ", ".join(parts)
+
+
 def _compute(bottleneck: Bottleneck, stage: StageRecord) -> str:
     if bottleneck.gap:
         return f"shares of the roofs unknown ({gap_text(bottleneck.gap, stage)})"
     if bottleneck.evidence.compute is None or bottleneck.roofline is None:
         return "share of the arithmetic unknown (no FLOPs on record)"
     peak = f"{significant(bottleneck.roofline.flops_per_s / 1e12)} TFLOP/s"
-    return f"{share(bottleneck.evidence.compute)} of the measured {bottleneck.roofline.precision} peak ({peak})"
+    return (
+        f"over the whole call {share(bottleneck.evidence.compute)} of the {bottleneck.roofline.precision} peak ({peak})"
+    )
 
 
 def _memory(bottleneck: Bottleneck) -> str:
@@ -121,20 +175,23 @@ def _memory(bottleneck: Bottleneck) -> str:
         return "share of the bandwidth unknown"
     if bottleneck.evidence.memory is None:
         return f"share of the bandwidth unknown ({bottleneck.moved.unknown or bytes_text(bottleneck.moved)})"
-    return f"{share(bottleneck.evidence.memory)} of the bandwidth ({bytes_text(bottleneck.moved)})"
+    reached = f"{_least(bottleneck, 'at least ')}{share(bottleneck.evidence.memory)}"
+    return f"{reached} of the bandwidth ({bytes_text(bottleneck.moved)})"
 
 
 def _idle(bottleneck: Bottleneck) -> str:
     if not bottleneck.on_gpu:
         return "no GPU to idle"
     idle = bottleneck.evidence.idle
-    return "GPU idle unknown (no profile)" if idle is None else f"GPU idle {share(idle)}"
+    return "GPU idle unknown (no profile)" if idle is None else f"GPU idle for {share(idle)} under the profiler"
 
 
-def _growth(slope: float | None) -> str:
+def _growth(evidence: Evidence) -> str:
+    slope, steepest = evidence.slope, evidence.steepest
     if slope is None:
         return "growth with the batch unknown (it was timed at one batch only)"
-    return f"time {_grows(slope)} with the batch (slope {slope:.2f})"
+    worst = f", {steepest:.2f} between smaller ones" if steepest is not None and steepest > DEARER_SLOPE else ""
+    return f"time {_grows(slope)} with the batch (slope {slope:.2f}{worst})"
 
 
 def _image_growth(slope: float | None) -> str:
@@ -149,21 +206,19 @@ def _grows(slope: float) -> str:
 def in_short(stage: StageSummary) -> str:
     """The bottleneck with the figures that decide it, for the first screen."""
     bottleneck = stage.bottleneck
-    figures = _known(bottleneck)
+    said = _deciding(bottleneck)
+    figures = f" ({', '.join(said)})" if said else ""
     if bottleneck.kind == "unknown":
         return f"What limits it is unknown: {REASONS[bottleneck.reason]}{figures}."
     return f"It is {bottleneck.kind}{figures}."
 
 
-def _known(bottleneck: Bottleneck) -> str:
-    evidence, roofline = bottleneck.evidence, bottleneck.roofline
-    peak = f"the measured {roofline.precision} peak" if roofline else "the arithmetic"
+def _deciding(bottleneck: Bottleneck) -> list[str]:
+    evidence = bottleneck.evidence
     quarter = None if evidence.image_slope is None else 4**-evidence.image_slope
-    shares = [
-        (evidence.compute, f"{{}} of {peak}"),
-        (evidence.memory, "{} of the bandwidth"),
-        (evidence.idle, "the GPU idle for {}"),
-        (quarter, "{} of the time for a quarter of each image"),
-    ]
-    said = [text.format(share(value)) for value, text in shares if value is not None]
-    return f" ({', '.join(said)})" if said else ""
+    said = [_where(evidence.shares)]
+    if bottleneck.reason == "idle":
+        said.append(f"the GPU idle for {share(evidence.idle)} under the profiler")
+    if quarter is not None:
+        said.append(f"{share(quarter)} of the time for a quarter of each image")
+    return [part for part in said if part]

@@ -83,14 +83,15 @@ def _bottlenecks(summary: RunSummary) -> Explanation:
 
 
 def _time(summary: RunSummary) -> Explanation:
-    chart = attribution_section.classes_figure(summary)
+    chart, line = attribution_section.classes_figure(summary), host_time_section.in_a_line(summary)
     return Explanation(
         "time",
         "Where the time goes",
         "By class of work on the device, and by what the host does meanwhile.",
-        host_time_section.NOTE,
-        charts=[chart] if chart else [],
-        table=host_time_section.table(summary),
+        "" if line else host_time_section.NOTE,
+        [line] if line else [],
+        [chart] if chart else [],
+        None if line else host_time_section.table(summary),
     )
 
 
@@ -107,11 +108,8 @@ def _layout(summary: RunSummary) -> Explanation:
 
 
 def _fusion(summary: RunSummary) -> Explanation:
-    said, chart = fusion_section.sentences(summary), fusion_section.chart(summary)
-    table = fusion_section.table(summary)
-    return Explanation(
-        "fusion", "Fusion", _first(said), fusion_section.NOTE, said, [chart] if chart else [], table
-    )  # fmt: skip
+    said, charts, table = fusion_section.sentences(summary), fusion_section.charts(summary), fusion_section.table(summary)
+    return Explanation("fusion", "Fusion", _first(said), fusion_section.NOTE, said, charts, table)
 
 
 def _memory(summary: RunSummary) -> Explanation:

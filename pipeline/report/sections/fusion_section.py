@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pipeline.analysis import fusion as figures
 from pipeline.analysis.fusion import FusionFigures, FusionStep, fusions, kernel_seconds
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.analysis.traffic import Moved, counted
+from pipeline.analysis.traffic import BY_COUNTERS, Moved, Source
 from pipeline.records.diagnostics import FusedKernel
 from pipeline.records.run_record import CompileFacts, StageRecord
 from pipeline.report.charts.bars import stacked
@@ -13,7 +13,7 @@ from pipeline.report.charts.canvas import PLAIN
 from pipeline.report.figure import Figure, drawn
 from pipeline.report.formatting import NOTHING, clean, gigabytes, plural, share, significant
 from pipeline.report.sections import traffic_section
-from pipeline.report.sections.source_text import bytes_text
+from pipeline.report.sections.source_text import COUNTED_BY, bytes_text
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 
 DIRECTIONS = {
@@ -47,8 +47,12 @@ def columns(baseline: str) -> list[Column[FusionFigures]]:
             help="moved per call, inputs and outputs of each operator or kernel once",
             cell=figure(lambda each: each.fusion.bytes_per_call, gigabytes),
         ),
-        Column(f"of {baseline}'s", help="bytes", cell=figure(lambda each: each.bytes_share, share)),
-        names("bytes counted as", lambda each: bytes_text(recorded(each))),
+        Column(
+            f"of {baseline}'s",
+            help="bytes, where both were counted the same way",
+            cell=figure(lambda each: each.bytes_share, share),
+        ),
+        names("bytes counted as", lambda each: bytes_text(each.recorded_moved)),
         names("written by the compiler", directions_text, "kernels that do a chain, siblings, or a single operator"),
     ]
 
@@ -74,27 +78,23 @@ def table(summary: RunSummary) -> Table:
     return table_of([*columns(clean(summary.run.baseline)), *more], every)
 
 
-def recorded(each: FusionFigures) -> Moved:
-    """The bytes by the operators, also where counters were read."""
-    return Moved(each.fusion.bytes_per_call, each.fusion.bytes_source, each.fusion.bytes_unknown)
+def charts(summary: RunSummary) -> list[Figure]:
+    """Bytes through device memory as bars, one chart for each way of counting that two stages or more share.
+
+    By the GPU's counters first, then by the count that most stages share.
+    """
+    found = figures.by_count(fusions(summary))
+    order = sorted(found, key=lambda source: (source != BY_COUNTERS, -len(found[source]), source))
+    return [_chart(source, found[source]) for source in order if len(found[source]) > 1]
 
 
-def chart(summary: RunSummary) -> Figure | None:
-    """Bytes through device memory as bars, by the counters where all stages have them, with the kernels beside them."""
-    every = fusions(summary)
-    by_counters = all(counted(each.stage.stage) for each in every)
-    amounts = [each.best_moved if by_counters else recorded(each) for each in every]
-    if not any(moved.amount for moved in amounts):
-        return None
-    bars = [
-        (clean(each.stage.name), {MOVED: (moved.amount or 0) / 1e9}) for each, moved in zip(every, amounts, strict=True)
-    ]
-    beside = [
-        f"{moved_text(moved)}, {number(each.fusion.kernels_per_call)} kernels"
-        for each, moved in zip(every, amounts, strict=True)
-    ]
-    title = "Bytes moved and kernels launched per call"
-    return drawn(title, stacked(bars, {MOVED: PLAIN}, (title, "GB per call, read and written"), beside))
+def _chart(source: Source, amounts: list[tuple[FusionFigures, int]]) -> Figure:
+    """Stages whose bytes were counted in one way, with their kernels beside them."""
+    bars = [(clean(each.stage.name), {MOVED: through / 1e9}) for each, through in amounts]
+    beside = [f"{gigabytes(through)} GB, {number(each.fusion.kernels_per_call)} kernels" for each, through in amounts]
+    title = f"Bytes moved per call by {COUNTED_BY[source]}"
+    svg = stacked(bars, {MOVED: PLAIN}, (title, "GB per call, read and written"), beside)
+    return drawn(title, svg, "Stages whose bytes were counted in another way are not comparable and not drawn here.")
 
 
 def moved_text(moved: Moved) -> str:
@@ -116,13 +116,17 @@ def sentences(summary: RunSummary) -> list[str]:
 
 
 def _step(step: FusionStep) -> str:
-    """Such as "half → compile: 75 → 57 kernels per call, 12.6 GB → 13.1 GB moved."."""
+    """Such as "half → compile: 75 → 57 kernels per call, 18.1 GB → 13.7 GB moved."."""
     old, new = step.before, step.after
-    differently = " (counted differently)" if step.counted_differently else ""
     kernels = arrow(number(old.fusion.kernels_per_call), number(new.fusion.kernels_per_call))
-    through = arrow(moved_text(old.best_moved), moved_text(new.best_moved))
     names = f"{clean(old.stage.name)} → {clean(new.stage.name)}"
-    return f"{names}: {kernels} kernels per call, {through} moved{differently}."
+    if step.through:
+        through = f"{arrow(*(gigabytes(amount) for amount in step.through))} GB moved"
+    elif step.both_known:
+        through = "bytes counted differently and so not comparable"
+    else:
+        through = f"{arrow(moved_text(old.best_moved), moved_text(new.best_moved))} moved"
+    return f"{names}: {kernels} kernels per call, {through}."
 
 
 def arrow(before: str, after: str) -> str:
@@ -155,8 +159,8 @@ def summary(stage: StageSummary) -> str:
     if fusion is None:
         return ""
     each = FusionFigures(stage, fusion, None, None)
-    through = "bytes not known" if fusion.bytes_per_call is None else f"{moved_text(recorded(each))} moved"
-    text = f"{number(fusion.kernels_per_call)} kernels per call, {through} ({bytes_text(recorded(each))})."
+    through = "bytes not known" if fusion.bytes_per_call is None else f"{moved_text(each.recorded_moved)} moved"
+    text = f"{number(fusion.kernels_per_call)} kernels per call, {through} ({bytes_text(each.recorded_moved)})."
     if fusion.kernels:
         converting = sum(kernel.turns_layout for kernel in fusion.kernels)
         text += f" The compiler wrote {plural(len(fusion.kernels), 'kernel')}: {directions_text(each)}"

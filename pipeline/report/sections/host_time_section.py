@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pipeline.analysis.host_time import HostTime, Sums, class_sums, flops_sums, host_time_of
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report.formatting import NOTHING, clean, milliseconds, seconds, share, significant
+from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 
 Line = tuple[str, HostTime]  # a stage's name and its time
 NOTE = (
-    "Milliseconds of one call under the profiler, the queue's lead in µs. The host's parts overlap the time of the GPU."
+    "Milliseconds of one call under the profiler, which makes the host slower. The host's parts overlap the GPU's time."
 )
 
 
@@ -49,25 +49,28 @@ def columns() -> list[Column[Line]]:
             part(lambda time: time.split.interpreter_seconds),
         ),
         Column("waiting", "", "ms of the host in synchronisation", part(lambda time: time.split.waiting_seconds)),
-        Column("queue lead", "", "median µs between a launch and the start of what it launched", _lead),
         names("what it means", lambda line: meaning(line[1])),
     ]
 
 
-def _lead(line: Line) -> Cell:
-    lead = line[1].split.queue_lead_seconds
-    return Cell(NOTHING) if lead is None else Cell(significant(lead * 1e6), lead)
-
-
 def table(summary: RunSummary) -> Table:
     """Every ranked stage whose split is on record."""
-    times = [(stage.name, host_time_of(summary.run, stage.stage)) for stage in summary.ranked]
+    times = [(stage.name, host_time_of(stage.stage)) for stage in summary.ranked]
     return table_of(columns(), [(name, time) for name, time in times if time])
 
 
-def section(run: RunRecord, stage: StageRecord) -> list[tuple[str, str]]:
+def in_a_line(summary: RunSummary) -> str:
+    """That launches limit no stage, where that is all that the table would say; empty where some GPU waits."""
+    times = [time for stage in summary.ranked if (time := host_time_of(stage.stage))]
+    if not times or any(time.finding != "GPU busy" for time in times):
+        return ""
+    most = max(time.share for time in times)
+    return f"Launches limit no stage: under the profiler the GPU idles for at most {share(most)} of the time."
+
+
+def section(stage: StageRecord) -> list[tuple[str, str]]:
     """The lines of a stage's own section."""
-    time = host_time_of(run, stage)
+    time = host_time_of(stage)
     if time is None:
         return []
     split = time.split
@@ -78,7 +81,6 @@ def section(run: RunRecord, stage: StageRecord) -> list[tuple[str, str]]:
         ("framework", split.framework_seconds),
         ("interpreter", split.interpreter_seconds),
         ("waiting", split.waiting_seconds),
-        ("queue lead", split.queue_lead_seconds),
     ]
     said = ", ".join(f"{name} {seconds(value)}" for name, value in parts if value is not None)
     lines = [("host and GPU", f"{seconds(split.wall_seconds)} under the profiler: {said}. {meaning(time)}")]
@@ -93,9 +95,6 @@ def meaning(time: HostTime) -> str:
         return f"No GPU: {share(time.share)} of the time is outside the framework's operators."
     if time.finding == "GPU waits":
         return f"The GPU waits for {share(time.share)} of the time; on the host, {time.longest} takes the most."
-    if time.finding == "host ahead":
-        lead = seconds(time.split.queue_lead_seconds)
-        return f"The host runs {lead} ahead of the GPU: launches are not the limit."
     return f"The GPU idles for only {share(time.share)}: launches are not the limit."
 
 

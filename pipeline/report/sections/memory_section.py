@@ -57,8 +57,13 @@ def columns() -> list[Column[MemoryFigures]]:
 
     return [
         names("stage", name_of),
-        *(Column(part, help=HELP[part], cell=amount(part)) for part in PARTS),
         Column("the device sees", help="of the whole process", cell=figure(lambda each: each.process_bytes, size)),
+        *(Column(part, help=HELP[part], cell=amount(part)) for part in PARTS),
+        Column(
+            "allocator's peak",
+            help="of torch's allocator in one call; pools of captured graphs and other runtimes' memory are not in it",
+            cell=figure(_allocator_peak, size),
+        ),
         Column(
             "resident",
             help="in the host's memory at its peak, where the device reports none",
@@ -66,6 +71,11 @@ def columns() -> list[Column[MemoryFigures]]:
         ),
         names("why unknown", why_unknown, "what a dash stands for"),
     ]
+
+
+def _allocator_peak(each: MemoryFigures) -> int | None:
+    memory = each.stage.stage.memory
+    return memory.allocated_peak_bytes if memory else None
 
 
 def table(summary: RunSummary) -> Table:
@@ -118,15 +128,16 @@ def _heavy(summary: RunSummary, each: MemoryFigures) -> str:
 
 
 def _step(step: MemoryStep) -> str:
-    """Such as "channels_last → amp: the peak falls, 2.62 GiB → 1.50 GiB: activations −1.12 GiB."."""
+    """Such as "tf32 → amp: the device sees 2.6 GiB → 1.5 GiB. The allocator's peak of a call falls, …"."""
     before, after = step.before, step.after
     names, peaks = f"{name_of(before)} → {name_of(after)}", f"{size(before.allocated)} → {size(after.allocated)}"
+    seen = f"the device sees {size(step.seen[0])} → {size(step.seen[1])}. The" if step.seen else "the"
     if not step.changes:
-        return f"{names}: the peak hardly changes, {peaks}."
+        return f"{names}: {seen} allocator's peak of a call hardly changes, {peaks}."
     said = ", ".join(f"{part} {'−' if by < 0 else '+'}{size(abs(by))}" for part, by in step.changes.items())
     old, new = clean(peak_layer(before.stage)), clean(peak_layer(after.stage))
     moved = f"; the peak is now at {new}, no longer at {old}" if old and new and old != new else ""
-    return f"{names}: the peak {VERBS[step.direction]}, {peaks}: {said}{moved}."
+    return f"{names}: {seen} allocator's peak of a call {VERBS[step.direction]}, {peaks}: {said}{moved}."
 
 
 def _uncaptured(every: list[MemoryFigures]) -> list[str]:

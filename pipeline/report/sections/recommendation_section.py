@@ -92,7 +92,7 @@ TEXTS: dict[Code, Text] = {
     ),
     "capture a graph": Text(
         "Replace the launches by one CUDA graph",
-        ("no kernel runs for {idle:share} of {winner}'s time, which has {launches:number} launches per call",),
+        ("no kernel runs for {idle:share} of {winner}'s profiled time, with {launches:number} launches per call",),
     ),
     "compile for all shapes": Text("Compile one program for all shapes", ("{stage} was recompiled {times:times}",)),
     "mend graph breaks": Text(
@@ -107,13 +107,13 @@ TEXTS: dict[Code, Text] = {
     ),
     "halve the bytes": Text(
         "Halve the bytes with half precision",
-        ("{winner} is memory-bound at {share:share} of the measured bandwidth, with elements of 4 bytes",),
+        ("{winner} spends {share:share} of its kernels' time near the bandwidth, with elements of 4 bytes",),
     ),
     "fuse": Text(
         "Fuse operators, so that fewer results pass through memory",
         (
             (
-                "{winner} is memory-bound at {share:share} of the bandwidth measured here; every layer's output is "
+                "{winner} spends {share:share} of its kernels' time near the bandwidth; every layer's output is "
                 "written and read again"
             ),
         ),
@@ -122,7 +122,7 @@ TEXTS: dict[Code, Text] = {
         "Compute in fp8",
         (
             (
-                "{winner} reaches {share:share} of the measured {precision} peak; that of fp8 is {higher:two} times as "
+                "{winner} reaches {share:share} of the {precision} peak here; that of fp8 is {higher:two} times as "
                 "high on this device"
             ),
         ),

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass, replace
 
-from pipeline.analysis.bottleneck import of_layer, shares
-from pipeline.analysis.layer_figures import LayerFigures, levels_of, seconds_above, seconds_above_by_level
-from pipeline.analysis.roofline import Peak, Roofline, datasheet, peaks_of
+from pipeline.analysis.bottleneck import of_layer
+from pipeline.analysis.layer_figures import LayerFigures, levels_of, seconds_above_by_level, seconds_below
+from pipeline.analysis.roofline import BELIEVED, Ceiling, Peak, Roofline, datasheet, peaks_of
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import RunRecord
 from pipeline.report.charts.bars import levels as levels_chart
 from pipeline.report.charts.scatter import roofline as roofline_chart
 from pipeline.report.figure import Figure, drawn
-from pipeline.report.formatting import clean, milliseconds, share, significant
+from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
 from pipeline.report.sections.source_text import layers_text
 from pipeline.report.tables import Column, Table, figure, names, table_of
 
@@ -24,12 +24,12 @@ class Entry:
 
     layer: LayerFigures
     roofline: Roofline
-    above: float | None  # seconds above the roofline
+    above: float | None  # seconds above the roofline, below 0 where it is faster
 
     @property
     def share(self) -> float | None:
         """The larger of its shares of the arithmetic and of the bandwidth."""
-        return max(shares(self.layer, self.roofline)) if self.layer.has_work else None
+        return max(self.layer.shares) if self.layer.has_work else None
 
     @property
     def teraflops(self) -> float | None:
@@ -39,6 +39,7 @@ class Entry:
 
 
 NAME: Column[Entry] = names("layer", lambda entry: clean(entry.layer.name))
+PRECISION: Column[Entry] = names("precision", lambda entry: entry.layer.precision or "")
 LEVEL: Column[Entry] = names("level", lambda entry: clean(entry.layer.level))
 FIGURES: list[Column[Entry]] = [
     Column("ms", help="per call, by the profile", cell=figure(lambda entry: entry.layer.seconds, milliseconds)),
@@ -50,20 +51,22 @@ FIGURES: list[Column[Entry]] = [
     ),
     Column(
         "MB",
-        help="at least: inputs, outputs and weights once, in the precision that ran",
+        help="at least: inputs, outputs and weights once, each in the precision in which it is read",
         cell=figure(lambda entry: entry.layer.moved_bytes / 1e6 if entry.layer.moved_bytes else None, significant),
     ),
     Column("TFLOP/s", cell=figure(lambda entry: entry.teraflops, significant)),
     Column(
         "of its roof",
-        help="the larger of its shares of the arithmetic and of the bandwidth; above 100 % a cache helped, or an "
-        "algorithm with fewer multiplications than counted",
+        help="the larger of its shares of the bandwidth and of the most FLOP/s that anything reached here in its "
+        f"precision; above 100 % a cache helped, or, beyond {BELIEVED:g} times the measured matmul, an algorithm that "
+        "multiplies less often than counted",
         cell=figure(lambda entry: entry.share, share),
     ),
     names("bottleneck", lambda entry: of_layer(entry.layer, entry.roofline)),
     Column(
         "ms above its roof",
-        help="its time less the time on its roofline; a layer that fuses into another saves all of its time",
+        help="its time less the time on its roofline, below 0 where it is faster; a layer that fuses into another "
+        "saves all of its time",
         cell=figure(lambda entry: entry.above, milliseconds),
     ),
 ]
@@ -98,26 +101,48 @@ def of_stage(run: RunRecord, stage: StageSummary) -> list[Figure]:
 
 def _layers_figure(run: RunRecord, stage: StageSummary, roofline: Roofline) -> Figure:
     layers, said = stage.layers, datasheet(run, roofline.precision)
-    lines = [("measured here", roofline.flops_per_s, roofline.bytes_per_s)]
+    lines = [
+        (f"the most here, {roofline.precision}", roofline.flops_per_s, roofline.bytes_per_s),
+        *_others(stage, roofline),
+    ]
     lines += [("the datasheet's", said.flops_per_s, said.bytes_per_s)] if said else []
     title = f"Roofline of {clean(stage.name)}"
     dots = [_dot(layer) for layer in layers if _has_dot(layer)]
     svg = roofline_chart(dots, [_dot(level) for level in levels_of(layers) if _has_dot(level)], lines, title)
     source = f"Times from {layers_text(stage.stage.diagnostics)}. " if stage.stage.diagnostics else ""
     undrawn = sum(not _has_dot(layer) for layer in layers)
-    note = f"{source}Small: a layer; large: a level of the net. Measured peaks in {roofline.precision}"
-    note += f", dashed: {DATASHEET_SOURCE}." if said else "."
+    note = f"{source}Small: a layer; large: a level of the net. Solid: {ceiling_text(roofline)}"
+    note += f", and the bandwidth of a copy. Dashed: {DATASHEET_SOURCE}." if said else ", and the bandwidth of a copy."
     note += f" Layers without FLOPs cannot be drawn ({undrawn} in the table)." if undrawn else ""
     return drawn(title, svg, note, layers_table(layers, roofline))
 
 
+def _others(stage: StageSummary, roofline: Roofline) -> list[tuple[str, float, float]]:
+    """A line for each other precision in which some of the stage's layers ran."""
+    ran = dict.fromkeys(layer.precision for layer in stage.layers if _has_dot(layer))
+    return [
+        (f"the most here, {precision}", roofline.rate(precision), roofline.bytes_per_s)
+        for precision in ran
+        if precision not in (None, roofline.precision) and roofline.rate(precision) != roofline.flops_per_s
+    ]
+
+
+def ceiling_text(roofline: Roofline) -> str:
+    """What the line of a stage's precision is: the fastest of the measured matmul and all layers of the run."""
+    found = roofline.ceilings.get(roofline.precision, Ceiling(roofline.flops_per_s))
+    what = f"{clean(found.layer)} in {clean(found.stage)}" if found.layer else "a large matmul, faster than any layer"
+    return f"the most that anything reached here in {roofline.precision} ({what})"
+
+
 def _levels_figure(stage: StageSummary, roofline: Roofline) -> Figure:
-    above, levels = seconds_above_by_level(stage.layers, roofline), levels_of(stage.layers)
+    above, levels = seconds_above_by_level(stage.layers), levels_of(stage.layers)
     bars = [(clean(level.name), level.seconds - above[level.level], above[level.level]) for level in levels]
     title = f"{clean(stage.name)}, level by level"
     note = "A level's time: on its layers' rooflines, and above them, which is what could be saved."
+    if below := seconds_below(stage.layers):
+        note += f" Layers that are faster than theirs, by {seconds(below)} in all, save nothing elsewhere."
     entries = [
-        Entry(level, roofline, above[level.level] if level.has_work else None)
+        Entry(level, roofline, level.seconds_above)
         for level in sorted(levels, key=lambda level: -above.get(level.level, 0.0))
     ]
     table = table_of([replace(NAME, title="level"), *FIGURES], entries)
@@ -133,9 +158,9 @@ def top_layers(stage: StageSummary) -> Table | None:
 
 def layers_table(layers: list[LayerFigures], roofline: Roofline, most: int | None = None) -> Table:
     """The layers by their time above the roofline, the most first; those without known work last, the longest first."""
-    entries = [Entry(layer, roofline, seconds_above(layer, roofline)) for layer in layers]
+    entries = [Entry(layer, roofline, layer.seconds_above) for layer in layers]
     entries.sort(key=lambda entry: (entry.above is None, -(entry.above or 0.0), -entry.layer.seconds))
-    return table_of([NAME, LEVEL, *FIGURES], entries[:most])
+    return table_of([NAME, LEVEL, PRECISION, *FIGURES], entries[:most]).without_empty_columns
 
 
 def _has_dot(layer: LayerFigures) -> bool:

@@ -59,7 +59,7 @@ def section(summary: RunSummary, stage: StageSummary) -> StageSection:
         gist=_gist(summary, stage),
         facts=[(name, text) for name, text in _facts(summary, stage) if text],
         usage=usage(summary, stage) if stage.ranked else None,
-        host_time=host_time_section.section(summary.run, record),
+        host_time=host_time_section.section(record),
         layers=roofline_section.top_layers(stage),
         layers_from=layers_text(diagnostics),
         notes=[note_text(note) for note in diagnostics.notes] if diagnostics else [],
