@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from pipeline.config.schema import RunConfig, StageSpec
+from pipeline.orchestrate import check_script
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.ncu import with_counted_bytes
@@ -44,6 +45,7 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
             context.baseline.stop()
         context.drop_what_only_workers_need()
         context.keep(seconds=time.monotonic() - started)
+        check_script.write(context.record, folder)
     return context.record
 
 

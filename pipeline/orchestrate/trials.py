@@ -137,6 +137,7 @@ def empty_record(context: RunContext, spec: StageSpec) -> StageRecord:
         adds=spec.adds if len(context.config.stages) > 1 else "",
         tolerance=spec.tolerance,
         options=spec.options,
+        target=spec.target,
         legacy=spec.legacy,
     )
 
