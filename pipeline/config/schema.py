@@ -87,7 +87,8 @@ class RunConfig:
     strict: bool
     preset: str
     launcher: str
-    baseline: StageSpec
+    baseline: StageSpec  # that every stage is interleaved with
+    eager: StageSpec  # fp32: the reference of every check, and the baseline where the other one can't run
 
     def job(self, stage: StageSpec, role: str, run_folder: Path, name: str | None = None) -> Job:
         """The worker's share of the request; `name` is the folder's where it isn't the stage's."""

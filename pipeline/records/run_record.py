@@ -9,7 +9,7 @@ History of the schema:
        RunSettings, MemoryHolder, SearchCount, Note, sources as fixed words. `pipeline.records.migrations` derives them
        from the sentences of older records.
     5: a GPU's stages are interleaved with autocast, at full load: Pair.sustained, StageRecord.latency_steady; the
-       second baseline is no field any more. Older records are read as they were measured.
+       second baseline is no field any more; StageRecord.target. Older records are read as they were measured.
 """
 
 from dataclasses import dataclass, field
@@ -156,6 +156,7 @@ class StageRecord:
     adds: str  # what it adds to the rung before; empty outside a ladder
     tolerance: Tolerance
     options: dict[str, Any]  # what was asked for
+    target: str = ""  # import path of the module that built it
     status: Status = "failed"
     failure: FailureKind | None = None  # None where the stage is ok, or has not run
     reason: str = ""  # one line: why it isn't ok, or what is odd
