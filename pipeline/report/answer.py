@@ -46,6 +46,11 @@ def resolved(summary: RunSummary) -> bool:
     return winner is not None and winner.name != summary.baseline and winner.compared.outcome == "faster"
 
 
+def beside_the_baselines(summary: RunSummary) -> list[StageSummary]:
+    """The ranked stages that a person doesn't run anyway."""
+    return [stage for stage in summary.ranked if stage.name not in (summary.baseline, EAGER)]
+
+
 def headline(summary: RunSummary) -> str:
     """Such as "Use fp8: 4.8 × as fast as autocast, 0.054 % of pixels change"."""
     winner = summary.winner
@@ -55,11 +60,13 @@ def headline(summary: RunSummary) -> str:
         return "Not resolved: measure longer, or on an idle machine"
     if summary.ranking.winner is None:
         return "No answer: no stage is both right and measured"
-    if not any(stage.name != summary.baseline for stage in summary.ranked):
+    if not beside_the_baselines(summary):
         return f"Only the baseline was measured: {_only(summary)}"
     if winner is None or not resolved(summary):
         return f"Stay with {spoken(summary.baseline)}: nothing measured here is faster"
-    fast = f"{significant(winner.ratio.value, 2)} × as fast as {spoken(summary.baseline)}" if winner.ratio else "fastest"
+    fast = (
+        f"{significant(winner.ratio.value, 2)} × as fast as {spoken(summary.baseline)}" if winner.ratio else "fastest"
+    )
     return f"Use {spoken(winner.name)}: {fast}{', ' if judged(summary.run) else '; '}{_pixels(summary, winner)}"
 
 
@@ -154,7 +161,7 @@ def _unresolved(summary: RunSummary) -> list[str]:
         return [remedy(summary.ranking.unresolved)]
     if not summary.ranked:
         return ["The table below gives the status of each stage, and why."]
-    if not any(stage.name != summary.baseline for stage in summary.ranked):
+    if not beside_the_baselines(summary):
         return ["Ask for a stage, or for the whole ladder, to compare it with."]
     return []
 

@@ -1,4 +1,4 @@
-"""What every renderer says of a run besides its answer: the machine, what isn't well, warnings. Plain text throughout."""
+"""What every renderer says of a run besides its answer: the machine, what isn't well, warnings. Plain text."""
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ class Machine:
 
 def machine(run: RunRecord) -> Machine:
     """The device, the preset, the work and the versions of a run."""
-    model, data, found = run.settings.model, run.settings.data, run.environment
+    data, found = run.settings.data, run.environment
     images_at = f"images at {data.image_size}×{data.image_size}" if data.image_size else "images at their own size"
     shape = f"{net_name(run)}, batch {data.batch_size or '?'}, {images_at}"
     preset = f"preset {run.preset}{CPU_PRESET if run.preset == 'cpu' else ''}"
@@ -84,7 +84,9 @@ def right(summary: RunSummary, stage: StageSummary) -> str:
     found, limit = stage.stage.accuracy, stage.stage.tolerance
     if found is None:
         return "Not checked."
-    logits = f"relative L2 of the logits {significant(found.relative_l2, 2)} (limit {significant(limit.relative_l2, 2)})"
+    logits = (
+        f"relative L2 of the logits {significant(found.relative_l2, 2)} (limit {significant(limit.relative_l2, 2)})"
+    )
     named = f" {oddities(found)}" if oddities(found) else ""
     if not judged(summary.run):
         return f"Not judged: the net's weights are random, so its masks mean nothing. Its {logits}.{named}"
@@ -159,7 +161,10 @@ def all_warnings(summary: RunSummary) -> list[tuple[str, RunWarning]]:
     for stage in summary.stages:
         for warning in stage.warnings:
             same[warning.code, warning.remedy].append((stage.name, warning))
-    grouped = [[_together(each, summary.ranking.winner)] if len({name for name, _ in each}) >= SHARED else each for each in same.values()]
+    grouped = [
+        [_together(each, summary.ranking.winner)] if len({name for name, _ in each}) >= SHARED else each
+        for each in same.values()
+    ]
     return [("the run", warning) for warning in summary.warnings] + [one for each in grouped for one in each]
 
 

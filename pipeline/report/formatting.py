@@ -150,11 +150,11 @@ def remedy(cause: Unresolved) -> str:
     if cause.cause == "few blocks":
         return f"{cause.blocks} blocks are too few for an interval: raise measure.sampling_seconds to take at least 6."
     if cause.cause == "below the effect":
+        least = f"the minimum detectable effect of {100 * cause.effect:.1f} %"
         return (
-            f"The difference of {100 * cause.difference:.1f} % is below the minimum detectable effect of {100 * cause.effect:.1f} %: "
-            "measure.trials=3 averages over trials."
+            f"The difference of {100 * cause.difference:.1f} % is below {least}: measure.trials=3 averages over trials."
         )
     return (
-        f"The interval is ±{100 * cause.half_width:.1f} % wide: about {cause.needed_blocks} blocks (now {cause.blocks}) or a "
-        "quieter machine would resolve it."
+        f"The interval is ±{100 * cause.half_width:.1f} % wide: about {cause.needed_blocks} blocks "
+        f"(now {cause.blocks}) or a quieter machine would resolve it."
     )

@@ -59,9 +59,14 @@ def _differing(folder: Path, stage: str, index: int) -> int:
 
 
 def _of_image(run: RunRecord, winner: str, folder: Path, index: int) -> Gallery:
-    reference, image = _read(folder / "reference" / f"mask_{index}.png"), _read(folder / "reference" / f"image_{index}.png")
+    reference, image = (
+        _read(folder / "reference" / f"mask_{index}.png"),
+        _read(folder / "reference" / f"image_{index}.png"),
+    )
     assert reference is not None
-    stages = [_small(stage.name, mask, reference) for stage in run.stages if (mask := _mask_of(folder, stage.name, index))]
+    stages = [
+        _small(stage.name, mask, reference) for stage in run.stages if (mask := _mask_of(folder, stage.name, index))
+    ]
     overview = [Picture("the image", _uri(_shrunk(image.convert("RGB")), "JPEG"))] if image else []
     overview.append(Picture("fp32 reference", _uri(_shrunk(reference), "PNG")))
     mask = _mask_of(folder, winner, index)
@@ -149,7 +154,9 @@ def _read(path: Path) -> Image.Image | None:
 
 def _shrunk(picture: Image.Image, largest: int = LARGEST) -> Image.Image:
     small = picture.copy()
-    small.thumbnail((largest, largest), Image.Resampling.BILINEAR if picture.mode == "RGB" else Image.Resampling.NEAREST)
+    small.thumbnail(
+        (largest, largest), Image.Resampling.BILINEAR if picture.mode == "RGB" else Image.Resampling.NEAREST
+    )
     return small
 
 

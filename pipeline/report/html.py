@@ -5,6 +5,7 @@ import re
 from base64 import b64encode
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -21,6 +22,7 @@ from pipeline.report.sections.ladder_section import ladder
 from pipeline.report.sections.recommendation_section import advice
 from pipeline.report.sections.stage_section import section
 
+TEMPLATES = Path(__file__).parent / "templates"
 UNIT = re.compile(r"(?<=\d) (?=(?:[%×]|[µm]?s|min|[GMK]iB|TFLOP/s|TB/s|GB/s)(?!\w))")  # no line ends here
 
 
@@ -31,7 +33,7 @@ def environment() -> Environment:
         loader=PackageLoader("pipeline.report"), autoescape=True, undefined=StrictUndefined, finalize=seen
     )
     found.trim_blocks = found.lstrip_blocks = True
-    script = Markup(found.loader.get_source(found, "page.js")[0].strip())  # noqa: S704 - our own file
+    script = Markup((TEMPLATES / "page.js").read_text(encoding="utf-8").strip())  # noqa: S704 - our own file
     digest = b64encode(sha256(script.encode()).digest()).decode()
     found.globals |= {"format": formatting, "script": script, "script_hash": f"sha256-{digest}"}
     found.filters |= {"file": file_link, "exactly": exactly, "tied": tied}
@@ -67,43 +69,54 @@ def page(summary: RunSummary, masks: Gallery | None = None) -> str:
         summary: of its record.
         masks: what the run left of them.
     """
-    run, winner = summary.run, summary.winner
+    run = summary.run
     anchors = {stage.name: f"stage-{at}" for at, stage in enumerate(summary.stages, 1)}
-    return environment().get_template("report.html.j2").render(
-        run=run,
-        summary=summary,
-        winner=winner,
-        headline=answer.headline(summary),
-        numbers=answer.numbers(summary),
-        paragraph=answer.paragraph(summary),
-        choices=answer.choice_table(summary),
-        longer=answer.longer(summary),
-        usage=usage.usage(summary, winner) if winner and answer.resolved(summary) else None,
-        machine=first_screen.machine(run),
-        state=first_screen.state(run),
-        right=first_screen.right(summary, winner) if winner else "",
-        unwell=first_screen.unwell(summary),
-        own_warnings=winner.warnings if winner else [],
-        warnings=first_screen.all_warnings(summary),
-        trust=first_screen.trust(summary),
-        ladder=ladder(summary),
-        marks=dict(enumerate(map(mark, summary.stages))),
-        links=dict(enumerate(anchors.values())),
-        anchors=anchors,
-        ladder_chart=Markup(ladder_chart(summary) if summary.stages else ""),  # noqa: S704 - escaped by the chart
-        error_front=error_front(summary),
-        peaks=roofline_section.peaks_text(run),
-        why=explanations(summary),
-        flops=host_time_section.flops_text(run),
-        advice=advice(summary),
-        cost=cost_table(summary),
-        cost_text=cost_text(summary),
-        capacity=capacity_section.section(summary),
-        stages=[section(summary, stage) for stage in summary.stages],
-        masks=masks or Gallery(),
-        images=first_screen.images_text(run),
-        config=json.dumps(run.config, indent=1, ensure_ascii=False, default=str),
-    )  # fmt: skip
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            **answered(summary),
+            run=run,
+            summary=summary,
+            masks=masks or Gallery(),
+            error_front=error_front(summary),
+            cost=cost_table(summary),
+            cost_text=cost_text(summary),
+            capacity=capacity_section.section(summary),
+            trust=first_screen.trust(summary),
+            ladder=ladder(summary),
+            marks=dict(enumerate(map(mark, summary.stages))),
+            links=dict(enumerate(anchors.values())),
+            ladder_chart=Markup(ladder_chart(summary) if summary.stages else ""),  # noqa: S704 - escaped by the chart
+            unwell=first_screen.unwell(summary),
+            warnings=first_screen.all_warnings(summary),
+            advice=advice(summary),
+            why=explanations(summary),
+            stages=[section(summary, stage) for stage in summary.stages],
+            peaks=roofline_section.peaks_text(run),
+            flops=host_time_section.flops_text(run),
+            images=first_screen.images_text(run),
+            config=json.dumps(run.config, indent=1, ensure_ascii=False, default=str),
+        )
+    )
+
+
+def answered(summary: RunSummary) -> dict[str, object]:
+    """What the first screen shows."""
+    winner = summary.winner
+    return {
+        "winner": winner,
+        "headline": answer.headline(summary),
+        "numbers": answer.numbers(summary),
+        "paragraph": answer.paragraph(summary),
+        "choices": answer.choice_table(summary),
+        "longer": answer.longer(summary),
+        "usage": usage.usage(summary, winner) if winner and answer.resolved(summary) else None,
+        "machine": first_screen.machine(summary.run),
+        "state": first_screen.state(summary.run),
+        "right": first_screen.right(summary, winner) if winner else "",
+        "own_warnings": winner.warnings if winner else [],
+    }
 
 
 def mark(stage: StageSummary) -> str:

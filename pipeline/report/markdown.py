@@ -69,7 +69,7 @@ def _use(summary: RunSummary) -> list[str]:
         return []
     found = usage(summary, winner)
     path = [f"The run left `{clean(found.path)}`. {escape(found.lead)}"] if found.path else [escape(found.lead)]
-    return [*path, "", f"```{'sh' if found.shell else 'python'}", found.code, "```"]
+    return [*path, "", f"```{found.language}", found.code, "```"]
 
 
 def _right(summary: RunSummary) -> list[str]:
@@ -99,7 +99,8 @@ def _why(summary: RunSummary) -> list[str]:
 
 def _warnings(summary: RunSummary) -> list[str]:
     return [
-        f"- **{escape(who)}, {escape(found.code)}**: {escape(prose(found.text))}. What to do: {escape(prose(found.remedy))}."
+        f"- **{escape(who)}, {escape(found.code)}**: {escape(prose(found.text))}. "
+        f"What to do: {escape(prose(found.remedy))}."
         for who, found in first_screen.all_warnings(summary)
     ]
 

@@ -25,11 +25,18 @@ MOST_UNWELL = 4
 def first_screen(summary: RunSummary) -> RenderableType:
     """The answer in a few lines, what to beware of, and the ladder."""
     where = sentences.machine(summary.run)
-    parts: list[RenderableType] = [Text(""), Text(f"{clean(where.device)}: {clean(where.shape)}, {clean(where.preset)}")]
+    parts: list[RenderableType] = [
+        Text(""),
+        Text(f"{clean(where.device)}: {clean(where.shape)}, {clean(where.preset)}"),
+    ]
     if note := sentences.state(summary.run):
         parts.append(Text(note, style="bold yellow"))
     parts += [Text(""), Text(clean(answer.headline(summary)), style="bold")]
-    parts += [_indented(line) for line in (*numbers(summary), *answer.paragraph(summary), answer.longer(summary), *_use(summary)) if line]
+    parts += [
+        _indented(line)
+        for line in (*numbers(summary), *answer.paragraph(summary), answer.longer(summary), *_use(summary))
+        if line
+    ]
     parts += [Text(""), *_warnings(summary), ladder(summary)]
     unwell = sentences.unwell(summary)
     parts += [_shortened(line) for line in unwell[:MOST_UNWELL]]
@@ -40,7 +47,10 @@ def first_screen(summary: RunSummary) -> RenderableType:
 
 def numbers(summary: RunSummary) -> list[str]:
     """The large numbers, each with its comparison, in a line or two."""
-    found = [f"{number.value} {number.label}{f'; {number.note}' if number.note else ''}" for number in answer.numbers(summary)]
+    found = [
+        f"{number.value} {number.label}{f'; {number.note}' if number.note else ''}"
+        for number in answer.numbers(summary)
+    ]
     return [f"{line}." for line in (found[1:] if answer.resolved(summary) else found)]
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Literal
 
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.summary import RunSummary, StageSummary
@@ -24,25 +25,27 @@ class Usage:
         lead: what the lines begin with: a file of the run, or one's own net.
         path: of that file within the run's folder; empty where there is none.
         code: the lines.
-        shell: whether they are a command and no Python.
+        language: of the lines.
     """
 
     lead: str
     path: str
     code: str
-    shell: bool = False
+    language: Literal["python", "sh"] = "python"
 
 
 def usage(summary: RunSummary, stage: StageSummary) -> Usage:
     """The lines for one stage: by what it left, or as it was made, or the command that builds it again."""
     record = stage.stage
+    files = [file for file in record.artefacts if SAFE.fullmatch(file.path)]
     for suffix, lines in LOADED.items():
-        found = next((file for file in record.artefacts if file.path.endswith(suffix) and SAFE.fullmatch(file.path)), None)
+        found = next((file for file in files if file.path.endswith(suffix)), None)
         if found:
             return Usage("RUN is the folder of this report.", found.path, lines(record, found, summary))
     if made := MADE.get(record.name):
         return Usage(f"net is {WEIGHTS}, batch holds images as it takes them.", "", made(record, summary))
-    return Usage("The run left nothing to load. This builds it again:", "", retyped(summary.run.command, f"stage={clean(record.name)}"), shell=True)
+    command = retyped(summary.run.command, f"stage={clean(record.name)}")
+    return Usage("The run left nothing to load. This builds it again:", "", command, "sh")
 
 
 def _rewritten(_: StageRecord, file: Artefact, summary: RunSummary) -> str:

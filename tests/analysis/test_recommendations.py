@@ -112,7 +112,7 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
     ),
     "channels": (
         even_the_channels,
-        planted.with_settings(run_with(), model={"options": {"base": 50}}),
+        planted.with_settings(run_with(), model={"checkpoint": None, "options": {"base": 50}}),
         "model.options.base=56",
         "50 channels",
     ),
@@ -189,7 +189,10 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
         even_the_channels,
         planted.with_settings(run_with(), model={"checkpoint": "w.safetensors", "options": {"base": 50}}),
     ),
-    "eights": (even_the_channels, planted.with_settings(run_with(), model={"options": {"base": 64}})),
+    "eights": (
+        even_the_channels,
+        planted.with_settings(run_with(), model={"checkpoint": None, "options": {"base": 64}}),
+    ),
     "one layout": (
         rules.keep_one_layout,
         planted.run(

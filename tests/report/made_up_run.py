@@ -185,7 +185,10 @@ def settings(**data: Any) -> RunSettings:
     """Batches of 8 images of 512×512, and the price of a GPU's hour; `data` are fields of DataSettings."""
     images = DataSettings(**{"name": "samples", "image_size": 512, "batch_size": 8, **data})
     return RunSettings(
-        ModelSettings("unet", checkpoint="unet.safetensors"), images, MeasureSettings(sampling_seconds=30.0), ReportSettings(gpu_hour_price=3.5)
+        ModelSettings("unet", checkpoint="unet.safetensors"),
+        images,
+        MeasureSettings(sampling_seconds=30.0),
+        ReportSettings(gpu_hour_price=3.5),
     )
 
 

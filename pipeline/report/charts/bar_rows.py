@@ -100,7 +100,9 @@ def _row(bar: Bar, whole: float, marks: Sequence[float]) -> Markup:
         inside += Markup('<b class="cut">▸</b>')
     if bar.interval and bar.interval[1] <= whole:
         inside += Markup('<i class="whisker" style="{}"></i>').format(_place(*bar.interval, whole))
-    inside += Markup("").join(Markup('<i class="mark" style="left:{:.2f}%"></i>').format(100 * at / whole) for at in marks)
+    inside += Markup("").join(
+        Markup('<i class="mark" style="left:{:.2f}%"></i>').format(100 * at / whole) for at in marks
+    )
     if bar.note:
         inside = Markup('<span class="quiet">{}</span>').format(clean(bar.note))
     return Markup('<div class="row{}"><span>{}</span><span class="track">{}</span><span>{}</span></div>').format(

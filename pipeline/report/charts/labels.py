@@ -19,18 +19,21 @@ def name_points(figure: "Figure", axes: "Axes", points: list[Point]) -> None:
     """A name beside every point, moved until it covers no other name and no dot."""
     figure.draw_without_rendering()  # only then do data have places
     scale = 72 / figure.dpi
-    places = [(name, *map(float, axes.transData.transform((x, y)) * scale)) for name, x, y in points]
+    places: list[Point] = []
+    for name, x, y in points:
+        across, up = axes.transData.transform((x, y)) * scale
+        places.append((name, float(across), float(up)))
     data = {place[1:]: point[1:] for place, point in zip(places, points, strict=True)}
     box = axes.get_window_extent()
-    across, up = box.x1 * scale, (box.y0 * scale, box.y1 * scale)
+    room = (box.x1 * scale, box.y0 * scale, box.y1 * scale)
     taken = [(x - 5, x + 5, y) for _, x, y in places]
     for label, x, y in sorted(merged(places), key=lambda place: -place[2]):
-        left, height = _free(label, (x, y), taken, (across, *up))
+        left, height = _free(label, (x, y), taken, room)
         taken.append((left, left + LETTER_POINTS * len(label), height))
-        away = abs(height - y) > LINE
+        leads = {"arrowstyle": "-", "color": QUIET, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 3}
         axes.annotate(
-            label, data[x, y], xytext=(left - x, height - y), textcoords="offset points", va="center", color=INK, fontsize=SMALL,
-            arrowprops={"arrowstyle": "-", "color": QUIET, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 3} if away else None,
+            label, data[x, y], xytext=(left - x, height - y), textcoords="offset points", va="center", color=INK,
+            fontsize=SMALL, arrowprops=leads if abs(height - y) > LINE else None,
         )  # fmt: skip
 
 
@@ -60,7 +63,7 @@ def _free(
 ) -> tuple[float, float]:
     """Where the label's left end and its middle go: right of the dot or left of it, as near as there is room."""
     wide, (across, low, high) = LETTER_POINTS * len(label), box
-    sides = [left for left in (at[0] + BESIDE, at[0] - BESIDE - wide) if 0 <= left and left + wide <= across + 40]
+    sides = [left for left in (at[0] + BESIDE, at[0] - BESIDE - wide) if left >= 0 and left + wide <= across + 40]
     for away in (0, 10, -10, 17, -17, 25, -25, 34, -34, 44, -44, 56, -56):
         height = at[1] + away
         for left in sides if low <= height <= high else []:

@@ -8,7 +8,6 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.report.formatting import clean, images, seconds, significant, spoken
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 
-
 DOUBTS: dict[Doubt, str] = {
     "not resolved": "the ratios aren't resolved",
     "baseline drifted": "the baseline drifted too far for times of different moments to be compared",
@@ -45,7 +44,9 @@ def cost_table(summary: RunSummary) -> Table:
 def cost_text(summary: RunSummary) -> list[str]:
     """Which stage is best for how many images, with the numbers at which that changes, and for a service."""
     if summary.doubt:
-        return [f"Which stage is best for how many images isn't known: {DOUBTS[summary.doubt]}."] if summary.ranked else []
+        return (
+            [f"Which stage is best for how many images isn't known: {DOUBTS[summary.doubt]}."] if summary.ranked else []
+        )
     lines = [_best_for(summary.change_overs)] if summary.change_overs else []
     service = summary.stage(summary.best_for_service)
     if service and service.latency:

@@ -42,8 +42,9 @@ class Explanation:
 
 def sentences(summary: RunSummary) -> dict[str, list[str]]:
     """The sentences alone, by title; what has none is left out."""
+    why = [attribution_section.why(summary, summary.winner)] if summary.winner else []
     said = {
-        "What each rung took away": [attribution_section.sentence(step) for step in steps(summary)],
+        attribution_section.QUESTION: [*why, *(attribution_section.sentence(step) for step in steps(summary))],
         "Layout": layout_section.sentences(summary),
         "Fusion": fusion_section.sentences(summary),
         "Memory": memory_section.sentences(summary),
@@ -62,12 +63,12 @@ def explanations(summary: RunSummary) -> list[Explanation]:
 def _way(summary: RunSummary) -> Explanation:
     aside = way(summary)[1]
     winner = summary.winner
-    note = "Each rung against the one before it. The rest is smaller changes, and time in no kernel: launches, Python, waiting."
+    note = "Each rung against the one before it. The rest is smaller changes, and time in no kernel: launches, waiting."
     left_out = f" Left out, as not measurably faster than the best earlier stage: {listed(aside)}." if aside else ""
     chart = attribution_section.way_figure(summary)
     return Explanation(
         "way",
-        "What each rung took away",
+        attribution_section.QUESTION,
         attribution_section.why(summary, winner) if winner else "",
         f"{note}{left_out}" if chart else "",
         [attribution_section.sentence(step) for step in steps(summary)],
@@ -108,7 +109,11 @@ def _layout(summary: RunSummary) -> Explanation:
 
 
 def _fusion(summary: RunSummary) -> Explanation:
-    said, charts, table = fusion_section.sentences(summary), fusion_section.charts(summary), fusion_section.table(summary)
+    said, charts, table = (
+        fusion_section.sentences(summary),
+        fusion_section.charts(summary),
+        fusion_section.table(summary),
+    )
     return Explanation("fusion", "Fusion", _first(said), fusion_section.NOTE, said, charts, table)
 
 

@@ -23,7 +23,13 @@ def memory_front(summary: RunSummary) -> Figure | None:
     memory = [(stage, peak / 2**30) for stage in summary.ranked if (peak := stage.peak_bytes)]
     peaks = [peak for _, peak in memory] or [1.0]
     wide = max(peaks) > WIDE_RANGE * min(peaks)
-    return _front(summary, memory, ("Memory against speed", "GiB of the device" if summary.on_gpu else "GiB resident at the peak"), "Right and low is better.", log=wide)
+    return _front(
+        summary,
+        memory,
+        ("Memory against speed", "GiB of the device" if summary.on_gpu else "GiB resident at the peak"),
+        "Right and low is better.",
+        log=wide,
+    )
 
 
 def _front(
@@ -44,8 +50,4 @@ def _front(
 
 def points(values: list[tuple[StageSummary, float]]) -> list[Point]:
     """Those with a ratio."""
-    return [
-        (clean(stage.name), stage.ratio.value, value, stage.place)
-        for stage, value in values
-        if stage.ratio
-    ]
+    return [(clean(stage.name), stage.ratio.value, value, stage.place) for stage, value in values if stage.ratio]

@@ -7,9 +7,7 @@ from pipeline.report.formatting import clean, spoken
 
 def ladder_chart(summary: RunSummary) -> str:
     """Bars with their intervals; what isn't resolved is hatched, what isn't ranked says why."""
-    bars = [
-        (clean(stage.name), stage.ratio if stage.ranked else None, _kind(stage)) for stage in summary.stages
-    ]
+    bars = [(clean(stage.name), stage.ratio if stage.ranked else None, _kind(stage)) for stage in summary.stages]
     return ladder_bars(bars, [(spoken(summary.baseline), 1.0)], spoken(summary.baseline))
 
 

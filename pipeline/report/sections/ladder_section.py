@@ -46,7 +46,14 @@ def headings_of(summary: RunSummary) -> Headings:
 def stage_columns(named: Headings) -> list[StageColumn]:
     """Every figure of a stage, in the order in which tables show them; adding a column is adding a line to a group."""
     return [
-        Column("stage", help="▸ the winner, = a tie with it; legacy: its library deprecates it", cell=_name, kind="text", views=EVERYWHERE, csv="stage"),
+        Column(
+            "stage",
+            help="▸ the winner, = a tie with it; legacy: its library deprecates it",
+            cell=_name,
+            kind="text",
+            views=EVERYWHERE,
+            csv="stage",
+        ),
         *_against_the_baseline(named),
         *_against_eager(named),
         *_times(),
@@ -120,7 +127,9 @@ def _latencies() -> list[StageColumn]:
     return [
         Column("p50 ms", help=single, cell=p50, views=REPORT_AND_SWEEP, csv="latency_p50_s"),
         csv_only("latency_p90_s", lambda stage: stage.latency and stage.latency.p90),
-        Column("p99 ms", help="99 of 100 of them take no longer", cell=p99, views=REPORT_AND_SWEEP, csv="latency_p99_s"),
+        Column(
+            "p99 ms", help="99 of 100 of them take no longer", cell=p99, views=REPORT_AND_SWEEP, csv="latency_p99_s"
+        ),
         csv_only("latency_calls", lambda stage: len(stage.stage.latencies) or None),
         Column("host p50 ms", help="the same from pinned host memory and back", cell=host, csv="host_to_host_p50_s"),
         csv_only("host_to_host_p99_s", lambda stage: stage.host_latency and stage.host_latency.p99),

@@ -85,13 +85,13 @@ def _gist(summary: RunSummary, stage: StageSummary) -> str:
 
 def _facts(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]]:
     """What one reads of a stage first; what isn't known is empty."""
-    record = stage.stage
+    record, reason = stage.stage, f"Reason for this limit: {stage.stage.tolerance.reason}."
     return [
         ("speed", _speed(summary, stage)),
         ("time", _time(summary, stage)),
         ("bottleneck", bottleneck_section.sentence(stage)),
         ("latency", _latency(stage)),
-        ("right?", f"{first_screen.right(summary, stage)} Reason for this limit: {record.tolerance.reason}." if record.accuracy else ""),
+        ("right?", f"{first_screen.right(summary, stage)} {reason}" if record.accuracy else ""),
         ("memory", first_screen.memory_text(record) if record.memory else ""),
         ("energy", _energy(stage)),
         ("set-up", _setup(record)),
