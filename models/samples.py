@@ -38,12 +38,16 @@ class Dataset:
         labels: [images, height, width], uint8, class indices, 255 where not labelled; None without labels.
         sources: where each image comes from.
         distinct: how many of them, from the first, are windows of their own; the others are such windows rolled.
+        pictures: of each image the picture that it is a window of, whether rolled or mirrored.
+        windows: how many there are in all, whether asked for or not.
     """
 
     images: np.ndarray
     labels: np.ndarray | None
     sources: list[str]
     distinct: int
+    pictures: list[str]
+    windows: int
 
 
 def to_batch(images: np.ndarray) -> Tensor:
@@ -66,17 +70,20 @@ def load_dataset(name: str, path: str | None, labels: str | None, size: int | No
         ImageError: a file is no image, the folder holds none, or sizes differ; one line.
     """
     named = {"samples": sample_images, "stain": held_out_image}.get(name, partial(folder_images, path, labels))()
-    tiles = [tile for source, image, label in named for tile in cut(source, image, label, size)]
-    shapes = {tile[1].shape for tile in tiles}
+    tiles = [(source, tile) for source, image, label in named for tile in cut(source, image, label, size)]
+    shapes = {tile[1].shape for _, tile in tiles}
     if len(shapes) > 1:
         raise ImageError(f"data.size is not set and the images differ in size ({len(shapes)} sizes); set data.size=512")
-    chosen = [_rolled(tile, turn // len(tiles)) for turn, tile in enumerate(islice(cycle(tiles), count))]
+    taken = list(islice(cycle(tiles), count))
+    chosen = [_rolled(tile, turn // len(tiles)) for turn, (_, tile) in enumerate(taken)]
     has_labels = any(label is not None for _, _, label in chosen)
     return Dataset(
         images=np.stack([image for _, image, _ in chosen]),
         labels=np.stack([_or_unlabelled(image, label) for _, image, label in chosen]) if has_labels else None,
         sources=[source for source, _, _ in chosen],
         distinct=min(count, len(tiles)),
+        pictures=[picture for picture, _ in taken],
+        windows=len(tiles),
     )
 
 

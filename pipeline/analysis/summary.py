@@ -59,6 +59,7 @@ class StageSummary:
     bottleneck: Bottleneck
     layers: list[LayerFigures] = field(default_factory=list)  # none where its profile doesn't show them
     warnings: list[RunWarning] = field(default_factory=list)
+    masks_judged: bool = True  # False with random weights, whose masks mean nothing
     host_ratio: float | None = None  # host to host: the baseline's p50 over this stage's
     break_even_doubt: Doubt | None = None  # why the record can't say when its set-up has paid for itself
 
@@ -221,6 +222,7 @@ def _stage(
         bottleneck=bottleneck_of(run, stage, layers, interleaved.value if interleaved else None, pace),
         layers=layers,
         warnings=stage_warnings(stage, run.settings.data.batch_size),
+        masks_judged=run.settings.model.trained,
         host_ratio=host_ratio(run, stage),
         break_even_doubt=doubt,
     )

@@ -78,9 +78,14 @@ def reading(net: ExportedNet, values: Container[fx.Node]) -> list[str]:
     return [layer.name for node, layer in found if layer and all(value in values for value in inputs_of(node))]
 
 
-def layers_in_fp8(net: ExportedNet, scales_of: Container[str]) -> int:
-    """How many layers read fp8, where the values with these names are stored in it."""
-    return len(reading(net, {node for node in net.module.graph.nodes if node.name in scales_of}))
+def layers_in_fp8(net: ExportedNet, scales_of: Container[str]) -> list[str]:
+    """The layers that read fp8, where the values with these names are stored in it."""
+    return reading(net, {node for node in net.module.graph.nodes if node.name in scales_of})
+
+
+def layers_of(net: ExportedNet) -> list[str]:
+    """All layers by their names, in the order of the graph."""
+    return [layer.name for node in net.module.graph.nodes if (layer := layer_of(net.module, node))]
 
 
 def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> dict[str, float]:

@@ -17,7 +17,11 @@ class WrongShape(Exception):  # noqa: N818 - named for what was found
 
 
 def check(
-    outputs: Iterable[Tensor], references: list[Tensor], labels: Tensor | None, tolerance: Tolerance
+    outputs: Iterable[Tensor],
+    references: list[Tensor],
+    labels: Tensor | None,
+    tolerance: Tolerance,
+    trained: bool = True,
 ) -> tuple[Accuracy | None, Literal["ok", "inaccurate"], str]:
     """Compare and judge.
 
@@ -27,6 +31,7 @@ def check(
         references: the reference's, of the same batches.
         labels: [images, height, width] uint8 of the batches' images in order, 255 where not labelled.
         tolerance: how far is too far.
+        trained: whether the masks mean something; those of random weights are not judged.
 
     Returns:
         The figures (None where the shapes can't be compared), the status, and the reason if it isn't ok.
@@ -35,23 +40,23 @@ def check(
         accuracy = compare(outputs, references, labels)
     except WrongShape as wrong:
         return None, "inaccurate", str(wrong)
-    return accuracy, *judge(accuracy, tolerance)
+    return accuracy, *judge(accuracy, tolerance, trained)
 
 
-def judge(accuracy: Accuracy, tolerance: Tolerance) -> tuple[Literal["ok", "inaccurate"], str]:
-    """The status, and why it isn't ok: the worst cause first."""
+def judge(accuracy: Accuracy, tolerance: Tolerance, trained: bool = True) -> tuple[Literal["ok", "inaccurate"], str]:
+    """The status, and why it isn't ok: the worst cause first. Without trained weights only the logits are judged."""
     if accuracy.nan_share == 1:
         return "inaccurate", "all logits are NaN or infinite (their mask looks like a healthy empty one)"
     if accuracy.nan_share > 0:
         return "inaccurate", f"{_share(accuracy.nan_share)} of the logits are NaN or infinite"
-    if accuracy.one_class:
+    if trained and accuracy.one_class:
         return "inaccurate", "every pixel is of one class, where the reference finds more"
     if not accuracy.relative_l2 <= tolerance.relative_l2:
         return (
             "inaccurate",
             f"logits differ by {accuracy.relative_l2:.2g} (relative L2), {tolerance.relative_l2:g} allowed",
         )
-    if not accuracy.flipped_share <= tolerance.flipped_share:
+    if trained and not accuracy.flipped_share <= tolerance.flipped_share:
         flipped, allowed = _share(accuracy.flipped_share), _share(tolerance.flipped_share)
         return "inaccurate", f"{flipped} of the pixels change their class, {allowed} allowed"
     return "ok", ""

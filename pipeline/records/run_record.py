@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pipeline.records.diagnostics import Diagnostics, LayerWork, Profile
 from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.run_settings import RunSettings
-from pipeline.records.samples import Accuracy, Energy, Memory, Pair, WarmUp
+from pipeline.records.samples import Accuracy, Calibration, Energy, Memory, Pair, WarmUp
 
 SCHEMA_VERSION = 5
 EAGER, AUTOCAST = "eager", "amp"  # the stages that may be baselines
@@ -168,6 +168,7 @@ class StageRecord:
     start_seconds: float | None = None  # from the process's birth to the workload being ready
     build_seconds: float | None = None
     first_call_seconds: float | None = None
+    calibration: Calibration | None = None  # None where nothing was chosen by looking at images
     warm_up: WarmUp | None = None
     accuracy: Accuracy | None = None
     pairs: list[Pair] = field(default_factory=list)  # against the baseline, one per trial

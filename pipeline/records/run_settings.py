@@ -14,6 +14,11 @@ class ModelSettings:
     options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the class
     checkpoint: str | None = None  # file of trained weights
 
+    @property
+    def trained(self) -> bool:
+        """Whether its masks mean something: without a checkpoint the weights are random."""
+        return self.checkpoint is not None
+
 
 @dataclass(frozen=True)
 class DataSettings:

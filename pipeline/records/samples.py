@@ -92,3 +92,23 @@ class Accuracy:
     reference_dice: list[float] | None
     reference_iou: list[float] | None
     images: int  # how many were compared
+    # Of those, the distinct pictures: windows, shifts and mirror images of one count once. None in an older record.
+    pictures: int | None = None
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images that something was decided on."""
+
+    images: int
+    pictures: list[str]  # that they are windows of, each once; windows, shifts and mirror images of one count once
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The images that a stage chose its scales and its layers on; none of them serves its verdict if `apart`."""
+
+    scales: ImageSet
+    choice: ImageSet | None  # of the layers that stay in another precision; None where they were named
+    choice_apart: bool  # whether the choice used none of the images that the scales come from
+    apart: bool  # whether the verdict is on other images than both, in another window or of another picture

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pipeline.analysis.choices import choices
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import EAGER
-from pipeline.report.first_screen import judged
 from pipeline.report.formatting import (
     NOTHING,
     clean,
@@ -67,7 +66,7 @@ def headline(summary: RunSummary) -> str:
     fast = (
         f"{significant(winner.ratio.value, 2)} × as fast as {spoken(summary.baseline)}" if winner.ratio else "fastest"
     )
-    return f"Use {spoken(winner.name)}: {fast}{', ' if judged(summary.run) else '; '}{_pixels(summary, winner)}"
+    return f"Use {spoken(winner.name)}: {fast}{', ' if summary.run.settings.model.trained else '; '}{_pixels(summary, winner)}"
 
 
 def _only(summary: RunSummary) -> str:
@@ -77,7 +76,7 @@ def _only(summary: RunSummary) -> str:
 
 
 def _pixels(summary: RunSummary, stage: StageSummary) -> str:
-    if not judged(summary.run):
+    if not summary.run.settings.model.trained:
         return NOT_JUDGED
     accuracy = stage.stage.accuracy
     if accuracy is None:
@@ -123,7 +122,7 @@ def _accuracy(summary: RunSummary, stage: StageSummary) -> Number | None:
     found, limit = stage.stage.accuracy, stage.stage.tolerance
     if found is None:
         return None
-    if not judged(summary.run):
+    if not summary.run.settings.model.trained:
         said = f"relative L2 of the logits (limit {significant(limit.relative_l2, 2)})"
         return Number(significant(found.relative_l2, 2), said, NOT_JUDGED)
     label = f"of pixels change (limit {share(limit.flipped_share)})"
@@ -203,7 +202,7 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
             cell=figure(lambda stage: stage.host_ratio, lambda value: f"{significant(value)} ×"),
         ),
     ]
-    if judged(summary.run):
+    if summary.run.settings.model.trained:
         pixels = "share of pixels whose class differs from the fp32 net's"
         columns.append(Column("pixels that change", help=pixels, cell=figure(_flipped, share)))
         columns += [Column("Dice", help="mean over the classes, against the labels", cell=_dice)] if scored else []

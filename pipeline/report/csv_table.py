@@ -5,7 +5,6 @@ import io
 from collections.abc import Sequence
 
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.report.first_screen import judged
 from pipeline.report.formatting import clean
 from pipeline.report.sections.ladder_section import StageColumn, csv_only, headings_of, stage_columns
 
@@ -25,7 +24,6 @@ def columns(summary: RunSummary) -> list[StageColumn]:
         csv_only("place", lambda stage: stage.place),
         csv_only("legacy", lambda stage: stage.stage.legacy),
         csv_only("baseline", lambda _: summary.baseline),
-        csv_only("masks_judged", lambda _: judged(run)),
         csv_only("ran", lambda stage: stage.stage.description),
         csv_only("adds", lambda stage: stage.stage.adds),
         csv_only("bottleneck", lambda stage: stage.bottleneck.kind if stage.seconds else None),

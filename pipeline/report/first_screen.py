@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
-from pipeline.records.samples import Accuracy
 from pipeline.report.formatting import (
     clean,
     listed,
@@ -79,29 +78,6 @@ def remedy_of(stage: StageSummary) -> str:
     return remedy(stage.compared.unresolved) if stage.compared.unresolved else ""
 
 
-def right(summary: RunSummary, stage: StageSummary) -> str:
-    """The accuracy beside its limits, and on which images; without trained weights the masks aren't judged."""
-    found, limit = stage.stage.accuracy, stage.stage.tolerance
-    if found is None:
-        return "Not checked."
-    logits = (
-        f"relative L2 of the logits {significant(found.relative_l2, 2)} (limit {significant(limit.relative_l2, 2)})"
-    )
-    named = f" {oddities(found)}" if oddities(found) else ""
-    if not judged(summary.run):
-        return f"Not judged: the net's weights are random, so its masks mean nothing. Its {logits}.{named}"
-    text = "Yes" if stage.stage.status == "ok" else "No"
-    text += f": {share(found.flipped_share)} of pixels change class (limit {share(limit.flipped_share)}), {logits}"
-    if found.dice and found.reference_dice:
-        text += f"; Dice by class {_scores(found.dice)}, of the fp32 net {_scores(found.reference_dice)}"
-    return f"{text}; on {plural(found.images, 'image')}.{named}"
-
-
-def judged(run: RunRecord) -> bool:
-    """Whether the masks mean anything: without a checkpoint the net's weights are random."""
-    return run.settings.model.checkpoint is not None
-
-
 def images_text(run: RunRecord) -> str:
     """How many images the run took, from how many pictures, and what their labels are."""
     if run.reference is None:
@@ -112,20 +88,6 @@ def images_text(run: RunRecord) -> str:
     text = f"{plural(count, 'image')}{shifted if len(sources) < count else ''}: {listed(sorted(sources)[:NAMED])}"
     more = f" and {len(sources) - NAMED} more" if len(sources) > NAMED else ""
     return f"{text}{more}{f'; labels: {clean(run.reference.labels)}' if run.reference.labels else ''}"
-
-
-def _scores(values: list[float]) -> str:
-    return " / ".join(f"{value:.4f}" for value in values)
-
-
-def oddities(found: Accuracy) -> str:
-    """NaN logits and masks of one class, by name: they look like healthy empty masks."""
-    parts = []
-    if found.nan_share > 0:
-        parts.append(f"{share(found.nan_share)} of its logits are NaN or infinite.")
-    if found.one_class:
-        parts.append("Its masks have one class only, where the reference has more: an empty (black) mask.")
-    return " ".join(parts)
 
 
 def memory_text(stage: StageRecord) -> str:

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.report import answer, first_screen, formatting, usage
 from pipeline.report.gallery import Gallery
-from pipeline.report.sections import capacity_section, host_time_section, roofline_section
+from pipeline.report.sections import accuracy_section, capacity_section, host_time_section, roofline_section
 from pipeline.report.sections.cost_section import cost_table, cost_text
 from pipeline.report.sections.explanations import explanations
 from pipeline.report.sections.fronts import error_front
@@ -114,7 +114,7 @@ def answered(summary: RunSummary) -> dict[str, object]:
         "usage": usage.usage(summary, winner) if winner and answer.resolved(summary) else None,
         "machine": first_screen.machine(summary.run),
         "state": first_screen.state(summary.run),
-        "right": first_screen.right(summary, winner) if winner else "",
+        "right": accuracy_section.right(winner) if winner else "",
         "own_warnings": winner.warnings if winner else [],
     }
 

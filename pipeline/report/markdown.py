@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pipeline.analysis.summary import RunSummary
 from pipeline.report import answer, first_screen
 from pipeline.report.formatting import clean, prose, seconds
-from pipeline.report.sections import bottleneck_section
+from pipeline.report.sections import accuracy_section, bottleneck_section
 from pipeline.report.sections.cost_section import cost_table, cost_text
 from pipeline.report.sections.explanations import sentences
 from pipeline.report.sections.ladder_section import ladder
@@ -73,7 +73,7 @@ def _use(summary: RunSummary) -> list[str]:
 
 
 def _right(summary: RunSummary) -> list[str]:
-    return [escape(first_screen.right(summary, summary.winner))] if summary.winner else []
+    return [escape(accuracy_section.right(summary.winner))] if summary.winner else []
 
 
 def _cost(summary: RunSummary) -> list[str]:

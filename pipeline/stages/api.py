@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from pipeline.config.schema import SCRATCH
 from pipeline.records.diagnostics import BytesSource, SearchCount
 from pipeline.records.run_record import CompileFacts, Execution, FailureKind
+from pipeline.records.samples import Calibration, ImageSet
 
 Traffic = tuple[int, BytesSource]  # bytes that a call moves through device memory, and who counted them
 
@@ -47,10 +48,19 @@ class CalibrationImages(NamedTuple):
     Attributes:
         batches: each [batch, channels, height, width].
         independent: whether none of them is among those that the answer is checked on.
+        pictures: of each image the picture that it is a window of; empty where nobody knows.
+        left_out: batches, by their number in the verdict, that the answer must then not be judged on.
     """
 
     batches: list[Tensor]
     independent: bool
+    pictures: tuple[str, ...] = ()
+    left_out: tuple[int, ...] = ()
+
+    def image_set(self, first: int, last: int) -> ImageSet:
+        """What the record keeps of the batches from `first` up to `last`."""
+        size = len(self.batches[0])
+        return ImageSet(size * (last - first), list(dict.fromkeys(self.pictures[size * first : size * last])))
 
 
 @dataclass(frozen=True)
@@ -63,10 +73,13 @@ class Workload:
         device: where the stage is to run.
         folder: the stage's own folder, for its artefacts and caches.
         seed: of everything drawn at random.
-        labels: [images, height, width] of the images in the order of `batches`, uint8, 255 where not labelled.
-        images: [images, height, width, 3] as they were before normalisation, uint8.
+        labels: [images, height, width] of the images in the order of `images`, uint8, 255 where not labelled.
+        images: [images, height, width, 3] as they were before normalisation, uint8: those of `batches` in order, and
+            more where more are judged.
         sources: where each image comes from.
+        pictures: of each image the picture that it is a window of.
         verified: how many of the batches, from the first, the answer is checked on.
+        judged: how many of the images, from the first, the verdict is on, where it is on more than those batches.
         spare: gives so many images, or a few more, that the answer isn't checked on; None where nobody knows more than
             `batches`.
         progress: is told what the build is at, in a few words for a person.
@@ -81,7 +94,9 @@ class Workload:
     labels: np.ndarray | None = None
     images: np.ndarray | None = None
     sources: tuple[str, ...] = ()
+    pictures: tuple[str, ...] = ()
     verified: int = 1
+    judged: int = 0
     earlier: Path | None = None
     spare: Callable[[int], CalibrationImages] | None = None
     progress: Callable[[str], None] = silent
@@ -126,6 +141,8 @@ class Runner:
         execution: the same as properties. What it leaves None the worker observes, and a precision that contradicts
             what the worker observes becomes a warning.
         details: what the record should show besides: JSON values only.
+        calibration: the images that it chose scales or layers on.
+        left_out: batches that it is not judged on, by their number in the verdict, because it has chosen on them.
         compile_facts: what compiling and tuning came to so far.
         searched: the searches for the fastest algorithm that a runtime made where torch doesn't see them.
         compilations: how often something was compiled so far; a sample in which it grows is measured again.
@@ -143,6 +160,8 @@ class Runner:
     description: str
     execution: Execution | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    calibration: Calibration | None = None
+    left_out: tuple[int, ...] = ()
     compile_facts: Callable[[], CompileFacts] | None = None
     searched: tuple[SearchCount, ...] = ()
     compilations: Callable[[], int] = never_compiles

@@ -5,11 +5,12 @@ from torch import Tensor
 
 from pipeline.compiler.calibrate import Budget, keep_for, largest
 from pipeline.compiler.exported_net import ExportedNet, UnsupportedError
-from pipeline.compiler.fp8_values import layers_in_fp8, quantisable, scales
+from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, quantisable, scales
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
-from pipeline.stages.api import Runner, Skip, Workload
+from pipeline.records.samples import Calibration
+from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
 from pipeline.stages.common.rewritten_net import Candidate, Rewritten, fastest, half_instead, tuner_in
 
 JUDGED_BATCHES = 3  # on which a layer's sensitivity is measured: each layer costs a call of the whole net on each
@@ -27,7 +28,8 @@ def build(
     """Trace, rewrite, calibrate, decide what stays in fp16, measure each layer's candidates, capture.
 
     Args:
-        workload: gives the net, and images for the scales: others than those that the answer is checked on.
+        workload: gives the net, and images for the scales and for the choice of layers: others than those that the
+            answer is checked on, as far as there are any.
         calibration_images: how many images the scales come from.
         keep_fp16: names of layers, "none", or "auto": as many as it takes to stay within the budget.
         budget: for "auto", the share of pixels that may change their class against fp16.
@@ -58,27 +60,47 @@ def in_fp8(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget
         ValueError: a layer to be kept isn't there.
     """
     net, workload = rewritten.net, rewritten.workload
-    batches, independent = workload.calibration(images)
-    workload.progress(f"scales and sensitivity on {len(batches)} batches")
+    given = workload.calibration(images + JUDGED_BATCHES * workload.shape[0])
+    for_scales, for_choice = apart(given.batches)
+    workload.progress(f"scales and sensitivity on {len(given.batches)} batches")
     with torch.inference_mode():
-        seen = largest(net, batches)
-        kept, gains = layers_to_keep(net, seen, batches, keep_fp16, budget)
+        seen = largest(net, for_scales)
+        kept, gains = layers_to_keep(net, seen, for_choice, keep_fp16, budget)
     stored = scales(net, kept, seen)
     reading = layers_in_fp8(net, stored)
     if not reading:
         return None
-    found = rewritten.candidate(stored, "fp8", kept)
+    others = [name for name in layers_of(net) if name not in reading]
+    found = rewritten.candidate(stored, "fp8", others)
     if found is not None:
-        found.name = f"own kernels, {reading} layers in fp8"
-        found.details |= {"calibration_images": len(batches) * workload.shape[0], "independent": independent}
+        found.name = f"own kernels, {len(reading)} layers in fp8"
+        found.calibration = calibration(given, len(for_scales), chose=keep_fp16 == "auto")
+        found.left_out = given.left_out
         found.details |= {"kept_fp16": kept, "sensitivity": gains, "stored_fp8": sorted(stored), "largest": seen}
     return found
+
+
+def apart(batches: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """The batches [batch, channels, height, width] for the scales, and the last ones for the choice of layers.
+
+    A single one serves both.
+    """
+    chosen = min(JUDGED_BATCHES, len(batches) // 2)
+    return (batches[:-chosen], batches[-chosen:]) if chosen else (batches, batches)
+
+
+def calibration(given: CalibrationImages, for_scales: int, chose: bool) -> Calibration:
+    """What the record keeps: the images of the scales, which are the first batches, and those of the choice."""
+    count = len(given.batches)
+    alone = for_scales < count
+    choice = given.image_set(for_scales if alone else 0, count) if chose else None
+    return Calibration(given.image_set(0, for_scales), choice, choice_apart=alone or not chose, apart=given.independent)
 
 
 def layers_to_keep(
     net: ExportedNet, seen: dict[str, float], batches: list[Tensor], asked: str | list[str], budget: Budget
 ) -> tuple[list[str], dict[str, float]]:
-    """What stays in fp16, and each layer's sensitivity where it was measured, on batches [batch, channels, H, W].
+    """What is kept in fp16, and each layer's sensitivity where it was measured, on batches [batch, channels, H, W].
 
     Raises:
         ValueError: no such layer.
@@ -86,7 +108,7 @@ def layers_to_keep(
     if asked == "none":
         return [], {}
     if asked == "auto":
-        return keep_for(net, seen, batches[:JUDGED_BATCHES], budget)
+        return keep_for(net, seen, batches, budget)
     names, known = [asked] if isinstance(asked, str) else list(asked), quantisable(net)
     if strange := sorted(set(names) - set(known)):
         raise ValueError(f"keep_fp16={strange[0]}: no such layer; choose among {', '.join(known)}")

@@ -1,6 +1,8 @@
 """What a worker does with one stage, phase by phase; `worker.run_stage` gives the order."""
 
 import importlib
+from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from pipeline.records.run_record import Artefact, CompileFacts, Execution, RunWa
 from pipeline.records.samples import Accuracy, Energy, Memory, Sample, WarmUp
 from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.worker import mask_images, reference
+from pipeline.worker.workload import further_batches, judged_images
 
 ANSWER_MOVED = 1e-2  # relative L2 between the answers before and after the samples; a deterministic stage gives 0
 
@@ -74,13 +77,33 @@ class Bench:
             "first_call_seconds": first_call,
             "description": self.runner.description,
             "execution": self.runner.execution,
+            "calibration": self.runner.calibration,
         }
 
     def verify(self) -> tuple[Accuracy | None, str, str]:
-        """The answer on the verified batches against the reference's: the comparison, the status and its reason."""
-        self.verified = self._answers()
+        """The answer against the reference's on all that is judged: the comparison, the status and its reason.
+
+        A stage that was calibrated on batches of the verdict is judged on the others. The masks of a net with random
+        weights are compared and not judged.
+        """
+        self.verified, work, left_out = self._answers(), self.workload, self.runner.left_out
         expected = reference.load_logits(Path(self.job.reference))
-        return accuracy.check(self.verified, expected, self._verified_labels(), self.job.stage.tolerance)
+        images = judged_images(work, [len(part) for part in expected], left_out)
+        labels = None if work.labels is None else torch.from_numpy(work.labels[images])
+        kept = [part for number, part in enumerate(expected) if number not in left_out]
+        trained, tolerance = self.job.model.checkpoint is not None, self.job.stage.tolerance
+        found, status, reason = accuracy.check(self._judged_answers(), kept, labels, tolerance, trained)
+        pictures = len({work.pictures[image] for image in images}) if found and work.pictures else None
+        return replace(found, pictures=pictures) if found else None, status, reason
+
+    def _judged_answers(self) -> Iterator[Tensor]:
+        """The logits of every batch that is judged, in order, of its own images alone."""
+        left_out = self.runner.left_out
+        yield from (part for number, part in enumerate(self.verified) if number not in left_out)
+        for number, (batch, count) in enumerate(further_batches(self.workload), len(self.verified)):
+            if number not in left_out:
+                with torch.inference_mode():
+                    yield self.runner.run(batch)[:count].float().cpu()
 
     def save_masks(self) -> None:
         """Leave the masks of the first images as pictures."""
@@ -187,11 +210,6 @@ class Bench:
 
     def _verified_batches(self) -> list[Tensor]:
         return [self.rotation.holding(index) for index in range(self.workload.verified)]
-
-    def _verified_labels(self) -> Tensor | None:
-        labels = self.workload.labels
-        images = self.workload.verified * self.workload.shape[0]
-        return None if labels is None else torch.from_numpy(labels[:images])
 
     def _memory(self) -> Memory:
         return memory_use.measure(self.runner.run, self.workload.batches[0], self.workload.model, self.context_bytes)

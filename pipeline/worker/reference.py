@@ -16,18 +16,20 @@ from pipeline.profiling.layer_time import layer_work
 from pipeline.profiling.operator_bytes import size
 from pipeline.records.run_record import Reference
 from pipeline.stages.api import Workload
+from pipeline.worker.workload import further_batches
 
 FP64_LIMIT_BYTES = 24 * 2**30  # of a GPU's memory; a CPU takes one image
 
 
 def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
-    """The reference and its logits for the verified batches, on the CPU.
+    """The reference and its logits for every batch that is judged, on the CPU.
 
     Expects TF32 to be off.
     """
     model, batches = workload.model, workload.batches[: workload.verified]
     with torch.inference_mode():
         logits = [model(batch) for batch in batches]
+        further = [model(batch)[:count].cpu() for batch, count in further_batches(workload)]
         repeat = model(batches[0])
         alone = torch.cat([model(image[None]) for image in batches[0]])
         reference = Reference(
@@ -43,7 +45,7 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
             labels=_word_on_labels(job.data.name, workload),
             layers=layer_work(model, batches[0][:1]),
         )
-    return reference, [part.cpu() for part in logits]
+    return reference, [*(part.cpu() for part in logits), *further]
 
 
 def save_logits(logits: list[Tensor], path: Path) -> None:

@@ -1,14 +1,17 @@
 """Loads what a stage works on: the net and real images, on the device."""
 
 import math
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from models.build import build_model
-from models.samples import load_dataset, to_batch
-from pipeline.config.schema import Job
+from models.samples import Dataset, load_dataset, to_batch
+from pipeline.config.schema import DataSpec, Job
 from pipeline.stages.api import CalibrationImages, Workload
 
 VERIFIED_IMAGES = 8  # enough for shares of pixels; all stages see the same
@@ -29,12 +32,13 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
     torch.manual_seed(job.seed)
     model = build_model(job.model.target, job.model.options, job.model.checkpoint, job.seed).to(device)
     data, batch_size = job.data, job.data.batch_size
-    first = load_dataset(data.name, data.path, data.labels, data.size, batch_size)
+    first = images_of(data, batch_size)
     batch_bytes = 4 * first.images.size
     count = min(MOST_BATCHES, max(data.batches, math.ceil(2 * (cache_bytes or 0) / batch_bytes)))
-    dataset = load_dataset(data.name, data.path, data.labels, data.size, batch_size * count)
     verified = min(count, max(data.batches, math.ceil(VERIFIED_IMAGES / batch_size)))
-    batches = list(to_batch(dataset.images).to(device).split(batch_size))
+    judged = max(verified * batch_size, labelled_images(data, first))
+    dataset = images_of(data, max(batch_size * count, judged))
+    batches = list(to_batch(dataset.images[: batch_size * count]).to(device).split(batch_size))
     return Workload(
         model=model,
         batches=batches,
@@ -44,24 +48,73 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
         labels=dataset.labels,
         images=dataset.images,
         sources=tuple(dataset.sources),
+        pictures=tuple(dataset.pictures),
         verified=verified,
+        judged=judged,
         earlier=Path(job.earlier) if job.earlier else None,
-        spare=partial(calibration_images, job, device, verified * batch_size),
+        spare=partial(calibration_images, job, device, verified),
     )
 
 
-def calibration_images(job: Job, device: torch.device, checked: int, wanted: int) -> CalibrationImages:
+def images_of(data: DataSpec, count: int) -> Dataset:
+    """So many images of those that the job names; errors as of `load_dataset`."""
+    return load_dataset(data.name, data.path, data.labels, data.size, count)
+
+
+def labelled_images(data: DataSpec, dataset: Dataset) -> int:
+    """How many images a folder with labels has, all of which are judged; 0 of any other data."""
+    return dataset.windows if data.name == "folder" and dataset.labels is not None else 0
+
+
+def further_batches(work: Workload) -> Iterator[tuple[Tensor, int]]:
+    """Every batch that is judged beyond the verified ones, one at a time, and how many of its images count.
+
+    Each [batch, channels, height, width] on the device. The last is filled up with the first images.
+    """
+    size = work.shape[0]
+    for start in range(work.verified * size, work.judged, size):
+        assert work.images is not None
+        part = work.images[start : min(start + size, work.judged)]
+        filled = np.concatenate([part, work.images[: size - len(part)]])
+        yield to_batch(filled).to(work.device), len(part)
+
+
+def judged_images(work: Workload, sizes: Sequence[int], left_out: Collection[int]) -> list[int]:
+    """The numbers of the images that a verdict is on.
+
+    Args:
+        work: whose images they are.
+        sizes: of each batch of the verdict, how many of its images count.
+        left_out: batches that don't count.
+    """
+    starts = ((number, number * work.shape[0], size) for number, size in enumerate(sizes) if number not in left_out)
+    return [image for _, start, size in starts for image in range(start, start + size)]
+
+
+def calibration_images(job: Job, device: torch.device, verified: int, wanted: int) -> CalibrationImages:
     """Images beyond those that are checked, as far as there are windows of their own; else such windows rolled.
+
+    A folder with labels is judged whole: up to half of what lies beyond the verified batches is given, and is then left
+    out of the verdict.
 
     Args:
         job: names the images.
         device: where they are to be.
-        checked: how many images, from the first, the answer is checked on.
-        wanted: how many more; rounded up to whole batches.
+        verified: how many batches, from the first, the answer is checked on.
+        wanted: how many more images; rounded up to whole batches.
     """
     data, size = job.data, job.data.batch_size
-    count = math.ceil(wanted / size) * size
-    dataset = load_dataset(data.name, data.path, data.labels, data.size, checked + count)
-    own = (dataset.distinct - checked) // size * size
-    chosen = dataset.images[checked:][: own if own > 0 else count]
-    return CalibrationImages(list(to_batch(chosen).to(device).split(size)), independent=own > 0)
+    checked, count = verified * size, math.ceil(wanted / size) * size
+    labelled = labelled_images(data, first := images_of(data, size))
+    dataset = images_of(data, max(checked + count, labelled))
+    begin, number = checked, min(count, (first.windows - checked) // size * size)
+    left_out: tuple[int, ...] = ()
+    if labelled and number > 0:
+        whole = (labelled - checked) // size
+        given = min(count // size, max(1, whole // 2))
+        left_out = tuple(range(verified + whole - given, verified + whole))
+        begin, number = left_out[0] * size, given * size
+    independent = number > 0
+    chosen = slice(begin, begin + (number if independent else count))
+    batches = list(to_batch(dataset.images[chosen]).to(device).split(size))
+    return CalibrationImages(batches, independent, tuple(dataset.pictures[chosen]), left_out)

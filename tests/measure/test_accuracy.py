@@ -148,3 +148,12 @@ def test_the_worst_cause_is_named_first(changed: dict[str, float], reason: str) 
 
 def test_at_its_limit_an_answer_is_ok() -> None:
     assert judge(replace(ACCURACY, relative_l2=1e-3, flipped_share=1e-3), TOLERANCE) == ("ok", "")
+
+
+def test_masks_of_random_weights_are_not_judged_and_their_logits_are() -> None:
+    """Flipped pixels and black masks say nothing of a net that was never trained; an error of the logits does."""
+    flipped = replace(ACCURACY, flipped_share=0.5, one_class=True)
+    assert judge(flipped, TOLERANCE)[0] == "inaccurate"
+    assert judge(flipped, TOLERANCE, trained=False) == ("ok", "")
+    assert judge(replace(flipped, relative_l2=1.0), TOLERANCE, trained=False)[0] == "inaccurate"
+    assert judge(replace(flipped, nan_share=0.1), TOLERANCE, trained=False)[0] == "inaccurate"

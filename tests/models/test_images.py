@@ -40,6 +40,15 @@ def test_more_images_than_windows_are_moved_copies() -> None:
     assert any("rolled" in source for source in dataset.sources)
 
 
+def test_moved_and_mirrored_copies_are_of_one_picture() -> None:
+    """However many windows there are, they count as the picture that they are cut from."""
+    stain = load_dataset("stain", None, None, 512, 5)
+    assert (len(stain.images), set(stain.pictures), stain.windows) == (5, {"scikit-image ihc.png, held-out quarter"}, 1)
+    samples = load_dataset("samples", None, None, 256, 3)
+    assert samples.pictures == ["scikit-image ihc.png"] * 3
+    assert samples.windows > samples.distinct == 3
+
+
 def test_the_stain_data_is_held_out_and_labelled_in_every_pixel() -> None:
     """The quarter that no training has seen, mirrored up to the size, moved a little for each image."""
     dataset = load_dataset("stain", None, None, 512, 3)

@@ -11,7 +11,7 @@ from torch import nn
 from pipeline.analysis.choices import choices
 from pipeline.records.run_record import Artefact, RunRecord
 from pipeline.report import answer
-from pipeline.report.first_screen import right
+from pipeline.report.sections.accuracy_section import right
 from pipeline.report.usage import usage
 from tests.report import made_up_run as planted
 
@@ -70,7 +70,7 @@ def test_masks_of_random_weights_are_not_judged() -> None:
     summary = planted.summary(untrained())
     assert "pixels that change" not in answer.choice_table(summary).titles
     assert summary.winner is not None
-    assert right(summary, summary.winner).startswith("Not judged: the net's weights are random")
+    assert right(summary.winner).startswith("Its masks are not judged")
     assert "of pixels change" not in planted.as_markdown(untrained())
 
 

@@ -1,15 +1,20 @@
 """The stage `fp8` says how many layers read fp8; a net of which none can has no candidate that is called fp8."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from pipeline.compiler import calibrate
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.calibrate import Budget
-from pipeline.records.run_record import Execution
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.records.run_record import Execution, Precision
+from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import fp8
+from pipeline.stages.api import CalibrationImages
 from pipeline.stages.common import rewritten_net
 from pipeline.stages.common.rewritten_net import Rewritten
 from tests.stages.test_fused import Called, all_by_references, as_it_is, small_unet, workload
@@ -36,14 +41,15 @@ def test_what_ran_counts_the_layers_that_read_fp8(tmp_path: Path) -> None:
     found = fp8.in_fp8(made, 4, "none", ANY)
     assert found is not None
     assert found.name == "own kernels, 5 layers in fp8"  # the first reads the image
-    assert found.execution == Execution("fp8", {}, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=6)
+    image: dict[str, Precision] = {"encoder.0.0": "fp16"}
+    assert found.execution == Execution("fp8", image, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=6)
     assert found.details["kept_fp16"] == []
     assert set(found.details["stored_fp8"]) == set(found.plan.scales)
     assert float((found.call(batch) - wanted).norm() / wanted.norm()) < 0.1
     one = fp8.in_fp8(made, 4, "bottleneck.3", ANY)
     assert one is not None
     assert one.name == "own kernels, 4 layers in fp8"
-    assert one.execution.layer_precision == {"bottleneck.3": "fp16"}
+    assert one.execution.layer_precision == {**image, "bottleneck.3": "fp16"}
     assert one.details["kept_fp16"] == ["bottleneck.3"]
 
 
@@ -57,3 +63,55 @@ def test_a_net_whose_values_torch_alone_reads_has_no_layer_in_fp8(tmp_path: Path
     """A concatenation of rows that a kernel reads, whose parts no kernel stores in fp8 for another to read."""
     net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.InstanceNorm2d(16), nn.AvgPool2d(2), nn.Softplus())
     assert fp8.in_fp8(rewritten(net, tmp_path), 4, "none", ANY) is None
+
+
+def test_the_choice_of_layers_is_on_other_images_than_the_scales(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch serves one of the two, and the record says which images each had."""
+    made = rewritten(small_unet(), tmp_path)
+    images = [torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(seed)) for seed in range(5)]
+    pictures = tuple(f"picture {number // 4}" for number in range(10))
+    asked: list[int] = []
+
+    def spare(wanted: int) -> CalibrationImages:
+        asked.append(wanted)
+        return CalibrationImages(images, True, pictures, (7, 8))
+
+    made.workload = replace(made.workload, spare=spare)
+    seen: dict[str, list[torch.Tensor]] = {}
+
+    def largest(net: ExportedNet, batches: list[torch.Tensor]) -> dict[str, float]:
+        seen["scales"] = batches
+        return calibrate.largest(net, batches)
+
+    def keep_for(
+        net: ExportedNet, _: dict[str, float], batches: list[torch.Tensor], __: Budget
+    ) -> tuple[list[str], dict[str, float]]:
+        seen["choice"] = batches
+        return [], {}
+
+    monkeypatch.setattr(fp8, "largest", largest)
+    monkeypatch.setattr(fp8, "keep_for", keep_for)
+    found = fp8.in_fp8(made, 4, "auto", ANY)
+    assert found is not None
+    assert asked == [4 + 2 * fp8.JUDGED_BATCHES]
+    assert (seen["scales"], seen["choice"]) == (images[:3], images[3:])
+    assert found.calibration == Calibration(
+        ImageSet(6, ["picture 0", "picture 1"]), ImageSet(4, ["picture 1", "picture 2"]), choice_apart=True, apart=True
+    )
+    assert found.left_out == (7, 8)
+    named = fp8.in_fp8(made, 4, "none", ANY)
+    assert named is not None
+    assert named.calibration is not None
+    assert named.calibration.choice is None
+
+
+def test_one_batch_serves_both_and_it_is_said() -> None:
+    batch = torch.zeros(2, 3, 4, 4)
+    assert fp8.apart([batch]) == ([batch], [batch])
+    given = CalibrationImages([batch], False, ("a", "a"))
+    found = fp8.calibration(given, 1, chose=True)
+    assert found == Calibration(ImageSet(2, ["a"]), ImageSet(2, ["a"]), choice_apart=False, apart=False)
+    assert [len(part) for part in fp8.apart([batch] * 9)] == [6, 3]
+    assert [len(part) for part in fp8.apart([batch] * 3)] == [2, 1]

@@ -18,7 +18,7 @@ def with_images(folder: Path, size: int, batch_size: int, batches: int) -> Job:
 
 def test_no_image_is_among_those_that_are_checked(tmp_path: Path) -> None:
     work = workload.load(with_images(tmp_path, 64, 4, 2), None)
-    batches, independent = work.calibration(10)
+    batches, independent, *_ = work.calibration(10)
     assert independent
     assert [len(batch) for batch in batches] == [4, 4, 4]
     checked = torch.cat(work.batches[: work.verified])
@@ -30,7 +30,7 @@ def test_where_there_are_no_others_it_is_said(tmp_path: Path) -> None:
     asked = replace(
         with_images(tmp_path, 64, 2, 1), data=DataSpec("stain", None, None, size=256, batch_size=2, batches=1)
     )
-    batches, independent = workload.load(asked, None).calibration(3)
+    batches, independent, *_ = workload.load(asked, None).calibration(3)
     assert not independent
     assert sum(len(batch) for batch in batches) == 4
 

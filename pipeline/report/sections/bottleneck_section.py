@@ -42,9 +42,7 @@ def columns() -> list[Column[StageSummary]]:
     return [
         names("stage", lambda stage: clean(stage.name)),
         names("bottleneck", lambda stage: stage.bottleneck.kind),
-        Column(
-            "near arithmetic", "", "of the kernels' time, in matrix work near that roof", _near(lambda of: of.compute)
-        ),
+        Column("near arithmetic", "", "of the kernels' time, in matrix work", _near(lambda of: of.compute)),
         Column("near memory", "", "of the kernels' time, in work near the bandwidth", _near(lambda of: of.memory)),
         Column("peak", "", "TFLOP/s, the most that anything reached here in the precision that ran", _peak),
         Column(

@@ -84,7 +84,8 @@ def _bottlenecks(summary: RunSummary) -> Explanation:
 
 
 def _time(summary: RunSummary) -> Explanation:
-    chart, line = attribution_section.classes_figure(summary), host_time_section.in_a_line(summary)
+    chart = attribution_section.classes_figure(summary)
+    line, table = host_time_section.shown(summary)
     return Explanation(
         "time",
         "Where the time goes",
@@ -92,7 +93,7 @@ def _time(summary: RunSummary) -> Explanation:
         "" if line else host_time_section.NOTE,
         [line] if line else [],
         [chart] if chart else [],
-        None if line else host_time_section.table(summary),
+        table,
     )
 
 

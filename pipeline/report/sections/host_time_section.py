@@ -59,6 +59,11 @@ def table(summary: RunSummary) -> Table:
     return table_of(columns(), [(name, time) for name, time in times if time])
 
 
+def shown(summary: RunSummary) -> tuple[str, Table]:
+    """The line that stands for the table, empty where it doesn't, and the table."""
+    return in_a_line(summary), table(summary)
+
+
 def in_a_line(summary: RunSummary) -> str:
     """That launches limit no stage, where that is all that the table would say; empty where some GPU waits."""
     times = [time for stage in summary.ranked if (time := host_time_of(stage.stage))]

@@ -8,6 +8,7 @@ from pipeline.records.run_record import EAGER, StageRecord
 from pipeline.report import detail_lines, first_screen
 from pipeline.report.formatting import clean, interval, plural, seconds, significant, spoken, times
 from pipeline.report.sections import (
+    accuracy_section,
     bottleneck_section,
     fusion_section,
     host_time_section,
@@ -91,7 +92,8 @@ def _facts(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]]:
         ("time", _time(summary, stage)),
         ("bottleneck", bottleneck_section.sentence(stage)),
         ("latency", _latency(stage)),
-        ("right?", f"{first_screen.right(summary, stage)} {reason}" if record.accuracy else ""),
+        ("right?", f"{accuracy_section.right(stage)} {reason}" if record.accuracy else ""),
+        ("calibrated on", accuracy_section.calibrated_on(record)),
         ("memory", first_screen.memory_text(record) if record.memory else ""),
         ("energy", _energy(stage)),
         ("set-up", _setup(record)),

@@ -20,6 +20,7 @@ from pipeline.kernels.common.tma import missing
 from pipeline.measure.timers import full_load_ms
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.records.run_record import Precision as PrecisionName
+from pipeline.records.samples import Calibration
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.graph_capture import Captured
 from pipeline.stages.common.inductor import compile_counting_bytes
@@ -50,6 +51,8 @@ class Candidate:
         lowered: the graph with the kernels' operations; None where there are none.
         plan: how it was lowered.
         details: what the record keeps of how it came about.
+        calibration: the images that it was chosen on.
+        left_out: batches that it must not be judged on, by their number in the verdict.
     """
 
     name: str
@@ -60,6 +63,8 @@ class Candidate:
     lowered: fx.GraphModule | None = None
     plan: Plan = field(default_factory=Plan)
     details: dict[str, Any] = field(default_factory=dict)
+    calibration: Calibration | None = None
+    left_out: tuple[int, ...] = ()
 
 
 class Rewritten:
@@ -187,6 +192,8 @@ def fastest(rewritten: Rewritten, candidates: list[Candidate | None]) -> Runner:
         description=described(best, details["kernels_barred"], rewritten.refused),
         execution=best.execution,
         details=details,
+        calibration=best.calibration,
+        left_out=best.left_out,
         compile_facts=lambda: CompileFacts(candidates_measured=measured),
         save=None if lowered is None else lambda folder: save(lowered, batch, folder / "net"),
         uncaptured=best.call,

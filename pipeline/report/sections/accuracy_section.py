@@ -1,0 +1,74 @@
+"""Whether a stage's answer is right: its figures beside their limits, and the images that they are of."""
+
+from collections.abc import Sequence
+
+from pipeline.analysis.summary import StageSummary
+from pipeline.records.run_record import StageRecord
+from pipeline.records.samples import Accuracy, ImageSet
+from pipeline.report.formatting import plural, share, significant
+
+NOT_JUDGED_WHY = "Its masks are not judged: without a checkpoint the net's weights are random (model.checkpoint=FILE)."
+
+
+def right(stage: StageSummary) -> str:
+    """The accuracy beside its limits, and on which images; masks of random weights are not judged."""
+    found, limit = stage.stage.accuracy, stage.stage.tolerance
+    if found is None:
+        return "Not checked."
+    logits = f"relative L2 {significant(found.relative_l2, 2)} (limit {significant(limit.relative_l2, 2)})"
+    verdict = "Yes" if stage.stage.status == "ok" else "No"
+    if not stage.masks_judged:
+        return f"{NOT_JUDGED_WHY} The logits alone: {verdict.lower()}, {logits}, {judged_on(stage.stage)}."
+    text = f"{verdict}: {share(found.flipped_share)} of pixels change class (limit {share(limit.flipped_share)})"
+    text += f", {logits}"
+    if found.dice and found.reference_dice:
+        text += f"; {dice_by_class(found.dice, found.reference_dice)}"
+    named = oddities(found)
+    return f"{text}, {judged_on(stage.stage)}.{' ' + named if named else ''}"
+
+
+def judged_on(stage: StageRecord) -> str:
+    """Such as "on 24 images (shifts or windows of 1 picture), none of them calibrated on"."""
+    found, chosen = stage.accuracy, stage.calibration
+    if found is None:
+        return ""
+    text = f"on {plural(found.images, 'image')}"
+    if found.pictures is not None and found.pictures < found.images:
+        text += f" (shifts or windows of {plural(found.pictures, 'picture')})"
+    if chosen is not None:
+        return f"{text}, {'none of them calibrated on' if chosen.apart else 'which are shifts of those calibrated on'}"
+    return f"{text}; whether they were calibrated on is not on record" if stage.precision == "fp8" else text
+
+
+def calibrated_on(stage: StageRecord) -> str:
+    """What the scales and the choice of layers come from; empty where nothing was chosen by looking at images."""
+    chosen = stage.calibration
+    if chosen is None:
+        return ""
+    text = f"scales from {_image_set(chosen.scales)}"
+    if chosen.choice:
+        text += f", layers chosen on {'other' if chosen.choice_apart else 'the same'} {_image_set(chosen.choice)}"
+    return text + (", all of them apart from the verdict's" if chosen.apart else ", shifts of which are judged")
+
+
+def _image_set(found: ImageSet) -> str:
+    """Such as "32 images of 4 pictures"."""
+    images = plural(found.images, "image")
+    return f"{images} of {plural(len(found.pictures), 'picture')}" if found.pictures else images
+
+
+def dice_by_class(dice: Sequence[float], reference: Sequence[float]) -> str:
+    """Such as "Dice by class: class 0 0.9945 (fp32 net 0.9944), class 1 0.9804 (fp32 net 0.9801)"."""
+    scores = enumerate(zip(dice, reference, strict=True))
+    each = [f"class {number} {own:.4f} (fp32 net {exact:.4f})" for number, (own, exact) in scores]
+    return f"Dice by class: {', '.join(each)}"
+
+
+def oddities(found: Accuracy) -> str:
+    """NaN logits and masks of one class, by name: they look like healthy empty masks."""
+    parts = []
+    if found.nan_share > 0:
+        parts.append(f"{share(found.nan_share)} of its logits are NaN or infinite.")
+    if found.one_class:
+        parts.append("Its masks have one class only, where the reference has more: an empty (black) mask.")
+    return " ".join(parts)

@@ -1,0 +1,111 @@
+"""What the report says of the images that a verdict is on, and of a net whose masks mean nothing."""
+
+import csv
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from pipeline.analysis.summary import StageSummary
+from pipeline.records.run_record import RunRecord
+from pipeline.records.samples import Calibration, ImageSet
+from pipeline.report.csv_table import csv_text
+from pipeline.report.sections.accuracy_section import calibrated_on, judged_on, right
+from pipeline.report.sections.ladder_section import ladder
+from pipeline.report.terminal import first_screen
+from tests.report import made_up_run as planted
+
+RUN = planted.run()
+SCALES, CHOICE = ImageSet(32, ["retina.jpg", "coffee.png"]), ImageSet(24, ["coffee.png"])
+
+
+def half(calibration: Calibration | None = None, pictures: int | None = 1, run: RunRecord = RUN) -> StageSummary:
+    stage = next(stage for stage in run.stages if stage.name == "half")
+    told = replace(stage, calibration=calibration, accuracy=planted.accuracy(pictures=pictures))
+    return planted.summary(replace(run, stages=[told])).stages[0]
+
+
+@pytest.mark.parametrize(
+    ("calibration", "pictures", "said"),
+    [
+        (None, 1, "on 24 images (shifts or windows of 1 picture)"),
+        (None, 24, "on 24 images"),
+        (None, None, "on 24 images"),
+        (Calibration(SCALES, None, True, True), 1, "(shifts or windows of 1 picture), none of them calibrated on"),
+        (Calibration(SCALES, None, True, False), 7, "of 7 pictures), which are shifts of those calibrated on"),
+    ],
+)
+def test_the_verdict_names_its_images(calibration: Calibration | None, pictures: int | None, said: str) -> None:
+    """How many there were, how many of them are distinct, and whether anything was chosen on them."""
+    assert judged_on(half(calibration, pictures).stage).endswith(said)
+    assert said in right(half(calibration, pictures))
+
+
+def test_an_older_record_of_fp8_does_not_claim_what_it_does_not_hold() -> None:
+    stage = replace(half().stage, execution=replace(planted.execution("fp8"), precision="fp8"))
+    assert judged_on(stage).endswith("whether they were calibrated on is not on record")
+
+
+@pytest.mark.parametrize(
+    ("calibration", "said"),
+    [
+        (None, ""),
+        (
+            Calibration(SCALES, CHOICE, True, True),
+            (
+                "scales from 32 images of 2 pictures, layers chosen on other 24 images of 1 picture, all of "
+                "them apart from the verdict's"
+            ),
+        ),
+        (
+            Calibration(SCALES, SCALES, False, False),
+            (
+                "scales from 32 images of 2 pictures, layers chosen on the same 32 images of 2 pictures, shifts of "
+                "which are judged"
+            ),
+        ),
+    ],
+)
+def test_what_was_chosen_on_which_images_is_said(calibration: Calibration | None, said: str) -> None:
+    """In the stage's own section of the page."""
+    assert calibrated_on(half(calibration).stage) == said
+
+
+def test_dice_has_its_classes_named() -> None:
+    found = planted.accuracy(dice=[0.9945, 0.9804], reference_dice=[0.9944, 0.9801])
+    stage = replace(half(), stage=replace(half().stage, accuracy=found))
+    assert "Dice by class: class 0 0.9945 (fp32 net 0.9944), class 1 0.9804 (fp32 net 0.9801)" in right(stage)
+
+
+def test_masks_of_random_weights_are_judged_nowhere() -> None:
+    """On the page, in Markdown, on a terminal and in the CSV; the error of the logits still is."""
+    run = planted.with_settings(RUN, model={"checkpoint": None})
+    found = planted.summary(run)
+    stage = found.stage("half")
+    assert stage is not None
+    said = right(stage)
+    assert said.startswith("Its masks are not judged: without a checkpoint the net's weights are random")
+    assert "The logits alone: yes, relative L2" in said
+    assert "pixels change" not in said
+    assert "Dice" not in said
+    console = Console(width=80, file=io.StringIO())
+    console.print(first_screen(found))
+    assert isinstance(console.file, io.StringIO)
+    for text in (planted.page(run), planted.as_markdown(run), console.file.getvalue()):
+        assert "not judged" in " ".join(text.split())
+        assert "pixels change class" not in text
+    column = ladder(found).titles.index("pixels that change")
+    assert {row[column].text for row in ladder(found).rows if row[0].text == "half"} == {"not judged"}
+    (row,) = [row for row in csv.DictReader(io.StringIO(csv_text(found))) if row["stage"] == "half"]
+    assert (row["flipped_share"], row["masks_judged"]) == ("", "False")
+    assert float(row["relative_l2"]) > 0
+
+
+def test_p99_says_of_how_many_calls_it_is() -> None:
+    """Not of a hundred where fewer were timed."""
+    few = replace(RUN.stages[0], latencies=RUN.stages[0].latencies[:19])
+    sixty = replace(RUN.stages[4], latencies=RUN.stages[4].latencies[:60])
+    table = ladder(planted.summary(planted.run(stages=[few, sixty])))
+    helped = next(heading.help for heading in table.headings if heading.title.startswith("p99"))
+    assert helped.startswith("99th percentile of 19 to 60 single calls")

@@ -1,0 +1,139 @@
+"""A folder with labels is judged whole, apart from what a stage was calibrated on; random weights' masks are not."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from models.samples import to_batch
+from pipeline.config.schema import DataSpec, Job
+from pipeline.records.samples import Calibration, ImageSet
+from pipeline.stages import eager
+from pipeline.stages.api import Runner, Workload
+from pipeline.worker import workload
+from pipeline.worker.run_stage import prepare, run_stage
+from tests.worker.test_run_stage import EAGER, Recorder, job
+
+IMAGES, SIZE, BATCH = 13, 16, 2
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Thirteen labelled pictures, of which six are in the verified batches, and the reference's logits of all."""
+    root = tmp_path_factory.mktemp("labelled")
+    draw = np.random.default_rng(0)
+    for kind in ("images", "masks"):
+        (root / kind).mkdir()
+    for number in range(IMAGES):
+        name = f"{number:02d}.png"
+        Image.fromarray(draw.integers(0, 255, (SIZE, SIZE, 3), np.uint8)).save(root / "images" / name)
+        Image.fromarray(np.full((SIZE, SIZE), number % 2, np.uint8)).save(root / "masks" / name)
+    run_stage(labelled(root, role="reference"), Recorder(0))
+    return root
+
+
+def labelled(root: Path, role: str = "stage") -> Job:
+    data = DataSpec("folder", str(root / "images"), str(root / "masks"), size=None, batch_size=BATCH, batches=3)
+    return replace(job(EAGER, root, role), data=data)
+
+
+def test_every_labelled_image_is_judged_once(folder: Path) -> None:
+    """Thirteen, in batches of two: the last is filled up, and its second image doesn't count."""
+    work = workload.load(labelled(folder), None)
+    assert (len(work.batches), work.verified, work.judged) == (3, 3, IMAGES)
+    batches, counts = zip(*workload.further_batches(work), strict=True)
+    assert counts == (2, 2, 2, 1)
+    assert {batch.shape for batch in batches} == {(BATCH, 3, SIZE, SIZE)}
+    line = Recorder()
+    run_stage(labelled(folder), line)
+    found = line.fields["accuracy"]
+    assert (found.images, found.pictures) == (IMAGES, IMAGES)
+    assert line.fields["status"] == "ok"
+    assert found.dice == found.reference_dice
+
+
+@pytest.fixture
+def wrong_from_the_seventh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stage answers rightly for the verified batches alone."""
+    honest = eager.build
+
+    def build(work: Workload) -> Runner:
+        runner, known = honest(work), [batch.clone() for batch in work.batches[: work.verified]]
+
+        def run(batch: torch.Tensor) -> torch.Tensor:
+            return runner.run(batch) * (1.0 if any(torch.equal(batch, other) for other in known) else -1.0)
+
+        return replace(runner, run=run)
+
+    monkeypatch.setattr(eager, "build", build)
+
+
+@pytest.mark.usefixtures("wrong_from_the_seventh")
+def test_a_wrong_answer_beyond_the_first_batches_is_seen(folder: Path) -> None:
+    line = Recorder()
+    run_stage(labelled(folder), line)
+    assert line.fields["status"] == "inaccurate"
+    assert line.fields["accuracy"].images == IMAGES
+
+
+def test_a_stage_is_judged_on_no_batch_that_it_was_calibrated_on(folder: Path) -> None:
+    """Up to half of what lies beyond the verified batches, from the end, in whole batches; labels stay with images."""
+    bench = prepare(labelled(folder))
+    given = bench.workload.calibration(32)
+    assert given.independent
+    assert given.left_out == (5,)
+    assert given.pictures == ("10.png", "11.png")
+    work = bench.workload
+    assert work.images is not None
+    assert torch.equal(given.batches[0], to_batch(work.images[10:12]))
+    bench.build()
+    chosen = Calibration(ImageSet(2, ["10.png", "11.png"]), None, choice_apart=True, apart=True)
+    bench.runner = replace(bench.runner, calibration=chosen, left_out=given.left_out)
+    found, status, _ = bench.verify()
+    assert found is not None
+    assert (found.images, found.pictures, status) == (IMAGES - 2, IMAGES - 2, "ok")
+    assert workload.judged_images(work, [2] * 6 + [1], given.left_out) == [*range(10), 12]
+    assert found.dice == found.reference_dice
+
+
+def test_images_without_labels_are_judged_by_the_first_batches(folder: Path) -> None:
+    """There is no Dice to be had of the others."""
+    bare = replace(labelled(folder), data=replace(labelled(folder).data, labels=None))
+    work = workload.load(bare, None)
+    assert work.judged == work.verified * BATCH
+    assert list(workload.further_batches(work)) == []
+    assert work.calibration(2).left_out == ()
+
+
+def test_random_weights_change_masks_and_are_not_judged_by_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same shift of one class's logits is a wrong mask of a trained net, and a small error of the logits."""
+    honest = eager.build
+
+    def build(work: Workload) -> Runner:
+        runner = honest(work)
+        shift = torch.zeros(1, 2, 1, 1)
+
+        def run(batch: torch.Tensor) -> torch.Tensor:
+            logits = runner.run(batch)
+            shift[0, 0] = 2 * (logits[:, 1] - logits[:, 0]).abs().max()
+            return logits + shift
+
+        return replace(runner, run=run)
+
+    monkeypatch.setattr(eager, "build", build)
+    loose = replace(EAGER, tolerance=replace(EAGER.tolerance, relative_l2=100.0))
+    statuses = []
+    for checkpoint in (labelled(folder).model.checkpoint, None):
+        asked = replace(labelled(folder), stage=loose, model=replace(labelled(folder).model, checkpoint=checkpoint))
+        root = folder / str(checkpoint is None)
+        asked = replace(asked, reference=str(root / "reference" / "logits.safetensors"), folder=str(root / "reference"))
+        with monkeypatch.context() as honestly:
+            honestly.setattr(eager, "build", honest)
+            run_stage(replace(asked, role="reference"), Recorder(0))
+        line = Recorder()
+        run_stage(replace(asked, folder=str(root / "eager")), line)
+        statuses.append(line.fields["status"])
+    assert statuses == ["inaccurate", "ok"]
