@@ -90,7 +90,16 @@ def dies_at_work(net: nn.Module) -> Run:
 
 RUNS = {
     plant.__name__: plant
-    for plant in (zeros, not_a_number, black, first_answer, half_the_batch, wrong_later, remembers_by_address, dies_at_work)
+    for plant in (
+        zeros,
+        not_a_number,
+        black,
+        first_answer,
+        half_the_batch,
+        wrong_later,
+        remembers_by_address,
+        dies_at_work,
+    )
 }
 
 

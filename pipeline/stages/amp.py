@@ -7,7 +7,15 @@ from torch import Tensor
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.precision import Dtype, allow_tf32, eager_execution, half_dtype, in_channels_last, short, why_fp32
+from pipeline.stages.common.precision import (
+    Dtype,
+    allow_tf32,
+    eager_execution,
+    half_dtype,
+    in_channels_last,
+    short,
+    why_fp32,
+)
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:

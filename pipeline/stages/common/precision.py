@@ -26,9 +26,7 @@ def allow_tf32(allowed: bool) -> None:
     torch.backends.cudnn.allow_tf32 = allowed
 
 
-def half_dtype(
-    asked: str, device: torch.device, computes_bf16: Callable[[], bool] = host.computes_bf16
-) -> torch.dtype:
+def half_dtype(asked: str, device: torch.device, computes_bf16: Callable[[], bool] = host.computes_bf16) -> torch.dtype:
     """The half precision that was asked for; "auto" is fp16 on a GPU, on a CPU bf16 where it has units for it.
 
     Otherwise it is fp32 there: emulated, bf16 takes several times as long.
@@ -127,7 +125,7 @@ def in_channels_last(model: nn.Module) -> nn.Module:
 
 
 class Half(nn.Module):
-    """The net in half precision (or in fp32), batch norm folded, channels_last; takes and casts the user's fp32 batch itself."""
+    """The net in half precision or fp32, batch norm folded, channels_last; it casts the user's fp32 batch itself."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
