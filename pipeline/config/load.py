@@ -42,9 +42,7 @@ def read(config: Mapping[str, Any], device: str, files: StageFiles, launcher: st
     check_report(config.get("report") or {})
     types = get_type_hints(RunConfig, include_extras=True)
     beside = checked("eager_beside", config["eager_beside"], bool)
-    baseline, eager = (
-        read_stage(files[name], "stage") for name in (AUTOCAST if is_cuda(device) else EAGER, EAGER)
-    )
+    baseline, eager = (read_stage(files[name], "stage") for name in (AUTOCAST if is_cuda(device) else EAGER, EAGER))
     stages = read_stages(config["stage"])
     return RunConfig(
         stages=with_eager(stages, eager) if is_cuda(device) and beside else stages,

@@ -67,7 +67,7 @@ def take_sample(
         clock: read before the first timed call and after the device has finished the last.
         plan: gives `sample_warmup_calls`, the least number of calls before the timed ones, and `most_retries`.
         guards: counters, such as compilations and device allocations. If one grows during the timed calls, the sample
-            is taken again, at most `most_retries` times; `Sample.disturbed` says that one grew in the last retry, too.
+            is taken again; `Sample.disturbed` says that one grew in the last of `most_retries`, too.
         state: the device's clock and throttling, read before the untimed calls and after the timed ones.
         run_in_calls: untimed calls that bring the device to full load; nothing rests between them and the timed ones.
     """
@@ -80,15 +80,8 @@ def take_sample(
         if not disturbed or retries == plan.most_retries:
             break
         retries += 1
-    return Sample(
-        calls=calls,
-        seconds=seconds,
-        device_seconds=device_seconds,
-        retries=retries,
-        disturbed=disturbed,
-        clock_mhz=after.clock_mhz,
-        throttle_reasons=throttle_reasons(before, after, seconds * (untimed + calls) / calls),
-    )
+    reasons = throttle_reasons(before, after, seconds * (untimed + calls) / calls)
+    return Sample(calls, seconds, device_seconds, retries, disturbed, after.clock_mhz, reasons)
 
 
 def _timed(

@@ -99,9 +99,7 @@ class RunContext:
                 worker.fields.get("status", "failed"),
             )
 
-    def interleave(
-        self, baseline: WorkerProcess, stage: WorkerProcess, title: str, plan: Plan | None = None
-    ) -> Pair:
+    def interleave(self, baseline: WorkerProcess, stage: WorkerProcess, title: str, plan: Plan | None = None) -> Pair:
         """Interleaved blocks of two warm workers, as many as `plan` says, else the run's."""
         self.observer.phase_entered(title, Phase.SAMPLING)
         plan = plan or self.config.plan
@@ -117,17 +115,15 @@ def start_baseline(context: RunContext) -> None:
     """Start the worker that every stage is interleaved with; eager's, where the one that was asked for can't run.
 
     Raises:
-        RequestError: eager can't run either.
+        RequestError: eager can't run either, or stages were measured against a baseline that can't run any more.
     """
     context.baseline = context.start(context.spec, "companion", "baseline")
     try:
         context.warm(context.baseline, f"{context.spec.name} (baseline)")
     except WorkerGone as gone:
         context.baseline.stop()
-        if context.spec.name == context.config.eager.name:
+        if context.spec.name == context.config.eager.name or context.record.stages:
             refuse_baseline(context, gone.reason)
-        if context.record.stages:
-            raise RequestError(f"the baseline can't run any more: {gone.reason}; {context.folder} has the logs") from None
         replace_baseline(context, gone.reason)
         start_baseline(context)
 
@@ -136,7 +132,9 @@ def replace_baseline(context: RunContext, reason: str) -> None:
     """Eager takes the place of a baseline that can't run, before any stage was measured."""
     text = f"{context.spec.name} can't run here: {reason}; {context.config.eager.name} is the baseline in its place"
     context.spec = context.config.eager
-    context.warn("baseline replaced", text, "see baseline/log.txt; the ratios are to fp32, not to what people run today")
+    context.warn(
+        "baseline replaced", text, "see baseline/log.txt; the ratios are to fp32, not to what people run today"
+    )
     context.keep(baseline=context.spec.name, aa_pairs=[])
 
 

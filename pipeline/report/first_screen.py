@@ -12,7 +12,6 @@ from pipeline.report.formatting import (
     plural,
     remedy,
     share,
-    significant,
     size,
 )
 from pipeline.stats.warnings import CLOCKS_DISAGREE

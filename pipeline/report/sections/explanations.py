@@ -93,7 +93,7 @@ def _time(summary: RunSummary) -> Explanation:
         "" if line else host_time_section.NOTE,
         [line] if line else [],
         [chart] if chart else [],
-        table,
+        None if line else table,
     )
 
 

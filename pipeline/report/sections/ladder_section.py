@@ -127,9 +127,7 @@ def _latencies(named: Headings) -> list[StageColumn]:
     return [
         Column("p50 ms", help=single, cell=p50, views=REPORT_AND_SWEEP, csv="latency_p50_s"),
         csv_only("latency_p90_s", lambda stage: stage.latency and stage.latency.p90),
-        Column(
-            "p99 ms", help=slowest, cell=p99, views=REPORT_AND_SWEEP, csv="latency_p99_s"
-        ),
+        Column("p99 ms", help=slowest, cell=p99, views=REPORT_AND_SWEEP, csv="latency_p99_s"),
         csv_only("latency_calls", lambda stage: len(stage.stage.latencies) or None),
         Column("host p50 ms", help="the same from pinned host memory and back", cell=host, csv="host_to_host_p50_s"),
         csv_only("host_to_host_p99_s", lambda stage: stage.host_latency and stage.host_latency.p99),
