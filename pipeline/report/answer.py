@@ -63,10 +63,9 @@ def headline(summary: RunSummary) -> str:
         return f"Only the baseline was measured: {_only(summary)}"
     if winner is None or not resolved(summary):
         return f"Stay with {spoken(summary.baseline)}: nothing measured here is faster"
-    fast = (
-        f"{significant(winner.ratio.value, 2)} × as fast as {spoken(summary.baseline)}" if winner.ratio else "fastest"
-    )
-    return f"Use {spoken(winner.name)}: {fast}{', ' if summary.run.settings.model.trained else '; '}{_pixels(summary, winner)}"
+    times = f"{significant(winner.ratio.value, 2)} ×" if winner.ratio else "at least"
+    apart = ", " if summary.run.settings.model.trained else "; "
+    return f"Use {spoken(winner.name)}: {times} as fast as {spoken(summary.baseline)}{apart}{_pixels(summary, winner)}"
 
 
 def _only(summary: RunSummary) -> str:

@@ -110,7 +110,8 @@ def test_the_keyboard_reaches_whatever_a_mouse_does_and_stops_nowhere_else(repor
       const deaf = part => {{ part.focus(); return document.activeElement !== part; }};
       const scrolls = part => part.scrollWidth > part.clientWidth + 1 || part.scrollHeight > part.clientHeight + 1;
       return [...seen("th button, a, summary, input").filter(deaf),
-        ...seen(".scroll, .chart, pre").filter(part => scrolls(part) !== (part.tabIndex === 0))].map(p => p.outerHTML)"""
+        ...seen(".scroll, .chart, pre").filter(part => scrolls(part) !== (part.tabIndex === 0))]
+          .map(part => part.outerHTML)"""
     assert ask(report, script, width) == []
 
 

@@ -17,6 +17,7 @@ from pipeline.report import csv_table
 from pipeline.report import formatting as words
 from pipeline.report.csv_table import csv_text
 from pipeline.report.first_screen import all_warnings
+from pipeline.report.markdown import escape
 from pipeline.report.sections.attribution_section import sentence
 from pipeline.report.sections.cost_section import cost_table
 from pipeline.report.terminal import first_screen, outcome_line
@@ -249,3 +250,24 @@ def test_a_warning_of_many_stages_is_given_once() -> None:
 def test_what_would_resolve_a_ratio_is_said_with_figures(ratio: Ratio, said: str) -> None:
     """More blocks, more trials, or a quieter machine."""
     assert said in words.remedy(unresolved(ratio, 0.03))
+
+
+def test_markdown_notifies_nobody_and_links_nowhere() -> None:
+    """A name behind an @, a number behind a # and an address of a record stay text where a forge shows them."""
+    said = escape("ask @someone about #12 at https://a.example or www.a.example")
+    assert "@someone" not in said
+    assert not re.search(r"#\d", said)
+    assert "https:/" not in said
+    assert "www." not in said
+
+
+def test_markdown_opens_with_the_answer_and_a_table_of_six_figures() -> None:
+    """What a person pastes into a pull request; all else is folded, and every fold is closed."""
+    text = planted.as_markdown(RUN)
+    lines = text.splitlines()
+    assert lines[0] == "# Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change"
+    head = next(line for line in lines if line.startswith("| stage"))
+    assert head.count("|") == 7
+    assert lines.index(head) < lines.index("<details>")
+    assert text.count("<details>") == text.count("</details>") > 5
+    assert not [line for line in lines if line.startswith("## ")]

@@ -30,7 +30,14 @@ def name_points(figure: "Figure", axes: "Axes", points: list[Point]) -> None:
     for label, x, y in sorted(merged(places), key=lambda place: -place[2]):
         left, height = _free(label, (x, y), taken, room)
         taken.append((left, left + LETTER_POINTS * len(label), height))
-        leads = {"arrowstyle": "-", "color": QUIET, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 3}
+        leads = {
+            "arrowstyle": "-",
+            "color": QUIET,
+            "linewidth": 0.8,
+            "shrinkA": 0,
+            "shrinkB": 3,
+            "relpos": (float(left < x), 0.5),
+        }
         axes.annotate(
             label, data[x, y], xytext=(left - x, height - y), textcoords="offset points", va="center", color=INK,
             fontsize=SMALL, arrowprops=leads if abs(height - y) > LINE else None,

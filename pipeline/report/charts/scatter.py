@@ -13,7 +13,7 @@ def front(points: list[tuple[str, float, float, str]], labels: tuple[str, str, s
             axes.plot([x], [y], "o", color=colour, markersize=7)
         if log:
             axes.set_yscale("log")
-            axes.yaxis.set_major_formatter("{x:,g}" if min(y for _, _, y, _ in points) >= 1 else "{x:.0e}")
+            axes.yaxis.set_major_formatter("{x:,g}")
             axes.minorticks_off()
         else:
             axes.set_ylim(0, 1.15 * max((y for _, _, y, _ in points), default=1.0))

@@ -48,7 +48,7 @@ def stage_columns(named: Headings) -> list[StageColumn]:
         Column(
             "stage",
             help="▸ the winner, = a tie with it; legacy: its library deprecates it",
-            cell=_name,
+            cell=lambda stage: _name(stage, named),
             kind="text",
             views=EVERYWHERE,
             csv="stage",
@@ -227,9 +227,11 @@ def _single_calls(summary: RunSummary) -> str:
     return f"{counts[0]} to {counts[-1]} single calls" if counts[0] < counts[-1] else f"{counts[0]} single calls"
 
 
-def _name(stage: StageSummary) -> Cell:
+def _name(stage: StageSummary, named: Headings) -> Cell:
+    """With its mark; of the baseline that was measured against itself, that."""
     name = clean(stage.name)
-    return Cell(f"{MARKS.get(stage.place, '')}{name}{' (legacy)' if stage.stage.legacy else ''}", name)
+    again = " again (A/A)" if name == named.baseline and stage.ratio and stage.ratio.blocks else ""
+    return Cell(f"{MARKS.get(stage.place, '')}{name}{again}{' (legacy)' if stage.stage.legacy else ''}", name)
 
 
 def _ratio(stage: StageSummary) -> Cell:
