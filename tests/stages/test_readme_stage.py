@@ -16,6 +16,7 @@ from pipeline.analysis.recommendations import rules
 from pipeline.analysis.roofline import roofline_of
 from pipeline.analysis.summary import summarize
 from pipeline.profiling.observed_execution import complete, tf32_allowed
+from pipeline.records.diagnostics import Diagnostics, TimeSplit
 from pipeline.records.run_record import Execution, RunRecord
 from pipeline.stages import Runner, Workload
 from pipeline.stages.common.precision import allow_tf32
@@ -94,7 +95,8 @@ def test_it_is_told_to_take_a_graph_only_if_it_has_none(
     shown: Runner, work: Workload, events: list[Any], advised: bool
 ) -> None:
     """By what was seen, and not by its name; where nobody knows, nothing is advised."""
-    idle = run_of(complete(shown, work, events)[0], profile=planted.profile(0.004))
+    waits = Diagnostics(split=TimeSplit(1.2e-2, 4e-3, 3e-4, 9e-4, 4e-4, 0.0))
+    idle = run_of(complete(shown, work, events)[0], profile=planted.profile(0.004), diagnostics=waits)
     found = summarize(idle)
     assert found.winner is not None
     assert found.winner.name == "mine"
