@@ -8,7 +8,6 @@ from pipeline.config.plan import Plan
 from pipeline.records.samples import Block, Pair, Sample
 from pipeline.stats.intervals import half_width, ratio
 
-
 LEAST_BLOCKS = 6  # without which no order statistic bounds a median at 95 %
 PATIENCE = 5  # times `sampling_seconds`, after which not even those are waited for
 

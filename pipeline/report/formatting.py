@@ -148,7 +148,8 @@ def gigabytes(amount: float | None) -> str:
 def remedy(cause: Unresolved) -> str:
     """What would resolve a ratio that is not resolved; one sentence."""
     if cause.cause == "few blocks":
-        return f"{cause.blocks} blocks are too few for an interval: raise measure.sampling_seconds to take at least 6."
+        knobs = "measure.sampling_seconds, or gpu_sampling_seconds on a GPU,"
+        return f"{cause.blocks} blocks are too few for an interval: raise {knobs} to take at least 6."
     if cause.cause == "below the effect":
         least = f"the minimum detectable effect of {100 * cause.effect:.1f} %"
         return (

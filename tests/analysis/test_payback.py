@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline.analysis.cost import costs
 from pipeline.analysis.payback import Line, best_at, break_even, change_overs
 from pipeline.analysis.summary import summarize
 from tests.fake_machine import pair_of, run_record, stage_record, steady_pair, wide_pair
@@ -73,6 +74,8 @@ def test_of_what_is_not_resolved_nothing_is_said() -> None:
     assert (found.winner, found.change_overs, found.doubt) == (None, [], "not resolved")
     assert (found.best_for_few, found.best_for_service) == (None, None)
     assert found.measure_again == "python -m pipeline measure=thorough"
+    (cost,) = costs(found)
+    assert (cost.hours, cost.doubt) == (None, "not resolved")
 
 
 def test_of_a_drifting_baseline_nothing_is_said_that_needs_seconds() -> None:
@@ -83,3 +86,5 @@ def test_of_a_drifting_baseline_nothing_is_said_that_needs_seconds() -> None:
     assert found.ranking.winner == "half"
     assert (found.change_overs, found.doubt) == ([], "baseline drifted")
     assert (found.stages[0].break_even, found.stages[0].break_even_doubt) == (None, "baseline drifted")
+    assert [(cost.hours, cost.doubt) for cost in costs(found)] == [(None, "baseline drifted")]
+    assert costs(summarize(steady))[0].hours is not None

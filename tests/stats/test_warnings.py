@@ -172,3 +172,12 @@ def test_at_full_load_nothing_is_said_to_be_slower_there() -> None:
     energy = Energy(1.0, 4.6, 2000, 0.0)
     loaded = replace(pair_of(lambda _: (0.08, 0.04)), sustained=True)
     assert warnings.slower_at_full_load(stage_record("half", loaded, energy=energy), batch_size=2) is None
+
+
+@pytest.mark.parametrize(("reason", "named"), [("power", False), ("thermal", True)])
+def test_at_full_load_the_power_cap_is_expected_and_heat_is_not(reason: str, named: bool) -> None:
+    """Resting GPUs that throttle are told of either way."""
+    rested = steady_pair(1.5, throttle_reasons=[reason])
+    assert warnings.throttled([rested]) is not None
+    found = warnings.throttled([replace(rested, sustained=True)])
+    assert (found is not None) is named
