@@ -140,6 +140,11 @@ def steady_pair(true_ratio: float, spread: float = 0.002, **fields: object) -> P
     return pair_of(lambda i: (SLICE_SECONDS * true_ratio * stretch[i], SLICE_SECONDS), **names, **fields)  # type: ignore[arg-type]
 
 
+def wide_pair(true_ratio: float, **names: str) -> Pair:
+    """Thirty blocks whose ratios are by turns three times the truth, the truth, and a third of it: not resolved."""
+    return pair_of(lambda i: (SLICE_SECONDS * true_ratio * 3.0 ** (1 - i % 3), SLICE_SECONDS), **names)  # type: ignore[arg-type]
+
+
 ACCURACY = Accuracy(0.0, 0.0, 1.0, 0.0, None, 0.0, False, None, None, None, None, 3)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pipeline.analysis.payback import Doubt
 from pipeline.analysis.summary import RunSummary, StageSummary
 
 MILLION = 1e6
@@ -10,14 +11,15 @@ JOULES_PER_KWH = 3.6e6
 
 @dataclass(frozen=True)
 class Cost:
-    """One ranked stage's cost of a million images."""
+    """One ranked stage's cost of a million images at full load; None where it isn't known, and all of it in doubt."""
 
     stage: StageSummary
-    images_per_second: float
-    hours: float
-    images_per_joule: float | None
-    kilowatt_hours: float | None
-    price: float | None  # in the user's currency
+    images_per_second: float | None = None
+    hours: float | None = None
+    images_per_joule: float | None = None
+    kilowatt_hours: float | None = None
+    price: float | None = None  # in the user's currency
+    doubt: Doubt | None = None  # why the record can't say
 
 
 def costs(summary: RunSummary) -> list[Cost]:
@@ -26,7 +28,9 @@ def costs(summary: RunSummary) -> list[Cost]:
 
 
 def _cost(summary: RunSummary, stage: StageSummary) -> Cost:
-    seconds = (stage.pace or 0.0) / summary.run.batch_size
+    if stage.break_even_doubt or not stage.pace:
+        return Cost(stage, doubt=stage.break_even_doubt)
+    seconds = stage.pace / summary.run.batch_size
     hours, joules, price = seconds * MILLION / 3600, stage.joules_per_image, summary.run.settings.report.gpu_hour_price
     return Cost(
         stage,

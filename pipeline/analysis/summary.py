@@ -5,28 +5,32 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from pipeline.analysis.bottleneck import Bottleneck, bottleneck_of
+from pipeline.analysis.headline import (
+    Compared,
+    compared,
+    headline_baseline,
+    host_ratio,
+    is_ranked,
+    sustained_seconds,
+)
 from pipeline.analysis.layer_figures import LayerFigures, layers_of
+from pipeline.analysis.payback import ChangeOver, Doubt, Line, best_at, break_even, change_overs
+from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.roofline import Roofline, roofline_of
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
-from pipeline.records.samples import Pair
 from pipeline.stats.intervals import (
     Estimate,
     Latency,
-    Outcome,
     Ratio,
-    Unresolved,
     between_run_std,
-    composed,
     latency,
-    outcome_of,
-    ratio,
     seconds_per_call,
-    unresolved,
 )
-from pipeline.stats.ranking import Ranking, best_for, break_even_images, rankable, ranking, setup_seconds
-from pipeline.stats.warnings import run_warnings, stage_warnings
+from pipeline.stats.ranking import Ranking, ranking, seconds_per_image
+from pipeline.stats.warnings import drifts_of, is_unfair, run_warnings, stage_warnings
 
+THOROUGH_SECONDS = 60.0  # of sampling, as conf/measure/thorough.yaml has it
 FEW, MANY = 100, 10_000_000  # images, for which the best stage is named
 TAIL_MARGIN = 1.10  # p99s of some hundred calls within this factor of each other count as equal
 
@@ -36,30 +40,19 @@ Taken = TypeVar("Taken")
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A stage against the two baselines; None where there is nothing to compare."""
-
-    ratio: Ratio | None = None  # to the baseline
-    outcome: Outcome | None = None  # of a ranked stage
-    second_ratio: Ratio | None = None  # to the second baseline
-    second_outcome: Outcome | None = None
-    unresolved: Unresolved | None = None  # why the ratio is not resolved
-
-
-@dataclass(frozen=True)
 class StageSummary:
     """One stage and all figures that its record gives; None where it gives none."""
 
     stage: StageRecord
     compared: Compared
-    seconds: Estimate | None  # per call, interleaved with the baseline
-    sustained_seconds: float | None  # per call at full load, called back to back with nothing else on the device
+    seconds: Estimate | None  # per call, interleaved with the baseline; on a GPU since schema 5 at full load
+    sustained_seconds: float | None  # per call at full load on a GPU; None where nothing was measured so
     images_per_second: float | None  # at full load
     latency: Latency | None
     host_latency: Latency | None
     joules_per_image: float | None
     setup_seconds: float | None
-    break_even: float | None  # images; None for never, and where it isn't ranked
+    break_even: float | None  # images; None for never, where it isn't ranked, and in doubt
     ranked: bool
     place: Place
     roofline: Roofline | None
@@ -67,6 +60,8 @@ class StageSummary:
     layers: list[LayerFigures] = field(default_factory=list)  # none where its profile doesn't show them
     warnings: list[RunWarning] = field(default_factory=list)
     masks_judged: bool = True  # False with random weights, whose masks mean nothing
+    host_ratio: float | None = None  # host to host: the baseline's p50 over this stage's
+    break_even_doubt: Doubt | None = None  # why the record can't say when its set-up has paid for itself
 
     @property
     def name(self) -> str:
@@ -75,8 +70,13 @@ class StageSummary:
 
     @property
     def ratio(self) -> Ratio | None:
-        """To the baseline."""
+        """To the headline baseline: autocast on a GPU, eager on a CPU."""
         return self.compared.ratio
+
+    @property
+    def eager_ratio(self) -> Ratio | None:
+        """To eager fp32."""
+        return self.compared.eager_ratio
 
     @property
     def pace(self) -> float | None:
@@ -106,14 +106,30 @@ class RunSummary:
     ranking: Ranking
     stages: list[StageSummary]
     warnings: list[RunWarning]
-    baseline_seconds: Estimate | None  # per call, over all ranked stages' samples of it
-    best_for_few: str | None
-    best_for_many: str | None
+    baseline: str  # that the headline ratios are to; may be no stage of its own
+    change_overs: list[ChangeOver]  # the best stage, set-up included, from how many images on; none in doubt
+    doubt: Doubt | None  # why the record can't say which stage is best for how many images
     best_for_service: str | None
 
     def stage(self, name: str | None) -> StageSummary | None:
         """The stage called `name`; None for a baseline that was no stage of its own."""
         return next((stage for stage in self.stages if stage.name == name), None)
+
+    @property
+    def measure_again(self) -> str:
+        """The user's command, to measure longer."""
+        short = (self.run.settings.measure.sampling_seconds or 0.0) < THOROUGH_SECONDS
+        return retyped(self.run.command, "measure=thorough" if short else "measure.trials=3")
+
+    @property
+    def best_for_few(self) -> str | None:
+        """The stage that has finished a hundred images first, set-up included."""
+        return best_at(self.change_overs, FEW)
+
+    @property
+    def best_for_many(self) -> str | None:
+        """The stage that has finished ten million images first."""
+        return best_at(self.change_overs, MANY)
 
     @property
     def winner(self) -> StageSummary | None:
@@ -132,91 +148,98 @@ class RunSummary:
 
 
 def summarize(run: RunRecord) -> RunSummary:
-    """All figures that the renderers show. Costs a bootstrap for each stage beside the second baseline."""
+    """All figures that the renderers show. Costs a bootstrap for each stage that is compared through another's."""
     order = ranking(run)
-    second = next((stage for stage in run.stages if stage.name == run.second_baseline and rankable(stage)), None)
-    spread = between_run_std(run.aa_pairs)
-    stages = [_stage(run, stage, order, compared(stage, second, order, spread)) for stage in run.stages]
+    lines, spread = lines_of(run), between_run_std(run.aa_pairs)
+    stages = [_stage(run, stage, order, compared(run, stage, order, spread), lines) for stage in run.stages]
+    doubt = doubt_of_all(run, order)
+    ties = {order.winner, *order.ties} if order.winner else set()
+    settled = [line for name, line in lines.items() if order.outcomes[name] != "not resolved" or name == run.baseline]
     return RunSummary(
         run=run,
         ranking=order,
         stages=stages,
         warnings=run_warnings(run),
-        baseline_seconds=baseline_seconds(run, order),
-        best_for_few=best_for(run, FEW),
-        best_for_many=best_for(run, MANY),
-        best_for_service=_best_for_service(stages, order.winner),
+        baseline=headline_baseline(run),
+        change_overs=[] if doubt else change_overs(settled, frozenset(ties), order.effect),
+        doubt=doubt,
+        best_for_service=_best_for_service(stages, order.winner) if order.winner else None,
     )
 
 
+def lines_of(run: RunRecord) -> dict[str, Line]:
+    """Set-up and seconds per image of each ranked stage, and of the baselines.
+
+    The seconds are those at full load where a stretch of such calls was measured, else the baseline's divided by the
+    ratio to it, so that a drift favours no stage.
+    """
+    known_stages = {stage.name: stage for stage in run.stages}
+    rested, found = headline_baseline(run) != run.baseline, {}
+    for name, interleaved in seconds_per_image(run).items():
+        stage = known_stages.get(name)
+        loaded = sustained_seconds(run, stage) if stage and rested else None
+        each = loaded / run.batch_size if loaded else interleaved
+        found[name] = Line(name, stage.setup_seconds if stage else 0.0, each)
+    return found
+
+
+def doubt_of_all(run: RunRecord, order: Ranking) -> Doubt | None:
+    """Why nothing can be said that depends on the seconds of several stages."""
+    if is_unfair(run.drift) or any(is_unfair(drift) for stage in run.stages for drift in drifts_of(stage.pairs)):
+        return "baseline drifted"
+    return None if order.winner else "not resolved"
+
+
 def baseline_seconds(run: RunRecord, order: Ranking) -> Estimate | None:
-    """The baseline's time per call over the samples of every ranked stage."""
+    """The time per call of the baseline that stages were interleaved with, over the samples of every ranked stage."""
     pairs = [pair for stage in run.stages if is_ranked(stage, order) for pair in stage.pairs]
     return seconds_per_call(pairs, "baseline") if pairs else None
 
 
-def is_ranked(stage: StageRecord, order: Ranking) -> bool:
-    """Whether the ranking holds this stage."""
-    return stage.name in order.ratios and rankable(stage)
-
-
-def compared(stage: StageRecord, second: StageRecord | None, order: Ranking, spread: float) -> Compared:
-    """The stage's ratios to both baselines; outcomes are for ranked stages alone.
-
-    Args:
-        stage: the stage.
-        second: the second baseline's record, if it may be ranked.
-        order: of the run.
-        spread: the between-run standard deviation.
-    """
-    if not stage.pairs:
-        return Compared()
-    first = ratio(stage.pairs, spread)
-    other: list[Pair] = second.pairs if second and second.name != stage.name else []
-    to_second = composed(stage.pairs, other, spread) if other else None
-    if not is_ranked(stage, order):
-        return Compared(first, None, to_second)
-    outcome = outcome_of(first, order.effect)
-    return Compared(
-        ratio=first,
-        outcome=outcome,
-        second_ratio=to_second,
-        second_outcome=outcome_of(to_second, order.effect) if to_second else None,
-        unresolved=unresolved(first, order.effect) if outcome == "not resolved" else None,
-    )
-
-
-def _stage(run: RunRecord, stage: StageRecord, order: Ranking, comparison: Compared) -> StageSummary:
-    interleaved = seconds_per_call(stage.pairs).value if stage.pairs else None
-    sustained = _sustained(run, stage)
-    pace = sustained or interleaved
+def _stage(
+    run: RunRecord, stage: StageRecord, order: Ranking, comparison: Compared, lines: dict[str, Line]
+) -> StageSummary:
+    interleaved = seconds_per_call(stage.pairs) if stage.pairs else None
+    sustained = sustained_seconds(run, stage)
+    pace = sustained or (interleaved.value if interleaved else None)
     roofline, ranked = roofline_of(run, stage), is_ranked(stage, order)
     layers = layers_of(run, stage, roofline) if roofline else []
+    doubt = _doubt(run, stage, comparison) if ranked else None
     return StageSummary(
         stage=stage,
         compared=comparison,
-        seconds=seconds_per_call(stage.pairs) if stage.pairs else None,
+        seconds=interleaved,
         sustained_seconds=sustained,
         images_per_second=run.batch_size / pace if pace else None,
         latency=known(latency, stage.latencies),
         host_latency=known(latency, stage.host_latencies),
         joules_per_image=stage.energy.joules / stage.energy.images if stage.energy and stage.energy.images else None,
-        setup_seconds=setup_seconds(stage) if stage.build_seconds is not None else None,
-        break_even=break_even_images(stage, run) if ranked else None,
+        setup_seconds=stage.setup_seconds if stage.build_seconds is not None else None,
+        break_even=_break_even(run, stage, comparison, lines) if ranked and doubt is None else None,
         ranked=ranked,
         place="winner" if stage.name == order.winner else "tie" if stage.name in order.ties else "",
         roofline=roofline,
-        bottleneck=bottleneck_of(run, stage, layers, interleaved, pace),
+        bottleneck=bottleneck_of(run, stage, layers, interleaved.value if interleaved else None, pace),
         layers=layers,
         warnings=stage_warnings(stage, run.settings.data.batch_size),
         masks_judged=run.settings.model.trained,
+        host_ratio=host_ratio(run, stage),
+        break_even_doubt=doubt,
     )
 
 
-def _sustained(run: RunRecord, stage: StageRecord) -> float | None:
-    """Seconds per call of the stretch at full load, in which the energy was measured."""
-    energy = stage.energy
-    return energy.seconds / energy.images * run.batch_size if energy and energy.images else None
+def _doubt(run: RunRecord, stage: StageRecord, comparison: Compared) -> Doubt | None:
+    if any(is_unfair(drift) for drift in (run.drift, *drifts_of(stage.pairs))):
+        return "baseline drifted"
+    itself = stage.name == headline_baseline(run)
+    return "not resolved" if comparison.outcome == "not resolved" and not itself else None
+
+
+def _break_even(run: RunRecord, stage: StageRecord, comparison: Compared, lines: dict[str, Line]) -> float | None:
+    baseline = lines.get(headline_baseline(run))
+    if baseline is None or stage.name not in lines:
+        return None
+    return break_even(lines[stage.name], baseline, comparison.outcome == "same" or stage.name == baseline.name)
 
 
 def known(compute: Callable[[Sequence[Given]], Taken], series: Sequence[Given]) -> Taken | None:

@@ -26,14 +26,14 @@ from pipeline.cli.preset import preset_for
 from pipeline.cli.progress import Progress, complain
 from pipeline.config import load
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import BASELINE, RunConfig
+from pipeline.config.schema import RunConfig
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators, cuda_gpus
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
-from pipeline.records.run_record import RunRecord, RunWarning
-from pipeline.records.run_settings import settings_of
+from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, RunWarning
+from pipeline.records.run_settings import MeasureSettings, settings_of
 from pipeline.report.terminal import first_screen
 from pipeline.report.write import write_report
 
@@ -109,8 +109,8 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     """The request, checked, and its config saved beside the answer; `${oc.env:...}` stays unresolved there."""
     values = plain(config, resolve=True)
     device = choose_device(values["device"], accelerators())
-    baseline = plain(OmegaConf.load(CONF / "stage" / f"{BASELINE}.yaml"), resolve=True)
-    request = load.read(values, device, baseline, invocation.launcher)
+    files = {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), resolve=True) for name in (EAGER, AUTOCAST)}
+    request = load.read(values, device, files, invocation.launcher)
     (invocation.folder / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=False), encoding="utf-8")
     return request
 
@@ -145,13 +145,18 @@ def report(record: RunRecord, invocation: Invocation) -> None:
 def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:
     """What is known before anything has run."""
     config = plain(OmegaConf.load(invocation.folder / "config.yaml"), resolve=False)
-    found, data = settings_of(config), request.data
+    found, data, plan = settings_of(config), request.data, request.plan
     return RunRecord(
         started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
         command=invocation.command,
         preset=request.preset,
         config=config,
-        settings=replace(found, data=replace(found.data, image_size=data.size, batch_size=data.batch_size)),
+        settings=replace(
+            found,
+            data=replace(found.data, image_size=data.size, batch_size=data.batch_size),
+            measure=MeasureSettings(sampling_seconds=plan.sampling_seconds, trials=plan.trials),
+        ),
+        baseline=request.baseline.name,
     )
 
 

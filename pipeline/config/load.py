@@ -4,7 +4,7 @@ import difflib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
@@ -13,21 +13,27 @@ from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import STAGE_FIELDS, DataSpec, ModelSpec, RunConfig, StageSpec
 from pipeline.config.stage_options import signature_of
-from pipeline.records.run_record import Tolerance
+from pipeline.devices.kinds import is_cuda
+from pipeline.records.run_record import AUTOCAST, EAGER, Tolerance
 
 REPORT_KEYS = ("gpu_hour_price", "target_images_per_second", "target_p99_ms")
 TOP_LEVEL = ("threads", "seed", "time_inaccurate", "strict", "preset")  # keys of no group
 
+EAGER_BESIDE = "fp32 beside the rest: added by the run (eager_beside=false leaves it out)"
+
 Spec = TypeVar("Spec")
 
 
-def read(config: Mapping[str, Any], device: str, baseline: Mapping[str, Any], launcher: str = "basic") -> RunConfig:
+StageFiles = Mapping[str, Mapping[str, Any]]
+
+
+def read(config: Mapping[str, Any], device: str, files: StageFiles, launcher: str = "basic") -> RunConfig:
     """The run that a resolved config asks for, on `device` as it was found.
 
     Args:
         config: the composed config as plain containers.
         device: "cuda" or "cpu".
-        baseline: the baseline's stage file, likewise.
+        files: those of conf/stage for the baselines, likewise, by their names.
         launcher: Hydra's; it may change what is measured, so the record keeps it.
 
     Raises:
@@ -35,16 +41,27 @@ def read(config: Mapping[str, Any], device: str, baseline: Mapping[str, Any], la
     """
     check_report(config.get("report") or {})
     types = get_type_hints(RunConfig, include_extras=True)
+    beside = checked("eager_beside", config["eager_beside"], bool)
+    baseline, eager = (read_stage(files[name], "stage") for name in (AUTOCAST if is_cuda(device) else EAGER, EAGER))
+    stages = read_stages(config["stage"])
     return RunConfig(
-        stages=read_stages(config["stage"]),
+        stages=with_eager(stages, eager) if is_cuda(device) and beside else stages,
         model=read_model(config["model"]),
         data=read_data(config["data"]),
-        plan=read_group(Plan, "measure", config["measure"]),
+        plan=read_group(Plan, "measure", config["measure"]).on(device),
         device=device,
         launcher=launcher,
-        baseline=read_stage(baseline, "stage"),
+        baseline=baseline,
+        eager=eager,
         **{key: checked(key, config[key], types[key]) for key in TOP_LEVEL},
     )
+
+
+def with_eager(stages: list[StageSpec], eager: StageSpec) -> list[StageSpec]:
+    """The stages with eager among them, as a first rung that the run adds where nobody asked for it."""
+    if any(stage.target == eager.target or stage.name == eager.name for stage in stages):
+        return stages
+    return [replace(eager, adds=EAGER_BESIDE), *stages]
 
 
 def check_report(knobs: Mapping[str, object]) -> None:

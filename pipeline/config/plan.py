@@ -6,12 +6,16 @@ from pipeline.config.checks import NonNegativeFloat, NonNegativeInt, PositiveInt
 from pipeline.devices.kinds import is_cuda
 from pipeline.protocol import Phase
 
+# Seconds, seen on an H200: the power cap comes some 75 ms after the first call, and the clock settles within 0.3 s.
+FULL_LOAD_SAMPLE, FULL_LOAD_RUN_IN = 0.5, 0.3
+
 
 @dataclass(frozen=True)
 class Plan:
     """The knobs of a measurement, with the defaults of conf/measure/thorough.yaml; units stand in the names."""
 
-    gpu_sample_seconds: NonNegativeFloat = 0.02
+    gpu_sample_seconds: NonNegativeFloat = 0.5
+    gpu_run_in_seconds: NonNegativeFloat = 0.3
     cpu_sample_seconds: NonNegativeFloat = 0.1
     min_calls: PositiveInt = 5
     sample_warmup_calls: NonNegativeInt = 2
@@ -24,12 +28,16 @@ class Plan:
     interim_analyses: tuple[PositiveInt, ...] = (30, 60, 120, 240)
     half_width: NonNegativeFloat = 0.01
     sampling_seconds: NonNegativeFloat = 60.0
+    gpu_interim_analyses: tuple[PositiveInt, ...] = (12, 24, 48, 96)
+    gpu_sampling_seconds: NonNegativeFloat = 360.0
     aa_pairs: NonNegativeInt = 5
     aa_blocks: PositiveInt = 30
+    gpu_aa_blocks: PositiveInt = 12
     trials: PositiveInt = 1
     head_to_head: NonNegativeInt = 3
     latency_calls: NonNegativeInt = 100
     latency_seconds: NonNegativeFloat = 10.0
+    gpu_latency_run_in_seconds: NonNegativeFloat = 3.0
     energy_seconds: NonNegativeFloat = 5.0
     profile_calls: NonNegativeInt = 10
     counters: bool = True
@@ -49,6 +57,26 @@ class Plan:
     def sample_seconds(self, device: str) -> float:
         """The least that a sample lasts on "cuda" or "cpu"."""
         return self.gpu_sample_seconds if is_cuda(device) else self.cpu_sample_seconds
+
+    def run_in_seconds(self, device: str) -> float:
+        """How long the same side is called before each sample, untimed; on a CPU `sample_warmup_calls` are enough."""
+        return self.gpu_run_in_seconds if is_cuda(device) else 0.0
+
+    def sustained(self, device: str) -> bool:
+        """Whether samples on the device are at full load: a GPU at its power cap needs so long to settle its clock."""
+        loaded = self.gpu_sample_seconds >= FULL_LOAD_SAMPLE and self.gpu_run_in_seconds >= FULL_LOAD_RUN_IN
+        return is_cuda(device) and loaded
+
+    def on(self, device: str) -> "Plan":
+        """The same with a GPU's own numbers of blocks and seconds in place of the CPU's, where it is for a GPU."""
+        if not is_cuda(device):
+            return self
+        return replace(
+            self,
+            interim_analyses=self.gpu_interim_analyses,
+            sampling_seconds=self.gpu_sampling_seconds,
+            aa_blocks=self.gpu_aa_blocks,
+        )
 
     @property
     def limits(self) -> dict[Phase, float]:

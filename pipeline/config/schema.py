@@ -8,7 +8,6 @@ from pipeline.config.checks import AtLeast, NonNegativeInt, PositiveInt
 from pipeline.config.plan import Plan
 from pipeline.records.run_record import Tolerance
 
-BASELINE = "eager"
 REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
 SCRATCH = "scratch"  # within a stage's folder: compilers' caches, deleted at the end of the run
 
@@ -88,7 +87,8 @@ class RunConfig:
     strict: bool
     preset: str
     launcher: str
-    baseline: StageSpec
+    baseline: StageSpec  # that every stage is interleaved with
+    eager: StageSpec  # fp32: the reference of every check, and the baseline where the other one can't run
 
     def job(self, stage: StageSpec, role: str, run_folder: Path, name: str | None = None) -> Job:
         """The worker's share of the request; `name` is the folder's where it isn't the stage's."""

@@ -8,6 +8,9 @@ import pynvml
 
 from pipeline.devices.nvml import Gpu
 
+CPUINFO = Path("/proc/cpuinfo")
+BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them, on x86 the first two
+
 
 def others_on(gpu: Gpu) -> list[str]:
     """Other processes that hold the device, with their memory; those of this run's own group are not others."""
@@ -35,12 +38,25 @@ def _process_name(pid: int) -> str:
 
 def cpu_name() -> str:
     """The processor's model name."""
+    return next(iter(_said_of_cpu("model name")), "") or platform.processor() or platform.machine()
+
+
+def computes_bf16(cpuinfo: Path = CPUINFO) -> bool:
+    """Whether the processor has units for bf16: AVX512-BF16 or AMX, or Arm's; False where nothing says so.
+
+    Without them bf16 is emulated: on two AVX2 cores a net took seven times as long in bf16 as in fp32.
+    """
+    said = [*_said_of_cpu("flags", cpuinfo), *_said_of_cpu("Features", cpuinfo)]
+    return any(BF16_FLAGS & set(line.split()) for line in said)
+
+
+def _said_of_cpu(key: str, cpuinfo: Path = CPUINFO) -> list[str]:
+    """The values of a key in Linux's list of processors; none on another system."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = cpuinfo.read_text().splitlines()
     except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+        return []
+    return [line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == key]
 
 
 def driver_version() -> str | None:

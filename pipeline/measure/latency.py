@@ -1,6 +1,8 @@
 """What one request waits: single calls with a synchronisation after each."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
 from typing import TypeVar
 
 import torch
@@ -9,6 +11,9 @@ from torch import Tensor
 from pipeline.config.plan import Plan
 from pipeline.measure.clock import Clock
 from pipeline.measure.sampling import undisturbed
+
+STEADY_SHARE = 0.02  # by which the medians of two windows may differ
+MOST_CALLS = 1_000_000  # of a window, which its seconds end
 
 Batch = TypeVar("Batch")
 
@@ -35,6 +40,21 @@ def take_latencies(
             clock.synchronize()
             latencies.append(clock.now() - start)
     return latencies
+
+
+def run_in(call: Callable[[Batch], object], next_batch: Callable[[], Batch], clock: Clock, plan: Plan) -> bool:
+    """Single calls, not kept, until the medians of two windows in a row agree: whether they did within the limit.
+
+    A GPU that has rested gives its first calls, some 75 ms on an H200, a clock that it can't keep.
+    """
+    opened, before = clock.now(), 0.0
+    while clock.now() - opened < plan.gpu_latency_run_in_seconds:
+        window = replace(plan, latency_seconds=plan.warmup_window_seconds, latency_calls=MOST_CALLS)
+        now = median(take_latencies(call, next_batch, clock, window))
+        if before and abs(now / before - 1) <= STEADY_SHARE:
+            return True
+        before = now
+    return False
 
 
 def take_host_latencies(

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from pipeline.devices import host
 from pipeline.devices.accelerator import FP8
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.clock import Clock, TorchClock
@@ -32,7 +33,7 @@ def measure(device: torch.device) -> MeasuredPeaks:
             pageable_copy_bytes_per_s=_upload_rate(device, clock, pinned=False),
             launch_us=_launch_us(clock),
         )
-    matrices = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    matrices = {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if host.computes_bf16() else {})
     return MeasuredPeaks(
         tflops={name: _matmul_tflops(device, dtype, CPU_SIDE, clock) for name, dtype in matrices.items()},
         bandwidth_bytes_per_s=_copy_rate(device, CPU_COPY_BYTES, clock),

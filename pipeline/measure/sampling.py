@@ -56,38 +56,32 @@ def take_sample(
     plan: Plan,
     guards: Callable[[], tuple[int, ...]] = no_guards,
     state: Callable[[], DeviceState] = no_state,
+    run_in_calls: int = 0,
 ) -> Sample:
     """Time `calls` calls back to back between two device-wide synchronisations.
 
     Args:
         call: the stage.
         next_batch: gives the rotation's next input; called for every input before the clock is read.
-        calls: how many calls are timed, after `plan.sample_warmup_calls` that are not.
+        calls: how many calls are timed, after those that are not.
         clock: read before the first timed call and after the device has finished the last.
-        plan: gives `most_retries`, too.
+        plan: gives `sample_warmup_calls`, the least number of calls before the timed ones, and `most_retries`.
         guards: counters, such as compilations and device allocations. If one grows during the timed calls, the sample
-            is taken again, at most `most_retries` times; `Sample.disturbed` says that one grew in the last retry, too.
-        state: the device's clock and throttling, read before and after, outside the timed region.
-
+            is taken again; `Sample.disturbed` says that one grew in the last of `most_retries`, too.
+        state: the device's clock and throttling, read before the untimed calls and after the timed ones.
+        run_in_calls: untimed calls that bring the device to full load; nothing rests between them and the timed ones.
     """
-    retries = 0
+    retries, untimed = 0, max(plan.sample_warmup_calls, run_in_calls)
     while True:
         before = state()
-        counted, seconds, device_seconds = _timed(call, next_batch, calls, clock, plan.sample_warmup_calls, guards)
+        counted, seconds, device_seconds = _timed(call, next_batch, calls, clock, untimed, guards)
         after = state()
         disturbed = guards() != counted
         if not disturbed or retries == plan.most_retries:
             break
         retries += 1
-    return Sample(
-        calls=calls,
-        seconds=seconds,
-        device_seconds=device_seconds,
-        retries=retries,
-        disturbed=disturbed,
-        clock_mhz=after.clock_mhz,
-        throttle_reasons=throttle_reasons(before, after, seconds),
-    )
+    reasons = throttle_reasons(before, after, seconds * (untimed + calls) / calls)
+    return Sample(calls, seconds, device_seconds, retries, disturbed, after.clock_mhz, reasons)
 
 
 def _timed(
@@ -95,11 +89,11 @@ def _timed(
     next_batch: Callable[[], Batch],
     calls: int,
     clock: Clock,
-    sample_warmup_calls: int,
+    untimed_calls: int,
     guards: Callable[[], tuple[int, ...]],
 ) -> tuple[tuple[int, ...], float, float | None]:
     """The guards' counts at the start, wall seconds and device seconds."""
-    warm_up = [next_batch() for _ in range(sample_warmup_calls)]
+    warm_up = [next_batch() for _ in range(untimed_calls)]
     batches = [next_batch() for _ in range(calls)]
     with undisturbed():
         for batch in warm_up:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, RunConfig, StageSpec
 from pipeline.orchestrate.events import Observer
@@ -28,12 +29,14 @@ class RunContext:
     """One run on its way.
 
     Attributes:
+        spec: of the baseline: the one that was asked for, or eager in its place.
         record: what is known so far; saved after every stage, so that nothing finished is lost.
         no_counters: why no stage's bytes can be counted by the GPU; empty as long as nothing says so.
     """
 
     def __init__(self, config: RunConfig, folder: Path, record: RunRecord, observer: Observer) -> None:
         self.config = config
+        self.spec = config.baseline
         self.folder = folder
         self.record = record
         self.observer = observer
@@ -96,24 +99,43 @@ class RunContext:
                 worker.fields.get("status", "failed"),
             )
 
-    def interleave(self, baseline: WorkerProcess, stage: WorkerProcess, title: str) -> Pair:
-        """Interleaved blocks of two warm workers."""
+    def interleave(self, baseline: WorkerProcess, stage: WorkerProcess, title: str, plan: Plan | None = None) -> Pair:
+        """Interleaved blocks of two warm workers, as many as `plan` says, else the run's."""
         self.observer.phase_entered(title, Phase.SAMPLING)
-        plan = self.config.plan
+        plan = plan or self.config.plan
 
         def show(blocks: int) -> None:
             self.observer.phase_entered(title, Phase.SAMPLING, f"block {blocks} of at most {plan.interim_analyses[-1]}")
 
-        return interleave(baseline, stage, plan, self.order, time.monotonic, show)
+        pair = interleave(baseline, stage, plan, self.order, time.monotonic, show)
+        return replace(pair, sustained=plan.sustained(self.config.device))
 
 
 def start_baseline(context: RunContext) -> None:
-    """Start the worker that every stage is interleaved with."""
-    context.baseline = context.start(context.config.baseline, "companion", "baseline")
+    """Start the worker that every stage is interleaved with; eager's, where the one that was asked for can't run.
+
+    Raises:
+        RequestError: eager can't run either, or stages were measured against a baseline that can't run any more.
+    """
+    context.baseline = context.start(context.spec, "companion", "baseline")
     try:
-        context.warm(context.baseline, f"{context.config.baseline.name} (baseline)")
+        context.warm(context.baseline, f"{context.spec.name} (baseline)")
     except WorkerGone as gone:
-        refuse_baseline(context, gone.reason)
+        context.baseline.stop()
+        if context.spec.name == context.config.eager.name or context.record.stages:
+            refuse_baseline(context, gone.reason)
+        replace_baseline(context, gone.reason)
+        start_baseline(context)
+
+
+def replace_baseline(context: RunContext, reason: str) -> None:
+    """Eager takes the place of a baseline that can't run, before any stage was measured."""
+    text = f"{context.spec.name} can't run here: {reason}; {context.config.eager.name} is the baseline in its place"
+    context.spec = context.config.eager
+    context.warn(
+        "baseline replaced", text, "see baseline/log.txt; the ratios are to fp32, not to what people run today"
+    )
+    context.keep(baseline=context.spec.name, aa_pairs=[])
 
 
 def refuse_baseline(context: RunContext, reason: str) -> NoReturn:

@@ -8,6 +8,9 @@ from pipeline.config.plan import Plan
 from pipeline.records.samples import Block, Pair, Sample
 from pipeline.stats.intervals import half_width, ratio
 
+LEAST_BLOCKS = 6  # without which no order statistic bounds a median at 95 %
+PATIENCE = 5  # times `sampling_seconds`, after which not even those are waited for
+
 
 class Sampler(Protocol):
     """A worker that takes a sample when told, and rests otherwise."""
@@ -34,6 +37,8 @@ def interleave(
 ) -> Pair:
     """Blocks ABBA or BAAB, until an interim analysis finds the interval narrow enough, or blocks or time are used up.
 
+    On a slow machine the first few blocks, without which there is no interval, may take some times as long.
+
     Within a block a steady drift and the place in the order cancel out; the draw keeps a rhythm of the machine from
     falling in step with the order. Analysing only at set numbers of blocks keeps the interval's coverage.
 
@@ -47,7 +52,11 @@ def interleave(
     """
     opened = now()
     blocks: list[Block] = []
-    while len(blocks) < plan.interim_analyses[-1] and (not blocks or now() - opened < plan.sampling_seconds):
+    least = min(LEAST_BLOCKS, plan.interim_analyses[0])
+    while len(blocks) < plan.interim_analyses[-1]:
+        patience = PATIENCE if len(blocks) < least else 1
+        if blocks and now() - opened >= patience * plan.sampling_seconds:
+            break
         blocks.append(sample_block(baseline, stage, "ABBA" if rng.random() < 0.5 else "BAAB"))
         on_block(len(blocks))
         if len(blocks) in plan.interim_analyses and _narrow(Pair(baseline.name, stage.name, blocks), plan.half_width):

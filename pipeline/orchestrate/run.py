@@ -4,14 +4,14 @@ import os
 import time
 from pathlib import Path
 
-from pipeline.config.schema import RunConfig
+from pipeline.config.schema import RunConfig, StageSpec
+from pipeline.orchestrate import check_script
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.events import Observer
-from pipeline.orchestrate.interleave import interleave
 from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.trials import measure_stage
 from pipeline.orchestrate.worker_process import WorkerGone
-from pipeline.protocol import Done, Phase
+from pipeline.protocol import Done
 from pipeline.records.run_record import RunRecord
 from pipeline.stats.intervals import samples_of
 from pipeline.stats.ranking import contenders
@@ -35,7 +35,7 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
             measured = measure_stage(context, spec)
             context.keep(stages=[*context.record.stages, measured])
             context.keep(stages=[*context.record.stages[:-1], with_counted_bytes(context, spec, measured)])
-            if spec.target == config.baseline.target:
+            if is_same(spec, context.spec):
                 context.keep(aa_pairs=[*context.record.aa_pairs, *context.record.stages[-1].pairs])
         measure_head_to_head(context)
         note_drift(context)
@@ -45,6 +45,7 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
             context.baseline.stop()
         context.drop_what_only_workers_need()
         context.keep(seconds=time.monotonic() - started)
+        check_script.write(context.record, folder)
     return context.record
 
 
@@ -55,7 +56,7 @@ def describe_run(context: RunContext) -> None:
     than the stages have. glibc raises its mmap threshold as large blocks are freed, and on a CPU such a baseline ran
     a quarter faster than the same net in a fresh process.
     """
-    with stopping(context.start(context.config.baseline, "reference", "reference")) as (worker,):
+    with stopping(context.start(context.config.eager, "reference", "reference")) as (worker,):
         try:
             context.advance(worker, "reference", Done)
         except WorkerGone as gone:
@@ -72,8 +73,8 @@ def measure_aa_pairs(context: RunContext) -> None:
 
     Where the baseline is a rung of its own, its samples beside the baseline's worker count as one such pair.
     """
-    plan, spec = context.config.plan, context.config.baseline
-    own = any(stage.target == spec.target for stage in context.config.stages)
+    plan, spec = context.config.plan, context.spec
+    own = any(is_same(stage, spec) for stage in context.config.stages)
     for number in range(1, plan.aa_pairs + 1 - own):
         title = f"A/A {number} of {plan.aa_pairs}"
         with stopping(
@@ -83,12 +84,16 @@ def measure_aa_pairs(context: RunContext) -> None:
             try:
                 context.warm(first, title)
                 context.warm(second, title)
-                context.observer.phase_entered(title, Phase.SAMPLING)
-                pair = interleave(first, second, plan.for_aa_pairs(), context.order, time.monotonic)
+                pair = context.interleave(first, second, title, plan.for_aa_pairs())
             except WorkerGone as gone:
                 context.warn("A/A failed", gone.reason, f"see the logs in {context.folder}/aa_pairs")
                 break
         context.keep(aa_pairs=[*context.record.aa_pairs, pair])
+
+
+def is_same(stage: StageSpec, baseline: StageSpec) -> bool:
+    """Whether a stage does what the baseline does."""
+    return (stage.target, stage.options) == (baseline.target, baseline.options)
 
 
 def measure_head_to_head(context: RunContext) -> None:

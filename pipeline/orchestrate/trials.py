@@ -91,16 +91,17 @@ def measure_alternating(context: RunContext, spec: StageSpec) -> StageRecord:
     Half of the baseline's samples are taken before and half after, so that a steady drift cancels out, as within a
     block. What comes and goes within the minutes between them does not; the pair says that it was measured so.
     """
-    count, name = context.config.plan.interim_analyses[0], context.config.baseline.name
+    count, name = context.config.plan.interim_analyses[0], context.spec.name
     assert context.baseline is not None
     context.baseline.stop()
     context.baseline = None
+    sustained = context.config.plan.sustained(context.config.device)
     before = baseline_samples(context, count, f"{spec.name}/baseline_before")
     taken: list[Sample] = []
 
     def collect(worker: WorkerProcess) -> Pair:
         taken.extend(worker.sample() for _ in range(2 * count))
-        return Pair(name, spec.name, [], alternated=True)
+        return Pair(name, spec.name, [], alternated=True, sustained=sustained)
 
     record = measure_trial(context, spec, empty_record(context, spec), 1, collect)
     if len(taken) == 2 * count and record.status == "ok":
@@ -109,7 +110,7 @@ def measure_alternating(context: RunContext, spec: StageSpec) -> StageRecord:
             Block("ABBA", (first, last), (second, third))
             for first, second, third, last in zip(before, taken[:count], taken[count:], after, strict=True)
         ]
-        record = replace(record, pairs=[Pair(name, spec.name, blocks, alternated=True)])
+        record = replace(record, pairs=[Pair(name, spec.name, blocks, alternated=True, sustained=sustained)])
     start_baseline(context)
     return record
 
@@ -120,9 +121,9 @@ def baseline_samples(context: RunContext, count: int, folder: str) -> list[Sampl
     Raises:
         RequestError: the baseline can't run.
     """
-    with stopping(context.start(context.config.baseline, "companion", folder)) as (worker,):
+    with stopping(context.start(context.spec, "companion", folder)) as (worker,):
         try:
-            context.warm(worker, f"{context.config.baseline.name} (alternating)")
+            context.warm(worker, f"{context.spec.name} (alternating)")
             return [worker.sample() for _ in range(count)]
         except WorkerGone as gone:
             refuse_baseline(context, gone.reason)
@@ -136,6 +137,7 @@ def empty_record(context: RunContext, spec: StageSpec) -> StageRecord:
         adds=spec.adds if len(context.config.stages) > 1 else "",
         tolerance=spec.tolerance,
         options=spec.options,
+        target=spec.target,
         legacy=spec.legacy,
     )
 

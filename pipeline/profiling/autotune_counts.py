@@ -28,7 +28,7 @@ def searches(runner: Runner, batch: Tensor) -> list[SearchCount]:
     compiled = sys.modules[DYNAMO].counters["inductor"] if DYNAMO in sys.modules else {}
     facts = runner.compile_facts() if runner.compile_facts else None
     found = [
-        SearchCount("cuDNN", "problems", convolution_problems(runner.uncaptured or runner.run, batch) if cudnn else 0),
+        SearchCount("cuDNN", "problems", convolution_problems(runner.one_by_one, batch) if cudnn else 0),
         SearchCount("Inductor's templates", "problems", int(compiled.get("select_algorithm_autotune", 0))),
         SearchCount("Inductor", "candidates", timed_candidates(compiled)),
         SearchCount("own kernels", "candidates", (facts and facts.candidates_measured) or 0),

@@ -106,7 +106,7 @@ class Explained:
     def one_by_one(self, shapes: bool) -> list[TraceEvent]:
         """One call, uncaptured where the stage replays a graph, with its layers announced where they can be."""
         with announced(self.runner.module):
-            events, _ = profiler.record(self.runner.uncaptured or self.runner.run, self.batches, 1, self.folder, shapes)
+            events, _ = profiler.record(self.runner.one_by_one, self.batches, 1, self.folder, shapes)
         return events
 
     def layout(self, compiled: Fusion | None, events: list[TraceEvent], calls: int) -> list[LayoutChange]:

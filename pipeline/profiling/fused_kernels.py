@@ -43,10 +43,7 @@ def traffic(runner: Runner, batch: Tensor) -> tuple[int | None, BytesSource | No
     """Bytes that one call on a batch [batch, channels, height, width] moves and who counted them; or why not."""
     try:
         found: Traffic | None
-        if runner.traffic:
-            found = runner.traffic(batch)
-        else:
-            found = counted(runner.uncaptured or runner.run, batch), "operators"
+        found = runner.traffic(batch) if runner.traffic else (counted(runner.one_by_one, batch), "operators")
     except RuntimeError as error:
         return None, None, f"torch's dispatcher can't count it ({first_line(error)})"
     return (*found, "") if found and found[0] else (None, None, UNSEEN)

@@ -153,7 +153,7 @@ def watched_call(
     Raises:
         HistoryError: the call allocates, and the history has nothing of it.
     """
-    call, layered = runner.uncaptured or runner.run, runner.module
+    call, layered = runner.one_by_one, runner.module
     with torch.inference_mode():
         if runner.uncaptured is not None:
             call(batch)  # what a library asks for at its first call, and keeps, is not this call's

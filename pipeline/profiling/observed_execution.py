@@ -138,7 +138,7 @@ def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[
     declared = replace(declared, captured=captured)
     batch = work.batches[0]
     try:
-        seen = observed(runner.uncaptured or runner.run, runner.module, batch)
+        seen = observed(runner.one_by_one, runner.module, batch)
     except (RuntimeError, NotImplementedError) as error:
         return with_reason(declared, f"torch's dispatcher can't show it ({first_line(error)})"), ""
     share = seen.flops / max(1, net_flops(work.model, batch))

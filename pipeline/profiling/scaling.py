@@ -10,15 +10,18 @@ from pipeline.records.diagnostics import BatchGrowth, ImageGrowth
 from pipeline.stages.api import Runner
 
 SETTLING, TIMED = 2, 5  # calls of each batch size
+FEWER_SETTLING, FEWER_TIMED = 1, 3  # of each size of image, on a CPU
 ROUNDS_SECONDS = 0.2  # of the calls on smaller images, alternating with those on whole ones
 
 
 def growth(runner: Runner, batch: Tensor, clock: Clock) -> BatchGrowth | None:
     """Seconds of single calls at a part of the batch, at half of it and at all of it; at batch 1 also at 2 images.
 
-    The batch is [batch, channels, height, width]. None for a stage that is built for one shape.
+    The batch is [batch, channels, height, width]. None for a stage that is built for one shape, and for a single image
+    on a CPU, whose growth says little (`image_growth`).
     """
-    if runner.module is None or runner.uncaptured is not None:
+    alone = len(batch) == 1 and not batch.is_cuda
+    if runner.module is None or runner.uncaptured is not None or alone:
         return None
     count = len(batch)
     sizes = sorted({max(1, count // 8), max(1, count // 2), count, 2 * count if count == 1 else count})
@@ -48,12 +51,12 @@ def image_growth(runner: Runner, batch: Tensor, clock: Clock) -> ImageGrowth | N
 
 
 def _fastest(runner: Runner, batches: list[Tensor], clock: Clock) -> list[float]:
-    """The least of each batch's seconds, over as many rounds as fit into a fifth of a second, and at least five."""
+    """The least of each batch's seconds, over as many rounds as fit into a fifth of a second, and at least three."""
     taken: list[list[float]] = []
     began = clock.now()
-    while len(taken) < SETTLING + TIMED or clock.now() - began < ROUNDS_SECONDS:
+    while len(taken) < FEWER_SETTLING + FEWER_TIMED or clock.now() - began < ROUNDS_SECONDS:
         taken.append([_call_seconds(runner, batch, clock) for batch in batches])
-    return [min(rounds) for rounds in zip(*taken[SETTLING:], strict=True)]
+    return [min(rounds) for rounds in zip(*taken[FEWER_SETTLING:], strict=True)]
 
 
 def _of_size(batch: Tensor, size: int) -> Tensor:

@@ -8,6 +8,8 @@ History of the schema:
     4: the field's usual names, and figures as data in place of sentences: Execution, FailureKind, CompileFacts,
        RunSettings, MemoryHolder, SearchCount, Note, sources as fixed words. `pipeline.records.migrations` derives them
        from the sentences of older records.
+    5: a GPU's stages are interleaved with autocast, at full load: Pair.sustained, StageRecord.latency_steady; the
+       second baseline is no field any more; StageRecord.target. Older records are read as they were measured.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +20,8 @@ from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.run_settings import RunSettings
 from pipeline.records.samples import Accuracy, Calibration, Energy, Memory, Pair, WarmUp
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
+EAGER, AUTOCAST = "eager", "amp"  # the stages that may be baselines
 
 Status = Literal["ok", "failed", "inaccurate", "timeout", "skipped"]
 FailureKind = Literal[
@@ -35,12 +38,14 @@ FailureKind = Literal[
 ]
 WarningCode = Literal[
     "A/A failed",
+    "baseline replaced",
     "baseline restarted",
     "busy processor",
     "clocks differ",
     "clocks disagree",
     "drift",
     "head-to-head failed",
+    "ill baseline",
     "not at rest",
     "outliers",
     "phase failed",
@@ -151,6 +156,7 @@ class StageRecord:
     adds: str  # what it adds to the rung before; empty outside a ladder
     tolerance: Tolerance
     options: dict[str, Any]  # what was asked for
+    target: str = ""  # import path of the module that built it
     status: Status = "failed"
     failure: FailureKind | None = None  # None where the stage is ok, or has not run
     reason: str = ""  # one line: why it isn't ok, or what is odd
@@ -167,6 +173,7 @@ class StageRecord:
     accuracy: Accuracy | None = None
     pairs: list[Pair] = field(default_factory=list)  # against the baseline, one per trial
     latencies: list[float] = field(default_factory=list)  # seconds, a synchronisation after each call
+    latency_steady: bool | None = None  # single calls were steady before they were kept; None where nobody looked
     host_latencies: list[float] = field(default_factory=list)  # seconds, from pinned host memory and back
     memory: Memory | None = None
     energy: Energy | None = None
@@ -181,6 +188,11 @@ class StageRecord:
     def usable(self) -> bool:
         """Whether it may be ranked: right, and measured."""
         return self.status == "ok" and bool(self.pairs)
+
+    @property
+    def setup_seconds(self) -> float:
+        """Build and first call: what a stage costs before its second image."""
+        return (self.build_seconds or 0.0) + (self.first_call_seconds or 0.0)
 
     @property
     def precision(self) -> Precision | None:
@@ -200,8 +212,7 @@ class RunRecord:
     environment: Environment | None = None
     measured_peaks: MeasuredPeaks | None = None
     reference: Reference | None = None
-    baseline: str = "eager"
-    second_baseline: str = "amp"  # what people run today
+    baseline: str = EAGER  # that every stage was interleaved with
     aa_pairs: list[Pair] = field(default_factory=list)  # A/A: the baseline against itself
     stages: list[StageRecord] = field(default_factory=list)
     head_to_head: list[Pair] = field(default_factory=list)  # the fastest stage (as A) against its contenders

@@ -42,6 +42,7 @@ class Pair:
     stage: str  # name of B
     blocks: list[Block]
     alternated: bool = False  # they did not fit in memory together: the baseline ran before and after the stage
+    sustained: bool = False  # samples at full load: each long, and after a run-in of the same side
 
 
 @dataclass(frozen=True)

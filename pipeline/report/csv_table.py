@@ -16,14 +16,21 @@ def columns(summary: RunSummary) -> list[StageColumn]:
     run = summary.run
     device = run.environment.device_name if run.environment else None
     batch = run.settings.data.batch_size
+    packages = run.environment.packages if run.environment else {}
     return [
         *(column for column in stage_columns(headings_of(summary)) if column.csv),
         csv_only("status", lambda stage: stage.status),
         csv_only("reason", lambda stage: stage.stage.reason),
         csv_only("place", lambda stage: stage.place),
         csv_only("legacy", lambda stage: stage.stage.legacy),
-        csv_only("baseline", lambda _: run.baseline),
-        csv_only("second_baseline", lambda _: run.second_baseline),
+        csv_only("baseline", lambda _: summary.baseline),
+        csv_only("ran", lambda stage: stage.stage.description),
+        csv_only("adds", lambda stage: stage.stage.adds),
+        csv_only("bottleneck", lambda stage: stage.bottleneck.kind if stage.seconds else None),
+        csv_only("kernels_per_call", lambda stage: stage.stage.profile and stage.stage.profile.launches_per_call),
+        csv_only("bytes_moved_per_call", lambda stage: stage.bottleneck.moved and stage.bottleneck.moved.amount),
+        csv_only("torch", lambda _: packages.get("torch")),
+        csv_only("driver", lambda _: run.environment and run.environment.driver),
         csv_only("device", lambda _: device),
         csv_only("batch_size", lambda _: batch),
     ]

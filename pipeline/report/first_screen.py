@@ -1,7 +1,4 @@
-"""The first screen in sentences: which stage, how much faster, is it right, at what cost. Plain text throughout.
-
-Every answer is one function, in the order in which they are read: `answers` lists them.
-"""
+"""What every renderer says of a run besides its answer: the machine, what isn't well, warnings. Plain text."""
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -11,25 +8,18 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.report.formatting import (
     clean,
-    images,
-    interval,
     listed,
     plural,
     remedy,
-    seconds,
     share,
-    significant,
     size,
-    times,
 )
-from pipeline.report.sections import accuracy_section, attribution_section
-from pipeline.stats.warnings import CLOCKS_DISAGREE, SLOWER_AT_FULL_LOAD
-
-Answer = tuple[str, str]  # the question, and the answer to it
+from pipeline.stats.warnings import CLOCKS_DISAGREE
 
 SHARED, NAMED = 3, 3  # stages with the same warning, from which it is given once, and how many of them are named
 NAMED_PACKAGES = ("torch", "triton", "onnxruntime-gpu", "onnxruntime")
 NOT_WELL = {"failed": "failed", "timeout": "took too long", "inaccurate": "gave a wrong answer", "skipped": "skipped"}
+CUSTOM = "custom"  # of the config that takes any class
 CPU_PRESET = ": a smaller net and image, because no GPU was used; its ratios say nothing of a GPU's"
 
 
@@ -45,14 +35,23 @@ class Machine:
 
 def machine(run: RunRecord) -> Machine:
     """The device, the preset, the work and the versions of a run."""
-    model, data, found = run.settings.model, run.settings.data, run.environment
+    data, found = run.settings.data, run.environment
     images_at = f"images at {data.image_size}×{data.image_size}" if data.image_size else "images at their own size"
-    shape = f"{model.name or 'a net'}, batch {data.batch_size or '?'}, {images_at}"
+    shape = f"{net_name(run)}, batch {data.batch_size or '?'}, {images_at}"
     preset = f"preset {run.preset}{CPU_PRESET if run.preset == 'cpu' else ''}"
     if found is None:
         return Machine("the machine was never described", preset, shape, "versions unknown")
     where = found.device_name if is_cuda(found.device) else f"CPU: {found.cpu_name}, {found.cpu_threads} threads"
     return Machine(where, preset, shape, _versions(run))
+
+
+def net_name(run: RunRecord) -> str:
+    """The net's name; of one that is only called "custom" its class, with what tells it from others of that class."""
+    model = run.settings.model
+    if model.name != CUSTOM or not model.target:
+        return clean(model.name) or "a net"
+    encoder = model.options.get("encoder_name")
+    return clean(model.target + (f" ({encoder})" if encoder else ""))
 
 
 def _versions(run: RunRecord) -> str:
@@ -73,93 +72,21 @@ def state(run: RunRecord) -> str:
     return f"This run did not finish: {done} on record. Everything below holds for those alone."
 
 
-def headline(summary: RunSummary) -> str:
-    """The answer in one line."""
-    winner = summary.winner
-    if winner is None or winner.ratio is None:
-        return "No stage won"
-    if winner.name == summary.run.baseline:
-        return f"{winner.name}: nothing is faster here"
-    if winner.compared.outcome != "faster":
-        return f"{winner.name} leads, by no margin that this run resolves"
-    name = listed([winner.name, *summary.ranking.ties])
-    return f"{name}: {times(winner.ratio)} {summary.run.baseline}{', a tie' if summary.ranking.ties else ''}"
-
-
-def answers(summary: RunSummary) -> list[Answer]:
-    """The questions that a person has, in order, with the run's answers."""
-    winner, name = summary.winner, summary.ranking.winner
-    if name is None:
-        return [("Which stage should I use?", _none(summary))]
-    if winner is None:
-        return [("Which stage should I use?", f"{name}: nothing measured here is faster than the baseline itself.")]
-    return [
-        ("Which stage should I use?", which(summary, winner)),
-        ("How much faster is it?", how_much(summary, winner)),
-        (attribution_section.QUESTION, attribution_section.why(summary, winner)),
-        ("Is it still right?", accuracy_section.right(winner)),
-        ("What does it cost?", cost(summary, winner)),
-        ("For how many images?", how_many(summary)),
-    ]
-
-
-def _none(summary: RunSummary) -> str:
-    if not summary.stages:
-        return "None yet: no stage is on record."
-    return "None: no stage is both right and measured. The table gives the status of each."
-
-
-def which(summary: RunSummary, winner: StageSummary) -> str:
-    """The winner, and the ties that a reader may choose as well."""
-    text = f"{winner.name}: {winner.stage.summary}" if winner.stage.summary else winner.name
-    text += " (legacy: its library deprecates it)." if winner.stage.legacy else "."
-    if summary.ranking.ties:
-        verb = "isn't" if len(summary.ranking.ties) == 1 else "aren't"
-        text += f" It ties with {listed(summary.ranking.ties)}, which {verb} shown to be slower."
-    return text
-
-
-def how_much(summary: RunSummary, winner: StageSummary) -> str:
-    """The ratio with its interval and its outcome, and what it is relative to."""
-    run, ratio, compared = summary.run, winner.ratio, winner.compared
-    assert ratio is not None
-    if winner.name == run.baseline:
-        return f"Nothing is shown to be faster than the baseline, {run.baseline} in fp32."
-    text = f"{times(ratio)} as fast as {run.baseline} fp32 {interval(ratio)}: {compared.outcome}"
-    text += f" ({plural(ratio.blocks, 'block')} of interleaved samples, 95 % interval)." if ratio.bounded else "."
-    if compared.second_ratio and compared.second_outcome:
-        second = compared.second_ratio
-        text += f" Against {run.second_baseline}, what people run today: {times(second)}"
-        text += f" {interval(second)}, {compared.second_outcome}."
-    unresolved = remedy_of(winner)
-    return text + at_full_load(summary, winner) + (f" {unresolved}" if unresolved else "")
-
-
 def remedy_of(stage: StageSummary) -> str:
     """What would resolve a stage's ratio; empty where it is resolved."""
     return remedy(stage.compared.unresolved) if stage.compared.unresolved else ""
 
 
-def at_full_load(summary: RunSummary, winner: StageSummary) -> str:
-    """How the two compare at sustained full load, if the winner is then slower than interleaved by enough to tell."""
-    baseline = summary.stage(summary.run.baseline)
-    first, own = baseline.sustained_seconds if baseline else None, winner.sustained_seconds
-    if first is None or not own or not any(warning.code == SLOWER_AT_FULL_LOAD for warning in winner.warnings):
+def images_text(run: RunRecord) -> str:
+    """How many images the run took, from how many pictures, and what their labels are."""
+    if run.reference is None:
         return ""
-    return f" At sustained full load: {significant(first / own)} ×, {seconds(own)} against {seconds(first)}."
-
-
-def cost(summary: RunSummary, winner: StageSummary) -> str:
-    """Memory and build time of the winner, beside the baseline's."""
-    baseline = summary.stage(summary.run.baseline)
-    text = memory_text(winner.stage)
-    if baseline and baseline.stage.memory and winner.stage.memory and baseline.name != winner.name:
-        text += f" ({summary.run.baseline}: {memory_text(baseline.stage)})"
-    if winner.setup_seconds is None:
-        return f"{text}."
-    first = seconds(winner.stage.first_call_seconds)
-    text += f"; {seconds(winner.stage.build_seconds)} to build and {first} for the first call."
-    return text + break_even(summary.run, winner)
+    sources = {clean(name).split(", rolled")[0] for name in run.reference.images}
+    count = len(run.reference.images)
+    shifted = f", {plural(len(sources), 'picture')} and shifts of {'it' if len(sources) == 1 else 'them'}"
+    text = f"{plural(count, 'image')}{shifted if len(sources) < count else ''}: {listed(sorted(sources)[:NAMED])}"
+    more = f" and {len(sources) - NAMED} more" if len(sources) > NAMED else ""
+    return f"{text}{more}{f'; labels: {clean(run.reference.labels)}' if run.reference.labels else ''}"
 
 
 def memory_text(stage: StageRecord) -> str:
@@ -170,28 +97,6 @@ def memory_text(stage: StageRecord) -> str:
     if memory.allocated_peak_bytes is None:
         return f"{size(memory.host_peak_bytes)} of memory at the peak"
     return f"{size(memory.process_bytes)} of the device" if memory.process_bytes else "memory of the device unknown"
-
-
-def break_even(run: RunRecord, stage: StageSummary) -> str:
-    """After how many images the set-up has paid for itself; empty where there is nothing to say."""
-    if stage.name == run.baseline:
-        return ""
-    if stage.break_even is None:
-        return f" Against {run.baseline} the set-up never pays for itself."
-    if stage.break_even < 1:
-        return " The set-up pays for itself from the first image."
-    return f" The set-up has paid for itself against {run.baseline} after {images(stage.break_even)} images."
-
-
-def how_many(summary: RunSummary) -> str:
-    """Whether a few images, a service and very many want different stages."""
-    few, many, service = summary.best_for_few, summary.best_for_many, summary.best_for_service
-    if few == many == service:
-        return f"{many} for 100 images, for a service and for ten million alike."
-    stage = summary.stage(service)
-    tail = f" (p99 {seconds(stage.latency.p99)} per call)" if stage and stage.latency else ""
-    warm = f"{service} for a service that is built and warm{tail}"
-    return f"{few} for 100, set-up included; {warm}; {many} for ten million."
 
 
 def unwell(summary: RunSummary) -> list[str]:
@@ -217,17 +122,19 @@ def all_warnings(summary: RunSummary) -> list[tuple[str, RunWarning]]:
     for stage in summary.stages:
         for warning in stage.warnings:
             same[warning.code, warning.remedy].append((stage.name, warning))
-    grouped = [[_together(each)] if len({name for name, _ in each}) >= SHARED else each for each in same.values()]
+    grouped = [
+        [_together(each, summary.ranking.winner)] if len({name for name, _ in each}) >= SHARED else each
+        for each in same.values()
+    ]
     return [("the run", warning) for warning in summary.warnings] + [one for each in grouped for one in each]
 
 
-def _together(each: list[tuple[str, RunWarning]]) -> tuple[str, RunWarning]:
-    """A warning of many stages, with the first one's figures."""
+def _together(each: list[tuple[str, RunWarning]], winner: str | None) -> tuple[str, RunWarning]:
+    """A warning of many stages, with the winner's figures where it is one of them, else the first one's."""
     names = list(dict.fromkeys(name for name, _ in each))
     shown = names if len(names) <= NAMED + 1 else [*names[:NAMED], f"{len(names) - NAMED} more"]
-    first, warning = each[0]
-    text = f"{first}: {warning.text} (each stage's section has its own figures)"
-    return listed(shown), replace(warning, text=text)
+    whose, warning = next((pair for pair in each if pair[0] == winner), each[0])
+    return listed(shown), replace(warning, text=f"{whose}: {warning.text}")
 
 
 def trust(summary: RunSummary) -> str:
@@ -235,6 +142,6 @@ def trust(summary: RunSummary) -> str:
     pairs = len([pair for pair in summary.run.aa_pairs if pair.blocks])
     effect = share(summary.ranking.effect)
     if not pairs:
-        return f"The baseline was not measured against itself (A/A); differences under {effect} are not claimed."
-    control = f"{plural(pairs, 'A/A control pair')} (the baseline against itself in fresh processes)"
-    return f"Minimum detectable effect: {effect}, from {control}. Smaller differences are not claimed."
+        return f"The baseline was not measured against itself; differences under {effect} are not claimed."
+    control = f"{plural(pairs, 'pair')} of the baseline against itself in fresh processes (A/A)"
+    return f"Differences under {effect} are not claimed: that is what {control} can tell apart."

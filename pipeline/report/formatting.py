@@ -1,10 +1,15 @@
 """Figures as a person reads them: in a fitting unit, with no more digits than the interval supports."""
 
 import math
+import re
+from unicodedata import category
 
 from pipeline.stats.intervals import Ratio, Unresolved
 
 NOTHING = "–"
+SPOKEN = {"amp": "autocast"}  # stages that have another name among people
+ALMOST = 0.9995  # of a unit: three digits would round up to the next unit's 1
+LEAST_PER_CENT = 1e-4  # that is written out
 BINARY_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
@@ -13,13 +18,28 @@ def clean(text: object) -> str:
     return " ".join("".join(sign if sign.isprintable() else " " for sign in str(text)).split())
 
 
+def readable(text: str) -> str:
+    """Text whose every sign can be seen: no control sign but an end of line, none that turns the text's direction."""
+    return "".join(sign if sign in "\n\t" or category(sign)[0] != "C" else "\ufffd" for sign in text)
+
+
+def prose(text: object) -> str:
+    """A sentence of a record with its per cents written as everywhere else: 7 %, not 7%."""
+    return re.sub(r"(?<=\d)%", " %", clean(text))
+
+
+def spoken(stage: str | None) -> str:
+    """A stage's name as a person would say it."""
+    return SPOKEN.get(str(stage), clean(stage))
+
+
 def significant(value: float, digits: int = 3) -> str:
     """So many significant digits, with thousands separators, and no exponent from 0.001 up."""
     if not math.isfinite(value):
         return str(value)
     if value == 0:
         return "0"
-    size = math.floor(math.log10(abs(value)))
+    size = int(f"{value:.{digits - 1}e}".partition("e")[2])  # of the rounded value: 0.9996 has that of 1.00
     if size < -3:
         return f"{value:.{digits - 1}e}"
     return f"{value:,.{max(0, digits - 1 - size)}f}" if size < digits else f"{round(value, digits - 1 - size):,.0f}"
@@ -30,7 +50,7 @@ def seconds(value: float | None) -> str:
     if value is None:
         return NOTHING
     for limit, factor, unit in ((1e-3, 1e6, "µs"), (1, 1e3, "ms"), (180, 1, "s")):
-        if value < limit:
+        if value < limit * ALMOST:
             return f"{significant(value * factor)} {unit}"
     return f"{significant(value / 60)} min"
 
@@ -51,8 +71,23 @@ def size(count: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share as a percentage."""
-    return NOTHING if value is None else f"{significant(100 * value, 2)} %"
+    """A share as a percentage, never with an exponent."""
+    if value is None:
+        return NOTHING
+    percent = 100 * value
+    if 0 < abs(percent) < 10 * LEAST_PER_CENT:
+        return f"{percent:.4f} %" if abs(percent) >= LEAST_PER_CENT else f"under {LEAST_PER_CENT:.4f} %"
+    return f"{significant(percent, 2)} %"
+
+
+def gibibytes(amount: float | None) -> str:
+    """Bytes in GiB without the unit, for a column that names it."""
+    return NOTHING if amount is None else significant(amount / 2**30)
+
+
+def whole(value: float) -> str:
+    """A mean count: 96 where it is whole, 4.5 where it isn't."""
+    return significant(value).removesuffix(".0") if value >= 10 else f"{value:.2g}"
 
 
 def count(value: float | None) -> str:
@@ -74,8 +109,10 @@ def decimals(found: Ratio) -> int:
 
 
 def times(found: Ratio | None) -> str:
-    """A ratio such as 1.84 ×."""
-    return NOTHING if found is None else f"{found.value:.{decimals(found)}f} ×"
+    """A ratio such as 1.84 ×; three digits of one that comes from two long stretches of calls and has no blocks."""
+    if found is None:
+        return NOTHING
+    return f"{found.value:.{decimals(found)}f} ×" if found.blocks else f"{significant(found.value)} ×"
 
 
 def interval(found: Ratio | None) -> str:
@@ -89,8 +126,8 @@ def interval(found: Ratio | None) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """Such as 1 block, 2 blocks."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """Such as 1 block, 2 blocks, 5,000 images."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def listed(names: list[str]) -> str:
@@ -111,13 +148,14 @@ def gigabytes(amount: float | None) -> str:
 def remedy(cause: Unresolved) -> str:
     """What would resolve a ratio that is not resolved; one sentence."""
     if cause.cause == "few blocks":
-        return f"{cause.blocks} blocks are too few for an interval: raise measure.sampling_seconds to take at least 6."
+        knobs = "measure.sampling_seconds, or gpu_sampling_seconds on a GPU,"
+        return f"{cause.blocks} blocks are too few for an interval: raise {knobs} to take at least 6."
     if cause.cause == "below the effect":
+        least = f"the minimum detectable effect of {100 * cause.effect:.1f} %"
         return (
-            f"The difference of {cause.difference:.1%} is below the minimum detectable effect of {cause.effect:.1%}: "
-            "measure.trials=3 averages over trials."
+            f"The difference of {100 * cause.difference:.1f} % is below {least}: measure.trials=3 averages over trials."
         )
     return (
-        f"The interval is ±{cause.half_width:.1%} wide: about {cause.needed_blocks} blocks (now {cause.blocks}) or a "
-        "quieter machine would resolve it."
+        f"The interval is ±{100 * cause.half_width:.1f} % wide: about {cause.needed_blocks} blocks "
+        f"(now {cause.blocks}) or a quieter machine would resolve it."
     )

@@ -1,19 +1,24 @@
-"""The masks that a run left, as data URIs, each with the pixels marked that differ from the fp32 net's."""
+"""The masks that a run left: the fp32 net's beside the winner's, and where they differ, so that it can be seen."""
 
 import base64
 import io
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import RunRecord
+from pipeline.report.formatting import plural
 
-SHOWN = 2  # images; each adds one mask per stage to the page
-LARGEST = 256  # pixels a side; a report stays under 3 MB
+IMAGES = 8  # of the run, at most, among which the one that differs most is shown
+LARGEST, SMALL = 384, 160  # pixels a side, of what is compared and of every stage's differences
+CROP = 64  # pixels a side, of the place that differs most
+GROWN = 2  # pixels by which a difference grows to each side, to be seen once the mask is small
 DIFFERS = (255, 0, 110)  # magenta, which no class has
+FADED = 0.3  # of a mask's own contrast, behind its differences
 
 
 @dataclass(frozen=True)
@@ -24,19 +29,118 @@ class Picture:
     uri: str
 
 
-def gallery(run: RunRecord, folder: Path) -> list[list[Picture]]:
-    """For each of the first images: the image, the fp32 net's mask, and every stage's."""
-    rows = []
-    for index in range(SHOWN):
-        reference = _read(folder / "reference" / f"mask_{index}.png")
-        image = _read(folder / "reference" / f"image_{index}.png")
-        if reference is None or image is None:
+@dataclass(frozen=True)
+class Gallery:
+    """What the page shows of the masks."""
+
+    overview: list[Picture] = field(default_factory=list)  # the image, the reference's mask, the winner's, differences
+    crop: list[Picture] = field(default_factory=list)  # the same at full size, where they differ most
+    stages: list[Picture] = field(default_factory=list)  # every stage's differences
+
+
+def gallery(summary: RunSummary, folder: Path) -> Gallery:
+    """The image on which the winner differs most from the fp32 net, with every stage's differences on it."""
+    run, winner = summary.run, summary.ranking.winner
+    best, most = None, -1
+    for index in range(IMAGES):
+        if _read(folder / "reference" / f"mask_{index}.png") is None:
             break
-        row = [Picture("image", _uri(image.convert("RGB"), "JPEG")), Picture("fp32 reference", _uri(reference, "PNG"))]
-        names = [stage.name for stage in run.stages if re.fullmatch(r"[A-Za-z0-9][\w.-]*", stage.name)]
-        masks = [(name, _read(folder / name / f"mask_{index}.png")) for name in names]
-        rows.append(row + [_compared(name, mask, reference) for name, mask in masks if mask is not None])
-    return rows
+        count = _differing(folder, str(winner), index)
+        if count > most:
+            best, most = index, count
+    return Gallery() if best is None else _of_image(run, str(winner), folder, best)
+
+
+def _differing(folder: Path, stage: str, index: int) -> int:
+    mask, reference = _mask_of(folder, stage, index), _read(folder / "reference" / f"mask_{index}.png")
+    if mask is None or reference is None or mask.size != reference.size:
+        return 0
+    return int(differences(mask, reference).sum())
+
+
+def _of_image(run: RunRecord, winner: str, folder: Path, index: int) -> Gallery:
+    reference, image = (
+        _read(folder / "reference" / f"mask_{index}.png"),
+        _read(folder / "reference" / f"image_{index}.png"),
+    )
+    assert reference is not None
+    stages = [
+        _small(stage.name, mask, reference) for stage in run.stages if (mask := _mask_of(folder, stage.name, index))
+    ]
+    overview = [Picture("the image", _uri(_shrunk(image.convert("RGB")), "JPEG"))] if image else []
+    overview.append(Picture("fp32 reference", _uri(_shrunk(reference), "PNG")))
+    mask = _mask_of(folder, winner, index)
+    if mask is None:
+        return Gallery(overview, [], stages)
+    overview.append(Picture(winner, _uri(_shrunk(mask), "PNG")))
+    if mask.size != reference.size:
+        return Gallery(overview, [], stages)
+    differs = differences(mask, reference)
+    overview.append(Picture(_counted(differs), _uri(marked(reference, differs, LARGEST), "PNG")))
+    return Gallery(overview, _crop(image, reference, mask, differs) if differs.any() else [], stages)
+
+
+def differences(mask: Image.Image, reference: Image.Image) -> np.ndarray:
+    """[height, width], bool: where two masks of one size aren't the same."""
+    differs = np.asarray(mask.convert("RGB")) != np.asarray(reference.convert("RGB"))
+    return np.asarray(differs.any(axis=-1))
+
+
+def marked(reference: Image.Image, differs: np.ndarray, largest: int) -> Image.Image:
+    """The reference, faded and shrunk, with every differing pixel and its neighbours in magenta: none is lost."""
+    painted = faded(_shrunk(reference, largest))
+    height, width = painted.shape[:2]
+    rows, columns = (np.nonzero(differs)[axis] * (height, width)[axis] // differs.shape[axis] for axis in (0, 1))
+    around = range(-GROWN, GROWN + 1)
+    for down in around:
+        for across in around:
+            painted[np.clip(rows + down, 0, height - 1), np.clip(columns + across, 0, width - 1)] = DIFFERS
+    return Image.fromarray(painted.astype(np.uint8))
+
+
+def faded(mask: Image.Image) -> np.ndarray:
+    """[height, width, 3], float32: a mask as a pale ground for its differences."""
+    return np.asarray(np.asarray(mask.convert("RGB")).astype(np.float32) * FADED + 255 * (1 - FADED))
+
+
+def densest(differs: np.ndarray, side: int) -> tuple[int, int]:
+    """Top and left of the window of that side that holds the most differing pixels; it lies within the picture."""
+    sums = np.pad(differs.astype(np.int64).cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+    height, width = (min(side, extent) for extent in differs.shape)
+    within = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width] + sums[:-height, :-width]
+    top, left = np.unravel_index(int(within.argmax()), within.shape)
+    return int(top), int(left)
+
+
+def _crop(
+    image: Image.Image | None, reference: Image.Image, mask: Image.Image, differs: np.ndarray
+) -> list[Picture]:  # fmt: skip
+    top, left = densest(differs, CROP)
+    box = (left, top, min(left + CROP, mask.width), min(top + CROP, mask.height))
+    painted = faded(mask).astype(np.uint8)
+    painted[differs] = DIFFERS
+    inside = differs[top : top + CROP, left : left + CROP]
+    shown = [("the image", image.convert("RGB"))] if image and image.size == mask.size else []
+    shown += [("fp32 reference", reference), ("the winner", mask)]
+    shown += [(_counted(inside), Image.fromarray(painted))]
+    return [Picture(caption, _uri(whole.crop(box), "PNG")) for caption, whole in shown]
+
+
+def _small(name: str, mask: Image.Image, reference: Image.Image) -> Picture:
+    if mask.size != reference.size:
+        return Picture(f"{name}: another size", _uri(_shrunk(mask, SMALL), "PNG"))
+    differs = differences(mask, reference)
+    return Picture(f"{name}: {_counted(differs)}", _uri(marked(reference, differs, SMALL), "PNG"))
+
+
+def _counted(differs: np.ndarray) -> str:
+    count = int(differs.sum())
+    return f"{plural(count, 'pixel')} differ{'s' if count == 1 else ''}" if count else "no pixel differs"
+
+
+def _mask_of(folder: Path, stage: str, index: int) -> Image.Image | None:
+    """A stage's mask; a name that isn't one of a folder has none, whatever lies there."""
+    return _read(folder / stage / f"mask_{index}.png") if re.fullmatch(r"[A-Za-z0-9][\w.-]*", stage) else None
 
 
 def _read(path: Path) -> Image.Image | None:
@@ -48,23 +152,15 @@ def _read(path: Path) -> Image.Image | None:
         return None
 
 
-def _compared(name: str, mask: Image.Image, reference: Image.Image) -> Picture:
-    if mask.size != reference.size:
-        return Picture(f"{name}: another size", _uri(mask, "PNG"))
-    differs = np.asarray(mask) != np.asarray(reference)
-    if differs.ndim == 3:
-        differs = differs.any(axis=-1)
-    if not differs.any():
-        return Picture(f"{name}: the same", _uri(mask, "PNG"))
-    painted = np.asarray(mask.convert("RGB")).copy()
-    painted[differs] = DIFFERS
-    return Picture(f"{name}: {int(differs.sum()):,} pixels differ", _uri(Image.fromarray(painted), "PNG"))
+def _shrunk(picture: Image.Image, largest: int = LARGEST) -> Image.Image:
+    small = picture.copy()
+    small.thumbnail(
+        (largest, largest), Image.Resampling.BILINEAR if picture.mode == "RGB" else Image.Resampling.NEAREST
+    )
+    return small
 
 
 def _uri(picture: Image.Image, kind: str) -> str:
     out = io.BytesIO()
-    small = picture.copy()
-    resample = Image.Resampling.BILINEAR if kind == "JPEG" else Image.Resampling.NEAREST
-    small.thumbnail((LARGEST, LARGEST), resample)
-    small.save(out, format=kind, **({"quality": 85} if kind == "JPEG" else {"optimize": True}))
+    picture.save(out, format=kind, **({"quality": 85} if kind == "JPEG" else {"optimize": True}))
     return f"data:image/{kind.lower()};base64,{base64.b64encode(out.getvalue()).decode()}"

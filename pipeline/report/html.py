@@ -2,41 +2,57 @@
 
 import json
 import re
-from collections.abc import Sequence
+from base64 import b64encode
 from functools import cache
+from hashlib import sha256
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from pipeline.analysis.attribution import steps, way
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.report import first_screen, formatting
-from pipeline.report.figure import Figure
-from pipeline.report.gallery import Picture
-from pipeline.report.sections import (
-    attribution_section,
-    bottleneck_section,
-    capacity_section,
-    host_time_section,
-    roofline_section,
-)
-from pipeline.report.sections.cost_section import cost_table
+from pipeline.report import answer, first_screen, formatting, usage
+from pipeline.report.gallery import Gallery
+from pipeline.report.sections import accuracy_section, capacity_section, host_time_section, roofline_section
+from pipeline.report.sections.cost_section import cost_table, cost_text
 from pipeline.report.sections.explanations import explanations
-from pipeline.report.sections.fronts import fronts
-from pipeline.report.sections.ladder_section import ladder, ladder_chart
+from pipeline.report.sections.fronts import error_front
+from pipeline.report.sections.ladder_chart import ladder_chart
+from pipeline.report.sections.ladder_section import ladder
 from pipeline.report.sections.recommendation_section import advice
 from pipeline.report.sections.stage_section import section
+
+TEMPLATES = Path(__file__).parent / "templates"
+UNIT = re.compile(r"(?<=\d) (?=(?:[%×]|[µm]?s|min|[GMK]iB|TFLOP/s|TB/s|GB/s)(?!\w))")  # no line ends here
 
 
 @cache
 def environment() -> Environment:
-    """The templates, with everything escaped that isn't a chart of our own."""
-    found = Environment(loader=PackageLoader("pipeline.report"), autoescape=True, undefined=StrictUndefined)
+    """The templates, with everything escaped that isn't a chart of our own, and every sign of a record made visible."""
+    found = Environment(
+        loader=PackageLoader("pipeline.report"), autoescape=True, undefined=StrictUndefined, finalize=seen
+    )
     found.trim_blocks = found.lstrip_blocks = True
-    found.globals["format"] = formatting
-    found.globals["notes"] = {"host_times": host_time_section.NOTE}
-    found.filters["file"] = file_link
+    script = Markup((TEMPLATES / "page.js").read_text(encoding="utf-8").strip())  # noqa: S704 - our own file
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    found.globals |= {"format": formatting, "script": script, "script_hash": f"sha256-{digest}"}
+    found.filters |= {"file": file_link, "exactly": exactly, "tied": tied}
     return found
+
+
+def seen(value: object) -> object:
+    """A string without signs that hide or turn its direction; our own markup as it is."""
+    return formatting.readable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def tied(text: str) -> str:
+    """Each number beside its unit: no line ends between them."""
+    return UNIT.sub("\u00a0", text)
+
+
+def exactly(text: str) -> Markup:
+    """Text to be copied: no sign of it is changed, but for those that hide."""
+    return escape(formatting.readable(text))
 
 
 def file_link(path: str) -> Markup:
@@ -46,52 +62,61 @@ def file_link(path: str) -> Markup:
     return escape(path)
 
 
-def page(summary: RunSummary, pictures: Sequence[Sequence[Picture]] = ()) -> str:
+def page(summary: RunSummary, masks: Gallery | None = None) -> str:
     """The report of one run.
 
     Args:
         summary: of its record.
-        pictures: of each image shown: the image, the reference's mask, the stages' masks.
+        masks: what the run left of them.
     """
-    run, anchors = summary.run, {stage.name: f"stage-{at}" for at, stage in enumerate(summary.stages, 1)}
-    return environment().get_template("report.html.j2").render(
-        run=run,
-        summary=summary,
-        headline=first_screen.headline(summary),
-        machine=first_screen.machine(run),
-        state=first_screen.state(run),
-        answers=first_screen.answers(summary),
-        unwell=first_screen.unwell(summary),
-        warnings=first_screen.all_warnings(summary),
-        trust=first_screen.trust(summary),
-        ladder=ladder(summary),
-        marks=dict(enumerate(map(mark, summary.stages))),
-        links=dict(enumerate(anchors.values())),
-        anchors=anchors,
-        ladder_chart=Markup(ladder_chart(summary) if summary.stages else ""),  # noqa: S704 - escaped by matplotlib
-        way=[(step.name, attribution_section.sentence(step)) for step in steps(summary)],
-        aside=formatting.listed(way(summary)[1]),
-        figures=figures(summary),
-        definition=bottleneck_section.DEFINITION,
-        bottlenecks=bottleneck_section.table(summary),
-        peaks=roofline_section.peaks_text(run),
-        host_times=host_time_section.shown(summary),
-        explanations=explanations(summary),
-        fronts=fronts(summary),
-        flops=host_time_section.flops_text(run),
-        advice=advice(summary),
-        cost=cost_table(summary),
-        capacity=capacity_section.section(summary),
-        stages=[section(summary, stage) for stage in summary.stages],
-        pictures=pictures,
-        config=json.dumps(run.config, indent=1, ensure_ascii=False, default=str),
-    )  # fmt: skip
+    run = summary.run
+    anchors = {stage.name: f"stage-{at}" for at, stage in enumerate(summary.stages, 1)}
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            **answered(summary),
+            run=run,
+            summary=summary,
+            masks=masks or Gallery(),
+            error_front=error_front(summary),
+            cost=cost_table(summary),
+            cost_text=cost_text(summary),
+            capacity=capacity_section.section(summary),
+            trust=first_screen.trust(summary),
+            ladder=ladder(summary),
+            marks=dict(enumerate(map(mark, summary.stages))),
+            links=dict(enumerate(anchors.values())),
+            ladder_chart=Markup(ladder_chart(summary) if summary.stages else ""),  # noqa: S704 - escaped by the chart
+            unwell=first_screen.unwell(summary),
+            warnings=first_screen.all_warnings(summary),
+            advice=advice(summary),
+            why=explanations(summary),
+            stages=[section(summary, stage) for stage in summary.stages],
+            peaks=roofline_section.peaks_text(run),
+            flops=host_time_section.flops_text(run),
+            images=first_screen.images_text(run),
+            config=json.dumps(run.config, indent=1, ensure_ascii=False, default=str),
+        )
+    )
 
 
-def figures(summary: RunSummary) -> list[Figure]:
-    """Where the time went, in the order in which it is read."""
-    first = (attribution_section.way_figure(summary), attribution_section.classes_figure(summary))
-    return [figure for figure in (*first, *roofline_section.rooflines(summary)) if figure]
+def answered(summary: RunSummary) -> dict[str, object]:
+    """What the first screen shows."""
+    winner = summary.winner
+    return {
+        "winner": winner,
+        "headline": answer.headline(summary),
+        "numbers": answer.numbers(summary),
+        "paragraph": answer.paragraph(summary),
+        "choices": answer.choice_table(summary),
+        "longer": answer.longer(summary),
+        "usage": usage.usage(summary, winner) if winner and answer.resolved(summary) else None,
+        "machine": first_screen.machine(summary.run),
+        "state": first_screen.state(summary.run),
+        "right": accuracy_section.right(winner) if winner else "",
+        "own_warnings": winner.warnings if winner else [],
+    }
 
 
 def mark(stage: StageSummary) -> str:

@@ -1,64 +1,136 @@
-"""report.md: the first screen, the ladder and the warnings, for a pull request or a wiki."""
+"""report.md: what a person pastes into a pull request: the answer, one table, and the rest folded."""
 
 import re
+from collections.abc import Callable, Sequence
 
 from pipeline.analysis.summary import RunSummary
-from pipeline.report import first_screen
-from pipeline.report.formatting import clean, seconds
-from pipeline.report.sections import bottleneck_section
-from pipeline.report.sections.explanations import spoken
+from pipeline.report import answer, first_screen
+from pipeline.report.formatting import clean, prose, seconds
+from pipeline.report.sections import accuracy_section, bottleneck_section
+from pipeline.report.sections.cost_section import cost_table, cost_text
+from pipeline.report.sections.explanations import sentences
 from pipeline.report.sections.ladder_section import ladder
 from pipeline.report.sections.recommendation_section import advice
 from pipeline.report.tables import Table
+from pipeline.report.usage import usage
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
+LEFT_OUT = ("× host to host", "Dice")  # of the choices: a pull request is narrow
+# What a forge would turn into a link or a notification: @name, #12, an address. An empty comment ends the word.
+LINKED = ((re.compile(r"@(?=\w)"), "@<!-- -->"), (re.compile(r"\\#(?=\d)"), r"\\#<!-- -->"))
+ADDRESSES = ((re.compile(r"(?i)\b(https?|ftp):(?=//)"), r"\1\\:"), (re.compile(r"(?i)\bwww\."), r"www\\."))
 
 
 def escape(text: object) -> str:
-    """Text that Markdown, and the HTML it allows, takes as text."""
-    return SPECIAL.sub(r"\\\1", clean(text)).replace("\\<", "&lt;").replace("\\>", "&gt;").replace("\\&", "&amp;")
+    """Text that Markdown, and the HTML it allows, takes as text; it links nowhere and notifies nobody."""
+    escaped = SPECIAL.sub(r"\\\1", clean(text)).replace("\\<", "&lt;").replace("\\>", "&gt;").replace("\\&", "&amp;")
+    for pattern, instead in (*LINKED, *ADDRESSES):
+        escaped = pattern.sub(instead, escaped)
+    return escaped
 
 
 def markdown(summary: RunSummary) -> str:
     """The report as Markdown."""
     run, where = summary.run, first_screen.machine(summary.run)
-    lines = [
-        f"# {escape(where.shape)} on {escape(where.device)}",
-        "",
-        f"{escape(where.preset)}. {escape(where.versions)}.",
-    ]
+    lines = [f"# {escape(answer.headline(summary))}", "", escape(f"{where.device}: {where.shape}. {where.preset}.")]
     if note := first_screen.state(run):
         lines += ["", f"**{escape(note)}**"]
-    for question, answer in first_screen.answers(summary):
-        lines += ["", f"**{escape(question)}** {escape(answer)}"]
-    lines += ["", "## The ladder", "", *table(ladder(summary)), "", escape(first_screen.trust(summary))]
-    if summary.ranked:
-        shown = table(bottleneck_section.table(summary))
-        lines += ["", "## What limits each stage", "", escape(bottleneck_section.DEFINITION), "", *shown]
-    for title, said in spoken(summary).items():
-        lines += ["", f"## {title}", "", *(f"- {escape(line)}" for line in said)]
-    if unwell := first_screen.unwell(summary):
-        lines += ["", "## Not ranked", "", *(f"- {escape(line)}" for line in unwell)]
-    lines += [*_warnings(summary), *_advice(summary)]
+    if said := answer.paragraph(summary):
+        lines += ["", escape(" ".join(said))]
+    if command := answer.longer(summary):
+        lines += ["", "```sh", command, "```"]
+    if (choices := answer.choice_table(summary)).rows:
+        lines += ["", *table(without(choices, LEFT_OUT))]
+    lines += [*_careful(summary), ""]
+    for title, make in PARTS:
+        if part := make(summary):
+            lines += folded(title, part)
     command = clean(run.command).replace("`", "")
-    return "\n".join([*lines, "", f"`{command}`, started {escape(run.started_at)}, took {seconds(run.seconds)}.", ""])
+    lines += [f"`{command}`, started {escape(run.started_at)}, took {seconds(run.seconds)}. {escape(where.versions)}."]
+    return "\n".join([*lines, ""])
+
+
+def _careful(summary: RunSummary) -> list[str]:
+    """The winner's own warnings, and who isn't ranked."""
+    found = summary.winner.warnings if summary.winner else []
+    lines = [f"- **{escape(warning.code)}**: {escape(prose(warning.text))}." for warning in found]
+    lines += [f"- **not ranked**: {escape(line)}" for line in first_screen.unwell(summary)]
+    return ["", *lines] if lines else []
+
+
+def folded(title: str, lines: Sequence[str]) -> list[str]:
+    """Lines that a reader opens."""
+    return ["<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>", ""]
+
+
+def _use(summary: RunSummary) -> list[str]:
+    winner = summary.winner
+    if winner is None or not answer.resolved(summary):
+        return []
+    found = usage(summary, winner)
+    path = [f"The run left `{clean(found.path)}`. {escape(found.lead)}"] if found.path else [escape(found.lead)]
+    return [*path, "", f"```{found.language}", found.code, "```"]
+
+
+def _right(summary: RunSummary) -> list[str]:
+    return [escape(accuracy_section.right(summary.winner))] if summary.winner else []
+
+
+def _cost(summary: RunSummary) -> list[str]:
+    shown = cost_table(summary)
+    return [*(escape(line) for line in cost_text(summary)), "", *table(shown)] if shown.rows else []
+
+
+def _ladder(summary: RunSummary) -> list[str]:
+    return [*table(ladder(summary)), "", escape(first_screen.trust(summary))] if summary.stages else []
+
+
+def _bottlenecks(summary: RunSummary) -> list[str]:
+    shown = bottleneck_section.table(summary)
+    return [*table(shown), "", escape(bottleneck_section.DEFINITION)] if shown.rows else []
+
+
+def _why(summary: RunSummary) -> list[str]:
+    lines = []
+    for title, said in sentences(summary).items():
+        lines += ["", f"**{title}**", "", *(f"- {escape(line)}" for line in said)]
+    return lines[1:]
 
 
 def _warnings(summary: RunSummary) -> list[str]:
-    lines = [
-        f"- **{escape(who)}, {escape(warning.code)}**: {escape(warning.text)}. What to do: {escape(warning.remedy)}."
-        for who, warning in first_screen.all_warnings(summary)
+    return [
+        f"- **{escape(who)}, {escape(found.code)}**: {escape(prose(found.text))}. "
+        f"What to do: {escape(prose(found.remedy))}."
+        for who, found in first_screen.all_warnings(summary)
     ]
-    return ["", "## Warnings", "", *lines] if lines else []
 
 
 def _advice(summary: RunSummary) -> list[str]:
-    lines = [f"{at}. {escape(tip.line)} `{tip.attempt.replace('`', '')}`" for at, tip in enumerate(advice(summary), 1)]
-    return ["", "## What to try next", "", *lines] if lines else []
+    return [
+        f"{at}. {escape(prose(tip.line))} `{tip.attempt.replace('`', '')}`" for at, tip in enumerate(advice(summary), 1)
+    ]
+
+
+PARTS: tuple[tuple[str, Callable[[RunSummary], list[str]]], ...] = (
+    ("How do I use it?", _use),
+    ("Is it still right?", _right),
+    ("Cost", _cost),
+    ("The ladder", _ladder),
+    ("What limits each stage", _bottlenecks),
+    ("Why", _why),
+    ("Warnings", _warnings),
+    ("What to try next", _advice),
+)
+
+
+def without(shown: Table, titles: Sequence[str]) -> Table:
+    """The table without the columns of those titles."""
+    kept = [at for at, title in enumerate(shown.titles) if title not in titles]
+    return Table([shown.headings[at] for at in kept], [[row[at] for at in kept] for row in shown.rows])
 
 
 def table(shown: Table) -> list[str]:
     """A table of cells as Markdown."""
     header = "| " + " | ".join(escape(title) for title in shown.titles) + " |"
-    rule = "|" + " --- |" * len(shown.titles)
+    rule = "|" + "".join(" --- |" if heading.kind == "text" else " ---: |" for heading in shown.headings)
     return [header, rule, *("| " + " | ".join(escape(cell.text) for cell in row) + " |" for row in shown.rows)]

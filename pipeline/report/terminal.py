@@ -7,35 +7,59 @@ from rich.text import Text
 
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.report import answer
 from pipeline.report import first_screen as sentences
-from pipeline.report.formatting import clean, interval, plural, seconds, times
+from pipeline.report.formatting import clean, interval, plural, prose, seconds, times
 from pipeline.report.sections.ladder_section import StageColumn, headings_of, shown_in, stage_columns
-from pipeline.report.sections.recommendation_section import advice
 from pipeline.report.tables import Cell
+from pipeline.report.usage import usage
 from pipeline.stats.intervals import between_run_std, minimum_detectable_effect, outcome_of, ratio, seconds_per_call
 from pipeline.stats.ranking import rankable
 
 COLOURS = {"good": "green", "bad": "red"}
 WIDTH = 80
-MOST_ADVICE = 3
-MOST_WARNINGS = 4  # on the first screen; the report has all
+MOST_WARNINGS = 2  # of the winner on the first screen; the report has all
+MOST_UNWELL = 4
 
 
 def first_screen(summary: RunSummary) -> RenderableType:
-    """The answer, then the ladder."""
+    """The answer in a few lines, what to beware of, and the ladder."""
     where = sentences.machine(summary.run)
-    parts: list[RenderableType] = [Text(""), Text(clean(where.device), style="bold")]
-    parts += [Text(clean(line)) for line in (where.shape, where.preset)]
+    parts: list[RenderableType] = [
+        Text(""),
+        Text(f"{clean(where.device)}: {clean(where.shape)}, {clean(where.preset)}"),
+    ]
     if note := sentences.state(summary.run):
         parts.append(Text(note, style="bold yellow"))
-    parts.append(Text(""))
-    for question, answer in sentences.answers(summary):
-        parts += [Text(question, style="bold"), _indented(answer)]
-    parts += [Text(""), ladder(summary)]
-    parts += [_indented(line) for line in sentences.unwell(summary)]
-    parts += _next(summary)
-    parts += [Text(""), *_warnings(summary), Text(sentences.trust(summary))]
+    parts += [Text(""), Text(clean(answer.headline(summary)), style="bold")]
+    parts += [
+        _indented(line)
+        for line in (*numbers(summary), *answer.paragraph(summary), answer.longer(summary), *_use(summary))
+        if line
+    ]
+    parts += [Text(""), *_warnings(summary), ladder(summary)]
+    unwell = sentences.unwell(summary)
+    parts += [_shortened(line) for line in unwell[:MOST_UNWELL]]
+    if len(unwell) > MOST_UNWELL:
+        parts.append(Text(f"and {len(unwell) - MOST_UNWELL} more that can't be ranked, in the report"))
     return Group(*parts)
+
+
+def numbers(summary: RunSummary) -> list[str]:
+    """The large numbers, each with its comparison, in a line or two."""
+    found = [
+        f"{number.value} {number.label}{f'; {number.note}' if number.note else ''}"
+        for number in answer.numbers(summary)
+    ]
+    return [f"{line}." for line in (found[1:] if answer.resolved(summary) else found)]
+
+
+def _use(summary: RunSummary) -> list[str]:
+    """Where the winner's file is, or that the report has the lines."""
+    if not answer.resolved(summary) or summary.winner is None:
+        return []
+    path = usage(summary, summary.winner).path
+    return [f"To use it: {path}, and the lines in the report." if path else "To use it: the lines in the report."]
 
 
 def outcome_line(run: RunRecord, stage: StageRecord) -> str:
@@ -75,22 +99,19 @@ def _text(stage: StageSummary, column: StageColumn, cell: Cell) -> Text:
 
 
 def _warnings(summary: RunSummary) -> list[RenderableType]:
-    every = sentences.all_warnings(summary)
+    """The winner's own; how many others there are."""
+    own = summary.winner.warnings if summary.winner else []
     lines: list[RenderableType] = [
-        Text(clean(f"! {who}: {warning.code}: {warning.text}"), style="yellow")
-        for who, warning in every[:MOST_WARNINGS]
+        Text(clean(f"! {warning.code}: {prose(warning.text)}"), style="yellow") for warning in own[:MOST_WARNINGS]
     ]
-    if len(every) > MOST_WARNINGS:
-        lines.append(Text(f"! and {plural(len(every) - MOST_WARNINGS, 'warning')} more, in the report"))
-    return lines
+    others = len(sentences.all_warnings(summary)) - len(own[:MOST_WARNINGS])
+    if others > 0:
+        lines.append(Text(f"! {plural(others, 'warning')}{' more' if own else ''}, in the report", style="yellow"))
+    return [*lines, Text("")] if lines else []
 
 
-def _next(summary: RunSummary) -> list[RenderableType]:
-    """The first pieces of advice, each with its command on lines of its own, to be copied."""
-    lines: list[RenderableType] = []
-    for number, tip in enumerate(advice(summary)[:MOST_ADVICE], 1):
-        lines += [_indented(f"{number}. {tip.line}"), _indented(f"   {tip.attempt}")]
-    return [Text(""), Text("What to try next", style="bold"), *lines] if lines else []
+def _shortened(line: str) -> Text:
+    return Text(clean(line), no_wrap=True, overflow="ellipsis")
 
 
 def _indented(text: str) -> Padding:

@@ -1,4 +1,4 @@
-"""Autocast with channels_last and cudnn.benchmark: what people run today, and the second baseline."""
+"""Autocast with channels_last and cudnn.benchmark: what people run today, and the baseline on a GPU."""
 
 import copy
 
@@ -7,7 +7,15 @@ from torch import Tensor
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.precision import Dtype, allow_tf32, eager_execution, half_dtype, in_channels_last, short
+from pipeline.stages.common.precision import (
+    Dtype,
+    allow_tf32,
+    eager_execution,
+    half_dtype,
+    in_channels_last,
+    short,
+    why_fp32,
+)
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:
@@ -15,7 +23,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
 
     Args:
         workload: gives the net.
-        dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU.
+        dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else no autocast.
         cudnn_benchmark: let cuDNN time its algorithms for each new shape.
     """
     half, device = half_dtype(dtype, workload.device), workload.device.type
@@ -24,9 +32,10 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     model = in_channels_last(copy.deepcopy(workload.model))
 
     def run(batch: Tensor) -> Tensor:
-        with torch.autocast(device, half):
+        with torch.autocast(device, half, enabled=half != torch.float32):
             logits: Tensor = model(batch.contiguous(memory_format=torch.channels_last))
         return logits
 
-    execution = eager_execution(short(half), "NHWC")
-    return Runner(run, f"{short(half)} autocast, channels_last", execution, module=model)
+    execution, fp32 = eager_execution(short(half), "NHWC"), why_fp32(half)
+    ran = "no autocast: fp32, channels_last" if fp32 else f"{short(half)} autocast, channels_last"
+    return Runner(run, ran, execution, dict(fp32), module=model)

@@ -171,3 +171,8 @@ class Runner:
     traffic: Callable[[Tensor], Traffic | None] | None = None
     onnx_model: Path | None = None
     generated_code: Path | None = None
+
+    @property
+    def one_by_one(self) -> Callable[[Tensor], Tensor]:
+        """What launches a call's kernels singly: `uncaptured`, and `run` where that is None, whatever its truth is."""
+        return self.run if self.uncaptured is None else self.uncaptured

@@ -12,7 +12,7 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.stages.api import Runner, Skip, Traffic, Workload
 from pipeline.stages.common.inductor import count_bytes, generated, keep_graphs, own_cache
-from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short
+from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short, why_fp32
 
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 
@@ -34,7 +34,7 @@ def build(
         dynamic: compile for any shape; None lets torch decide after a second shape.
         fullgraph: fail at a graph break.
         freezing: let Inductor take the weights as constants.
-        dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU.
+        dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else fp32.
 
     Raises:
         Skip: a CPU run without a C++ compiler, which Inductor needs.
@@ -50,6 +50,7 @@ def build(
         lambda batch: run_compiled(compiled, batch),
         description=f"Inductor {how}, {short(half)} weights, channels_last, {model.folds} batch norms folded",
         execution=execution(half, mode, workload.device),
+        details=dict(why_fp32(half)),
         compile_facts=lambda: facts(cache),
         compilations=compilations,
         save=lambda folder: generated(cache, folder),

@@ -1,4 +1,4 @@
-"""fp32 without TF32, contiguous: the baseline of every ratio and the reference of every check."""
+"""fp32 without TF32, contiguous: the reference of every check, and the baseline on a CPU."""
 
 import torch
 

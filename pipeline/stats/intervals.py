@@ -42,6 +42,9 @@ class Ratio:
     bounded: bool = True  # False with fewer than six blocks: no 95 % interval exists, low and high are the extremes
 
 
+ITSELF = Ratio(1.0, 1.0, 1.0, 0)
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A median with its 95 % interval."""

@@ -1,21 +1,22 @@
-"""Which stage is fastest, which tie with it, and which is best for how many images."""
+"""Which stage is fastest and which tie with it, or why no stage is named."""
 
 from dataclasses import dataclass
 
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import (
+    ITSELF,
     Outcome,
     Ratio,
+    Unresolved,
     between_run_std,
     inverse,
     minimum_detectable_effect,
     outcome_of,
     ratio,
     seconds_per_call,
+    unresolved,
 )
 from pipeline.stats.warnings import clocks_disagree
-
-ITSELF = Ratio(1.0, 1.0, 1.0, 0)
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,13 @@ class Ranking:
     """The order of the stages that are right and were measured, the baseline included.
 
     Attributes:
-        winner: the fastest; None where no stage is usable.
+        winner: the fastest of those whose ratio is resolved; None where no stage is usable, or none may be named.
         ties: the stages that are not shown to be slower than the winner.
         order: all of them, fastest first, by their ratio to the baseline; the winner leads.
         ratios: of each, to the baseline.
         outcomes: of each, against the baseline.
         effect: the minimum detectable one, as a share; smaller differences are not claimed.
+        unresolved: why usable stages have no winner among them; None where there is one, or no usable stage.
     """
 
     winner: str | None
@@ -37,6 +39,7 @@ class Ranking:
     ratios: dict[str, Ratio]
     outcomes: dict[str, Outcome]
     effect: float
+    unresolved: Unresolved | None = None
 
 
 def rankable(stage: StageRecord) -> bool:
@@ -58,7 +61,8 @@ def ranking(run: RunRecord) -> Ranking:
 
     A contender ties with the fastest stage unless it is shown to be slower: by its head-to-head samples against that
     stage where there are any, otherwise by disjoint intervals whose values differ by at least the minimum detectable
-    effect. A contender that is faster head to head leads.
+    effect. A contender that is faster head to head leads. What isn't resolved against the baseline leads nothing: the
+    fastest stage that is resolved wins, unless that is the baseline itself and something may be faster than it.
     """
     effect = minimum_detectable_effect(run.aa_pairs)
     ratios = ratios_of(run)
@@ -66,12 +70,23 @@ def ranking(run: RunRecord) -> Ranking:
     order = sorted(ratios, key=lambda name: -ratios[name].value)
     if not order:
         return Ranking(None, [], [], ratios, outcomes, effect)
-    direct = _direct(run, order[0], ratios)
+    if doubtful := _doubtful(run, order, ratios, outcomes):
+        return Ranking(None, [], order, ratios, outcomes, effect, unresolved(ratios[doubtful], effect))
+    leader = next(name for name in order if outcomes[name] != "not resolved" or name == run.baseline)
+    direct = _direct(run, leader, ratios)
     ahead = [name for name, found in direct.items() if outcome_of(found, effect) == "faster"]
-    winner = max(ahead, key=lambda name: direct[name].value, default=order[0])
+    winner = max(ahead, key=lambda name: direct[name].value, default=leader)
     order = [winner, *(name for name in order if name != winner)]
     ties = [name for name in order[1:] if not _slower(name, winner, direct, ratios, effect)]
     return Ranking(winner, ties, order, ratios, outcomes, effect)
+
+
+def _doubtful(run: RunRecord, order: list[str], ratios: dict[str, Ratio], outcomes: dict[str, Outcome]) -> str | None:
+    """The fastest stage that may be faster than the baseline and isn't resolved, where none is shown to be faster."""
+    if "faster" in outcomes.values():
+        return None
+    open_ones = (name for name in order if name != run.baseline and outcomes[name] == "not resolved")
+    return next((name for name in open_ones if ratios[name].high > 1 or not ratios[name].bounded), None)
 
 
 def contenders(run: RunRecord) -> list[str]:
@@ -111,33 +126,3 @@ def seconds_per_image(run: RunRecord) -> dict[str, float]:
         return {}
     baseline = seconds_per_call(pairs, "baseline").value / run.batch_size
     return {name: baseline / found.value for name, found in ratios.items()}
-
-
-def setup_seconds(stage: StageRecord) -> float:
-    """Build and first call: what a stage costs before its second image."""
-    return (stage.build_seconds or 0.0) + (stage.first_call_seconds or 0.0)
-
-
-def break_even_images(stage: StageRecord, run: RunRecord) -> float | None:
-    """Images until the stage's set-up has paid for itself against the baseline's; 0 at once, None never.
-
-    Source: the two lines set-up + images × seconds per image meet there.
-    """
-    each = seconds_per_image(run)
-    if stage.name not in each or run.baseline not in each:
-        return None
-    extra = setup_seconds(stage) - _setup_of(run, run.baseline)
-    saved = each[run.baseline] - each[stage.name]
-    if saved <= 0:
-        return None if extra > 0 or saved < 0 else 0.0
-    return max(0.0, extra / saved)
-
-
-def best_for(run: RunRecord, images: int) -> str | None:
-    """The stage that finishes so many images first, set-up included; None where no stage is ranked."""
-    each = seconds_per_image(run)
-    return min(each, key=lambda name: _setup_of(run, name) + images * each[name], default=None)
-
-
-def _setup_of(run: RunRecord, name: str) -> float:
-    return next((setup_seconds(stage) for stage in run.stages if stage.name == name), 0.0)

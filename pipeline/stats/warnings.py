@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from statistics import median
 
+from pipeline.devices.kinds import is_cuda
 from pipeline.records.machine import Environment
-from pipeline.records.run_record import Reference, RunRecord, RunWarning, StageRecord, WarningCode
+from pipeline.records.run_record import AUTOCAST, EAGER, Reference, RunRecord, RunWarning, StageRecord, WarningCode
 from pipeline.records.samples import Pair, Sample, WarmUp
 from pipeline.stats.intervals import Side, outliers, ratio, samples_of, seconds_per_call
 
@@ -14,6 +15,8 @@ DRIFT_WARNS, DRIFT_UNFAIR = 0.02, 0.10
 END_SHARE = 0.25  # of the samples at each end, between which the baseline's drift is taken
 CLOCKS_DISAGREE: WarningCode = "clocks disagree"
 SLOWER_AT_FULL_LOAD: WarningCode = "slower at full load"
+POWER = "power"  # the reason for a lower clock that NVML's counter of power violations gives
+ILL_SHARE = 0.10  # of an image's time in a smaller batch, or of the kernels' time in FFTs
 FULL_LOAD_SHARE = 0.03  # by which a stage may be slower at full load than in interleaved samples
 DOUBTFUL = 1e-3  # relative L2 of the reference: a thousand times what fp32 rounds to, below what any stage is allowed
 OUTLIER_SHARE = 0.05  # of the samples, beyond which a reader is told
@@ -40,6 +43,7 @@ def run_warnings(run: RunRecord) -> list[RunWarning]:
         reference_in_doubt(run.reference) if run.reference else None,
         drifted(run.drift) if run.drift is not None else None,
         shared_device(run.environment) if run.environment else None,
+        *(ill_baseline(run, stage) for stage in run.stages if stage.name in (run.baseline, EAGER, AUTOCAST)),
     ]
     return [*run.warnings, *(part for part in found if part)]
 
@@ -54,7 +58,7 @@ def sample_warnings(pairs: Sequence[Pair]) -> list[RunWarning]:
         throttled(pairs),
         clocks_differ(pairs),
         outlying(pairs),
-        *(drifted(drift_within(pair)) for pair in pairs if len(pair.blocks) >= 1 / END_SHARE),
+        *(drifted(change) for change in drifts_of(pairs)),
     ]
     return [warning for warning in found if warning is not None]
 
@@ -105,14 +109,19 @@ def throttled(pairs: Sequence[Pair]) -> RunWarning | None:
     """The device lowered its own clocks; in what share of each side's samples."""
     sides: tuple[Side, Side] = ("baseline", "stage")
     baseline, stage = (samples_of(pairs, side) for side in sides)
-    reasons = sorted({reason for part in [*baseline, *stage] for reason in part.throttle_reasons})
+    loaded = any(pair.sustained for pair in pairs)
+    expected = {POWER} if loaded else set()  # full load is where the power cap holds
+    reasons = sorted({reason for part in [*baseline, *stage] for reason in part.throttle_reasons} - expected)
     if not reasons:
         return None
-    shares = [sum(bool(part.throttle_reasons) for part in side) / len(side) for side in (baseline, stage)]
+    shares = [
+        sum(bool(set(part.throttle_reasons) - expected) for part in side) / len(side) for side in (baseline, stage)
+    ]
+    holds = "it is so at full load, on which the ratio is" if loaded else "the ratio holds, as samples were interleaved"
     return RunWarning(
         "throttled",
         f"{', '.join(reasons)}: in {shares[0]:.0%} of the baseline's samples and {shares[1]:.0%} of the stage's",
-        "cool the device or lock its clocks (nvidia-smi -lgc); the ratio still holds, as samples were interleaved",
+        f"cool the device or lock its clocks (nvidia-smi -lgc); {holds}",
     )
 
 
@@ -136,8 +145,8 @@ def clocks_differ(pairs: Sequence[Pair]) -> RunWarning | None:
     )
 
 
-def sustained_seconds(stage: StageRecord, batch_size: int) -> float | None:
-    """Seconds per call at full load: called back to back with nothing else on the device; None if not measured."""
+def energy_seconds(stage: StageRecord, batch_size: int) -> float | None:
+    """Seconds per call of the stretch at full load in which the energy was measured; None if it wasn't."""
     energy = stage.energy
     return energy.seconds / energy.images * batch_size if energy and energy.images else None
 
@@ -148,8 +157,8 @@ def slower_at_full_load(stage: StageRecord, batch_size: int) -> RunWarning | Non
     Interleaved, the device cools a little while the slower baseline runs. A stage that draws all the power that the
     device allows is then faster than it can be for long.
     """
-    sustained = sustained_seconds(stage, batch_size)
-    if sustained is None or not any(pair.blocks for pair in stage.pairs):
+    sustained = energy_seconds(stage, batch_size)
+    if sustained is None or not any(pair.blocks and not pair.sustained for pair in stage.pairs):
         return None
     interleaved = seconds_per_call(stage.pairs).value
     more = sustained / interleaved - 1
@@ -160,6 +169,41 @@ def slower_at_full_load(stage: StageRecord, batch_size: int) -> RunWarning | Non
         f"at sustained full load a call takes {sustained * 1e3:.3g} ms, {more:.0%} more than interleaved",
         "plan a service at full load with the longer time; throughput and cost in this report do",
     )
+
+
+def ill_baseline(run: RunRecord, stage: StageRecord) -> RunWarning | None:
+    """A baseline on a GPU that takes longer for an image in a larger batch, or spends its time in FFTs.
+
+    cuDNN's heuristics choose FFT algorithms for some fp32 convolutions; ratios to such a baseline flatter every stage.
+    """
+    if run.environment is None or not is_cuda(run.environment.device) or run.settings.data.batch_size is None:
+        return None
+    found = [part for part in (_grows(stage, run.settings.data.batch_size), _transforms(stage)) if part]
+    if not found:
+        return None
+    remedy = "compare with autocast, or try torch.backends.cudnn.benchmark=True, which times the algorithms"
+    return RunWarning("ill baseline", f"{stage.name}: {'; '.join(found)}", remedy)
+
+
+def _grows(stage: StageRecord, batch_size: int) -> str:
+    """Where an image takes more than 10 % longer in the run's batch than in the smaller one where it takes least."""
+    growth = stage.diagnostics.growth if stage.diagnostics else None
+    each = {size: taken / size for size, taken in zip(growth.images, growth.seconds, strict=True)} if growth else {}
+    least = min((size for size in each if size < batch_size), key=lambda size: each[size], default=None)
+    if least is None or batch_size not in each or each[batch_size] <= (1 + ILL_SHARE) * each[least]:
+        return ""
+    return (
+        f"an image takes {each[batch_size] * 1e3:.3g} ms in a batch of {batch_size} "
+        f"and {each[least] * 1e3:.3g} ms in one of {least}"
+    )
+
+
+def _transforms(stage: StageRecord) -> str:
+    """Where kernels named fft take more than 10 % of the time of all."""
+    kernels = stage.profile.kernels if stage.profile else []
+    total = sum(row.seconds_per_call for row in kernels)
+    taken = sum(row.seconds_per_call for row in kernels if "fft" in row.name.lower())
+    return f"FFT kernels take {taken * 1e3:.3g} of {total * 1e3:.3g} ms" if taken > ILL_SHARE * total else ""
 
 
 def alternated(pairs: Sequence[Pair]) -> RunWarning | None:
@@ -202,12 +246,22 @@ def drift_within(pair: Pair) -> float:
     return drift(taken[:end], taken[-end:])
 
 
+def drifts_of(pairs: Sequence[Pair]) -> list[float]:
+    """The baseline's drift within each pair that is long enough to show one."""
+    return [drift_within(pair) for pair in pairs if len(pair.blocks) >= 1 / END_SHARE]
+
+
+def is_unfair(change: float | None) -> bool:
+    """Whether the baseline drifted so far that times taken at different moments mislead."""
+    return change is not None and abs(change) >= DRIFT_UNFAIR
+
+
 def drifted(change: float) -> RunWarning | None:
     """The baseline drifted by at least 2 %; from 10 % on, absolute times taken at different moments mislead."""
     if abs(change) < DRIFT_WARNS:
         return None
     text = f"the baseline was {abs(change):.1%} {'slower' if change > 0 else 'faster'} at the end than at the start"
-    if abs(change) >= DRIFT_UNFAIR:
+    if is_unfair(change):
         return RunWarning(
             "unfair",
             text,

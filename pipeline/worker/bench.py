@@ -4,15 +4,16 @@ import importlib
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
-from itertools import cycle
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from pipeline.config.schema import Job
+from pipeline.devices.kinds import is_cuda
 from pipeline.measure import accuracy, energy, latency, memory_use, sampling
 from pipeline.measure.clock import TorchClock
+from pipeline.measure.rotation import Rotation
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.measure.warmup import warm_up
 from pipeline.profiling import observed_execution, profiler
@@ -44,8 +45,8 @@ class Bench:
         self.clock = TorchClock(workload.device)
         self.state = energy.device_state(workload.device)
         self.context_bytes = context_bytes
-        self.rotation = cycle(workload.batches)
-        self.calls = 1
+        self.rotation = Rotation(workload.batches)
+        self.calls, self.run_in_calls = 1, 0
         self.verified: list[Tensor] = []
         self.events: list[TraceEvent] = []
         self.warnings: list[RunWarning] = []
@@ -111,19 +112,28 @@ class Bench:
             mask_images.save_mask(mask.numpy(), self.workload.folder / f"mask_{index}.png")
 
     def warm_up(self) -> WarmUp:
-        """Call until it is steady; the pace then says how many calls make a sample."""
-        plan = self.job.plan
-        warm, per_call = warm_up(self.runner.run, self._next, self.clock, plan, self.guards)
-        self.calls = sampling.calls_per_sample(per_call, plan.sample_seconds(self.job.device), plan.min_calls)
+        """Call until it is steady; the pace then says how many calls make a sample, and how many its run-in."""
+        plan, device = self.job.plan, self.job.device
+        warm, per_call = warm_up(self.runner.run, self.rotation.next, self.clock, plan, self.guards)
+        self.calls = sampling.calls_per_sample(per_call, plan.sample_seconds(device), plan.min_calls)
+        self.run_in_calls = sampling.calls_per_sample(per_call, plan.run_in_seconds(device), 0)
         return warm
 
     def sample(self) -> Sample:
-        """One timed sample."""
-        plan = self.job.plan
-        return sampling.take_sample(self.runner.run, self._next, self.calls, self.clock, plan, self.guards, self.state)
+        """One timed sample, of inputs that lie elsewhere than in the sample before."""
+        self.rotation.move_on()
+        return sampling.take_sample(
+            self.runner.run, self.rotation.next, self.calls, self.clock, self.job.plan, self.guards, self.state,
+            self.run_in_calls,
+        )  # fmt: skip
 
     def check(self) -> tuple[str, str]:
-        """Whether it still answers as it did when it was verified: the status and its reason."""
+        """Whether it still answers as it did when it was verified: the status and its reason.
+
+        Each picture then lies in another buffer than it did, so that no answer is right that was kept by address.
+        """
+        if not self.rotation.shift:
+            self.rotation.move_on()
         for index, (before, after) in enumerate(zip(self.verified, self._answers(), strict=True)):
             if not bool(torch.isfinite(after).all()):
                 return "inaccurate", f"after the samples the logits of batch {index} hold NaN or infinite values"
@@ -136,10 +146,13 @@ class Bench:
 
     def series(self) -> dict[str, object]:
         """Latencies at both boundaries, memory and energy."""
-        plan, batches = self.job.plan, self.workload.batches
-        run = self.runner.run
+        plan, batches, run = self.job.plan, self.workload.batches, self.runner.run
+        steady = None
+        if is_cuda(self.job.device):
+            steady = latency.run_in(run, self.rotation.next, self.clock, plan)
         return {
-            "latencies": latency.take_latencies(run, self._next, self.clock, plan),
+            "latencies": latency.take_latencies(run, self.rotation.next, self.clock, plan),
+            "latency_steady": steady,
             "host_latencies": latency.take_host_latencies(run, batches, self.clock, plan),
             "memory": self._memory(),
             "energy": self._energy(),
@@ -190,16 +203,13 @@ class Bench:
         """Counters that must not grow within a sample: compilations, and allocations from the device."""
         return self.runner.compilations(), memory_use.device_allocations(self.workload.device)
 
-    def _next(self) -> Tensor:
-        return next(self.rotation)
-
     def _answers(self) -> list[Tensor]:
         """The logits of the verified batches, on the CPU, in fp32 so that fp16 sums don't overflow."""
         with torch.inference_mode():
             return [self.runner.run(batch).float().cpu().clone() for batch in self._verified_batches()]
 
     def _verified_batches(self) -> list[Tensor]:
-        return self.workload.batches[: self.workload.verified]
+        return [self.rotation.holding(index) for index in range(self.workload.verified)]
 
     def _memory(self) -> Memory:
         return memory_use.measure(self.runner.run, self.workload.batches[0], self.workload.model, self.context_bytes)
@@ -209,7 +219,7 @@ class Bench:
         if not seconds:
             return None
         gpu, images = gpu_behind(self.workload.device), self.workload.shape[0]
-        return energy.energy(self.runner.run, self._next, self.clock, seconds, images, gpu)
+        return energy.energy(self.runner.run, self.rotation.next, self.clock, seconds, images, gpu)
 
 
 def describe(path: Path, run_folder: Path) -> Artefact:

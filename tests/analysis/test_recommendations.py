@@ -76,7 +76,6 @@ def near_full(**tflops: float) -> RunRecord:
 
 
 TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
-    "unresolved": (rules.measure_longer, unresolved(), "measure=thorough", "4 blocks"),
     "noisy": (rules.quiet_the_machine, run_with(aa_pairs=noisy()), "data.batch_size=8", "differs by up to"),
     "tie": (rules.take_the_quicker_build, planted.run(), "stage=onnxruntime", "isn't shown to be slower"),
     "idle": (
@@ -173,7 +172,6 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
         rules.enlarge_the_batch,
         replace(half_wins(), measured_peaks=replace(planted.run().measured_peaks, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
     ),
-    "resolved": (rules.measure_longer, planted.run()),
     "quiet": (rules.quiet_the_machine, planted.run()),
     "quick": (rules.take_the_quicker_build, run_with({"build_seconds": 0.5, "first_call_seconds": 0.1})),
     "busy": (rules.capture_a_graph, planted.run()),
@@ -236,6 +234,17 @@ def test_command_is_one_that_the_program_takes(case: str) -> None:
     assert words[:3] == ["python", "-m", "pipeline"]
     with initialize_config_dir(str(CONF), version_base=None):
         assert compose("config", overrides=words[3:]).data.batch_size in (8, 16)
+
+
+def test_where_nothing_is_resolved_the_one_advice_is_to_measure_longer() -> None:
+    """Without a winner, with a command that the program takes; silent where there is one."""
+    (only,) = recommendations(planted.summary(unresolved()))
+    assert (only.code, only.figures["winner"]) == ("measure longer", "half")
+    assert "4 blocks" in advised(only).evidence
+    words = shlex.split(only.command)
+    with initialize_config_dir(str(CONF), version_base=None):
+        assert compose("config", overrides=words[3:]).measure.sampling_seconds == 60
+    assert rules.measure_longer(planted.summary(planted.run())) is None
 
 
 def test_at_most_five_and_none_without_a_winner() -> None:

@@ -6,11 +6,10 @@ from unittest.mock import patch
 
 import pytest
 
-from pipeline.analysis import run_comparison, sweep_jobs
-from pipeline.analysis import summary as summaries
+from pipeline.analysis import headline, run_comparison, sweep_jobs
 from pipeline.analysis.summary import summarize
 from pipeline.records import codec
-from pipeline.records.run_record import RunRecord
+from pipeline.records.run_record import AUTOCAST, RunRecord
 from pipeline.report.__main__ import main
 from pipeline.report.comparison import main as compare
 from pipeline.report.write import write_report
@@ -28,12 +27,12 @@ def small() -> RunRecord:
 
 def bootstrapped(record: RunRecord) -> int:
     """The stages that are compared with the second baseline."""
-    return sum(bool(stage.pairs) and stage.name != record.second_baseline for stage in record.stages)
+    return sum(bool(stage.pairs) and stage.name != AUTOCAST for stage in record.stages)
 
 
 def test_one_report_takes_one_summary(small: RunRecord, tmp_path: Path) -> None:
     """Each stage is bootstrapped against the second baseline once, for HTML, Markdown and CSV together."""
-    with patch.object(summaries, "composed", wraps=intervals.composed) as composed:
+    with patch.object(headline, "composed", wraps=intervals.composed) as composed:
         write_report(summarize(small), tmp_path)
     assert composed.call_count == bootstrapped(small) == 2
 
@@ -53,7 +52,7 @@ def test_a_comparison_bootstraps_what_it_compares_alone(small: RunRecord, tmp_pa
     codec.save(small, tmp_path)
     with (
         patch.object(run_comparison, "composed", wraps=intervals.composed) as changes,
-        patch.object(summaries, "composed", wraps=intervals.composed) as composed,
+        patch.object(headline, "composed", wraps=intervals.composed) as composed,
     ):
         assert compare([str(tmp_path), str(tmp_path)]) == 0
     assert (changes.call_count, composed.call_count) == (3, 0)

@@ -30,9 +30,13 @@ def composed_once(overrides: tuple[str, ...]) -> dict[str, Any]:
 
 
 def asked(config: dict[str, Any], device: str = "cpu") -> RunConfig:
-    eager = OmegaConf.to_container(OmegaConf.load(CONF / "stage" / "eager.yaml"))
-    assert isinstance(eager, dict)
-    return read(config, device, {str(key): value for key, value in eager.items()})
+    return read(config, device, {name: stage_file(name) for name in ("eager", "amp")})
+
+
+def stage_file(name: str) -> dict[str, Any]:
+    value: Any = OmegaConf.to_container(OmegaConf.load(CONF / "stage" / f"{name}.yaml"))
+    assert isinstance(value, dict)
+    return value
 
 
 def stage_files() -> list[str]:
@@ -53,6 +57,25 @@ def test_every_other_file_composes(group: str, tmp_path: Path) -> None:
     for path in sorted((CONF / group).glob("*.yaml")):
         needed = {"custom": ["model.target=my.Net"], "folder": [f"data.path={tmp_path}"]}.get(path.stem, [])
         assert asked(composed(f"{group}={path.stem}", "stage=eager", *needed)).stages
+
+
+def test_a_gpus_baseline_is_autocast_with_eager_beside_it() -> None:
+    """A CPU's is eager; the reference of every check is eager's on both."""
+    for device, baseline, names in (("cuda", "amp", ["eager", "compile"]), ("cpu", "eager", ["compile"])):
+        found = asked(composed("stage=compile"), device)
+        assert (found.baseline.name, found.eager.name) == (baseline, "eager")
+        assert [stage.name for stage in found.stages] == names
+    assert "added by the run" in asked(composed("stage=compile"), "cuda").stages[0].adds
+
+
+def test_eager_is_not_added_twice_nor_where_it_is_unwanted() -> None:
+    names = {
+        tuple(words): [stage.name for stage in asked(composed(*words), "cuda").stages]
+        for words in (["stage=eager"], ["stage=half", "eager_beside=false"])
+    }
+    assert list(names.values()) == [["eager"], ["half"]]
+    ladder = [stage.name for stage in asked(composed("stage=ladder"), "cuda").stages]
+    assert ladder.count("eager") == 1
 
 
 def test_the_ladder_lists_every_stage_file_in_order() -> None:

@@ -36,7 +36,8 @@ def test_each_file_gives_exactly_the_knobs_of_a_plan(path: Path) -> None:
 
 def test_thorough_is_the_default() -> None:
     knobs = yaml.safe_load((FOLDER / "thorough.yaml").read_text())
-    assert {**knobs, "interim_analyses": tuple(knobs["interim_analyses"])} == asdict(Plan())
+    looks = {name: tuple(knobs[name]) for name in ("interim_analyses", "gpu_interim_analyses")}
+    assert {**knobs, **looks} == asdict(Plan())
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.stem != "thorough"], ids=lambda path: path.stem)
@@ -50,3 +51,33 @@ def test_the_other_files_hold_only_what_they_change(path: Path) -> None:
 
 def test_a_a_pairs_have_one_interim_analysis_at_their_end() -> None:
     assert Plan(aa_blocks=12).for_aa_pairs().interim_analyses == (12,)
+
+
+def test_on_a_gpu_its_own_numbers_stand() -> None:
+    """Fewer blocks of longer samples, at full load; a CPU's plan is as it was."""
+    plan = Plan()
+    gpu = plan.on("cuda")
+    assert plan.on("cpu") == plan
+    assert (gpu.interim_analyses, gpu.sampling_seconds, gpu.for_aa_pairs().interim_analyses) == (
+        (12, 24, 48, 96),
+        360.0,
+        (12,),
+    )
+    assert (plan.sustained("cuda"), plan.sustained("cpu")) == (True, False)
+    assert (plan.run_in_seconds("cuda"), plan.run_in_seconds("cpu")) == (0.3, 0.0)
+
+
+@pytest.mark.parametrize("knob", ["gpu_sample_seconds", "gpu_run_in_seconds"])
+def test_shorter_samples_or_run_ins_are_not_called_full_load(knob: str) -> None:
+    assert not read_group(Plan, "measure", {knob: 0.1}).sustained("cuda")
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.stem != "smoke"], ids=lambda path: path.stem)
+def test_a_gpus_plans_have_an_interval_at_full_load(path: Path) -> None:
+    """Six blocks are the least that bound a ratio; a block is four samples with their run-ins."""
+    plan = read_group(Plan, "measure", composed("stage=eager", f"measure={path.stem}")["measure"]).on("cuda")
+    block = 4 * (plan.gpu_sample_seconds + plan.gpu_run_in_seconds)
+    assert plan.sustained("cuda")
+    assert plan.interim_analyses[0] >= 6
+    assert plan.aa_blocks >= 6
+    assert plan.interim_analyses[-1] * block <= plan.sampling_seconds

@@ -9,7 +9,7 @@ import torch
 from pipeline.config.plan import Plan
 from pipeline.devices.nvml import DeviceState
 from pipeline.measure.clock import TorchClock
-from pipeline.measure.latency import take_host_latencies, take_latencies
+from pipeline.measure.latency import run_in, take_host_latencies, take_latencies
 from pipeline.measure.sampling import calls_per_sample, take_sample
 from pipeline.measure.warmup import warm_up
 from tests.fake_machine import FalseClock
@@ -35,6 +35,44 @@ def test_between_the_stamps_stand_the_calls_and_nothing_else() -> None:
     before = ["batch"] * 5 + ["call"] * 2 + ["synchronize", "guards", "begin"]
     assert clock.events == [*before, "now", *timed, "end", "synchronize", "now", "guards"]
     assert (taken.calls, taken.seconds, taken.device_seconds, taken.per_call) == (3, 1.5, 1.5, 0.5)
+
+
+def test_the_run_in_is_the_same_calls_without_a_rest_and_untimed() -> None:
+    """Seven calls at full load, then three that count; a repetition begins with its run-in again."""
+    clock, grown = FalseClock(), iter([0, 1, 1, 1])
+    taken = take_sample(
+        lambda _: clock.work(0.5), int, 3, clock, PLAN, lambda: (next(grown),), run_in_calls=7
+    )  # fmt: skip
+    once = ["call"] * 7 + ["synchronize", "begin", "now"] + ["call"] * 3 + ["end", "synchronize", "now"]
+    assert clock.events == once * 2
+    assert (taken.calls, taken.seconds, taken.retries) == (3, 1.5, 1)
+
+
+@pytest.mark.parametrize(("least", "run_in", "untimed"), [(2, 0, 2), (2, 7, 7)])
+def test_the_calls_before_a_sample_are_the_more_of_two_numbers(least: int, run_in: int, untimed: int) -> None:
+    seen: list[int] = []
+    plan = Plan(sample_warmup_calls=least)
+    take_sample(seen.append, int, 1, FalseClock(), plan, run_in_calls=run_in)
+    assert len(seen) == untimed + 1
+
+
+def test_latencies_run_in_until_two_windows_agree() -> None:
+    """A GPU that rested is quick for a while: 0.5 s at 10 ms, then 12.5 ms for good."""
+    clock = FalseClock()
+    plan = Plan(warmup_window_seconds=0.5, sample_warmup_calls=0)
+    assert run_in(lambda _: clock.work(0.01 if clock.wall < 0.495 else 0.0125), int, clock, plan)
+    assert clock.wall == pytest.approx(1.5, abs=0.03)
+
+
+def test_latencies_that_do_not_settle_say_so_at_the_limit() -> None:
+    clock, seconds = FalseClock(), [0.01]
+
+    def call(_: object) -> None:
+        seconds[0] *= 1.002
+        clock.work(seconds[0])
+
+    assert not run_in(call, int, clock, Plan(warmup_window_seconds=0.5))
+    assert 3.0 <= clock.wall < 3.6
 
 
 def test_each_call_gets_the_next_batch() -> None:

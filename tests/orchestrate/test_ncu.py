@@ -64,6 +64,7 @@ def session(tmp_path: Path) -> RunContext:
         plan=replace(PLAN, counters=True, counters_limit_seconds=1.0),
         device="cuda", threads=1, seed=0, time_inaccurate=False, strict=True, preset="smoke", launcher="basic",
         baseline=EAGER,
+        eager=EAGER,
     )  # fmt: skip
     events = [written("kernel", CONV, 10 * at, 5) for at in range(2)]
     (tmp_path / "run" / "eager").mkdir(parents=True)

@@ -38,6 +38,7 @@ def ask(folder: Path, stages: list[StageSpec], **changes: Any) -> RunRecord:
             preset="smoke",
             launcher="basic",
             baseline=EAGER,
+            eager=EAGER,
         ),
         **changes,
     )
@@ -138,6 +139,15 @@ def test_a_b_pairs_of_equal_stages_are_recorded(tmp_path: Path) -> None:
     record = ask(tmp_path, [EAGER], plan=replace(SMOKE, aa_pairs=1))
     assert [len(pair.blocks) for pair in record.aa_pairs] == [SMOKE.aa_blocks]
     assert record.stages[0].pairs[0].baseline == "eager"
+
+
+def test_eager_takes_the_place_of_a_baseline_that_cannot_run(tmp_path: Path) -> None:
+    """One warning that says why; the stages are measured against eager."""
+    record = ask(tmp_path, [EAGER], baseline=replace(plant("raises"), name="amp"))
+    (warning,) = [part for part in record.warnings if part.code == "baseline replaced"]
+    assert "amp can't run here: RuntimeError: the compiler gave up; eager is the baseline" in warning.text
+    assert (record.baseline, record.stages[0].pairs[0].baseline) == ("eager", "eager")
+    assert record.finished
 
 
 def test_what_does_not_fit_beside_the_baseline_alternates_with_it(tmp_path: Path) -> None:

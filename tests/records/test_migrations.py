@@ -23,7 +23,7 @@ def stage(version: int, name: str) -> StageRecord:
     return next(each for each in read(version).stages if each.name == name)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_record_of_each_version_is_read_and_written_in_this_one(version: int, tmp_path: Path) -> None:
     """What is written again is the same record, of this version."""
     old = json.loads((DATA / f"schema{version}.json").read_text())
@@ -37,6 +37,16 @@ def test_a_record_of_each_version_is_read_and_written_in_this_one(version: int, 
     assert record.settings.model.target == "models.unet.UNet"
     codec.save(record, tmp_path)
     assert codec.load(tmp_path) == record
+
+
+def test_version_4_was_interleaved_with_eager_and_not_at_full_load() -> None:
+    """Its second baseline was always autocast, and is a stage like the others."""
+    assert json.loads((DATA / "schema4.json").read_text())["second_baseline"] == "amp"
+    record = read(4)
+    assert record.baseline == "eager"
+    assert [each.name for each in record.stages] == ["eager", "amp"]
+    assert not any(pair.sustained for each in record.stages for pair in each.pairs)
+    assert [each.latency_steady for each in record.stages] == [None, None]
 
 
 def test_version_1_has_no_diagnostics_and_keeps_its_samples() -> None:

@@ -1,7 +1,7 @@
 """What the report says of a stage that full load slows down."""
 
 from pipeline.records.samples import Energy
-from pipeline.report.first_screen import answers
+from pipeline.report.answer import choice_table, numbers
 from pipeline.report.sections.cost_section import cost_table
 from pipeline.report.sections.ladder_section import ladder
 from tests.report import made_up_run as planted
@@ -22,9 +22,12 @@ def test_both_paces_are_shown_and_cost_takes_the_slower() -> None:
     assert row is not None
     assert (row.sustained_seconds, row.images_per_second) == (0.0125, 640)
     assert any(warning.code == "slower at full load" for warning in row.warnings)
-    assert "At sustained full load: 3.20 ×, 12.5 ms against 40.0 ms." in dict(answers(found))["How much faster is it?"]
     titles = ladder(found).titles
-    assert ladder(found).rows[1][titles.index("sustained")].text == "12.5"
+    assert ladder(found).rows[1][titles.index("ms")].text == "12.5"
+    assert ladder(found).rows[1][titles.index("ms interleaved")].text == "10.0"
+    assert numbers(found)[1].value == "12.5 ms"
+    assert numbers(found)[1].note == "eager takes 40.0 ms"
+    assert choice_table(found).titles[1] == "ms at full load"
     assert cost_table(found).rows[1][1].text == "640"
 
 
@@ -36,4 +39,5 @@ def test_without_a_stretch_at_full_load_the_interleaved_samples_stand_for_it() -
     assert row.sustained_seconds is None
     assert row.seconds is not None
     assert row.images_per_second == 8 / row.seconds.value
-    assert "sustained" not in ladder(planted.summary(run)).titles
+    assert numbers(planted.summary(run))[1].label == "for 8 images"
+    assert choice_table(planted.summary(run)).titles[1] == "ms"

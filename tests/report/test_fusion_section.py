@@ -122,12 +122,12 @@ def test_graph_breaks_and_recompiles_have_their_reasons() -> None:
 def test_the_page_links_the_files_and_shows_reasons_as_text() -> None:
     """Relative links into the run's folder."""
     text = planted.page(run())
-    assert '<h3 id="fusion">Fusion</h3>' in text
+    assert 'id="fusion"><summary><h3>Fusion</h3>' in text
     assert '<a href="compile/generated/g.txt">' in text
     assert '<a href="compile/generated/a.py">' in text
     assert "print &lt;b&gt;" in text
     assert "print <b>" not in text
-    assert "## Fusion" in planted.as_markdown(run())
+    assert "**Fusion**" in planted.as_markdown(run())
 
 
 def test_a_files_name_that_leads_elsewhere_is_no_link_on_the_page() -> None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from pipeline.analysis.host_time import host_time, idle
+from pipeline.analysis.summary import RunSummary
 from pipeline.records.diagnostics import Diagnostics, ImageGrowth, KernelRow, LayerTime, Profile, TimeSplit
 from pipeline.report import formatting as words
-from pipeline.report.first_screen import answers
 from pipeline.report.sections import attribution_section as because
 from pipeline.report.sections import bottleneck_section as bounds
 from pipeline.report.sections.host_time_section import classes_text, flops_text, in_a_line, meaning, section, table
@@ -71,7 +71,7 @@ def test_every_ranked_stage_s_split_is_a_line() -> None:
     """On the page too, with the sums; where no GPU waits one line stands for the table."""
     assert [row[0].text for row in table(planted.summary(RUN)).rows] == [rung[0] for rung in planted.LADDER]
     text = planted.page(RUN)
-    assert 'id="host-time-table"' not in text
+    assert 'id="time-table"' not in text
     line = "Launches limit no stage: under the profiler the GPU idles for at most 2.0 % of the time."
     assert in_a_line(planted.summary(RUN)) == line
     assert line in text
@@ -82,7 +82,7 @@ def test_every_ranked_stage_s_split_is_a_line() -> None:
     ]
     waiting = planted.run(stages=[*waits, *RUN.stages[1:]])
     assert in_a_line(planted.summary(waiting)) == ""
-    assert 'id="host-time-table"' in planted.page(waiting)
+    assert 'id="time-table"' in planted.page(waiting)
 
 
 def test_no_figure_is_a_count_of_the_profiler_s_own_calls() -> None:
@@ -96,27 +96,31 @@ def test_no_figure_is_a_count_of_the_profiler_s_own_calls() -> None:
 def test_the_first_screen_says_why_the_winner_wins_and_what_holds_it_back() -> None:
     """The largest step, the bottleneck with its figures, and where most could be saved."""
     found = planted.summary(RUN)
-    given = answers(found)
-    assert [question for question, _ in given].index(because.QUESTION) == 2
-    said = dict(given)[because.QUESTION]
+    said = why_of(found)
     assert said.startswith("The largest step to it was tf32, −58.")
     assert "It is mixed (50 % of the kernels' time in matrix work at " in said
     assert "After its matrix work, most time goes into pointwise: 1.89 ms." in said
     assert because.QUESTION in planted.page(RUN)
-    assert because.QUESTION.replace("?", "") in planted.as_markdown(RUN)
+    assert because.QUESTION in planted.as_markdown(RUN)
+
+
+def why_of(found: RunSummary) -> str:
+    """What is said of the winner."""
+    assert found.winner is not None
+    return because.why(found, found.winner)
 
 
 def test_a_winner_that_shows_its_layers_names_the_level() -> None:
     """The one with the most milliseconds above its roof."""
     found = planted.summary(replace(RUN, stages=RUN.stages[:5]))
-    assert "Most could still be saved in decoder 0: " in dict(answers(found))[because.QUESTION]
+    assert "Most could still be saved in decoder 0: " in why_of(found)
 
 
 def test_without_a_winner_nothing_is_explained() -> None:
     """Nor where the record holds neither roofs nor kernels."""
-    assert because.QUESTION not in dict(answers(planted.summary(replace(RUN, stages=[]))))
+    assert because.QUESTION not in planted.page(replace(RUN, stages=[]))
     bare = replace(RUN, measured_peaks=None, stages=[replace(RUN.stages[0], profile=None, diagnostics=None)])
-    said = dict(answers(planted.summary(bare)))[because.QUESTION]
+    said = why_of(planted.summary(bare))
     assert said == "What limits it is unknown: the bottleneck needs both roofs."
 
 
@@ -126,7 +130,7 @@ def test_time_between_layers_is_named_where_it_is_the_most() -> None:
     assert half.diagnostics is not None
     times = [LayerTime(time.name, 9e-3 if not time.name else 1e-4, 1.0) for time in half.diagnostics.layers]
     slow = replace(half, diagnostics=replace(half.diagnostics, layers=times))
-    said = dict(answers(planted.summary(replace(RUN, stages=[slow]))))[because.QUESTION]
+    said = why_of(planted.summary(replace(RUN, stages=[slow])))
     assert said.endswith("; another 9.00 ms lie between layers, which have no roofline.")
 
 

@@ -95,7 +95,7 @@ def test_masks_of_random_weights_are_judged_nowhere() -> None:
     for text in (planted.page(run), planted.as_markdown(run), console.file.getvalue()):
         assert "not judged" in " ".join(text.split())
         assert "pixels change class" not in text
-    column = ladder(found).titles.index("flipped")
+    column = ladder(found).titles.index("pixels that change")
     assert {row[column].text for row in ladder(found).rows if row[0].text == "half"} == {"not judged"}
     (row,) = [row for row in csv.DictReader(io.StringIO(csv_text(found))) if row["stage"] == "half"]
     assert (row["flipped_share"], row["masks_judged"]) == ("", "False")

@@ -104,4 +104,4 @@ def test_a_records_names_are_text_on_the_page_and_in_markdown() -> None:
     bad = planted.run(stages=[stage("eager", 1.0, hostile)])
     assert planted.HOSTILE[:20] not in planted.page(bad)
     assert "<script>" not in planted.as_markdown(bad)
-    assert '<h3 id="layout">Layout</h3>' in planted.page(bad)
+    assert 'id="layout"><summary><h3>Layout</h3>' in planted.page(bad)

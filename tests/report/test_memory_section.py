@@ -200,8 +200,10 @@ def test_a_bar_that_is_far_longer_than_the_others_is_cut_and_says_so() -> None:
     """Or no other could be read."""
     drawn = memory.chart(planted.summary(run()))
     assert drawn is not None
-    assert "5.86 GiB, cut here" in drawn.svg
-    assert drawn.svg.count("cut here") == 1
+    assert drawn.svg.count('class="cut"') == 1
+    cut = next(row for row in drawn.svg.split('<div class="row') if 'class="cut"' in row)
+    assert "5.86 GiB" in cut
+    assert "a bar is cut here" in drawn.svg
 
 
 def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
@@ -222,6 +224,6 @@ def test_the_page_has_it_under_its_own_heading_and_escapes_the_record() -> None:
         stages=[stage("eager", 1.0, timeline(500, 10, [MemoryHolder([planted.HOSTILE], 9 * MIB)]), 6000)]
     )
     text = planted.page(hostile)
-    assert '<h3 id="memory">Memory</h3>' in text
+    assert 'id="memory"><summary><h3>Memory</h3>' in text
     assert "<script>alert" not in text
-    assert "## Memory" in planted.as_markdown(run())
+    assert "**Memory**" in planted.as_markdown(run())

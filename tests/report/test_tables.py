@@ -44,7 +44,7 @@ def test_the_ladder_of_a_run_without_any_ranked_stage_keeps_its_outcomes_as_text
     assert kinds(bare)["outcome"] == kinds(whole)["outcome"] == "text"
     page = planted.page(planted.run(stages=planted.unwell()))
     start = page.index('id="ladder-table"')
-    assert '<th scope="col" aria-sort="none" class="text" title="faster, slower' in page[start : start + 3000]
+    assert '<th scope="col" aria-sort="none" class="text"><button type="button">outcome<' in page[start : start + 3000]
 
 
 def idle_watts(stage: StageSummary) -> float | None:

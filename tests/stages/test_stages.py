@@ -289,3 +289,18 @@ def test_a_cache_of_its_own_needs_nothing_that_others_imported(tmp_path: Path) -
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "inductor").is_dir()
+
+
+def test_what_launches_singly_is_asked_for_no_truth() -> None:
+    """An exported net refuses len(), which asking for its truth would call."""
+
+    class Refusing:
+        def __len__(self) -> int:
+            raise TypeError("no len()")
+
+        def __call__(self, batch: Tensor) -> Tensor:
+            return batch
+
+    refusing, batch = Refusing(), torch.ones(1)
+    assert Runner(torch.neg, "captured", uncaptured=refusing).one_by_one(batch) is batch
+    assert Runner(torch.neg, "plain").one_by_one is torch.neg

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pipeline.records.run_record import RunRecord
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Pair
-from pipeline.stats.ranking import best_for, break_even_images, contenders, ranking
-from tests.fake_machine import pair_of, run_record, stage_record, steady_pair
+from pipeline.stats.ranking import contenders, ranking
+from tests.fake_machine import run_record, stage_record, steady_pair, wide_pair
 
 
 def ladder(**ratios: float) -> list[object]:
@@ -67,7 +67,6 @@ def test_the_wrong_the_unmeasured_and_the_unclear_never_rank() -> None:
     run = run_record(stages)
     assert ranking(run).order == ["honest", "eager"]
     assert contenders(run) == ["honest"]
-    assert best_for(run, 10**6) == "honest"
 
 
 def test_where_all_are_slower_the_baseline_wins() -> None:
@@ -88,29 +87,36 @@ def test_a_baseline_that_is_a_rung_is_ranked_by_its_turns() -> None:
 def test_nothing_usable_has_no_winner() -> None:
     run = run_record([stage_record("wrong", None, status="inaccurate")])
     found = ranking(run)
-    assert (found.winner, found.order, contenders(run), best_for(run, 1)) == (None, [], [], None)
+    assert (found.winner, found.order, contenders(run), found.unresolved) == (None, [], [], None)
 
 
 def test_rivals_are_the_fastest_and_those_near_it() -> None:
     assert contenders(run_of({"amp": 2.0, "compile": 3.0, "graph": 3.01, "half": 2.99})) == ["graph", "compile", "half"]
 
 
-def test_break_even_is_where_the_lines_meet() -> None:
-    """At 2 ms an image for the baseline and 1 ms for the stage, 10 s more of set-up are 10,000 images."""
-    pair = pair_of(lambda i: (0.04, 0.02))
-    stages = [
-        stage_record("eager", pair_of(lambda i: (0.04, 0.04)), build_seconds=0.5, first_call_seconds=0.5),
-        stage_record("compile", pair, build_seconds=10.0, first_call_seconds=1.0),
-        stage_record("quick", pair_of(lambda i: (0.04, 0.025)), build_seconds=0.0, first_call_seconds=0.5),
-        stage_record("slow", pair_of(lambda i: (0.04, 0.05)), build_seconds=5.0),
-    ]
-    run = run_record(stages)
-    even = {stage.name: break_even_images(stage, run) for stage in stages}
-    assert even["compile"] == pytest.approx(10_000)
-    assert (even["quick"], even["slow"], even["eager"]) == (0.0, None, 0.0)
-    assert [best_for(run, images) for images in (100, 1_000_000)] == ["quick", "compile"]
+def wide(value: float, name: str) -> StageRecord:
+    return stage_record(name, wide_pair(value, b=name))
 
 
-def test_a_failed_stage_breaks_even_never() -> None:
-    stage = stage_record("dead", None, status="failed")
-    assert break_even_images(stage, run_record([stage])) is None
+def test_what_is_not_resolved_is_not_named_a_winner() -> None:
+    """Alone, beside slower ones, and beside one that is the same as the baseline: it may be faster than all of them."""
+    for others in ({}, {"slow": 0.8}, {"tf32": 1.002}):
+        found = ranking(run_record([*ladder(**others), wide(1.1, "compile")]))  # type: ignore[list-item]
+        assert found.winner is None
+        assert found.ties == []
+        assert found.order[0] == "compile"
+        assert found.unresolved is not None
+        assert (found.unresolved.cause, found.unresolved.blocks) == ("wide interval", 30)
+
+
+def test_beside_a_faster_stage_what_is_not_resolved_is_a_tie() -> None:
+    """The fastest stage that is shown to be faster wins, though the other one's value is larger."""
+    found = ranking(run_record([*ladder(half=1.5), wide(1.6, "compile")]))  # type: ignore[list-item]
+    assert (found.winner, found.ties, found.unresolved) == ("half", ["compile"], None)
+
+
+def test_what_cannot_be_faster_leaves_the_baseline_its_place() -> None:
+    """0.99 with its whole interval below 1: too little to be called slower, and no reason to doubt."""
+    found = ranking(run_record([stage_record("near", steady_pair(0.992, spread=0.004, b="near"))]))
+    assert found.outcomes["near"] == "not resolved"
+    assert found.winner == "eager"

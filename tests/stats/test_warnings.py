@@ -7,10 +7,12 @@ import pytest
 from pipeline.config.plan import Plan
 from pipeline.measure.environment import describe
 from pipeline.measure.sampling import take_sample
-from pipeline.records.run_record import Reference, RunWarning
+from pipeline.records.diagnostics import BatchGrowth, Diagnostics, KernelRow, Profile
+from pipeline.records.run_record import Reference, RunRecord, RunWarning
 from pipeline.records.samples import Block, Energy, Pair, Sample, WarmUp
 from pipeline.stats import warnings
-from tests.fake_machine import FalseClock, pair_of, stage_record, steady_pair
+from tests.fake_machine import FalseClock, pair_of, run_record, stage_record, steady_pair
+from tests.report import made_up_run as made_up
 
 CLEAN = steady_pair(1.5, device_seconds=0.02, clock_mhz=1980)
 
@@ -125,3 +127,57 @@ def test_a_reference_that_is_itself_wrong_is_named(fp64: float | None, batch: fl
     reference = Reference(10**9, 10**6, 4 * 10**6, None, 0.0, batch, fp64, 10**7, [], None)
     found = warnings.reference_in_doubt(reference)
     assert (found.text if found else "") == (f"the fp32 net's logits are {said} (relative L2)" if said else "")
+
+
+def on_a_gpu(**fields: object) -> RunRecord:
+    """A run of batch 2 whose eager stage has these fields."""
+    return run_record([stage_record("eager", None, **fields)], environment=made_up.environment())
+
+
+def ill(run: RunRecord) -> list[str]:
+    return [warning.text for warning in warnings.run_warnings(run) if warning.code == "ill baseline"]
+
+
+@pytest.mark.parametrize(("seconds", "named"), [(0.0218, False), (0.0223, True)])
+def test_a_baseline_that_a_larger_batch_slows_down_is_ill(seconds: float, named: bool) -> None:
+    """From 10 % an image on: 10 ms alone, 11.15 ms of two."""
+    growth = BatchGrowth([1, 2], [0.010, seconds])
+    found = ill(on_a_gpu(diagnostics=Diagnostics(growth=growth)))
+    assert found == (["eager: an image takes 11.2 ms in a batch of 2 and 10 ms in one of 1"] if named else [])
+
+
+@pytest.mark.parametrize(("share", "named"), [(0.09, False), (0.5, True)])
+def test_a_baseline_that_transforms_its_images_is_ill(share: float, named: bool) -> None:
+    """From 10 % of its kernels' time on, with the milliseconds and the remedy."""
+    kernels = [
+        KernelRow("void fft2d_r2c_32x32", "convolution", 4, 0.1 * share),
+        KernelRow("sm90_xmma_fprop", "convolution", 4, 0.1 * (1 - share)),
+    ]
+    run = on_a_gpu(profile=Profile(1, 0.1, 1.0, 8, kernels, None))
+    assert ill(run) == (["eager: FFT kernels take 50 of 100 ms"] if named else [])
+    remedies = [warning.remedy for warning in warnings.run_warnings(run)]
+    assert any("torch.backends.cudnn.benchmark=True" in remedy for remedy in remedies) is named
+
+
+def test_neither_a_cpu_nor_another_stage_is_called_ill() -> None:
+    """On a CPU there is no cuDNN; and no ratio is to a stage that is no baseline."""
+    growth = Diagnostics(growth=BatchGrowth([1, 2], [0.010, 0.050]))
+    assert not ill(replace(on_a_gpu(diagnostics=growth), environment=None))
+    run = on_a_gpu()
+    assert not ill(replace(run, stages=[stage_record("half", None, diagnostics=growth)]))
+
+
+def test_at_full_load_nothing_is_said_to_be_slower_there() -> None:
+    """Samples that were taken so are what the stretch at full load is."""
+    energy = Energy(1.0, 4.6, 2000, 0.0)
+    loaded = replace(pair_of(lambda _: (0.08, 0.04)), sustained=True)
+    assert warnings.slower_at_full_load(stage_record("half", loaded, energy=energy), batch_size=2) is None
+
+
+@pytest.mark.parametrize(("reason", "named"), [("power", False), ("thermal", True)])
+def test_at_full_load_the_power_cap_is_expected_and_heat_is_not(reason: str, named: bool) -> None:
+    """Resting GPUs that throttle are told of either way."""
+    rested = steady_pair(1.5, throttle_reasons=[reason])
+    assert warnings.throttled([rested]) is not None
+    found = warnings.throttled([replace(rested, sustained=True)])
+    assert (found is not None) is named

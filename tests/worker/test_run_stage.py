@@ -163,6 +163,14 @@ def test_a_stage_that_turns_wrong_while_it_is_timed_is_caught(run_folder: Path) 
     assert "after the samples" in line.fields["reason"]
 
 
+def test_a_stage_that_remembers_its_answers_by_address_is_caught(run_folder: Path) -> None:
+    """Its kept answers are those of pictures that lie elsewhere by now."""
+    line = planted("remembers_by_address", run_folder)
+    assert line.samples
+    assert line.fields["status"] == "inaccurate"
+    assert "after the samples the answer to batch 0 had moved" in line.fields["reason"]
+
+
 def test_a_silent_fallback_is_a_failure(run_folder: Path) -> None:
     """What was asked for and what would have run both stand in the reason."""
     with pytest.raises(StageError, match="asked for CUDAExecutionProvider, the session landed on CPU"):

@@ -23,36 +23,35 @@ NAMED_PLACES = 3  # at which the layout changes
 COPY_SHARE = 0.2  # of the latency from host memory and back
 NOISY_EFFECT = 0.05
 SLOW_BUILD_SECONDS, QUICKER = 1.0, 2.0  # a tie that is built so many times sooner is worth naming
-THOROUGH_SECONDS = 60.0  # of sampling, as conf/measure/thorough.yaml has it
 PINNED_COPY = 'batch.pin_memory().to("cuda", non_blocking=True)'
 
 
 def recommendations(summary: RunSummary) -> list[Recommendation]:
-    """At most five, what matters most first; none without a winner."""
+    """At most five, what matters most first; without a winner only how to come by one."""
     winner = summary.winner
     if winner is None:
-        return []
+        return [found for found in [measure_longer(summary)] if found]
     rules: tuple[Callable[[RunSummary, StageSummary], Recommendation | None], ...] = (
-        measure_longer, quiet_the_machine, take_the_quicker_build, capture_a_graph, compile_for_all_shapes,
+        quiet_the_machine, take_the_quicker_build, capture_a_graph, compile_for_all_shapes,
         mend_graph_breaks, enlarge_the_batch, lower_the_bytes, try_fp8, keep_one_layout, mind_the_first_layer,
         tune_longer, pin_the_copies, even_the_channels,
     )  # fmt: skip
     return [found for rule in rules if (found := rule(summary, winner))][:MOST]
 
 
-def measure_longer(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
-    """The winner's ratio is not resolved."""
-    if winner.compared.unresolved is None:
+def measure_longer(summary: RunSummary) -> Recommendation | None:
+    """No stage is shown to be faster than the baseline, and one may be."""
+    why = summary.ranking.unresolved
+    if why is None:
         return None
-    longer = (summary.run.settings.measure.sampling_seconds or 0.0) < THOROUGH_SECONDS
-    command = retyped(summary.run.command, "measure=thorough" if longer else "measure.trials=3")
-    return Recommendation("measure longer", {"winner": winner.name, "why": winner.compared.unresolved}, command)
+    fastest = next(name for name in summary.ranking.order if name != summary.run.baseline)
+    return Recommendation("measure longer", {"winner": fastest, "why": why}, summary.measure_again)
 
 
 def quiet_the_machine(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """The A/A control pairs lie far apart."""
     effect = summary.ranking.effect
-    if winner.compared.unresolved or effect <= NOISY_EFFECT or not summary.run.aa_pairs:
+    if effect <= NOISY_EFFECT or not summary.run.aa_pairs:
         return None
     return Recommendation("quiet the machine", {"effect": effect}, retyped(summary.run.command))
 

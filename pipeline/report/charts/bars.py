@@ -1,6 +1,9 @@
-"""Bars: the ladder, values with their intervals, the waterfall, levels."""
+"""Bars: the ladder, values with their intervals, the waterfall, levels, and bars of parts laid end to end."""
 
-from pipeline.report.charts.canvas import ACCENT, BAD, BLANK, INCH_PER_BAR, INK, PLAIN, QUIET, TIED, canvas, finished
+from collections.abc import Mapping, Sequence
+
+from pipeline.report.charts.bar_rows import Bar, Part, cut_at, rows
+from pipeline.report.charts.canvas import ACCENT, BAD, PLAIN, TIED
 from pipeline.report.formatting import milliseconds, times
 from pipeline.stats.intervals import Estimate, Ratio
 
@@ -9,82 +12,92 @@ def ladder(bars: list[tuple[str, Ratio | None, str]], marks: list[tuple[str, flo
     """The ratio of every stage with its interval.
 
     Args:
-        bars: name, ratio (None where it isn't ranked), and "winner", "tie", "" or the status.
-        marks: names and ratios to draw as lines across: the baselines.
+        bars: name, ratio (None where it isn't ranked), and "winner", "tie", "not resolved", "" or the status.
+        marks: names and ratios to draw as lines down the chart.
         baseline: what the ratios are relative to.
     """
-    with canvas(0.8 + INCH_PER_BAR * len(bars)) as (figure, axes):
-        widest = max((ratio.high if ratio.bounded else ratio.value for _, ratio, _ in bars if ratio), default=1.0)
-        for place, (_, ratio, note) in enumerate(bars):
-            if ratio is None:
-                colour = QUIET if note == "skipped" else BAD
-                axes.text(0.01 * widest, place, note, va="center", color=colour, bbox=BLANK)
-                continue
-            colour = {"winner": ACCENT, "tie": TIED}.get(note, PLAIN)
-            end = ratio.high if ratio.bounded else ratio.value
-            axes.barh(place, ratio.value, color=colour, height=0.62)
-            if ratio.bounded:
-                spread = [[max(0, ratio.value - ratio.low)], [max(0, ratio.high - ratio.value)]]
-                axes.errorbar(ratio.value, place, xerr=spread, color=INK, capsize=3, linewidth=1)
-            axes.text(end + 0.015 * widest, place, times(ratio), va="center", color=INK)
-        for name, value in marks:
-            axes.axvline(value, color=QUIET, linewidth=0.8, linestyle=(0, (3, 3)), zorder=0.6)
-            axes.text(value, -0.75, name, color=QUIET, ha="center", va="bottom", fontsize=8)
-        axes.set_yticks(range(len(bars)), [name for name, _, _ in bars])
-        axes.set_ylim(len(bars) - 0.4, -0.8)
-        axes.set_xlim(0, 1.12 * widest)
-        axes.set_xlabel(f"times as fast as {baseline}, with 95 % intervals")
-        axes.grid(axis="x")
-        return finished(figure, f"The ladder: times as fast as {baseline}")
+    drawn = [_rung(name, ratio, note) for name, ratio, note in bars]
+    bounded = ", with 95 % intervals" if any(ratio and ratio.bounded and ratio.blocks for _, ratio, _ in bars) else ""
+    return rows(
+        drawn,
+        f"The ladder: times as fast as {baseline}",
+        unit=f"times as fast as {baseline}{bounded}",
+        marks=marks,
+        cut=cut_at([bar.end for bar in drawn]),
+    )
+
+
+def _rung(name: str, ratio: Ratio | None, note: str) -> Bar:
+    if ratio is None:
+        return Bar(name, note=note)
+    colour = {"winner": ACCENT, "tie": TIED}.get(note, PLAIN)
+    interval = (ratio.low, ratio.high) if ratio.bounded and ratio.blocks else None
+    part = Part(0.0, ratio.value, colour, hatched=note == "not resolved")
+    return Bar(name, [part], times(ratio), interval, strong=note == "winner")
 
 
 def bars(values: list[tuple[str, Estimate, str, bool]], labels: tuple[str, str]) -> str:
     """Bars of (name, value with its interval, the value as text, whether it is the best); `labels`: title, x axis."""
-    with canvas(0.8 + INCH_PER_BAR * len(values)) as (figure, axes):
-        widest = max(found.high for _, found, _, _ in values)
-        for place, (_, found, said, best) in enumerate(values):
-            axes.barh(place, found.value, color=ACCENT if best else PLAIN, height=0.62)
-            spread = [[max(0, found.value - found.low)], [max(0, found.high - found.value)]]
-            axes.errorbar(found.value, place, xerr=spread, color=INK, capsize=3, linewidth=1)
-            axes.text(found.high + 0.015 * widest, place, said, va="center", color=INK)
-        axes.set_yticks(range(len(values)), [name for name, _, _, _ in values])
-        axes.set_ylim(len(values) - 0.4, -0.6)
-        axes.set_xlim(0, 1.16 * widest)
-        axes.set_xlabel(labels[1])
-        axes.grid(axis="x")
-        return finished(figure, labels[0])
+    drawn = [
+        Bar(name, [Part(0.0, found.value, ACCENT if best else PLAIN)], said, (found.low, found.high), strong=best)
+        for name, found, said, best in values
+    ]
+    return rows(drawn, labels[0], unit=labels[1])
 
 
 def waterfall(steps: list[tuple[str, float, float]], unit: str) -> str:
-    """From the baseline to the winner: (name, seconds before, seconds after) of every rung on the way, in order."""
-    with canvas(0.9 + INCH_PER_BAR * len(steps)) as (figure, axes):
-        widest = max((max(before, after) for _, before, after in steps), default=1.0) * 1e3
-        for place, (_, before, after) in enumerate(steps):
-            low, high = sorted((1e3 * before, 1e3 * after))
-            whole = before == 0
-            colour = PLAIN if whole else ACCENT if after < before else BAD
-            axes.barh(place, high - low, left=low, color=colour, height=0.62)
-            change = milliseconds(after) if whole else f"{1e3 * (after - before):+.3g}"
-            axes.text(high + 0.012 * widest, place, change.replace("-", "−"), va="center")
-        axes.set_yticks(range(len(steps)), [name for name, _, _ in steps])
-        axes.set_ylim(len(steps) - 0.4, -0.6)
-        axes.set_xlim(0, 1.12 * widest)
-        axes.set_xlabel(unit)
-        axes.grid(axis="x")
-        return finished(figure, "From the baseline to the winner: what each rung took away")
+    """From the baseline to the winner: (name, seconds before, seconds after) of every rung on the way, in order.
+
+    A baseline that takes far longer than all that follow is cut, so that the other steps fill the axis.
+    """
+    drawn = []
+    for name, before, after in steps:
+        low, high = sorted((1e3 * before, 1e3 * after))
+        whole = before == 0
+        colour = PLAIN if whole else ACCENT if after < before else BAD
+        change = milliseconds(after) if whole else f"{1e3 * (after - before):+.3g}".replace("-", "−")
+        drawn.append(Bar(name, [Part(low, high, colour)], change, strong=whole))
+    title = "From the baseline to the winner: what each rung took away"
+    return rows(drawn, title, unit=unit, cut=cut_at(sorted({1e3 * after for _, _, after in steps})))
 
 
 def levels(bars: list[tuple[str, float, float]], title: str) -> str:
     """Of every level (name, seconds on the roofline, seconds above it), stacked."""
-    with canvas(1.1 + INCH_PER_BAR * len(bars)) as (figure, axes):
-        places, floors = range(len(bars)), [1e3 * floor for _, floor, _ in bars]
-        axes.barh(places, floors, color=PLAIN, height=0.62, label="on the roofline, or with no work on record")
-        axes.barh(
-            places, [1e3 * above for *_, above in bars], left=floors, color=ACCENT, height=0.62, label="could be saved"
+    legend = {"on the roofline, or with no work on record": PLAIN, "above it: could be saved": ACCENT}
+    drawn = [
+        Bar(
+            name,
+            [Part(0.0, 1e3 * floor, PLAIN), Part(1e3 * floor, 1e3 * (floor + above), ACCENT)],
+            milliseconds(floor + above),
         )
-        axes.set_yticks(places, [name for name, _, _ in bars])
-        axes.set_ylim(len(bars) - 0.4, -0.6)
-        axes.set_xlabel("milliseconds per call, by the profile")
-        axes.grid(axis="x")
-        figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8)
-        return finished(figure, title)
+        for name, floor, above in bars
+    ]
+    return rows(drawn, title, unit="milliseconds per call, by the profile", legend=legend)
+
+
+def stacked(
+    bars: Sequence[tuple[str, Mapping[str, float]]],
+    palette: Mapping[str, str],
+    labels: tuple[str, str],
+    beside: Sequence[str] | None = None,
+) -> str:
+    """Bars of parts laid end to end; `palette` has the parts in order with their colours, `labels` title and x axis.
+
+    One that is far longer than all others is cut; its text, those of `beside` or its length, tells it whole.
+    """
+    used = {part: colour for part, colour in palette.items() if any(amounts.get(part) for _, amounts in bars)}
+    drawn = [
+        Bar(name, _end_to_end(amounts, used), beside[place] if beside else f"{sum(amounts.values()):.3g}")
+        for place, (name, amounts) in enumerate(bars)
+    ]
+    legend = used if len(palette) > 1 else {}
+    return rows(drawn, labels[0], unit=labels[1], legend=legend, cut=cut_at([bar.end for bar in drawn]))
+
+
+def _end_to_end(amounts: Mapping[str, float], palette: Mapping[str, str]) -> list[Part]:
+    parts, at = [], 0.0
+    for name, colour in palette.items():
+        if amount := amounts.get(name, 0.0):
+            parts.append(Part(at, at + amount, colour))
+            at += amount
+    return parts

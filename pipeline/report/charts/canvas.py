@@ -6,10 +6,11 @@ it stands for, so that a chart follows the page into dark mode and onto paper.
 
 import io
 import re
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,11 +28,11 @@ VARIABLES = {
     TIED: "var(--tied)", PLAIN: "var(--bar)", BAD: "var(--bad)",
     **{colour: f"var(--k{n})" for n, colour in enumerate(CLASSES.values())},
 }  # fmt: skip
-INCH_PER_BAR = 0.34
-LETTER_POINTS = 5.5  # wide at 8 points, generously
-BLANK: dict[str, Any] = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}  # behind text that a line would cross
+WIDTH_INCHES = 46 * 16 / 96  # 46rem, as wide as the page shows a chart: letters are as large as the page's own
+SMALL = 9  # points: 12 px
+LETTER_POINTS = 5.6  # wide in small letters, generously
 STYLE = {
-    "svg.fonttype": "none", "svg.hashsalt": "ladder", "text.parse_math": False, "font.size": 9, "text.color": INK,
+    "svg.fonttype": "none", "svg.hashsalt": "ladder", "text.parse_math": False, "font.size": 10, "text.color": INK,
     "axes.edgecolor": GRID, "axes.labelcolor": QUIET, "xtick.color": QUIET, "ytick.color": INK, "axes.axisbelow": True,
     "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False, "grid.color": GRID,
     "grid.linewidth": 0.6, "xtick.major.size": 0, "ytick.major.size": 0, "font.family": "DejaVu Sans",
@@ -39,7 +40,7 @@ STYLE = {
 
 
 @contextmanager
-def canvas(height: float, width: float = 7.6) -> Iterator[tuple["Figure", "Axes"]]:
+def canvas(height: float, width: float = WIDTH_INCHES) -> Iterator[tuple["Figure", "Axes"]]:
     """A figure in the page's style, and its axes; Agg's canvas needs no display and no pyplot state."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -50,12 +51,14 @@ def canvas(height: float, width: float = 7.6) -> Iterator[tuple["Figure", "Axes"
 
 
 def finished(figure: "Figure", title: str) -> str:
-    """The figure as an element for an HTML page: no addresses, no metadata, its title in front."""
+    """The figure as an element for an HTML page: no addresses, no metadata, its title in front, ids of its own."""
     out = io.StringIO()
     figure.savefig(out, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     text = out.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    text = re.sub(r'\s(xmlns(:\w+)?|version|id)="(http[^"]*|1\.1|[a-zA-Z]\w*_\d+)"', "", text)
+    text = re.sub(r'\s(xmlns(:\w+)?|version|id)="(http[^"]*|1\.1|[a-zA-Z][\w.]*_\d+)"', "", text)
+    own = f"c{zlib.crc32(title.encode()):08x}-"
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{own}", text)
     for colour, variable in VARIABLES.items():
         text = text.replace(colour, variable)
     head, rest = text.split(">", 1)

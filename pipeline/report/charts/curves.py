@@ -2,7 +2,7 @@
 
 import math
 
-from pipeline.report.charts.canvas import ACCENT, CLASSES, INK, PLAIN, QUIET, canvas, finished
+from pipeline.report.charts.canvas import ACCENT, CLASSES, INK, PLAIN, QUIET, SMALL, canvas, finished
 
 
 def lines(
@@ -27,7 +27,7 @@ def lines(
         axes.set_ylabel(labels[2])
         axes.tick_params(axis="y", colors=QUIET)
         axes.grid()
-        figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+        figure.legend(loc="outside right upper", frameon=False, fontsize=SMALL)
         return finished(figure, labels[0])
 
 
@@ -52,7 +52,7 @@ def timeline(seconds: list[float], amounts: list[float], labels: tuple[str, str,
         late = moments[at] > sum(axes.get_xlim()) / 2
         axes.annotate(
             peak, (moments[at], amounts[at]), xytext=(-8 if late else 8, 0), textcoords="offset points",
-            ha="right" if late else "left", va="bottom", color=INK, fontsize=8,
+            ha="right" if late else "left", va="bottom", color=INK, fontsize=SMALL,
         )  # fmt: skip
         axes.set_ylim(0, 1.2 * max(amounts))
         axes.yaxis.set_major_formatter("{x:,.0f}")

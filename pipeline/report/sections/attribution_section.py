@@ -11,9 +11,8 @@ from pipeline.analysis.attribution import (
     traffic_of,
 )
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.report.charts.bars import waterfall
+from pipeline.report.charts.bars import stacked, waterfall
 from pipeline.report.charts.canvas import CLASSES
-from pipeline.report.charts.stacked_bars import stacked
 from pipeline.report.figure import Figure, drawn
 from pipeline.report.formatting import clean, milliseconds, seconds, share, signed, size
 from pipeline.report.sections.bottleneck_section import in_short

@@ -1,30 +1,50 @@
-"""Changes of layout, fusion and memory as parts of the page: each its sentences, figures and table."""
+"""Why: the parts of the page that explain the ladder, each folded behind its title and the one thing that it says."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pipeline.analysis.attribution import steps, way
 from pipeline.analysis.summary import RunSummary
 from pipeline.report.figure import Figure
-from pipeline.report.sections import fusion_section, layout_section, memory_section
+from pipeline.report.formatting import clean, listed
+from pipeline.report.sections import (
+    attribution_section,
+    bottleneck_section,
+    fronts,
+    fusion_section,
+    host_time_section,
+    layout_section,
+    memory_section,
+    roofline_section,
+)
 from pipeline.report.tables import Table
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What stands under one heading."""
+    """What stands under one heading, in the order of its fields."""
 
     anchor: str
     title: str
-    note: str  # what the figures are
-    sentences: list[str]
-    table: Table
-    chart: Figure | None = None
-    figures: list[Figure] = field(default_factory=list)  # below the table
+    gist: str = ""  # in a sentence, beside the title while the part is folded
+    note: str = ""  # what the figures are
+    sentences: list[str] = field(default_factory=list)
+    charts: list[Figure] = field(default_factory=list)
+    table: Table | None = None
+    after: list[Figure] = field(default_factory=list)  # below the table
     folded: list[Figure] = field(default_factory=list)  # of less weight: opened by who wants them
 
+    @property
+    def empty(self) -> bool:
+        """Whether the record knows nothing of it."""
+        return not (self.sentences or self.charts or (self.table and self.table.rows) or self.after)
 
-def spoken(summary: RunSummary) -> dict[str, list[str]]:
+
+def sentences(summary: RunSummary) -> dict[str, list[str]]:
     """The sentences alone, by title; what has none is left out."""
+    why = [attribution_section.why(summary, summary.winner)] if summary.winner else []
     said = {
+        attribution_section.QUESTION: [*why, *(attribution_section.sentence(step) for step in steps(summary))],
         "Layout": layout_section.sentences(summary),
         "Fusion": fusion_section.sentences(summary),
         "Memory": memory_section.sentences(summary),
@@ -33,28 +53,81 @@ def spoken(summary: RunSummary) -> dict[str, list[str]]:
 
 
 def explanations(summary: RunSummary) -> list[Explanation]:
-    """Layout, fusion and memory, those that the record knows something of."""
-    layout, fusion, memory = layout_section, fusion_section, memory_section
-    first, others = memory.timelines(summary)
-    every = (
-        Explanation("layout", "Layout", layout.NOTE, layout.sentences(summary), layout.table(summary)),
-        Explanation(
-            "fusion",
-            "Fusion",
-            fusion.NOTE,
-            fusion.sentences(summary),
-            fusion.table(summary),
-            figures=fusion.charts(summary),
-        ),
-        Explanation(
-            "memory",
-            "Memory",
-            memory.NOTE,
-            memory.sentences(summary),
-            memory.table(summary),
-            memory.chart(summary),
-            first,
-            others,
-        ),
+    """All parts of which the record knows something."""
+    makers: tuple[Callable[[RunSummary], Explanation], ...] = (
+        _way, _bottlenecks, _time, _roofline, _layout, _fusion, _memory,
+    )  # fmt: skip
+    return [part for make in makers if not (part := make(summary)).empty]
+
+
+def _way(summary: RunSummary) -> Explanation:
+    aside = way(summary)[1]
+    winner = summary.winner
+    note = "Each rung against the one before it. The rest is smaller changes, and time in no kernel: launches, waiting."
+    left_out = f" Left out, as not measurably faster than the best earlier stage: {listed(aside)}." if aside else ""
+    chart = attribution_section.way_figure(summary)
+    return Explanation(
+        "way",
+        attribution_section.QUESTION,
+        attribution_section.why(summary, winner) if winner else "",
+        f"{note}{left_out}" if chart else "",
+        [attribution_section.sentence(step) for step in steps(summary)],
+        [chart] if chart else [],
+    )  # fmt: skip
+
+
+def _bottlenecks(summary: RunSummary) -> Explanation:
+    gist = bottleneck_section.in_short(summary.winner) if summary.winner else ""
+    named = f"{clean(summary.winner.name)}: {gist[:1].lower()}{gist[1:]}" if gist and summary.winner else ""
+    table = bottleneck_section.table(summary)
+    return Explanation("bottlenecks", "What limits each stage", named, bottleneck_section.DEFINITION, table=table)
+
+
+def _time(summary: RunSummary) -> Explanation:
+    chart = attribution_section.classes_figure(summary)
+    line, table = host_time_section.shown(summary)
+    return Explanation(
+        "time",
+        "Where the time goes",
+        "By class of work on the device, and by what the host does meanwhile.",
+        "" if line else host_time_section.NOTE,
+        [line] if line else [],
+        [chart] if chart else [],
+        None if line else table,
     )
-    return [part for part in every if part.table.rows]
+
+
+def _roofline(summary: RunSummary) -> Explanation:
+    gist = "Each layer and level against what this device was measured to reach."
+    return Explanation("roofline", "Layer by layer", gist, charts=roofline_section.rooflines(summary))
+
+
+def _layout(summary: RunSummary) -> Explanation:
+    said = layout_section.sentences(summary)
+    return Explanation(
+        "layout", "Layout", _first(said), layout_section.NOTE, said, table=layout_section.table(summary)
+    )  # fmt: skip
+
+
+def _fusion(summary: RunSummary) -> Explanation:
+    said, charts, table = (
+        fusion_section.sentences(summary),
+        fusion_section.charts(summary),
+        fusion_section.table(summary),
+    )
+    return Explanation("fusion", "Fusion", _first(said), fusion_section.NOTE, said, charts, table)
+
+
+def _memory(summary: RunSummary) -> Explanation:
+    said, chart = memory_section.sentences(summary), memory_section.chart(summary)
+    first, others = memory_section.timelines(summary)
+    table = memory_section.table(summary)
+    after = fronts.memory_front(summary)
+    return Explanation(
+        "memory", "Memory", said[-1] if said else "", memory_section.NOTE, said, [chart] if chart else [], table,
+        [after] if after else [], [*first, *others],
+    )  # fmt: skip
+
+
+def _first(said: list[str]) -> str:
+    return said[0] if said else ""

@@ -1,44 +1,58 @@
-"""Accuracy and memory against speed, of the ranked stages."""
+"""What speed costs in accuracy and in memory, of the ranked stages."""
 
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.report.charts.scatter import front
 from pipeline.report.figure import Figure, drawn
-from pipeline.report.formatting import clean, significant
+from pipeline.report.formatting import clean, share, significant, spoken
 from pipeline.report.tables import Column, figure, names, table_of
 
 WIDE_RANGE = 20  # from the least to the most: on a linear axis all but the most would lie on the floor
 Point = tuple[str, float, float, str]  # name, times as fast, value, place
 
 
-def fronts(summary: RunSummary) -> list[Figure]:
-    """Two charts at most; one needs two stages."""
-    fast = f"times as fast as {clean(summary.run.baseline)}"
+def error_front(summary: RunSummary) -> Figure | None:
+    """The share of pixels that change against speed; None where fewer than two stages change any."""
     accuracies = [(stage, stage.stage.accuracy) for stage in summary.ranked]
-    errors = [(stage, found.relative_l2) for stage, found in accuracies if found and found.relative_l2 > 0]
+    shares = [(stage, 100 * found.flipped_share) for stage, found in accuracies if found and found.flipped_share > 0]
+    note = "Right and low is better. A stage that changes no pixel has no place on this scale."
+    return _front(summary, shares, ("Pixels that change against speed", "% of pixels that change"), note, log=True)
+
+
+def memory_front(summary: RunSummary) -> Figure | None:
+    """Memory against speed; None with fewer than two stages."""
     memory = [(stage, peak / 2**30) for stage in summary.ranked if (peak := stage.peak_bytes)]
-    figures = []
-    if len(points(errors)) > 1:
-        note = "Right and low is better. A stage without any error has no place on this scale."
-        titles = ("Error against speed", fast, "relative L2 of the logits")
-        figures.append(_front(points(errors), titles, note, log=True))
-    if len(points(memory)) > 1:
-        peaks = [peak for _, peak in memory]
-        titles = ("Memory against speed", fast, "GiB of the device" if summary.on_gpu else "GiB resident at the peak")
-        wide = max(peaks) > WIDE_RANGE * min(peaks)
-        figures.append(_front(points(memory), titles, "Right and low is better.", log=wide))
-    return figures
+    peaks = [peak for _, peak in memory] or [1.0]
+    wide = max(peaks) > WIDE_RANGE * min(peaks)
+    return _front(
+        summary,
+        memory,
+        ("Memory against speed", "GiB of the device" if summary.on_gpu else "GiB resident at the peak"),
+        "Right and low is better.",
+        log=wide,
+    )
+
+
+def _front(
+    summary: RunSummary, values: list[tuple[StageSummary, float]], titles: tuple[str, str], note: str, *, log: bool
+) -> Figure | None:
+    found = points(values)
+    if len(found) < 2:
+        return None
+    fast = f"times as fast as {spoken(summary.baseline)}"
+    columns: list[Column[Point]] = [
+        names("stage", lambda point: point[0]),
+        Column(fast, cell=figure(lambda point: point[1], significant)),
+        Column(titles[1], cell=figure(lambda point: point[2], two_digits)),
+    ]
+    table = table_of(columns, sorted(found, key=lambda point: -point[1]))
+    return drawn(titles[0], front(found, (titles[0], fast, titles[1]), log), note, table)
+
+
+def two_digits(value: float) -> str:
+    """Without an exponent, as a share is shown."""
+    return significant(value, 2) if value >= 1 else share(value / 100).removesuffix(" %")
 
 
 def points(values: list[tuple[StageSummary, float]]) -> list[Point]:
     """Those with a ratio."""
     return [(clean(stage.name), stage.ratio.value, value, stage.place) for stage, value in values if stage.ratio]
-
-
-def _front(found: list[Point], titles: tuple[str, str, str], note: str, *, log: bool) -> Figure:
-    columns: list[Column[Point]] = [
-        names("stage", lambda point: point[0]),
-        Column(titles[1], cell=figure(lambda point: point[1], significant)),
-        Column(titles[2], cell=figure(lambda point: point[2], significant)),
-    ]
-    table = table_of(columns, sorted(found, key=lambda point: -point[1]))
-    return drawn(titles[0], front(found, titles, log), note, table)

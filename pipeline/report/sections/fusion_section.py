@@ -8,8 +8,8 @@ from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.analysis.traffic import BY_COUNTERS, Moved, Source
 from pipeline.records.diagnostics import FusedKernel
 from pipeline.records.run_record import CompileFacts, StageRecord
+from pipeline.report.charts.bars import stacked
 from pipeline.report.charts.canvas import PLAIN
-from pipeline.report.charts.stacked_bars import stacked
 from pipeline.report.figure import Figure, drawn
 from pipeline.report.formatting import NOTHING, clean, gigabytes, plural, share, significant
 from pipeline.report.sections import traffic_section

@@ -4,19 +4,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.report.charts.bars import ladder as ladder_bars
+from pipeline.records.run_record import EAGER
 from pipeline.report.formatting import (
     NOTHING,
     clean,
+    gibibytes,
     interval,
     milliseconds,
     seconds,
     share,
     significant,
-    size,
     times,
 )
 from pipeline.report.tables import Cell, Column, Table, View, figure, heading_of, unsorted
+from pipeline.stats.intervals import Ratio
 
 TONES = {"faster": "good", "slower": "bad", "failed": "bad", "inaccurate": "bad", "timeout": "bad", "skipped": "quiet"}
 MARKS = {"winner": "▸\u00a0", "tie": "=\u00a0"}
@@ -30,44 +31,46 @@ StageCell = Callable[[StageSummary], Cell]
 
 @dataclass(frozen=True)
 class Headings:
-    """What the titles name; the defaults are for tables of several runs."""
+    """What the titles name; the default is for tables of several runs."""
 
     baseline: str = ""
-    second: str = "the second baseline"
-    device: str = ""
-    batch: str = "all"
     single_calls: str = "the single calls"  # how many of them were timed
 
 
 def headings_of(summary: RunSummary) -> Headings:
     """What the titles of one run's tables name."""
-    run = summary.run
-    return Headings(
-        clean(run.baseline), clean(run.second_baseline), _device(summary), _batch(summary), _single_calls(summary)
-    )
+    return Headings(clean(summary.baseline), _single_calls(summary))
 
 
 def stage_columns(named: Headings) -> list[StageColumn]:
     """Every figure of a stage, in the order in which tables show them; adding a column is adding a line to a group."""
     return [
-        Column("stage", help="▸ the winner, = a tie with it", cell=_name, kind="text", views=EVERYWHERE, csv="stage"),
-        Column("adds", help="what this rung adds to the one before", cell=_adds, kind="text", csv="adds"),
+        Column(
+            "stage",
+            help="▸ the winner, = a tie with it; legacy: its library deprecates it",
+            cell=lambda stage: _name(stage, named),
+            kind="text",
+            views=EVERYWHERE,
+            csv="stage",
+        ),
         *_against_the_baseline(named),
-        *_against_the_second(named),
-        *_times(named),
+        *_against_eager(named),
+        *_times(),
         *_latencies(named),
         *_resources(),
+        *_correctness(),
     ]
 
 
 def _against_the_baseline(named: Headings) -> list[StageColumn]:
     over = f"the time of {named.baseline or 'the baseline'} over this stage's: above 1 is faster"
     outcomes = "faster, slower, same within 1 % or not resolved; else why it isn't ranked"
-    by = "of that ratio, by order statistics of the blocks"
+    by = "of that ratio, by order statistics of the blocks; none where it comes from one stretch of calls each"
     return [
         Column(f"× {named.baseline}".strip(), help=over, cell=_ratio, views=EVERYWHERE, csv="ratio"),
-        Column("95 % interval", help=by, cell=_interval, views=EVERYWHERE, short="95 %", csv="ratio_low"),
-        csv_only("ratio_high", lambda stage: stage.ratio and stage.ratio.high),
+        Column("95 % interval", help=by, cell=_interval, views=EVERYWHERE, short="95 %"),
+        csv_only("ratio_low", lambda stage: low(stage.ratio)),
+        csv_only("ratio_high", lambda stage: high(stage.ratio)),
         Column("outcome", help=outcomes, cell=_outcome, kind="text", views=EVERYWHERE, short=""),
         csv_only("outcome", lambda stage: stage.compared.outcome),
         csv_only("blocks", lambda stage: stage.ratio and stage.ratio.blocks),
@@ -75,69 +78,70 @@ def _against_the_baseline(named: Headings) -> list[StageColumn]:
     ]
 
 
-def _against_the_second(named: Headings) -> list[StageColumn]:
+def _against_eager(named: Headings) -> list[StageColumn]:
     def cell(stage: StageSummary) -> Cell:
-        ratio = stage.compared.second_ratio
-        if clean(stage.name) == named.second and stage.ranked:
-            return Cell("1", 1.0)
-        return Cell(times(ratio if stage.ranked else None), ratio.value if ratio else None)
+        ratio = stage.eager_ratio
+        shown = ratio if stage.ranked and named.baseline != EAGER else None
+        return Cell(times(shown), ratio.value if shown and ratio else None)
 
     return [
-        Column(f"× {named.second}", help=f"the same against {named.second}, what people run today", cell=cell),
-        csv_only("second_ratio", lambda stage: stage.compared.second_ratio and stage.compared.second_ratio.value),
-        csv_only("second_ratio_low", lambda stage: stage.compared.second_ratio and stage.compared.second_ratio.low),
-        csv_only("second_ratio_high", lambda stage: stage.compared.second_ratio and stage.compared.second_ratio.high),
-        csv_only("second_outcome", lambda stage: stage.compared.second_outcome),
+        Column(f"× {EAGER}", help="the same against eager fp32", cell=cell),
+        csv_only("eager_ratio", lambda stage: stage.eager_ratio and stage.eager_ratio.value),
+        csv_only("eager_ratio_low", lambda stage: low(stage.eager_ratio)),
+        csv_only("eager_ratio_high", lambda stage: high(stage.eager_ratio)),
+        csv_only("host_ratio", lambda stage: stage.host_ratio),
     ]
 
 
-def _times(named: Headings) -> list[StageColumn]:
-    alone = f"ms per call at full load: {named.baseline or 'the baseline'} rests, calls back to back for some seconds"
-    each = figure_of(lambda stage: stage.seconds.value if stage.seconds else None, milliseconds)
+def low(ratio: Ratio | None) -> float | None:
+    """The lower end of a ratio's interval; None where it has none."""
+    return ratio.low if ratio and ratio.blocks else None
+
+
+def high(ratio: Ratio | None) -> float | None:
+    """The upper end of a ratio's interval; None where it has none."""
+    return ratio.high if ratio and ratio.blocks else None
+
+
+def _times() -> list[StageColumn]:
+    pace = "ms per call at full load: back to back until the clock has settled, and on; else as interleaved"
+    beside = "ms per call, median of the samples interleaved with the baseline's"
+    interleaved = figure_of(lambda stage: stage.seconds.value if stage.seconds else None, milliseconds)
     rate = figure_of(lambda stage: stage.images_per_second, significant)
     return [
-        Column(
-            f"ms per call, {named.device}",
-            help=f"median of the samples, {named.batch} images per call",
-            cell=each,
-            views=frozenset({"report", "terminal"}),
-            short="ms/call",
-            csv="seconds_per_call",
-        ),
+        Column("ms", help=pace, cell=figure_of(lambda stage: stage.pace, milliseconds), views=EVERYWHERE),
+        csv_only("sustained_seconds_per_call", lambda stage: stage.sustained_seconds),
+        Column("ms interleaved", help=beside, cell=interleaved, csv="seconds_per_call"),
         csv_only("seconds_per_call_low", lambda stage: stage.seconds and stage.seconds.low),
         csv_only("seconds_per_call_high", lambda stage: stage.seconds and stage.seconds.high),
-        Column("sustained", help=alone, cell=figure_of(sustained, milliseconds), csv="sustained_seconds_per_call"),
-        Column("images/s", help="throughput at full load", cell=rate, views=REPORT_AND_SWEEP, csv="images_per_second"),
+        Column("images/s", help="at full load", cell=rate, views=REPORT_AND_SWEEP, csv="images_per_second"),
     ]
-
-
-def sustained(stage: StageSummary) -> float | None:
-    """Seconds per call at full load."""
-    return stage.sustained_seconds
 
 
 def _latencies(named: Headings) -> list[StageColumn]:
     p50 = figure_of(lambda stage: stage.latency.p50 if stage.latency else None, milliseconds)
     p99 = figure_of(lambda stage: stage.latency.p99 if stage.latency else None, milliseconds)
-    single = "latency of single calls, device to device"
+    host = figure_of(lambda stage: stage.host_latency.p50 if stage.host_latency else None, milliseconds)
+    single = "ms of single calls on an otherwise idle device, from device to device: half of them take no longer"
     slowest = f"99th percentile of {named.single_calls}; of fewer than a hundred that is the slowest"
     return [
-        Column("p50", "ms", single, p50, views=REPORT_AND_SWEEP, csv="latency_p50_s"),
+        Column("p50 ms", help=single, cell=p50, views=REPORT_AND_SWEEP, csv="latency_p50_s"),
         csv_only("latency_p90_s", lambda stage: stage.latency and stage.latency.p90),
-        Column("p99", "ms", slowest, p99, views=REPORT_AND_SWEEP, csv="latency_p99_s"),
-        csv_only("host_to_host_p50_s", lambda stage: stage.host_latency and stage.host_latency.p50),
+        Column("p99 ms", help=slowest, cell=p99, views=REPORT_AND_SWEEP, csv="latency_p99_s"),
+        csv_only("latency_calls", lambda stage: len(stage.stage.latencies) or None),
+        Column("host p50 ms", help="the same from pinned host memory and back", cell=host, csv="host_to_host_p50_s"),
         csv_only("host_to_host_p99_s", lambda stage: stage.host_latency and stage.host_latency.p99),
     ]
 
 
 def _resources() -> list[StageColumn]:
-    peak = figure_of(lambda stage: stage.peak_bytes, size)
+    peak = figure_of(lambda stage: stage.peak_bytes, gibibytes)
     energy = figure_of(lambda stage: stage.joules_per_image, significant)
     setup = figure_of(lambda stage: stage.setup_seconds, seconds)
-    peak_help = "of the process, as the GPU sees it; on a CPU the resident peak"
-    counter = "by the device's energy counter, idle power included"
+    peak_help = "what the device sees of the process; on a CPU its resident peak"
+    counter = "joules an image by the device's energy counter, idle power included"
     return [
-        Column("memory", help=peak_help, cell=peak, views=EVERYWHERE),
+        Column("GiB", help=peak_help, cell=peak, views=EVERYWHERE, csv="memory_bytes"),
         csv_only("allocated_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.allocated_peak_bytes),
         csv_only("process_bytes", lambda stage: stage.stage.memory and stage.stage.memory.process_bytes),
         csv_only("host_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.host_peak_bytes),
@@ -146,11 +150,20 @@ def _resources() -> list[StageColumn]:
         csv_only("build_s", lambda stage: stage.stage.build_seconds),
         csv_only("first_call_s", lambda stage: stage.stage.first_call_seconds),
         csv_only("break_even_images", lambda stage: stage.break_even),
-        Column("flipped", help="pixels whose class differs from the fp32 net's", cell=_flipped, csv="flipped_share"),
+    ]
+
+
+def _correctness() -> list[StageColumn]:
+    differs = "share of pixels whose class differs from the fp32 net's"
+    return [
+        Column("pixels that change", help=differs, cell=_flipped, csv="flipped_share"),
+        csv_only("flipped_share_limit", lambda stage: stage.stage.tolerance.flipped_share),
         csv_only("masks_judged", lambda stage: stage.masks_judged),
         csv_only("judged_images", lambda stage: stage.stage.accuracy and stage.stage.accuracy.images),
         csv_only("judged_pictures", lambda stage: stage.stage.accuracy and stage.stage.accuracy.pictures),
+        csv_only("dice_mean", mean_dice),
         csv_only("relative_l2", lambda stage: stage.stage.accuracy and stage.stage.accuracy.relative_l2),
+        csv_only("relative_l2_limit", lambda stage: stage.stage.tolerance.relative_l2),
         csv_only("nan_share", lambda stage: stage.stage.accuracy and stage.stage.accuracy.nan_share),
         csv_only("one_class", lambda stage: stage.stage.accuracy and stage.stage.accuracy.one_class),
     ]
@@ -162,6 +175,12 @@ def _flipped(stage: StageSummary) -> Cell:
     if found is not None and not stage.masks_judged:
         return Cell("not judged", None)
     return Cell(share(found.flipped_share), found.flipped_share) if found else Cell(NOTHING)
+
+
+def mean_dice(stage: StageSummary) -> float | None:
+    """Over the classes, against the labels; None without labels."""
+    scores = stage.stage.accuracy.dice if stage.stage.accuracy else None
+    return sum(scores) / len(scores) if scores else None
 
 
 def figure_of(read: Callable[[StageSummary], float | None], show: Callable[[float], str]) -> StageCell:
@@ -200,12 +219,6 @@ def row_of(columns: list[StageColumn], stage: StageSummary) -> list[Cell]:
     return cells if stage.ranked else unsorted(cells)
 
 
-def _batch(summary: RunSummary) -> str:
-    """Images per call; a refused job's may be no number."""
-    batch = summary.run.settings.data.batch_size
-    return "?" if batch is None else str(batch)
-
-
 def _single_calls(summary: RunSummary) -> str:
     """Such as "19 to 60 single calls"."""
     counts = sorted(len(stage.stage.latencies) for stage in summary.stages if stage.stage.latencies)
@@ -214,20 +227,11 @@ def _single_calls(summary: RunSummary) -> str:
     return f"{counts[0]} to {counts[-1]} single calls" if counts[0] < counts[-1] else f"{counts[0]} single calls"
 
 
-def _device(summary: RunSummary) -> str:
-    machine = summary.run.environment
-    if machine is None:
-        return "unknown device"
-    return clean(machine.device_name if summary.on_gpu else "this CPU")
-
-
-def _name(stage: StageSummary) -> Cell:
+def _name(stage: StageSummary, named: Headings) -> Cell:
+    """With its mark; of the baseline that was measured against itself, that."""
     name = clean(stage.name)
-    return Cell(f"{MARKS.get(stage.place, '')}{name}{' (legacy)' if stage.stage.legacy else ''}", name)
-
-
-def _adds(stage: StageSummary) -> Cell:
-    return Cell(clean(stage.stage.adds or stage.stage.summary), stage.stage.adds)
+    again = " again (A/A)" if name == named.baseline and stage.ratio and stage.ratio.blocks else ""
+    return Cell(f"{MARKS.get(stage.place, '')}{name}{again}{' (legacy)' if stage.stage.legacy else ''}", name)
 
 
 def _ratio(stage: StageSummary) -> Cell:
@@ -236,22 +240,9 @@ def _ratio(stage: StageSummary) -> Cell:
 
 def _interval(stage: StageSummary) -> Cell:
     shown = stage.ratio if stage.ranked else None
-    return Cell(interval(shown) or NOTHING, stage.ratio.low if stage.ratio else None)
+    return Cell(interval(shown) or NOTHING, low(stage.ratio))
 
 
 def _outcome(stage: StageSummary) -> Cell:
     outcome = stage.compared.outcome or stage.status
     return Cell(outcome, outcome, TONES.get(outcome, ""))
-
-
-def ladder_chart(summary: RunSummary) -> str:
-    """Bars with error bars; both baselines as lines."""
-    bars = [
-        (clean(stage.name), stage.ratio if stage.ranked else None, stage.place if stage.ranked else stage.status)
-        for stage in summary.stages
-    ]
-    second = summary.stage(summary.run.second_baseline)
-    marks = [(clean(summary.run.baseline), 1.0)]
-    if second and second.ranked and second.ratio:
-        marks.append((clean(second.name), second.ratio.value))
-    return ladder_bars(bars, marks, clean(summary.run.baseline))

@@ -16,9 +16,9 @@ from pipeline.analysis.memory import (
     with_workspace,
 )
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.report.charts.bars import stacked
 from pipeline.report.charts.canvas import CLASSES
 from pipeline.report.charts.curves import timeline as timeline_chart
-from pipeline.report.charts.stacked_bars import stacked
 from pipeline.report.figure import Figure, drawn
 from pipeline.report.formatting import clean, listed, plural, share, size
 from pipeline.report.sections.source_text import note_text, watched_text

@@ -2,6 +2,7 @@
 
 import copy
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal
 
@@ -9,11 +10,13 @@ import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler.batch_norm import BatchNorm, fold
+from pipeline.devices import host
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import Execution, Layout, Precision
 
 Dtype = Literal["auto", "fp16", "bf16"]
 SHORT: dict[torch.dtype, Precision] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+FULL = torch.float32
 HALVES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -23,11 +26,21 @@ def allow_tf32(allowed: bool) -> None:
     torch.backends.cudnn.allow_tf32 = allowed
 
 
-def half_dtype(asked: str, device: torch.device) -> torch.dtype:
-    """The half precision that was asked for; "auto" is fp16 on a GPU, bf16 on a CPU: most lack fp16 units."""
-    if asked == "auto":
-        return torch.float16 if is_cuda(device.type) else torch.bfloat16
-    return HALVES[asked]
+def half_dtype(asked: str, device: torch.device, computes_bf16: Callable[[], bool] = host.computes_bf16) -> torch.dtype:
+    """The half precision that was asked for; "auto" is fp16 on a GPU, on a CPU bf16 where it has units for it.
+
+    Otherwise it is fp32 there: emulated, bf16 takes several times as long.
+    """
+    if asked != "auto":
+        return HALVES[asked]
+    if is_cuda(device.type):
+        return torch.float16
+    return torch.bfloat16 if computes_bf16() else torch.float32
+
+
+def why_fp32(half: torch.dtype) -> dict[str, str]:
+    """For the record of a stage that takes `half_dtype`: why it is fp32; nothing where it isn't."""
+    return {"dtype": "fp32, as this CPU has no units for bf16; stage.dtype=bf16 emulates it"} if half == FULL else {}
 
 
 def short(dtype: torch.dtype) -> Precision:
@@ -112,7 +125,7 @@ def in_channels_last(model: nn.Module) -> nn.Module:
 
 
 class Half(nn.Module):
-    """The net in half precision, batch norm folded, channels_last; takes and casts the user's fp32 batch itself."""
+    """The net in half precision or fp32, batch norm folded, channels_last; it casts the user's fp32 batch itself."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
@@ -121,6 +134,6 @@ class Half(nn.Module):
         self.dtype = dtype
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Logits [batch, classes, height, width] in half precision of a batch [batch, channels, height, width]."""
+        """Logits [batch, classes, height, width] in that precision of a batch [batch, channels, height, width]."""
         logits: Tensor = self.net(batch.to(dtype=self.dtype, memory_format=torch.channels_last))
         return logits

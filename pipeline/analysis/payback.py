@@ -1,0 +1,72 @@
+"""What set-up buys: after how many images a stage has paid for itself, and which stage is best for how many."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Doubt = Literal[
+    "not resolved",  # the ratio: whether it is faster at all isn't known
+    "baseline drifted",  # by so much that times taken at different moments mislead
+]
+ChangeOver = tuple[str, float]  # a stage, and from how many images on it is the best
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a stage takes for n images: set-up + n × seconds per image."""
+
+    name: str
+    setup_seconds: float
+    image_seconds: float
+
+
+def break_even(stage: Line, baseline: Line, alike: bool) -> float | None:
+    """Images until the stage's set-up has paid for itself against the baseline's; 0 at once, None never.
+
+    Source: the two lines meet there. A stage that is alike saves nothing.
+    """
+    extra = stage.setup_seconds - baseline.setup_seconds
+    saved = 0.0 if alike else baseline.image_seconds - stage.image_seconds
+    if saved <= 0:
+        return None if extra > 0 or saved < 0 else 0.0
+    return max(0.0, extra / saved)
+
+
+def change_overs(lines: Sequence[Line], ties: frozenset[str], effect: float) -> list[ChangeOver]:
+    """Which stage has finished first, set-up included, from how many images on; the first entry starts at one image.
+
+    Args:
+        lines: of the stages to choose from.
+        ties: the winner and those that tie with it: among them nobody changes.
+        effect: the share by which a stage must be faster for a change to it.
+    """
+    if not lines:
+        return []
+    current = min(lines, key=lambda line: line.setup_seconds + line.image_seconds)
+    found, at = [(current.name, 1.0)], 1.0
+    while better := [line for line in lines if _beats(line, current, ties, effect)]:
+        current, at = min(((line, max(at, _meet(current, line))) for line in better), key=lambda each: _key(*each))
+        kept = found if found[-1][1] < at else found[:-1]
+        found = [*kept, (current.name, at)]
+    return found
+
+
+def _beats(line: Line, current: Line, ties: frozenset[str], effect: float) -> bool:
+    """Whether the line is the lower one in the long run, by enough to tell."""
+    tied = line.name in ties and current.name in ties
+    return not tied and line.image_seconds * (1 + effect) <= current.image_seconds
+
+
+def _meet(current: Line, line: Line) -> float:
+    """Images at which both lines take as long."""
+    return (line.setup_seconds - current.setup_seconds) / (current.image_seconds - line.image_seconds)
+
+
+def _key(line: Line, at: float) -> tuple[float, float]:
+    """The next change is the one that comes first, and of those at the same place the fastest stage."""
+    return at, line.image_seconds
+
+
+def best_at(found: Sequence[ChangeOver], images: float) -> str | None:
+    """The stage that is the best for so many images; None where none is known."""
+    return next((name for name, start in reversed(found) if start <= max(images, 1.0)), None)

@@ -1,0 +1,80 @@
+"""Writes check.py into a run's folder: a plain loop by which a sceptic times any stage against the baseline."""
+
+from pathlib import Path
+
+from pipeline.devices.kinds import is_cuda
+from pipeline.records.run_record import AUTOCAST, RunRecord
+from pipeline.stats.ranking import ranking
+
+FILE = "check.py"
+SCRIPT = '''\
+"""A plain loop to check the report by: python check.py [STAGE [SECONDS]], from where the run was started."""
+import importlib, json, math, sys, time
+from pathlib import Path
+from statistics import median
+import torch
+from models.build import build_model
+from models.samples import load_dataset, to_batch
+from pipeline.stages.api import Workload
+
+asked, seconds = (sys.argv[1:] or ["{stage}"])[0], float((sys.argv[2:] or [3])[0])
+run = json.loads(Path(__file__).with_name("results.json").read_text())
+stage = next((part for part in run["stages"] if part["name"] == asked), None) or sys.exit(f"{{asked}}: no such stage")
+model, data, device = run["settings"]["model"], run["settings"]["data"], torch.device("{device}")
+images = load_dataset(data["name"], data["path"], data["labels"], data["image_size"], len(run["reference"]["images"]))
+batches = list(to_batch(images.images).to(device).split(data["batch_size"]))
+nets = [build_model(model["target"], model["options"], model["checkpoint"], run["config"]["seed"]) for _ in range(2)]
+theirs, ours = (net.to(device) for net in nets)
+cudnn, matmul, wait = torch.backends.cudnn, torch.backends.cuda.matmul, {wait}
+{plain}
+work = Workload(ours, batches, device, Path(__file__).with_name("check"), run["config"]["seed"])
+built = importlib.import_module(stage["target"]).build(work, **stage["options"])
+sides = [(plain, [{fast}] * 3), (built.run, [cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32])]
+def loop(call, number):
+    wait()
+    start = time.perf_counter()
+    for index in range(number):
+        call(batches[index % len(batches)])
+    wait()
+    return (time.perf_counter() - start) / number
+taken = [], []  # of the baseline and of the stage, by turns, each after a run-in
+with torch.inference_mode():
+    for (call, switches), found in list(zip(sides, taken)) * 3:
+        cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = switches
+        each = loop(call, math.ceil(seconds / 1.5 / loop(call, 5)))
+        found.append(loop(call, math.ceil(seconds / each)))
+first, own = (1e3 * median(found) for found in taken)
+print(f"{baseline}: {{first:.4g}} ms, {{asked}}: {{own:.4g}} ms a call, ratio {{first / own:.4f}}")
+'''
+PLAIN_AUTOCAST = """\
+theirs.to(memory_format=torch.channels_last)
+def plain(batch):
+    with torch.autocast("cuda", torch.float16):
+        return theirs(batch.contiguous(memory_format=torch.channels_last))"""
+PLAIN_EAGER = """\
+torch.set_num_threads(run["config"]["threads"] or torch.get_num_threads())
+plain = theirs"""
+
+
+def script(run: RunRecord) -> str:
+    """The text of check.py for a run that has described its machine: it times the winner unless told otherwise.
+
+    Without a winner it times the fastest stage, resolved or not, and without any the first that was asked for.
+    """
+    assert run.environment is not None
+    order, today = ranking(run), run.baseline == AUTOCAST
+    fastest = next((name for name in order.order if name != run.baseline), None)
+    return SCRIPT.format(
+        stage=order.winner or fastest or next((stage.name for stage in run.stages), run.baseline),
+        baseline=run.baseline,
+        device=run.environment.device,
+        wait="torch.cuda.synchronize" if is_cuda(run.environment.device) else "int",
+        plain=PLAIN_AUTOCAST if today else PLAIN_EAGER,
+        fast=today,
+    )
+
+
+def write(run: RunRecord, folder: Path) -> None:
+    """Leave check.py in the run's folder; nothing, where the run ended before it described its machine."""
+    if run.environment is not None:
+        (folder / FILE).write_text(script(run), encoding="utf-8")

@@ -1,0 +1,233 @@
+"""The answer: one sentence that a person would say, the few numbers behind it, and the stages to choose from.
+
+The page, Markdown and the terminal open with the same words. Plain text throughout.
+"""
+
+from dataclasses import dataclass
+
+from pipeline.analysis.choices import choices
+from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.records.run_record import EAGER
+from pipeline.report.formatting import (
+    NOTHING,
+    clean,
+    gibibytes,
+    images,
+    interval,
+    listed,
+    milliseconds,
+    plural,
+    remedy,
+    seconds,
+    share,
+    significant,
+    size,
+    spoken,
+)
+from pipeline.report.sections.ladder_section import MARKS, mean_dice
+from pipeline.report.tables import Cell, Column, Table, figure, table_of
+
+NOT_JUDGED = "masks not judged (random weights)"
+
+
+@dataclass(frozen=True)
+class Number:
+    """A large number with what it is."""
+
+    value: str
+    label: str
+    note: str = ""
+
+
+def resolved(summary: RunSummary) -> bool:
+    """Whether the run names a stage that is faster than the baseline."""
+    winner = summary.winner
+    return winner is not None and winner.name != summary.baseline and winner.compared.outcome == "faster"
+
+
+def beside_the_baselines(summary: RunSummary) -> list[StageSummary]:
+    """The ranked stages that a person doesn't run anyway."""
+    return [stage for stage in summary.ranked if stage.name not in (summary.baseline, EAGER)]
+
+
+def headline(summary: RunSummary) -> str:
+    """Such as "Use fp8: 4.8 × as fast as autocast, 0.054 % of pixels change"."""
+    winner = summary.winner
+    if not summary.stages:
+        return "Nothing is measured yet: no stage is on record"
+    if summary.ranking.unresolved:
+        return "Not resolved: measure longer, or on an idle machine"
+    if summary.ranking.winner is None:
+        return "No answer: no stage is both right and measured"
+    if not beside_the_baselines(summary):
+        return f"Only the baseline was measured: {_only(summary)}"
+    if winner is None or not resolved(summary):
+        return f"Stay with {spoken(summary.baseline)}: nothing measured here is faster"
+    times = f"{significant(winner.ratio.value, 2)} ×" if winner.ratio else "at least"
+    apart = ", " if summary.run.settings.model.trained else "; "
+    return f"Use {spoken(winner.name)}: {times} as fast as {spoken(summary.baseline)}{apart}{_pixels(summary, winner)}"
+
+
+def _only(summary: RunSummary) -> str:
+    pace = summary.ranked[0].pace if summary.ranked else None
+    name = spoken(summary.ranked[0].name if summary.ranked else summary.run.baseline)
+    return f"{name}, {seconds(pace)} for {plural(summary.run.batch_size, 'image')}" if pace else name
+
+
+def _pixels(summary: RunSummary, stage: StageSummary) -> str:
+    if not summary.run.settings.model.trained:
+        return NOT_JUDGED
+    accuracy = stage.stage.accuracy
+    if accuracy is None:
+        return "its answer was not checked"
+    return f"{share(accuracy.flipped_share)} of pixels change" if accuracy.flipped_share else "no pixel changes"
+
+
+def numbers(summary: RunSummary) -> list[Number]:
+    """Three or four: how much faster, how long, how right, how much memory."""
+    winner = summary.winner
+    if winner is None or winner.pace is None:
+        return []
+    base = summary.stage(summary.baseline)
+    beside, name = base if base is not winner else None, spoken(summary.baseline)
+    count = plural(summary.run.batch_size, "image")
+    every = [
+        _speed(summary, winner) if resolved(summary) else None,
+        Number(
+            seconds(winner.pace),
+            f"for {count}{', at full load' if winner.sustained_seconds else ''}",
+            f"{name} takes {seconds(beside.pace)}" if beside and beside.pace else "",
+        ),
+        _accuracy(summary, winner),
+        Number(
+            size(winner.peak_bytes),
+            "of the device's memory" if summary.on_gpu else "of memory",
+            f"{name} takes {size(beside.peak_bytes)}" if beside and beside.peak_bytes else "",
+        ),
+    ]
+    return [number for number in every if number and number.value != NOTHING]
+
+
+def _speed(summary: RunSummary, stage: StageSummary) -> Number | None:
+    found, eager = stage.ratio, stage.eager_ratio
+    if found is None:
+        return None
+    notes = [f"95 % interval {interval(found)}"] if found.bounded and found.blocks else []
+    notes += [f"{significant(eager.value)} × eager fp32"] if eager and summary.baseline != EAGER else []
+    return Number(f"{significant(found.value)} ×", f"as fast as {spoken(summary.baseline)}", "; ".join(notes))
+
+
+def _accuracy(summary: RunSummary, stage: StageSummary) -> Number | None:
+    found, limit = stage.stage.accuracy, stage.stage.tolerance
+    if found is None:
+        return None
+    if not summary.run.settings.model.trained:
+        said = f"relative L2 of the logits (limit {significant(limit.relative_l2, 2)})"
+        return Number(significant(found.relative_l2, 2), said, NOT_JUDGED)
+    label = f"of pixels change (limit {share(limit.flipped_share)})"
+    return Number(share(found.flipped_share), label, f"on {plural(found.images, 'image')}, against fp32")
+
+
+def paragraph(summary: RunSummary) -> list[str]:
+    """What the numbers leave out, in sentences: ties, host to host, set-up; or what to do where nothing is resolved."""
+    winner = summary.winner
+    if winner is None or not resolved(summary):
+        return _unresolved(summary)
+    lines = []
+    if summary.ranking.ties:
+        verb = "is" if len(summary.ranking.ties) == 1 else "are"
+        lines.append(f"{listed([spoken(name) for name in summary.ranking.ties])} {verb} not shown to be slower.")
+    if winner.host_ratio:
+        lines.append(f"From host memory and back it is {significant(winner.host_ratio)} × {spoken(summary.baseline)}.")
+    if winner.setup_seconds is not None:
+        lines.append(f"It is set up in {seconds(winner.setup_seconds)}{paid(summary, winner)}.")
+    return lines
+
+
+def paid(summary: RunSummary, stage: StageSummary) -> str:
+    """After how many images the set-up has paid for itself; empty where there is nothing to say."""
+    after, name = stage.break_even, spoken(summary.baseline)
+    if stage.name == summary.baseline or after is None:
+        return ""
+    if after < 1:
+        return f", which pays for itself against {name} from the first image"
+    return f", which has paid for itself against {name} after {images(after)} images"
+
+
+def _unresolved(summary: RunSummary) -> list[str]:
+    if summary.ranking.unresolved:
+        return [remedy(summary.ranking.unresolved)]
+    if not summary.ranked:
+        return ["The table below gives the status of each stage, and why."]
+    if not beside_the_baselines(summary):
+        return ["Ask for a stage, or for the whole ladder, to compare it with."]
+    return []
+
+
+def longer(summary: RunSummary) -> str:
+    """The command that would resolve the run; empty where it is resolved."""
+    return summary.measure_again if summary.ranking.unresolved else ""
+
+
+def chosen(summary: RunSummary) -> list[StageSummary]:
+    """The stages to choose from, and the baseline that they are compared with."""
+    shown, base = choices(summary), summary.stage(summary.baseline)
+    return [*shown, base] if base and base.ranked and base not in shown else shown
+
+
+def choice_table(summary: RunSummary) -> Table:
+    """What each of them costs and gives; a column that none fills is left out, and all of it where none is resolved."""
+    if summary.ranking.unresolved:
+        return Table([], [])
+    return table_of(choice_columns(summary), chosen(summary)).without_empty_columns
+
+
+def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
+    """Time, ratios, pixels, memory and set-up."""
+    base, shown = summary.baseline, chosen(summary)
+    at_full_load = any(stage.sustained_seconds for stage in shown)
+    batch, scored = summary.run.settings.data.batch_size, all(mean_dice(stage) is not None for stage in shown)
+    columns: list[Column[StageSummary]] = [
+        Column("stage", help="▸ the winner, = a tie with it", cell=_name, kind="text"),
+        Column(
+            "ms at full load" if at_full_load else "ms",
+            help=f"per call of {batch} images, called back to back",
+            cell=figure(lambda stage: stage.pace, milliseconds),
+        ),
+        Column(f"× {spoken(base)}", help=f"times as fast as {spoken(base)}", cell=lambda stage: _ratio(stage, base)),
+        Column(
+            "× host to host",
+            help="the same for single calls from pinned host memory and back",
+            cell=figure(lambda stage: stage.host_ratio, lambda value: f"{significant(value)} ×"),
+        ),
+    ]
+    if summary.run.settings.model.trained:
+        pixels = "share of pixels whose class differs from the fp32 net's"
+        columns.append(Column("pixels that change", help=pixels, cell=figure(_flipped, share)))
+        columns += [Column("Dice", help="mean over the classes, against the labels", cell=_dice)] if scored else []
+    memory = "of the device, the whole process" if summary.on_gpu else "of the process, at its peak"
+    return [
+        *columns,
+        Column("memory GiB", help=memory, cell=figure(lambda stage: stage.peak_bytes, gibibytes)),
+        Column("set-up", help="build and first call", cell=figure(lambda stage: stage.setup_seconds, seconds)),
+    ]
+
+
+def _name(stage: StageSummary) -> Cell:
+    name, said = clean(stage.name), spoken(stage.name)
+    return Cell(f"{MARKS.get(stage.place, '')}{name}{f' ({said})' if said != name else ''}", name)
+
+
+def _ratio(stage: StageSummary, base: str) -> Cell:
+    if stage.name == base:
+        return Cell("1 ×", 1.0)
+    return Cell(f"{significant(stage.ratio.value)} ×", stage.ratio.value) if stage.ratio else Cell(NOTHING)
+
+
+def _flipped(stage: StageSummary) -> float | None:
+    return stage.stage.accuracy.flipped_share if stage.stage.accuracy else None
+
+
+def _dice(stage: StageSummary) -> Cell:
+    mean = mean_dice(stage)
+    return Cell(f"{mean:.4f}" if mean is not None else NOTHING, mean)

@@ -1,0 +1,163 @@
+"""How to use a stage: the lines that load what the run left, or that make the same in plain PyTorch."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal
+
+from pipeline.analysis.recommendations.command import retyped
+from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.records.run_record import Artefact, StageRecord
+from pipeline.report.formatting import clean
+
+DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}
+REWRITTEN, WEIGHTS = "net.pt2", "a net in eval mode on the device"
+SAFE = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")  # a path within the run's folder
+CHANNELS_LAST = "memory_format=torch.channels_last"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a reader copies.
+
+    Attributes:
+        lead: what the lines begin with: a file of the run, or one's own net.
+        path: of that file within the run's folder; empty where there is none.
+        code: the lines.
+        language: of the lines.
+    """
+
+    lead: str
+    path: str
+    code: str
+    language: Literal["python", "sh"] = "python"
+
+
+def usage(summary: RunSummary, stage: StageSummary) -> Usage:
+    """The lines for one stage: by what it left, or as it was made, or the command that builds it again."""
+    record = stage.stage
+    files = [file for file in record.artefacts if SAFE.fullmatch(file.path)]
+    for suffix, lines in LOADED.items():
+        found = next((file for file in files if file.path.endswith(suffix)), None)
+        if found:
+            return Usage("RUN is the folder of this report.", found.path, lines(record, found, summary))
+    if made := MADE.get(record.name):
+        return Usage(f"net is {WEIGHTS}, batch holds images as it takes them.", "", made(record, summary))
+    command = retyped(summary.run.command, f"stage={clean(record.name)}")
+    return Usage("The run left nothing to load. This builds it again:", "", command, "sh")
+
+
+def _rewritten(_: StageRecord, file: Artefact, summary: RunSummary) -> str:
+    size, batch = summary.run.settings.data.image_size or "height", summary.run.settings.data.batch_size
+    side = f"{size}, {size}" if isinstance(size, int) else "height, width"
+    return "\n".join(
+        [
+            "from pathlib import Path",
+            "import torch",
+            "from pipeline.compiler.artifact import load",
+            f'net = torch.compile(load(Path("RUN/{PurePosixPath(file.path).parent}")), mode="reduce-overhead")',
+            f"masks = net(batch).argmax(1)  # batch: [{batch}, channels, {side}], fp32, on the GPU",
+        ]
+    )
+
+
+def _onnx(record: StageRecord, file: Artefact, summary: RunSummary) -> str:
+    provider = "CUDAExecutionProvider" if summary.on_gpu else "CPUExecutionProvider"
+    kind = "float16" if record.precision == "fp16" else "float32"
+    return "\n".join(
+        [
+            "import onnxruntime",
+            f'session = onnxruntime.InferenceSession("RUN/{file.path}", providers=["{provider}"])',
+            f"masks = session.run(None, {{session.get_inputs()[0].name: batch}})[0].argmax(1)  # batch: numpy, {kind}",
+        ]
+    )
+
+
+def _torchscript(_: StageRecord, file: Artefact, __: RunSummary) -> str:
+    lines = ["import torch", f'net = torch.jit.optimize_for_inference(torch.jit.load("RUN/{file.path}"))']
+    return "\n".join([*lines, *_called("batch")])
+
+
+def _called(batch: str) -> list[str]:
+    return ["with torch.inference_mode():", f"    masks = net({batch}).argmax(1)"]
+
+
+def _eager(_: StageRecord, __: RunSummary) -> str:
+    return "\n".join(["import torch", "torch.backends.cudnn.allow_tf32 = False", *_called("batch")])
+
+
+def _tf32(_: StageRecord, __: RunSummary) -> str:
+    lines = ["import torch", "torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True"]
+    return "\n".join([*lines, *_called("batch")])
+
+
+def _channels_last(_: StageRecord, __: RunSummary) -> str:
+    lines = ["import torch", f"net = net.to({CHANNELS_LAST})"]
+    return "\n".join([*lines, *_called(f"batch.to({CHANNELS_LAST})")])
+
+
+def _autocast(record: StageRecord, summary: RunSummary) -> str:
+    device = "cuda" if summary.on_gpu else "cpu"
+    return "\n".join(
+        [
+            "import torch",
+            "torch.backends.cudnn.benchmark = True",
+            f"net = net.to({CHANNELS_LAST})",
+            f'with torch.inference_mode(), torch.autocast("{device}", {_dtype(record)}):',
+            f"    masks = net(batch.to({CHANNELS_LAST})).argmax(1)",
+        ]
+    )
+
+
+def _half(record: StageRecord, _: RunSummary, between: str = "") -> str:
+    kind = _dtype(record)
+    lines = [
+        "import torch",
+        "torch.backends.cudnn.benchmark = True",
+        f"net = net.to({kind}, {CHANNELS_LAST})",
+        *([between] if between else []),
+        *_called(f"batch.to({kind}, {CHANNELS_LAST})"),
+    ]
+    return "\n".join(lines)
+
+
+def _compiled(record: StageRecord, summary: RunSummary) -> str:
+    mode = clean(record.options.get("mode", "default"))
+    asked = mode if re.fullmatch(r"[a-z-]+", mode) else "default"
+    return _half(record, summary, f'net = torch.compile(net, mode="{asked}")')
+
+
+def _captured(record: StageRecord, _: RunSummary) -> str:
+    kind = _dtype(record)
+    return "\n".join(
+        [
+            "import torch",
+            f"net, batch = net.to({kind}, {CHANNELS_LAST}), batch.to({kind}, {CHANNELS_LAST})",
+            "graph = torch.cuda.CUDAGraph()  # after a few calls of net(batch) on a side stream",
+            "with torch.inference_mode(), torch.cuda.graph(graph):",
+            "    logits = net(batch)",
+            "graph.replay()  # copy new images into batch first; the answer is in logits",
+        ]
+    )
+
+
+def _dtype(record: StageRecord) -> str:
+    return DTYPES.get(str(record.precision), "torch.float32")
+
+
+LOADED: dict[str, Callable[[StageRecord, Artefact, RunSummary], str]] = {
+    REWRITTEN: _rewritten,
+    ".onnx": _onnx,
+    "model.pt": _torchscript,
+}
+MADE: dict[str, Callable[[StageRecord, RunSummary], str]] = {
+    "eager": _eager,
+    "tf32": _tf32,
+    "channels_last": _channels_last,
+    "amp": _autocast,
+    "half": _half,
+    "compile": _compiled,
+    "compile_max": _compiled,
+    "cuda_graph": _captured,
+}

@@ -1,0 +1,87 @@
+"""What the headline ratio is to, and where it is from, in new records and in old ones."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.analysis.headline import headline_baseline
+from pipeline.analysis.summary import summarize
+from pipeline.records import codec
+from pipeline.records.run_record import RunRecord
+from tests.fake_machine import run_record, stage_record, steady_pair
+from tests.report import made_up_run as planted
+
+RECORDED = Path(__file__).parents[2] / "docs" / "h200" / "batch8"
+
+
+def loaded(**ratios: float) -> RunRecord:
+    """A GPU's run since schema 5: every stage interleaved with autocast, at full load."""
+    stages = [
+        stage_record(name, replace(steady_pair(value, a="amp", b=name), sustained=True), host_latencies=[0.1 / value])
+        for name, value in ratios.items()
+    ]
+    return run_record(stages, environment=planted.environment(), baseline="amp")
+
+
+def test_a_new_record_is_about_autocast_at_full_load() -> None:
+    """Its samples are the sustained time; eager's ratio is composed through its own pair."""
+    found = summarize(loaded(eager=0.1, amp=1.001, fused=2.6))
+    fused, eager = found.stage("fused"), found.stage("eager")
+    assert fused is not None
+    assert eager is not None
+    assert (found.baseline, found.ranking.winner) == ("amp", "fused")
+    assert fused.ratio is not None
+    assert fused.eager_ratio is not None
+    assert (fused.ratio.value, fused.eager_ratio.value) == (pytest.approx(2.6), pytest.approx(26.0))
+    assert fused.eager_ratio.bounded
+    assert fused.seconds is not None
+    assert fused.sustained_seconds == fused.pace == fused.seconds.value
+    assert eager.eager_ratio is not None
+    assert (eager.compared.outcome, eager.eager_ratio.value) == ("slower", 1.0)
+    assert fused.host_ratio == pytest.approx(2.6 / 1.001)
+
+
+def test_without_eager_or_the_baseline_beside_it_there_is_less_to_say() -> None:
+    """Neither a ratio to eager nor one from host to host."""
+    (only,) = summarize(loaded(fused=2.6)).stages
+    assert only.ratio is not None
+    assert (only.eager_ratio, only.host_ratio) == (None, None)
+
+
+def test_an_old_record_of_a_gpu_is_about_autocast_by_its_stretches_at_full_load() -> None:
+    """As the recorded ladder's energy readings give them: 4.78 ×, where rested samples said 5.37 ×."""
+    found = summarize(codec.load(RECORDED))
+    fp8 = found.stage("fp8")
+    assert fp8 is not None
+    assert (found.run.baseline, found.baseline) == ("eager", "amp")
+    assert fp8.ratio is not None
+    assert fp8.eager_ratio is not None
+    assert (fp8.ratio.value, fp8.eager_ratio.value) == (pytest.approx(4.78, abs=0.01), pytest.approx(65.4, abs=0.1))
+    assert (fp8.ratio.blocks, fp8.ratio.bounded, fp8.compared.outcome) == (0, False, "faster")
+    assert fp8.host_ratio == pytest.approx(4.18, abs=0.01)
+    assert fp8.sustained_seconds == pytest.approx(2.52e-3, abs=1e-5)
+    assert [name for name, _ in found.change_overs][-2:] == ["fused", "fp8"]
+
+
+def test_an_old_outcome_that_full_load_contradicts_is_not_resolved() -> None:
+    """Faster in turns, slower at full load: neither is said."""
+    run = codec.load(RECORDED)
+    stages = [
+        replace(stage, energy=replace(stage.energy, seconds=10 * stage.energy.seconds))
+        if stage.name == "fused" and stage.energy
+        else stage
+        for stage in run.stages
+    ]
+    fused = summarize(replace(run, stages=stages)).stage("fused")
+    assert fused is not None
+    assert fused.compared.outcome == "not resolved"
+
+
+def test_a_cpus_record_is_about_eager() -> None:
+    """Also where autocast is a stage of it."""
+    cpu = run_record([stage_record(name, steady_pair(1.5, b=name)) for name in ("amp", "compile")])
+    assert headline_baseline(cpu) == "eager"
+    first = summarize(cpu).stages[0]
+    assert first.eager_ratio == first.ratio
+    assert first.sustained_seconds is None

@@ -1,0 +1,90 @@
+"""What set-up buys: where lines meet, which stage is best from where on, and when neither can be said."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.analysis.cost import costs
+from pipeline.analysis.payback import Line, best_at, break_even, change_overs
+from pipeline.analysis.summary import summarize
+from tests.fake_machine import pair_of, run_record, stage_record, steady_pair, wide_pair
+
+BASELINE = Line("eager", 1.0, 0.002)
+NOBODY: frozenset[str] = frozenset()
+
+
+@pytest.mark.parametrize(
+    ("stage", "images"),
+    [
+        (Line("compile", 11.0, 0.001), 10_000),
+        (Line("quick", 0.5, 0.00125), 0.0),
+        (Line("slow", 5.0, 0.0025), None),
+        (BASELINE, 0.0),
+    ],
+)
+def test_break_even_is_where_the_lines_meet(stage: Line, images: float | None) -> None:
+    """10 s more of set-up and 1 ms less an image are 10,000 images; at once; never; against itself."""
+    assert break_even(stage, BASELINE, alike=False) == (None if images is None else pytest.approx(images))
+
+
+def test_a_stage_that_is_alike_pays_for_no_set_up() -> None:
+    """Though its seconds are a little less."""
+    assert break_even(Line("same", 2.0, 0.00199), BASELINE, alike=True) is None
+
+
+def test_the_best_stage_changes_where_the_lines_cross() -> None:
+    """Slopes 8, 4 and 2 ms with 0, 4 and 104 s: at 1,000 and at 50,000 images."""
+    lines = [Line("a", 0.0, 0.008), Line("b", 4.0, 0.004), Line("c", 104.0, 0.002), Line("never", 9.0, 0.009)]
+    found = change_overs(lines, NOBODY, 0.01)
+    assert [name for name, _ in found] == ["a", "b", "c"]
+    assert [start for _, start in found] == pytest.approx([1.0, 1_000.0, 50_000.0])
+    assert [best_at(found, images) for images in (0, 1, 999, 1_001, 10**9)] == ["a", "a", "a", "b", "c"]
+
+
+def test_a_stage_that_is_overtaken_before_it_leads_is_left_out() -> None:
+    """b would lead from 1,000 images on, but c does so from 500."""
+    lines = [Line("a", 0.0, 0.008), Line("b", 4.0, 0.004), Line("c", 3.0, 0.002)]
+    assert [name for name, _ in change_overs(lines, NOBODY, 0.01)] == ["a", "c"]
+
+
+@pytest.mark.parametrize(("ties", "seconds"), [(frozenset({"b", "c"}), 0.002), (NOBODY, 0.00399)])
+def test_a_tie_is_no_change(ties: frozenset[str], seconds: float) -> None:
+    """Neither to another of the winner's ties, nor for less than the effect."""
+    lines = [Line("a", 0.0, 0.008), Line("b", 4.0, 0.004), Line("c", 10.0, seconds)]
+    assert [name for name, _ in change_overs(lines, ties, 0.01)] == ["a", "b"]
+
+
+def test_of_a_run_it_uses_paces_and_set_up() -> None:
+    """At 20 ms for two images and 10: 10 s more of set-up are 2,000 images."""
+    stages = [
+        stage_record("eager", pair_of(lambda i: (0.2, 0.2)), build_seconds=0.5, first_call_seconds=0.5),
+        stage_record("compile", pair_of(lambda i: (0.2, 0.1)), build_seconds=10.0, first_call_seconds=1.0),
+    ]
+    found = summarize(run_record(stages))
+    assert [stage.break_even for stage in found.stages] == [0.0, pytest.approx(2_000)]
+    assert found.change_overs == [("eager", 1.0), ("compile", pytest.approx(2_000))]
+    assert (found.best_for_few, found.best_for_many, found.doubt) == ("eager", "compile", None)
+
+
+def test_of_what_is_not_resolved_nothing_is_said() -> None:
+    """No winner, no payback, no best stage; the reasons are data, and the command measures longer."""
+    found = summarize(run_record([stage_record("compile", wide_pair(1.1))]))
+    (stage,) = found.stages
+    assert (stage.break_even, stage.break_even_doubt) == (None, "not resolved")
+    assert (found.winner, found.change_overs, found.doubt) == (None, [], "not resolved")
+    assert (found.best_for_few, found.best_for_service) == (None, None)
+    assert found.measure_again == "python -m pipeline measure=thorough"
+    (cost,) = costs(found)
+    assert (cost.hours, cost.doubt) == (None, "not resolved")
+
+
+def test_of_a_drifting_baseline_nothing_is_said_that_needs_seconds() -> None:
+    """The ratio holds, and so does the winner."""
+    steady = run_record([stage_record("half", steady_pair(2.0, b="half"), build_seconds=1.0)])
+    assert summarize(steady).stages[0].break_even is not None
+    found = summarize(replace(steady, drift=0.12))
+    assert found.ranking.winner == "half"
+    assert (found.change_overs, found.doubt) == ([], "baseline drifted")
+    assert (found.stages[0].break_even, found.stages[0].break_even_doubt) == (None, "baseline drifted")
+    assert [(cost.hours, cost.doubt) for cost in costs(found)] == [(None, "baseline drifted")]
+    assert costs(summarize(steady))[0].hours is not None

@@ -1,0 +1,50 @@
+"""What the operating system's list of processors says."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.devices.host import computes_bf16
+from pipeline.stages.common.precision import half_dtype, why_fp32
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("flags\t\t: fpu avx2 avx512f avx512_bf16", True),
+        ("flags\t\t: fpu avx512f amx_bf16 amx_tile", True),
+        ("Features\t: fp asimd bf16 i8mm", True),
+        ("flags\t\t: fpu avx2 avx512f", False),
+        ("vmx flags\t: amx_bf16", False),
+        ("model name\t: a bf16 machine", False),
+    ],
+)
+def test_units_for_bf16_are_read_from_the_flags(line: str, found: bool, tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\n")
+    assert computes_bf16(tmp_path / "cpuinfo") is found
+
+
+def test_a_system_without_the_list_has_none(tmp_path: Path) -> None:
+    assert not computes_bf16(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "units", "dtype"),
+    [
+        ("auto", GPU, False, torch.float16),
+        ("auto", CPU, True, torch.bfloat16),
+        ("auto", CPU, False, torch.float32),
+        ("bf16", CPU, False, torch.bfloat16),
+        ("fp16", CPU, True, torch.float16),
+    ],
+)
+def test_auto_takes_bf16_on_a_cpu_only_with_units_for_it(
+    asked: str, device: torch.device, units: bool, dtype: torch.dtype
+) -> None:
+    """What is asked for by name runs as it is asked for; fp32 in its place is said in the record."""
+    found = half_dtype(asked, device, lambda: units)
+    assert found == dtype
+    assert ("no units for bf16" in why_fp32(found).get("dtype", "")) is (dtype == torch.float32)

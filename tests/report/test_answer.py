@@ -1,0 +1,146 @@
+"""The answer as a person would say it, what to choose from, and how to use it."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from pipeline.analysis.choices import choices
+from pipeline.records.run_record import Artefact, RunRecord
+from pipeline.report import answer
+from pipeline.report.sections.accuracy_section import right
+from pipeline.report.usage import usage
+from tests.report import made_up_run as planted
+
+RUN = planted.run()
+EAGER, AMP, HALF, COMPILE = (RUN.stages[at] for at in (0, 3, 4, 7))
+
+
+def said(run: RunRecord) -> str:
+    """The headline of a run."""
+    return answer.headline(planted.summary(run))
+
+
+def unresolved() -> RunRecord:
+    """Two blocks a stage, of which no interval can be made."""
+    times = (planted.BASELINE_SECONDS, planted.BASELINE_SECONDS / 2)
+    return replace(RUN, stages=[replace(HALF, pairs=[planted.pair("eager", "half", times, blocks=2)])])
+
+
+def untrained() -> RunRecord:
+    """A net with random weights."""
+    return planted.with_settings(RUN, model={"checkpoint": None})
+
+
+@pytest.mark.parametrize(
+    ("run", "headline"),
+    [
+        (RUN, "Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change"),
+        (untrained(), "Use compile: 1.6 × as fast as autocast; masks not judged (random weights)"),
+        (replace(RUN, stages=[EAGER]), "Only the baseline was measured: eager, 82.0 ms for 8 images"),
+        (replace(RUN, stages=[AMP, EAGER]), "Only the baseline was measured: autocast, 12.2 ms for 8 images"),
+        (replace(RUN, stages=[AMP, RUN.stages[1]]), "Stay with autocast: nothing measured here is faster"),
+        (unresolved(), "Not resolved: measure longer, or on an idle machine"),
+        (replace(RUN, stages=planted.unwell()), "No answer: no stage is both right and measured"),
+        (replace(RUN, stages=[]), "Nothing is measured yet: no stage is on record"),
+    ],
+)
+def test_the_headline_is_a_sentence(run: RunRecord, headline: str) -> None:
+    """What to use, or why nothing is named."""
+    assert said(run) == headline
+
+
+def test_what_is_not_resolved_offers_no_choice_but_a_command() -> None:
+    """Neither ratios nor a winner are shown first; the command measures longer."""
+    summary = planted.summary(unresolved())
+    assert answer.choice_table(summary).rows == []
+    assert answer.longer(summary) == "python -m pipeline data.batch_size=8 measure=thorough"
+    text = planted.page(unresolved())
+    assert "What would resolve it" in text
+    assert 'id="choices"' not in text
+    assert "part hatched" in text
+    assert "hatched" not in planted.page(RUN).split("</style>")[1]
+
+
+def test_masks_of_random_weights_are_not_judged() -> None:
+    """Neither by a share of pixels nor by Dice, wherever it is shown; the logits' error still is."""
+    summary = planted.summary(untrained())
+    assert "pixels that change" not in answer.choice_table(summary).titles
+    assert summary.winner is not None
+    assert right(summary.winner).startswith("Its masks are not judged")
+    assert "of pixels change" not in planted.as_markdown(untrained())
+
+
+def test_dominated_stages_are_no_choice() -> None:
+    """One that is slower, and noticeably better in nothing, isn't offered; the baseline is, to compare with."""
+    summary = planted.summary(RUN)
+    names = [stage.name for stage in choices(summary)]
+    assert names[0] == "compile"
+    assert {"tf32", "channels_last"}.isdisjoint(names)
+    assert "cuda_graph" in names  # it is set up sooner than what is faster
+    assert [stage.name for stage in answer.chosen(summary)][-1] == "amp"
+
+
+def test_a_stage_that_needs_far_less_memory_is_a_choice() -> None:
+    """Though it is slower and built as slowly as the winner."""
+    assert COMPILE.memory
+    assert HALF.memory
+    slow = replace(HALF, build_seconds=COMPILE.build_seconds, first_call_seconds=COMPILE.first_call_seconds)
+    lean = replace(slow, memory=replace(HALF.memory, process_bytes=10**8))
+    heavy = replace(slow, memory=COMPILE.memory)
+    for stage, offered in ((lean, True), (heavy, False)):
+        found = choices(planted.summary(replace(RUN, stages=[COMPILE, stage])))
+        assert ("half" in [each.name for each in found]) is offered
+
+
+@pytest.mark.parametrize("name", ["eager", "tf32", "channels_last", "amp", "half", "compile"])
+def test_the_lines_that_use_a_stage_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Typed as they stand, they give a mask; a compiler is spared."""
+    stage = replace(next(stage for stage in RUN.stages if stage.name == name), artefacts=[])
+    machine = replace(planted.environment(), device="cpu")
+    on_cpu = replace(RUN, environment=machine, stages=[_in_bf16(stage)])
+    found = planted.summary(on_cpu).stages[0]
+    monkeypatch.setattr(torch, "compile", lambda net, mode: net)
+    for switch in ("benchmark", "allow_tf32"):
+        monkeypatch.setattr(torch.backends.cudnn, switch, getattr(torch.backends.cudnn, switch))
+    monkeypatch.setattr(torch.backends, "cuda", SimpleNamespace(matmul=SimpleNamespace()))
+    place: dict[str, Any] = {"net": nn.Conv2d(3, 2, 3, padding=1).eval(), "batch": torch.rand(2, 3, 8, 8)}
+    exec(usage(planted.summary(on_cpu), found).code, place)
+    assert place["masks"].shape == (2, 8, 8)
+
+
+def _in_bf16(stage: Any) -> Any:
+    execution = stage.execution
+    return replace(
+        stage, execution=replace(execution, precision="bf16") if execution.precision == "fp16" else execution
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "line"),
+    [
+        ("fused", "fused/net/net.pt2", 'load(Path("RUN/fused/net"))'),
+        ("onnxruntime", "onnxruntime/model.onnx", 'InferenceSession("RUN/onnxruntime/model.onnx", providers=["CUDA'),
+        ("torchscript", "torchscript/model.pt", 'torch.jit.load("RUN/torchscript/model.pt")'),
+    ],
+)
+def test_what_a_stage_left_is_loaded(name: str, path: str, line: str) -> None:
+    """By its kind."""
+    summary = planted.summary(RUN)
+    stage = planted.stage(name, 9.0, 1.0, 10**9, "", artefacts=[Artefact(path, "net", 9, "ab")])
+    found = usage(summary, replace(summary.stages[0], stage=stage))
+    assert found.path == path
+    assert line in found.code
+
+
+def test_a_stage_that_left_nothing_is_built_again_by_a_command() -> None:
+    """A path that leads elsewhere is no file of the run."""
+    summary = planted.summary(RUN)
+    sly = Artefact("../../etc/net.pt2", "net", 9, "ab")
+    stage = planted.stage("fp8", 9.0, 1.0, 10**9, "", artefacts=[sly])
+    found = usage(summary, replace(summary.stages[0], stage=stage))
+    assert (found.language, found.path) == ("sh", "")
+    assert found.code == "python -m pipeline data.batch_size=8 stage=fp8"

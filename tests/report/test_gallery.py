@@ -1,0 +1,94 @@
+"""Masks that a person can compare: the reference, the winner, and every pixel in which they differ."""
+
+import base64
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from pipeline.report.gallery import CROP, DIFFERS, densest, gallery, marked
+from pipeline.report.html import page
+from pipeline.worker import mask_images
+from tests.report import made_up_run as planted
+
+RUN = planted.run()
+SUMMARY = planted.summary(RUN)
+
+
+def save(folder: Path, name: str, mask: np.ndarray, index: int = 0) -> None:
+    """One stage's mask of one image."""
+    mask_images.save_mask(mask, folder / name / f"mask_{index}.png")
+
+
+def left(folder: Path, size: int = 128) -> np.ndarray:
+    """The image and the reference's mask; compile, which wins, differs in one pixel."""
+    mask = np.zeros((size, size), dtype=np.uint8)
+    mask_images.save_image(np.zeros((size, size, 3), dtype=np.uint8), folder / "reference" / "image_0.png")
+    for name in ("reference", "half"):
+        save(folder, name, mask)
+    mask[100, 3] = 1
+    save(folder, "compile", mask)
+    return mask
+
+
+def test_the_winner_stands_beside_the_reference_with_their_difference(tmp_path: Path) -> None:
+    """Four pictures whole, four of the place where they differ most, and every stage's count."""
+    left(tmp_path)
+    found = gallery(SUMMARY, tmp_path)
+    assert [part.caption for part in found.overview] == ["the image", "fp32 reference", "compile", "1 pixel differs"]
+    assert [part.caption for part in found.crop] == ["the image", "fp32 reference", "the winner", "1 pixel differs"]
+    assert [part.caption for part in found.stages] == ["half: no pixel differs", "compile: 1 pixel differs"]
+    assert page(SUMMARY, found).count("<img ") == 10
+
+
+def test_the_image_that_differs_most_is_shown(tmp_path: Path) -> None:
+    """Of those that the run left."""
+    mask = left(tmp_path)
+    save(tmp_path, "reference", np.zeros_like(mask), 1)
+    mask[:9] = 1
+    save(tmp_path, "compile", mask, 1)
+    assert gallery(SUMMARY, tmp_path).overview[-1].caption == f"{9 * 128 + 1:,} pixels differ"
+
+
+def test_no_differing_pixel_is_lost_when_a_mask_is_shrunk() -> None:
+    """One of four million is still magenta at a fiftieth of the size."""
+    differs = np.zeros((2048, 2048), dtype=bool)
+    differs[1777, 5] = True
+    small = np.asarray(marked(Image.new("RGB", (2048, 2048)), differs, 40))
+    assert small.shape == (40, 40, 3)
+    assert (small == DIFFERS).all(axis=-1).sum() >= 4
+
+
+def test_the_crop_is_where_most_pixels_differ() -> None:
+    """A lone pixel elsewhere doesn't draw it away, and a picture smaller than the crop is shown whole."""
+    differs = np.zeros((256, 300), dtype=bool)
+    differs[3, 3] = True
+    differs[200:204, 250:254] = True
+    top, across = densest(differs, CROP)
+    assert differs[top : top + CROP, across : across + CROP].sum() == 16
+    assert top + CROP <= 256
+    assert densest(differs[:20, :20], CROP) == (0, 0)
+
+
+def test_crop_s_pixels_are_the_mask_s_own(tmp_path: Path) -> None:
+    """Full size: as many magenta pixels as differ."""
+    left(tmp_path)
+    data = gallery(SUMMARY, tmp_path).crop[-1].uri.split(",")[1]
+    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
+    assert shown.shape == (CROP, CROP, 3)
+    assert (shown == DIFFERS).all(axis=-1).sum() == 1
+
+
+def test_a_stage_s_name_is_never_a_path(tmp_path: Path) -> None:
+    """A record that names a stage `..` makes the report read nothing outside the run's folder."""
+    left(tmp_path / "run")
+    save(tmp_path, "secret", np.zeros((128, 128), dtype=np.uint8))
+    sly = planted.summary(planted.run(stages=[replace(RUN.stages[0], name="../secret")]))
+    assert gallery(sly, tmp_path / "run").stages == []
+
+
+def test_a_run_that_left_no_masks_shows_none(tmp_path: Path) -> None:
+    """As the recorded ones of other nets."""
+    assert gallery(SUMMARY, tmp_path).overview == []
