@@ -45,7 +45,7 @@ def usage(summary: RunSummary, stage: StageSummary) -> Usage:
     if made := MADE.get(record.name):
         return Usage(f"net is {WEIGHTS}, batch holds images as it takes them.", "", made(record, summary))
     command = retyped(summary.run.command, f"stage={clean(record.name)}")
-    return Usage("The run left nothing to load. This builds it again:", "", command, "sh")
+    return Usage("The run left no file that this version loads. This builds it again:", "", command, "sh")
 
 
 def _rewritten(_: StageRecord, file: Artefact, summary: RunSummary) -> str:
