@@ -178,8 +178,14 @@ def _idle_change(before: StageSummary, after: StageSummary) -> tuple[float, floa
 
 
 def largest_step(summary: RunSummary) -> Step | None:
-    """The rung that took the most time away; None where no rung took any."""
-    largest = min(steps(summary), key=lambda step: step.change, default=None)
+    """The rung that took the most time away, of those from the run's baseline on; None where no rung took any.
+
+    What comes before autocast, on a GPU, nobody runs who cares for speed, and eager may have been ill.
+    """
+    names = [stage.name for stage in summary.stages]
+    first = names.index(summary.baseline) if summary.baseline in names else 0
+    counted = [step for step in steps(summary) if names.index(step.previous) >= first]
+    largest = min(counted, key=lambda step: step.change, default=None)
     return largest if largest and largest.change < 0 else None
 
 
