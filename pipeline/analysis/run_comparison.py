@@ -85,6 +85,28 @@ class Difference:
     new: object
 
 
+def incomparable(first: RunRecord, second: RunRecord) -> list[Difference]:
+    """What makes them answers to different questions: another net, weights, images, batch, device or baseline."""
+    return [
+        Difference(label, old, new)
+        for (label, old), (_, new) in zip(_question(first), _question(second), strict=True)
+        if old != new
+    ]
+
+
+def _question(run: RunRecord) -> list[tuple[str, object]]:
+    """What a run was asked, but for its stages and for where its weights lie."""
+    model, data = run.settings.model, run.settings.data
+    return [
+        ("device", run.environment.device_name if run.environment else None),
+        ("baseline", run.baseline),
+        ("model", model.target or model.name),
+        ("model.options", model.options),
+        ("the weights' SHA-256", run.reference.weights_sha256 if run.reference else None),
+        *((f"data.{label}", getattr(data, label)) for label in ("name", "path", "image_size", "batch_size")),
+    ]
+
+
 def differences(first: RunRecord, second: RunRecord) -> list[Difference]:
     """What makes two runs less than comparable."""
     found = _machine_differences(first.environment, second.environment)

@@ -99,6 +99,24 @@ class StageSummary:
 
 
 @dataclass(frozen=True)
+class Since:
+    """What changed since an earlier run that asked the same.
+
+    Attributes:
+        folder: the earlier run's, by its own name.
+        started_at: of the earlier run, ISO 8601.
+        measured: how many stages both runs measured.
+        regressed, improved: the stages that are slower or broken, and those that are faster or right again.
+    """
+
+    folder: str
+    started_at: str
+    measured: int
+    regressed: list[str]
+    improved: list[str]
+
+
+@dataclass(frozen=True)
 class RunSummary:
     """A run and what follows from it."""
 
@@ -110,6 +128,7 @@ class RunSummary:
     change_overs: list[ChangeOver]  # the best stage, set-up included, from how many images on; none in doubt
     doubt: Doubt | None  # why the record can't say which stage is best for how many images
     best_for_service: str | None
+    since: Since | None = None  # an earlier run; None where none is known
 
     def stage(self, name: str | None) -> StageSummary | None:
         """The stage called `name`; None for a baseline that was no stage of its own."""

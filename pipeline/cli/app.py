@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from models.errors import InputError
+from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.summary import summarize
 from pipeline.cli.config_errors import one_line
 from pipeline.cli.preset import preset_for
@@ -135,7 +136,7 @@ def opening(request: RunConfig, invocation: Invocation) -> str:
 
 def report(record: RunRecord, invocation: Invocation) -> None:
     """Draw the report; the first screen goes to the terminal, the report's path last."""
-    summary = summarize(record)
+    summary = replace(summarize(record), since=since(record, invocation.folder))
     path = write_report(summary, invocation.folder)
     console = Console(highlight=False)
     console.print(first_screen(summary))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweep_jobs import job_folders, read_jobs
 from pipeline.config.load import REPORT_KEYS, check_report
@@ -35,7 +36,8 @@ def draw(folder: Path, knobs: Knobs) -> Path:
             if job.run:  # the sweep's report says which job has no record, and why
                 write_report(job.summary or summarize(job.run), job.folder)
         return write_sweep_report(jobs, folder)
-    return write_report(summarize(changed(codec.load(folder), knobs)), folder)
+    run = changed(codec.load(folder), knobs)
+    return write_report(replace(summarize(run), since=since(run, folder)), folder)
 
 
 def changed(run: RunRecord, knobs: Knobs) -> RunRecord:

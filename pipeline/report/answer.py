@@ -132,7 +132,7 @@ def paragraph(summary: RunSummary) -> list[str]:
     """What the numbers leave out, in sentences: ties, host to host, set-up; or what to do where nothing is resolved."""
     winner = summary.winner
     if winner is None or not resolved(summary):
-        return _unresolved(summary)
+        return [*_unresolved(summary), *_since(summary)]
     lines = []
     if summary.ranking.ties:
         verb = "is" if len(summary.ranking.ties) == 1 else "are"
@@ -141,7 +141,18 @@ def paragraph(summary: RunSummary) -> list[str]:
         lines.append(f"From host memory and back it is {significant(winner.host_ratio)} × {spoken(summary.baseline)}.")
     if winner.setup_seconds is not None:
         lines.append(f"It is set up in {seconds(winner.setup_seconds)}{paid(summary, winner)}.")
-    return lines
+    return [*lines, *_since(summary)]
+
+
+def _since(summary: RunSummary) -> list[str]:
+    """What changed since the run before this one that asked the same."""
+    since = summary.since
+    if since is None or not since.measured:
+        return []
+    told = {"slower or broken": since.regressed, "faster or right again": since.improved}
+    parts = [f"{word}: {listed([spoken(name) for name in names])}" for word, names in told.items() if names]
+    said = "; ".join(parts) or "nothing changed beyond the noise"
+    return [f"Since the run before it ({clean(since.folder)}), {said}."]
 
 
 def paid(summary: RunSummary, stage: StageSummary) -> str:

@@ -8,7 +8,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.analysis.run_comparison import Change, Difference, compare, differences, improved, regressed
+from pipeline.analysis.run_comparison import (
+    Change,
+    Difference,
+    compare,
+    differences,
+    improved,
+    incomparable,
+    regressed,
+)
 from pipeline.records import codec
 from pipeline.report.formatting import clean, interval, listed, seconds, times
 from pipeline.report.markdown import escape, table
@@ -92,11 +100,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pipeline.compare", description="What changed beyond the noise.")
     parser.add_argument("runs", nargs=2, type=Path, metavar="RUN", help="the folders of two runs, the older one first")
     parser.add_argument("--markdown", action="store_true", help="a table for a pull request")
+    parser.add_argument("--across", action="store_true", help="also where net, weights, images, batch or GPU differ")
     asked = parser.parse_args(arguments)
     try:
         first, second = (codec.load(folder) for folder in asked.runs)
     except (codec.RecordError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
+        return REFUSED
+    if (apart := incomparable(first, second)) and not asked.across:
+        said = listed([difference_text(each) for each in apart])
+        sys.stderr.write(f"error: these runs asked different questions ({said}); --across compares them all the same\n")
         return REFUSED
     changes, differ = compare(first, second), differences(first, second)
     sys.stdout.write((markdown if asked.markdown else text)(changes, differ))

@@ -62,12 +62,13 @@ def file_link(path: str) -> Markup:
     return escape(path)
 
 
-def page(summary: RunSummary, masks: Gallery | None = None) -> str:
+def page(summary: RunSummary, masks: Gallery | None = None, checkable: bool = False) -> str:
     """The report of one run.
 
     Args:
         summary: of its record.
         masks: what the run left of them.
+        checkable: whether check.py lies beside the page.
     """
     run = summary.run
     anchors = {stage.name: f"stage-{at}" for at, stage in enumerate(summary.stages, 1)}
@@ -79,6 +80,7 @@ def page(summary: RunSummary, masks: Gallery | None = None) -> str:
             run=run,
             summary=summary,
             masks=masks or Gallery(),
+            checkable=checkable,
             error_front=error_front(summary),
             cost=cost_table(summary),
             cost_text=cost_text(summary),

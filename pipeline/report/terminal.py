@@ -59,7 +59,8 @@ def _use(summary: RunSummary) -> list[str]:
     if not answer.resolved(summary) or summary.winner is None:
         return []
     path = usage(summary, summary.winner).path
-    return [f"To use it: {path}, and the lines in the report." if path else "To use it: the lines in the report."]
+    lead = f"To use it: {path}, and the lines in the report." if path else "To use it: the lines in the report."
+    return [f"{lead} To check it: check.py."]
 
 
 def outcome_line(run: RunRecord, stage: StageRecord) -> str:

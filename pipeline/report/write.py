@@ -14,7 +14,8 @@ from pipeline.report.sweep import sweep_csv, sweep_markdown, sweep_page
 
 def write_report(summary: RunSummary, folder: Path) -> Path:
     """Draw report.html, report.md and results.csv of a run into its folder; the path of the first."""
-    return _write(folder, page(summary, gallery(summary, folder)), markdown(summary), csv_text(summary))
+    html = page(summary, gallery(summary, folder), checkable=(folder / "check.py").exists())
+    return _write(folder, html, markdown(summary), csv_text(summary))
 
 
 def write_sweep_report(jobs: Sequence[Job], folder: Path) -> Path:

@@ -2,12 +2,14 @@
 
 import csv
 import io
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.sweep_jobs import curves, read_jobs
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, RunWarning
@@ -140,10 +142,61 @@ def test_runs_of_different_machines_are_compared_with_a_warning(
     """GPU, version and config, each named."""
     other = replace(planted.environment(), device_name="NVIDIA L4", packages={"torch": "2.15.0"})
     config = {**RUN.config, "data": {**RUN.config["data"], "size": 256}}
-    compared(RUN, replace(RUN, environment=other, config=config), tmp_path)
+    compared(RUN, replace(RUN, environment=other, config=config), tmp_path, "--across")
     said = capsys.readouterr().out
     for part in ("device name: NVIDIA H200 and NVIDIA L4", "torch: 2.11.0 and 2.15.0", "data.size: 512 and 256"):
         assert f"warning: these runs differ in {part}" in said
+
+
+@pytest.mark.parametrize(
+    ("told", "changed"),
+    [
+        ("device: NVIDIA H200 and NVIDIA L4", {"environment": replace(planted.environment(), device_name="NVIDIA L4")}),
+        ("data.batch_size: 8 and 1", {"settings": planted.settings(batch_size=1)}),
+        ("data.image_size: 512 and 256", {"settings": planted.settings(image_size=256)}),
+        ("the weights' SHA-256: {} and 0a1b", {"reference": "0a1b"}),
+    ],
+)
+def test_runs_that_asked_something_else_are_refused_unless_told_otherwise(
+    told: str, changed: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert RUN.reference is not None
+    if "reference" in changed:
+        told = told.format(RUN.reference.weights_sha256)
+        changed = {"reference": replace(RUN.reference, weights_sha256=changed["reference"])}
+    assert compared(RUN, replace(RUN, **changed), tmp_path) == 2
+    said = capsys.readouterr()
+    assert said.err == f"error: these runs asked different questions ({told}); --across compares them all the same\n"
+    assert said.out == ""
+    assert comparison.main([str(tmp_path / "a"), str(tmp_path / "b"), "--across"]) == 0
+
+
+def test_a_report_says_what_changed_since_the_run_before_it(tmp_path: Path) -> None:
+    """That asked the same, had finished and is older, also on another day; one line, on page and in Markdown."""
+    slow = planted.pair("eager", "compile", (planted.BASELINE_SECONDS, planted.BASELINE_SECONDS / 9))
+    slower = [replace(stage, pairs=[slow]) if stage.name == "compile" else stage for stage in RUN.stages]
+    runs = {
+        "2026-11-19/10-00-00": replace(RUN, started_at="2026-11-19T10:00:00+00:00"),
+        "2026-11-20/10-00-00": replace(RUN, started_at="2026-11-20T10:00:00+00:00", stages=slower),
+        "2026-11-20/11-00-00": replace(RUN, started_at="2026-11-20T11:00:00+00:00", finished=False),
+        "2026-11-20/12-00-00": replace(
+            RUN, started_at="2026-11-20T12:00:00+00:00", settings=planted.settings(batch_size=1)
+        ),
+        "2026-11-21/10-00-00": replace(RUN, started_at="2026-11-21T10:00:00+00:00"),
+    }
+    for age, (name, run) in enumerate(runs.items()):
+        (tmp_path / name).mkdir(parents=True)
+        codec.save(run, tmp_path / name)
+        os.utime(tmp_path / name / "results.json", (age, age))
+    newest = tmp_path / "2026-11-21/10-00-00"
+    found = since(codec.load(newest), newest)
+    assert found is not None
+    assert (found.started_at, found.improved, found.regressed) == ("2026-11-20T10:00:00+00:00", ["compile"], [])
+    assert main([str(newest)]) == 0
+    line = "Since the run before it (10-00-00), faster or right again: compile."
+    assert line in " ".join((newest / "report.md").read_text().split())
+    first = tmp_path / "2026-11-19/10-00-00"
+    assert since(codec.load(first), first) is None
 
 
 def test_a_bad_request_to_compare_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,42 @@
+"""The run before this one that asked the same, and what changed since."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.analysis.run_comparison import compare, improved, incomparable, regressed
+from pipeline.analysis.summary import Since
+from pipeline.records import codec
+from pipeline.records.run_record import RunRecord
+
+A_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")  # the folder of a day's runs
+MOST_READ = 20  # records, the newest first: a folder may hold thousands
+
+
+def since(run: RunRecord, folder: Path) -> Since | None:
+    """What changed from the last finished run of the same question to this one; None where there is none.
+
+    Args:
+        run: the run.
+        folder: its own; the runs beside it are looked through, and those of other days where folders are named so.
+    """
+    for other in _beside(folder):
+        try:
+            earlier = codec.load(other)
+        except (codec.RecordError, OSError):
+            continue
+        if earlier.finished and earlier.started_at < run.started_at and not incomparable(earlier, run):
+            changes = compare(earlier, run)
+            measured = sum(change.change is not None for change in changes)
+            return Since(other.name, earlier.started_at, measured, regressed(changes), improved(changes))
+    return None
+
+
+def _beside(folder: Path) -> Iterator[Path]:
+    """The folders of other runs, the newest first."""
+    folder = folder.resolve()
+    found = list(folder.parent.glob("*/results.json"))
+    if A_DAY.fullmatch(folder.parent.name):
+        found += folder.parent.parent.glob("????-??-??/*/results.json")
+    others = {path.parent: path.stat().st_mtime for path in found if path.parent != folder}
+    yield from sorted(others, key=lambda path: -others[path])[:MOST_READ]
