@@ -1,0 +1,138 @@
+"""Computes again what a run's report prints, from the raw samples in results.json alone.
+
+    python -m tests.house.recompute docs/h200/batch8
+
+It uses nothing of the program: another reading of the record, and other arithmetic. A statement agrees when the number
+that is printed is the recomputed one, rounded to as many digits.
+"""
+
+import json
+import re
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+UNITS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "%": 0.01, "GiB": 2.0**30, "MiB": 2.0**20}
+NUMBER = re.compile(r"^[▸= ]*(?P<digits>[\d,]+(?:\.(?P<decimals>\d+))?)(?P<power>e[-+]\d+)?\s*(?P<unit>\S*)")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A printed number, and what the raw samples make of it; in the unit that is printed."""
+
+    what: str
+    printed: str
+    recomputed: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the printed number is the recomputed one, rounded."""
+        found = NUMBER.match(self.printed)
+        if found is None:
+            return False
+        plain = found["digits"].replace(",", "")
+        digits = len(found["decimals"] or "")
+        zeros = 0 if digits else len(plain) - len(plain.rstrip("0"))
+        power = float(f"1{found['power']}") if found["power"] else 1.0
+        step = 10.0 ** (zeros - digits) * power
+        return abs(float(plain) * power - self.recomputed / UNITS.get(found["unit"], 1.0)) <= 0.501 * step
+
+
+def samples(stage: dict[str, Any], side: str) -> list[float]:
+    """Seconds a call of every sample of one side."""
+    blocks = [block for pair in stage["pairs"] for block in pair["blocks"]]
+    return [taken["seconds"] / taken["calls"] for block in blocks for taken in block[side]]
+
+
+def at_full_load(run: dict[str, Any], stage: dict[str, Any]) -> float:
+    """Seconds a call, called back to back: of samples that were taken so, or of the stretch for the energy."""
+    if any(pair.get("sustained") for pair in stage["pairs"]):
+        return statistics.median(samples(stage, "stage"))
+    energy = stage["energy"]
+    return float(energy["seconds"] / energy["images"] * run["config"]["data"]["batch_size"])
+
+
+def tables(text: str) -> list[list[dict[str, str]]]:
+    """Every table of a report.md, each row by its column's title."""
+    found: list[list[dict[str, str]]] = []
+    for block in re.findall(r"(?:^\|.*\|$\n?)+", text, flags=re.MULTILINE):
+        head, _, *rows = (
+            [cell.strip().replace("\\", "") for cell in line.strip("|").split(" | ")] for line in block.splitlines()
+        )
+        head = [title.strip("| ") for title in head]
+        found.append([dict(zip(head, (cell.strip("| ") for cell in row), strict=True)) for row in rows])
+    return found
+
+
+def named(row: dict[str, str]) -> str:
+    """The stage that a row is about."""
+    return re.sub(r"^[▸=] | \((legacy|autocast|tie)\)$", "", row["stage"]).strip()
+
+
+def statements(folder: Path) -> Iterator[Statement]:
+    """What report.md says in its title, its ladder and its cost, beside the raw samples."""
+    run = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    text = (folder / "report.md").read_text(encoding="utf-8")
+    stages = {stage["name"]: stage for stage in run["stages"]}
+    paces = {name: at_full_load(run, stage) for name, stage in stages.items()}
+    best = min(paces, key=lambda name: paces[name])
+    title = text.partition("\n")[0]
+    times, changed = re.findall(r"([\d.]+) ×", title), re.findall(r"([\d.]+ %)", title)
+    yield Statement("title: times as fast", times[0], paces["amp"] / paces[best])
+    yield Statement("title: pixels that change", changed[0], stages[best]["accuracy"]["flipped_share"])
+    for table in tables(text):
+        for row in table:
+            if named(row) in stages:
+                figures = of_a_call(stages[named(row)], paces) | of_many(run, stages[named(row)], paces)
+                for column, value in figures.items():
+                    if row.get(column, "–") not in ("–", ""):
+                        yield Statement(f"{named(row)}: {column}", row[column], value)
+
+
+def of_a_call(stage: dict[str, Any], paces: dict[str, float]) -> dict[str, float]:
+    """The figures of one call by their columns' titles."""
+    pace, single, hosted = paces[stage["name"]], sorted(stage["latencies"]), stage["host_latencies"]
+    return {
+        "× amp": paces["amp"] / pace,
+        "× autocast": paces["amp"] / pace,
+        "× eager": paces["eager"] / pace,
+        "ms": 1e3 * pace,
+        "ms at full load": 1e3 * pace,
+        "ms interleaved": 1e3 * statistics.median(samples(stage, "stage")),
+        "p50 ms": 1e3 * statistics.median(single),
+        "host p50 ms": 1e3 * statistics.median(hosted),
+        "GiB": stage["memory"]["process_bytes"] / 2**30,
+        "memory GiB": stage["memory"]["process_bytes"] / 2**30,
+        "set-up": stage["build_seconds"] + stage["first_call_seconds"],
+        "pixels that change": stage["accuracy"]["flipped_share"],
+    }
+
+
+def of_many(run: dict[str, Any], stage: dict[str, Any], paces: dict[str, float]) -> dict[str, float]:
+    """The figures of throughput and of a million images by their columns' titles."""
+    each, energy = paces[stage["name"]] / run["config"]["data"]["batch_size"], stage["energy"]
+    joules = energy["joules"] / energy["images"]
+    return {
+        "images/s": 1 / each,
+        "J/image": joules,
+        "images/J": 1 / joules,
+        "hours": 1e6 * each / 3600,
+        "kWh": 1e6 * joules / 3.6e6,
+    }
+
+
+def main() -> int:
+    """A line for what differs, and how many agree; 1 where any differs."""
+    found = list(statements(Path(sys.argv[1])))
+    wrong = [statement for statement in found if not statement.agrees]
+    for statement in wrong:
+        sys.stdout.write(f"{statement.what}: printed {statement.printed}, recomputed {statement.recomputed:.6g}\n")
+    sys.stdout.write(f"{len(found) - len(wrong)} of {len(found)} statements agree\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
