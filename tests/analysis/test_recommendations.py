@@ -104,7 +104,7 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
     ),
     "untuned": (rules.tune_longer, run_with({"options": {"mode": "default"}}), "stage.mode=max-autotune", "27"),
     "copies": (
-        rules.pin_the_copies,
+        rules.shrink_the_copies,
         run_with({"latencies": [0.005] * 100, "host_latencies": [0.009] * 100}),
         "non_blocking",
         "23.1",
@@ -183,7 +183,7 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
     "whole": (rules.mend_graph_breaks, run_with({"compile_facts": CompileFacts(graph_breaks={})})),
     "full": (rules.enlarge_the_batch, planted.run()),
     "tuned": (rules.tune_longer, run_with({"options": {"mode": "max-autotune"}})),
-    "few copies": (rules.pin_the_copies, run_with({"latencies": [0.0085] * 100, "host_latencies": [0.009] * 100})),
+    "few copies": (rules.shrink_the_copies, run_with({"latencies": [0.0085] * 100, "host_latencies": [0.009] * 100})),
     "trained": (
         even_the_channels,
         planted.with_settings(run_with(), model={"checkpoint": "w.safetensors", "options": {"base": 50}}),

@@ -20,7 +20,7 @@ Code = Literal[
     "keep one layout",
     "first layer",
     "tune longer",
-    "pin the copies",
+    "shrink the copies",
     "even channels",  # of some layers
     "even base",  # of a net whose layers' channels are not on record
 ]

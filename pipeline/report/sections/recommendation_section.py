@@ -145,8 +145,9 @@ TEXTS: dict[Code, Text] = {
         "Let the compiler search for faster kernels, which takes minutes",
         ("{winner} won in mode default, built in {build_seconds:seconds}",),
     ),
-    "pin the copies": Text(
-        "Copy from pinned memory while the previous batch computes",
+    "shrink the copies": Text(
+        "Send images as uint8 from a pinned buffer that is kept, get classes instead of logits, and copy while another "
+        "batch computes",
         (
             "copies take {copies:seconds} of the {latency:seconds} from pinned host memory and back",
             "; pinned memory copies {pinned:GB/s} GB/s on this machine, pageable memory {pageable:GB/s}",
