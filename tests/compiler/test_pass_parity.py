@@ -132,6 +132,30 @@ def test_what_changes_nothing_hides_no_layer_from_another() -> None:
     assert rewritten("depthwise").net.matched["fold_batch_norm"] == ["0", "3", "6", "9", "12"]
 
 
+def test_a_constant_after_a_norm_that_is_no_weight_of_it_stays_where_it_is() -> None:
+    """A map of the pixels, a number for each image, and a multiple of a vector."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.third = (nn.Conv2d(inner, 32, 3, padding=1) for inner in (3, 32, 32))
+            self.norm = nn.InstanceNorm2d(32)
+            self.pixels, self.images = nn.Buffer(image(1, 1, 8, 4)), nn.Buffer(image(2, 1, 1, 1))
+            self.vector = nn.Buffer(image(1, 32, 1, 1))
+
+        def forward(self, batch: Tensor) -> Tensor:
+            value = self.norm(self.first(batch)) * self.pixels
+            value = self.norm(self.second(value)) * self.images
+            return torch.add(self.norm(self.third(value)), self.vector, alpha=2)
+
+    net, batch = Scaled().eval(), image(2, 3, 8, 4)
+    made = export(net, batch, torch.float32)
+    rewrite_all(made)
+    assert len(made.matched["sum_where_made"]) == 3
+    with torch.no_grad():
+        assert distance(lowered(made), batch, net(batch)) < 1e-3
+
+
 @pytest.mark.parametrize(
     "how", [{"mode": "nearest"}, {"mode": "bilinear"}, {"mode": "bilinear", "align_corners": True}]
 )
