@@ -3,11 +3,13 @@
 import json
 import re
 from base64 import b64encode
+from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from pipeline.analysis.summary import RunSummary, StageSummary
@@ -22,6 +24,7 @@ from pipeline.report.sections.ladder_section import ladder
 from pipeline.report.sections.recommendation_section import advice
 from pipeline.report.sections.stage_section import section
 
+CHECK = "check.py"
 TEMPLATES = Path(__file__).parent / "templates"
 UNIT = re.compile(r"(?<=\d) (?=(?:[%×]|[µm]?s|min|[GMK]iB|TFLOP/s|TB/s|GB/s)(?!\w))")  # no line ends here
 
@@ -36,7 +39,7 @@ def environment() -> Environment:
     script = Markup((TEMPLATES / "page.js").read_text(encoding="utf-8").strip())  # noqa: S704 - our own file
     digest = b64encode(sha256(script.encode()).digest()).decode()
     found.globals |= {"format": formatting, "script": script, "script_hash": f"sha256-{digest}"}
-    found.filters |= {"file": file_link, "exactly": exactly, "tied": tied}
+    found.filters |= {"file": linked, "exactly": exactly, "tied": tied}
     return found
 
 
@@ -55,6 +58,12 @@ def exactly(text: str) -> Markup:
     return escape(formatting.readable(text))
 
 
+@pass_context
+def linked(context: Context, path: str) -> Markup:
+    """A link to a file that is there, by the page's own `present`; else its path as text."""
+    return file_link(path) if context["present"](path) else escape(path)
+
+
 def file_link(path: str) -> Markup:
     """A link to a file of the run's folder; what doesn't look like one stays text, wherever a record says it is."""
     if re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", path):
@@ -62,13 +71,15 @@ def file_link(path: str) -> Markup:
     return escape(path)
 
 
-def page(summary: RunSummary, masks: Gallery | None = None, checkable: bool = False) -> str:
+def page(
+    summary: RunSummary, masks: Gallery | None = None, present: Callable[[str], bool] = lambda path: path != CHECK
+) -> str:
     """The report of one run.
 
     Args:
         summary: of its record.
         masks: what the run left of them.
-        checkable: whether check.py lies beside the page.
+        present: whether a file lies in the page's folder, by its path within it; the others are no links.
     """
     run = summary.run
     anchors = {stage.name: f"stage-{at}" for at, stage in enumerate(summary.stages, 1)}
@@ -80,7 +91,8 @@ def page(summary: RunSummary, masks: Gallery | None = None, checkable: bool = Fa
             run=run,
             summary=summary,
             masks=masks or Gallery(),
-            checkable=checkable,
+            present=present,
+            check=CHECK,
             error_front=error_front(summary),
             cost=cost_table(summary),
             cost_text=cost_text(summary),

@@ -14,7 +14,7 @@ from pipeline.report.sweep import sweep_csv, sweep_markdown, sweep_page
 
 def write_report(summary: RunSummary, folder: Path) -> Path:
     """Draw report.html, report.md and results.csv of a run into its folder; the path of the first."""
-    html = page(summary, gallery(summary, folder), checkable=(folder / "check.py").exists())
+    html = page(summary, gallery(summary, folder), lambda path: (folder / path).is_file())
     return _write(folder, html, markdown(summary), csv_text(summary))
 
 

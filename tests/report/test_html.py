@@ -204,3 +204,18 @@ def test_every_id_is_there_once_and_every_table_has_row_headers() -> None:
     assert len(rows) > len(RUN.stages)
     assert not any(attributes.get("tabindex") for _, attributes in reader.tags)
     assert not any("title" in attributes for tag, attributes in reader.tags if tag == "th")
+
+
+def test_a_file_that_is_not_there_is_named_and_not_linked() -> None:
+    """As in a record that is kept without its traces and artefacts."""
+    there = Reader(page(planted.summary(RUN), present=lambda path: path.endswith("log.txt") or path == "check.py"))
+    links = [
+        str(attributes["href"]) for tag, attributes in there.tags if tag == "a" and "#" not in str(attributes["href"])
+    ]
+    assert links
+    assert all(link.endswith("log.txt") or link == "check.py" for link in links)
+    assert "compile/model.onnx" in there.text
+    nowhere = Reader(page(planted.summary(RUN), present=lambda _: False))
+    assert all(str(attributes["href"]).startswith("#") for tag, attributes in nowhere.tags if tag == "a")
+    assert "in a plain loop" in there.text
+    assert "in a plain loop" not in nowhere.text
