@@ -26,6 +26,7 @@ from pipeline.cli.config_errors import one_line
 from pipeline.cli.preset import preset_for
 from pipeline.cli.progress import Progress, complain
 from pipeline.config import load
+from pipeline.config.plan import for_every_device
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import RunConfig
 from pipeline.devices.choice import choose_device
@@ -109,6 +110,7 @@ def claim(folder: Path) -> Path:
 def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     """The request, checked, and its config saved beside the answer; `${oc.env:...}` stays unresolved there."""
     values = plain(config, resolve=True)
+    values["measure"] = for_every_device(values["measure"], HydraConfig.get().overrides.task)
     device = choose_device(values["device"], accelerators())
     files = {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), resolve=True) for name in (EAGER, AUTOCAST)}
     request = load.read(values, device, files, invocation.launcher)

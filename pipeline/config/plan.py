@@ -1,6 +1,8 @@
 """How long and how often to measure: the knobs of conf/measure, where thorough.yaml documents each."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pipeline.config.checks import NonNegativeFloat, NonNegativeInt, PositiveInt
 from pipeline.devices.kinds import is_cuda
@@ -8,6 +10,19 @@ from pipeline.protocol import Phase
 
 # Seconds, seen on an H200: the power cap comes some 75 ms after the first call, and the clock settles within 0.3 s.
 FULL_LOAD_SAMPLE, FULL_LOAD_RUN_IN = 0.5, 0.3
+BY_DEVICE = ("interim_analyses", "sampling_seconds", "aa_blocks")  # knobs of which a GPU has its own, gpu_ before it
+
+
+def for_every_device(measure: Mapping[str, Any], typed: Sequence[str]) -> dict[str, Any]:
+    """The knobs of `measure` with what was typed for one of `BY_DEVICE` on a GPU too: it means the same everywhere.
+
+    Args:
+        measure: every knob's value.
+        typed: the words of the command line, such as "measure.sampling_seconds=4".
+    """
+    names = {word.lstrip("+").partition("=")[0] for word in typed}
+    meant = [name for name in BY_DEVICE if f"measure.{name}" in names and f"measure.gpu_{name}" not in names]
+    return {**measure, **{f"gpu_{name}": measure[name] for name in meant}}
 
 
 @dataclass(frozen=True)
@@ -71,12 +86,7 @@ class Plan:
         """The same with a GPU's own numbers of blocks and seconds in place of the CPU's, where it is for a GPU."""
         if not is_cuda(device):
             return self
-        return replace(
-            self,
-            interim_analyses=self.gpu_interim_analyses,
-            sampling_seconds=self.gpu_sampling_seconds,
-            aa_blocks=self.gpu_aa_blocks,
-        )
+        return replace(self, **{name: getattr(self, f"gpu_{name}") for name in BY_DEVICE})
 
     @property
     def limits(self) -> dict[Phase, float]:

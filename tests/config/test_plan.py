@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from pipeline.config.load import read_group
-from pipeline.config.plan import Plan
+from pipeline.config.plan import Plan, for_every_device
 from tests.config.test_load import composed
 
 FOLDER = Path(__file__).parents[2] / "conf" / "measure"
@@ -51,6 +51,16 @@ def test_the_other_files_hold_only_what_they_change(path: Path) -> None:
 
 def test_a_a_pairs_have_one_interim_analysis_at_their_end() -> None:
     assert Plan(aa_blocks=12).for_aa_pairs().interim_analyses == (12,)
+
+
+def test_what_is_typed_for_every_device_holds_on_a_gpu_too() -> None:
+    """Unless its own name was typed as well; what comes from a file stays the CPU's."""
+    measure = {"sampling_seconds": 4.0, "gpu_sampling_seconds": 30.0, "aa_blocks": 6, "gpu_aa_blocks": 12}
+    typed = ["stage=compile", "measure.sampling_seconds=4"]
+    assert for_every_device(measure, typed) == {**measure, "gpu_sampling_seconds": 4.0}
+    assert for_every_device(measure, ["++measure.aa_blocks=6"])["gpu_aa_blocks"] == 6
+    assert for_every_device(measure, [*typed, "measure.gpu_sampling_seconds=30"]) == measure
+    assert for_every_device(measure, ["measure=quick"]) == measure
 
 
 def test_on_a_gpu_its_own_numbers_stand() -> None:
