@@ -24,7 +24,7 @@ from pipeline.report.sections.ladder_section import ladder
 from pipeline.report.sections.recommendation_section import advice
 from pipeline.report.sections.stage_section import section
 
-CHECK = "check.py"
+Present = Callable[[str], bool]
 TEMPLATES = Path(__file__).parent / "templates"
 UNIT = re.compile(r"(?<=\d) (?=(?:[%×]|[µm]?s|min|[GMK]iB|TFLOP/s|TB/s|GB/s)(?!\w))")  # no line ends here
 
@@ -71,9 +71,12 @@ def file_link(path: str) -> Markup:
     return escape(path)
 
 
-def page(
-    summary: RunSummary, masks: Gallery | None = None, present: Callable[[str], bool] = lambda path: path != CHECK
-) -> str:
+def kept_by_all(path: str) -> bool:
+    """Whether a page of which nothing is known may link to a file: to what every run has left, as its record says."""
+    return path != "check.py"
+
+
+def page(summary: RunSummary, masks: Gallery | None = None, present: Present = kept_by_all) -> str:
     """The report of one run.
 
     Args:
@@ -92,7 +95,6 @@ def page(
             summary=summary,
             masks=masks or Gallery(),
             present=present,
-            check=CHECK,
             error_front=error_front(summary),
             cost=cost_table(summary),
             cost_text=cost_text(summary),
