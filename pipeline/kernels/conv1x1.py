@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
-from pipeline.kernels.common.kernel_op import KernelOp
+from pipeline.kernels.common.kernel_op import KernelOp, flops_of
 from pipeline.kernels.common.library import same_size_convolution
 from pipeline.kernels.common.nhwc import check, descriptor, multiprocessors, next_power_of_two
 from pipeline.kernels.common.triton_epilogue import finish, rounded
@@ -149,11 +149,6 @@ def candidates(x: Tensor, weight: Tensor, _: Epilogue) -> Iterator[Tile]:
     yield Tile(64, min(out, 64), depth, warps=4, stages=4, programs=2)
 
 
-def _flops(shape: tuple[int, ...], outer: int) -> float:
-    batch, inner, height, width = shape
-    return 2.0 * batch * height * width * inner * outer
-
-
 OP: KernelOp[Tile] = KernelOp(
     name="conv1x1",
     accepts=lambda layer: layer.kind == "conv2d" and layer.is_square(1, 1, 0) and layer.suits_bulk_copies,
@@ -161,7 +156,7 @@ OP: KernelOp[Tile] = KernelOp(
     launch=conv1x1,
     candidates=candidates,
     library=same_size_convolution,
-    flops=_flops,
+    flops=flops_of(1),
     tile_types=(Tile,),
     pack=pack,
     weight_shape=lambda inner, outer: (outer, inner, 1, 1),

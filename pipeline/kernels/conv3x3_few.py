@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_few
-from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, flops_of
 from pipeline.kernels.common.library import same_size_convolution
 from pipeline.kernels.common.nhwc import next_power_of_two
 from pipeline.kernels.common.triton_epilogue import finish, rounded
@@ -96,11 +96,6 @@ def _accepts(layer: LayerDescription) -> bool:
     return layer.kind == "conv2d" and layer.is_square(3, 1, 1) and few
 
 
-def _flops(shape: tuple[int, ...], outer: int) -> float:
-    batch, inner, height, width = shape
-    return 2.0 * 9 * batch * height * width * inner * outer
-
-
 OP: KernelOp[Tile] = KernelOp(
     name="conv3x3_few",
     accepts=_accepts,
@@ -108,7 +103,7 @@ OP: KernelOp[Tile] = KernelOp(
     launch=conv3x3_few,
     candidates=candidates,
     library=same_size_convolution,
-    flops=_flops,
+    flops=flops_of(9),
     tile_types=(Tile,),
     pack=pack,
     weight_shape=lambda inner, outer: (outer, inner, 3, 3),

@@ -80,6 +80,16 @@ class LayerDescription:
         return self.inner % CHANNELS == 0 and self.outer % CHANNELS == 0
 
 
+def flops_of(taps: float) -> Callable[[tuple[int, ...], int], float]:
+    """FLOPs, 2 for a multiply-add, of so many taps for each pixel of an input [batch, in, height, width]."""
+
+    def flops(shape: tuple[int, ...], outer: int) -> float:
+        batch, inner, height, width = shape
+        return 2.0 * taps * batch * height * width * inner * outer
+
+    return flops
+
+
 @dataclass(frozen=True)
 class KernelOp(Generic[Tile]):
     """A kernel with all that the compiler, the tuner, the stages and the tests need to know of it.

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference
-from pipeline.kernels.common.kernel_op import KernelOp
+from pipeline.kernels.common.kernel_op import KernelOp, flops_of
 from pipeline.kernels.common.library import same_size_convolution
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow, conv3x3_tiles, conv3x3_triton
@@ -82,11 +82,6 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
         yield from conv3x3_triton.candidates(x, outer, head=head, statistics=epilogue.statistics)
 
 
-def _flops(shape: tuple[int, ...], outer: int) -> float:
-    batch, inner, height, width = shape
-    return 2.0 * 9 * batch * height * width * inner * outer
-
-
 OP: KernelOp[Tile] = KernelOp(
     name="conv3x3",
     accepts=lambda layer: layer.kind == "conv2d" and layer.is_square(3, 1, 1) and layer.suits_bulk_copies,
@@ -94,7 +89,7 @@ OP: KernelOp[Tile] = KernelOp(
     launch=conv3x3,
     candidates=candidates,
     library=same_size_convolution,
-    flops=_flops,
+    flops=flops_of(9),
     tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3_narrow.Tile),
     pack=pack,
     weight_shape=lambda inner, outer: (outer, inner, 3, 3),

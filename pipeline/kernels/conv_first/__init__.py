@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
-from pipeline.kernels.common.kernel_op import CHANNELS, Ends, KernelOp, LayerDescription, LibraryParameters
+from pipeline.kernels.common.kernel_op import CHANNELS, Ends, KernelOp, LayerDescription, LibraryParameters, flops_of
 from pipeline.kernels.common.library import convolution
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
@@ -124,14 +124,6 @@ def _accepts(stride: int) -> Callable[[LayerDescription], bool]:
     return accepts
 
 
-def _flops(stride: int) -> Callable[[tuple[int, ...], int], float]:
-    def flops(shape: tuple[int, ...], outer: int) -> float:
-        batch, inner, height, width = shape
-        return 2.0 * 9 * batch * height * width * inner * outer / stride**2
-
-    return flops
-
-
 def _op(name: str, stride: int) -> KernelOp[Tile]:
     """The kernel's description for one stride; operations are counted for a window of 3×3."""
     return KernelOp(
@@ -141,7 +133,7 @@ def _op(name: str, stride: int) -> KernelOp[Tile]:
         launch=conv_first,
         candidates=candidates,
         library=_library(stride),
-        flops=_flops(stride),
+        flops=flops_of(9 / stride**2),
         tile_types=(conv_first_triton.Tile, conv_first_gluon.Tile),
         pack=pack,
         weight_shape=lambda inner, outer: (outer, inner, 3, 3),

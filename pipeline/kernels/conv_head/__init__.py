@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, flops_of
 from pipeline.kernels.common.library import same_size_convolution
 from pipeline.kernels.common.nhwc import check, check_vector, interpreted
 from pipeline.kernels.conv3x3 import conv3x3_narrow
@@ -103,11 +103,6 @@ def accepts(layer: LayerDescription) -> bool:
     return layer.kind == "conv2d" and square and layer.outer <= MOST_CLASSES and layer.inner % EIGHTH == 0
 
 
-def _flops(shape: tuple[int, ...], outer: int) -> float:
-    batch, inner, height, width = shape
-    return 2.0 * 9 * batch * height * width * inner * outer
-
-
 OP: KernelOp[Tile] = KernelOp(
     name="conv_head",
     accepts=accepts,
@@ -115,7 +110,7 @@ OP: KernelOp[Tile] = KernelOp(
     launch=conv_head,
     candidates=candidates,
     library=same_size_convolution,
-    flops=_flops,
+    flops=flops_of(9),
     tile_types=(conv_head_triton.Tile, conv_head_gluon.Tile),
     pack=pack,
     weight_shape=lambda inner, outer: (outer, inner, 3, 3),

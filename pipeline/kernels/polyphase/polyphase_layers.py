@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import Ends, KernelOp, LayerDescription, LibraryParameters
+from pipeline.kernels.common.kernel_op import Ends, KernelOp, LayerDescription, LibraryParameters, flops_of
 from pipeline.kernels.common.library import convolution, ended
 from pipeline.kernels.conv3x3 import pack as nine_taps
 from pipeline.kernels.polyphase import (
@@ -149,11 +149,6 @@ def _by_phases(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
     return ended(phases_of(x.to(parameters.weight.dtype), parameters.weight) + parameters.bias[:, None, None], ends)
 
 
-def _flops_after_upsampling(shape: tuple[int, ...], outer: int) -> float:
-    batch, inner, height, width = shape
-    return 2.0 * PHASE_TAPS * batch * height * width * inner * outer
-
-
 UPSAMPLED: KernelOp[Tile] = KernelOp(
     name="upsampled_conv3x3",
     accepts=None,
@@ -161,7 +156,7 @@ UPSAMPLED: KernelOp[Tile] = KernelOp(
     launch=lambda *parts: polyphase(operands(*parts[:5]), *parts[5:]),
     candidates=lambda *parts: candidates(operands(*parts)),
     library=_by_phases,
-    flops=_flops_after_upsampling,
+    flops=flops_of(PHASE_TAPS),
     tile_types=TILES,
     out_axis=1,
     folds=FOLDS,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
-from pipeline.kernels.common.kernel_op import KernelOp
+from pipeline.kernels.common.kernel_op import KernelOp, flops_of
 from pipeline.kernels.common.library import transposed_convolution
 from pipeline.kernels.common.nhwc import check, interpreted
 from pipeline.kernels.upconv2x2 import upconv2x2_gluon, upconv2x2_triton
@@ -78,11 +78,6 @@ def candidates(x: Tensor, weight: Tensor, _: Epilogue) -> Iterator[Tile]:
     yield from upconv2x2_triton.candidates(x, weight.shape[1])
 
 
-def _flops(shape: tuple[int, ...], outer: int) -> float:
-    batch, inner, height, width = shape
-    return 2.0 * 4 * batch * height * width * inner * outer
-
-
 OP: KernelOp[Tile] = KernelOp(
     name="upconv2x2",
     accepts=lambda layer: layer.kind == "conv_transpose2d" and layer.is_square(2, 2, 0) and layer.suits_bulk_copies,
@@ -90,7 +85,7 @@ OP: KernelOp[Tile] = KernelOp(
     launch=upconv2x2,
     candidates=candidates,
     library=transposed_convolution,
-    flops=_flops,
+    flops=flops_of(4),
     tile_types=(upconv2x2_triton.Tile, upconv2x2_gluon.Tile),
     pack=pack,
     weight_shape=lambda inner, outer: (inner, outer, 2, 2),
