@@ -16,56 +16,18 @@ from pipeline.analysis.bottleneck import (
     of_layer,
 )
 from pipeline.analysis.layer_figures import LayerFigures
-from pipeline.analysis.roofline import Roofline
-from pipeline.analysis.summary import StageSummary
 from pipeline.analysis.time_shares import TimeShares
 from pipeline.records.diagnostics import (
     BatchGrowth,
-    CountedBytes,
-    Diagnostics,
     Fusion,
     ImageGrowth,
-    KernelRow,
     LayerTime,
     LayerWork,
-    Profile,
-    TimeSplit,
 )
-from pipeline.records.machine import MeasuredPeaks
 from pipeline.records.run_record import Execution, RunRecord
 from pipeline.report.sections.bottleneck_section import in_short, sentence
+from tests.analysis.made_up_nets import BATCH, PEAKS, ROOFLINE, net, summarized
 from tests.report import made_up_run as planted
-
-ROOFLINE = Roofline("fp16", 800e12, 4e12, 2e-6)  # ridge at 200 FLOP per byte
-PEAKS = MeasuredPeaks({"fp16": 800.0}, 4e12, None, None, 2.0)
-BATCH = 8
-
-
-def net(layers: list[LayerWork], times: list[LayerTime], seconds: float, slope: float = 1.0) -> RunRecord:
-    """A run of one stage that takes so long per call, whose kernels take what its layers do."""
-    busy, computing = sum(time.seconds_per_call for time in times), {layer.name for layer in layers if layer.flops}
-    kernels = [
-        KernelRow(time.name, "convolution" if time.name in computing else "pointwise", 1.0, time.seconds_per_call)
-        for time in times
-    ]
-    growth = BatchGrowth([1, 4, BATCH], [seconds / 2**slope / 4, seconds / 2**slope, seconds])
-    half = planted.stage(
-        "half", 1.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (seconds, seconds))], energy=None,
-        profile=Profile(10, seconds, 0.9, 10.0, kernels, None),
-        diagnostics=Diagnostics(
-            times, "profile", growth=growth, split=TimeSplit(seconds, busy, 1e-4, 1e-4, 1e-4, 0.0)
-        ),
-    )  # fmt: skip
-    whole = planted.run(stages=[half], measured_peaks=PEAKS)
-    assert whole.reference is not None
-    reference = replace(whole.reference, layers=layers, flops_per_image=sum(layer.flops for layer in layers))
-    return replace(whole, reference=reference)
-
-
-def summarized(whole: RunRecord, **fields: Any) -> StageSummary:
-    """Its one stage, with fields of its record changed."""
-    changed = replace(whole, stages=[replace(whole.stages[0], **fields)]) if fields else whole
-    return planted.summary(changed).stages[0]
 
 
 def many_tiny_layers() -> RunRecord:
@@ -163,78 +125,6 @@ def test_the_borders_of_the_rules(evidence: Evidence, word: str) -> None:
 def test_without_a_roofline_nothing_is_guessed() -> None:
     """However the time is shared."""
     assert decide(near(0.9, 0.1), has_roofline=False) == ("unknown", "a roof is unknown")
-
-
-def two_in_series(matrix: float = 0.44, reach: float = 0.82, passes: float = 0.4) -> RunRecord:
-    """A net whose convolutions and passes over memory follow each other, as fp16 without fusion runs a U-Net.
-
-    Args:
-        matrix: share of the 10 ms in convolutions.
-        reach: of their arithmetic roof.
-        passes: of the bandwidth, by the bytes of the passes as the operators have them.
-    """
-    seconds = 1e-2
-    flops = round(matrix * seconds * reach * ROOFLINE.flops_per_s / BATCH)
-    conv, relu = LayerWork("conv", "Conv2d", "a", flops, 0, 0, 0), LayerWork("relu", "ReLU", "a", 0, 10, 10, 0)
-    times = [LayerTime("conv", matrix * seconds, 1.0), LayerTime("relu", (1 - matrix) * seconds, 1.0)]
-    run = net([conv, relu], times, seconds)
-    moved = round((1 - matrix) * seconds * passes * ROOFLINE.bytes_per_s)
-    diagnostics = run.stages[0].diagnostics
-    assert diagnostics is not None
-    told = replace(diagnostics, fusion=Fusion(75.0, moved, "operators"))
-    return replace(run, stages=[replace(run.stages[0], diagnostics=told)])
-
-
-@pytest.mark.parametrize(
-    ("run", "word"),
-    [
-        (two_in_series(), "mixed"),
-        (two_in_series(0.7), "compute-bound"),
-        (two_in_series(0.3), "memory-bound"),
-        (two_in_series(0.95, reach=0.38), "below both roofs"),
-        (two_in_series(0.1, passes=0.2), "below both roofs"),
-    ],
-)
-def test_the_time_near_each_roof_names_the_bottleneck(run: RunRecord, word: str) -> None:
-    """Two bottlenecks in series are mixed; slow convolutions, as by FFT, are near no roof, nor are slow passes."""
-    assert summarized(run).bottleneck.kind == word
-
-
-@pytest.mark.parametrize("matrix", [0.1, 0.3, 0.44, 0.7, 0.95])
-@pytest.mark.parametrize("more", [0.1, 1.0, 1.5, 8.0])
-def test_the_word_does_not_depend_on_who_counted_the_bytes(matrix: float, more: float) -> None:
-    """The same record with counters that saw more, or fewer, bytes than the operators have; both figures are shown."""
-    run = two_in_series(matrix)
-    diagnostics = run.stages[0].diagnostics
-    assert diagnostics is not None
-    assert diagnostics.fusion is not None
-    seen = round(more * (diagnostics.fusion.bytes_per_call or 0))
-    counted = replace(diagnostics, counted=CountedBytes(seen, 0, 5 * seen, 75, 75, "ncu", {}))
-    by_operators, by_counters = summarized(run), summarized(run, diagnostics=counted)
-    assert by_operators.bottleneck.kind == by_counters.bottleneck.kind
-    assert by_operators.bottleneck.evidence.shares == by_counters.bottleneck.evidence.shares
-    assert "(hardware counters)" in sentence(by_counters)
-    assert "at least " in sentence(by_operators)
-
-
-def test_the_sentence_says_where_the_time_goes() -> None:
-    """Both parts with what they reach; on the first screen, too."""
-    found = summarized(two_in_series())
-    said = "44 % of the kernels' time in matrix work at 82 % of its roofs, 56 % in passes over memory at 40 % of"
-    assert sentence(found).startswith(f"mixed: {said}")
-    assert in_short(found).startswith(f"It is mixed ({said}")
-
-
-def test_convolutions_under_the_bandwidth_s_roof_are_no_arithmetic() -> None:
-    """A layer of few channels moves more than it multiplies."""
-    thin = LayerWork("thin", "Conv2d", "a", 10**6, 10**8, 10**8, 10)
-    seconds = BATCH * 2 * 2 * 10**8 / ROOFLINE.bytes_per_s / 0.8
-    found = summarized(net([thin], [LayerTime("thin", seconds, 1.0)], seconds))
-    assert found.bottleneck.kind == "memory-bound"
-    shares = found.bottleneck.evidence.shares
-    assert shares is not None
-    assert (shares.compute, shares.memory) == (0.0, pytest.approx(1.0))
-    assert shares.matrix_reach == pytest.approx(0.8)
 
 
 def test_idle_is_of_the_profile_alone() -> None:
