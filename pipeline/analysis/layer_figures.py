@@ -62,7 +62,7 @@ def layers_of(run: RunRecord, stage: StageRecord, roofline: Roofline) -> list[La
     sizes = element_bytes(groups, execution)
     found = []
     for group, size in zip(groups, sizes, strict=True):
-        work = group.flops(run.batch_size), group.moved_bytes(run.batch_size, *size)
+        work = group.multiplied(run.batch_size, execution), group.moved_bytes(run.batch_size, *size)
         found.append(_figures(times.pop(group.timed), group, work, group.precision(execution), roofline))
     return [*found, *(_bare(time) for time in times.values())]
 

@@ -17,8 +17,13 @@ class LayerGroup:
     layers: list[LayerWork]
 
     def flops(self, batch: int) -> float:
-        """Of a batch."""
+        """Of a batch, by the net's own layers."""
         return float(batch * sum(layer.flops for layer in self.layers))
+
+    def multiplied(self, batch: int, execution: Execution) -> float:
+        """Of a batch, what the stage really multiplies: a composed layer does with less than the net's own."""
+        own = execution.layer_flops.get(self.timed)
+        return self.flops(batch) if own is None else batch * own
 
     def moved_bytes(self, batch: int, read_bytes: int, written_bytes: int) -> float:
         """Through memory at the least: the first's input and the last's output of each image, all weights once.

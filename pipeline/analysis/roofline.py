@@ -94,13 +94,18 @@ def ceilings(run: RunRecord) -> dict[Precision, Ceiling]:
 
 
 def layer_rates(run: RunRecord, stage: StageRecord) -> list[tuple[Precision, Ceiling]]:
-    """What each timed layer with FLOPs of a stage reached, with its precision; nothing of a stage that isn't ok."""
+    """What each timed layer with FLOPs of a stage reached, with its precision; nothing of a stage that isn't ok.
+
+    A layer that is composed of two reached what it multiplied, and not what the two would have.
+    """
     if stage.status != "ok" or stage.execution is None or run.reference is None:
         return []
     return [
-        (precision, Ceiling(group.flops(run.batch_size) / seconds, group.layers[0].name, stage.name))
+        (precision, Ceiling(flops / seconds, group.timed, stage.name))
         for group, seconds in timed_groups(stage, run.reference.layers)
-        if seconds > 0 and group.flops(run.batch_size) and (precision := group.precision(stage.execution))
+        if seconds > 0
+        and (flops := group.multiplied(run.batch_size, stage.execution))
+        and (precision := group.precision(stage.execution))
     ]
 
 

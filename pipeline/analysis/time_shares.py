@@ -28,7 +28,9 @@ class TimeShares:
     far: float  # in work that is known to be far below both
     matrix: float  # in all matrix work; the rest passes over memory
     matrix_reach: float | None  # the time of the matrix work on its rooflines over its time; None without any
-    passes_reach: float | None  # of the bandwidth, by the passes over memory, at the least; None where unknown
+    # Of the bandwidth, by the passes over memory, at the least. None where unknown, and where it would be above 1: then
+    # the matrix work moved more than the least that is known of it.
+    passes_reach: float | None
 
 
 def time_shares(
@@ -44,7 +46,7 @@ def time_shares(
     passes = max(0.0, total - matrix)
     reach = sum(map(max, floors)) / matrix if matrix else None
     through = passes_bandwidth(stage, passes, sum(memory for _, memory in floors) * roofline.bytes_per_s)
-    passes_reach = None if through is None else through / roofline.bytes_per_s
+    passes_reach = None if through is None or through > roofline.bytes_per_s else through / roofline.bytes_per_s
     near = matrix if reach is not None and reach >= NEAR_ARITHMETIC else 0.0
     slow = passes if passes_reach is not None and passes_reach < NEAR_BANDWIDTH else 0.0
     compute = near * arithmetic_share(floors)
@@ -74,7 +76,9 @@ def matrix_floors(
         return []
     timed = [layer for layer in layers if layer.flops]
     whole = run.reference.flops_per_image * run.batch_size
-    if sum(layer.flops for layer in timed) >= WHOLE_NET * whole:
+    covered = {name for layer in timed for name in layer.layers}
+    known = sum(work.flops for work in run.reference.layers if work.name in covered)
+    if known >= WHOLE_NET * run.reference.flops_per_image:
         return [(layer.compute_seconds, layer.memory_seconds) for layer in timed]
     found = []
     for work in run.reference.layers:

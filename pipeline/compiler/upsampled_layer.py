@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from pipeline.compiler.fp8_rounding import FP8, rounded_together
 from pipeline.compiler.kernel_layer import KernelLayer, Packed, library_parameters
-from pipeline.kernels.common.kernel_op import Ends, LibraryParameters
+from pipeline.kernels.common.kernel_op import Ends, LibraryParameters, flops_of
 from pipeline.kernels.common.library import ended
 from pipeline.kernels.polyphase import Composition, Scales, compose_nearest, compose_transposed, pack
 from pipeline.kernels.polyphase.polyphase_layers import UPSAMPLED
@@ -49,6 +49,16 @@ class UpsampledLayer(KernelLayer):
         if self.upsampling.weight is None:
             return compose_nearest(convolution, self.channels, up_first=False)
         return compose_transposed((self.upsampling.weight, self.upsampling.bias), convolution, up_first=False)
+
+    def flops_per_image(self, shapes: Sequence[Sequence[int]]) -> float:
+        """FLOPs of the composed layer, 2 for a multiply-add: fewer than those of the two layers that it stands for.
+
+        Args:
+            shapes: of the inputs: [N, in, h, w] of the small map, and [N, skip, 2 h, 2 w] of a skip.
+        """
+        assert self.bias is not None
+        outer, (small, *skips) = len(self.bias), [(1, *shape[1:]) for shape in shapes]
+        return UPSAMPLED.flops(small, outer) + sum(flops_of(9)(skip, outer) for skip in skips)
 
     def sums_by_library(
         self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None

@@ -18,17 +18,17 @@ PATTERNS: list[tuple[KernelClass, str]] = [
     (
         "layout change",
         (
-            r"nchwto\w*nhwc|nhwcto\w*nchw|transpose(?!.*conv)|permute|aten::contiguous|aten::clone|reorder|nhwcaddpadding|"
+            r"nchwto\w*nhwc|nhwcto\w*nchw|transpose(?!.*conv|d3x3)|permute|aten::contiguous|aten::clone|reorder|nhwcaddpadding|"
             r"nchwaddpadding|tensortransform|convert_layout|to_mkldnn|to_dense"
         ),
     ),
     ("pool", r"pool"),
-    ("normalisation", r"batch_?norm|bn_fw|layer_?norm|group_?norm|instance_?norm"),
+    ("normalisation", r"batch_?norm|bn_fw|layer_?norm|group_?norm|instance_?norm|merged_statistics"),
     (
         "convolution",
         (
-            r"conv|winograd|wgrad|dgrad|fprop|implicit_gemm|cudnn.*(xmma|sm\d\d)|xmma_.*(fprop|dgrad)|mkldnn_conv|upconv|"
-            r"fft|flip_filter|mult_and_sum_complex"
+            r"conv|winograd|wgrad|dgrad|fprop|implicit_gemm|cudnn.*(xmma|sm\d\d)|xmma_.*(fprop|dgrad)|mkldnn_conv|upconv|polyphase|"
+            r"transposed3x3|fft|flip_filter|mult_and_sum_complex"
         ),
     ),
     ("matmul", r"gemm|matmul|cublas|cutlass|nvjet|aten::(addmm|mm|bmm|linear)|wgmma"),

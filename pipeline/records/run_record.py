@@ -86,6 +86,7 @@ class Execution:
     captured: bool | None = None  # a call replays a CUDA graph
     fuses: bool | None = None  # a compiler or a kernel does several operators in one pass over memory
     own_kernels: int = 0  # layers that run by kernels of this project
+    layer_flops: dict[str, float] = field(default_factory=dict)  # an image, of layers that multiply less than the net's
     unknown: str = ""  # why a property is None; empty where none is
 
 

@@ -98,7 +98,7 @@ def test_the_bottleneck_s_word_is_the_same_by_operators_and_by_counters() -> Non
 
 
 def test_no_layer_is_over_its_arithmetic_roof() -> None:
-    """Each under the ceiling of its own precision, the most that anything reached; the head's kernel stays in fp16."""
+    """Each under the ceiling of its own precision, the most that was reached; the first layer reads images in fp16."""
     found = planted.summary(LADDERS[0])
     for stage in found.ranked:
         for layer in stage.layers:
@@ -106,19 +106,28 @@ def test_no_layer_is_over_its_arithmetic_roof() -> None:
     winner = found.stage("fp8")
     assert winner is not None
     (kept,) = [layer for layer in winner.layers if layer.precision == "fp16"]
-    assert kept.name == "decoder.3.3 with head"
-    assert (kept.seconds_above or 0.0) < 40e-6
+    assert kept.name == "encoder.0.0"
     left = remaining(winner)
     assert left is not None
-    assert left.place == "encoder 0"
+    assert left.place == "upsample"
+
+
+def test_a_composed_layer_is_no_ceiling() -> None:
+    """The most that was reached in fp16 is no more than a large product does, although `fused` multiplies less."""
+    found = planted.summary(LADDERS[0])
+    (fused,) = (stage for stage in found.ranked if stage.name == "fused")
+    assert fused.bottleneck.roofline is not None
+    assert fused.bottleneck.roofline.ceilings["fp16"].flops_per_s < 830e12
+    assert fused.bottleneck.evidence.shares is not None
+    assert fused.bottleneck.evidence.shares.matrix > 0.95
 
 
 def test_a_step_within_the_noise_of_the_profile_is_not_explained() -> None:
-    """Half to cuda_graph took 126 µs away, where the profile's kernels take 45 µs longer."""
+    """compile to compile_max took 0.18 ms away, where the kernels of the profile tell of 0.63 ms."""
     by_name = {step.name: step for step in steps(planted.summary(LADDERS[0]))}
-    assert by_name["cuda_graph"].finding == "unexplained"
+    assert by_name["compile_max"].finding == "unexplained"
     turns = {change.kind: change for change in by_name["tf32"].classes}["layout change"]
-    assert turns.seconds == pytest.approx(5.49e-3, rel=0.01)
+    assert turns.seconds == pytest.approx(5.53e-3, rel=0.01)
     assert (turns.launches_before, turns.launches_after) == (0, 62)
 
 

@@ -26,15 +26,15 @@ class NetCase:
 
 
 class Denoiser(nn.Module):
-    """diffusers' UNet2DModel at one time step: latents [batch, 4, 64, 64] to noise of the same shape."""
+    """diffusers' UNet2DModel at one time step: latents [batch, channels, 64, 64] to noise of the same shape."""
 
-    def __init__(self) -> None:
+    def __init__(self, channels: int = 4) -> None:
         super().__init__()
         blocks = ["DownBlock2D", "DownBlock2D", "AttnDownBlock2D", "DownBlock2D"]
         self.net = importlib.import_module("diffusers").UNet2DModel(
             sample_size=64,
-            in_channels=4,
-            out_channels=4,
+            in_channels=channels,
+            out_channels=channels,
             block_out_channels=(128, 256, 256, 512),
             down_block_types=tuple(blocks),
             up_block_types=tuple(block.replace("Down", "Up") for block in reversed(blocks)),
@@ -45,16 +45,25 @@ class Denoiser(nn.Module):
         return noise
 
 
-def plain_nnunet() -> nn.Module:
-    """nnU-Net's plain net of seven stages, 32 to 512 channels, as its plans of 512×512 patches have it."""
-    unet = importlib.import_module("dynamic_network_architectures.architectures.unet")
-    norm = {"norm_op": nn.InstanceNorm2d, "norm_op_kwargs": {"eps": 1e-5, "affine": True}}
-    ends = {"nonlin": nn.LeakyReLU, "nonlin_kwargs": {"inplace": True}}
-    widths, strides = (32, 64, 128, 256, 512, 512, 512), (1, 2, 2, 2, 2, 2, 2)
-    net: nn.Module = unet.PlainConvUNet(
-        3, 7, widths, nn.Conv2d, 3, strides, 2, 2, (2,) * 6, conv_bias=True, **norm, **ends
-    )
-    return net
+class PlainNnUNet(nn.Module):
+    """nnU-Net's plain net of seven stages, 32 to 512 channels, as its plans of 512×512 patches have it.
+
+    Takes images [batch, 3, height, width] to logits of two classes, [batch, 2, height, width].
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        unet = importlib.import_module("dynamic_network_architectures.architectures.unet")
+        norm = {"norm_op": nn.InstanceNorm2d, "norm_op_kwargs": {"eps": 1e-5, "affine": True}}
+        ends = {"nonlin": nn.LeakyReLU, "nonlin_kwargs": {"inplace": True}}
+        widths, strides = (32, 64, 128, 256, 512, 512, 512), (1, 2, 2, 2, 2, 2, 2)
+        self.net = unet.PlainConvUNet(
+            3, 7, widths, nn.Conv2d, 3, strides, 2, 2, (2,) * 6, conv_bias=True, **norm, **ends
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.net(images)
+        return logits
 
 
 def of_smp(architecture: str, encoder: str) -> nn.Module:
@@ -81,7 +90,7 @@ NETS: dict[str, NetCase] = {
         partial(of_monai, "UNet", 2, 3, 2, channels=WIDTHS, strides=HALVINGS, num_res_units=2), LARGE
     ),
     "MONAI BasicUNet": NetCase(partial(of_monai, "BasicUNet", 2, 3, 2), LARGE),
-    "nnU-Net plain": NetCase(plain_nnunet, LARGE),
+    "nnU-Net plain": NetCase(PlainNnUNet, LARGE),
     "diffusers UNet2DModel": NetCase(Denoiser, (8, 4, 64, 64)),
     "smp Unet, EfficientNet-b0": NetCase(partial(of_smp, "Unet", "efficientnet-b0"), LARGE),
     "smp Unet, ResNet-50, batch 1": NetCase(partial(of_smp, "Unet", "resnet50"), (1, *LARGE[1:])),

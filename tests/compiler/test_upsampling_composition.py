@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pipeline.stages.common.rewritten_net import composed_flops
 from tests.compiler.nets import image, lively
 from tests.compiler.rewriting import distance, layers, lowered, rewritten_from
 
@@ -45,6 +46,9 @@ def test_an_upsampling_joins_the_convolution_after_it(transposed: bool) -> None:
     composed = [layer.name for layer in layers(rewritten).values() if layer.op.name == "upsampled_conv3x3"]
     assert composed == rewritten.matched["compose_upsampling"]
     assert composed == ["alone", *(f"joined.{name}" for name in ORDERS)]
+    flops = composed_flops(rewritten)
+    assert flops["alone"] == 2 * 16 * (3 * 5) * 32 * 16  # four phases of 2×2 taps for each pixel of the small map
+    assert flops["joined.last"] == flops["alone"] + 2 * 9 * (6 * 10) * 64 * 16
     with torch.no_grad():
         wanted = net(batch)
         assert distance(rewritten.module, batch, wanted) < 1e-5

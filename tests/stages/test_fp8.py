@@ -16,7 +16,7 @@ from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import fp8
 from pipeline.stages.api import CalibrationImages
 from pipeline.stages.common import rewritten_net
-from pipeline.stages.common.rewritten_net import Rewritten
+from pipeline.stages.common.rewritten_net import Rewritten, composed_flops
 from tests.stages.test_fused import Called, all_by_references, as_it_is, small_unet, workload
 
 ANY = Budget(1.0, 1.0)
@@ -42,7 +42,9 @@ def test_what_ran_counts_the_layers_that_read_fp8(tmp_path: Path) -> None:
     assert found is not None
     assert found.name == "own kernels, 5 layers in fp8"  # the first reads the image
     image: dict[str, Precision] = {"encoder.0.0": "fp16"}
-    assert found.execution == Execution("fp8", image, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=6)
+    how = Execution("fp8", image, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=6)
+    assert found.execution == replace(how, layer_flops=composed_flops(made.net))
+    assert list(found.execution.layer_flops) == ["decoder.0.0"]
     assert found.details["kept_fp16"] == []
     assert set(found.details["stored_fp8"]) == set(found.plan.scales)
     assert float((found.call(batch) - wanted).norm() / wanted.norm()) < 0.1

@@ -3,7 +3,7 @@
 import copy
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,11 @@ from pipeline.compiler.artifact import save
 from pipeline.compiler.autotune import HOME, Tuner
 from pipeline.compiler.choose import choose
 from pipeline.compiler.exported_net import ExportedNet, export
+from pipeline.compiler.fx_graph import shape_of
+from pipeline.compiler.layer_nodes import inputs_of, layer_of
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
+from pipeline.compiler.upsampled_layer import UpsampledLayer
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.measure.accuracy import distance
 from pipeline.measure.timers import full_load_ms
@@ -137,9 +140,20 @@ class Rewritten:
             return None
         layers: dict[str, PrecisionName] = dict.fromkeys(kept, "fp16")
         self.workload.progress(f"{len(plan.tiles)} layers by own kernels, the rest by Inductor")
-        found = captured("own kernels", lowered, batch, execution(precision, len(plan.tiles), layers))
+        how = replace(execution(precision, len(plan.tiles), layers), layer_flops=composed_flops(self.net))
+        found = captured("own kernels", lowered, batch, how)
         found.lowered, found.plan = lowered, plan
         return found
+
+
+def composed_flops(net: ExportedNet) -> dict[str, float]:
+    """FLOPs an image of the layers that are composed of two, by their names: they multiply less than the two do."""
+    found = [(node, layer_of(net.module, node)) for node in net.module.graph.nodes]
+    return {
+        layer.name: layer.flops_per_image([shape_of(value) for value in inputs_of(node)])
+        for node, layer in found
+        if isinstance(layer, UpsampledLayer)
+    }
 
 
 def switch_on_the_library() -> None:

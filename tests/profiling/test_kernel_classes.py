@@ -1,0 +1,22 @@
+"""Kernels of this project are told by their names, as the libraries' are."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pipeline.profiling.kernel_classes import classify
+
+FOLDER = Path(__file__).resolve().parents[2] / "pipeline" / "kernels"
+LAUNCH = re.compile(r"^\s+(_?\w+)\[.*\]\($", re.MULTILINE)
+NO_PRODUCTS = {"_merged_statistics": "normalisation", "_upsample2x": "pointwise"}
+LAUNCHED = sorted({name for path in FOLDER.rglob("*.py") for name in LAUNCH.findall(path.read_text(encoding="utf-8"))})
+
+
+def test_every_kernel_is_found() -> None:
+    assert {"_polyphase_gluon", "_conv3x3_gluon", "conv3x3_rows", "_transposed3x3_few", "_conv1x1"} <= set(LAUNCHED)
+
+
+@pytest.mark.parametrize("name", LAUNCHED)
+def test_a_kernel_of_this_project_has_its_class(name: str) -> None:
+    assert classify(name) == NO_PRODUCTS.get(name, "convolution")
