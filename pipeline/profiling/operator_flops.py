@@ -30,7 +30,7 @@ def flops(operator: Operator) -> int | None:
 
 
 def net_flops(net: nn.Module, image: Tensor) -> int:
-    """Floating-point operations of convolutions and matrix products of a net for one image [1, channels, height, width].
+    """Those of the convolutions and matrix products of a net for one image [1, channels, height, width].
 
     As many as torch.utils.flop_counter counts.
     """
