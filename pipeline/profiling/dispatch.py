@@ -49,6 +49,14 @@ class Dispatched(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.see = see
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch is to bar Dynamo from the method below, for which it would import it: two seconds.
+
+        Nothing is compiled within: what is compiled runs eagerly there (`autotune_counts.eagerly`).
+        """
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operator, and show it."""
         kwargs = kwargs or {}

@@ -6,11 +6,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
-from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.profiling.kernel_classes import joins as joins_images
 from pipeline.profiling.layer_scopes import hooked
+from pipeline.profiling.operator_flops import FlopCount
 from pipeline.records.chrome_trace import LAYER, Annotations, TraceEvent, launches, of
 from pipeline.records.diagnostics import SKIP, LayerTime, LayerWork
 
@@ -44,7 +44,7 @@ def layer_work(net: nn.Module, image: Tensor) -> list[LayerWork]:
     joins, before = Joins(), list[int]()
 
     def enter(_: str, __: nn.Module) -> None:
-        before.append(int(counter.get_total_flops()))
+        before.append(count.total)
         joins.inside += 1
 
     def leave(name: str, layer: nn.Module, inputs: tuple[object, ...], output: object) -> None:
@@ -52,16 +52,16 @@ def layer_work(net: nn.Module, image: Tensor) -> list[LayerWork]:
         known = works.get(name) or LayerWork(name, type(layer).__name__, level(name), 0, 0, 0, 0, **channels(layer))
         works[name] = replace(
             known,
-            flops=known.flops + int(counter.get_total_flops()) - before.pop(),
+            flops=known.flops + count.total - before.pop(),
             read_elements=known.read_elements + sum(part.numel() for part in inputs if isinstance(part, Tensor)),
             written_elements=known.written_elements + (output.numel() if isinstance(output, Tensor) else 0),
             weight_elements=sum(part.numel() for part in layer.parameters()),
         )
 
-    counter = FlopCounterMode(display=False)
-    with counter, torch.inference_mode(), Dispatched(joins.see), hooked(net, enter, leave):
+    count = FlopCount()
+    with torch.inference_mode(), Dispatched(count.see), Dispatched(joins.see), hooked(net, enter, leave):
         net(image)
-    rest = int(counter.get_total_flops()) - sum(layer.flops for layer in works.values())
+    rest = count.total - sum(layer.flops for layer in works.values())
     skips = [LayerWork(SKIP, "concatenation", SKIP, 0, joins.read, joins.written, 0)] if joins.written else []
     return [*works.values(), *skips, LayerWork(BETWEEN, "between layers", "between layers", rest, 0, 0, 0)]
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from pipeline.profiling.autotune_counts import eagerly
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.profiling.layer_scopes import hooked
 from pipeline.profiling.layout_changes import order
+from pipeline.profiling.operator_flops import flops, net_flops
 from pipeline.records.chrome_trace import DRIVER, TraceEvent, of
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, Layout, Precision
@@ -46,19 +46,18 @@ class Seen:
 
     def see(self, operator: Operator) -> None:
         """Add an operator, if it is one with FLOPs."""
-        count = flop_registry.get(operator.function._overloadpacket)
+        count = flops(operator)
         operands = [part for part in operator.inputs if part.is_floating_point()]
         if count is None or not operands:
             return
-        flops = int(count(*operator.arguments, **operator.keywords, out_val=operator.result))
         precision = precision_of(operator, operands[0])
-        self.by_precision[precision] += flops
+        self.by_precision[precision] += count
         if self.layers:
-            self.by_layer.setdefault(self.layers[-1], Counter())[precision] += flops
+            self.by_layer.setdefault(self.layers[-1], Counter())[precision] += count
         images = next((part for part in operands if part.dim() == 4), None)
         layout = order(images.shape, images.stride()) if images is not None else None
         if layout is not None:
-            self.by_layout[layout] += flops
+            self.by_layout[layout] += count
 
     @property
     def flops(self) -> int:
@@ -141,7 +140,7 @@ def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[
         seen = observed(runner.one_by_one, runner.module, batch)
     except (RuntimeError, NotImplementedError) as error:
         return with_reason(declared, f"torch's dispatcher can't show it ({first_line(error)})"), ""
-    share = seen.flops / max(1, net_flops(work.model, batch))
+    share = seen.flops / max(1, net_flops(work.model, batch[:1]) * len(batch))
     if share < SEEN_SHARE:
         reason = f"only {share:.0%} of the net's FLOPs pass torch's dispatcher"
         return with_reason(declared, reason), contradiction(declared, seen, share)
@@ -179,10 +178,3 @@ def contradiction(declared: Execution, seen: Seen, share: float) -> str:
 def replays_a_graph(events: list[TraceEvent]) -> bool | None:
     """Whether a profile holds the driver's call that replays a CUDA graph; None without a profile."""
     return any(CAPTURES in event.name for event in of(events, *DRIVER)) if events else None
-
-
-def net_flops(net: nn.Module, batch: Tensor) -> int:
-    """FLOPs of convolutions and matrix products of the net for a batch [batch, channels, height, width]."""
-    with torch.inference_mode(), FlopCounterMode(display=False) as counter:
-        net(batch[:1])
-    return int(counter.get_total_flops()) * len(batch)

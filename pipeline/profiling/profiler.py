@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.autograd import profiler as cpu_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from pipeline.profiling.kernel_classes import classify
@@ -29,8 +30,7 @@ def record(
         shapes: keep the shapes of the operators' inputs as well, at the price of slower operators.
     """
     on_gpu = batches[0].is_cuda
-    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if on_gpu else [])
-    with torch.inference_mode(), profile(activities=activities, record_shapes=shapes) as session:
+    with torch.inference_mode(), recording(on_gpu, shapes) as session:
         for batch in islice(cycle(batches), calls):
             with record_function(CALL):
                 run(batch)
@@ -42,6 +42,16 @@ def record(
     text = raw.read_bytes().replace(str(raw).encode(), raw.name.encode())  # a trace is handed on; where it lay is not
     raw.unlink()
     return complete(json.loads(text)["traceEvents"]), text
+
+
+def recording(on_gpu: bool, shapes: bool) -> profile | cpu_profiler.profile:
+    """The profiler, which records what runs within; on a CPU without `torch.profiler` around it.
+
+    That one imports Inductor to ask whether it captures CUDA graphs: two seconds for the same events.
+    """
+    if not on_gpu:
+        return cpu_profiler.profile(record_shapes=shapes)
+    return profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=shapes)
 
 
 def keep(text: bytes, folder: Path) -> None:

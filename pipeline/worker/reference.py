@@ -6,7 +6,6 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from models.checkpoint import digest
 from models.stain import WORD
@@ -14,6 +13,7 @@ from pipeline.config.schema import Job
 from pipeline.profiling.layer_scopes import hooked
 from pipeline.profiling.layer_time import layer_work
 from pipeline.profiling.operator_bytes import size
+from pipeline.profiling.operator_flops import net_flops
 from pipeline.records.run_record import Reference
 from pipeline.stages.api import Workload
 from pipeline.worker.workload import further_batches
@@ -33,7 +33,7 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
         repeat = model(batches[0])
         alone = torch.cat([model(image[None]) for image in batches[0]])
         reference = Reference(
-            flops_per_image=count_flops(model, batches[0][:1]),
+            flops_per_image=net_flops(model, batches[0][:1]),
             parameters=sum(part.numel() for part in model.parameters()),
             weights_bytes=sum(part.numel() * part.element_size() for part in model.state_dict().values()),
             weights_sha256=digest(job.model.checkpoint) if job.model.checkpoint else None,
@@ -64,18 +64,6 @@ def relative_l2(output: Tensor, reference: Tensor) -> float:
     """‖output − reference‖ / ‖reference‖, in fp64, of two tensors of the same shape, whichever it is."""
     expected = reference.double()
     return float(torch.linalg.vector_norm(output.double() - expected) / torch.linalg.vector_norm(expected))
-
-
-def count_flops(model: nn.Module, image: Tensor) -> int:
-    """Floating-point operations of one image, 2 per multiply-add, of convolutions and matrix products.
-
-    Args:
-        model: the net.
-        image: [1, channels, height, width].
-    """
-    with FlopCounterMode(display=False) as counter:
-        model(image)
-    return int(counter.get_total_flops())
 
 
 def count_activation_bytes(model: nn.Module, image: Tensor) -> int:

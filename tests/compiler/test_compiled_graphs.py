@@ -93,8 +93,8 @@ class Written:
 
 @pytest.fixture(autouse=True)
 def own_process(tmp_path: Path) -> Iterator[None]:
-    """As in a worker: a cold cache, and one compiler without a header made beforehand, for one program."""
-    with own_switches(), torch._inductor.config.patch(cpp_cache_precompile_headers=False):
+    """As in a worker: a cold cache; the header that Inductor compiles beforehand is the machine's, and kept."""
+    with own_switches():
         own_cache(tmp_path)
         yield
         torch._dynamo.reset()

@@ -1,7 +1,8 @@
-"""Compiles kernels for a compute capability on any machine, and prints what it compiled: run as a process.
+"""Compiles kernels for compute capabilities on any machine, and prints what it compiled: run as a process.
 
     python -m tests.kernels.compiled 90     the Gluon kernels
     python -m tests.kernels.compiled 80     the plain ones, as they are on a GPU for which no Gluon kernel is written
+    python -m tests.kernels.compiled 80 90  one after the other
 
 Triton takes target and device from its driver. The one here knows the target alone, and nothing is launched.
 """
@@ -56,22 +57,32 @@ def compile_instead(kernel: JITFunction, grid: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> None:
         built = kernel.run(*args, grid=grid, warmup=True, **kwargs)
         product = next((name for name in ("wgmma", "tcgen05", "mma.sync") if name in built.asm["ptx"]), "none")
-        sys.stdout.write(f"{kernel.fn.__name__} {product}\n")
+        capability = triton.runtime.driver.active.get_current_target().arch
+        sys.stdout.write(f"{capability} {kernel.fn.__name__} {product}\n")
 
     return call
 
 
 def main() -> None:
-    """Every kernel that a GPU of the given compute capability has."""
-    capability = int(sys.argv[1])
-    triton.runtime.driver.set_active(TargetAlone(capability))
+    """Every kernel that GPUs of the given compute capabilities have."""
     JITFunction.__getitem__ = compile_instead
-    if capability // 10 == HOPPER:
-        gluon_kernels()
-    else:
-        torch.cuda.is_available = lambda: True
-        torch.cuda.get_device_capability = lambda device=None: divmod(capability, 10)
+    for capability in map(int, sys.argv[1:]):
+        triton.runtime.driver.set_active(TargetAlone(capability))
+        if capability // 10 == HOPPER:
+            gluon_kernels()
+        else:
+            plain_kernels_for(capability)
+
+
+def plain_kernels_for(capability: int) -> None:
+    """The plain kernels, as if a GPU of this compute capability were here."""
+    found = torch.cuda.is_available, torch.cuda.get_device_capability
+    torch.cuda.is_available = lambda: True
+    torch.cuda.get_device_capability = lambda device=None: divmod(capability, 10)
+    try:
         plain_kernels()
+    finally:
+        torch.cuda.is_available, torch.cuda.get_device_capability = found
 
 
 def gluon_kernels() -> None:
@@ -97,16 +108,16 @@ def plain_kernels() -> None:
 
 
 def compile_polyphase() -> None:
-    """Both forms: up-sampling with a skip and corrections at the border, in fp8, and a stride of 2."""
+    """Both forms: up-sampling with a skip, corrections at the border and sums, in fp8; and plainly, a stride of 2."""
     bias, half = torch.zeros(32), torch.float16
     epilogue = Epilogue(scale=bias, bias=bias, activation=Activation("silu"))
+    sums = replace(epilogue, statistics=True, phases=2)
     small, full, out = (torch.zeros(1, size, size, 32).to(torch.float8_e4m3fn) for size in (16, 32, 32))
     taps = torch.zeros(16, 32, 32).to(torch.float8_e4m3fn)
-    up = Operands(epilogue, Outputs(out), small, taps, full, taps[:9], torch.zeros(3, 3, 32))
+    counted = Outputs(out, statistics=torch.zeros(1, blocks_of(32, 32, 2), 2, 32))
+    up = Operands(sums, counted, small, taps, full, taps[:9], torch.zeros(3, 3, 32))
     strided = Operands(epilogue, Outputs(small.to(half)), full=full.to(half), full_weight=taps[:9].to(half))
-    counted = torch.zeros(1, blocks_of(32, 32, 2), 2, 32)
-    sums = replace(epilogue, statistics=True, phases=2), Outputs(out, statistics=counted)
-    for operands in (up, strided, up._replace(epilogue=sums[0], outputs=sums[1])):
+    for operands in (up, strided):
         polyphase(operands, next(candidates(operands)))
 
 

@@ -31,10 +31,13 @@ class Compiled:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiled]:
-    """One build; the second shape, a batch of two whose sides don't halve, is compiled by the call that brings it."""
+    """One build; the second shape, a batch of two whose sides don't halve, is compiled by the call that brings it.
+
+    For itself, as the first: for any size, which is torch's choice there, takes four times as long.
+    """
     with own_switches():
         workload = shallow_net(tmp_path_factory.mktemp("compile"))
-        first = run_once("compile", workload)
+        first = run_once("compile", workload, dynamic=False)
         runner = first.runner
         assert runner.compile_facts is not None
         at_first, built = runner.compile_facts(), runner.compilations()

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import os
 import subprocess
 import sys
 import warnings
@@ -22,7 +23,8 @@ from pipeline.measure import accuracy
 from pipeline.records.run_record import Tolerance
 from pipeline.stages import Runner, Skip, StageError
 from pipeline.stages.api import Workload
-from pipeline.stages.common.precision import Half, folded
+from pipeline.stages.common.inductor import believe_the_processor
+from pipeline.stages.common.precision import Half
 from tests.config.test_load import composed
 from tests.process_state import own_switches
 from tests.stages.conftest import small_net
@@ -76,12 +78,12 @@ class Ran:
     strides: dict[str, tuple[int, ...]]
 
 
-def run_once(name: str, workload: Workload) -> Ran:
-    """Build a stage and have it answer."""
+def run_once(name: str, workload: Workload, **options: Any) -> Ran:
+    """Build a stage, with some options other than its YAML's, and have it answer."""
     tensors = workload.model.state_dict()
     before = {key: value.clone() for key, value in tensors.items()}
     strides = {key: value.stride() for key, value in tensors.items()}
-    runner = built(name, workload)
+    runner = built(name, workload, **options)
     return Ran(name, workload, runner, answers(runner, workload), before, strides)
 
 
@@ -203,62 +205,6 @@ def test_onnxruntime_says_where_every_node_runs(ran: Ran) -> None:
     onnx.checker.check_model(str(paths[0]), full_check=True)
 
 
-def test_batch_norm_folded_is_the_same_net(workload: Workload) -> None:
-    """Every one of the 18 is gone, and fp32 answers agree to its rounding."""
-    rewritten, count = folded(workload.model)
-    assert count == 18
-    assert not any(isinstance(part, torch.nn.BatchNorm2d) for part in rewritten.modules())
-    with torch.inference_mode():
-        torch.testing.assert_close(rewritten(workload.batches[0]), references(workload)[0], rtol=1e-4, atol=1e-4)
-
-
-def test_a_batch_norm_whose_convolution_others_read_stays(workload: Workload) -> None:
-    """Folding there would change what the other reader gets."""
-
-    class Fork(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = torch.nn.Conv2d(3, 3, 1)
-            self.norm = torch.nn.BatchNorm2d(3)
-
-        def forward(self, image: Tensor) -> Tensor:
-            features = self.conv(image)
-            total: Tensor = self.norm(features) + features
-            return total
-
-    net = Fork().eval()
-    net.norm.running_mean.fill_(0.5)  # type: ignore[union-attr]
-    rewritten, count = folded(net)
-    assert count == 0
-    with torch.inference_mode():
-        assert torch.equal(rewritten(workload.batches[0]), net(workload.batches[0]))
-
-
-class Shared(torch.nn.Module):
-    """A convolution that two batch norms follow, or a batch norm that follows two convolutions."""
-
-    def __init__(self, convs: int, norms: int) -> None:
-        super().__init__()
-        self.convs = torch.nn.ModuleList(torch.nn.Conv2d(3, 3, 1) for _ in range(convs))
-        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(3) for _ in range(norms))
-        for norm in self.norms:
-            norm.register_buffer("running_mean", torch.rand(3))
-
-    def forward(self, image: Tensor) -> Tensor:
-        total: Tensor = self.norms[0](self.convs[0](image)) + self.norms[-1](self.convs[-1](image))
-        return total
-
-
-@pytest.mark.parametrize(("convs", "norms"), [(1, 2), (2, 1)])
-def test_layers_that_are_called_twice_are_not_folded(convs: int, norms: int, workload: Workload) -> None:
-    """Folded for one call, they would be wrong for the other."""
-    net = Shared(convs, norms).eval()
-    rewritten, count = folded(net)
-    assert count == 0
-    with torch.inference_mode():
-        assert torch.equal(rewritten(workload.batches[0]), net(workload.batches[0]))
-
-
 def test_the_baseline_turns_off_what_others_turn_on(workload: Workload) -> None:
     """Whatever was allowed before, eager's fp32 is fp32 and its algorithms aren't searched for."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
@@ -282,13 +228,22 @@ def test_half_gives_half(workload: Workload) -> None:
 
 
 def test_a_cache_of_its_own_needs_nothing_that_others_imported(tmp_path: Path) -> None:
-    """A worker's process has imported no compiler when the stage asks for its cache."""
-    code = "import sys; from pathlib import Path; from pipeline.stages.common.inductor import own_cache; "
-    code += "own_cache(Path(sys.argv[1]))"
+    """A worker's process has imported no compiler when the stage asks for its cache; it then believes the processor."""
+    code = "import sys; from pathlib import Path; from pipeline.stages.common import inductor; "
+    code += "inductor.own_cache(Path(sys.argv[1])); print(inductor.torch._inductor.config.cpp.vec_isa_ok)"
     command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    clean = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_VEC_ISA_OK"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=clean)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True"]
     assert (tmp_path / "inductor").is_dir()
+
+
+def test_who_mistrusts_the_processor_has_his_way() -> None:
+    """TORCHINDUCTOR_VEC_ISA_OK=0 stays what it is."""
+    with torch._inductor.config.patch({"cpp.vec_isa_ok": False}):
+        believe_the_processor()
+        assert torch._inductor.config.cpp.vec_isa_ok is False
 
 
 def test_what_launches_singly_is_asked_for_no_truth() -> None:

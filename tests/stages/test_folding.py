@@ -1,0 +1,65 @@
+"""Batch norm is folded into the convolution before it where nothing else would change."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipeline.stages.api import Workload
+from pipeline.stages.common.precision import folded
+from tests.stages.test_stages import references
+
+
+def test_batch_norm_folded_is_the_same_net(workload: Workload) -> None:
+    """Every one of the 18 is gone, and fp32 answers agree to its rounding."""
+    rewritten, count = folded(workload.model)
+    assert count == 18
+    assert not any(isinstance(part, torch.nn.BatchNorm2d) for part in rewritten.modules())
+    with torch.inference_mode():
+        torch.testing.assert_close(rewritten(workload.batches[0]), references(workload)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_batch_norm_whose_convolution_others_read_stays(workload: Workload) -> None:
+    """Folding there would change what the other reader gets."""
+
+    class Fork(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 3, 1)
+            self.norm = torch.nn.BatchNorm2d(3)
+
+        def forward(self, image: Tensor) -> Tensor:
+            features = self.conv(image)
+            total: Tensor = self.norm(features) + features
+            return total
+
+    net = Fork().eval()
+    net.norm.running_mean.fill_(0.5)  # type: ignore[union-attr]
+    rewritten, count = folded(net)
+    assert count == 0
+    with torch.inference_mode():
+        assert torch.equal(rewritten(workload.batches[0]), net(workload.batches[0]))
+
+
+class Shared(torch.nn.Module):
+    """A convolution that two batch norms follow, or a batch norm that follows two convolutions."""
+
+    def __init__(self, convs: int, norms: int) -> None:
+        super().__init__()
+        self.convs = torch.nn.ModuleList(torch.nn.Conv2d(3, 3, 1) for _ in range(convs))
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(3) for _ in range(norms))
+        for norm in self.norms:
+            norm.register_buffer("running_mean", torch.rand(3))
+
+    def forward(self, image: Tensor) -> Tensor:
+        total: Tensor = self.norms[0](self.convs[0](image)) + self.norms[-1](self.convs[-1](image))
+        return total
+
+
+@pytest.mark.parametrize(("convs", "norms"), [(1, 2), (2, 1)])
+def test_layers_that_are_called_twice_are_not_folded(convs: int, norms: int, workload: Workload) -> None:
+    """Folded for one call, they would be wrong for the other."""
+    net = Shared(convs, norms).eval()
+    rewritten, count = folded(net)
+    assert count == 0
+    with torch.inference_mode():
+        assert torch.equal(rewritten(workload.batches[0]), net(workload.batches[0]))
