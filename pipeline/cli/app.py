@@ -164,7 +164,14 @@ def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:
         config=config,
         settings=replace(
             found,
-            data=replace(found.data, image_size=data.size, batch_size=data.batch_size),
+            model=replace(found.model, output=request.model.output),
+            data=replace(
+                found.data,
+                image_size=data.size,
+                batch_size=data.batch_size,
+                contract=data.contract,
+                label_rules=data.label_rules,
+            ),
             measure=MeasureSettings(sampling_seconds=plan.sampling_seconds, trials=plan.trials),
         ),
         baseline=request.baseline.name,

@@ -36,7 +36,7 @@ def test_what_is_not_typed_is_what_was_always_done() -> None:
         ({"mean": [1, 2, 3], "std": 2}, InputContract(3, "own", (1.0, 2.0, 3.0), (2.0,))),
     ],
 )
-def test_the_normalisation_is_the_users(typed: dict[str, object], contract: InputContract) -> None:
+def test_the_normalisation_is_the_users(typed: dict[str, Any], contract: InputContract) -> None:
     """By name, or by figures: one for all channels, or one each."""
     assert read_data(knobs(**typed)).contract == contract
 
@@ -77,7 +77,7 @@ WRONG_OF_A_FOLDER = [
 
 
 @pytest.mark.parametrize(("typed", "said"), [*WRONG, *WRONG_OF_A_FOLDER])
-def test_a_wrong_knob_is_one_line(typed: dict[str, object], said: str, tmp_path: Path) -> None:
+def test_a_wrong_knob_is_one_line(typed: dict[str, Any], said: str, tmp_path: Path) -> None:
     """Nothing that was typed is passed over."""
     with pytest.raises(RequestError) as caught:
         read_data(knobs(tmp_path if (typed, said) in WRONG_OF_A_FOLDER else None, **typed))
