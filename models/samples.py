@@ -61,7 +61,8 @@ def to_batch(images: np.ndarray, contract: InputContract = AS_TODAY) -> Tensor:
     planes = torch.from_numpy(images.astype(np.float32)).permute(0, 3, 1, 2) / scale
     if contract.normalize == "zscore":
         mean, std = planes.mean((2, 3), keepdim=True), planes.std((2, 3), correction=0, keepdim=True)
-        std = torch.where(std == 0, torch.ones_like(std), std)  # of a plane of one value, which becomes 0
+        plain = planes.amax((2, 3), keepdim=True) == planes.amin((2, 3), keepdim=True)
+        std = torch.where(plain, torch.ones_like(std), std)  # a plane of one value becomes 0
     else:
         mean, std = (
             torch.tensor(part, dtype=torch.float32).reshape(-1, 1, 1) for part in (contract.mean, contract.std)

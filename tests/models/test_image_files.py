@@ -171,7 +171,8 @@ def test_files_of_several_types_mean_the_same() -> None:
     """Eight bits become sixteen exactly, and a share of what their type holds beside floats."""
     eight, sixteen = np.array([[[0], [255]]], np.uint8), np.array([[[0], [65535]]], np.uint16)
     share = np.array([[[0], [1]]], np.float32)
-    for images in ([eight, sixteen], [eight, sixteen, share], [eight, eight]):
+    mixed: list[list[np.ndarray]] = [[eight, sixteen], [eight, sixteen, share], [eight, eight]]
+    for images in mixed:
         found = alike(images, ["a", "b", "c"][: len(images)], None)
         assert len({image.dtype for image in found}) == 1
         assert all(np.array_equal(image, found[-1]) for image in found)

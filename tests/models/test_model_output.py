@@ -67,7 +67,7 @@ def test_every_way_of_compiling_sees_the_adapted_answer() -> None:
     exported = torch.export.export(net, (IMAGE,), strict=False)
     assert torch.equal(exported.module()(IMAGE), net(IMAGE))
     assert exported.graph_signature.user_inputs == ("sample",)
-    traced = torch.jit.trace(net, (IMAGE,), check_trace=False)  # type: ignore[no-untyped-call]
+    traced = torch.jit.trace(net, (IMAGE,), check_trace=False)
     assert torch.equal(traced(IMAGE), net(IMAGE))
     compiled = torch.compile(net, backend="eager", fullgraph=True)
     assert torch.equal(compiled(IMAGE), net(IMAGE))
