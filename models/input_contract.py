@@ -38,13 +38,13 @@ class LabelRules:
     """How the values in a file of labels become class indices.
 
     Attributes:
-        pattern: a label's file name, with the image's own, less its suffix, for {stem}.
+        pattern: a label's file name; * stands for the image's own without its suffix.
         positive: the value that is class 1, where all others are class 0; None where values are class indices.
         ignore: the value of pixels without a label; None where every pixel has one.
         colors: red, green and blue of class 0, 1, …; empty where labels have one channel.
     """
 
-    pattern: str = "{stem}.png"
+    pattern: str = "*.png"
     positive: int | None = None
     ignore: int | None = 255
     colors: tuple[tuple[int, int, int], ...] = ()

@@ -20,11 +20,9 @@ def label_file(image: Path, folder: Path, rules: LabelRules) -> Path:
     Raises:
         ImageError: there is none.
     """
-    path = folder / rules.pattern.format(stem=image.stem)
+    path = folder / rules.pattern.replace("*", image.stem)
     if not path.is_file():
-        hint = (
-            "" if rules.pattern != LabelRules.pattern else "; data.label_pattern='{stem}_mask.png' names them otherwise"
-        )
+        hint = "; data.label_pattern=*_mask.png names them otherwise" if rules.pattern == LabelRules.pattern else ""
         raise ImageError(f"{path}: no such file; data.labels holds one file of labels for each image{hint}")
     return path
 

@@ -3,7 +3,6 @@
 import difflib
 import math
 import re
-import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -39,7 +38,7 @@ class DataKnobs:
     positive: NonNegativeInt | None = None
     ignore: NonNegativeInt | None = 255
     colors: list[Any] | None = None
-    label_pattern: str = "{stem}.png"
+    label_pattern: str = "*.png"
 
 
 def read_data(value: Mapping[str, Any]) -> DataSpec:
@@ -135,15 +134,12 @@ def label_rules_of(knobs: DataKnobs) -> LabelRules:
     """How labels are read.
 
     Raises:
-        RequestError: a pattern without {stem}, colours that are none, or colours with a positive value.
+        RequestError: a pattern without one *, colours that are none, or colours with a positive value.
     """
-    try:
-        named = {name for _, name, _, _ in string.Formatter().parse(knobs.label_pattern) if name is not None}
-    except ValueError:
-        named = set()
-    if named != {"stem"}:
+    if knobs.label_pattern.count("*") != 1:
         raise RequestError(
-            f"data.label_pattern={knobs.label_pattern}: expected a file name with {{stem}}, such as '{{stem}}_mask.png'"
+            f"data.label_pattern={knobs.label_pattern}: expected a file name with one *, which stands for the image's "
+            "name without its suffix, such as *_mask.png"
         )
     if knobs.colors is not None and knobs.positive is not None:
         raise RequestError("data.positive: data.colors gives each class its colour already; leave one of them out")

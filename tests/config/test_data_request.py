@@ -23,7 +23,7 @@ def test_what_is_not_typed_is_what_was_always_done() -> None:
     """(x − 0.5) / 0.25 of three channels, PNGs of indices, 255 without a label."""
     found = read_data(knobs())
     assert found.contract == InputContract(3, "centred", (0.5,), (0.25,), None)
-    assert found.label_rules == LabelRules("{stem}.png", None, 255, ())
+    assert found.label_rules == LabelRules("*.png", None, 255, ())
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,9 @@ WRONG = [
 ]
 WRONG_OF_A_FOLDER = [
     ({"labels": None, "positive": 255}, "data.positive: there are no labels that it could be for"),
-    ({"labels": None, "label_pattern": "{stem}.tif"}, "data.label_pattern: there are no labels"),
-    ({"label_pattern": "mask.png"}, "data.label_pattern=mask.png: expected a file name with {stem}"),
-    ({"label_pattern": "{stem"}, "expected a file name with {stem}"),
-    ({"label_pattern": "{name}.png"}, "expected a file name with {stem}"),
+    ({"labels": None, "label_pattern": "*.tif"}, "data.label_pattern: there are no labels"),
+    ({"label_pattern": "mask.png"}, "data.label_pattern=mask.png: expected a file name with one *"),
+    ({"label_pattern": "*/*.png"}, "expected a file name with one *"),
     ({"colors": [[0, 0, 0], [255, 0, 300]]}, "data.colors: [255, 0, 300]: expected a colour such as"),
     ({"colors": [[0, 0, 0]]}, "two or more different colours"),
     ({"colors": ["#000000", "#ffffff"], "positive": 1}, "leave one of them out"),

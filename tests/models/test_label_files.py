@@ -94,7 +94,7 @@ def test_fractions_are_no_labels(tmp_path: Path) -> None:
 def test_a_label_is_named_by_the_pattern(tmp_path: Path) -> None:
     """A file that isn't there names the knob."""
     (tmp_path / "a_mask.tif").touch()
-    rules = LabelRules(pattern="{stem}_mask.tif")
+    rules = LabelRules(pattern="*_mask.tif")
     assert label_file(Path("images/a.jpg"), tmp_path, rules) == tmp_path / "a_mask.tif"
     with pytest.raises(ImageError, match=r"a\.png: no such file; .*data\.label_pattern="):
         label_file(Path("images/a.jpg"), tmp_path, INDICES)
