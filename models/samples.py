@@ -1,9 +1,11 @@
 """Real images: those in scikit-image's wheel, which need no download, or a folder of the user's."""
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import skimage.data
@@ -107,22 +109,9 @@ def load_dataset(
     Raises:
         ImageError: files that are no images, a folder that holds none, or sizes that differ; one line.
     """
-    left_out: list[str] = []
-    if name == "samples":
-        named = [demo(image, contract.channels) for image in sample_images()]
-    elif name == "stain":
-        named = [demo(image, contract.channels) for image in held_out_image()]
-    else:
-        named, left_out = folder_images(path, labels, contract, rules)
-    tiles = [
-        (image.source, tile) for image in named for tile in cut(image, size, whole=name not in ("samples", "stain"))
-    ]
-    shapes = Counter(tile.image.shape[:2] for _, tile in tiles)
-    if len(shapes) > 1:
-        common = ", ".join(f"{height}×{width}" for (height, width), _ in shapes.most_common(3))
-        raise ImageError(
-            f"data.size is not set and the images differ in size ({len(shapes)} sizes: {common}); set data.size=512"
-        )
+    named, left_out = named_images(name, path, labels, contract, rules)
+    tiles = [(image.source, tile) for image in named for tile in cut(image, size, whole=name not in DEMOS)]
+    check_one_size([tile for _, tile in tiles])
     taken = list(islice(cycle(tiles), count))
     chosen = [rolled(tile, turn // len(tiles)) for turn, (_, tile) in enumerate(taken)]
     has_labels = any(tile.label is not None for tile in chosen)
@@ -135,6 +124,35 @@ def load_dataset(
         windows=len(tiles),
         left_out=left_out,
     )
+
+
+def recorded_images(data: Mapping[str, Any], count: int) -> Tensor:
+    """The first `count` images of a run, [count, channels, height, width], from its record's settings.data as JSON."""
+    contract, rules = InputContract(**data["contract"]), LabelRules(**data["label_rules"])
+    named = [data[key] for key in ("name", "path", "labels", "image_size")]
+    return to_batch(load_dataset(*named, count, contract, rules).images, contract)
+
+
+def named_images(
+    name: str, path: str | None, labels: str | None, contract: InputContract, rules: LabelRules
+) -> tuple[list[Named], list[str]]:
+    """The images before they are cut, and what else lies in their folder; arguments and errors as of `load_dataset`."""
+    if name in DEMOS:
+        return [demo(image, contract.channels) for image in DEMOS[name]()], []
+    return folder_images(path, labels, contract, rules)
+
+
+def check_one_size(tiles: list[Named]) -> None:
+    """That all are of one height and width.
+
+    Raises:
+        ImageError: they aren't; the line gives the commonest.
+    """
+    shapes = Counter(tile.image.shape[:2] for tile in tiles)
+    if len(shapes) > 1:
+        common = ", ".join(f"{height}×{width}" for (height, width), _ in shapes.most_common(3))
+        differ = f"the images differ in size ({len(shapes)} sizes: {common})"
+        raise ImageError(f"data.size is not set and {differ}; set data.size=512")
 
 
 def sample_images() -> list[Named]:
@@ -150,6 +168,9 @@ def held_out_image() -> list[Named]:
     """The quarter of the stained tissue that no training has seen, every pixel labelled."""
     tissue = read_image(SAMPLE_FOLDER / SAMPLES[0])
     return [Named(f"scikit-image {SAMPLES[0]}, held-out quarter", tissue[HELD_OUT], stain_mask(tissue)[HELD_OUT])]
+
+
+DEMOS: dict[str, Callable[[], list[Named]]] = {"samples": sample_images, "stain": held_out_image}
 
 
 def demo(named: Named, channels: int) -> Named:

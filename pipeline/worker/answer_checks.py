@@ -82,7 +82,12 @@ def check_labels(work: Workload, classes: int) -> None:
 
 
 def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
-    """A warning where a second call on the same images answers otherwise; it names operators that draw at random."""
+    """A warning where a second call on the same images answers otherwise; it names operators that draw at random.
+
+    Args:
+        net: the net and its images.
+        logits: of the first call, [batch, classes, height, width].
+    """
     drawn: dict[str, None] = {}
 
     def see(operator: Operator) -> None:
@@ -101,7 +106,7 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
 
 
 def probabilities(net: Net, logits: Tensor) -> list[RunWarning]:
-    """A warning where the answer looks like probabilities: masks and errors are those of logits."""
+    """A warning where logits [batch, classes, height, width] look like probabilities: masks are made of logits."""
     if not bool(((logits >= 0) & (logits <= 1)).all()) or not bool(logits.any()):
         return []
     if logits.shape[1] == 1:

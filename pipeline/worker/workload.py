@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.allocation_limit import AllocationLimit
 from models.build import build_model
@@ -34,10 +34,8 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
     """
     device = torch.device(job.device)
     torch.manual_seed(job.seed)
-    asked, data, batch_size = job.model, job.data, job.data.batch_size
-    with AllocationLimit(asked.target, memory_bytes()):
-        model = build_model(asked.target, asked.options, asked.checkpoint, job.seed, asked.output)
-    model = model.to(device)
+    data, batch_size = job.data, job.data.batch_size
+    model = net_of(job).to(device)
     check_folder(data, memory_bytes())
     first = images_of(data, batch_size)
     batch_bytes = 4 * first.images.size
@@ -63,6 +61,13 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
         earlier=Path(job.earlier) if job.earlier else None,
         spare=partial(calibration_images, job, device, verified),
     )
+
+
+def net_of(job: Job) -> nn.Module:
+    """The job's net, on the CPU; errors as of `build_model`, and where its weights take more than the memory."""
+    asked = job.model
+    with AllocationLimit(asked.target, memory_bytes()):
+        return build_model(asked.target, asked.options, asked.checkpoint, job.seed, asked.output)
 
 
 def images_of(data: DataSpec, count: int) -> Dataset:
