@@ -129,8 +129,8 @@ def load_dataset(
 def recorded_images(data: Mapping[str, Any], count: int) -> Tensor:
     """The first `count` images of a run, [count, channels, height, width], from its record's settings.data as JSON."""
     contract, rules = InputContract(**data["contract"]), LabelRules(**data["label_rules"])
-    named = [data[key] for key in ("name", "path", "labels", "image_size")]
-    return to_batch(load_dataset(*named, count, contract, rules).images, contract)
+    named, path, labels, size = (data[key] for key in ("name", "path", "labels", "image_size"))
+    return to_batch(load_dataset(named, path, labels, size, count, contract, rules).images, contract)
 
 
 def named_images(

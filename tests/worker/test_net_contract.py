@@ -119,6 +119,7 @@ def test_a_net_that_keeps_it_all_passes_without_a_word() -> None:
     """Also one whose answer is adapted, and one that is made for a batch of one."""
     assert check(work(Head())) == []
     assert check(work(with_output(Head(lambda y: (y, y)), 0))) == []
+    assert check(work(Head(lambda y: y + 1e-8 * torch.rand_like(y)))) == []
     alone = Workload(Head(lambda y: y.reshape(1, 2, 8, 8)).eval(), [IMAGES[:1]] * 3, torch.device("cpu"), Path())
     assert check(alone) == []
 
