@@ -11,15 +11,25 @@ from torch import nn
 
 from models.checkpoint import load_into
 from models.errors import ModelError
+from models.model_output import with_output
 
 NOT_NETS = {"torch"}  # whose functions read files and fetch addresses; a net comes from a package of nets
 
 
-def build_model(target: str, options: dict[str, Any], checkpoint: str | None, seed: int) -> nn.Module:
+def build_model(
+    target: str, options: dict[str, Any], checkpoint: str | None, seed: int, output: int | str | None = None
+) -> nn.Module:
     """The net `target(**options)` in eval mode with the checkpoint's weights, or with seeded random ones.
 
+    Args:
+        target: a dotted name such as "my_package.MyNet".
+        options: keyword arguments of the class.
+        checkpoint: a file of weights.
+        seed: of random weights.
+        output: which part of the net's answer holds the logits; None where the answer is they.
+
     Raises:
-        ModelError: `target` names no class of a net, or it doesn't take these options.
+        ModelError: `target` names no class of a net, it doesn't take these options, or takes more memory than there is.
         CheckpointError: the file isn't weights of this net.
     """
     cls = net_class(target)
@@ -31,7 +41,7 @@ def build_model(target: str, options: dict[str, Any], checkpoint: str | None, se
         raise ModelError(f"model.options don't fit {target}: {error}; it takes {known}") from None
     if checkpoint:
         load_into(model, checkpoint)
-    return model.eval().float()
+    return with_output(model.eval().float(), output)
 
 
 def net_class(target: str) -> type[nn.Module]:

@@ -38,7 +38,7 @@ def load_into(model: nn.Module, path: str) -> None:
     """Give the net the file's weights; half precision becomes the net's own.
 
     Raises:
-        CheckpointError: the file can't be read safely, or belongs to another net.
+        CheckpointError: the file can't be read safely, belongs to another net, or holds what a net can't compute with.
     """
     state = read(find(path))
     for prefix in PREFIXES:
@@ -46,6 +46,8 @@ def load_into(model: nn.Module, path: str) -> None:
             state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     if misfit := difference(model.state_dict(), state):
         raise CheckpointError(f"{path}: weights of another net than {type(model).__name__}: {misfit}")
+    if unfit := unfit_values(model.state_dict(), state):
+        raise CheckpointError(f"{path}: {unfit}")
     model.load_state_dict(state)
 
 
@@ -97,6 +99,25 @@ def difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str
         sizes = f"{list(given[name].shape)} where the net has {list(wanted[name].shape)}"
         parts.append(f"{len(shapes)} of another shape, first {name}: {sizes}")
     return "; ".join(parts)
+
+
+def unfit_values(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
+    """Why the tensors `given` can't take the place of `wanted`, of the same shapes, in a clause; empty if they can."""
+    for name, part in given.items():
+        if part.is_meta or part.layout != torch.strided or part.is_quantized:
+            kind = "no values" if part.is_meta else "a sparse or quantized layout"
+            return f"{name} has {kind}; save model.state_dict() of the net in fp32, fp16 or bf16"
+        if wanted[name].is_floating_point() != part.is_floating_point():
+            return f"{name} is {part.dtype}, the net's is {wanted[name].dtype}; a conversion would change its values"
+        if part.is_floating_point() and not bool(part.float().isfinite().all()):
+            return f"{name} holds NaN or infinite values"
+    return ""
+
+
+def stored_as(path: str) -> list[str]:
+    """The floating types in which a file keeps its weights, such as ["float16"]; errors as of `read`."""
+    kinds = {str(part.dtype).removeprefix("torch.") for part in read(find(path)).values() if part.is_floating_point()}
+    return sorted(kinds)
 
 
 def save(model: nn.Module, path: Path, notes: Mapping[str, str]) -> None:

@@ -1,18 +1,23 @@
 """Real images: those in scikit-image's wheel, which need no download, or a folder of the user's."""
 
-from dataclasses import dataclass
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import skimage.data
 import torch
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from models.errors import ImageError
+from models.image_files import SUFFIXES, alike, each, pixels, read_image
+from models.input_contract import InputContract, LabelRules
+from models.label_files import as_classes, label_file, read_label
 from models.stain import HELD_OUT, UNLABELLED, stain_mask
+from models.windows import Named, cut, rolled
 
 # The stained tissue comes first, so that every run has pixels with labels.
 SAMPLES = [
@@ -25,8 +30,8 @@ SAMPLES = [
     "chelsea.png",
 ]
 SAMPLE_FOLDER = Path(skimage.data.__file__).parent
-SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp"}
-MEAN, SPREAD = 0.5, 0.25  # of a pixel in 0 to 1
+LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
+AS_TODAY, INDICES = InputContract(), LabelRules()
 
 
 @dataclass(frozen=True)
@@ -34,12 +39,13 @@ class Dataset:
     """Images of one size.
 
     Attributes:
-        images: [images, height, width, 3], uint8.
+        images: [images, height, width, channels], uint8, uint16 or fp32, as their files hold them.
         labels: [images, height, width], uint8, class indices, 255 where not labelled; None without labels.
         sources: where each image comes from.
         distinct: how many of them, from the first, are windows of their own; the others are such windows rolled.
         pictures: of each image the picture that it is a window of, whether rolled or mirrored.
         windows: how many there are in all, whether asked for or not.
+        left_out: what else lies in the folder and is no file.
     """
 
     images: np.ndarray
@@ -48,46 +54,105 @@ class Dataset:
     distinct: int
     pictures: list[str]
     windows: int
+    left_out: list[str] = field(default_factory=list)
 
 
-def to_batch(images: np.ndarray) -> Tensor:
-    """Images [n, height, width, 3], uint8, as the nets take them: [n, 3, height, width], fp32, about −2 to 2."""
-    planes = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
-    return ((planes - MEAN) / SPREAD).contiguous()
+def to_batch(images: np.ndarray, contract: InputContract = AS_TODAY) -> Tensor:
+    """Images [n, height, width, channels] as the nets take them: [n, channels, height, width], fp32, normalised."""
+    scale = contract.scale or (1.0 if images.dtype.kind == "f" else float(np.iinfo(images.dtype).max))
+    planes = torch.from_numpy(images.astype(np.float32)).permute(0, 3, 1, 2) / scale
+    if contract.normalize == "zscore":
+        mean, std = planes.mean((2, 3), keepdim=True), planes.std((2, 3), correction=0, keepdim=True)
+        plain = planes.amax((2, 3), keepdim=True) == planes.amin((2, 3), keepdim=True)
+        std = torch.where(plain, torch.ones_like(std), std)  # a plane of one value becomes 0
+    else:
+        mean, std = (
+            torch.tensor(part, dtype=torch.float32).reshape(-1, 1, 1) for part in (contract.mean, contract.std)
+        )
+    return ((planes - mean) / std).contiguous()
 
 
-def load_dataset(name: str, path: str | None, labels: str | None, size: int | None, count: int) -> Dataset:
+def viewable(image: np.ndarray) -> np.ndarray:
+    """An image [height, width, channels] to be looked at: [height, width, 3], uint8.
+
+    Of other channels than 3 the first is shown, in grey; values beyond 8 bits go from the least to the largest.
+    """
+    planes = image if image.shape[2] == 3 else np.repeat(image[..., :1], 3, axis=2)
+    if planes.dtype == np.uint8:
+        return planes
+    values = planes.astype(np.float64)
+    low, high = values.min(), values.max()
+    shown: np.ndarray = (255 * (values - low) / max(high - low, np.finfo(np.float64).tiny)).round().astype(np.uint8)
+    return shown
+
+
+def load_dataset(
+    name: str,
+    path: str | None,
+    labels: str | None,
+    size: int | None,
+    count: int,
+    contract: InputContract = AS_TODAY,
+    rules: LabelRules = INDICES,
+) -> Dataset:
     """`count` images of one size.
 
     Args:
         name: "samples", "stain" or "folder".
         path: the folder of a "folder".
-        labels: a folder of PNGs with class indices, of the same names as the images; None without labels.
+        labels: a folder with a file of labels for each image; None without labels.
         size: height and width; None keeps the size of the images, which must then be the same for all.
         count: how many; where the images give fewer windows, they come again, rolled by a few pixels each time.
+        contract: how many channels they are to have, and by what values are divided.
+        rules: how labels are read.
 
     Raises:
-        ImageError: a file is no image, the folder holds none, or sizes differ; one line.
+        ImageError: files that are no images, a folder that holds none, or sizes that differ; one line.
     """
-    named = {"samples": sample_images, "stain": held_out_image}.get(name, partial(folder_images, path, labels))()
-    tiles = [(source, tile) for source, image, label in named for tile in cut(source, image, label, size)]
-    shapes = {tile[1].shape for _, tile in tiles}
-    if len(shapes) > 1:
-        raise ImageError(f"data.size is not set and the images differ in size ({len(shapes)} sizes); set data.size=512")
+    named, left_out = named_images(name, path, labels, contract, rules)
+    tiles = [(image.source, tile) for image in named for tile in cut(image, size, whole=name not in DEMOS)]
+    check_one_size([tile for _, tile in tiles])
     taken = list(islice(cycle(tiles), count))
-    chosen = [_rolled(tile, turn // len(tiles)) for turn, (_, tile) in enumerate(taken)]
-    has_labels = any(label is not None for _, _, label in chosen)
+    chosen = [rolled(tile, turn // len(tiles)) for turn, (_, tile) in enumerate(taken)]
+    has_labels = any(tile.label is not None for tile in chosen)
     return Dataset(
-        images=np.stack([image for _, image, _ in chosen]),
-        labels=np.stack([_or_unlabelled(image, label) for _, image, label in chosen]) if has_labels else None,
-        sources=[source for source, _, _ in chosen],
+        images=np.stack([tile.image for tile in chosen]),
+        labels=np.stack([_or_unlabelled(tile) for tile in chosen]) if has_labels else None,
+        sources=[tile.source for tile in chosen],
         distinct=min(count, len(tiles)),
         pictures=[picture for picture, _ in taken],
         windows=len(tiles),
+        left_out=left_out,
     )
 
 
-Named = tuple[str, np.ndarray, np.ndarray | None]  # source, image [h, w, 3], labels [h, w]
+def recorded_images(data: Mapping[str, Any], count: int) -> Tensor:
+    """The first `count` images of a run, [count, channels, height, width], from its record's settings.data as JSON."""
+    contract, rules = InputContract(**data["contract"]), LabelRules(**data["label_rules"])
+    named, path, labels, size = (data[key] for key in ("name", "path", "labels", "image_size"))
+    return to_batch(load_dataset(named, path, labels, size, count, contract, rules).images, contract)
+
+
+def named_images(
+    name: str, path: str | None, labels: str | None, contract: InputContract, rules: LabelRules
+) -> tuple[list[Named], list[str]]:
+    """The images before they are cut, and what else lies in their folder; arguments and errors as of `load_dataset`."""
+    if name in DEMOS:
+        return [demo(image, contract.channels) for image in DEMOS[name]()], []
+    return folder_images(path, labels, contract, rules)
+
+
+def check_one_size(tiles: list[Named]) -> None:
+    """That all are of one height and width.
+
+    Raises:
+        ImageError: they aren't; the line gives the commonest.
+    """
+    shapes = Counter(tile.image.shape[:2] for tile in tiles)
+    if len(shapes) > 1:
+        common = ", ".join(f"{height}×{width}" for (height, width), _ in shapes.most_common(3))
+        differ = f"the images differ in size ({len(shapes)} sizes: {common})"
+        raise ImageError(f"data.size is not set and {differ}; set data.size=512")
 
 
 def sample_images() -> list[Named]:
@@ -96,107 +161,75 @@ def sample_images() -> list[Named]:
     tissue = images[0][1]
     labels = np.full(tissue.shape[:2], UNLABELLED, np.uint8)
     labels[HELD_OUT] = stain_mask(tissue)[HELD_OUT]
-    return [(f"scikit-image {name}", image, labels if image is tissue else None) for name, image in images]
+    return [Named(f"scikit-image {name}", image, labels if image is tissue else None) for name, image in images]
 
 
 def held_out_image() -> list[Named]:
     """The quarter of the stained tissue that no training has seen, every pixel labelled."""
     tissue = read_image(SAMPLE_FOLDER / SAMPLES[0])
-    return [(f"scikit-image {SAMPLES[0]}, held-out quarter", tissue[HELD_OUT], stain_mask(tissue)[HELD_OUT])]
+    return [Named(f"scikit-image {SAMPLES[0]}, held-out quarter", tissue[HELD_OUT], stain_mask(tissue)[HELD_OUT])]
 
 
-def folder_images(path: str | None, labels: str | None) -> list[Named]:
-    """Every image of a folder, in the order of names.
+DEMOS: dict[str, Callable[[], list[Named]]] = {"samples": sample_images, "stain": held_out_image}
+
+
+def demo(named: Named, channels: int) -> Named:
+    """One of the program's own images; of one channel its luminance."""
+    if channels == 3:
+        return named
+    grey = (named.image @ np.array(LUMINANCE)).round().astype(np.uint8)
+    return named._replace(image=grey[..., None])
+
+
+def image_files(path: str | None) -> tuple[list[Path], list[str]]:
+    """The images of a folder in the order of names, and what else lies there that is no file.
 
     Raises:
-        ImageError: the folder is missing or holds no image, a file is no image, or an image has no label.
+        ImageError: the folder is missing or holds no image, or a file that is none.
     """
     folder = Path(path or "")
     if not path or not folder.is_dir():
         raise ImageError(f"data.path={path}: no such folder of images")
-    files = sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
+    seen = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    files = [file for file in seen if file.is_file()]
     images = [file for file in files if file.suffix.lower() in SUFFIXES]
     if not images:
         raise ImageError(
             f"data.path={path}: no image in it among {len(files)} files; {', '.join(sorted(SUFFIXES))} are read"
         )
-    if strangers := [file for file in files if file not in images]:
-        raise ImageError(f"{strangers[0]}: not an image; a folder of images holds {', '.join(sorted(SUFFIXES))} alone")
-    return [(file.name, read_image(file), read_label(file, Path(labels)) if labels else None) for file in images]
+    if strangers := [str(file) for file in files if file not in images]:
+        more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""
+        names = ", ".join(strangers[:5]) + more
+        raise ImageError(f"{names}: not an image; a folder of images holds {', '.join(sorted(SUFFIXES))} alone")
+    return images, [file.name for file in seen if file not in files]
 
 
-def read_image(path: Path) -> np.ndarray:
-    """An image as [height, width, 3], uint8; grey becomes three equal channels, transparency is dropped.
-
-    Raises:
-        ImageError: the file is none.
-    """
-    try:
-        with Image.open(path) as image:
-            return np.array(image.convert("RGB"))
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        raise ImageError(f"{path}: not an image that can be read ({type(error).__name__})") from None
+def values_in(path: str | None) -> int:
+    """How many values the images of a folder have, by their headers; errors as of `image_files`."""
+    return sum(map(pixels, image_files(path)[0]))
 
 
-def read_label(image: Path, folder: Path) -> np.ndarray:
-    """The class indices [height, width] that belong to an image.
+def folder_images(
+    path: str | None, labels: str | None, contract: InputContract, rules: LabelRules
+) -> tuple[list[Named], list[str]]:
+    """Every image of a folder, in the order of names, and what else lies there that is no file.
 
     Raises:
-        ImageError: there are none.
+        ImageError: as `image_files`, files that can't be read, two of one label, or labels that no rule covers.
     """
-    path = folder / f"{image.stem}.png"
-    if not path.is_file():
-        raise ImageError(f"{path}: no such file; data.labels holds one PNG of class indices for each image")
-    try:
-        with Image.open(path) as label:
-            return np.array(label if label.mode in ("P", "L") else label.convert("L"))
-    except (UnidentifiedImageError, OSError, SyntaxError) as error:
-        raise ImageError(f"{path}: not an image that can be read ({type(error).__name__})") from None
+    files, left_out = image_files(path)
+    found: list[np.ndarray | None] = [None] * len(files)
+    if labels:
+        if twice := [stem for stem, number in Counter(file.stem for file in files).items() if number > 1]:
+            names = ", ".join(file.name for file in files if file.stem == twice[0])
+            raise ImageError(f"data.path={path}: {names} would share one file of labels; give each a name of its own")
+        label_files = each(files, lambda file: label_file(file, Path(labels), rules))
+        found = [*as_classes(each(label_files, lambda file: read_label(file, rules)), label_files, rules)]
+    images = each(files, lambda file: read_image(file, contract.channels))
+    images = alike(images, [str(file) for file in files], contract.scale)
+    return [Named(*part) for part in zip((file.name for file in files), images, found, strict=True)], left_out
 
 
-def cut(source: str, image: np.ndarray, label: np.ndarray | None, size: int | None) -> list[Named]:
-    """The image in windows of `size`, next to each other; a smaller image is mirrored up to the size.
-
-    Raises:
-        ImageError: the labels are of another size than the image.
-    """
-    if label is not None and label.shape != image.shape[:2]:
-        sizes = ["×".join(map(str, part.shape[:2])) for part in (label, image)]
-        raise ImageError(f"{source}: its labels are {sizes[0]}, the image is {sizes[1]}")
-    if size is None:
-        return [(source, image, label)]
-    image, label = _mirrored(image, size), None if label is None else _mirrored(label, size)
-    corners = [(top, left) for top in _starts(image.shape[0], size) for left in _starts(image.shape[1], size)]
-    windows = [(slice(top, top + size), slice(left, left + size)) for top, left in corners]
-    tiles = [(f"{source} at {w[0].start},{w[1].start}", image[w], None if label is None else label[w]) for w in windows]
-    return sorted(tiles, key=_unlabelled_share)
-
-
-def _unlabelled_share(tile: Named) -> float:
-    """The share of pixels without a label, 0 to 1."""
-    return 1.0 if tile[2] is None else float((tile[2] == UNLABELLED).mean())
-
-
-def _starts(length: int, size: int) -> range:
-    """Where windows begin along a side, in pixels."""
-    return range(0, length - size + 1, size)
-
-
-def _mirrored(image: np.ndarray, size: int) -> np.ndarray:
-    """An image [h, w, 3] or labels [h, w], continued in its mirror image where a side is shorter than `size`."""
-    missing = [(0, max(0, size - length)) for length in image.shape[:2]]
-    return np.pad(image, missing + [(0, 0)] * (image.ndim - 2), mode="symmetric")
-
-
-def _rolled(tile: Named, turn: int) -> Named:
-    """The tile again, moved by 13 pixels a turn, so that no two batches are the same."""
-    source, image, label = tile
-    if not turn:
-        return tile
-    moved = None if label is None else np.roll(label, 13 * turn, axis=1)
-    return f"{source}, rolled by {13 * turn}", np.roll(image, 13 * turn, axis=1), moved
-
-
-def _or_unlabelled(image: np.ndarray, label: np.ndarray | None) -> np.ndarray:
-    """Labels [h, w] of an image [h, w, 3]: those given, or 255 in every pixel."""
-    return np.full(image.shape[:2], UNLABELLED, np.uint8) if label is None else label
+def _or_unlabelled(tile: Named) -> np.ndarray:
+    """The labels [h, w] of an image [h, w, channels], or 255 in every pixel."""
+    return np.full(tile.image.shape[:2], UNLABELLED, np.uint8) if tile.label is None else tile.label

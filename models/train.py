@@ -23,7 +23,8 @@ from torch.nn import functional
 from models import checkpoint
 from models.build import build_model
 from models.errors import ModelError
-from models.samples import SAMPLE_FOLDER, SAMPLES, read_image, to_batch
+from models.image_files import read_image
+from models.samples import SAMPLE_FOLDER, SAMPLES, to_batch
 from models.stain import HELD_OUT, WORD, stain_mask
 
 BATCH, CROP = 8, 128

@@ -23,12 +23,14 @@ from models.errors import InputError
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.summary import summarize
 from pipeline.cli.config_errors import one_line
-from pipeline.cli.preset import preset_for
+from pipeline.cli.preset import check_groups, config_folders, overrides_first, preset_for
 from pipeline.cli.progress import Progress, complain
 from pipeline.config import load
+from pipeline.config.data_request import meant_everywhere
 from pipeline.config.plan import for_every_device
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import RunConfig
+from pipeline.config.yaml_size import check_sizes
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators, cuda_gpus
 from pipeline.devices.kinds import is_cuda
@@ -63,8 +65,11 @@ def guard(answer: Callable[[], None]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's TERM saves as Ctrl-C does
     warnings.filterwarnings("ignore", category=UserWarning, module="hydra")
-    sys.argv += preset_for(sys.argv[1:], [gpu.name for gpu in cuda_gpus()])
+    preset = preset_for(sys.argv[1:], [gpu.name for gpu in cuda_gpus()])
+    sys.argv[1:] = overrides_first([*sys.argv[1:], *preset])
     try:
+        check_groups(sys.argv[1:], CONF)
+        check_sizes([CONF, *config_folders(sys.argv[1:])])
         answer()
     except (RequestError, InputError, HydraException, OmegaConfBaseException) as error:
         complain(one_line(error, CONF))
@@ -109,8 +114,11 @@ def claim(folder: Path) -> Path:
 
 def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     """The request, checked, and its config saved beside the answer; `${oc.env:...}` stays unresolved there."""
-    values = plain(config, resolve=True)
-    values["measure"] = for_every_device(values["measure"], HydraConfig.get().overrides.task)
+    load.check_keys({str(key): None for key in config}, groups=())
+    values, typed = plain(config, resolve=True), HydraConfig.get().overrides.task
+    load.check_keys(values)
+    values["measure"] = for_every_device(values["measure"], typed)
+    values["data"] = meant_everywhere(values["data"], values["preset"], typed)
     device = choose_device(values["device"], accelerators())
     files = {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), resolve=True) for name in (EAGER, AUTOCAST)}
     request = load.read(values, device, files, invocation.launcher)
@@ -156,7 +164,14 @@ def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:
         config=config,
         settings=replace(
             found,
-            data=replace(found.data, image_size=data.size, batch_size=data.batch_size),
+            model=replace(found.model, output=request.model.output),
+            data=replace(
+                found.data,
+                image_size=data.size,
+                batch_size=data.batch_size,
+                contract=data.contract,
+                label_rules=data.label_rules,
+            ),
             measure=MeasureSettings(sampling_seconds=plan.sampling_seconds, trials=plan.trials),
         ),
         baseline=request.baseline.name,

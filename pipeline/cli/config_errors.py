@@ -36,6 +36,8 @@ def _unknown_key(conf: Path, key: str) -> str:
     group, _, name = key.rpartition(".")
     if group == "measure" and name in MEASURE_KNOBS:
         return f"{key}: no such key; it is called {f'{group}.{MEASURE_KNOBS[name]}'!r} now"
+    if group == "model.options":
+        return f"{key}: no file sets it; '+{key}=...' adds it, where the net takes it"
     known = known_keys(conf)
     siblings = [other for other in known if other.rpartition(".")[0] == group]
     return f"{key}: no such key; {nearest(key, siblings or known)}"

@@ -1,12 +1,21 @@
 """Which preset is taken where the user names none."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override
 from hydra.errors import HydraException
 
+from pipeline.config.request_error import RequestError
 from pipeline.devices.kinds import is_cuda
+
+# Hydra's flags that are followed by a word, and what may follow --info (hydra 1.3).
+TAKES_A_WORD = frozenset(
+    {"--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"}
+    | {"--experimental-rerun"}
+)
+INFOS = frozenset({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"})
 
 
 def preset_for(arguments: list[str], devices: list[str]) -> list[str]:
@@ -27,6 +36,26 @@ def preset_for(arguments: list[str], devices: list[str]) -> list[str]:
     return ["preset=cpu"] if on_cpu else []
 
 
+def overrides_first(arguments: list[str]) -> list[str]:
+    """The same words with the overrides before the flags: argparse takes only one row of them, wherever it begins."""
+    overrides: list[str] = []
+    flags: list[str] = []
+    before = ""
+    for word in arguments:
+        of_the_flag = before in TAKES_A_WORD or (before in ("--info", "-i") and word in INFOS)
+        (flags if of_the_flag or word.startswith("-") else overrides).append(word)
+        before = "" if of_the_flag else word
+    return [*overrides, *flags]
+
+
+def config_folders(arguments: list[str]) -> list[Path]:
+    """The folders of config files that the user adds to the program's own by --config-dir."""
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    named = [after for flag, after in pairs if flag in ("--config-dir", "-cd")]
+    joined = [word.partition("=")[2] for word in arguments if word.startswith("--config-dir=")]
+    return [Path(folder) for folder in (*named, *joined) if folder]
+
+
 def overrides_in(arguments: Iterable[str]) -> list[Override]:
     """What among the arguments is an override; Hydra itself refuses what is neither that nor a flag of its own."""
     parser, found = OverridesParser.create(), []
@@ -36,6 +65,19 @@ def overrides_in(arguments: Iterable[str]) -> list[Override]:
         except HydraException:
             continue
     return found
+
+
+def check_groups(arguments: Iterable[str], conf: Path) -> None:
+    """That no folder of config files is left without one.
+
+    Raises:
+        RequestError: a line such as stage=null does.
+    """
+    for override in overrides_in(arguments):
+        group = conf / override.key_or_group
+        if override.value() is None and group.is_dir():
+            names = ", ".join(sorted(path.stem for path in group.glob("*.yaml")))
+            raise RequestError(f"{group.name}=null: a run needs one of conf/{group.name}: {names}")
 
 
 def values(override: Override) -> list[str]:

@@ -1,6 +1,6 @@
 """Checks a value of the config against a type annotation, and says in one line what would have been right."""
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
@@ -15,10 +15,34 @@ class AtLeast:
 
     least: int
 
+    def admits(self, value: float) -> bool:
+        """Whether a number is large enough."""
+        return value >= self.least
+
+    def __str__(self) -> str:
+        return f"≥ {self.least}"
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """In an annotation: the largest number admitted."""
+
+    most: int
+
+    def admits(self, value: float) -> bool:
+        """Whether a number is small enough."""
+        return value <= self.most
+
+    def __str__(self) -> str:
+        return f"≤ {self.most}"
+
 
 PositiveInt = Annotated[int, AtLeast(1)]
 NonNegativeInt = Annotated[int, AtLeast(0)]
 NonNegativeFloat = Annotated[float, AtLeast(0)]
+
+LONGEST_SHOWN = 120  # characters of a value in a line
+INTEGERS = 2**63  # from here on a record's JSON and torch's seeds take none
 
 TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "text", NoneType: "null"}
 
@@ -44,6 +68,8 @@ def checked(key: str, value: object, annotation: object) -> Any:
     if all(literal_values(kind) for kind in kinds):
         choices = [shown(choice) for kind in kinds for choice in literal_values(kind)]
         raise RequestError(f"{key}={shown(value)}: {nearest(shown(value), choices)}")
+    if type(value) is int and abs(value) >= INTEGERS:
+        raise RequestError(f"{key}={shown(value)}: expected an integer below 2^63")
     raise RequestError(f"{key}={shown(value)}: expected {described(kinds)}")
 
 
@@ -58,13 +84,15 @@ def admits(kind: object, value: object) -> bool:
     """Whether a value is of one kind, which is no union; an integer is also a float, a bool is neither."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return admits(arguments[0], value) and all(value >= part.least for part in arguments[1:])
+        return admits(arguments[0], value) and all(bound.admits(value) for bound in arguments[1:])
     if origin is Literal:
         return any(type(value) is type(choice) and value == choice for choice in arguments)
     if (origin or kind) in (list, tuple, dict):
         return _admits_container(origin or kind, arguments, value)
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    if kind is int:
+        return type(value) is int and abs(value) < INTEGERS
     return kind is Any or type(value) is kind
 
 
@@ -99,7 +127,7 @@ def _described(kind: object) -> str:
     """One kind, in words."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return f"{_described(arguments[0])} ≥ {arguments[1].least}"
+        return f"{_described(arguments[0])} {' and '.join(map(str, arguments[1:]))}"
     if origin is Literal:
         return " or ".join(map(shown, arguments))
     if kind is dict or origin is dict:
@@ -115,4 +143,5 @@ def shown(value: object) -> str:
     """A value as the user types it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return str(value)
+    text = str(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}… ({len(text)} characters)"

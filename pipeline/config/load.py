@@ -1,28 +1,29 @@
 """From Hydra's composed config to a RunConfig, every value checked; what is wrong is one line."""
 
-import difflib
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import MISSING, fields, replace
-from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Literal, get_type_hints
 
 from pipeline.config.checks import NonNegativeFloat, checked, shown
+from pipeline.config.data_request import read_data
+from pipeline.config.groups import mapping, read_group
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
-from pipeline.config.schema import STAGE_FIELDS, DataSpec, ModelSpec, RunConfig, StageSpec
-from pipeline.config.stage_options import signature_of
+from pipeline.config.schema import STAGE_FIELDS, ModelSpec, RunConfig, StageSpec
+from pipeline.config.stage_options import Signature, signature_of, signature_of_net
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import AUTOCAST, EAGER, Tolerance
 
 REPORT_KEYS = ("gpu_hour_price", "target_images_per_second", "target_p99_ms")
 TOP_LEVEL = ("threads", "seed", "time_inaccurate", "strict", "preset")  # keys of no group
+GROUPS = ("model", "data", "measure", "stage", "report")
+KNOWN = (*GROUPS, *TOP_LEVEL, "device", "eager_beside")
+OF_THE_RUN = frozenset({"reference", "baseline", "aa_pairs", "head_to_head", "claimed", "scratch"})
+LONGEST_NAME = 64  # of a stage: a folder's, and a column's
 
 EAGER_BESIDE = "fp32 beside the rest: added by the run (eager_beside=false leaves it out)"
-
-Spec = TypeVar("Spec")
-
 
 StageFiles = Mapping[str, Mapping[str, Any]]
 
@@ -39,7 +40,8 @@ def read(config: Mapping[str, Any], device: str, files: StageFiles, launcher: st
     Raises:
         RequestError: a value isn't admitted; the line names the key and what is admitted.
     """
-    check_report(config.get("report") or {})
+    check_keys(config)
+    check_report(config["report"])
     types = get_type_hints(RunConfig, include_extras=True)
     beside = checked("eager_beside", config["eager_beside"], bool)
     baseline, eager = (read_stage(files[name], "stage") for name in (AUTOCAST if is_cuda(device) else EAGER, EAGER))
@@ -55,6 +57,22 @@ def read(config: Mapping[str, Any], device: str, files: StageFiles, launcher: st
         eager=eager,
         **{key: checked(key, config[key], types[key]) for key in TOP_LEVEL},
     )
+
+
+def check_keys(config: Mapping[str, Any], groups: Sequence[str] = GROUPS) -> None:
+    """Check that the config has every key of the top level and no other, and pairs in these groups.
+
+    Raises:
+        RequestError: it hasn't.
+    """
+    for key in config:
+        if key not in KNOWN:
+            raise RequestError(f"{key}: no such key; {nearest(key, KNOWN)}")
+    for group in groups:
+        remedy = f"{group}=NAME takes a file of conf/{group}, {group}.KEY=VALUE sets one knob"
+        mapping(group, config.get(group), remedy)
+    if missing := [key for key in KNOWN if key not in config]:
+        raise RequestError(f"{missing[0]}: not set; conf/config.yaml has its default")
 
 
 def with_eager(stages: list[StageSpec], eager: StageSpec) -> list[StageSpec]:
@@ -79,54 +97,19 @@ def check_report(knobs: Mapping[str, object]) -> None:
             raise RequestError(f"report.{key}={shown(value)}: expected a number above 0, or null")
 
 
-def read_group(spec: type[Spec], group: str, value: Mapping[str, object]) -> Spec:
-    """A dataclass from a group of the config, each value checked against its field's annotation.
-
-    Raises:
-        RequestError: an unknown key, a missing one, or a value that isn't admitted.
-    """
-    types = get_type_hints(spec, include_extras=True)
-    for key in value:
-        if key not in types:
-            raise RequestError(f"{group}.{key}: no such key; {nearest(key, sorted(types))}")
-    required = [part.name for part in fields(spec) if part.default is MISSING]  # type: ignore[arg-type]
-    if missing := [key for key in required if key not in value]:
-        raise RequestError(f"{group}.{missing[0]}: not set; {group} takes {', '.join(required)}")
-    return spec(**{key: checked(f"{group}.{key}", part, types[key]) for key, part in value.items()})
-
-
 def read_model(value: Mapping[str, Any]) -> ModelSpec:
     """The net that is asked for.
 
     Raises:
         RequestError: it isn't named, or a value isn't admitted.
     """
-    if not value["target"]:
+    if not value.get("target"):
         raise RequestError("model.target: name the class of your net, such as model.target=my_package.MyNet")
-    given = {**value, "options": value["options"] or {}, "checkpoint": value["checkpoint"] or None}
-    return read_group(ModelSpec, "model", given)
-
-
-def read_data(value: Mapping[str, Any]) -> DataSpec:
-    """The images that are asked for.
-
-    Raises:
-        RequestError: a folder that isn't there, or a value that isn't admitted.
-    """
-    data = read_group(DataSpec, "data", {**value, "path": value["path"] or None, "labels": value["labels"] or None})
-    if data.name == "folder" and not data.path:
-        raise RequestError("data.path: name the folder of your images, such as data.path=images/")
-    for key, folder in (("data.path", data.path), ("data.labels", data.labels)):
-        if folder and not Path(folder).is_dir():
-            raise RequestError(f"{key}={folder}: no such folder{_neighbour(Path(folder))}")
-    return data
-
-
-def _neighbour(path: Path) -> str:
-    """A clause that names the folder beside `path` that is most like it; empty where none is."""
-    beside = [part.name for part in path.parent.iterdir()] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.5)
-    return f"; did you mean {path.parent / close[0]}?" if close else ""
+    empty: dict[str, object] = {"options": {}, "checkpoint": None, "output": None}
+    given = {key: empty[key] if key in empty and part in (None, "") else part for key, part in value.items()}
+    model = read_group(ModelSpec, "model", given)
+    options = checked_against(signature_of_net(model.target), model.options, "model.options", model.target)
+    return replace(model, options=options)
 
 
 def read_stages(value: Mapping[str, Any]) -> list[StageSpec]:
@@ -137,7 +120,12 @@ def read_stages(value: Mapping[str, Any]) -> list[StageSpec]:
     """
     if "rungs" not in value:
         return [read_stage(value, "stage")]
-    specs = [read_stage(rung, f"stage.rungs.{key}") for key, rung in value["rungs"].items()]
+    if other := [key for key in value if key != "rungs"]:
+        raise RequestError(f"stage.{other[0]}: a ladder has rungs alone; name one of them: stage.rungs.NAME.{other[0]}")
+    rungs = mapping("stage.rungs", value["rungs"])
+    if not rungs:
+        raise RequestError("stage.rungs: no rung is left; name one, such as stage=eager")
+    specs = [read_stage(mapping(f"stage.rungs.{key}", rung), f"stage.rungs.{key}") for key, rung in rungs.items()]
     names = [spec.name for spec in specs]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise RequestError(f"stage: two rungs are called {twice[0]!r}; give each a name of its own")
@@ -150,25 +138,37 @@ def read_stage(value: Mapping[str, Any], group: str) -> StageSpec:
     Raises:
         RequestError: the name can't be a folder's, something is missing, or a value isn't admitted.
     """
-    name = str(value.get("name", ""))
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
-        raise RequestError(f"{group}.name={name!r}: a stage's name is a folder's: letters, digits, '_', '-' and '.'")
+    name = stage_name(str(value.get("name", "")), group)
     for key in ("target", "tolerance"):
         if not value.get(key):
             raise RequestError(f"stage {name}: its YAML has no {key!r}; conf/stage/eager.yaml shows one")
     devices = value.get("devices", ["cuda", "cpu"])
     options = {key: part for key, part in value.items() if key not in STAGE_FIELDS}
+    texts = {key: checked(f"{group}.{key}", value.get(key, ""), str) for key in ("summary", "adds", "unavailable")}
+    target = checked(f"{group}.target", value["target"], str)
     return StageSpec(
         name=name,
-        target=checked(f"{group}.target", value["target"], str),
-        summary=str(value.get("summary", "")),
-        adds=str(value.get("adds", "")),
+        target=target,
         devices=checked(f"{group}.devices", devices, list[Literal["cuda", "cpu"]]),
-        unavailable=str(value.get("unavailable", "")),
         legacy=checked(f"{group}.legacy", value.get("legacy", False), bool),
-        tolerance=_tolerance(name, group, value["tolerance"]),
-        options=checked_options(options, str(value["target"]), group),
+        tolerance=_tolerance(name, group, mapping(f"{group}.tolerance", value["tolerance"])),
+        options=checked_options(options, target, group),
+        **texts,
     )
+
+
+def stage_name(name: str, group: str) -> str:
+    """The name, which is also that of the stage's folder within the run's.
+
+    Raises:
+        RequestError: it can't be a folder's, or the run has a file or folder of that name.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) or len(name) > LONGEST_NAME:
+        wanted = f"at most {LONGEST_NAME} letters, digits, '_', '-' and '.'"
+        raise RequestError(f"{group}.name={shown(name)!r}: a stage's name is a folder's: {wanted}")
+    if name.lower() in OF_THE_RUN or re.search(r"\.(json|yaml|html|md|csv|py|txt|log)$", name.lower()):
+        raise RequestError(f"{group}.name={name}: the run has a file or folder of that name; try my_{name}")
+    return name
 
 
 def checked_options(options: Mapping[str, object], target: str, group: str) -> dict[str, Any]:
@@ -177,7 +177,17 @@ def checked_options(options: Mapping[str, object], target: str, group: str) -> d
     Raises:
         RequestError: `build` takes no such option, or not this value, or one that it needs isn't set.
     """
-    signature = signature_of(target)
+    return checked_against(signature_of(target), options, group, target)
+
+
+def checked_against(
+    signature: Signature | None, options: Mapping[str, object], group: str, target: str
+) -> dict[str, Any]:
+    """Options, checked against a signature; as they are where no source shows one.
+
+    Raises:
+        RequestError: the target takes no such option, or not this value, or one that it needs isn't set.
+    """
     if signature is None:
         return dict(options)
     for key in options:
@@ -192,6 +202,9 @@ def checked_options(options: Mapping[str, object], target: str, group: str) -> d
 def _tolerance(stage: str, group: str, value: Mapping[str, object]) -> Tolerance:
     """A stage's tolerance from its YAML, with every field and a reason."""
     names = [part.name for part in fields(Tolerance)]
+    for key in value:
+        if key not in names:
+            raise RequestError(f"{group}.tolerance.{key}: no such key; {nearest(key, names)}")
     if missing := [name for name in names if name not in value]:
         raise RequestError(f"stage {stage}: tolerance has no {missing[0]!r}; it takes {', '.join(names)}")
     errors = [checked(f"{group}.tolerance.{key}", value[key], NonNegativeFloat) for key in names[:2]]

@@ -1,14 +1,16 @@
 """What a run is asked to do: frozen dataclasses, whose annotations are also the check of the config's values."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-from pipeline.config.checks import AtLeast, NonNegativeInt, PositiveInt
+from models.input_contract import InputContract, LabelRules
+from pipeline.config.checks import AtMost, NonNegativeInt, PositiveInt
 from pipeline.config.plan import Plan
 from pipeline.records.run_record import Tolerance
 
 REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
+MOST_THREADS = 4096  # of a CPU run; torch starts as many as it is told to
 SCRATCH = "scratch"  # within a stage's folder: compilers' caches, deleted at the end of the run
 
 
@@ -39,18 +41,21 @@ class ModelSpec:
     target: str
     options: dict[str, Any]
     checkpoint: str | None
+    output: int | str | None = None  # which part of the net's answer holds the logits; None where the answer is they
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """The images and how they are batched."""
+    """The images, what their values mean and how they are batched."""
 
     name: str
     path: str | None
     labels: str | None
-    size: PositiveInt | None  # height and width in pixels; None keeps the images' own
-    batch_size: PositiveInt
-    batches: Annotated[int, AtLeast(3)]
+    size: int | None  # height and width in pixels; None keeps the images' own
+    batch_size: int
+    batches: int
+    contract: InputContract = field(default_factory=InputContract)
+    label_rules: LabelRules = field(default_factory=LabelRules)
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ class RunConfig:
     data: DataSpec
     plan: Plan
     device: str
-    threads: PositiveInt | None
+    threads: Annotated[PositiveInt, AtMost(MOST_THREADS)] | None
     seed: NonNegativeInt
     time_inaccurate: bool
     strict: bool

@@ -1,4 +1,4 @@
-"""The options that a stage's `build` takes, read from its source: to import the module would load torch.
+"""The options that a stage's `build` or a net's class takes, read from the source: to import it would load torch.
 
 What the source doesn't say plainly is typed Any, and so left to the stage.
 """
@@ -14,12 +14,13 @@ from typing import Any, Literal, Union
 PLAIN = {"bool": bool, "int": int, "float": float, "str": str, "list": list, "dict": dict}
 MOST_ALIASES = 20  # that lead from one to another; more is a cycle
 
-Bound = ast.expr | ast.FunctionDef | str  # what stands behind a name; text is the dotted name of an import
+Defined = ast.expr | ast.FunctionDef | ast.ClassDef
+Bound = Defined | str  # what stands behind a name; text is the dotted name of an import
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What `build` takes besides the workload.
+    """What `build` takes besides the workload, or a net's class.
 
     Attributes:
         options: the annotation of each, Any where there is none or it can't be read.
@@ -35,9 +36,35 @@ class Signature:
 def signature_of(target: str) -> Signature | None:
     """The signature of `build` in the module `target`; None where no source shows it."""
     found = definition(f"{target}.build")
-    if not found:
-        return None
-    source, function = found
+    return _signature(*found) if found else None
+
+
+def signature_of_net(target: str) -> Signature | None:
+    """The signature of the net's class, or that of the class whose `__init__` it inherits; None where none is plain.
+
+    An `__init__` with a decorator isn't plain, nor a class with one: what they take is the decorator's affair. An
+    option whose default is None takes None, whatever its annotation says.
+    """
+    for _ in range(MOST_ALIASES):
+        found = definition(target)
+        source, cls = found or (None, None)
+        if source is None or not isinstance(cls, ast.ClassDef) or cls.decorator_list:
+            return None
+        made_by = [part for part in cls.body if getattr(part, "name", "") in ("__init__", "__new__")]
+        if made_by:
+            first = made_by[0]
+            plain = len(made_by) == 1 and isinstance(first, ast.FunctionDef) and not first.decorator_list
+            return _signature(source, first) if plain else None
+        bases = [source.bound.get(ast.unparse(base)) for base in cls.bases]
+        if len(bases) != 1 or cls.keywords:
+            return None
+        base = bases[0]
+        target = base if isinstance(base, str) else f"{source.name}.{ast.unparse(cls.bases[0])}"
+    return None
+
+
+def _signature(source: "Source", function: ast.AST) -> Signature | None:
+    """What a function takes besides its first argument; None of what is no function."""
     if not isinstance(function, ast.FunctionDef):
         return None
     arguments = function.args
@@ -45,10 +72,17 @@ def signature_of(target: str) -> Signature | None:
     defaults = [*[None] * (len(positional) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
     taken = list(zip([*positional, *arguments.kwonlyargs], defaults, strict=True))[1:]
     return Signature(
-        options={part.arg: annotation_of(part.annotation, source) for part, _ in taken},
+        options={part.arg: _with_default(annotation_of(part.annotation, source), default) for part, default in taken},
         required=[part.arg for part, default in taken if default is None],
         takes_any=arguments.kwarg is not None,
     )
+
+
+def _with_default(annotation: Any, default: ast.expr | None) -> Any:
+    """The annotation, which admits None where that is the default."""
+    if annotation is not Any and isinstance(default, ast.Constant) and default.value is None:
+        return _subscriptable(Union)[annotation, None]
+    return annotation
 
 
 @dataclass(frozen=True)
@@ -56,15 +90,17 @@ class Source:
     """A module that was read, not imported.
 
     Attributes:
+        name: the module's.
         package: what its relative imports start from.
         bound: what stands behind each name of its top level: a function, an expression, or an import's dotted name.
     """
 
+    name: str
     package: str
     bound: dict[str, Bound]
 
 
-def definition(dotted: str) -> tuple[Source, ast.expr | ast.FunctionDef] | None:
+def definition(dotted: str) -> tuple[Source, Defined] | None:
     """Where a name such as "package.module.Alias" is defined, through imports; None where it can't be found."""
     for _ in range(MOST_ALIASES):
         module, _, name = dotted.rpartition(".")
@@ -88,7 +124,7 @@ def read_source(module: str) -> Source | None:
     if tree is None or path is None:
         return None
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    return Source(package, dict(bindings(tree.body, package)))
+    return Source(module, package, dict(bindings(tree.body, package)))
 
 
 def locate(module: str) -> Path | None:
@@ -108,7 +144,7 @@ def bindings(body: list[ast.stmt], package: str) -> Iterator[tuple[str, Bound]]:
     """Each name that the statements bind, with what stands behind it."""
     for statement in body:
         match statement:
-            case ast.FunctionDef(name=name):
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name, statement
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 yield name, value

@@ -9,6 +9,7 @@ import pynvml
 from pipeline.devices.nvml import Gpu
 
 CPUINFO = Path("/proc/cpuinfo")
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # version 2's, as a container sees its own
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them, on x86 the first two
 
 
@@ -57,6 +58,15 @@ def _said_of_cpu(key: str, cpuinfo: Path = CPUINFO) -> list[str]:
     except OSError:
         return []
     return [line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == key]
+
+
+def memory_bytes(limit: Path = CGROUP_LIMIT) -> int:
+    """The memory that this process may use: the machine's, or its container's where that is less."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        return min(machine, int(limit.read_text()))
+    except (OSError, ValueError):  # no such file, or "max"
+        return machine
 
 
 def driver_version() -> str | None:

@@ -14,16 +14,16 @@ from pathlib import Path
 from statistics import median
 import torch
 from models.build import build_model
-from models.samples import load_dataset, to_batch
+from models.samples import recorded_images
 from pipeline.stages.api import Workload
 
 asked, seconds = (sys.argv[1:] or ["{stage}"])[0], float((sys.argv[2:] or [3])[0])
 run = json.loads(Path(__file__).with_name("results.json").read_text())
 stage = next((part for part in run["stages"] if part["name"] == asked), None) or sys.exit(f"{{asked}}: no such stage")
 model, data, device = run["settings"]["model"], run["settings"]["data"], torch.device("{device}")
-images = load_dataset(data["name"], data["path"], data["labels"], data["image_size"], len(run["reference"]["images"]))
-batches = list(to_batch(images.images).to(device).split(data["batch_size"]))
-nets = [build_model(model["target"], model["options"], model["checkpoint"], run["config"]["seed"]) for _ in range(2)]
+batches = list(recorded_images(data, len(run["reference"]["images"])).to(device).split(data["batch_size"]))
+net = [model["target"], model["options"], model["checkpoint"], run["config"]["seed"], model.get("output")]
+nets = [build_model(*net) for _ in range(2)]
 theirs, ours = (net.to(device) for net in nets)
 cudnn, matmul, wait = torch.backends.cudnn, torch.backends.cuda.matmul, {wait}
 {plain}

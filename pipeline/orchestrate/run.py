@@ -63,9 +63,10 @@ def describe_run(context: RunContext) -> None:
             refuse_baseline(context, gone.reason)
         if "reason" in worker.fields:
             refuse_baseline(context, worker.fields["reason"])
+    found = worker.run_fields.pop("warnings", [])
     context.keep(**worker.run_fields)
     busy = busy_processor(context.load_before, os.cpu_count() or 1) if context.config.device == "cpu" else None
-    context.keep(warnings=[*context.record.warnings, *([busy] if busy else [])])
+    context.keep(warnings=[*context.record.warnings, *found, *([busy] if busy else [])])
 
 
 def measure_aa_pairs(context: RunContext) -> None:

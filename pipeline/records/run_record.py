@@ -44,8 +44,10 @@ WarningCode = Literal[
     "clocks differ",
     "clocks disagree",
     "drift",
+    "files left out",
     "head-to-head failed",
     "ill baseline",
+    "net in doubt",
     "not at rest",
     "outliers",
     "phase failed",
@@ -127,6 +129,7 @@ class Reference:
     images: list[str]  # where the images come from
     labels: str | None  # what the labels are; None without labels
     layers: list[LayerWork] = field(default_factory=list)  # in the order in which they run
+    weights_stored_as: list[str] = field(default_factory=list)  # types in the checkpoint, all of which became fp32
 
 
 @dataclass(frozen=True)

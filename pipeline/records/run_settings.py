@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from models.input_contract import InputContract, LabelRules
+
 
 @dataclass(frozen=True)
 class ModelSettings:
@@ -13,6 +15,7 @@ class ModelSettings:
     target: str = ""  # import path of the net's class
     options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the class
     checkpoint: str | None = None  # file of trained weights
+    output: int | str | None = None  # which part of the net's answer holds the logits; None where the answer is they
 
     @property
     def trained(self) -> bool:
@@ -29,6 +32,8 @@ class DataSettings:
     labels: str | None = None
     image_size: int | None = None  # pixels a side; None keeps each image's own size
     batch_size: int | None = None  # images per call; None in the record of a refused request
+    contract: InputContract = field(default_factory=InputContract)  # how an image becomes the net's input
+    label_rules: LabelRules = field(default_factory=LabelRules)  # how labels become classes
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from models.input_contract import InputContract
 from pipeline.config.schema import SCRATCH
 from pipeline.records.diagnostics import BytesSource, SearchCount
 from pipeline.records.run_record import CompileFacts, Execution, FailureKind
@@ -74,10 +75,12 @@ class Workload:
         folder: the stage's own folder, for its artefacts and caches.
         seed: of everything drawn at random.
         labels: [images, height, width] of the images in the order of `images`, uint8, 255 where not labelled.
-        images: [images, height, width, 3] as they were before normalisation, uint8: those of `batches` in order, and
-            more where more are judged.
+        images: [images, height, width, channels] as they were before normalisation, uint8, uint16 or fp32: those of
+            `batches` in order, and more where more are judged.
+        contract: how `batches` were made of `images`.
         sources: where each image comes from.
         pictures: of each image the picture that it is a window of.
+        left_out: what else lies in the folder of the images and is no file.
         verified: how many of the batches, from the first, the answer is checked on.
         judged: how many of the images, from the first, the verdict is on, where it is on more than those batches.
         spare: gives so many images, or a few more, that the answer isn't checked on; None where nobody knows more than
@@ -93,8 +96,10 @@ class Workload:
     seed: int = 0
     labels: np.ndarray | None = None
     images: np.ndarray | None = None
+    contract: InputContract = field(default_factory=InputContract)
     sources: tuple[str, ...] = ()
     pictures: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     verified: int = 1
     judged: int = 0
     earlier: Path | None = None

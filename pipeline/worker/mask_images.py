@@ -5,15 +5,17 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from models.samples import viewable
+
 # Of class 0, 1, 2, ...: dark ground, then colours that the colour-blind can tell apart (Okabe and Ito).
 PALETTE = [(24, 24, 27), (230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0)]
 SHOWN = 3  # images a stage
 
 
 def save_image(image: np.ndarray, path: Path) -> None:
-    """Write an image [height, width, 3], uint8, as PNG."""
+    """Write an image [height, width, channels], uint8, uint16 or fp32, as PNG."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(image).save(path)
+    Image.fromarray(viewable(image)).save(path)
 
 
 def save_mask(classes: np.ndarray, path: Path) -> None:

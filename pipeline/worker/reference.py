@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from models.checkpoint import digest
+from models.checkpoint import digest, stored_as
 from models.stain import WORD
 from pipeline.config.schema import Job
 from pipeline.profiling.layer_scopes import hooked
@@ -44,6 +44,7 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
             images=list(workload.sources),
             labels=_word_on_labels(job.data.name, workload),
             layers=layer_work(model, batches[0][:1]),
+            weights_stored_as=stored_as(job.model.checkpoint) if job.model.checkpoint else [],
         )
     return reference, [*(part.cpu() for part in logits), *further]
 

@@ -14,10 +14,11 @@ from pipeline.measure import environment, memory_use, peaks
 from pipeline.measure.accuracy import classes
 from pipeline.measure.torch_device import cache_bytes, open_device
 from pipeline.protocol import Phase
+from pipeline.records.run_record import RunWarning
 from pipeline.records.samples import Sample
-from pipeline.stages.api import StageError
+from pipeline.stages.api import StageError, Workload
 from pipeline.stages.common.precision import allow_tf32
-from pipeline.worker import mask_images, reference, workload
+from pipeline.worker import mask_images, net_contract, reference, workload
 from pipeline.worker.bench import Bench
 from pipeline.worker.failures import failure_of
 
@@ -93,7 +94,8 @@ def prepare(job: Job) -> Bench:
 def describe_run(bench: Bench, reporter: Reporter) -> None:
     """What the first worker finds out for the whole run: machine, measured peaks, the reference and its logits."""
     job, work = bench.job, bench.workload
-    reporter.report_run(environment=environment.describe(work.device, job.launcher))
+    found = [*net_contract.check(work), *files_left_out(work)]
+    reporter.report_run(environment=environment.describe(work.device, job.launcher), warnings=found)
     if job.plan.measured_peaks:
         reporter.enter(Phase.MEASURED_PEAKS)
         reporter.report_run(measured_peaks=peaks.measure(work.device))
@@ -105,6 +107,15 @@ def describe_run(bench: Bench, reporter: Reporter) -> None:
     assert work.images is not None
     answers = torch.cat([classes(part) for part in logits]).numpy()
     mask_images.save_reference(work.images, answers, Path(job.reference).parent)
+
+
+def files_left_out(work: Workload) -> list[RunWarning]:
+    """A warning that names what else lies in the folder of images."""
+    if not work.left_out:
+        return []
+    named = ", ".join(work.left_out[:5]) + (f" and {len(work.left_out) - 5} more" if len(work.left_out) > 5 else "")
+    text = f"{named} in the folder of images: no regular files"
+    return [RunWarning("files left out", text, "name the folder that holds the images themselves")]
 
 
 def verify(bench: Bench, reporter: Reporter) -> bool:

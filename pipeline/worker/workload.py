@@ -7,11 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from models.allocation_limit import AllocationLimit
 from models.build import build_model
-from models.samples import Dataset, load_dataset, to_batch
+from models.errors import ImageError
+from models.samples import Dataset, load_dataset, to_batch, values_in
+from pipeline.config.data_request import BYTES_OF_A_VALUE, GIB, OWN_IMAGES
 from pipeline.config.schema import DataSpec, Job
+from pipeline.devices.host import memory_bytes
 from pipeline.stages.api import CalibrationImages, Workload
 
 VERIFIED_IMAGES = 8  # enough for shares of pixels; all stages see the same
@@ -30,15 +34,16 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
     """
     device = torch.device(job.device)
     torch.manual_seed(job.seed)
-    model = build_model(job.model.target, job.model.options, job.model.checkpoint, job.seed).to(device)
     data, batch_size = job.data, job.data.batch_size
+    model = net_of(job).to(device)
+    check_folder(data, memory_bytes())
     first = images_of(data, batch_size)
     batch_bytes = 4 * first.images.size
     count = min(MOST_BATCHES, max(data.batches, math.ceil(2 * (cache_bytes or 0) / batch_bytes)))
     verified = min(count, max(data.batches, math.ceil(VERIFIED_IMAGES / batch_size)))
     judged = max(verified * batch_size, labelled_images(data, first))
     dataset = images_of(data, max(batch_size * count, judged))
-    batches = list(to_batch(dataset.images[: batch_size * count]).to(device).split(batch_size))
+    batches = list(to_batch(dataset.images[: batch_size * count], data.contract).to(device).split(batch_size))
     return Workload(
         model=model,
         batches=batches,
@@ -47,8 +52,10 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
         seed=job.seed,
         labels=dataset.labels,
         images=dataset.images,
+        contract=data.contract,
         sources=tuple(dataset.sources),
         pictures=tuple(dataset.pictures),
+        left_out=tuple(dataset.left_out),
         verified=verified,
         judged=judged,
         earlier=Path(job.earlier) if job.earlier else None,
@@ -56,14 +63,34 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
     )
 
 
+def net_of(job: Job) -> nn.Module:
+    """The job's net, on the CPU; errors as of `build_model`, and where its weights take more than the memory."""
+    asked = job.model
+    with AllocationLimit(asked.target, memory_bytes()):
+        return build_model(asked.target, asked.options, asked.checkpoint, job.seed, asked.output)
+
+
 def images_of(data: DataSpec, count: int) -> Dataset:
     """So many images of those that the job names; errors as of `load_dataset`."""
-    return load_dataset(data.name, data.path, data.labels, data.size, count)
+    return load_dataset(data.name, data.path, data.labels, data.size, count, data.contract, data.label_rules)
+
+
+def check_folder(data: DataSpec, memory: int) -> None:
+    """That a folder's images, which are all read, fit into so many bytes by what their headers say.
+
+    Raises:
+        ImageError: they don't; the line gives the figure.
+    """
+    if data.path and (needed := BYTES_OF_A_VALUE * values_in(data.path)) > memory:
+        raise ImageError(
+            f"data.path={data.path}: its images take {needed / GIB:.4g} GiB and this machine has {memory / GIB:.4g}; "
+            "name a folder with fewer of them"
+        )
 
 
 def labelled_images(data: DataSpec, dataset: Dataset) -> int:
     """How many images a folder with labels has, all of which are judged; 0 of any other data."""
-    return dataset.windows if data.name == "folder" and dataset.labels is not None else 0
+    return dataset.windows if data.name not in OWN_IMAGES and dataset.labels is not None else 0
 
 
 def further_batches(work: Workload) -> Iterator[tuple[Tensor, int]]:
@@ -76,7 +103,7 @@ def further_batches(work: Workload) -> Iterator[tuple[Tensor, int]]:
         assert work.images is not None
         part = work.images[start : min(start + size, work.judged)]
         filled = np.concatenate([part, work.images[: size - len(part)]])
-        yield to_batch(filled).to(work.device), len(part)
+        yield to_batch(filled, work.contract).to(work.device), len(part)
 
 
 def judged_images(work: Workload, sizes: Sequence[int], left_out: Collection[int]) -> list[int]:
@@ -116,5 +143,5 @@ def calibration_images(job: Job, device: torch.device, verified: int, wanted: in
         begin, number = left_out[0] * size, given * size
     independent = number > 0
     chosen = slice(begin, begin + (number if independent else count))
-    batches = list(to_batch(dataset.images[chosen]).to(device).split(size))
+    batches = list(to_batch(dataset.images[chosen], data.contract).to(device).split(size))
     return CalibrationImages(batches, independent, tuple(dataset.pictures[chosen]), left_out)

@@ -24,6 +24,15 @@ WRONG = [
     (["report.target_p99=5"], "report.target_p99", "did you mean 'report.target_p99_ms'"),
     (["data.batch_size=0"], "data.batch_size=0", "expected an integer ≥ 1"),
     (["nonsense"], "nonsense", "key=value"),
+    (["+constraint.dice=0.01"], "constraint", "no such key"),
+    (["+model.chekpoint=x.pt"], "model.chekpoint", "did you mean 'checkpoint'"),
+    (["+data.maen=[0.5]"], "data.maen", "did you mean 'mean'"),
+    (["model.options.clases=2"], "model.options.clases", "'+model.options.clases=...' adds it"),
+    (["+model.options.clases=2"], "model.options.clases", "did you mean 'classes'"),
+    (["stage=null"], "stage=null", "conf/stage"),
+    (["measure=null"], "measure=null", "conf/measure"),
+    (["data.batch_size=100000000"], "data.batch_size=100000000", "GiB"),
+    (["data.path=conf"], "data.path=conf", "add data=folder"),
     (["stage=[x"], "stage=[x", "key=value"),
     (["device=cuda"], "device=cuda", "device=cpu"),
     (["data=folder"], "data.path", "name the folder"),
@@ -73,7 +82,7 @@ def test_a_process_ends_as_the_program_does(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pipeline", "preset=smoke", "threads=0", f"hydra.run.dir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: threads=0: expected an integer ≥ 1, or null\n"
+    assert done.stderr == "error: threads=0: expected an integer ≥ 1 and ≤ 4096, or null\n"
 
 
 def test_help_is_written_for_a_person(tmp_path: Path, ask: Ask) -> None:

@@ -1,8 +1,10 @@
 """The preset that is taken where the user names none."""
 
+from pathlib import Path
+
 import pytest
 
-from pipeline.cli.preset import preset_for
+from pipeline.cli.preset import config_folders, overrides_first, preset_for
 
 GPU = ["NVIDIA H200"]
 CPU_PRESET = ["preset=cpu"]
@@ -36,3 +38,24 @@ def test_the_cpu_preset_is_taken_where_the_run_goes_to_the_cpu(
 ) -> None:
     """Unless the user names a preset; in a sweep, where no job goes to a GPU."""
     assert preset_for(arguments, devices) == added
+
+
+@pytest.mark.parametrize(
+    ("typed", "ordered"),
+    [
+        ("stage=a -m data.size=1,2", "stage=a data.size=1,2 -m"),
+        ("stage=a --cfg job threads=1", "stage=a threads=1 --cfg job"),
+        ("--info defaults stage=a", "stage=a --info defaults"),
+        ("-i stage=a", "stage=a -i"),
+        ("--config-dir mine stage=a --help", "stage=a --config-dir mine --help"),
+        ("-sc install=bash", "install=bash -sc"),
+    ],
+)
+def test_flags_may_stand_anywhere_on_the_line(typed: str, ordered: str) -> None:
+    """Each keeps the word that is its own."""
+    assert overrides_first(typed.split()) == ordered.split()
+
+
+def test_the_users_own_config_folders_are_known() -> None:
+    """Their files are looked at before Hydra unfolds them."""
+    assert config_folders(["-cd", "mine", "--config-dir=yours", "stage=a"]) == [Path("mine"), Path("yours")]

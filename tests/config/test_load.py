@@ -100,8 +100,8 @@ WRONG = [
     ("data", "size", -1, "data.size=-1: expected an integer ≥ 1, or null"),
     ("data", "batches", 2, "data.batches=2: expected an integer ≥ 3"),
     ("data", "bathces", 3, "data.bathces: no such key; did you mean 'batches'?"),
-    ("data", "path", "no_such_folder", "data.path=no_such_folder: no such folder"),
-    ("data", "labels", "no_such_folder", "data.labels=no_such_folder"),
+    ("folder", "path", "no_such_folder", "data.path=no_such_folder: no such folder"),
+    ("labelled", "labels", "no_such_folder", "data.labels=no_such_folder"),
     ("measure", "half_width", -0.1, "measure.half_width=-0.1: expected a number ≥ 0"),
     ("measure", "counters", "maybe", "measure.counters=maybe: expected true or false"),
     ("measure", "measured_peaks", 1, "measure.measured_peaks=1: expected true or false"),
@@ -115,12 +115,48 @@ WRONG = [
     ("stage", "devices", ["gpu"], "stage.devices=['gpu']: expected a list, each cuda or cpu"),
     ("stage", "freezing", "no", "stage.freezing=no: expected true or false"),
     ("stage", "dynamic", 3, "stage.dynamic=3: expected true or false, or null"),
+    ("stage", "tolerance", 5, "stage.tolerance=5: expected key: value pairs"),
+    (
+        "stage",
+        "tolerance",
+        {"relative_l2": 1, "flips": 2},
+        "stage.tolerance.flips: no such key; did you mean 'flipped_",
+    ),
+    ("stage", "devices", 5, "stage.devices=5: expected a list"),
+    ("stage", "summary", ["a"], "stage.summary=['a']: expected text"),
+    ("stage", "name", "reference", "stage.name=reference: the run has a file or folder of that name"),
+    ("stage", "name", "results.json", "stage.name=results.json: the run has a file"),
+    ("stage", "name", "Baseline", "try my_Baseline"),
+    ("stage", "name", "a" * 65, "at most 64 letters"),
+    ("ladder", "mode", "default", "stage.mode: a ladder has rungs alone; name one of them: stage.rungs.NAME.mode"),
+    ("ladder", "rungs", 5, "stage.rungs=5: expected key: value pairs"),
+    ("ladder", "rungs", {}, "stage.rungs: no rung is left"),
+    ("ladder", "rungs", {"half": None}, "stage.rungs.half=null: expected key: value pairs"),
+    ("measure", "half_width", float("inf"), "measure.half_width=inf: expected a number ≥ 0"),
+    ("measure", "half_width", 10**400, "(401 characters): expected an integer below 2^63"),
+    ("measure", "interim_analyses", 3, "measure.interim_analyses=3: expected a list of one or more"),
+    ("measure", "trials", 1.5, "measure.trials=1.5: expected an integer ≥ 1"),
+    ("measure", "profile_calls", 2.5, "measure.profile_calls=2.5: expected an integer ≥ 0"),
+    ("model", "chekpoint", "x.pt", "model.chekpoint: no such key; did you mean 'checkpoint'?"),
+    ("model", "target", None, "model.target: name the class of your net"),
+    ("model", "options", 5, "model.options=5: expected key: value pairs"),
+    ("model", "options", {"bas": 4}, "model.options.bas: no option of models.unet.UNet; did you mean 'base'?"),
+    ("model", "options", {"base": "wide"}, "model.options.base=wide: expected an integer"),
+    ("model", "options", {"upsampling": "cubic"}, "choose one of: transposed, bilinear"),
     ("stage", "mod", "default", "stage.mod: no option of pipeline.stages.compile; did you mean 'mode'?"),
 ]
 
 WRONG_ON_TOP = [
-    ("threads", 0, "threads=0: expected an integer ≥ 1, or null"),
+    ("threads", 0, "threads=0: expected an integer ≥ 1 and ≤ 4096, or null"),
     ("seed", -1, "seed=-1: expected an integer ≥ 0"),
+    ("seed", 10**23, "seed=100000000000000000000000: expected an integer below 2^63"),
+    ("threads", 10**6, "threads=1000000: expected an integer ≥ 1 and ≤ 4096, or null"),
+    ("constraint", {"dice": 1}, "constraint: no such key; did you mean 'strict'?"),
+    ("batch_size", 4, "batch_size: no such key; choose one of: "),
+    ("stage", None, "stage=null: expected key: value pairs; stage=NAME takes a file of conf/stage, "),
+    ("measure", 5, "measure=5: expected key: value pairs; measure=NAME takes a file of conf/measure, "),
+    ("model", None, "model=null: expected key: value pairs; "),
+    ("report", None, "report=null: expected key: value pairs; "),
     ("strict", "yes", "strict=yes: expected true or false"),
     ("report", {"target_p99_ms": 0}, "report.target_p99_ms=0: expected a number above 0, or null"),
     ("report", {"target_p99": 1}, "report.target_p99: no such key; did you mean 'target_p99_ms'?"),
@@ -130,8 +166,13 @@ WRONG_ON_TOP = [
 @pytest.mark.parametrize(("group", "key", "value", "said"), WRONG)
 def test_a_wrong_value_is_named(group: str, key: str, value: Any, said: str) -> None:
     """One line, with the key as the user types it."""
-    config = copy.deepcopy(composed("stage=compile"))
-    config[group][key] = value
+    words, name = {
+        "folder": (["data=folder", "stage=eager"], "data"),
+        "labelled": (["data=folder", "data.path=conf", "stage=eager"], "data"),
+        "ladder": (["stage=ladder"], "stage"),
+    }.get(group, (["stage=compile"], group))
+    config = composed(*words)
+    config[name][key] = value
     with pytest.raises(RequestError) as caught:
         asked(config)
     assert said in str(caught.value)
@@ -143,7 +184,16 @@ def test_a_wrong_value_outside_the_groups_is_named(key: str, value: Any, said: s
     """Likewise."""
     with pytest.raises(RequestError) as caught:
         asked({**composed("stage=compile"), key: value})
-    assert said == str(caught.value)
+    assert str(caught.value).startswith(said)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_key_that_is_taken_away_is_named() -> None:
+    """`~device` leaves nothing to choose by."""
+    config = composed("stage=eager")
+    del config["device"]
+    with pytest.raises(RequestError, match=r"^device: not set"):
+        asked(config)
 
 
 OUTSIDE = [

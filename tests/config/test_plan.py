@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.config.load import read_group
+from pipeline.config.groups import read_group
 from pipeline.config.plan import Plan, for_every_device
 from tests.config.test_load import composed
 

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from models import checkpoint
+from models.allocation_limit import AllocationLimit
 from models.build import build_model
 from models.errors import CheckpointError, ModelError
 from models.unet import UNet
@@ -47,6 +48,44 @@ def test_weights_stored_in_fp16_come_back_in_fp32(tmp_path: Path) -> None:
     assert other.head.weight.dtype == torch.float32
     assert torch.equal(other.head.weight, net().head.weight.half().float())
     assert checkpoint.notes(tmp_path / "net.safetensors") == {"labels": "none"}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (torch.ones(2, dtype=torch.int64), "head.bias is torch.int64, the net's is torch.float32"),
+        (torch.tensor([1.0, float("inf")]), "head.bias holds NaN or infinite values"),
+        (torch.zeros(2, device="meta"), "head.bias has no values"),
+        (torch.zeros(2).to_sparse(), "head.bias has a sparse or quantized layout"),
+    ],
+)
+def test_weights_that_a_net_cannot_compute_with_are_refused(tmp_path: Path, value: torch.Tensor, said: str) -> None:
+    """The first is named; nothing is cut off, and no infinite variance is ranked."""
+    torch.save(net().state_dict() | {"head.bias": value}, tmp_path / "net.pt")
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.load_into(net(), str(tmp_path / "net.pt"))
+    assert said in str(caught.value)
+
+
+def test_the_type_of_stored_weights_is_known(tmp_path: Path) -> None:
+    checkpoint.save(net(), tmp_path / "half.safetensors", {})
+    torch.save(net().state_dict(), tmp_path / "net.pt")
+    found = [checkpoint.stored_as(str(tmp_path / name)) for name in ("half.safetensors", "net.pt")]
+    assert found == [["float16"], ["float32"]]
+
+
+def test_a_net_larger_than_the_memory_is_refused_before_it_is_made() -> None:
+    """A limit in place of the machine's: 4 bytes for each of 1,000 weights and more."""
+    with (
+        pytest.raises(
+            ModelError, match=r"the weights of models\.unet\.UNet take at least .* GiB, and this machine has"
+        ),
+        AllocationLimit("models.unet.UNet", 4000),
+    ):
+        build_model("models.unet.UNet", {"base": 10**7}, None, 0)
+    with AllocationLimit("models.unet.UNet", 10**6):
+        assert build_model("models.unet.UNet", {"base": 2, "depth": 1}, None, 0)
 
 
 def bad_files(folder: Path) -> dict[str, Path]:

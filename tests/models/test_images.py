@@ -1,5 +1,7 @@
 """Real images, their labels, and folders that hold something else."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,8 @@ from PIL import Image
 from models import checkpoint
 from models.build import build_model
 from models.errors import ImageError
-from models.samples import load_dataset, to_batch
+from models.input_contract import InputContract
+from models.samples import load_dataset, to_batch, values_in, viewable
 from models.stain import HELD_OUT, UNLABELLED
 from models.train import Tissue, crops, score
 from tests.models.test_checkpoint import SHIPPED
@@ -94,6 +97,7 @@ def wrong_folders(root: Path) -> None:
     (root / "empty").mkdir()
     picture(root / "text" / "a.png")
     (root / "text" / "b.png").write_text("no picture")
+    (root / "text" / "c.png").write_text("no picture")
     picture(root / "stranger" / "a.png")
     (root / "stranger" / "notes.txt").write_text("x")
     picture(root / "sizes" / "a.png")
@@ -109,8 +113,9 @@ def wrong_folders(root: Path) -> None:
         ("nowhere", "no such folder"),
         ("empty", "no image in it"),
         ("text", "b.png: not an image"),
+        ("text", "c.png: not an image"),
         ("stranger", "notes.txt: not an image"),
-        ("sizes", "set data.size"),
+        ("sizes", "(2 sizes: 60×40, 50×50); set data.size"),
         ("cut", "a.png: not an image"),
     ],
 )
@@ -134,6 +139,69 @@ def test_labels_that_do_not_fit_are_refused(tmp_path: Path, label: tuple[int, in
         picture(tmp_path / "masks" / "a.png", label, "L")
     with pytest.raises(ImageError, match=said):
         load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+
+
+def test_what_is_no_file_is_left_out_and_said(tmp_path: Path) -> None:
+    """A folder, a FIFO: neither is opened."""
+    picture(tmp_path / "a.png")
+    (tmp_path / "b.png").mkdir()
+    os.mkfifo(tmp_path / "c.png")
+    dataset = load_dataset("folder", str(tmp_path), None, None, 1)
+    assert (dataset.windows, dataset.left_out) == (1, ["b.png", "c.png"])
+    assert values_in(str(tmp_path)) == 40 * 60 * 3
+
+
+def test_two_images_of_one_label_are_refused(tmp_path: Path) -> None:
+    """a.png and a.jpg would both take a.png's."""
+    for name in ("a.png", "a.jpg"):
+        picture(tmp_path / "images" / name)
+    picture(tmp_path / "masks" / "a.png", mode="L")
+    with pytest.raises(ImageError, match=r"a\.jpg, a\.png would share one file of labels"):
+        load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+
+
+def test_masks_in_black_and_white_are_judged_by_their_white(tmp_path: Path) -> None:
+    """The commonest mask there is: 255 is the foreground, not what nobody labelled."""
+    picture(tmp_path / "images" / "a.png")
+    (tmp_path / "masks").mkdir()
+    Image.fromarray(np.tile(np.array([[0, 255]], np.uint8), (60, 20))).save(tmp_path / "masks" / "a.png")
+    dataset = load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+    assert dataset.labels is not None
+    assert np.unique(dataset.labels).tolist() == [0, 1]
+
+
+def test_sixteen_bits_are_not_all_white(tmp_path: Path) -> None:
+    """12 bits in a 16-bit file: dark by its type's range, right by data.scale=4095."""
+    grey = np.linspace(0, 4095, 48).astype(np.uint16).reshape(6, 8)
+    Image.fromarray(grey).save(tmp_path / "a.tif")
+    scaled = InputContract(1, "unit", (0.0,), (1.0,), scale=4095)
+    for contract, largest in ((replace(scaled, scale=None), 4095 / 65535), (scaled, 1.0)):
+        dataset = load_dataset("folder", str(tmp_path), None, None, 1, contract)
+        batch = to_batch(dataset.images, contract)
+        assert batch.shape == (1, 1, 6, 8)
+        assert float(batch.max()) == pytest.approx(largest)
+        assert viewable(dataset.images[0]).max() == 255
+
+
+def test_a_batch_is_normalised_as_the_contract_says() -> None:
+    """By a channel's own mean and std, or by the image's."""
+    images = np.random.default_rng(0).integers(0, 256, (2, 5, 4, 3), np.uint8)
+    own = to_batch(images, InputContract(3, "own", (0.1, 0.2, 0.3), (0.5,)))
+    expected = (images / 255 - np.array([0.1, 0.2, 0.3])) / 0.5
+    assert np.allclose(own.numpy(), expected.transpose(0, 3, 1, 2), atol=1e-6)
+    images[1, ..., 0] = 7
+    scored = to_batch(images, InputContract(3, "zscore", (), ()))
+    assert torch.allclose(scored.mean((2, 3)), torch.zeros(2, 3), atol=1e-5)
+    assert torch.allclose(scored.std((2, 3), correction=0)[0], torch.ones(3), atol=1e-5)
+    assert scored[1, 0].unique().tolist() == pytest.approx([0.0], abs=1e-6)
+
+
+def test_the_programs_own_images_in_grey_are_their_luminance() -> None:
+    dataset = load_dataset("samples", None, None, 64, 1, InputContract(1))
+    colour = load_dataset("samples", None, None, 64, 1)
+    luminance = colour.images @ np.array([0.299, 0.587, 0.114])
+    assert dataset.images.shape == (1, 64, 64, 1)
+    assert np.abs(dataset.images[..., 0] - luminance).max() <= 0.5 + 1e-9
 
 
 def test_training_never_sees_the_held_out_quarter() -> None:

@@ -1,0 +1,226 @@
+"""Reads image files as the values that they hold, by stated rules; what a rule doesn't cover is refused by name.
+
+docs/inputs.md states the rules.
+"""
+
+import struct
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import tifffile
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from models.errors import ImageError
+
+SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".npy"}
+TIFF = {".tif", ".tiff"}
+BITS_PER_SAMPLE = 258  # TIFF's tag
+COLOURS = {"P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"}  # Pillow's modes, of 8 bits a channel
+ONE_CHANNEL = {"I;16", "I;16B", "I;16L", "I", "F"}
+GREY = {"1", "L", "LA"}
+SHOWN = (1, 3)  # channels of grey and of colour
+KINDS = (np.uint8, np.uint16, np.float32)  # in which images are kept
+# What Pillow, tifffile and numpy raise on bytes that are no image, or one that they can't read.
+UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, KeyError, struct.error, TypeError)
+SAID = 5  # files that a line names
+
+Read = TypeVar("Read")
+
+
+def each(files: Iterable[Path], read: Callable[[Path], Read]) -> list[Read]:
+    """What `read` makes of every file.
+
+    Raises:
+        ImageError: `read` raised it for some; the line names the first five, and says how many there are.
+    """
+    done, wrong = [], []
+    for file in files:
+        try:
+            done.append(read(file))
+        except ImageError as error:
+            wrong.append(str(error))
+    if wrong:
+        more = f"; and {len(wrong) - SAID} more" if len(wrong) > SAID else ""
+        raise ImageError("; ".join(wrong[:SAID]) + more)
+    return done
+
+
+def read_image(path: Path, channels: int = 3) -> np.ndarray:
+    """An image as [height, width, channels], in the type that its file has: uint8, uint16 or fp32.
+
+    One channel becomes three that are equal, three that are equal become one; a palette's colours are taken,
+    transparency is dropped, CMYK is converted, and the orientation in the file's EXIF applied.
+
+    Raises:
+        ImageError: it can't be read, has several pages, other channels, or values of another type.
+    """
+    image = with_channels(path, read_values(path, raw=channels not in SHOWN), channels)
+    image = image.astype(np.uint8) * 255 if image.dtype == np.bool_ else image.astype(image.dtype.newbyteorder("="))
+    if image.dtype.kind == "f":
+        image = image.astype(np.float32)
+        if not np.isfinite(image).all():
+            raise ImageError(f"{path}: it holds NaN or infinite values")
+    if image.dtype not in KINDS:
+        raise ImageError(f"{path}: values of type {image.dtype}; uint8, uint16 and floating point are read")
+    return image
+
+
+def with_channels(path: Path, image: np.ndarray, channels: int) -> np.ndarray:
+    """The image [height, width, any] as [height, width, channels]; errors as of `read_image`."""
+    found = image.shape[2]
+    if found == channels:
+        return image
+    if found == 1 and channels == 3:
+        return np.repeat(image, 3, axis=2)
+    if channels == 1 and found == 3 and (image == image[..., :1]).all():
+        return image[..., :1]
+    hint = "; colour is not turned into grey unasked" if (found, channels) == (3, 1) else ""
+    raise ImageError(f"{path}: {found} channels, data.channels={channels}{hint}")
+
+
+def read_values(path: Path, raw: bool = False) -> np.ndarray:
+    """A file's values [height, width, channels], of any type; indices of a palette as their colours.
+
+    Args:
+        path: the file.
+        raw: whether a TIFF's channels are no colours, and none is transparency.
+
+    Raises:
+        ImageError: it can't be read, or has several pages.
+    """
+    if path.suffix.lower() == ".npy":
+        return _read_array(path)
+    try:
+        with warnings.catch_warnings(), Image.open(path) as image:
+            warnings.simplefilter("ignore")  # of what a header holds beside the image
+            _check_pages(path, image)
+            if (raw and image.format == "TIFF") or deeper_than_pillow_reads(path, image):
+                return _read_deep(path)
+            return _planes(path, ImageOps.exif_transpose(image))
+    except UnidentifiedImageError as error:
+        if path.suffix.lower() in TIFF:  # of five channels, say
+            return _read_deep(path)
+        raise _unreadable(path, error) from None
+    except Image.DecompressionBombError as error:
+        raise ImageError(f"{path}: {error}") from None
+    except UNREADABLE as error:
+        raise _unreadable(path, error) from None
+
+
+def _planes(path: Path, image: Image.Image) -> np.ndarray:
+    """Pillow's image as [height, width, channels]."""
+    if image.mode in GREY or image.mode in ONE_CHANNEL:
+        values = np.array(image.getchannel(0) if image.mode == "LA" else image)
+        return values[..., None]
+    if image.mode not in COLOURS:
+        raise ImageError(f"{path}: an image of mode {image.mode}; grey, RGB, RGBA, CMYK and palettes are read")
+    return np.array(image.convert("RGB"))
+
+
+def deeper_than_pillow_reads(path: Path, image: Image.Image) -> bool:
+    """Whether the file has several channels of more than 8 bits, of which Pillow would keep 8.
+
+    Raises:
+        ImageError: it is a PNG: nothing here reads it whole.
+    """
+    if image.mode in ONE_CHANNEL:
+        return False
+    if image.format == "TIFF":
+        bits: tuple[int, ...] = image.tag_v2.get(BITS_PER_SAMPLE, (8,))  # type: ignore[attr-defined]
+        return max(bits) > 8
+    if image.format == "PNG":
+        with path.open("rb") as file:
+            depth = file.read(25)[24]  # IHDR: width, height, then bits (https://www.w3.org/TR/png-3/#11IHDR)
+        if depth > 8:
+            raise ImageError(
+                f"{path}: a PNG of several channels of {depth} bits, which would lose half; save a TIFF or .npy"
+            )
+    return False
+
+
+def _check_pages(path: Path, image: Image.Image) -> None:
+    """That there is one picture in the file; a phone's JPEG may hold a preview besides."""
+    pages = getattr(image, "n_frames", 1)
+    if pages > 1 and image.format != "MPO":
+        raise ImageError(f"{path}: {pages} pages or frames; save each as an image of its own")
+
+
+def _read_deep(path: Path) -> np.ndarray:
+    """A TIFF by tifffile, [height, width, channels]."""
+    try:
+        with tifffile.TiffFile(path) as file:
+            pages, axes, values = len(file.pages), file.series[0].axes, file.series[0].asarray()
+    except (*UNREADABLE, tifffile.TiffFileError, IndexError) as error:
+        raise _unreadable(path, error) from None
+    if pages > 1 or values.ndim not in (2, 3):
+        raise ImageError(f"{path}: {pages} pages of {values.ndim} dimensions; save each as an image of its own")
+    if values.ndim == 3 and axes.startswith("S"):  # planes one after the other
+        values = np.moveaxis(values, 0, -1)
+    return values[..., None] if values.ndim == 2 else values
+
+
+def _read_array(path: Path) -> np.ndarray:
+    """An .npy file, [height, width] or [height, width, channels]."""
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped, so that no header asks for memory
+    except UNREADABLE as error:
+        raise _unreadable(path, error) from None
+    if values.ndim not in (2, 3) or not values.size:
+        raise ImageError(
+            f"{path}: an array of shape {list(values.shape)}; [height, width] or [height, width, channels]"
+        )
+    return np.array(values[..., None] if values.ndim == 2 else values)
+
+
+def _unreadable(path: Path, error: Exception) -> ImageError:
+    """The line for a file that a reader gave up on."""
+    return ImageError(f"{path}: not an image that can be read ({type(error).__name__})")
+
+
+def pixels(path: Path) -> int:
+    """How many values a file's picture has, by its header; 0 where that can't be told."""
+    try:
+        if path.suffix.lower() == ".npy":
+            return int(np.load(path, mmap_mode="r", allow_pickle=False).size)
+        with Image.open(path) as image:
+            return image.width * image.height * max(1, len(image.getbands()))
+    except (*UNREADABLE, Image.DecompressionBombError, MemoryError):
+        return 0
+
+
+def alike(images: list[np.ndarray], sources: list[str], scale: float | None) -> list[np.ndarray]:
+    """The images in one type, so that a value means the same in all: 8 bits widened to 16, integers scaled to floats.
+
+    Args:
+        images: each [height, width, channels], uint8, uint16 or fp32.
+        sources: where each comes from.
+        scale: what the user divides values by; None for what their type holds.
+
+    Raises:
+        ImageError: floats outside of 0 to 1, or files of several types, where `scale` says what a value means.
+    """
+    types = {image.dtype for image in images}
+    if scale is not None:
+        if len(types) > 1:
+            names = ", ".join(sorted(str(kind) for kind in types))
+            raise ImageError(
+                f"data.scale={scale:g}: the images are of several types ({names}), one scale can't be for all"
+            )
+        return images
+    for image, source in zip(images, sources, strict=True):
+        if image.dtype == np.float32 and not (image.min() >= 0 and image.max() <= 1):
+            low, high = float(image.min()), float(image.max())
+            raise ImageError(f"{source}: floats from {low:.4g} to {high:.4g}; set data.scale, or save values in 0 to 1")
+    if np.dtype(np.float32) in types and len(types) > 1:
+        return [_as_float(image) for image in images]
+    if len(types) > 1:
+        return [image.astype(np.uint16) * 257 if image.dtype == np.uint8 else image for image in images]
+    return images
+
+
+def _as_float(image: np.ndarray) -> np.ndarray:
+    """Integers as a share of what their type holds, fp32; floats as they are."""
+    return image if image.dtype == np.float32 else image.astype(np.float32) / np.iinfo(image.dtype).max

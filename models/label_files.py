@@ -1,0 +1,113 @@
+"""Reads labels as class indices, by stated rules; what a rule doesn't cover is refused with its values and its file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from models.errors import ImageError
+from models.image_files import UNREADABLE, read_values
+from models.input_contract import LabelRules
+from models.stain import UNLABELLED
+
+SHOWN_VALUES = 5
+
+
+def label_file(image: Path, folder: Path, rules: LabelRules) -> Path:
+    """The file with the labels of an image.
+
+    Raises:
+        ImageError: there is none.
+    """
+    path = folder / rules.pattern.replace("*", image.stem)
+    if not path.is_file():
+        hint = "; data.label_pattern=*_mask.png names them otherwise" if rules.pattern == LabelRules.pattern else ""
+        raise ImageError(f"{path}: no such file; data.labels holds one file of labels for each image{hint}")
+    return path
+
+
+def read_label(path: Path, rules: LabelRules) -> np.ndarray:
+    """The values [height, width] of a file of labels, int64, before `as_classes` makes classes of them.
+
+    Indices of a palette are taken as they are; with `rules.colors` a colour is the class that it is listed as.
+
+    Raises:
+        ImageError: it can't be read, has several channels that differ, or colours that aren't listed.
+    """
+    values = _indices(path) if not rules.colors else None
+    if values is None:
+        values = read_values(path)
+        if rules.colors:
+            return _of_colors(path, values, rules.colors)
+        if values.shape[2] > 1 and not (values == values[..., :1]).all():
+            found = len(np.unique(values.reshape(-1, values.shape[2]), axis=0))
+            raise ImageError(
+                f"{path}: labels of {found} colours; data.colors=[[0,0,0],[255,0,0]] says which class each is"
+            )
+        values = values[..., 0]
+    if values.dtype.kind == "f" and not (values == np.floor(values)).all():
+        raise ImageError(f"{path}: labels are no integers")
+    return values.astype(np.int64)
+
+
+def _indices(path: Path) -> np.ndarray | None:
+    """The indices of a palette's file [height, width]; None of any other."""
+    try:
+        with Image.open(path) as image:
+            return np.array(image) if image.mode == "P" and getattr(image, "n_frames", 1) == 1 else None
+    except UNREADABLE:
+        return None
+
+
+def _of_colors(path: Path, values: np.ndarray, colors: Sequence[tuple[int, int, int]]) -> np.ndarray:
+    """The index [height, width] of each pixel's colour in the list."""
+    shown = np.repeat(values, 3, axis=2) if values.shape[2] == 1 else values[..., :3]
+    classes = np.full(shown.shape[:2], -1, np.int64)
+    for index, color in enumerate(colors):
+        classes[(shown == np.array(color)).all(axis=2)] = index
+    if (classes < 0).any():
+        others = np.unique(shown[classes < 0], axis=0)[:SHOWN_VALUES].tolist()
+        raise ImageError(f"{path}: colours that data.colors doesn't list: {', '.join(map(str, others))}")
+    return classes
+
+
+def as_classes(labels: Sequence[np.ndarray], files: Sequence[Path], rules: LabelRules) -> list[np.ndarray]:
+    """Class indices [height, width], uint8, 255 where not labelled, of the values of all files together.
+
+    Where no value but 0 and 255 occurs in any file, 255 is class 1: a mask in black and white. With `rules.positive`
+    that value is class 1 and any other class 0. `rules.ignore` is what isn't labelled.
+
+    Raises:
+        ImageError: no file holds the positive value, no pixel is labelled, or a value is no class that can be kept.
+    """
+    found = set().union(*(np.unique(label).tolist() for label in labels))
+    ignore = rules.ignore
+    positive = rules.positive
+    if positive is None and not rules.colors and found == {0, 255}:
+        positive, ignore = 255, None
+    if positive is not None and positive not in found:
+        raise ImageError(f"data.positive={positive}: no label has this value; they have {_listed(found)}")
+    if not found - {ignore}:
+        raise ImageError(
+            f"{files[0].parent}: every pixel of the labels is {ignore}, which data.ignore says is not labelled"
+        )
+    return [_classes(label, file, positive, ignore) for label, file in zip(labels, files, strict=True)]
+
+
+def _classes(label: np.ndarray, file: Path, positive: int | None, ignore: int | None) -> np.ndarray:
+    """One file's classes."""
+    known = np.ones(label.shape, bool) if ignore is None else label != ignore
+    classes = label if positive is None else (label == positive).astype(np.int64)
+    beyond = known & ((classes < 0) | (classes >= UNLABELLED))
+    if beyond.any():
+        raise ImageError(
+            f"{file}: labels {_listed(set(np.unique(label[beyond]).tolist()))}; classes from 0 to 254 are judged"
+        )
+    return np.where(known, classes, UNLABELLED).astype(np.uint8)
+
+
+def _listed(values: set[int]) -> str:
+    """The smallest values, and that there are more."""
+    first = ", ".join(map(str, sorted(values)[:SHOWN_VALUES]))
+    return f"{first}, …" if len(values) > SHOWN_VALUES else first

@@ -1,0 +1,78 @@
+"""Nets whose answer is more than the logits: a tuple, a list of deep supervision, a dict, a dataclass."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from torch import Tensor, nn
+
+from models.errors import ModelError
+
+
+def with_output(model: nn.Module, output: int | str | None) -> nn.Module:
+    """The net itself, changed to answer with one part of what its class answers with; its weights keep their names.
+
+    Args:
+        model: of any class. It becomes one of a class derived from its own, of the same name.
+        output: an index, a key, an attribute, or several of them with dots between; None changes nothing.
+    """
+    if output is None:
+        return model
+    cls = type(model)
+
+    @functools.wraps(cls.forward)  # so that its arguments can still be seen
+    def forward(self: Any, *inputs: Any, **named: Any) -> Any:
+        return part_of(cls.forward(self, *inputs, **named), output, cls.__name__)
+
+    model.__class__ = type(cls.__name__, (cls,), {"forward": forward, "__module__": cls.__module__})
+    return model
+
+
+def part_of(answer: object, output: int | str, net: str) -> Any:
+    """The part of a net's answer that `output` names.
+
+    Raises:
+        ModelError: the answer has no such part; the line says which it has.
+    """
+    found = answer
+    for name in str(output).split("."):
+        parts = parts_of(found)
+        if name not in parts:
+            if isinstance(found, Tensor):
+                raise ModelError(
+                    f"model.output={output}: {net} answers with a tensor, which has no parts; leave it out"
+                )
+            close = get_close_matches(name, parts, n=1, cutoff=0.5)
+            remedy = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(parts)}"
+            raise ModelError(f"model.output={output}: no such part of {net}'s {described(found)}; {remedy}")
+        found = parts[name]
+    return found
+
+
+def parts_of(answer: object) -> dict[str, object]:
+    """The parts of an answer by what a user types for each; none of a tensor, or of what holds none."""
+    if isinstance(answer, Mapping):
+        return {str(key): part for key, part in answer.items()}
+    if is_dataclass(answer) and not isinstance(answer, type):
+        return {part.name: getattr(answer, part.name) for part in fields(answer)}
+    if isinstance(answer, tuple | list):
+        named = dict(zip(getattr(answer, "_fields", ()), answer, strict=False))
+        return named | {str(index): part for index, part in enumerate(answer)}
+    return {}
+
+
+def described(answer: object) -> str:
+    """What an answer is, in a few words: "tuple of 2 (0, 1)", "dict of 2 (out, aux)"."""
+    parts = parts_of(answer)
+    kind = type(answer).__name__
+    return f"{kind} of {len(parts)} ({', '.join(parts)})" if parts else kind
+
+
+def tensors_of(answer: object, before: str = "") -> dict[str, Tensor]:
+    """Every tensor of an answer by what `model.output` would call it, in order."""
+    found: dict[str, Tensor] = {}
+    for name, part in parts_of(answer).items():
+        found |= {f"{before}{name}": part} if isinstance(part, Tensor) else tensors_of(part, f"{before}{name}.")
+    return found

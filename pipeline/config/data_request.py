@@ -1,0 +1,184 @@
+"""The images that are asked for: which, what their values mean, and whether this machine can hold them."""
+
+import difflib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from models.input_contract import NAMED, InputContract, LabelRules
+from pipeline.config.checks import AtLeast, NonNegativeInt, PositiveInt, shown
+from pipeline.config.groups import read_group
+from pipeline.config.request_error import RequestError
+from pipeline.config.schema import DataSpec
+from pipeline.devices.host import memory_bytes
+
+OWN_IMAGES = ("samples", "stain")  # that bring their labels
+GIB = 2**30
+BYTES_OF_A_VALUE = 5  # while a rotation is made: as it was read, at least uint8, and in fp32
+
+
+@dataclass(frozen=True)
+class DataKnobs:
+    """The keys of conf/data as they are typed."""
+
+    name: str
+    path: str | None
+    labels: str | None
+    size: PositiveInt | None
+    batch_size: PositiveInt
+    batches: Annotated[int, AtLeast(3)]
+    channels: PositiveInt = 3
+    normalize: Literal["centred", "unit", "imagenet", "zscore"] = "centred"
+    mean: float | tuple[float, ...] | None = None
+    std: float | tuple[float, ...] | None = None
+    scale: float | None = None
+    positive: NonNegativeInt | None = None
+    ignore: NonNegativeInt | None = 255
+    colors: list[Any] | None = None
+    label_pattern: str = "*.png"
+
+
+def read_data(value: Mapping[str, Any]) -> DataSpec:
+    """The images that are asked for.
+
+    Raises:
+        RequestError: a folder that isn't there, a value that isn't admitted, knobs that contradict each other, or more
+            images than this machine can hold.
+    """
+    asked = {**value, **{key: None for key in ("path", "labels") if value.get(key) == ""}}
+    knobs = read_group(DataKnobs, "data", asked)
+    _check_whose(knobs)
+    for key, folder in (("data.path", knobs.path), ("data.labels", knobs.labels)):
+        if folder and not Path(folder).is_dir():
+            raise RequestError(f"{key}={folder}: no such folder{_neighbour(Path(folder))}")
+    check_memory(knobs, memory_bytes())
+    return DataSpec(
+        name=knobs.name,
+        path=knobs.path,
+        labels=knobs.labels,
+        size=knobs.size,
+        batch_size=knobs.batch_size,
+        batches=knobs.batches,
+        contract=contract_of(knobs),
+        label_rules=label_rules_of(knobs),
+    )
+
+
+def meant_everywhere(data: Mapping[str, Any], preset: object, typed: Sequence[str]) -> dict[str, Any]:
+    """The knobs, without the size that the CPU's preset sets for images of a folder: there they keep their own.
+
+    Args:
+        data: every knob's value.
+        preset: the run's.
+        typed: the words of the command line, such as "data.size=512".
+    """
+    names = {word.lstrip("+").partition("=")[0] for word in typed}
+    kept = preset != "cpu" or data.get("name") != "folder" or "data.size" in names
+    return dict(data) if kept else {**data, "size": None}
+
+
+def _check_whose(knobs: DataKnobs) -> None:
+    """That nothing is typed which the images that were chosen don't heed."""
+    if knobs.name not in OWN_IMAGES:
+        if not knobs.path:
+            raise RequestError("data.path: name the folder of your images, such as data.path=images/")
+        if not knobs.labels and (key := _typed_of_labels(knobs)):
+            raise RequestError(f"data.{key}: there are no labels that it could be for; name them: data.labels=masks/")
+        return
+    for key in ("path", "labels", _typed_of_labels(knobs)):
+        if key and (typed := getattr(knobs, key)) is not None:
+            raise RequestError(
+                f"data.{key}={shown(typed)}: data={knobs.name} has images and labels of its own; add data=folder"
+            )
+    if knobs.channels not in (1, 3):
+        raise RequestError(f"data.channels={knobs.channels}: data={knobs.name} has images of 3 channels, or 1 for grey")
+
+
+def _typed_of_labels(knobs: DataKnobs) -> str:
+    """A knob about labels that isn't at its default; empty where all are."""
+    defaults = {part.name: part.default for part in fields(DataKnobs)}
+    return next((key for key in ("positive", "colors", "label_pattern") if getattr(knobs, key) != defaults[key]), "")
+
+
+def contract_of(knobs: DataKnobs) -> InputContract:
+    """The normalisation that is asked for: the named one's, or the user's own mean and std.
+
+    Raises:
+        RequestError: one of mean and std alone, figures for another number of channels, or a scale or std of 0.
+    """
+    own = [key for key in ("mean", "std") if getattr(knobs, key) is not None]
+    if len(own) == 1:
+        raise RequestError(f"data.{own[0]}: set data.mean and data.std together")
+    if own and knobs.normalize == "zscore":
+        raise RequestError("data.mean: data.normalize=zscore takes each image's own mean and std; leave one out")
+    mean, std = (_listed(knobs.mean), _listed(knobs.std)) if own else NAMED[knobs.normalize]
+    for key, figures in (("data.mean", mean), ("data.std", std)):
+        if len(figures) not in (0, 1, knobs.channels):
+            what = key if own else f"data.normalize={knobs.normalize}"
+            raise RequestError(f"{what}: {len(figures)} figures for data.channels={knobs.channels}; one, or one each")
+    if any(figure <= 0 for figure in std) or (knobs.scale is not None and knobs.scale <= 0):
+        raise RequestError("data.std and data.scale are divided by: expected numbers above 0")
+    return InputContract(knobs.channels, "own" if own else knobs.normalize, mean, std, knobs.scale)
+
+
+def _listed(value: float | Sequence[float] | None) -> tuple[float, ...]:
+    """One figure, or several, as fp64."""
+    assert value is not None
+    return tuple(map(float, value)) if isinstance(value, Sequence) else (float(value),)
+
+
+def label_rules_of(knobs: DataKnobs) -> LabelRules:
+    """How labels are read.
+
+    Raises:
+        RequestError: a pattern without one *, colours that are none, or colours with a positive value.
+    """
+    if knobs.label_pattern.count("*") != 1:
+        raise RequestError(
+            f"data.label_pattern={knobs.label_pattern}: expected a file name with one *, which stands for the image's "
+            "name without its suffix, such as *_mask.png"
+        )
+    if knobs.colors is not None and knobs.positive is not None:
+        raise RequestError("data.positive: data.colors gives each class its colour already; leave one of them out")
+    colors = tuple(_color(part) for part in knobs.colors or ())
+    if knobs.colors is not None and (len(colors) < 2 or len(set(colors)) < len(colors)):
+        raise RequestError("data.colors: expected two or more different colours, that of class 0 first")
+    ignore = None if knobs.ignore == knobs.positive else knobs.ignore
+    return LabelRules(knobs.label_pattern, knobs.positive, ignore, colors)
+
+
+def _color(value: object) -> tuple[int, int, int]:
+    """A colour as [255, 0, 0] or "ff0000"."""
+    if isinstance(value, list) and len(value) == 3 and all(type(part) is int and 0 <= part <= 255 for part in value):
+        return value[0], value[1], value[2]
+    if isinstance(value, str) and re.fullmatch(r"#?[0-9a-fA-F]{6}", value):
+        digits = value.removeprefix("#")
+        return int(digits[:2], 16), int(digits[2:4], 16), int(digits[4:], 16)
+    raise RequestError(f"data.colors: {shown(value)}: expected a colour such as [255,0,0] or '#ff0000'")
+
+
+def check_memory(knobs: DataKnobs, memory: int) -> None:
+    """That the rotation of inputs fits into so many bytes; images of their own size are looked at when they are read.
+
+    Raises:
+        RequestError: it doesn't; the line gives the figure.
+    """
+    if knobs.size is None:
+        return
+    values = math.prod((knobs.batches, knobs.batch_size, knobs.channels, knobs.size, knobs.size))
+    if (needed := BYTES_OF_A_VALUE * values) > memory:
+        what = f"{knobs.batches} batches of {knobs.batch_size} images of {knobs.size}×{knobs.size}×{knobs.channels}"
+        raise RequestError(
+            f"data.batch_size={knobs.batch_size}, data.size={knobs.size}: {what} take {needed / GIB:.4g} GiB and this "
+            f"machine has {memory / GIB:.4g}; choose a smaller data.batch_size or data.size"
+        )
+
+
+def _neighbour(path: Path) -> str:
+    """A clause that names the folder beside `path` that is most like it; empty where none is."""
+    beside = [part.name for part in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.5)
+    return f"; did you mean {path.parent / close[0]}?" if close else ""

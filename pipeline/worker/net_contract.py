@@ -1,0 +1,154 @@
+"""What is asked of a net before anything is measured, in the words of the request: one image in, logits out.
+
+docs/inputs.md states it.
+"""
+
+import inspect
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from models.errors import InputError, ModelError
+from pipeline.config.data_request import GIB
+from pipeline.devices.host import memory_bytes
+from pipeline.devices.kinds import is_cuda
+from pipeline.profiling.dispatch import Dispatched, Operator
+from pipeline.profiling.operator_bytes import size
+from pipeline.records.run_record import RunWarning
+from pipeline.stages.api import Workload
+from pipeline.worker.answer_checks import Net, check_answer, check_labels, probabilities, repeated
+from pipeline.worker.failures import failure_of
+
+IMAGES = 2  # in a call; one, where the batch has one: a net may be made for that
+Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
+
+
+def check(work: Workload) -> list[RunWarning]:
+    """Whether the net keeps what README and docs ask of it: the warnings, of what it keeps in part.
+
+    Raises:
+        InputError: it doesn't; the line says which of the request's knobs mends it.
+    """
+    net = Net(type(work.model).__name__, work.model, work.batches[0][: min(IMAGES, work.shape[0])])
+    check_arguments(net)
+    check_weights(net)
+    check_dimensions(net)
+    check_memory(net, work.shape, device_memory(work.device))
+    logits = check_answer(net, called(net))
+    check_labels(work, classes=max(2, logits.shape[1]))
+    return [*repeated(net, logits), *probabilities(net, logits)]
+
+
+def check_arguments(net: Net) -> None:
+    """That the net takes one tensor.
+
+    Raises:
+        ModelError: it needs more, or takes none.
+    """
+    try:
+        parameters = list(inspect.signature(net.model.forward).parameters.values())
+    except (TypeError, ValueError):  # of a compiled module; the call will tell
+        return
+    needed = [part.name for part in parameters if part.default is part.empty and part.kind not in (2, 4)]
+    if len(needed) > 1:
+        given = f"{len(needed)} tensors ({', '.join(needed)}); only {needed[0]} is given"
+        raise ModelError(
+            f"model.target: {net.name} takes {given}: name a class that takes an image alone and gives the rest"
+        )
+    if not parameters:
+        raise ModelError(f"model.target: {net.name}.forward takes no tensor; it is given an image")
+
+
+def check_weights(net: Net) -> None:
+    """That every weight, and every mean and variance of a norm, is finite.
+
+    Raises:
+        ModelError: one isn't; the line names the first.
+    """
+    norms = [(name, part) for name, part in net.model.named_buffers() if name.endswith(("running_mean", "running_var"))]
+    wrong = [name for name, part in (*net.model.named_parameters(), *norms) if not bool(part.isfinite().all())]
+    if wrong:
+        raise ModelError(
+            f"model.checkpoint: {len(wrong)} weights of {net.name} hold NaN or infinite values, first {wrong[0]}"
+        )
+
+
+def check_dimensions(net: Net) -> None:
+    """That the net isn't one for volumes, which torch would let take a batch of images for one volume.
+
+    Raises:
+        ModelError: all its convolutions are 3-D, or 1-D.
+    """
+    kinds = {type(part).__name__: part for part in net.model.modules() if isinstance(part, Convolution)}
+    if kinds and not any(isinstance(part, nn.Conv2d) for part in kinds.values()):
+        raise ModelError(f"model.target: {net.name} has {' and '.join(kinds)} alone; images have two dimensions")
+
+
+def device_memory(device: torch.device) -> int:
+    """The bytes that a GPU has, or that this process may use of the machine."""
+    if is_cuda(device.type):
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return memory_bytes()
+
+
+def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
+    """That what one operator holds at once of a batch of this shape fits into so many bytes; the whole net needs more.
+
+    Found without taking memory, on torch's device "meta"; a net that can't run there isn't checked.
+
+    Raises:
+        ModelError: it doesn't fit; the line gives the figure.
+    """
+    parts = (*net.model.named_parameters(), *net.model.named_buffers())
+    state = {name: part.detach().to("meta") for name, part in parts}
+    largest = 0, ""
+
+    def see(operator: Operator) -> None:
+        nonlocal largest
+        largest = max(largest, (sum(map(size, [*operator.inputs, *operator.outputs])), operator.name))
+
+    try:
+        with torch.no_grad(), Dispatched(see):
+            functional_call(net.model, state, (torch.empty(shape, device="meta"),))
+    except Exception:  # noqa: BLE001 - whatever a net does with a tensor that has no values
+        return
+    held, name = largest
+    if held > memory:
+        raise ModelError(
+            f"data.batch_size={shape[0]}: {name} of {net.name} alone holds {held / GIB:.4g} GiB for images "
+            f"{'×'.join(map(str, shape[1:]))}, and the device has {memory / GIB:.4g}; "
+            "choose a smaller data.batch_size or data.size"
+        )
+
+
+def called(net: Net) -> object:
+    """The net's answer to its images.
+
+    Raises:
+        ModelError: the call fails, or changes the images.
+    """
+    given = net.images.clone()
+    try:
+        with torch.inference_mode():
+            answer: object = net.model(given)
+    except InputError:
+        raise
+    except Exception as error:
+        kind, reason = failure_of(error)
+        if kind == "out of memory":
+            raise
+        shape = f"a batch {list(given.shape)} in fp32"
+        raise ModelError(f"model.target: {net.name} fails on {shape}: {reason}{channel_hint(net)}") from error
+    if not torch.equal(given, net.images):
+        raise ModelError(f"model.target: {net.name} changes its input in place: a second call would see another image")
+    return answer
+
+
+def channel_hint(net: Net) -> str:
+    """A clause that says how channels go together, where the net's first convolution has others than the images."""
+    first = next((part for part in net.model.modules() if isinstance(part, nn.Conv2d)), None)
+    given = net.images.shape[1]
+    if first is None or first.in_channels == given:
+        return ""
+    return f"; its first convolution takes {first.in_channels} channels, data.channels={given} gives {given}"

@@ -1,0 +1,118 @@
+"""The images that are asked for: normalisation, channels, labels and memory, each wrong one refused in a line."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.input_contract import InputContract, LabelRules
+from pipeline.config.data_request import DataKnobs, check_memory, meant_everywhere, read_data
+from pipeline.config.request_error import RequestError
+from pipeline.devices.host import memory_bytes
+
+
+def knobs(folder: Path | None = None, **typed: object) -> dict[str, Any]:
+    """What conf/data/folder.yaml gives, or that of the samples, with what is typed."""
+    own = {"name": "samples", "path": None, "labels": None, "size": 32, "batch_size": 2, "batches": 3}
+    theirs = {"name": "folder", "path": str(folder), "labels": str(folder)} if folder else {}
+    return {**own, **theirs, **typed}
+
+
+def test_what_is_not_typed_is_what_was_always_done() -> None:
+    """(x − 0.5) / 0.25 of three channels, PNGs of indices, 255 without a label."""
+    found = read_data(knobs())
+    assert found.contract == InputContract(3, "centred", (0.5,), (0.25,), None)
+    assert found.label_rules == LabelRules("*.png", None, 255, ())
+
+
+@pytest.mark.parametrize(
+    ("typed", "contract"),
+    [
+        ({"normalize": "unit"}, InputContract(3, "unit", (0.0,), (1.0,))),
+        ({"normalize": "imagenet"}, InputContract(3, "imagenet", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))),
+        ({"normalize": "zscore", "channels": 1}, InputContract(1, "zscore", (), ())),
+        ({"mean": 1, "std": 2, "scale": 4095}, InputContract(3, "own", (1.0,), (2.0,), 4095)),
+        ({"mean": [1, 2, 3], "std": 2}, InputContract(3, "own", (1.0, 2.0, 3.0), (2.0,))),
+    ],
+)
+def test_the_normalisation_is_the_users(typed: dict[str, Any], contract: InputContract) -> None:
+    """By name, or by figures: one for all channels, or one each."""
+    assert read_data(knobs(**typed)).contract == contract
+
+
+def test_a_positive_value_is_no_longer_one_to_ignore(tmp_path: Path) -> None:
+    """255 is ignored unless it is said to be the foreground."""
+    assert read_data(knobs(tmp_path, positive=255)).label_rules == LabelRules(positive=255, ignore=None)
+    assert read_data(knobs(tmp_path, positive=1)).label_rules == LabelRules(positive=1)
+    colors = read_data(knobs(tmp_path, colors=[[0, 0, 0], "#ff8000"])).label_rules.colors
+    assert colors == ((0, 0, 0), (255, 128, 0))
+
+
+WRONG = [
+    ({"mean": 0.5}, "data.mean: set data.mean and data.std together"),
+    ({"mean": 0.5, "std": 0.5, "normalize": "zscore"}, "leave one out"),
+    ({"mean": [1, 2], "std": 1}, "data.mean: 2 figures for data.channels=3; one, or one each"),
+    ({"normalize": "imagenet", "channels": 1}, "data.normalize=imagenet: 3 figures for data.channels=1"),
+    ({"normalize": "imagnet"}, "data.normalize=imagnet: did you mean 'imagenet'?"),
+    ({"mean": 0, "std": 0}, "expected numbers above 0"),
+    ({"scale": -1.0}, "expected numbers above 0"),
+    ({"mean": "half", "std": 1}, "data.mean=half: expected a number or a list of one or more, each a number, or null"),
+    ({"channels": 0}, "data.channels=0: expected an integer ≥ 1"),
+    ({"channels": 4}, "data.channels=4: data=samples has images of 3 channels, or 1 for grey"),
+    ({"positive": 255}, "data.positive=255: data=samples has images and labels of its own; add data=folder"),
+    ({"path": "images"}, "data.path=images: data=samples has images and labels of its own; add data=folder"),
+]
+WRONG_OF_A_FOLDER = [
+    ({"labels": None, "positive": 255}, "data.positive: there are no labels that it could be for"),
+    ({"labels": None, "label_pattern": "*.tif"}, "data.label_pattern: there are no labels"),
+    ({"label_pattern": "mask.png"}, "data.label_pattern=mask.png: expected a file name with one *"),
+    ({"label_pattern": "*/*.png"}, "expected a file name with one *"),
+    ({"colors": [[0, 0, 0], [255, 0, 300]]}, "data.colors: [255, 0, 300]: expected a colour such as"),
+    ({"colors": [[0, 0, 0]]}, "two or more different colours"),
+    ({"colors": ["#000000", "#ffffff"], "positive": 1}, "leave one of them out"),
+    ({"positive": -1}, "data.positive=-1: expected an integer ≥ 0, or null"),
+]
+
+
+@pytest.mark.parametrize(("typed", "said"), [*WRONG, *WRONG_OF_A_FOLDER])
+def test_a_wrong_knob_is_one_line(typed: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """Nothing that was typed is passed over."""
+    with pytest.raises(RequestError) as caught:
+        read_data(knobs(tmp_path if (typed, said) in WRONG_OF_A_FOLDER else None, **typed))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_more_than_the_memory_is_refused_with_the_figure() -> None:
+    """Three batches of 8 images of 1024×1024×3, in uint8 and fp32: 360 MiB."""
+    asked = DataKnobs("samples", None, None, 1024, 8, 3)
+    check_memory(asked, 360 * 2**20)
+    check_memory(replace(asked, size=None), 0)
+    with pytest.raises(RequestError, match=r"data\.size=1024: 3 batches of 8 .* take 0\.3516 GiB .* has 0\.3506"):
+        check_memory(asked, 359 * 2**20)
+
+
+def test_a_containers_limit_counts_where_it_is_less(tmp_path: Path) -> None:
+    """Version 2 of cgroups writes bytes, or "max"."""
+    limit, nowhere = tmp_path / "memory.max", tmp_path / "nowhere"
+    limit.write_text("4096\n")
+    assert memory_bytes(limit) == 4096
+    limit.write_text("max\n")
+    assert memory_bytes(limit) == memory_bytes(nowhere) > 2**20
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "typed", "size"),
+    [
+        ("folder", "cpu", [], None),
+        ("folder", "cpu", ["+data.size=256"], 256),
+        ("folder", "smoke", [], 256),
+        ("samples", "cpu", [], 256),
+    ],
+)
+def test_a_folder_keeps_its_size_on_a_cpu_as_on_a_gpu(
+    name: str, preset: str, typed: list[str], size: int | None
+) -> None:
+    """The preset that is taken without a word cuts the program's own images, and no one else's."""
+    assert meant_everywhere({"name": name, "size": 256}, preset, typed)["size"] == size

@@ -1,0 +1,199 @@
+"""Files of images by kind: what they become, and which are refused by name."""
+
+import io
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from models.errors import ImageError
+from models.image_files import alike, each, pixels, read_image
+
+COLOUR = np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)
+GREY = COLOUR[..., 0]
+DEEP = GREY.astype(np.uint16) * 257
+
+
+def saved(folder: Path, name: str, array: np.ndarray, mode: str = "", **how: object) -> Path:
+    image = Image.fromarray(array)
+    (image.convert(mode) if mode else image).save(folder / name, **how)  # type: ignore[arg-type]
+    return folder / name
+
+
+def test_colour_and_grey_are_read_as_they_are(tmp_path: Path) -> None:
+    """Grey becomes three equal channels, or stays one; three equal channels become one."""
+    assert np.array_equal(read_image(saved(tmp_path, "c.png", COLOUR)), COLOUR)
+    grey = saved(tmp_path, "g.png", GREY)
+    assert np.array_equal(read_image(grey), np.repeat(GREY[..., None], 3, 2))
+    assert np.array_equal(read_image(grey, 1), GREY[..., None])
+    equal = saved(tmp_path, "e.png", np.repeat(GREY[..., None], 3, 2))
+    assert np.array_equal(read_image(equal, 1), GREY[..., None])
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "P", "CMYK", "LA", "1"])
+def test_other_modes_become_eight_bits(mode: str, tmp_path: Path) -> None:
+    """Transparency is dropped, a palette's colours are taken, CMYK is converted, two values become 0 and 255."""
+    found = read_image(saved(tmp_path, "a.tif" if mode == "CMYK" else "a.png", COLOUR, mode))
+    assert (found.shape, found.dtype) == ((4, 6, 3), np.uint8)
+    if mode in ("RGBA", "CMYK"):
+        assert np.abs(found.astype(int) - COLOUR).max() <= 1
+    if mode == "1":
+        assert set(np.unique(found)) <= {0, 255}
+
+
+def test_a_hidden_colour_is_what_lies_under_the_transparency(tmp_path: Path) -> None:
+    """It is dropped, not blended with a ground that nobody named."""
+    clear = np.dstack([COLOUR, np.zeros_like(GREY)])
+    assert np.array_equal(read_image(saved(tmp_path, "a.png", clear)), COLOUR)
+
+
+def test_the_orientation_of_a_camera_is_applied(tmp_path: Path) -> None:
+    """EXIF 6: the picture was taken with the camera turned."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    found = read_image(saved(tmp_path, "a.png", COLOUR, exif=exif))
+    assert np.array_equal(found, np.rot90(COLOUR, -1))
+
+
+@pytest.mark.parametrize("kind", ["png", "tif", "big.tif", "npy", "rgb.tif", "planes.tif"])
+def test_sixteen_bits_stay_sixteen(kind: str, tmp_path: Path) -> None:
+    """Grey PNG and TIFF of either byte order, .npy, and TIFFs of three channels, also one plane after another."""
+    path, colour = tmp_path / f"a.{kind}", COLOUR.astype(np.uint16) * 257
+    writers: dict[str, Callable[[], object]] = {
+        "png": lambda: saved(tmp_path, path.name, DEEP),
+        "tif": lambda: saved(tmp_path, path.name, DEEP),
+        "big.tif": lambda: tifffile.imwrite(path, DEEP, byteorder=">"),
+        "npy": lambda: np.save(path, DEEP.astype(">u2")),
+        "rgb.tif": lambda: tifffile.imwrite(path, colour, photometric="rgb"),
+        "planes.tif": lambda: tifffile.imwrite(path, np.moveaxis(colour, -1, 0), photometric="rgb"),
+    }
+    writers[kind]()
+    found = read_image(path)
+    assert found.dtype == np.uint16
+    expected = colour if kind in ("rgb.tif", "planes.tif") else np.repeat(DEEP[..., None], 3, 2)
+    assert np.array_equal(found, expected)
+
+
+def test_other_numbers_of_channels_come_from_arrays_and_tiffs(tmp_path: Path) -> None:
+    """Four modalities of an MRI, raw: the fourth is no transparency."""
+    four = np.dstack([COLOUR, GREY])
+    np.save(tmp_path / "a.npy", four.astype(np.float64) / 255)
+    tifffile.imwrite(tmp_path / "a.tif", four, photometric="rgb", extrasamples=["unassalpha"])
+    assert np.allclose(read_image(tmp_path / "a.npy", 4), four / 255)
+    assert np.array_equal(read_image(tmp_path / "a.tif", 4), four)
+    assert np.array_equal(read_image(tmp_path / "a.tif", 3), COLOUR)
+
+
+def png_of_48_bits(image: np.ndarray) -> bytes:
+    """What Pillow can't write: IHDR with 16 bits and colour type 2, then the rows, each after a filter of 0."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    height, width, _ = image.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in image)
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def write_refused(folder: Path, name: str) -> None:
+    """One file of a kind that no rule covers."""
+    frames = io.BytesIO()
+    Image.fromarray(COLOUR).save(frames, "PNG", save_all=True, append_images=[Image.fromarray(COLOUR[::-1])])
+    arrays = {"volume.npy": np.zeros((2, 3, 4, 5)), "empty.npy": np.zeros((0, 3)), "five.npy": np.zeros((4, 6, 5)),
+              "nan.npy": np.full((4, 6), np.nan), "integers.npy": np.zeros((4, 6), np.int64),
+              "objects.npy": np.array([{}], dtype=object)}  # fmt: skip
+    if name in arrays:
+        np.save(folder / name, arrays[name], allow_pickle=True)
+    elif name == "pages.tif":
+        tifffile.imwrite(folder / name, np.zeros((3, 4, 6), np.uint8), photometric="minisblack")
+    elif name == "deep_pages.tif":
+        tifffile.imwrite(folder / name, np.zeros((3, 4, 6, 3), np.uint16), photometric="rgb")
+    elif name == "frames.png":
+        (folder / name).write_bytes(frames.getvalue())
+    elif name == "deep.png":
+        (folder / name).write_bytes(png_of_48_bits(COLOUR.astype(">u2")))
+    elif name == "lab.tif":
+        saved(folder, name, COLOUR, "LAB")
+    else:
+        (folder / name).write_bytes({"text.png": b"no picture", "cut.png": frames.getvalue()[:60]}[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("volume.npy", "an array of shape [2, 3, 4, 5]"),
+        ("empty.npy", "an array of shape [0, 3]"),
+        ("five.npy", "5 channels, data.channels=3"),
+        ("nan.npy", "NaN or infinite"),
+        ("integers.npy", "values of type int64"),
+        ("objects.npy", "not an image that can be read (ValueError)"),
+        ("pages.tif", "3 pages or frames"),
+        ("deep_pages.tif", "3 pages"),
+        ("frames.png", "2 pages or frames"),
+        ("deep.png", "a PNG of several channels of 16 bits"),
+        ("lab.tif", "an image of mode LAB"),
+        ("text.png", "not an image that can be read"),
+        ("cut.png", "not an image that can be read"),
+    ],
+)
+def test_what_no_rule_covers_is_refused_by_name(name: str, said: str, tmp_path: Path) -> None:
+    write_refused(tmp_path, name)
+    with pytest.raises(ImageError) as caught:
+        read_image(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_colour_is_not_turned_into_grey_unasked(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match=r"3 channels, data\.channels=1; colour is not turned into grey unasked"):
+        read_image(saved(tmp_path, "a.png", COLOUR), 1)
+
+
+def test_every_bad_file_is_named_at_once(tmp_path: Path) -> None:
+    """The first five, and how many more; the good ones are no reason to go on."""
+    files = [tmp_path / f"{number}.png" for number in range(8)]
+    for file in files[1:]:
+        file.write_text("no picture")
+    saved(tmp_path, "0.png", COLOUR)
+    with pytest.raises(ImageError) as caught:
+        each(files, read_image)
+    assert [f"{number}.png" in str(caught.value) for number in range(8)] == [False, *[True] * 5, False, False]
+    assert str(caught.value).endswith("; and 2 more")
+
+
+def test_files_of_several_types_mean_the_same() -> None:
+    """Eight bits become sixteen exactly, and a share of what their type holds beside floats."""
+    eight, sixteen = np.array([[[0], [255]]], np.uint8), np.array([[[0], [65535]]], np.uint16)
+    share = np.array([[[0], [1]]], np.float32)
+    mixed: list[list[np.ndarray]] = [[eight, sixteen], [eight, sixteen, share], [eight, eight]]
+    for images in mixed:
+        found = alike(images, ["a", "b", "c"][: len(images)], None)
+        assert len({image.dtype for image in found}) == 1
+        assert all(np.array_equal(image, found[-1]) for image in found)
+    assert alike([eight, sixteen], ["a", "b"], None)[0].dtype == np.uint16
+
+
+@pytest.mark.parametrize("value", [1.5, -0.1])
+def test_floats_beyond_0_to_1_need_a_scale(value: float) -> None:
+    """4095 may be 12 bits, or may be Hounsfield units: nobody guesses."""
+    image = np.array([[[0.5], [value]]], np.float32)
+    with pytest.raises(ImageError, match=r"^a\.npy: floats from .*set data\.scale"):
+        alike([image], ["a.npy"], None)
+    assert alike([image], ["a.npy"], 2.0)[0] is image
+    with pytest.raises(ImageError, match="several types"):
+        alike([image, image.astype(np.uint8)], ["a", "b"], 2.0)
+
+
+def test_a_file_says_how_large_it_is_before_it_is_read(tmp_path: Path) -> None:
+    """Width, height and channels; nothing where it can't."""
+    assert pixels(saved(tmp_path, "a.png", COLOUR)) == 4 * 6 * 3
+    np.save(tmp_path / "a.npy", DEEP)
+    assert pixels(tmp_path / "a.npy") == 4 * 6
+    (tmp_path / "b.png").write_text("no picture")
+    assert pixels(tmp_path / "b.png") == 0

@@ -1,0 +1,100 @@
+"""Labels by kind: which values become which classes, and what is refused with its values and its file."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from models.errors import ImageError
+from models.input_contract import LabelRules
+from models.label_files import as_classes, label_file, read_label
+
+INDICES = LabelRules()
+FILES = [Path("masks/a.png"), Path("masks/b.png")]
+
+
+def labels(*rows: list[int]) -> list[np.ndarray]:
+    return [np.array([row]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("values", "rules", "classes"),
+    [
+        (([0, 1, 2], [255, 0, 0]), INDICES, ([0, 1, 2], [255, 0, 0])),
+        (([0, 255], [0, 0]), INDICES, ([0, 1], [0, 0])),  # black and white
+        (([0, 1], [255, 0]), INDICES, ([0, 1], [255, 0])),
+        (([0, 7], [255, 0]), LabelRules(positive=7), ([0, 1], [255, 0])),
+        (([0, 128], [255, 0]), LabelRules(positive=255, ignore=None), ([0, 0], [1, 0])),
+        (([0, 300], [1, 0]), LabelRules(ignore=300), ([0, 255], [1, 0])),
+        (([0, 65535], [0, 0]), LabelRules(positive=65535), ([0, 1], [0, 0])),
+    ],
+)
+def test_values_become_classes(values: list[list[int]], rules: LabelRules, classes: list[list[int]]) -> None:
+    """By a rule over all files together, so that one empty mask changes nothing."""
+    found = as_classes(labels(*values), FILES, rules)
+    assert [part.tolist() for part in found] == [[row] for row in classes]
+    assert {part.dtype for part in found} == {np.dtype(np.uint8)}
+
+
+@pytest.mark.parametrize(
+    ("values", "rules", "said"),
+    [
+        (([0, 1], [0, 300]), INDICES, "masks/b.png: labels 300; classes from 0 to 254 are judged"),
+        (([0, 1], [0, -1]), INDICES, "masks/b.png: labels -1"),
+        (([0, 1], [0, 255]), LabelRules(ignore=None), "masks/b.png: labels 255"),
+        (([255, 255], [255, 255]), INDICES, "masks: every pixel of the labels is 255"),
+        (
+            ([0, 1], [2, 3]),
+            LabelRules(positive=255),
+            "data.positive=255: no label has this value; they have 0, 1, 2, 3",
+        ),
+    ],
+)
+def test_values_that_are_no_classes_are_refused(values: list[list[int]], rules: LabelRules, said: str) -> None:
+    with pytest.raises(ImageError) as caught:
+        as_classes(labels(*values), FILES, rules)
+    assert said in str(caught.value)
+
+
+def test_each_kind_of_file_is_read_as_it_is(tmp_path: Path) -> None:
+    """Indices of a palette, 16 bits, two values, .npy, and grey that was saved as colour."""
+    indices = np.array([[0, 1], [2, 3]], np.uint8)
+    palette = Image.fromarray(indices, mode="P")
+    palette.putpalette([200, 0, 0, 0, 200, 0, 0, 0, 200, 9, 9, 9])
+    palette.save(tmp_path / "palette.png")
+    Image.fromarray(indices.astype(np.uint16) * 100).save(tmp_path / "deep.png")
+    Image.fromarray(indices > 1).save(tmp_path / "two.png")
+    np.save(tmp_path / "array.npy", indices.astype(np.int64))
+    Image.fromarray(np.repeat(indices[..., None], 3, 2)).save(tmp_path / "colour.png")
+    expected = {"palette.png": indices, "deep.png": indices.astype(int) * 100, "two.png": indices > 1}
+    expected |= {"array.npy": indices, "colour.png": indices}
+    for name, values in expected.items():
+        assert np.array_equal(read_label(tmp_path / name, INDICES), values), name
+
+
+def test_colours_become_the_classes_that_they_are_listed_as(tmp_path: Path) -> None:
+    """Without a list a mask in colour is refused; so is a colour that the list lacks."""
+    mask = np.array([[[0, 0, 0], [255, 0, 0]]], np.uint8)
+    Image.fromarray(mask).save(tmp_path / "a.png")
+    listed = LabelRules(colors=((0, 0, 0), (0, 255, 0), (255, 0, 0)))
+    assert read_label(tmp_path / "a.png", listed).tolist() == [[0, 2]]
+    with pytest.raises(ImageError, match=r"a\.png: labels of 2 colours; data\.colors="):
+        read_label(tmp_path / "a.png", INDICES)
+    with pytest.raises(ImageError, match=r"doesn't list: \[255, 0, 0\]"):
+        read_label(tmp_path / "a.png", LabelRules(colors=((0, 0, 0), (0, 255, 0))))
+
+
+def test_fractions_are_no_labels(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([[0.0, 0.5]]))
+    with pytest.raises(ImageError, match="labels are no integers"):
+        read_label(tmp_path / "a.npy", INDICES)
+
+
+def test_a_label_is_named_by_the_pattern(tmp_path: Path) -> None:
+    """A file that isn't there names the knob."""
+    (tmp_path / "a_mask.tif").touch()
+    rules = LabelRules(pattern="*_mask.tif")
+    assert label_file(Path("images/a.jpg"), tmp_path, rules) == tmp_path / "a_mask.tif"
+    with pytest.raises(ImageError, match=r"a\.png: no such file; .*data\.label_pattern="):
+        label_file(Path("images/a.jpg"), tmp_path, INDICES)

@@ -1,0 +1,173 @@
+"""What is asked of a net is asked before anything is measured, and what it lacks is one line with the knob for it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models.errors import ImageError, ModelError
+from models.model_output import with_output
+from pipeline.stages.api import Workload
+from pipeline.worker import net_contract
+from pipeline.worker.answer_checks import Net
+from pipeline.worker.net_contract import check, check_memory
+
+IMAGES = torch.linspace(-1, 1, 2 * 3 * 8 * 8).reshape(2, 3, 8, 8)
+
+
+class Head(nn.Module):
+    """A convolution, and what is made of its logits."""
+
+    def __init__(
+        self, then: Callable[[Tensor], object] = lambda logits: logits, channels: int = 3, classes: int = 2
+    ) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.head = nn.Conv2d(channels, classes, 1)
+        self.norm = nn.BatchNorm2d(classes)
+        self.then = then
+
+    def forward(self, image: Tensor) -> Any:
+        return self.then(self.norm(self.head(image)))
+
+
+class Denoiser(nn.Module):
+    def forward(self, sample: Tensor, timestep: Tensor, encoder_hidden_states: Tensor, cond: object = None) -> Any:
+        return sample
+
+
+class Nothing(nn.Module):
+    def forward(self) -> Tensor:
+        return IMAGES
+
+
+class Volumes(nn.Module):
+    """Takes [1, 3, 8, 8] for one volume of depth 3, and answers [2, 3, 8, 8]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Conv3d(1, 2, 1)
+
+    def forward(self, volume: Tensor) -> Any:
+        return self.head(volume)
+
+
+class InPlace(Head):
+    def forward(self, image: Tensor) -> Any:
+        return self.head(image.sub_(0.5))
+
+
+def work(net: nn.Module, **fields: Any) -> Workload:
+    return Workload(net.eval(), [IMAGES.clone() for _ in range(3)], torch.device("cpu"), Path(), **fields)
+
+
+def with_infinite_variance() -> nn.Module:
+    net = Head()
+    assert net.norm.running_var is not None
+    net.norm.running_var[1] = float("inf")
+    return net
+
+
+REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "arguments": (
+        Denoiser,
+        "Denoiser takes 3 tensors (sample, timestep, encoder_hidden_states); only sample is given",
+    ),
+    "no argument": (Nothing, "Nothing.forward takes no tensor"),
+    "channels": (
+        lambda: Head(channels=1),
+        "fails on a batch [2, 3, 8, 8] in fp32: RuntimeError: Given groups=1, ",
+    ),
+    "channels' knob": (lambda: Head(channels=1), "its first convolution takes 1 channels, data.channels=3 gives 3"),
+    "rank": (Volumes, "Volumes has Conv3d alone; images have two dimensions"),
+    "weights": (with_infinite_variance, "1 weights of Head hold NaN or infinite values, first norm.running_var"),
+    "in place": (InPlace, "InPlace changes its input in place"),
+    "tuple": (lambda: Head(lambda y: (y, y.mean())), "tuple of 2 (0, 1); name the one with the logits: model.output=0"),
+    "dict": (lambda: Head(lambda y: {"small": y[..., ::2], "out": y}), "model.output=out"),
+    "list of none": (lambda: Head(lambda y: [y[..., ::2]]), "none of which has an image's size"),
+    "no tensor": (lambda: Head(lambda y: "mask"), "answers with a str, none of which"),
+    "type": (lambda: Head(lambda y: y.argmax(1)), "answers in torch.int64; it must give logits, before any argmax"),
+    "complex": (lambda: Head(lambda y: y.to(torch.complex64)), "answers in torch.complex64"),
+    "size": (
+        lambda: Head(lambda y: y[..., ::2, ::2]),
+        "answers [2, 2, 4, 4] to images [2, 3, 8, 8]; it must give logits",
+    ),
+    "no classes": (lambda: Head(lambda y: y[:, 0]), "must give logits [2, classes, 8, 8]"),
+    "batch": (lambda: Head(lambda y: y[:1]), "answers [1, 2, 8, 8]"),
+    "classes": (lambda: Head(classes=256), "Head has 256 classes; at most 255 are judged"),
+    "NaN": (lambda: Head(lambda y: y / 0), "of what Head answers in fp32 is NaN or infinite"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_a_net_lacks_is_one_line(kind: str) -> None:
+    """The line names the net and, where one mends it, the knob."""
+    make, said = REFUSED[kind]
+    with pytest.raises(ModelError) as caught:
+        check(work(make()))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_net_that_keeps_it_all_passes_without_a_word() -> None:
+    """Also one whose answer is adapted, and one that is made for a batch of one."""
+    assert check(work(Head())) == []
+    assert check(work(with_output(Head(lambda y: (y, y)), 0))) == []
+    assert check(work(Head(lambda y: y + 1e-8 * torch.rand_like(y)))) == []
+    alone = Workload(Head(lambda y: y.reshape(1, 2, 8, 8)).eval(), [IMAGES[:1]] * 3, torch.device("cpu"), Path())
+    assert check(alone) == []
+
+
+DOUBTS: dict[str, tuple[Callable[[Tensor], Tensor], int, str]] = {
+    "random": (lambda y: functional.dropout(y, 0.5), 2, "apart (relative L2); "),
+    "sigmoid": (torch.sigmoid, 1, "thresholded at 0, so that every pixel is foreground"),
+    "softmax": (lambda y: y.softmax(1), 3, "they sum to 1, as a softmax's"),
+}
+
+
+@pytest.mark.parametrize("kind", DOUBTS)
+def test_what_a_net_keeps_in_part_is_a_warning(kind: str) -> None:
+    then, classes, said = DOUBTS[kind]
+    (found,) = check(work(Head(then, classes=classes)))
+    assert found.code == "net in doubt"
+    assert said in found.text
+    if kind == "random":
+        assert "at random" in found.text
+
+
+def test_labels_beyond_the_net_s_classes_are_refused_with_the_file() -> None:
+    """255 is no label; one channel has two classes."""
+    labels = np.zeros((2, 8, 8), np.uint8)
+    labels[1, 0, :3] = 255, 3, 2
+    named = {"sources": ("a.png", "b.png"), "labels": labels}
+    with pytest.raises(ImageError, match=r"data\.labels: b\.png has labels 2, 3, and the net has classes 0 to 1"):
+        check(work(Head(), **named))
+    assert check(work(Head(classes=4), **named)) == []
+    with pytest.raises(ImageError, match="classes 0 to 1"):
+        check(work(Head(classes=1), **named))
+
+
+def test_a_batch_that_cannot_fit_is_refused_without_memory() -> None:
+    """A million images of 512×512: one operator reads 3 TB; a net that "meta" can't run isn't checked."""
+    net = Net("Head", Head(), IMAGES)
+    with pytest.raises(ModelError, match=r"data\.batch_size=1000000: .* of Head alone holds .* GiB .* has 64;"):
+        check_memory(net, (10**6, 3, 512, 512), 64 * 2**30)
+    check_memory(net, (1, 3, 8, 8), 64 * 2**30)
+    stubborn = replace(net, model=Head(lambda y: y * y.mean().item()))
+    check_memory(stubborn, (10**6, 3, 512, 512), 0)
+
+
+def test_running_out_of_memory_is_no_fault_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays what it is, for whoever records failures."""
+
+    def starved(_: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        net_contract.called(Net("Head", Head(starved), IMAGES))
