@@ -1,0 +1,59 @@
+"""A stage that would win by other means than being fast is refused, by name, in one line."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
+from pipeline.records.run_record import Tolerance
+from pipeline.worker.failures import failure_of
+from pipeline.worker.run_stage import run_stage
+from tests.fooling_stages import PLANTS
+from tests.process_state import own_switches
+from tests.worker.test_run_stage import EAGER, Recorder, job
+
+# A bf16 stage is within it, and no other picture's answer is.
+LOOSE = Tolerance(0.03, 1.0, "a test's own")
+
+
+def small(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
+    """The job on images of 32×32, whose answers take a few milliseconds."""
+    data = DataSpec("samples", None, None, size=32, batch_size=2, batches=3)
+    model = ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors")
+    made = job(stage, folder, role)
+    return replace(made, data=data, model=model, plan=replace(made.plan, profile_calls=0))
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose reference is on disk."""
+    folder = tmp_path_factory.mktemp("fooled")
+    run_stage(small(EAGER, folder, role="reference"), Recorder(0))
+    return folder
+
+
+def outcome(plant: str, folder: Path, samples: int = 8) -> tuple[str, str | None, str]:
+    """Status, kind and reason of what came of a plant, as its worker reports them."""
+    stage = replace(EAGER, name=plant, target="tests.fooling_stages", options={"plant": plant}, tolerance=LOOSE)
+    line, threads = Recorder(samples), torch.get_num_threads()
+    try:
+        with own_switches():
+            run_stage(small(stage, folder), line)
+    except Exception as error:  # noqa: BLE001 - as `pipeline.worker.__main__` does
+        return "failed", *failure_of(error)
+    finally:
+        torch.set_num_threads(threads)
+    return line.fields["status"], line.fields["failure"], line.fields["reason"]
+
+
+@pytest.mark.parametrize("plant", [name for name, plant in PLANTS.items() if not plant.gpu_only and not plant.compiles])
+def test_it_is_refused_for_what_it_does(plant: str, run_folder: Path) -> None:
+    """Status, kind and what was seen; honest ones pass."""
+    status, failure, reason = outcome(plant, run_folder)
+    wanted = PLANTS[plant]
+    assert (status, failure) == (wanted.status, wanted.failure), reason
+    assert wanted.said in reason
+    assert "\n" not in reason
+    assert len(reason) < 200
