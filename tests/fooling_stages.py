@@ -215,8 +215,6 @@ class Recompiled(nn.Module):
 
 def gives_up_compiling(net: nn.Module) -> Run:
     """Eager, in the name of a compiler, after its recompile limit."""
-    torch._dynamo.reset()
-    torch._dynamo.utils.clear_compilation_metrics()
     return torch.compile(Recompiled(net), backend="eager")
 
 
@@ -313,5 +311,8 @@ PLANTS = {
 def build(workload: Workload, *, plant: str) -> Runner:
     """The stage that misbehaves as `plant` says."""
     chosen = PLANTS[plant]
+    if "torch._dynamo" in sys.modules:  # of a plant before this one in the same process
+        torch._dynamo.reset()
+        torch._dynamo.utils.clear_compilation_metrics()
     execution = Execution(chosen.declares) if chosen.declares else None
     return Runner(chosen.make(workload.model), "a plant", execution)

@@ -3,8 +3,6 @@
 import sys
 from typing import Any
 
-import torch
-
 DYNAMO = "torch._dynamo.utils"  # holds the metrics; only a process that compiles has it
 
 
@@ -21,8 +19,7 @@ def gave_up() -> str:
         said = f"{entry.fail_type} {entry.fail_reason}".lower()
         if "recompile" in said and "limit" in said:
             cause = str(entry.recompile_reason or "nothing says why").splitlines()[0].partition("#")[0].strip()
-            limit = torch._dynamo.config.recompile_limit
-            return f"fell back to eager: Dynamo reached its recompile limit of {limit} ({cause})"
+            return f"fell back to eager: Dynamo reached its recompile limit ({cause})"
     if entries and all(entry.fail_type for entry in entries):
         return f"fell back to eager: Dynamo compiled none of {len(entries)} frames ({entries[-1].fail_type})"
     return ""

@@ -1,4 +1,4 @@
-"""Pictures that are new are timed beside those of the samples: whoever remembers is slower on them. On a false clock."""
+"""On a false clock: pictures that are new are timed beside those of the samples, and whoever remembers is slower."""
 
 from collections.abc import Callable
 
@@ -73,7 +73,7 @@ def test_every_new_picture_is_new() -> None:
 
 
 def test_noise_accuses_nobody() -> None:
-    """An honest stage whose passes scatter by 30 %, three hundred times: at most one in a hundred is told to remember."""
+    """An honest stage whose passes scatter by 30 %, three hundred times: at most three are told to remember."""
     draw, told = np.random.default_rng(3), 0
     turns = pictures(13)
     for _ in range(300):

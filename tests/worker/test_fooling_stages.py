@@ -12,7 +12,7 @@ from pipeline.worker.failures import failure_of
 from pipeline.worker.run_stage import run_stage
 from tests.fooling_stages import PLANTS
 from tests.process_state import own_switches
-from tests.worker.test_run_stage import EAGER, Recorder, job
+from tests.worker.jobs import EAGER, Recorder, job
 
 # A bf16 stage is within it, and no other picture's answer is.
 LOOSE = Tolerance(0.03, 1.0, "a test's own")
