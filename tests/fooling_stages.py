@@ -246,6 +246,7 @@ class Plant:
         status: of its record.
         declares: its precision, where it claims one.
         gpu_only: it has no form on a CPU.
+        disagrees: it is right, and its clocks disagree, so that it isn't ranked.
         compiles: it takes Dynamo, half a minute on a CPU.
     """
 
@@ -255,6 +256,7 @@ class Plant:
     status: Status = "inaccurate"
     declares: Precision | None = None
     gpu_only: bool = False
+    disagrees: bool = False
     compiles: bool = False
 
 
@@ -303,7 +305,7 @@ PLANTS = {
     "a_view_of_its_input": answers_with(lambda batch, _: batch[:, :2], "lie in the memory of its input"),
     "none": answers_with(lambda *_: None, "a call returned None"),
     "computes_on_the_cpu": Plant(computes_on_the_cpu, "did no work on the GPU", "wrong device", gpu_only=True),
-    "works_on_the_side": Plant(works_on_the_side, "", gpu_only=True),
+    "works_on_the_side": Plant(works_on_the_side, "", None, "ok", gpu_only=True, disagrees=True),
     "rounds_by_flag": Plant(rounds_by_flag, "ran in tf32", "not as declared", declares="fp32", gpu_only=True),
 }
 

@@ -9,9 +9,6 @@ from pipeline.config.plan import Plan
 from pipeline.records.run_record import Tolerance
 
 REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
-UNSEEN_LOGITS = REFERENCE_LOGITS.with_name(
-    "unseen.safetensors"
-)  # of pictures that no stage sees before the samples end
 SCRATCH = "scratch"  # within a stage's folder: compilers' caches, deleted at the end of the run
 
 

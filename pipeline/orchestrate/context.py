@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, UNSEEN_LOGITS, RunConfig, StageSpec
+from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, RunConfig, StageSpec
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.interleave import interleave
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
@@ -63,8 +63,7 @@ class RunContext:
 
     def drop_what_only_workers_need(self) -> None:
         """The reference's logits, 50 MB at 24 images of 512×512, and the compilers' caches of this run's workers."""
-        for logits in (REFERENCE_LOGITS, UNSEEN_LOGITS):
-            (self.folder / logits).unlink(missing_ok=True)
+        (self.folder / REFERENCE_LOGITS).unlink(missing_ok=True)
         for folder in self.scratch:
             shutil.rmtree(folder, ignore_errors=True)
 

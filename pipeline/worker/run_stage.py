@@ -103,8 +103,7 @@ def describe_run(bench: Bench, reporter: Reporter) -> None:
     reporter.enter(Phase.REFERENCE)
     allow_tf32(False)
     described, logits = reference.compute(work, job)
-    reference.save_logits(logits, Path(job.reference))
-    unseen.save_answers(work, job.seed, Path(job.reference).parent)
+    reference.save_logits(logits, unseen.net_answers(work, job.seed), Path(job.reference))
     reporter.report_run(reference=described)
     assert work.images is not None
     answers = torch.cat([classes(part) for part in logits]).numpy()

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from pipeline.config.schema import UNSEEN_LOGITS, Job
+from pipeline.config.schema import Job
 from pipeline.measure.accuracy import distance
 from pipeline.measure.rotation import Rotation
 from pipeline.stages.api import Workload
-from pipeline.worker.reference import load_logits
+from pipeline.worker.reference import KINDS, load_logits
 
 LEAST_LIMIT = 1e-2  # relative L2; a single image of these may be further from fp32 than all that were verified
 ALLOWED_TIMES = 3  # what the stage's tolerance allows, of the same
@@ -61,21 +60,15 @@ def unseen(work: Workload, seed: int) -> list[Unseen]:
     return [Unseen(0, draw.randrange(batch), roll), Unseen(last, draw.randrange(batch), turn_a_part)]
 
 
-def save_answers(work: Workload, seed: int, folder: Path) -> None:
-    """Leave the net's logits [1, classes, height, width] for each image that is compared; expects TF32 to be off."""
-    answers = {}
+def net_answers(work: Workload, seed: int) -> list[Tensor]:
+    """The net's logits [1, classes, height, width] for each image that is compared, on the CPU; expects TF32 off."""
+    answers = []
     with torch.inference_mode():
-        for number, asked in enumerate(unseen(work, seed)):
-            held = work.batches[asked.source].clone()
-            asked.make(held)
-            answers[str(number)] = work.model(held[asked.image, None]).cpu().contiguous()
-    save_file(answers, folder / UNSEEN_LOGITS.name)
-
-
-def load_answers(folder: Path) -> list[Tensor]:
-    """The net's logits in the order of `unseen`."""
-    answers = load_file(folder / UNSEEN_LOGITS.name)
-    return [answers[str(number)] for number in range(len(answers))]
+        for asked in unseen(work, seed):
+            image = work.batches[asked.source][asked.image].clone()
+            asked.change(image)
+            answers.append(work.model(image[None]).cpu())
+    return answers
 
 
 def first_fault(
@@ -90,15 +83,15 @@ def first_fault(
         verified: the stage's answers [batch, classes, height, width] to the first batches.
         answer: the stage, with its logits on the CPU in fp32.
     """
-    net, unseen_by_net = load_logits(Path(job.reference)), load_answers(Path(job.reference).parent)
-    for asked, expected in zip(unseen(work, job.seed), unseen_by_net, strict=True):
+    net, expected = (load_logits(Path(job.reference), kind) for kind in KINDS)
+    for asked, right in zip(unseen(work, job.seed), expected, strict=True):
         held, source, image = rotation.holding(asked.source), asked.source, asked.image
         rotation.spare.copy_(held)
         asked.make(held)
         got = answer(held)[image]
         held.copy_(rotation.spare)
         allowed = job.stage.tolerance.relative_l2
-        if reason := fault(got, expected[0], verified[source][image], net[source][image], allowed):
+        if reason := fault(got, right[0], verified[source][image], net[source][image], allowed):
             return reason
     return ""
 

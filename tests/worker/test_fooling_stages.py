@@ -1,5 +1,6 @@
 """A stage that would win by other means than being fast is refused, by name, in one line."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,8 +9,10 @@ import torch
 
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.records.run_record import Tolerance
+from pipeline.stages import Runner, StageError, eager
+from pipeline.stages.api import Workload
 from pipeline.worker.failures import failure_of
-from pipeline.worker.run_stage import run_stage
+from pipeline.worker.run_stage import prepare, run_stage
 from tests.fooling_stages import PLANTS
 from tests.process_state import own_switches
 from tests.worker.jobs import EAGER, Recorder, job
@@ -57,3 +60,37 @@ def test_it_is_refused_for_what_it_does(plant: str, run_folder: Path) -> None:
     assert wanted.said in reason
     assert "\n" not in reason
     assert len(reason) < 200
+
+
+def test_details_that_are_no_numbers_are_null_in_the_record_with_a_note(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stage is measured all the same."""
+    honest = eager.build
+    monkeypatch.setattr(eager, "build", lambda work: replace(honest(work), details={"loss": math.nan}))
+    bench = prepare(small(replace(EAGER, name="notes"), run_folder))
+    with own_switches():
+        bench.build()
+    (note,) = bench.warnings
+    assert (note.code, note.text) == ("not a number", "details/loss: NaN or infinite, kept as null")
+    assert bench.runner.details == {"loss": None}
+
+
+def test_what_a_build_changes_is_refused_before_anything_is_measured(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the gradients of all that follows."""
+    honest = eager.build
+
+    def build(work: Workload) -> Runner:
+        torch.set_grad_enabled(False)
+        return honest(work)
+
+    monkeypatch.setattr(eager, "build", build)
+    bench = prepare(small(replace(EAGER, name="switches"), run_folder))
+    try:
+        with own_switches(), pytest.raises(StageError, match="gradients was True, is False") as refused:
+            bench.build()
+    finally:
+        torch.set_grad_enabled(True)
+    assert refused.value.kind == "broken contract"
