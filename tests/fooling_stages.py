@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -160,6 +161,18 @@ def takes_threads(net: nn.Module) -> Run:
     return run
 
 
+def slows_the_clock(net: nn.Module) -> Run:
+    """A hundredth of the time passes, for whoever asks."""
+    honest = time.perf_counter
+
+    def run(batch: Tensor) -> Tensor:
+        if is_timed():
+            time.perf_counter = lambda: honest() / 100
+        return net(batch)  # type: ignore[no-any-return]
+
+    return run
+
+
 def computes_on_the_cpu(net: nn.Module) -> Run:
     """The GPU is asked to copy, and nothing else."""
     there = copy.deepcopy(net).cpu()
@@ -287,6 +300,7 @@ PLANTS = {
     "scales_its_input": Plant(scales_its_input, "changed its input: batch 0", "broken contract", "failed"),
     "scales_the_weights": Plant(scales_the_weights, "changed the net that it was given", "broken contract", "failed"),
     "takes_threads": Plant(takes_threads, "changed the process for all that follows: threads", "broken contract"),
+    "slows_the_clock": Plant(slows_the_clock, "all that follows: clock was time.perf_counter", "broken contract"),
     "gives_up_compiling": Plant(
         gives_up_compiling, "fell back to eager: Dynamo reached its recompile limit", "wrong device", compiles=True
     ),

@@ -1,6 +1,8 @@
 """The state of a process that every stage must leave as it is: what is measured, and how, rests on it."""
 
 import gc
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -20,7 +22,15 @@ def lasting_state() -> dict[str, object]:
         "matmul precision of bf16": torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
         "garbage collection": gc.isenabled(),
         "folder": Path.cwd(),
+        "clock": _source(time.perf_counter),
+        "wait for the GPU": _source(torch.cuda.synchronize),
+        "event of the GPU": _source(torch.cuda.Event),
     }
+
+
+def _source(function: Callable[..., object]) -> str:
+    """Where a function comes from: another one in its place is seen."""
+    return f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"
 
 
 def changes(before: dict[str, object], after: dict[str, object]) -> dict[str, tuple[object, object]]:

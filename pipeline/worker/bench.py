@@ -134,18 +134,21 @@ class Bench:
 
     def sample(self) -> Sample:
         """One timed sample, of inputs that lie elsewhere than in the sample before; its last answer is looked at."""
+        self.guard.rest.end()
         self.rotation.move_on()
         plan = self.job.plan
         calls = self.guard.begin_sample(max(plan.sample_warmup_calls, self.run_in_calls), self.calls)
         watch = sampling.Watch(self.guards, self.state, self.guard.look_at)
-        return sampling.take_sample(
+        taken = sampling.take_sample(
             self.runner.run, self.rotation.next, calls, self.clock, plan, watch, self.run_in_calls
         )
+        self.guard.rest.begin()
+        return taken
 
     def kept_faith(self) -> Finding:
         """What the samples have shown of a stage that changes what it was given, or answers otherwise when timed."""
-        changed = self.guard.changes()
-        return changed if changed is not RIGHT else self.guard.found
+        found = (self.guard.changes(), self.guard.found, self.guard.rest.finding())
+        return next((part for part in found if part is not RIGHT), RIGHT)
 
     def check(self) -> Finding:
         """Whether it has kept to what it was given, and still computes what it computed when it was verified.
