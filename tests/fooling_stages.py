@@ -324,6 +324,9 @@ PLANTS = {
 }
 
 
+RETURNS = ("lazy", "complex", "whole_numbers", "meta", "sparse", "subclass", "its_input", "a_view_of_its_input", "none")
+
+
 def build(workload: Workload, *, plant: str) -> Runner:
     """The stage that misbehaves as `plant` says."""
     chosen = PLANTS[plant]

@@ -12,6 +12,7 @@ from torch import Tensor
 from pipeline.records.run_record import Execution
 from pipeline.stages import Runner, StageError
 from pipeline.worker.contract import answer_fault, checked_runner
+from tests.fooling_stages import PLANTS, RETURNS
 
 RUNNER = Runner(lambda batch: batch, "a test's own")
 BATCH = torch.zeros(1, 3, 4, 4)
@@ -82,3 +83,11 @@ def test_numbers_that_are_none_become_null_and_are_named() -> None:
 def test_an_answer_is_a_plain_tensor_of_its_own(answer: Callable[[Tensor], object], said: str) -> None:
     assert answer_fault(answer(BATCH), BATCH).startswith(said)
     assert bool(answer_fault(answer(BATCH), BATCH)) is bool(said)
+
+
+@pytest.mark.parametrize("plant", RETURNS)
+def test_no_plant_returns_anything_else(plant: str) -> None:
+    """Each is named by what it returns in place of a tensor, or by what of it is wrong."""
+    run = PLANTS[plant].make(torch.nn.Conv2d(3, 2, 1))
+    with torch.inference_mode():
+        assert PLANTS[plant].said in answer_fault(run(BATCH), BATCH)
