@@ -93,9 +93,7 @@ def take_sample(
     retries, untimed = 0, max(plan.sample_warmup_calls, run_in_calls)
     while True:
         before = watch.state()
-        counted, seconds, device_seconds = _timed(call, next_batch, calls, clock, untimed, watch)
-        after = watch.state()
-        disturbed = watch.guards() != counted
+        disturbed, after, seconds, device_seconds = _timed(call, next_batch, calls, clock, untimed, watch)
         if not disturbed or retries == plan.most_retries:
             break
         retries += 1
@@ -110,8 +108,8 @@ def _timed(
     clock: Clock,
     untimed_calls: int,
     watch: Watch,
-) -> tuple[tuple[int, ...], float, float | None]:
-    """The guards' counts at the start, wall seconds and device seconds."""
+) -> tuple[bool, DeviceState, float, float | None]:
+    """Whether a guard grew within the timed calls, the state after them, their wall seconds and device seconds."""
     warm_up = [next_batch() for _ in range(untimed_calls)]
     batches = [next_batch() for _ in range(calls)]
     with undisturbed():
@@ -120,5 +118,6 @@ def _timed(
         clock.synchronize()
         counted = watch.guards()
         seconds, device_seconds, answer = time_and_keep(call, batches, clock)
+        after, disturbed = watch.state(), watch.guards() != counted
         watch.look_at(batches[-1], answer)
-    return counted, seconds, device_seconds
+    return disturbed, after, seconds, device_seconds

@@ -1,7 +1,9 @@
 """A stage that would win by other means than being fast is refused, by name, in one line."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.records.run_record import Tolerance
 from pipeline.stages import Runner, StageError, eager
 from pipeline.stages.api import Workload
+from pipeline.worker import workload
 from pipeline.worker.failures import failure_of
 from pipeline.worker.run_stage import prepare, run_stage
 from tests.fooling_stages import PLANTS, RETURNS
@@ -30,11 +33,13 @@ def small(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
 
 
 @pytest.fixture(scope="module")
-def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose reference is on disk."""
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run whose reference is on disk, and whose images are read once."""
     folder = tmp_path_factory.mktemp("fooled")
-    run_stage(small(EAGER, folder, role="reference"), Recorder(0))
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workload, "images_of", cache(workload.images_of))
+        run_stage(small(EAGER, folder, role="reference"), Recorder(0))
+        yield folder
 
 
 def outcome(plant: str, folder: Path, samples: int = 8) -> tuple[str, str | None, str]:
