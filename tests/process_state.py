@@ -1,13 +1,15 @@
 """The switches of a process that torch keeps for everybody: what a test changes, the next test would inherit."""
 
 import contextlib
-import gc
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+
+from pipeline.measure.lasting_state import changes, lasting_state
 
 SWITCHES = [
     (torch.backends.cuda.matmul, "allow_tf32"),
@@ -29,30 +31,10 @@ def place_of(cache: str) -> str | None:
     return None if place is None or Path(place).parent == Path(tempfile.gettempdir()) else place
 
 
-def lasting_state() -> dict[str, object]:
-    """What nothing may change: the stages after it in one process, and the checks, rely on it."""
-    return {
-        "default dtype": torch.get_default_dtype(),
-        "gradients": torch.is_grad_enabled(),
-        "inference mode": torch.is_inference_mode_enabled(),
-        "threads": torch.get_num_threads(),
-        "autocast on the CPU": torch.is_autocast_enabled("cpu"),
-        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-        "matmul precision of bf16": torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
-        "garbage collection": gc.isenabled(),
-        "folder": Path.cwd(),
-    }
-
-
-def changes(before: dict[str, object], after: dict[str, object]) -> dict[str, tuple[object, object]]:
-    """What differs, before and after."""
-    return {name: (value, after[name]) for name, value in before.items() if value != after[name]}
-
-
 @contextlib.contextmanager
 def own_switches() -> Iterator[None]:
     """For code that plays a worker: its switches are put back, and the caches' places are unset within."""
-    kept = [(owner, name, getattr(owner, name)) for owner, name in SWITCHES]
+    kept = [(owner, name, getattr(owner, name)) for owner, name in [*SWITCHES, (time, "perf_counter")]]
     places = {name: os.environ.pop(name, None) for name in CACHES}
     try:
         yield

@@ -11,7 +11,7 @@ from pipeline.config.plan import Plan
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Entered, Nonsense, Phase, SampleTaken, StageReport, decoded, encoded
 from pipeline.records.samples import Sample, WarmUp
-from tests.worker.test_run_stage import EAGER, job
+from tests.worker.jobs import EAGER, job
 
 
 @pytest.mark.parametrize(

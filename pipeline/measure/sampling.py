@@ -7,14 +7,14 @@ import gc
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from pipeline.config.plan import Plan
 from pipeline.devices.nvml import DeviceState, throttle_reasons
 from pipeline.measure.clock import Clock
-from pipeline.measure.timers import time_calls
+from pipeline.measure.timers import time_and_keep
 from pipeline.records.samples import Sample
 
 Batch = TypeVar("Batch")
@@ -28,6 +28,27 @@ def no_guards() -> tuple[int, ...]:
 def no_state() -> DeviceState:
     """The state of a device without telemetry: nothing is known."""
     return DeviceState()
+
+
+def unseen(_batch: object, _answer: object) -> None:
+    """Nobody looks at the answers."""
+
+
+class Watch(NamedTuple):
+    """What is watched around the timed calls of a sample.
+
+    Attributes:
+        guards: counters that must not grow within, such as compilations and device allocations.
+        state: the device's clock and throttling, read before the untimed calls and after the timed ones.
+        look_at: is given the last timed call's input and answer once the clock has stopped.
+    """
+
+    guards: Callable[[], tuple[int, ...]] = no_guards
+    state: Callable[[], DeviceState] = no_state
+    look_at: Callable[[Any, object], None] = unseen
+
+
+UNWATCHED = Watch()
 
 
 def calls_per_sample(per_call_seconds: float, sample_seconds: float, min_calls: int) -> int:
@@ -54,8 +75,7 @@ def take_sample(
     calls: int,
     clock: Clock,
     plan: Plan,
-    guards: Callable[[], tuple[int, ...]] = no_guards,
-    state: Callable[[], DeviceState] = no_state,
+    watch: Watch = UNWATCHED,
     run_in_calls: int = 0,
 ) -> Sample:
     """Time `calls` calls back to back between two device-wide synchronisations.
@@ -66,17 +86,14 @@ def take_sample(
         calls: how many calls are timed, after those that are not.
         clock: read before the first timed call and after the device has finished the last.
         plan: gives `sample_warmup_calls`, the least number of calls before the timed ones, and `most_retries`.
-        guards: counters, such as compilations and device allocations. If one grows during the timed calls, the sample
-            is taken again; `Sample.disturbed` says that one grew in the last of `most_retries`, too.
-        state: the device's clock and throttling, read before the untimed calls and after the timed ones.
+        watch: what is read and looked at around the calls. If a guard grows during the timed calls, the sample is taken
+            again; `Sample.disturbed` says that one grew in the last of `most_retries`, too.
         run_in_calls: untimed calls that bring the device to full load; nothing rests between them and the timed ones.
     """
     retries, untimed = 0, max(plan.sample_warmup_calls, run_in_calls)
     while True:
-        before = state()
-        counted, seconds, device_seconds = _timed(call, next_batch, calls, clock, untimed, guards)
-        after = state()
-        disturbed = guards() != counted
+        before = watch.state()
+        disturbed, after, seconds, device_seconds = _timed(call, next_batch, calls, clock, untimed, watch)
         if not disturbed or retries == plan.most_retries:
             break
         retries += 1
@@ -90,15 +107,17 @@ def _timed(
     calls: int,
     clock: Clock,
     untimed_calls: int,
-    guards: Callable[[], tuple[int, ...]],
-) -> tuple[tuple[int, ...], float, float | None]:
-    """The guards' counts at the start, wall seconds and device seconds."""
+    watch: Watch,
+) -> tuple[bool, DeviceState, float, float | None]:
+    """Whether a guard grew within the timed calls, the state after them, their wall seconds and device seconds."""
     warm_up = [next_batch() for _ in range(untimed_calls)]
     batches = [next_batch() for _ in range(calls)]
     with undisturbed():
         for batch in warm_up:
             call(batch)
         clock.synchronize()
-        counted = guards()
-        seconds, device_seconds = time_calls(call, batches, clock)
-    return counted, seconds, device_seconds
+        counted = watch.guards()
+        seconds, device_seconds, answer = time_and_keep(call, batches, clock)
+        after, disturbed = watch.state(), watch.guards() != counted
+        watch.look_at(batches[-1], answer)
+    return disturbed, after, seconds, device_seconds

@@ -12,6 +12,7 @@ from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import AFTER_CHECK, Done, ReadyToSample
 from pipeline.records.run_record import FailureKind, StageRecord
 from pipeline.records.samples import Block, Pair, Sample
+from pipeline.stats.plausibility import within_physics
 
 LOG_TAIL_LINES = 30
 # The baseline's worker holds a part of the memory: a stage that failed for want of it gets another try without.
@@ -33,6 +34,7 @@ def measure_stage(context: RunContext, spec: StageSpec) -> StageRecord:
             break
     if record.status == "failed" and record.failure in FOR_WANT_OF_MEMORY:
         record = measure_alternating(context, spec)
+    record = within_physics(context.record, record)
     context.observer.stage_finished(context.record, record)
     return record
 
@@ -81,7 +83,8 @@ def _gone(gone: WorkerGone, worker: WorkerProcess, context: RunContext) -> dict[
     if context.baseline and not context.baseline.alive:
         reason = f"the baseline's worker, its partner, ended: {reason}"
     if worker.phase in AFTER_CHECK:
-        return {"status": "ok", "reason": reason}
+        refused = worker.fields.get("status", "ok") != "ok"
+        return _ending(worker.fields) if refused else {"status": "ok", "reason": reason}
     return {"status": gone.status, "failure": gone.kind, "reason": reason}
 
 

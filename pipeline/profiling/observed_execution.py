@@ -30,6 +30,7 @@ PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float8_e4m3fn: "fp8",
     torch.float8_e5m2: "fp8",
 }
+MANTISSA_BITS: dict[Precision, int] = {"fp64": 52, "fp32": 23, "tf32": 10, "fp16": 10, "bf16": 7, "fp8": 3}
 SEEN_SHARE = 0.9  # of the net's FLOPs that must be seen, or what the rest runs in would be a guess
 MIXED_SHARE = 0.05  # of the FLOPs in the other layout, from which the layout is mixed
 CAPTURES = "GraphLaunch"  # in the name of the driver's call that replays a graph
@@ -135,24 +136,23 @@ def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[
     declared = runner.execution or Execution()
     captured = declared.captured if declared.captured is not None else replays_a_graph(events)
     declared = replace(declared, captured=captured)
-    batch = work.batches[0]
+    batch, named = work.batches[0], named_tf32(declared, events)
     try:
         seen = observed(runner.one_by_one, runner.module, batch)
     except (RuntimeError, NotImplementedError) as error:
-        return with_reason(declared, f"torch's dispatcher can't show it ({first_line(error)})"), ""
+        return with_reason(declared, f"torch's dispatcher can't show it ({first_line(error)})"), named
     share = seen.flops / max(1, net_flops(work.model, batch[:1]) * len(batch))
     if share < SEEN_SHARE:
         reason = f"only {share:.0%} of the net's FLOPs pass torch's dispatcher"
-        return with_reason(declared, reason), contradiction(declared, seen, share)
+        return with_reason(declared, reason), named
     found = replace(
         declared,
         precision=declared.precision or seen.precision,
         layer_precision=declared.layer_precision or seen.layer_precision,
         layout=declared.layout or seen.layout,
     )
-    return with_reason(found, "the runtime of a stage is known by its declaration alone"), contradiction(
-        declared, seen, share
-    )
+    contradicted = contradiction(declared, seen, share) or named
+    return with_reason(found, "the runtime of a stage is known by its declaration alone"), contradicted
 
 
 def with_reason(found: Execution, reason: str) -> Execution:
@@ -166,13 +166,29 @@ def contradiction(declared: Execution, seen: Seen, share: float) -> str:
 
     Layers that are declared to differ may; a stage that shows little of its work is judged by no part of it.
     """
-    if declared.precision is None or share < SEEN_SHARE or seen.precision in (None, declared.precision):
+    if declared.precision is None or share < SEEN_SHARE or seen.precision is None:
         return ""
     allowed = {declared.precision, *declared.layer_precision.values()}
-    other = sum(flops for precision, flops in seen.by_precision.items() if precision not in allowed)
-    if not other:
+    others = Counter({found: flops for found, flops in seen.by_precision.items() if found not in allowed})
+    if seen.precision == declared.precision:
+        finest = MANTISSA_BITS[declared.precision]
+        others = Counter({found: flops for found, flops in others.items() if found and MANTISSA_BITS[found] < finest})
+        if others.total() <= MIXED_SHARE * seen.flops:
+            return ""
+    if not others.total():
         return ""
-    return f"it declares {declared.precision}, and {other / seen.flops:.0%} of its FLOPs ran in {seen.precision}"
+    most = others.most_common(1)[0][0]
+    return f"it declares {declared.precision}, and {others.total() / seen.flops:.0%} of its FLOPs ran in {most}"
+
+
+def named_tf32(declared: Execution, events: list[TraceEvent]) -> str:
+    """What contradicts a declared fp32 in the names of the GPU's kernels, as NVIDIA's libraries give them, or empty."""
+    kernels = of(events, "kernel")
+    named = sum(event.duration_us for event in kernels if "tf32" in event.name.lower())
+    total = sum(event.duration_us for event in kernels)
+    if declared.precision != "fp32" or named <= MIXED_SHARE * total:
+        return ""
+    return f"it declares fp32, and {named / total:.0%} of its kernels' time is in kernels for TF32"
 
 
 def replays_a_graph(events: list[TraceEvent]) -> bool | None:

@@ -33,6 +33,9 @@ FailureKind = Literal[
     "missing library",
     "wrong device",  # it landed on another device or provider than was asked for
     "wrong answer",
+    "broken contract",  # what it returns isn't what a stage owes, or it changed what it was given
+    "not as declared",  # it ran in another precision than it says
+    "impossible",  # faster than the device can be, or than it is itself on a new picture
     "protocol",  # the worker said something that is no message
     "error",  # any other
 ]
@@ -48,6 +51,7 @@ WarningCode = Literal[
     "head-to-head failed",
     "ill baseline",
     "net in doubt",
+    "not a number",
     "not at rest",
     "outliers",
     "phase failed",

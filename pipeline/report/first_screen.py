@@ -19,6 +19,7 @@ from pipeline.stats.warnings import CLOCKS_DISAGREE
 SHARED, NAMED = 3, 3  # stages with the same warning, from which it is given once, and how many of them are named
 NAMED_PACKAGES = ("torch", "triton", "onnxruntime-gpu", "onnxruntime")
 NOT_WELL = {"failed": "failed", "timeout": "took too long", "inaccurate": "gave a wrong answer", "skipped": "skipped"}
+REFUSED = {"broken contract", "not as declared", "impossible", "wrong device"}  # although its answer may be right
 CUSTOM = "custom"  # of the config that takes any class
 CPU_PRESET = ": a smaller net and image, because no GPU was used; its ratios say nothing of a GPU's"
 
@@ -105,7 +106,9 @@ def unwell(summary: RunSummary) -> list[str]:
     for stage in summary.stages:
         reason = clean(stage.stage.reason)
         if stage.stage.status in NOT_WELL:
-            lines.append(f"{stage.name} {NOT_WELL[stage.stage.status]}: {reason or 'no reason given'}")
+            refused = stage.stage.status == "inaccurate" and stage.stage.failure in REFUSED
+            what = "was refused" if refused else NOT_WELL[stage.stage.status]
+            lines.append(f"{stage.name} {what}: {reason or 'no reason given'}")
         elif not stage.ranked:
             lines.append(f"{stage.name} is {stage.status}: {reason or _why_unranked(stage)}")
     return lines

@@ -1,7 +1,8 @@
 """What every stage has in common: a module with `build(workload, *, options) -> Runner`.
 
-Whatever is copied, cast, exported, compiled or tuned is so before `build` returns. The workload's model is never
-changed: a stage that needs another works on a deep copy.
+Whatever is copied, cast, exported, compiled or tuned is so before `build` returns. The workload's model and images are
+never changed, nor is the process (`pipeline.measure.lasting_state`): a stage that needs another net works on a deep
+copy, and one that changes something is refused.
 """
 
 import math
@@ -140,12 +141,13 @@ class Runner:
 
     Attributes:
         run: takes a batch [batch, channels, height, width], fp32, contiguous, on the workload's device, and returns
-            the logits [batch, classes, height, width] in any floating dtype on the same device. The returned tensor
-            may be overwritten by the next call. Work is queued on the current stream.
+            the logits [batch, classes, height, width] in any floating dtype on the same device: a plain torch.Tensor,
+            in memory of its own. It may be a view of one buffer that the next call overwrites, as a replayed graph
+            gives. Work is queued on the current stream.
         description: what really runs, in a line for a person.
-        execution: the same as properties. What it leaves None the worker observes, and a precision that contradicts
-            what the worker observes becomes a warning.
-        details: what the record should show besides: JSON values only.
+        execution: the same as properties. What it leaves None the worker observes, and a stage whose precision
+            contradicts what the worker observes isn't ranked.
+        details: what the record should show besides: JSON values only, and null in place of NaN.
         calibration: the images that it chose scales or layers on.
         left_out: batches that it is not judged on, by their number in the verdict, because it has chosen on them.
         compile_facts: what compiling and tuning came to so far.

@@ -13,20 +13,20 @@ from pipeline.config.schema import Job
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure import accuracy, energy, latency, memory_use, sampling
 from pipeline.measure.clock import TorchClock
+from pipeline.measure.memory_of_contents import remembered
 from pipeline.measure.rotation import Rotation
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.measure.warmup import warm_up
-from pipeline.profiling import observed_execution, profiler
+from pipeline.profiling import fallback, gpu_idle, observed_execution, profiler
 from pipeline.profiling.collect import explain
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import Diagnostics, Profile
-from pipeline.records.run_record import Artefact, CompileFacts, Execution, RunWarning, WarningCode
+from pipeline.records.run_record import Artefact, CompileFacts, Execution, FailureKind, RunWarning, WarningCode
 from pipeline.records.samples import Accuracy, Energy, Memory, Sample, WarmUp
 from pipeline.stages.api import Runner, StageError, Workload
-from pipeline.worker import mask_images, reference
+from pipeline.worker import contract, mask_images, reference, unseen
+from pipeline.worker.guard import ANSWER_MOVED, RIGHT, Finding, Guard, exact
 from pipeline.worker.workload import further_batches, judged_images
-
-ANSWER_MOVED = 1e-2  # relative L2 between the answers before and after the samples; a deterministic stage gives 0
 
 
 class Bench:
@@ -46,17 +46,20 @@ class Bench:
         self.state = energy.device_state(workload.device)
         self.context_bytes = context_bytes
         self.rotation = Rotation(workload.batches)
-        self.calls, self.run_in_calls = 1, 0
+        self.guard = Guard(workload, self.rotation, job.seed)
+        self.calls, self.run_in_calls, self.per_call = 1, 0, 0.0
         self.verified: list[Tensor] = []
         self.events: list[TraceEvent] = []
         self.warnings: list[RunWarning] = []
+        self.right = False
         self.runner: Runner
 
     def build(self) -> dict[str, object]:
         """Build the stage and make its first call.
 
         Raises:
-            StageError: its module has no `build`, or doesn't take these options.
+            StageError: its module has no `build`, or doesn't take these options; what it returns, or the first answer,
+                isn't what a stage owes; or it changed its net, its inputs or the process.
             Skip: it has no form on this machine.
         """
         spec = self.job.stage
@@ -65,14 +68,22 @@ class Bench:
         except (ImportError, AttributeError) as error:
             raise StageError(f"stage {spec.name}: {spec.target} has no build function ({error})") from error
         started = self.clock.now()
-        self.runner = build(self.workload, **spec.options)
+        self.runner, lost = contract.checked_runner(build(self.workload, **spec.options), spec.target)
         self.clock.synchronize()
         built = self.clock.now()
         with torch.inference_mode():
-            self.runner.run(self.workload.batches[0])
+            answer = self.runner.run(self.workload.batches[0])
         self.clock.synchronize()
         first_call = self.clock.now() - built
+        reason = contract.answer_fault(answer, self.workload.batches[0]) or self.guard.changes().reason
+        if reason:
+            raise contract.broken(reason)
+        if lost:
+            self.warn(
+                "not a number", f"{', '.join(lost)}: NaN or infinite, kept as null", "give numbers, or leave it out"
+            )
         return {
+            "warnings": self.warnings,
             "build_seconds": built - started,
             "first_call_seconds": first_call,
             "description": self.runner.description,
@@ -87,12 +98,14 @@ class Bench:
         weights are compared and not judged.
         """
         self.verified, work, left_out = self._answers(), self.workload, self.runner.left_out
+        self.guard.verified(self.verified)
         expected = reference.load_logits(Path(self.job.reference))
         images = judged_images(work, [len(part) for part in expected], left_out)
         labels = None if work.labels is None else torch.from_numpy(work.labels[images])
         kept = [part for number, part in enumerate(expected) if number not in left_out]
         trained, tolerance = self.job.model.checkpoint is not None, self.job.stage.tolerance
         found, status, reason = accuracy.check(self._judged_answers(), kept, labels, tolerance, trained)
+        self.right = status == "ok"
         pictures = len({work.pictures[image] for image in images}) if found and work.pictures else None
         return replace(found, pictures=pictures) if found else None, status, reason
 
@@ -102,8 +115,7 @@ class Bench:
         yield from (part for number, part in enumerate(self.verified) if number not in left_out)
         for number, (batch, count) in enumerate(further_batches(self.workload), len(self.verified)):
             if number not in left_out:
-                with torch.inference_mode():
-                    yield self.runner.run(batch)[:count].float().cpu()
+                yield self._answer(batch)[:count]
 
     def save_masks(self) -> None:
         """Leave the masks of the first images as pictures."""
@@ -115,34 +127,67 @@ class Bench:
         """Call until it is steady; the pace then says how many calls make a sample, and how many its run-in."""
         plan, device = self.job.plan, self.job.device
         warm, per_call = warm_up(self.runner.run, self.rotation.next, self.clock, plan, self.guards)
+        self.per_call = per_call
         self.calls = sampling.calls_per_sample(per_call, plan.sample_seconds(device), plan.min_calls)
         self.run_in_calls = sampling.calls_per_sample(per_call, plan.run_in_seconds(device), 0)
         return warm
 
     def sample(self) -> Sample:
-        """One timed sample, of inputs that lie elsewhere than in the sample before."""
+        """One timed sample, of inputs that lie elsewhere than in the sample before; its last answer is looked at."""
+        self.guard.rest.end()
         self.rotation.move_on()
-        return sampling.take_sample(
-            self.runner.run, self.rotation.next, self.calls, self.clock, self.job.plan, self.guards, self.state,
-            self.run_in_calls,
-        )  # fmt: skip
+        plan = self.job.plan
+        calls = self.guard.begin_sample(max(plan.sample_warmup_calls, self.run_in_calls), self.calls)
+        watch = sampling.Watch(self.guards, self.state, self.guard.look_at)
+        taken = sampling.take_sample(
+            self.runner.run, self.rotation.next, calls, self.clock, plan, watch, self.run_in_calls
+        )
+        self.guard.rest.begin()
+        return taken
 
-    def check(self) -> tuple[str, str]:
-        """Whether it still answers as it did when it was verified: the status and its reason.
+    def kept_faith(self) -> Finding:
+        """What the samples have shown of a stage that changes what it was given, or answers otherwise when timed."""
+        found = (self.guard.changes(), self.guard.found, self.guard.rest.finding())
+        return next((part for part in found if part is not RIGHT), RIGHT)
+
+    def check(self) -> Finding:
+        """Whether it has kept to what it was given, and still computes what it computed when it was verified.
 
         Each picture then lies in another buffer than it did, so that no answer is right that was kept by address.
         """
         if not self.rotation.shift:
             self.rotation.move_on()
+        checks = (self.kept_faith, self._fell_back, self._moved, self._answers_unseen, self._remembers)
+        return next((found for check in checks if (found := check()) is not RIGHT), RIGHT)
+
+    def _fell_back(self) -> Finding:
+        reason = fallback.gave_up()
+        return Finding("wrong device", reason) if reason else RIGHT
+
+    def _moved(self) -> Finding:
+        """Whether the answers to the verified batches are what they were."""
         for index, (before, after) in enumerate(zip(self.verified, self._answers(), strict=True)):
             if not bool(torch.isfinite(after).all()):
-                return "inaccurate", f"after the samples the logits of batch {index} hold NaN or infinite values"
+                reason = f"after the samples the logits of batch {index} hold NaN or infinite values"
+                return Finding("wrong answer", reason)
             if (moved := reference.relative_l2(after, before)) > ANSWER_MOVED:
-                return (
-                    "inaccurate",
-                    f"after the samples the answer to batch {index} had moved by {moved:.2g} (relative L2)",
-                )
-        return "ok", ""
+                reason = f"after the samples the answer to batch {index} had moved by {moved:.2g} (relative L2)"
+                return Finding("wrong answer", reason)
+        return RIGHT
+
+    def _answers_unseen(self) -> Finding:
+        """Whether it answers pictures that it never saw as the net does, where it is right on those that it knows."""
+        if not self.right:
+            return RIGHT
+        reason = unseen.first_fault(self.job, self.workload, self.rotation, self.verified, self._answer)
+        return Finding("wrong answer", reason) if reason else RIGHT
+
+    def _remembers(self) -> Finding:
+        found = remembered(self.runner.run, self.rotation, self.clock, self.per_call)
+        if found is None or not found.remembers:
+            return RIGHT
+        reason = f"remembers its answers: pictures that are new to it take {found.slower:.3g} times as long"
+        return Finding("impossible", reason)
 
     def series(self) -> dict[str, object]:
         """Latencies at both boundaries, memory and energy."""
@@ -166,16 +211,21 @@ class Bench:
         folder, batches = self.workload.folder, self.workload.batches
         self.events, text = profiler.record(self.runner.run, batches, calls, folder)
         profiler.keep(text, folder)
+        if batches[0].is_cuda and (reason := gpu_idle.idle_reason(self.events, calls, self.per_call)):
+            self.refuse("wrong device", reason)
         return profiler.profile_of(self.events, calls, batches[0].is_cuda, folder.name)
 
     def observe(self) -> Execution:
         """How the stage runs: as it declares, and for the rest as one more call shows."""
         found, reason = observed_execution.complete(self.runner, self.workload, self.events)
         if reason:
-            self.warn(
-                "precision contradicted", reason, "declare in Runner.execution what runs, or run what it declares"
-            )
+            self.refuse("not as declared", f"{reason}; declare in Runner.execution what runs, or run what it declares")
         return found
+
+    def refuse(self, failure: FailureKind, reason: str) -> None:
+        """Note what was seen after the check and can't stand; the first that was seen counts."""
+        if self.guard.found is RIGHT:
+            self.guard.found = Finding(failure, reason)
 
     def warn(self, code: WarningCode, text: str, remedy: str) -> None:
         """Note something that a reader must know of the stage."""
@@ -204,9 +254,20 @@ class Bench:
         return self.runner.compilations(), memory_use.device_allocations(self.workload.device)
 
     def _answers(self) -> list[Tensor]:
-        """The logits of the verified batches, on the CPU, in fp32 so that fp16 sums don't overflow."""
+        """The logits of the verified batches."""
+        return [self._answer(batch) for batch in self._verified_batches()]
+
+    def _answer(self, batch: Tensor) -> Tensor:
+        """The logits of a batch [batch, channels, height, width], on the CPU, in fp32.
+
+        Raises:
+            StageError: the answer isn't a plain tensor of logits.
+        """
         with torch.inference_mode():
-            return [self.runner.run(batch).float().cpu().clone() for batch in self._verified_batches()]
+            answer = self.runner.run(batch)
+            if reason := contract.answer_fault(answer, batch):
+                raise contract.broken(reason)
+            return exact(answer)
 
     def _verified_batches(self) -> list[Tensor]:
         return [self.rotation.holding(index) for index in range(self.workload.verified)]

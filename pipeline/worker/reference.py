@@ -2,9 +2,11 @@
 
 import copy
 from pathlib import Path
+from typing import Literal
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from models.checkpoint import digest, stored_as
@@ -18,6 +20,8 @@ from pipeline.records.run_record import Reference
 from pipeline.stages.api import Workload
 from pipeline.worker.workload import further_batches
 
+Kind = Literal["judged", "unseen"]  # of logits in the reference's file
+KINDS: tuple[Kind, Kind] = ("judged", "unseen")
 FP64_LIMIT_BYTES = 24 * 2**30  # of a GPU's memory; a CPU takes one image
 
 
@@ -49,16 +53,25 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
     return reference, [*(part.cpu() for part in logits), *further]
 
 
-def save_logits(logits: list[Tensor], path: Path) -> None:
-    """Keep the logits [batch, classes, height, width] where every stage's worker finds them."""
+def save_logits(logits: list[Tensor], unseen: list[Tensor], path: Path) -> None:
+    """Keep logits where every stage's worker finds them.
+
+    Args:
+        logits: [batch, classes, height, width] of each batch that is judged.
+        unseen: [1, classes, height, width] of images that no stage sees before its samples are taken.
+        path: of the file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_file({str(index): part.contiguous() for index, part in enumerate(logits)}, path)
+    kept = zip(KINDS, (logits, unseen), strict=True)
+    parts = {f"{kind}{index}": part.contiguous() for kind, those in kept for index, part in enumerate(those)}
+    save_file(parts, path)
 
 
-def load_logits(path: Path) -> list[Tensor]:
-    """The logits in the order of the batches."""
-    parts = load_file(path)
-    return [parts[str(index)] for index in range(len(parts))]
+def load_logits(path: Path, kind: Kind = "judged") -> list[Tensor]:
+    """Those of one kind, in the order in which they were saved."""
+    with safe_open(path, "pt") as parts:
+        count = sum(name.startswith(kind) for name in parts.keys())  # noqa: SIM118 - it is no mapping
+        return [parts.get_tensor(f"{kind}{index}") for index in range(count)]
 
 
 def relative_l2(output: Tensor, reference: Tensor) -> float:

@@ -18,9 +18,10 @@ from pipeline.records.run_record import RunWarning
 from pipeline.records.samples import Sample
 from pipeline.stages.api import StageError, Workload
 from pipeline.stages.common.precision import allow_tf32
-from pipeline.worker import mask_images, net_contract, reference, workload
+from pipeline.worker import mask_images, net_contract, reference, unseen, workload
 from pipeline.worker.bench import Bench
 from pipeline.worker.failures import failure_of
+from pipeline.worker.guard import RIGHT, Finding
 
 
 class Reporter(Protocol):
@@ -71,6 +72,8 @@ def run_stage(job: Job, reporter: Reporter) -> None:
         reporter.sample(bench.sample())
     if job.role == "stage":
         finish(bench, reporter)
+    elif (found := bench.kept_faith()) is not RIGHT:
+        reporter.report(**found.fields)
 
 
 def prepare(job: Job) -> Bench:
@@ -102,7 +105,7 @@ def describe_run(bench: Bench, reporter: Reporter) -> None:
     reporter.enter(Phase.REFERENCE)
     allow_tf32(False)
     described, logits = reference.compute(work, job)
-    reference.save_logits(logits, Path(job.reference))
+    reference.save_logits(logits, unseen.net_answers(work, job.seed), Path(job.reference))
     reporter.report_run(reference=described)
     assert work.images is not None
     answers = torch.cat([classes(part) for part in logits]).numpy()
@@ -121,25 +124,23 @@ def files_left_out(work: Workload) -> list[RunWarning]:
 def verify(bench: Bench, reporter: Reporter) -> bool:
     """Whether the answer is right; the comparison is reported either way."""
     accuracy, status, reason = bench.verify()
+    found = bench.guard.changes()
+    if found is RIGHT and status != "ok":
+        found = Finding("wrong answer", reason)
     reporter.report(
-        accuracy=accuracy, **_outcome(status, reason), details=bench.runner.details, compile_facts=bench.compile_facts()
+        accuracy=accuracy, **found.fields, details=bench.runner.details, compile_facts=bench.compile_facts()
     )
     if accuracy:
         bench.save_masks()
-    return status == "ok"
-
-
-def _outcome(status: str, reason: str) -> dict[str, str | None]:
-    """Fields of the record of a stage whose answer was checked."""
-    return {"status": status, "failure": None if status == "ok" else "wrong answer", "reason": reason}
+    return found is RIGHT
 
 
 def finish(bench: Bench, reporter: Reporter) -> None:
     """All that follows the samples; once the answer is seen to be unmoved, the headline stands whatever else fails."""
     reporter.enter(Phase.CHECK)
-    status, reason = bench.check()
-    if status != "ok":
-        reporter.report(**_outcome(status, reason))
+    found = bench.check()
+    if found is not RIGHT:
+        reporter.report(**found.fields)
         return
     afterwards: list[tuple[Phase, Callable[[], dict[str, object]]]] = [
         (Phase.LATENCIES, bench.series),
@@ -158,3 +159,5 @@ def finish(bench: Bench, reporter: Reporter) -> None:
             bench.warn("phase failed", f"{phase}: {reason}", "see the traceback in the stage's log")
         if bench.warnings:
             reporter.report(warnings=bench.warnings)
+        if bench.guard.found is not RIGHT:
+            reporter.report(**bench.guard.found.fields)

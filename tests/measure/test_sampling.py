@@ -10,7 +10,7 @@ from pipeline.config.plan import Plan
 from pipeline.devices.nvml import DeviceState
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.latency import run_in, take_host_latencies, take_latencies
-from pipeline.measure.sampling import calls_per_sample, take_sample
+from pipeline.measure.sampling import Watch, calls_per_sample, take_sample
 from pipeline.measure.warmup import warm_up
 from tests.fake_machine import FalseClock
 
@@ -30,7 +30,7 @@ def test_between_the_stamps_stand_the_calls_and_nothing_else() -> None:
         clock.events.append("guards")
         return ()
 
-    taken = take_sample(lambda _: clock.work(0.5), next_batch, 3, clock, PLAN, guards)
+    taken = take_sample(lambda _: clock.work(0.5), next_batch, 3, clock, PLAN, Watch(guards))
     timed = ["call"] * 3
     before = ["batch"] * 5 + ["call"] * 2 + ["synchronize", "guards", "begin"]
     assert clock.events == [*before, "now", *timed, "end", "synchronize", "now", "guards"]
@@ -41,7 +41,7 @@ def test_the_run_in_is_the_same_calls_without_a_rest_and_untimed() -> None:
     """Seven calls at full load, then three that count; a repetition begins with its run-in again."""
     clock, grown = FalseClock(), iter([0, 1, 1, 1])
     taken = take_sample(
-        lambda _: clock.work(0.5), int, 3, clock, PLAN, lambda: (next(grown),), run_in_calls=7
+        lambda _: clock.work(0.5), int, 3, clock, PLAN, Watch(lambda: (next(grown),)), run_in_calls=7
     )  # fmt: skip
     once = ["call"] * 7 + ["synchronize", "begin", "now"] + ["call"] * 3 + ["end", "synchronize", "now"]
     assert clock.events == once * 2
@@ -73,6 +73,24 @@ def test_latencies_that_do_not_settle_say_so_at_the_limit() -> None:
 
     assert not run_in(call, int, clock, Plan(warmup_window_seconds=0.5))
     assert 3.0 <= clock.wall < 3.6
+
+
+def test_the_last_answer_of_a_sample_is_looked_at_after_the_clock_has_stopped() -> None:
+    """With its own input; the others are let go, and looking takes no time of the sample."""
+    clock, seen = FalseClock(), []
+    batches = count()
+
+    def call(batch: int) -> str:
+        clock.work(0.5)
+        return f"answer to {batch}"
+
+    def look_at(batch: int, answer: object) -> None:
+        seen.append((batch, answer, clock.events[-1]))
+        clock.wall += 60.0
+
+    taken = take_sample(call, lambda: next(batches), 3, clock, PLAN, Watch(look_at=look_at))
+    assert seen == [(4, "answer to 4", "now")]
+    assert taken.seconds == 1.5
 
 
 def test_each_call_gets_the_next_batch() -> None:
@@ -114,7 +132,7 @@ def test_a_slice_in_which_something_compiled_is_measured_again(
             compiled[0] += 1
         clock.work(0.01)
 
-    taken = take_sample(call, int, 5, clock, PLAN, lambda: (compiled[0], 0))
+    taken = take_sample(call, int, 5, clock, PLAN, Watch(lambda: (compiled[0], 0)))
     assert (taken.retries, calls[0]) == (retries, 7 * attempts)
     assert taken.disturbed == (disturbed_slices == 99)
 
@@ -125,7 +143,7 @@ def test_what_compiles_in_the_settling_calls_costs_no_repeat() -> None:
     def call(_: object) -> None:
         compiled[0] = 1
 
-    assert take_sample(call, int, 5, FalseClock(), PLAN, lambda: (compiled[0],)).retries == 0
+    assert take_sample(call, int, 5, FalseClock(), PLAN, Watch(lambda: (compiled[0],))).retries == 0
 
 
 @pytest.mark.parametrize(
@@ -142,7 +160,7 @@ def test_throttling_is_what_the_counters_saw_during_the_slice(
 ) -> None:
     """The reason that holds when asked stands in only where the device doesn't count."""
     clock, states = FalseClock(), iter([before, after])
-    taken = take_sample(lambda _: clock.work(0.2), int, 5, clock, PLAN, state=lambda: next(states))
+    taken = take_sample(lambda _: clock.work(0.2), int, 5, clock, PLAN, Watch(state=lambda: next(states)))
     assert (taken.throttle_reasons, taken.clock_mhz) == (reasons, after.clock_mhz)
 
 

@@ -20,7 +20,7 @@ from pipeline.records.diagnostics import Diagnostics, Note, Profile
 from pipeline.records.run_record import RunRecord, StageRecord
 from tests.orchestrate.test_ncu_log import CONV, NOISE, lines
 from tests.profiling.traced import written
-from tests.worker.test_run_stage import EAGER, PLAN
+from tests.worker.jobs import EAGER, PLAN
 
 SCRIPT = """#!/bin/sh
 if [ "$1" = --version ]; then echo "Version 2026.1"; exit 0; fi

@@ -15,7 +15,7 @@ from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.stats.ranking import ranking
-from tests.worker.test_run_stage import EAGER, PLAN
+from tests.worker.jobs import EAGER, PLAN
 
 pytestmark = pytest.mark.slow
 

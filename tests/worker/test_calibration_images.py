@@ -8,7 +8,7 @@ import torch
 from pipeline.config.schema import DataSpec, Job
 from pipeline.stages.api import Workload
 from pipeline.worker import workload
-from tests.worker.test_run_stage import EAGER, job
+from tests.worker.jobs import EAGER, job
 
 
 def with_images(folder: Path, size: int, batch_size: int, batches: int) -> Job:

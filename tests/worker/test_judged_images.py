@@ -15,7 +15,7 @@ from pipeline.stages import eager
 from pipeline.stages.api import Runner, Workload
 from pipeline.worker import workload
 from pipeline.worker.run_stage import prepare, run_stage
-from tests.worker.test_run_stage import EAGER, Recorder, job
+from tests.worker.jobs import EAGER, Recorder, job
 
 IMAGES, SIZE, BATCH = 13, 16, 2
 

@@ -1,70 +1,16 @@
 """One stage from build to record, in this process: a wrong answer is seen, named, and never measured."""
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from pipeline.config.plan import Plan
-from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
-from pipeline.protocol import Phase
-from pipeline.records.run_record import Tolerance
-from pipeline.records.samples import Sample
 from pipeline.stages import Skip, StageError
 from pipeline.worker.failures import failure_of
 from pipeline.worker.run_stage import run_stage
-
-PLAN = Plan(
-    cpu_sample_seconds=0.0,
-    min_calls=1,
-    sample_warmup_calls=0,
-    warmup_min_calls=1,
-    warmup_min_seconds=0.0,
-    warmup_window_seconds=0.0,
-    warmup_tolerance=10.0,
-    warmup_limit_seconds=1.0,
-    latency_calls=2,
-    energy_seconds=0.0,
-    profile_calls=1,
-    measured_peaks=False,
-)
-EAGER = StageSpec(
-    "eager", "pipeline.stages.eager", "fp32", "", ["cpu"], "", False, Tolerance(1e-5, 0.0, "it is the reference"), {}
-)
-
-
-class Recorder:
-    """A line that keeps what the stage says, and wants a few samples."""
-
-    def __init__(self, samples: int = 3) -> None:
-        self.fields: dict[str, Any] = {}
-        self.run_facts: dict[str, Any] = {}
-        self.said: list[str] = []
-        self.phases: list[str] = []
-        self.samples: list[Sample] = []
-        self.wanted = samples
-
-    def progress(self, text: str) -> None:
-        self.said.append(text)
-
-    def enter(self, phase: Phase) -> None:
-        self.phases.append(phase)
-
-    def report(self, **fields: Any) -> None:
-        self.fields |= fields
-
-    def report_run(self, **fields: Any) -> None:
-        self.run_facts |= fields
-
-    def sampling(self) -> Iterator[None]:
-        yield from [None] * self.wanted
-
-    def sample(self, taken: Sample) -> None:
-        self.samples.append(taken)
+from tests.worker.jobs import EAGER, Recorder, job
 
 
 @pytest.fixture(scope="module")
@@ -73,23 +19,6 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     run_stage(job(EAGER, folder, role="reference"), Recorder(0))
     return folder
-
-
-def job(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
-    return Job(
-        role=role,
-        stage=stage,
-        model=ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors"),
-        data=DataSpec("samples", None, None, size=96, batch_size=2, batches=3),
-        plan=PLAN,
-        device="cpu",
-        threads=None,
-        seed=0,
-        time_inaccurate=False,
-        launcher="basic",
-        folder=str(folder / (stage.name if role == "stage" else "reference")),
-        reference=str(folder / "reference" / "logits.safetensors"),
-    )
 
 
 def planted(kind: str, folder: Path) -> Recorder:
@@ -170,11 +99,11 @@ def test_a_wrong_answer_is_named_and_never_timed(plant: str, said: str, run_fold
 
 
 def test_a_stage_that_turns_wrong_while_it_is_timed_is_caught(run_folder: Path) -> None:
-    """The answer is compared again after the interleaved samples."""
+    """An answer of each sample is compared with what was verified."""
     line = planted("wrong_later", run_folder)
     assert line.samples
     assert line.fields["status"] == "inaccurate"
-    assert "after the samples" in line.fields["reason"]
+    assert "in a timed sample the answer to batch" in line.fields["reason"]
 
 
 def test_a_stage_that_remembers_its_answers_by_address_is_caught(run_folder: Path) -> None:
@@ -182,7 +111,7 @@ def test_a_stage_that_remembers_its_answers_by_address_is_caught(run_folder: Pat
     line = planted("remembers_by_address", run_folder)
     assert line.samples
     assert line.fields["status"] == "inaccurate"
-    assert "after the samples the answer to batch 0 had moved" in line.fields["reason"]
+    assert "in a timed sample the answer to batch" in line.fields["reason"]
 
 
 def test_a_silent_fallback_is_a_failure(run_folder: Path) -> None:

@@ -1,0 +1,48 @@
+"""Nothing is faster than the device: a stage whose time leaves no room for the net's arithmetic has not done it."""
+
+from dataclasses import replace
+
+from pipeline.devices.kinds import is_cuda
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.stats.intervals import seconds_per_call
+
+ABOVE_PEAK = 1.3  # a large matmul reaches less than the device can; so far above it nothing has been seen
+# Arithmetic that a rewriting may save of what the untouched net counts: 2×2 taps for 3×3 after an upsampling, and
+# Winograd's F(2×2, 3×3), come to 4/9 of the multiplications. fp8 on an H200 reached 1.03 times its measured peak so.
+SAVED = 9 / 4
+
+
+def within_physics(run: RunRecord, stage: StageRecord) -> StageRecord:
+    """The stage, as inaccurate where it is faster than the device can be.
+
+    Args:
+        run: holds the measured peaks and the net's FLOPs; without either nothing is said.
+        stage: as measured.
+    """
+    reason = beyond_peak(run, stage) if stage.status == "ok" else ""
+    return replace(stage, status="inaccurate", failure="impossible", reason=reason) if reason else stage
+
+
+def beyond_peak(run: RunRecord, stage: StageRecord) -> str:
+    """Why the stage's times can't be, in one line; empty where they can, or where nobody knows."""
+    peaks, net = run.measured_peaks, run.reference
+    if peaks is None or net is None or not peaks.tflops or run.settings.data.batch_size is None:
+        return ""
+    name, tflops = max(peaks.tflops.items(), key=lambda peak: peak[1])
+    flops = net.flops_per_image * run.batch_size
+    for what, seconds in _times(run, stage).items():
+        if seconds * tflops * 1e12 * ABOVE_PEAK * SAVED < flops:
+            rate = f"{flops / seconds / 1e12:.3g} TFLOP/s" if seconds else "no time at all"
+            return f"impossible: {what} makes {rate} of the net; the device's highest peak is {tflops:.3g} ({name})"
+    return ""
+
+
+def _times(run: RunRecord, stage: StageRecord) -> dict[str, float]:
+    """Seconds of a call by what measured them: the samples, and on a GPU the kernels of the profile."""
+    times = {}
+    if any(pair.blocks for pair in stage.pairs):
+        times["its time in the samples"] = seconds_per_call(stage.pairs).value
+    on_gpu = run.environment is not None and is_cuda(run.environment.device)
+    if on_gpu and stage.profile and stage.profile.kernels:
+        times["its kernels' time in the profile"] = sum(row.seconds_per_call for row in stage.profile.kernels)
+    return times

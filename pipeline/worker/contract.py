@@ -1,0 +1,133 @@
+"""What a stage owes: a Runner whose fields are what they say, and answers that are plain tensors of logits."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.records.codec import from_json, to_json
+from pipeline.records.error_line import first_line
+from pipeline.records.run_record import Execution
+from pipeline.records.samples import Calibration
+from pipeline.stages.api import Runner, StageError
+
+DEEPEST = 20  # levels of `details`, beyond which nobody reads them
+Check = tuple[Callable[[object], bool], str]
+
+
+def _or_none(kind: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: value is None or kind(value)
+
+
+def _batches(value: object) -> bool:
+    return isinstance(value, tuple) and all(type(part) is int for part in value)
+
+
+FIELDS: dict[str, Check] = {
+    "run": (callable, "a function of a batch"),
+    "description": (lambda value: isinstance(value, str), "text"),
+    "execution": (_or_none(lambda value: isinstance(value, Execution)), "an Execution or None"),
+    "details": (lambda value: isinstance(value, dict), "a dict"),
+    "calibration": (_or_none(lambda value: isinstance(value, Calibration)), "a Calibration or None"),
+    "left_out": (_batches, "a tuple of whole numbers"),
+    "compile_facts": (_or_none(callable), "a function or None"),
+    "searched": (lambda value: isinstance(value, tuple), "a tuple of SearchCount"),
+    "compilations": (callable, "a function"),
+    "save": (_or_none(callable), "a function or None"),
+    "module": (_or_none(lambda value: isinstance(value, nn.Module)), "an nn.Module or None"),
+    "uncaptured": (_or_none(callable), "a function or None"),
+    "traffic": (_or_none(callable), "a function or None"),
+    "onnx_model": (_or_none(lambda value: isinstance(value, Path)), "a Path or None"),
+    "generated_code": (_or_none(lambda value: isinstance(value, Path)), "a Path or None"),
+}
+
+
+def broken(reason: str) -> StageError:
+    """The error of a stage that doesn't keep to what it owes."""
+    return StageError(reason, "broken contract")
+
+
+def checked_runner(built: object, target: str) -> tuple[Runner, list[str]]:
+    """What `build` returned, with details that a record can hold, and where in them a number was no number.
+
+    Raises:
+        StageError: it is no Runner, or one of its fields isn't what it should be; the text names the field.
+    """
+    if not isinstance(built, Runner):
+        raise broken(f"build of {target} returned {_named(built)}; a pipeline.stages.api.Runner is wanted")
+    for name, (is_right, wanted) in FIELDS.items():
+        value = getattr(built, name)
+        if not is_right(value):
+            raise broken(f"Runner.{name} is {_named(value)}; {wanted} is wanted")
+    for name, kind in (("execution", Execution), ("calibration", Calibration)):
+        value = getattr(built, name)
+        try:
+            if value is not None:
+                from_json(kind, to_json(value))
+        except (TypeError, ValueError) as error:
+            raise broken(f"Runner.{name}: {first_line(error)}") from error
+    lost: list[str] = []
+    return replace(built, details=_json_value(built.details, "details", lost)), lost
+
+
+def _json_value(value: object, path: str, lost: list[str]) -> Any:
+    """The same as plain JSON values; NaN and infinities become None, and their paths go into `lost`."""
+    if path.count("/") > DEEPEST:
+        raise broken(f"Runner.details are nested more than {DEEPEST} deep")
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise broken(f"Runner.{path} has the key {str(key)[:40]!r}, which is {_named(key)}; text is wanted")
+        return {key: _json_value(part, f"{path}/{key}", lost) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(part, f"{path}/{index}", lost) for index, part in enumerate(value)]
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if not isinstance(value, float):
+        raise broken(f"Runner.{path} is {_named(value)}; JSON values are wanted")
+    if not math.isfinite(value):
+        lost.append(path)
+        return None
+    return float(value)
+
+
+def answer_fault(answer: object, batch: Tensor) -> str:
+    """What keeps an answer from being a plain tensor of logits; empty where nothing does.
+
+    A view of one buffer that every call writes over is allowed, as CUDA graphs give: an answer need only last until the
+    next call. An answer in the memory of its input is not, nor any type that could compute later than it was asked to.
+
+    Args:
+        answer: what a call returned.
+        batch: its input [batch, channels, height, width].
+    """
+    if type(answer) is not Tensor:
+        return f"a call returned {_named(answer)}; a torch.Tensor of logits is wanted"
+    if answer.device != batch.device:
+        return f"its logits are on {answer.device}, its input was on {batch.device}"
+    if answer.layout is not torch.strided:
+        return f"its logits are laid out as {answer.layout}; torch.strided is wanted"
+    if not answer.dtype.is_floating_point:
+        return f"its logits are {answer.dtype}; a floating type is wanted"
+    if answer.untyped_storage().data_ptr() == batch.untyped_storage().data_ptr() and answer.numel():
+        return "its logits lie in the memory of its input"
+    return ""
+
+
+def _named(value: object) -> str:
+    """A value's type, with its article; a class by its own name, as whoever forgot to call it has returned it."""
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__qualname__}"
+    kind = type(value)
+    name = (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -1,0 +1,148 @@
+"""Watches one stage for ways of fooling: what it changes, and what it answers while it is timed."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pipeline.measure.accuracy import distance
+from pipeline.measure.fingerprint import fingerprint, is_same
+from pipeline.measure.lasting_state import changes, lasting_state
+from pipeline.measure.rotation import Rotation
+from pipeline.records.run_record import FailureKind
+from pipeline.stages.api import Workload
+from pipeline.worker.contract import answer_fault
+
+ANSWER_MOVED = 1e-2  # relative L2 between two answers to one picture; a deterministic stage gives 0
+BUSY_SHARE, LEAST_REST = 0.5, 0.5  # of its rest's seconds at work on a processor; seconds of rest that say something
+MORE_CALLS_SHARE = 8  # a sample has up to an eighth more calls than are wanted, so that none is known to be the last
+
+
+class Finding(NamedTuple):
+    """What is wrong with a stage, for its record; neither where nothing is."""
+
+    failure: FailureKind | None = None
+    reason: str = ""
+
+    @property
+    def fields(self) -> dict[str, str | None]:
+        """Of the StageRecord."""
+        return {"status": "inaccurate" if self.failure else "ok", "failure": self.failure, "reason": self.reason}
+
+
+RIGHT = Finding()
+
+
+class Rest:
+    """What a process does between its samples, while another one is timed: it should wait.
+
+    Whoever works then, or lets a thread of its own work, slows the other side and looks the faster for it.
+
+    Attributes:
+        wall: seconds of rest so far.
+        work: seconds of all its threads on a processor within them.
+    """
+
+    def __init__(
+        self, now: Callable[[], float] = time.perf_counter, worked: Callable[[], float] = time.process_time
+    ) -> None:
+        self.wall = self.work = 0.0
+        self._now, self._worked = now, worked
+        self._since: tuple[float, float] | None = None
+
+    def begin(self) -> None:
+        """A sample has ended."""
+        self._since = self._now(), self._worked()
+
+    def end(self) -> None:
+        """The next one begins."""
+        if self._since:
+            self.wall += self._now() - self._since[0]
+            self.work += self._worked() - self._since[1]
+
+    def finding(self) -> Finding:
+        """Whether it rested."""
+        if self.wall < LEAST_REST or self.work <= BUSY_SHARE * self.wall:
+            return RIGHT
+        reason = f"{self.work:.2g} s of processor time in the {self.wall:.2g} s in which the other side was timed"
+        return Finding("broken contract", f"works between its samples: {reason}")
+
+
+class Guard:
+    """What one stage was given, as it was before, and whether it has kept to it.
+
+    Attributes:
+        rotation: the inputs.
+        found: what a timed sample has shown; nothing yet where it is RIGHT.
+        looked_at: how many answers of timed calls were compared.
+        rest: what it does between its samples.
+    """
+
+    def __init__(self, work: Workload, rotation: Rotation, seed: int) -> None:
+        self.rotation = rotation
+        self.found = RIGHT
+        self.looked_at = 0
+        self.rest = Rest()
+        self._model = work.model
+        self._weights = {name: fingerprint(part) for name, part in work.model.state_dict().items()}
+        self._state = lasting_state()
+        self._draw = random.Random(seed)  # noqa: S311 - which answer is looked at is no secret
+        self._verified: list[Tensor] = []
+
+    def verified(self, answers: list[Tensor]) -> None:
+        """Take the answers [batch, classes, height, width] to the first batches that were verified, on the CPU."""
+        self._verified = answers
+
+    def begin_sample(self, untimed: int, calls: int) -> int:
+        """How many calls a sample is to time, whose last is on a picture that was verified: both drawn."""
+        calls += self._draw.randrange(calls // MORE_CALLS_SHARE + 1)
+        self.rotation.end_on(self._draw.randrange(len(self._verified)), untimed + calls)
+        return calls
+
+    def look_at(self, batch: Tensor, answer: object) -> None:
+        """Compare one image, drawn, of the answer to a sample's last call with what was verified.
+
+        Args:
+            batch: the call's input [batch, channels, height, width].
+            answer: what the call returned; its clock has stopped.
+        """
+        picture = self.rotation.picture_in(batch)
+        if self.found is not RIGHT or picture >= len(self._verified):
+            return
+        self.looked_at += 1
+        if fault := answer_fault(answer, batch):
+            self.found = Finding("broken contract", f"in a timed sample: {fault}")
+            return
+        assert isinstance(answer, Tensor)
+        expected = self._verified[picture]
+        if answer.shape != expected.shape:
+            reason = (
+                f"in a timed sample the logits had shape {list(answer.shape)}, verified were {list(expected.shape)}"
+            )
+            self.found = Finding("wrong answer", reason)
+            return
+        image = self._draw.randrange(len(expected))
+        if (off := distance(answer[image].cpu(), expected[image])) > ANSWER_MOVED:
+            reason = f"in a timed sample the answer to batch {picture} was {off:.2g} (relative L2) off the verified one"
+            self.found = Finding("wrong answer", reason)
+
+    def changes(self) -> Finding:
+        """Whether the inputs, the net's weights and the state of the process are as they were."""
+        if changed := self.rotation.changed():
+            return Finding("broken contract", f"changed its input: batch {changed[0]} holds other values than at first")
+        for name, part in self._model.state_dict().items():
+            if name not in self._weights or not is_same(self._weights[name], part):
+                return Finding("broken contract", f"changed the net that it was given: {name} holds other values")
+        for name, (before, after) in changes(self._state, lasting_state()).items():
+            return Finding(
+                "broken contract", f"changed the process for all that follows: {name} was {before}, is {after}"
+            )
+        return RIGHT
+
+
+def exact(answer: Tensor) -> Tensor:
+    """A copy of logits of any shape, on the CPU, in fp32 so that fp16 sums don't overflow."""
+    return torch.Tensor.float(answer).cpu().clone()

@@ -1,0 +1,337 @@
+"""Stages that would win by other means than being fast, on any device, each with what must come of it."""
+
+import copy
+import hashlib
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.records.run_record import Execution, FailureKind, Precision, Status
+from pipeline.stages import Runner
+from pipeline.stages.api import Workload
+from pipeline.stages.common.precision import allow_tf32
+
+Run = Callable[[Tensor], Any]
+TIMER = "time_and_keep"  # the function that holds the timed calls
+
+
+def is_timed() -> bool:
+    """Whether the stage's own caller is the timer."""
+    return sys._getframe(2).f_code.co_name == TIMER
+
+
+def nothing(batch: Tensor) -> Tensor:
+    """Zeros as the plants' nets would answer, two classes."""
+    return batch.new_zeros((len(batch), 2, *batch.shape[2:]))
+
+
+class Counter:
+    """Counts calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def more(self) -> int:
+        """The number of this call, from 1."""
+        self.calls += 1
+        return self.calls
+
+
+def zeros_when_timed(net: nn.Module) -> Run:
+    """Right for whoever asks, and nothing for the timer."""
+    return lambda batch: nothing(batch) if is_timed() else net(batch)
+
+
+def wrong_from_the_eighth_call(net: nn.Module) -> Run:
+    """Right until it is verified."""
+    count = Counter()
+    return lambda batch: net(batch) if count.more() < 8 else nothing(batch)
+
+
+def wrong_every_other_time(net: nn.Module) -> Run:
+    """Half of the timed calls do nothing."""
+    count = Counter()
+    return lambda batch: nothing(batch) if is_timed() and count.more() % 2 else net(batch)
+
+
+def half_of_it_when_timed(net: nn.Module) -> Run:
+    """One image of the batch in place of all."""
+    return lambda batch: net(batch[:1]).expand(len(batch), -1, -1, -1) if is_timed() else net(batch)
+
+
+def lazy_when_timed(net: nn.Module) -> Run:
+    """Computes once it is looked at, which the timer never does."""
+    return lambda batch: Lazy(net, batch) if is_timed() else net(batch)
+
+
+class Lazy:
+    """What looks like a tensor."""
+
+    def __init__(self, net: nn.Module, batch: Tensor) -> None:
+        self.net, self.batch = net, batch
+        self.shape = (len(batch), 2, *batch.shape[2:])
+
+    def float(self) -> Tensor:
+        """Computes."""
+        return self.net(self.batch).float()  # type: ignore[no-any-return]
+
+
+def lazy(net: nn.Module) -> Run:
+    """Lazy at all times."""
+    return lambda batch: Lazy(net, batch)
+
+
+def remembering(key: Callable[[Tensor], object]) -> Callable[[nn.Module], Run]:
+    """A stage that computes an answer once for each key of its input."""
+
+    def plant(net: nn.Module) -> Run:
+        kept: dict[object, Tensor] = {}
+
+        def run(batch: Tensor) -> Tensor:
+            if (known := key(batch)) not in kept:
+                kept[known] = net(batch).clone()
+            return kept[known]
+
+        return run
+
+    return plant
+
+
+def contents(batch: Tensor) -> object:
+    """All that the input holds."""
+    return hashlib.sha1(batch.cpu().numpy().tobytes(), usedforsecurity=False).digest()
+
+
+def few_pixels(batch: Tensor) -> object:
+    """Five values of the input."""
+    return tuple(batch.flatten()[:: max(1, batch.numel() // 5)].tolist())
+
+
+def total(batch: Tensor) -> object:
+    """A sum over the input, in whole thousandths."""
+    return round(float(batch.double().sum()) * 1e3)
+
+
+def knows_what_is_verified(net: nn.Module) -> Run:
+    """Right for the first pictures that it is given, and nothing for all others."""
+    kept: dict[object, Tensor] = {}
+
+    def run(batch: Tensor) -> Tensor:
+        known = contents(batch)
+        if known not in kept and len(kept) < 3:
+            kept[known] = net(batch).clone()
+        return kept[known] if known in kept else nothing(batch)
+
+    return run
+
+
+def half_of_the_batch_twice(net: nn.Module) -> Run:
+    """Half of the work, in the right shape."""
+    return lambda batch: torch.cat([net(batch[: len(batch) // 2])] * 2)
+
+
+def scales_its_input(net: nn.Module) -> Run:
+    """The workload is another one at every call."""
+    return lambda batch: net(batch.mul_(1.0001))
+
+
+def scales_the_weights(net: nn.Module) -> Run:
+    """So is the net that others are checked against."""
+
+    def run(batch: Tensor) -> Tensor:
+        next(net.parameters()).data.mul_(1.000001)
+        return net(batch)  # type: ignore[no-any-return]
+
+    return run
+
+
+def takes_threads(net: nn.Module) -> Run:
+    """More of the machine than was given, once it is timed."""
+
+    def run(batch: Tensor) -> Tensor:
+        if is_timed():
+            torch.set_num_threads(torch.get_num_threads() + 1)
+        return net(batch)  # type: ignore[no-any-return]
+
+    return run
+
+
+def slows_the_clock(net: nn.Module) -> Run:
+    """A hundredth of the time passes, for whoever asks."""
+    honest = time.perf_counter
+
+    def run(batch: Tensor) -> Tensor:
+        if is_timed():
+            time.perf_counter = lambda: honest() / 100
+        return net(batch)  # type: ignore[no-any-return]
+
+    return run
+
+
+def computes_on_the_cpu(net: nn.Module) -> Run:
+    """The GPU is asked to copy, and nothing else."""
+    there = copy.deepcopy(net).cpu()
+    return lambda batch: there(batch.cpu()).to(batch.device)
+
+
+def works_on_the_side(net: nn.Module) -> Run:
+    """Queues its work on a stream that nobody waits for, and returns."""
+    side = torch.cuda.Stream()
+
+    def run(batch: Tensor) -> Tensor:
+        with torch.cuda.stream(side):
+            return net(batch)  # type: ignore[no-any-return]
+
+    return run
+
+
+def changes_places(net: nn.Module) -> Run:
+    """Gives every image the answer of the next one."""
+    return lambda batch: net(batch).roll(1, 0)
+
+
+def rounds_by_flag(net: nn.Module) -> Run:
+    """TF32 within the call, and the switches as they were before it."""
+
+    def run(batch: Tensor) -> Tensor:
+        allow_tf32(True)
+        answer: Tensor = net(batch)
+        allow_tf32(False)
+        return answer
+
+    return run
+
+
+def in_bf16(net: nn.Module) -> Run:
+    """Half precision under a declaration of fp32."""
+    there = copy.deepcopy(net).bfloat16()
+    return lambda batch: there(batch.bfloat16())
+
+
+class Recompiled(nn.Module):
+    """A net that Dynamo must compile again at every call, until it gives up."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net, self.calls = net, 0
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """The net's answer [batch, classes, height, width]."""
+        self.calls += 1
+        return self.net(batch) * (self.calls / self.calls)  # type: ignore[no-any-return]
+
+
+def gives_up_compiling(net: nn.Module) -> Run:
+    """Eager, in the name of a compiler, after its recompile limit."""
+    return torch.compile(Recompiled(net), backend="eager")
+
+
+def one_buffer(net: nn.Module) -> Run:
+    """Honest: every call writes over the answer of the one before, as a replayed graph does."""
+    kept: list[Tensor] = []
+
+    def run(batch: Tensor) -> Tensor:
+        answer = net(batch)
+        if not kept:
+            kept.append(torch.empty_like(answer))
+        return kept[0].copy_(answer)
+
+    return run
+
+
+class Deferred(Tensor):
+    """A tensor that could compute when it is first used."""
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A misbehaving stage and what must come of it.
+
+    Attributes:
+        make: its call from the workload's net.
+        said: words that stand in the reason.
+        failure: the kind; None of an honest stage.
+        status: of its record.
+        declares: its precision, where it claims one.
+        gpu_only: it has no form on a CPU.
+        disagrees: it is right, and its clocks disagree, so that it isn't ranked.
+        compiles: it takes Dynamo, half a minute on a CPU.
+    """
+
+    make: Callable[[nn.Module], Run]
+    said: str
+    failure: FailureKind | None = "wrong answer"
+    status: Status = "inaccurate"
+    declares: Precision | None = None
+    gpu_only: bool = False
+    disagrees: bool = False
+    compiles: bool = False
+
+
+def answers_with(change: Callable[[Tensor, Tensor], object], said: str) -> Plant:
+    """One whose answer is no plain tensor of logits: a change of the batch and the right logits."""
+    return Plant(lambda net: lambda batch: change(batch, net(batch)), said, "broken contract", "failed")
+
+
+PLANTS = {
+    "honest": Plant(lambda net: net, "", None, "ok"),
+    "one_buffer": Plant(one_buffer, "", None, "ok"),
+    "zeros_when_timed": Plant(zeros_when_timed, "in a timed sample the answer to batch"),
+    "wrong_from_the_eighth_call": Plant(wrong_from_the_eighth_call, "in a timed sample the answer to batch"),
+    "wrong_every_other_time": Plant(wrong_every_other_time, "in a timed sample the answer to batch"),
+    "half_of_it_when_timed": Plant(half_of_it_when_timed, "in a timed sample the answer to batch"),
+    "lazy_when_timed": Plant(
+        lazy_when_timed, "in a timed sample: a call returned a tests.fooling_stages.Lazy", "broken contract"
+    ),
+    "remembers_by_address": Plant(remembering(Tensor.data_ptr), "in a timed sample the answer to batch"),
+    "remembers_by_object": Plant(remembering(id), "in a timed sample the answer to batch"),
+    "remembers_by_shape": Plant(remembering(lambda batch: batch.shape), "one class"),
+    "remembers_by_contents": Plant(remembering(contents), "remembers its answers: pictures that are new", "impossible"),
+    "remembers_by_few_pixels": Plant(remembering(few_pixels), "remembers its answers", "impossible"),
+    "remembers_by_sum": Plant(remembering(total), "to a picture that it had never seen it gave, bit for bit"),
+    "knows_what_is_verified": Plant(knows_what_is_verified, "answer to a picture that it had never seen is"),
+    "half_of_the_batch_twice": Plant(half_of_the_batch_twice, "logits differ by"),
+    "changes_places": Plant(changes_places, "logits differ by"),
+    "scales_its_input": Plant(scales_its_input, "changed its input: batch 0", "broken contract", "failed"),
+    "scales_the_weights": Plant(scales_the_weights, "changed the net that it was given", "broken contract", "failed"),
+    "takes_threads": Plant(takes_threads, "changed the process for all that follows: threads", "broken contract"),
+    "slows_the_clock": Plant(slows_the_clock, "all that follows: clock was time.perf_counter", "broken contract"),
+    "gives_up_compiling": Plant(
+        gives_up_compiling, "fell back to eager: Dynamo reached its recompile limit", "wrong device", compiles=True
+    ),
+    "in_bf16": Plant(
+        in_bf16, "it declares fp32, and 100% of its FLOPs ran in bf16", "not as declared", declares="fp32"
+    ),
+    "lazy": Plant(lazy, "a call returned a tests.fooling_stages.Lazy", "broken contract", "failed"),
+    "complex": answers_with(lambda _, logits: logits + 1j, "its logits are torch.complex64"),
+    "whole_numbers": answers_with(lambda _, logits: logits.int(), "its logits are torch.int32"),
+    "meta": answers_with(lambda _, logits: logits.to("meta"), "its logits are on meta"),
+    "sparse": answers_with(lambda _, logits: logits.to_sparse(), "laid out as torch.sparse_coo"),
+    "subclass": answers_with(
+        lambda _, logits: logits.as_subclass(Deferred), "a call returned a tests.fooling_stages.Deferred"
+    ),
+    "its_input": answers_with(lambda batch, _: batch, "lie in the memory of its input"),
+    "a_view_of_its_input": answers_with(lambda batch, _: batch[:, :2], "lie in the memory of its input"),
+    "none": answers_with(lambda *_: None, "a call returned None"),
+    "computes_on_the_cpu": Plant(computes_on_the_cpu, "did no work on the GPU", "wrong device", gpu_only=True),
+    "works_on_the_side": Plant(works_on_the_side, "", None, "ok", gpu_only=True, disagrees=True),
+    "rounds_by_flag": Plant(rounds_by_flag, "ran in tf32", "not as declared", declares="fp32", gpu_only=True),
+}
+
+
+RETURNS = ("lazy", "complex", "whole_numbers", "meta", "sparse", "subclass", "its_input", "a_view_of_its_input", "none")
+
+
+def build(workload: Workload, *, plant: str) -> Runner:
+    """The stage that misbehaves as `plant` says."""
+    chosen = PLANTS[plant]
+    if "torch._dynamo" in sys.modules:  # of a plant before this one in the same process
+        torch._dynamo.reset()
+        torch._dynamo.utils.clear_compilation_metrics()
+    execution = Execution(chosen.declares) if chosen.declares else None
+    return Runner(chosen.make(workload.model), "a plant", execution)

@@ -1,0 +1,87 @@
+"""On a false clock: pictures that are new are timed beside those of the samples, and whoever remembers is slower."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.measure.memory_of_contents import ROUNDS, remembered
+from pipeline.measure.rotation import Rotation
+from tests.fake_machine import FalseClock
+
+CALL, LOOK_UP = 0.010, 0.001
+
+
+def pictures(height: int = 20) -> Rotation:
+    return Rotation([torch.rand(1, 1, height, 4) for _ in range(3)])
+
+
+def remembering(clock: FalseClock, known: set[bytes], look_up: float) -> Callable[[torch.Tensor], None]:
+    """A stage that computes what it hasn't seen, and looks up the rest."""
+
+    def call(batch: torch.Tensor) -> None:
+        clock.work(look_up if (key := batch.numpy().tobytes()) in known else CALL)
+        known.add(key)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("look_up", "told"), [(LOOK_UP, True), (CALL / 1.15, True), (CALL / 1.05, False), (CALL, False)]
+)
+def test_a_repeated_picture_may_not_be_a_tenth_faster(look_up: float, told: bool) -> None:
+    """10 ms for what is new; the reason's figure is the ratio."""
+    clock, turns = FalseClock(), pictures()
+    call = remembering(clock, set(), look_up)
+    for _ in range(6):
+        call(turns.next())
+    found = remembered(call, turns, clock, look_up)
+    assert found is not None
+    assert found.remembers is told
+    assert found.slower == pytest.approx(CALL / look_up)
+    assert turns.changed() == []
+
+
+def test_an_honest_stage_is_called_a_few_times_only() -> None:
+    clock, calls = FalseClock(), []
+
+    def call(batch: torch.Tensor) -> None:
+        calls.append(batch)
+        clock.work(CALL)
+
+    found = remembered(call, pictures(), clock, CALL)
+    assert found is not None
+    assert not found.remembers
+    assert len(calls) == 3 * 2 * 2
+
+
+def test_every_new_picture_is_new() -> None:
+    """Also where the height has many divisors."""
+    for height in (13, 16, 24, 30, 64):
+        clock, seen = FalseClock(), set[bytes]()
+        turns = pictures(height)
+        home = {buffer.numpy().tobytes() for buffer in (turns.next() for _ in range(3))}
+
+        def call(batch: torch.Tensor, clock: FalseClock = clock, seen: set[bytes] = seen) -> None:
+            seen.add(batch.numpy().tobytes())
+            clock.work(CALL * (1 + len(seen)))
+
+        found = remembered(call, turns, clock, 1.0)
+        assert found is not None
+        assert len(seen - home) in range(3, ROUNDS + 1)
+
+
+def test_noise_accuses_nobody() -> None:
+    """An honest stage whose passes scatter by 30 %, three hundred times: at most three are told to remember."""
+    draw, told = np.random.default_rng(3), 0
+    turns = pictures(13)
+    for _ in range(300):
+        clock = FalseClock()
+        found = remembered(lambda _, c=clock: c.work(float(np.exp(0.3 * draw.standard_normal()))), turns, clock, 1.0)
+        told += found is not None and found.remembers
+    assert told <= 3
+
+
+def test_pictures_of_few_rows_say_nothing() -> None:
+    assert remembered(lambda _: None, pictures(12), FalseClock(), CALL) is None

@@ -1,0 +1,105 @@
+"""What a profile and Dynamo's own metrics show of a stage that isn't what it claims to be, on made-up events."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline.profiling import fallback
+from pipeline.profiling.gpu_idle import idle_reason
+from pipeline.profiling.observed_execution import Seen, contradiction, named_tf32
+from pipeline.records.chrome_trace import TraceEvent
+from pipeline.records.run_record import Execution
+
+
+def event(category: str, name: str, start: float, duration: float) -> TraceEvent:
+    return TraceEvent(0, category, name, start, duration, 0)
+
+
+DRIVER = event("cuda_runtime", "cudaDeviceSynchronize", 0.0, 5.0)
+COPY = event("gpu_memcpy", "Memcpy DtoH", 0.0, 900.0)
+
+
+@pytest.mark.parametrize(
+    ("events", "idle"),
+    [
+        ([DRIVER], True),
+        ([DRIVER, COPY], True),
+        ([DRIVER, COPY, event("kernel", "fill", 0.0, 10.0)], True),
+        ([DRIVER, event("kernel", "convolution", 0.0, 100.0)], False),
+        ([COPY], False),
+    ],
+    ids=["nothing", "copies alone", "a fiftieth of a call's kernels", "a net of tiny layers", "an unseen driver"],
+)
+def test_a_stage_that_leaves_the_gpu_idle_is_told(events: list[TraceEvent], idle: bool) -> None:
+    """Two calls of 1 ms, of which kernels must take a fiftieth; copies don't count."""
+    assert (idle_reason(events, 2, 1e-3) != "") is idle
+
+
+def test_the_reason_has_both_figures() -> None:
+    said = idle_reason([DRIVER, event("kernel", "fill", 0.0, 10.0)], 2, 1e-3)
+    assert said == "did no work on the GPU: its kernels ran for 5 µs of the 1e+03 µs that a call takes"
+
+
+def dynamo(*entries: SimpleNamespace) -> SimpleNamespace:
+    return SimpleNamespace(get_compilation_metrics=lambda: list(entries))
+
+
+def entry(failed: str | None = None, why: str | None = None, cause: str | None = None) -> SimpleNamespace:
+    return SimpleNamespace(fail_type=failed, fail_reason=why, recompile_reason=cause)
+
+
+LIMIT = entry("Unsupported", "Dynamo recompile limit exceeded\n  Explanation: …", "0/7: n == 7   # n += 1  # at a.py:6")
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ([], ""),
+        ([entry(), entry("Unsupported", "a graph break")], ""),
+        ([entry(), LIMIT], "fell back to eager: Dynamo reached its recompile limit (0/7: n == 7)"),
+        ([entry("BackendCompilerFailed", "no")] * 2, "fell back to eager: Dynamo compiled none of 2 frames"),
+    ],
+)
+def test_a_compiler_that_gave_up_is_told(
+    entries: list[SimpleNamespace], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its recompile limit, or because it could compile nothing."""
+    monkeypatch.setitem(sys.modules, fallback.DYNAMO, dynamo(*entries))
+    found = fallback.gave_up()
+    assert found.startswith(said)
+    assert bool(found) is bool(said)
+
+
+def test_without_a_compiler_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, fallback.DYNAMO, raising=False)
+    assert fallback.gave_up() == ""
+
+
+@pytest.mark.parametrize(
+    ("declared", "flops", "said"),
+    [
+        ("fp32", {"fp32": 60, "tf32": 40}, "it declares fp32, and 40% of its FLOPs ran in tf32"),
+        ("fp32", {"fp32": 97, "tf32": 3}, ""),
+        ("fp16", {"fp16": 60, "fp32": 40}, ""),
+        ("fp16", {"fp16": 60, "fp8": 40}, "it declares fp16, and 40% of its FLOPs ran in fp8"),
+        ("fp16", {"fp32": 100}, "it declares fp16, and 100% of its FLOPs ran in fp32"),
+    ],
+)
+def test_a_coarser_part_contradicts_a_declaration(declared: str, flops: dict[str, int], said: str) -> None:
+    """From a twentieth of the work on; a finer part doesn't, unless it is most of it."""
+    seen = Seen()
+    seen.by_precision.update(flops)  # type: ignore[arg-type]
+    assert contradiction(Execution(declared), seen, 1.0) == said  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("declared", "named"), [("fp32", True), ("tf32", False), (None, False)])
+def test_kernels_named_for_tf32_contradict_fp32(declared: str | None, named: bool) -> None:
+    """As NVIDIA's libraries name them, where torch's dispatcher sees nothing of the work."""
+    kernels = [
+        event("kernel", "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32", 0.0, 90.0),
+        event("kernel", "elementwise", 90.0, 10.0),
+    ]
+    said = named_tf32(Execution(declared), kernels)  # type: ignore[arg-type]
+    assert said == ("it declares fp32, and 90% of its kernels' time is in kernels for TF32" if named else "")
+    assert named_tf32(Execution("fp32"), kernels[1:]) == ""

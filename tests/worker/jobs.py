@@ -1,0 +1,76 @@
+"""A worker's job that takes a moment, and a line that keeps what comes of it, for tests that play the parent."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.plan import Plan
+from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
+from pipeline.protocol import Phase
+from pipeline.records.run_record import Tolerance
+from pipeline.records.samples import Sample
+
+PLAN = Plan(
+    cpu_sample_seconds=0.0,
+    min_calls=1,
+    sample_warmup_calls=0,
+    warmup_min_calls=1,
+    warmup_min_seconds=0.0,
+    warmup_window_seconds=0.0,
+    warmup_tolerance=10.0,
+    warmup_limit_seconds=1.0,
+    latency_calls=2,
+    energy_seconds=0.0,
+    profile_calls=1,
+    measured_peaks=False,
+)
+EAGER = StageSpec(
+    "eager", "pipeline.stages.eager", "fp32", "", ["cpu"], "", False, Tolerance(1e-5, 0.0, "it is the reference"), {}
+)
+
+
+class Recorder:
+    """A line that keeps what the stage says, and wants a few samples."""
+
+    def __init__(self, samples: int = 3) -> None:
+        self.fields: dict[str, Any] = {}
+        self.run_facts: dict[str, Any] = {}
+        self.said: list[str] = []
+        self.phases: list[str] = []
+        self.samples: list[Sample] = []
+        self.wanted = samples
+
+    def progress(self, text: str) -> None:
+        self.said.append(text)
+
+    def enter(self, phase: Phase) -> None:
+        self.phases.append(phase)
+
+    def report(self, **fields: Any) -> None:
+        self.fields |= fields
+
+    def report_run(self, **fields: Any) -> None:
+        self.run_facts |= fields
+
+    def sampling(self) -> Iterator[None]:
+        yield from [None] * self.wanted
+
+    def sample(self, taken: Sample) -> None:
+        self.samples.append(taken)
+
+
+def job(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
+    return Job(
+        role=role,
+        stage=stage,
+        model=ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors"),
+        data=DataSpec("samples", None, None, size=96, batch_size=2, batches=3),
+        plan=PLAN,
+        device="cpu",
+        threads=None,
+        seed=0,
+        time_inaccurate=False,
+        launcher="basic",
+        folder=str(folder / (stage.name if role == "stage" else "reference")),
+        reference=str(folder / "reference" / "logits.safetensors"),
+    )

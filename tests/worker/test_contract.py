@@ -1,0 +1,93 @@
+"""What a stage's build returns is a Runner whose fields are what they say, or is refused by the field's name."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipeline.records.run_record import Execution
+from pipeline.stages import Runner, StageError
+from pipeline.worker.contract import answer_fault, checked_runner
+from tests.fooling_stages import PLANTS, RETURNS
+
+RUNNER = Runner(lambda batch: batch, "a test's own")
+BATCH = torch.zeros(1, 3, 4, 4)
+
+
+class Circle(dict[str, Any]):
+    """Details that hold themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self["again"] = self
+
+
+@pytest.mark.parametrize(
+    ("built", "said"),
+    [
+        (None, "build of mine returned None; a pipeline.stages.api.Runner is wanted"),
+        (Runner, "build of mine returned the class Runner"),
+        (lambda batch: batch, "build of mine returned a function"),
+        (replace(RUNNER, run=None), "Runner.run is None; a function of a batch is wanted"),  # type: ignore[arg-type]
+        (replace(RUNNER, description=5), "Runner.description is an int; text is wanted"),  # type: ignore[arg-type]
+        (replace(RUNNER, details=[1]), "Runner.details is a list; a dict is wanted"),  # type: ignore[arg-type]
+        (replace(RUNNER, details={"a": {0: 1}}), "Runner.details/a has the key '0', which is an int"),
+        (replace(RUNNER, details={"a": [torch.ones(1)]}), "Runner.details/a/0 is a torch.Tensor; JSON values are"),
+        (replace(RUNNER, details=Circle()), "Runner.details are nested more than 20 deep"),
+        (replace(RUNNER, execution={"precision": "fp16"}), "Runner.execution is a dict; an Execution"),  # type: ignore[arg-type]
+        (replace(RUNNER, execution=Execution("fp99")), "Runner.execution: Invalid enum value 'fp99'"),  # type: ignore[arg-type]
+        (replace(RUNNER, left_out=[1]), "Runner.left_out is a list; a tuple of whole numbers"),  # type: ignore[arg-type]
+        (replace(RUNNER, compilations=7), "Runner.compilations is an int; a function is wanted"),  # type: ignore[arg-type]
+        (replace(RUNNER, module=len), "Runner.module is a builtin_function_or_method"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_runner_is_refused(built: object, said: str) -> None:
+    """One line, which names the field and what it takes."""
+    with pytest.raises(StageError) as refused:
+        checked_runner(built, "mine")
+    assert str(refused.value).startswith(said)
+    assert "\n" not in str(refused.value)
+    assert refused.value.kind == "broken contract"
+
+
+def test_a_runner_that_keeps_to_it_is_taken_as_it_is() -> None:
+    details = {"a": [1, 2.5, "text", None, True], "b": {"c": []}}
+    runner, lost = checked_runner(replace(RUNNER, details=details, execution=Execution("fp16")), "mine")
+    assert (runner.details, lost) == (details, [])
+
+
+def test_numbers_that_are_none_become_null_and_are_named() -> None:
+    """JSON has no NaN."""
+    details = {"loss": math.nan, "tries": [1.0, (math.inf,)]}
+    runner, lost = checked_runner(replace(RUNNER, details=details), "mine")
+    assert runner.details == {"loss": None, "tries": [1.0, [None]]}
+    assert lost == ["details/loss", "details/tries/1/0"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda batch: batch * 2, ""),
+        (lambda batch: (batch * 2).half(), ""),
+        (lambda batch: (batch * 2)[:, :2], ""),
+        (lambda batch: [batch * 2], "a call returned a list; a torch.Tensor of logits is wanted"),
+        (lambda batch: torch.nn.Parameter(batch * 2), "a call returned a torch.nn.parameter.Parameter"),
+        (lambda batch: torch.quantize_per_tensor(batch, 0.1, 0, torch.qint8), "its logits are torch.qint8"),
+        (lambda batch: batch.view(-1), "its logits lie in the memory of its input"),
+    ],
+)
+def test_an_answer_is_a_plain_tensor_of_its_own(answer: Callable[[Tensor], object], said: str) -> None:
+    assert answer_fault(answer(BATCH), BATCH).startswith(said)
+    assert bool(answer_fault(answer(BATCH), BATCH)) is bool(said)
+
+
+@pytest.mark.parametrize("plant", RETURNS)
+def test_no_plant_returns_anything_else(plant: str) -> None:
+    """Each is named by what it returns in place of a tensor, or by what of it is wrong."""
+    run = PLANTS[plant].make(torch.nn.Conv2d(3, 2, 1))
+    with torch.inference_mode():
+        assert PLANTS[plant].said in answer_fault(run(BATCH), BATCH)

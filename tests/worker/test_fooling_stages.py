@@ -1,0 +1,108 @@
+"""A stage that would win by other means than being fast is refused, by name, in one line."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
+from pipeline.records.run_record import Tolerance
+from pipeline.stages import Runner, StageError, eager
+from pipeline.stages.api import Workload
+from pipeline.worker import workload
+from pipeline.worker.failures import failure_of
+from pipeline.worker.run_stage import prepare, run_stage
+from tests.fooling_stages import PLANTS, RETURNS
+from tests.process_state import own_switches
+from tests.worker.jobs import EAGER, Recorder, job
+
+# A bf16 stage is within it, and no other picture's answer is.
+LOOSE = Tolerance(0.03, 1.0, "a test's own")
+
+
+def small(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
+    """The job on images of 32×32, whose answers take a few milliseconds."""
+    data = DataSpec("samples", None, None, size=32, batch_size=2, batches=3)
+    model = ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors")
+    made = job(stage, folder, role)
+    return replace(made, data=data, model=model, plan=replace(made.plan, profile_calls=0))
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run whose reference is on disk, and whose images are read once."""
+    folder = tmp_path_factory.mktemp("fooled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workload, "images_of", cache(workload.images_of))
+        run_stage(small(EAGER, folder, role="reference"), Recorder(0))
+        yield folder
+
+
+def outcome(plant: str, folder: Path, samples: int = 8) -> tuple[str, str | None, str]:
+    """Status, kind and reason of what came of a plant, as its worker reports them."""
+    stage = replace(EAGER, name=plant, target="tests.fooling_stages", options={"plant": plant}, tolerance=LOOSE)
+    line, threads = Recorder(samples), torch.get_num_threads()
+    try:
+        with own_switches():
+            run_stage(small(stage, folder), line)
+    except Exception as error:  # noqa: BLE001 - as `pipeline.worker.__main__` does
+        return "failed", *failure_of(error)
+    finally:
+        torch.set_num_threads(threads)
+    return line.fields["status"], line.fields["failure"], line.fields["reason"]
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        name
+        for name, plant in PLANTS.items()
+        if not (plant.gpu_only or plant.compiles or name in RETURNS[1:])  # those are all refused in one place
+    ],
+)
+def test_it_is_refused_for_what_it_does(plant: str, run_folder: Path) -> None:
+    """Status, kind and what was seen; honest ones pass."""
+    status, failure, reason = outcome(plant, run_folder)
+    wanted = PLANTS[plant]
+    assert (status, failure) == (wanted.status, wanted.failure), reason
+    assert wanted.said in reason
+    assert "\n" not in reason
+    assert len(reason) < 200
+
+
+def test_details_that_are_no_numbers_are_null_in_the_record_with_a_note(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stage is measured all the same."""
+    honest = eager.build
+    monkeypatch.setattr(eager, "build", lambda work: replace(honest(work), details={"loss": math.nan}))
+    bench = prepare(small(replace(EAGER, name="notes"), run_folder))
+    with own_switches():
+        bench.build()
+    (note,) = bench.warnings
+    assert (note.code, note.text) == ("not a number", "details/loss: NaN or infinite, kept as null")
+    assert bench.runner.details == {"loss": None}
+
+
+def test_what_a_build_changes_is_refused_before_anything_is_measured(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the gradients of all that follows."""
+    honest = eager.build
+
+    def build(work: Workload) -> Runner:
+        torch.set_grad_enabled(False)
+        return honest(work)
+
+    monkeypatch.setattr(eager, "build", build)
+    bench = prepare(small(replace(EAGER, name="switches"), run_folder))
+    try:
+        with own_switches(), pytest.raises(StageError, match="gradients was True, is False") as refused:
+            bench.build()
+    finally:
+        torch.set_grad_enabled(True)
+    assert refused.value.kind == "broken contract"
