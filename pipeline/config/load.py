@@ -8,6 +8,7 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
+from models.targets import refusal
 from pipeline.config.checks import NonNegativeFloat, checked, shown
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
@@ -103,8 +104,19 @@ def read_model(value: Mapping[str, Any]) -> ModelSpec:
     """
     if not value["target"]:
         raise RequestError("model.target: name the class of your net, such as model.target=my_package.MyNet")
+    check_target("model.target", value["target"], "my_package.MyNet")
     given = {**value, "options": value["options"] or {}, "checkpoint": value["checkpoint"] or None}
     return read_group(ModelSpec, "model", given)
+
+
+def check_target(key: str, target: object, example: str) -> None:
+    """Refuse a name that may not be imported, before anything is.
+
+    Raises:
+        RequestError: as `models.targets.refusal` says.
+    """
+    if isinstance(target, str) and (why := refusal(target)):
+        raise RequestError(f"{key}={target}: {why}; name {example}")
 
 
 def read_data(value: Mapping[str, Any]) -> DataSpec:
@@ -156,6 +168,7 @@ def read_stage(value: Mapping[str, Any], group: str) -> StageSpec:
     for key in ("target", "tolerance"):
         if not value.get(key):
             raise RequestError(f"stage {name}: its YAML has no {key!r}; conf/stage/eager.yaml shows one")
+    check_target(f"{group}.target", value["target"], "pipeline.stages.compile, or a module of yours")
     devices = value.get("devices", ["cuda", "cpu"])
     options = {key: part for key, part in value.items() if key not in STAGE_FIELDS}
     return StageSpec(

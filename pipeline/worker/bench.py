@@ -1,6 +1,5 @@
 """What a worker does with one stage, phase by phase; `worker.run_stage` gives the order."""
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -22,8 +21,9 @@ from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import Diagnostics, Profile
 from pipeline.records.run_record import Artefact, CompileFacts, Execution, RunWarning, WarningCode
 from pipeline.records.samples import Accuracy, Energy, Memory, Sample, WarmUp
-from pipeline.stages.api import Runner, StageError, Workload
+from pipeline.stages.api import Runner, Workload
 from pipeline.worker import mask_images, reference
+from pipeline.worker.stage_target import build_function
 from pipeline.worker.workload import further_batches, judged_images
 
 ANSWER_MOVED = 1e-2  # relative L2 between the answers before and after the samples; a deterministic stage gives 0
@@ -60,10 +60,7 @@ class Bench:
             Skip: it has no form on this machine.
         """
         spec = self.job.stage
-        try:
-            build = importlib.import_module(spec.target).build
-        except (ImportError, AttributeError) as error:
-            raise StageError(f"stage {spec.name}: {spec.target} has no build function ({error})") from error
+        build = build_function(spec)
         started = self.clock.now()
         self.runner = build(self.workload, **spec.options)
         self.clock.synchronize()
