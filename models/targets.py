@@ -18,7 +18,7 @@ INSTALLED = {"site-packages", "dist-packages"}
 
 
 def refusal(target: str) -> str | None:
-    """Why a class or a module of this dotted name may not be imported, in a clause; None where it may, or isn't there."""
+    """Why what a dotted name stands for may not be imported, in a clause; None where it may, or isn't there."""
     top = target.partition(".")[0]
     if not all(part.isidentifier() for part in target.split(".")):
         return "it is no dotted name"

@@ -15,8 +15,8 @@ from typing import Any
 from pipeline.compiler.allowed_operations import is_allowed
 
 MOST_MEMBERS = 100_000
-MOST_BYTES_OF_GRAPH = 64 * 2**20  # a net of 300 layers takes 2 MiB
-MOST_DEPTH = 40  # of the graph's JSON; torch's own is 12 deep
+MOST_BYTES_OF_GRAPH = 64 * 2**20
+MOST_DEPTH = 40  # of the values in a document
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PLAIN = re.compile(r"[A-Za-z0-9_.+-]*")  # a name with dots, a version, a device
 RAW = re.compile(r"data/(weights/weight|constants/tensor)_\d+")
