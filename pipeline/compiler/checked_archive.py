@@ -81,7 +81,9 @@ def _members(content: bytes) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return _read(archive, len(content))
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError) as error:
+    except ArchiveError:
+        raise
+    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise ArchiveError(f"no whole archive ({' '.join(str(error).split())})") from None
 
 

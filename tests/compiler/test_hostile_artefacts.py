@@ -188,6 +188,7 @@ PLANTS: dict[str, tuple[Callable[[Document], None], str]] = {
     "a range": (lambda d: d.update(range_constraints={CODE: {}}), "range_constraints"),
     "a guard": (lambda d: d.update(guards_code=[CODE]), "guards_code"),
     "a name that is code": (lambda d: first_node(d).update(name=CODE), "is no name"),
+    "a name of something within": (lambda d: first_node(d).update(name="self.layer"), "is no name"),
     "an input that is code": (lambda d: graph(d)["inputs"][-1]["as_tensor"].update(name=CODE), "is no name"),
     "an argument's name that is code": (
         lambda d: d["graph_module"]["module_call_graph"][0]["signature"].update(forward_arg_names=[CODE]),
