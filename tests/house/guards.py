@@ -183,7 +183,7 @@ GUARDS = [
         "pipeline/report/html.py",
         'if context["present"](path) else exactly(path)',
         'if context["present"](path) else escape(path)',
-        f"{SIGNS}test_no_form_of_a_report_shows_them",
+        f"{SIGNS}test_no_path_on_a_page_shows_them",
     ),
     Guard(
         "signs in a bad record's line",

@@ -20,7 +20,7 @@ from pipeline.report import __main__ as redraw
 from pipeline.report import comparison
 from pipeline.report.csv_table import csv_text
 from pipeline.report.formatting import clean, readable, visible
-from pipeline.report.html import page
+from pipeline.report.html import environment, page
 from pipeline.report.markdown import markdown
 from pipeline.report.sweep import sweep_csv, sweep_markdown, sweep_page
 from pipeline.report.terminal import first_screen
@@ -94,6 +94,13 @@ def test_no_form_of_a_report_shows_them(form: str) -> None:
 def test_no_text_ends_a_block_of_code_in_markdown() -> None:
     """Which would make a heading or a link of what follows."""
     assert "\n# y" not in RENDERED["Markdown"](hostile_run())
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_no_path_on_a_page_shows_them(there: bool) -> None:
+    """Whether the file is there or not."""
+    shown = environment().from_string("{{ path | file }}").render(path=HOSTILE, present=lambda _: there)
+    assert not SHOWN.search(shown)
 
 
 def test_every_sign_has_its_answer() -> None:
