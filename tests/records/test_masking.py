@@ -71,7 +71,7 @@ def test_the_program_sees_the_variable_in_place_of_its_value(monkeypatch: pytest
     seen: list[str] = []
     argv = ["unet-ladder", f"+stage.token={TOKEN}", f"data.path=/a/{TOKEN}/b", "preset=smoke"]
     monkeypatch.setattr("sys.argv", argv)
-    monkeypatch.setattr(app.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     assert app.guard(lambda: seen.extend(sys.argv)) == 0
     assert seen[1:4] == ["+stage.token=${oc.env:MY_TOKEN}", "data.path=/a/${oc.env:MY_TOKEN}/b", "preset=smoke"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pipeline.analysis import run_comparison
 from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweep_jobs import Job
 from pipeline.cli.progress import Progress, complain
@@ -77,10 +78,10 @@ RENDERED = {
     "sweep's Markdown": lambda run: sweep_markdown([job(run)]),
     "sweep's CSV": lambda run: sweep_csv([job(run)]),
     "comparison": lambda run: comparison.text(
-        comparison.compare(run, planted.run()), comparison.differences(run, planted.run())
+        run_comparison.compare(run, planted.run()), run_comparison.differences(run, planted.run())
     ),
     "comparison's Markdown": lambda run: comparison.markdown(
-        comparison.compare(run, planted.run()), comparison.differences(run, planted.run())
+        run_comparison.compare(run, planted.run()), run_comparison.differences(run, planted.run())
     ),
 }
 
