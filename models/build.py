@@ -2,8 +2,8 @@
 
 import importlib
 import inspect
-import sys
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,8 +12,7 @@ from torch import nn
 from models.checkpoint import load_into
 from models.errors import ModelError
 from models.model_output import with_output
-
-NOT_NETS = {"torch"}  # whose functions read files and fetch addresses; a net comes from a package of nets
+from models.targets import borrowed, refusal
 
 
 def build_model(
@@ -47,24 +46,31 @@ def build_model(
 def net_class(target: str) -> type[nn.Module]:
     """The class that a dotted name such as "my_package.MyNet" names.
 
-    A name in the standard library or in torch itself is refused before anything is imported.
-
     Raises:
-        ModelError: there is no such module or class, or it is no net.
+        ModelError: the name may not be imported (`models.targets`), there is no such module or class, or it is no net.
     """
     module_name, _, name = target.rpartition(".")
-    top = target.partition(".")[0]
-    named = module_name and all(part.isidentifier() for part in target.split("."))
-    if not named or top in sys.stdlib_module_names or top in NOT_NETS:
-        raise ModelError(f"model.target={target}: no net's class; name yours as my_package.MyNet")
+    if why := refusal(target) if module_name else "it has no package":
+        raise ModelError(f"model.target={target}: no net's class, as {why}; name yours as my_package.MyNet")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise ModelError(f"model.target={target}: {module_name} can't be imported ({error})") from None
+        raise ModelError(f"model.target={target}: {module_name} can't be imported ({error}){_hidden(target)}") from None
     found = getattr(module, name, None)
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
-        raise ModelError(f"model.target={target}: no such class of a net in {module_name}{_nearest(module, name)}")
+        said = f"no such class of a net in {module_name}{_nearest(module, name)}{_hidden(target)}"
+        raise ModelError(f"model.target={target}: {said}")
+    if why := borrowed(found):
+        raise ModelError(f"model.target={target}: no net of {module_name}'s own, as {why}")
     return found
+
+
+def _hidden(target: str) -> str:
+    """A clause for a name that the user may have meant of a folder of his own, which this program's package hides."""
+    folder = Path.cwd() / "models"
+    if target.partition(".")[0] != "models" or not folder.exists() or folder.samefile(Path(__file__).parent):
+        return ""
+    return f"; {folder} can't be named, as models is this program's own package: give it another name"
 
 
 def _nearest(module: Any, name: str) -> str:

@@ -36,8 +36,10 @@ from pipeline.devices.discover import accelerators, cuda_gpus
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
+from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, RunWarning
 from pipeline.records.run_settings import MeasureSettings, settings_of
+from pipeline.report.formatting import visible
 from pipeline.report.terminal import first_screen
 from pipeline.report.write import write_report
 
@@ -65,6 +67,7 @@ def guard(answer: Callable[[], None]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's TERM saves as Ctrl-C does
     warnings.filterwarnings("ignore", category=UserWarning, module="hydra")
+    sys.argv[1:] = masked(sys.argv[1:], values_to_hide())  # a secret that a shell put in is looked up where it is used
     preset = preset_for(sys.argv[1:], [gpu.name for gpu in cuda_gpus()])
     sys.argv[1:] = overrides_first([*sys.argv[1:], *preset])
     try:
@@ -133,7 +136,7 @@ def run(request: RunConfig, invocation: Invocation) -> RunRecord:
         record = run_ladder(request, invocation.folder, blank_record(request, invocation), progress)
     if request.strict and any(stage.status in NOT_OK for stage in record.stages):
         invocation.code = FAILED
-    return record
+    return codec.without_secrets(record)
 
 
 def opening(request: RunConfig, invocation: Invocation) -> str:
@@ -150,7 +153,7 @@ def report(record: RunRecord, invocation: Invocation) -> None:
     path = write_report(summary, invocation.folder)
     console = Console(highlight=False)
     console.print(first_screen(summary))
-    console.print(str(path), soft_wrap=True, markup=False)
+    console.print(visible(path), soft_wrap=True, markup=False)
 
 
 def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:

@@ -8,7 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
+from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.report.formatting import clean, visible
 from pipeline.report.terminal import outcome_line
 
 
@@ -37,7 +39,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self.console.print(text, markup=False, soft_wrap=True)
+        self.console.print(visible(text), markup=False, soft_wrap=True)
 
     def stage_started(self, name: str, adds: str) -> None:
         """The next stage begins."""
@@ -48,7 +50,7 @@ class Progress:
         """A stage enters a phase, or is so far in it; the detail is shown on a terminal alone."""
         line = f"{title}: {phase}"
         if self.status:
-            self.status.update(escape(f"[{self._elapsed()}] {line} {detail}"))
+            self.status.update(escape(visible(f"[{self._elapsed()}] {line} {detail}")))
         elif line != self.last:
             self.say(f"[{self._elapsed()}]   {line}")
         self.last = line
@@ -65,4 +67,4 @@ class Progress:
 
 def complain(text: str) -> None:
     """One line on stderr about a request that can't be carried out."""
-    sys.stderr.write(f"error: {' '.join(text.split())}\n")
+    sys.stderr.write(f"error: {clean(masked(text, values_to_hide()))}\n")

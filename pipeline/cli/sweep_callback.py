@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from pipeline.analysis.sweep_jobs import read_jobs
 from pipeline.cli.app import FAILED, NOT_OK
 from pipeline.records import codec
+from pipeline.report.formatting import visible
 from pipeline.report.write import write_sweep_report
 
 
@@ -20,7 +21,7 @@ class SweepReport(Callback):
         """Called once, after the last job."""
         folder = Path(config.hydra.sweep.dir)
         report = write_sweep_report(read_jobs(folder), folder)
-        sys.stdout.write(f"{report}\n")
+        sys.stdout.write(f"{visible(report)}\n")
         if failed(folder):
             raise SystemExit(FAILED)
 

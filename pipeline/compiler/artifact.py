@@ -1,16 +1,21 @@
 """A rewritten net as files: net.pt2, torch.export's own format, and about.json; it needs none of the net's code."""
 
 import hashlib
+import io
 import json
+import logging
 import warnings
-from importlib import import_module
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler import custom_ops
+from pipeline.compiler.checked_archive import ArchiveError, checked_archive
 from pipeline.records.atomic_json import write_json
+from pipeline.records.error_line import typed_line
 
 FORMAT = 3  # 3: an exported program with the kernels' operations. 2 and 1: a graph and its weights, of a format of ours
 NET, ABOUT = "net.pt2", "about.json"
@@ -27,6 +32,9 @@ def save(lowered: fx.GraphModule, batch: Tensor, folder: Path) -> list[Path]:
         lowered: from `lowering.lower`.
         batch: one input [batch, channels, height, width]: the net is written for batches of its shape.
         folder: made if need be.
+
+    Raises:
+        ArtefactError: the net holds what `load` would refuse.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with torch.inference_mode(False), torch.no_grad():
@@ -34,13 +42,16 @@ def save(lowered: fx.GraphModule, batch: Tensor, folder: Path) -> list[Path]:
     with warnings.catch_warnings():
         # torch 2.11 to 2.12 warn of weights that aren't contiguous; those in channels_last are whole all the same
         warnings.filterwarnings("ignore", message="No complete tensor found", category=UserWarning)
-        torch.export.save(program, folder / NET)
+        torch.export.save(program, written := io.BytesIO())
+    content = written.getvalue()
+    _checked(content, folder)
+    (folder / NET).write_bytes(content)
     about = {
         "format": FORMAT,
         "torch": torch.__version__,
         "batch": list(batch.shape),
         "operations": sorted(custom_ops.OPERATIONS),
-        "net_sha256": hashlib.sha256((folder / NET).read_bytes()).hexdigest(),
+        "net_sha256": hashlib.sha256(content).hexdigest(),
     }
     write_json(about, folder / ABOUT)
     return [folder / NET, folder / ABOUT]
@@ -52,19 +63,40 @@ def load(folder: Path) -> nn.Module:
     Its calls take a batch [batch, channels, height, width] in fp32 of the shape in about.json and give fp32 logits.
 
     Raises:
-        ArtefactError: it isn't one, is of another format, or was changed.
+        ArtefactError: it isn't one, is of another format, was changed, or calls what a rewritten net doesn't.
     """
     try:
         about = dict(json.loads((folder / ABOUT).read_text()))
-        found = hashlib.sha256((folder / NET).read_bytes()).hexdigest()
-    except (OSError, ValueError, TypeError) as error:
+        content = (folder / NET).read_bytes()
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ArtefactError(f"{folder}: no rewritten net ({error})") from None
     if about.get("format") != FORMAT:
         raise ArtefactError(f"{folder}: format {about.get('format')}, this version reads {FORMAT}")
-    if about.get("net_sha256") != found:
+    if about.get("net_sha256") != hashlib.sha256(content).hexdigest():
         raise ArtefactError(f"{folder}: {NET} isn't the one that {ABOUT} was written with")
-    import_module("torch._inductor.inductor_prims")  # registers an operation that a lowered graph may call
-    with warnings.catch_warnings():
+    archive = _checked(content, folder)
+    with warnings.catch_warnings(), _quiet():
         # torch's own, of the bytes that it reads: nobody writes to the weights
         warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
-        return torch.export.load(folder / NET).module()
+        try:
+            return torch.export.load(archive).module()
+        except Exception as error:  # noqa: BLE001 - of a graph that doesn't fit together torch raises whatever comes up
+            raise ArtefactError(f"{folder}: {NET} isn't a net that torch loads ({typed_line(error)})") from None
+
+
+def _checked(content: bytes, folder: Path) -> io.BytesIO:
+    try:
+        return checked_archive(content)
+    except ArchiveError as error:
+        raise ArtefactError(f"{folder}: {NET} is refused: {error}") from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Torch logs a traceback of what it couldn't read, before it raises."""
+    log = logging.getLogger("torch.export")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before

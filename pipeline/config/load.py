@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Literal, get_type_hints
 
+from models.targets import refusal
 from pipeline.config.checks import NonNegativeFloat, checked, shown
 from pipeline.config.data_request import read_data
 from pipeline.config.groups import mapping, read_group
@@ -105,11 +106,22 @@ def read_model(value: Mapping[str, Any]) -> ModelSpec:
     """
     if not value.get("target"):
         raise RequestError("model.target: name the class of your net, such as model.target=my_package.MyNet")
+    check_target("model.target", value["target"], "my_package.MyNet")
     empty: dict[str, object] = {"options": {}, "checkpoint": None, "output": None}
     given = {key: empty[key] if key in empty and part in (None, "") else part for key, part in value.items()}
     model = read_group(ModelSpec, "model", given)
     options = checked_against(signature_of_net(model.target), model.options, "model.options", model.target)
     return replace(model, options=options)
+
+
+def check_target(key: str, target: object, example: str) -> None:
+    """Refuse a name that may not be imported, before anything is.
+
+    Raises:
+        RequestError: as `models.targets.refusal` says.
+    """
+    if isinstance(target, str) and (why := refusal(target)):
+        raise RequestError(f"{key}={target}: {why}; name {example}")
 
 
 def read_stages(value: Mapping[str, Any]) -> list[StageSpec]:
@@ -142,6 +154,7 @@ def read_stage(value: Mapping[str, Any], group: str) -> StageSpec:
     for key in ("target", "tolerance"):
         if not value.get(key):
             raise RequestError(f"stage {name}: its YAML has no {key!r}; conf/stage/eager.yaml shows one")
+    check_target(f"{group}.target", value["target"], "pipeline.stages.compile, or a module of yours")
     devices = value.get("devices", ["cuda", "cpu"])
     options = {key: part for key, part in value.items() if key not in STAGE_FIELDS}
     texts = {key: checked(f"{group}.{key}", value.get(key, ""), str) for key in ("summary", "adds", "unavailable")}

@@ -31,6 +31,7 @@ from pipeline.protocol import (
     encoded,
 )
 from pipeline.records.codec import fields_from_json
+from pipeline.records.masking import MaskedBytes, values_to_hide
 from pipeline.records.run_record import FailureKind, RunRecord, StageRecord, Status
 from pipeline.records.samples import Sample
 
@@ -96,12 +97,13 @@ class WorkerProcess:
     def _keep_log(self, path: Path) -> None:
         assert self._process.stdout is not None
         path.parent.mkdir(parents=True, exist_ok=True)
-        left = LOG_LIMIT_BYTES
+        left, hiding = LOG_LIMIT_BYTES, MaskedBytes(values_to_hide())
         with path.open("wb") as log:
             while chunk := os.read(self._process.stdout.fileno(), 65536):
-                log.write(chunk[: max(left, 0)])
+                log.write(hiding.add(chunk[: max(left, 0)]))
                 log.flush()
                 left -= len(chunk)
+            log.write(hiding.rest())
 
     def _command(self, command: Command) -> None:
         self._write(encoded(command))

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 from pipeline.records.atomic_json import write_json
+from pipeline.records.masking import masked, referred_to, values_to_hide
 from pipeline.records.migrations import STEPS, migrated
 from pipeline.records.run_record import SCHEMA_VERSION, RunRecord
 
@@ -62,10 +63,19 @@ def to_json(record: object) -> Any:
 
 
 def save(run: RunRecord, folder: Path) -> Path:
-    """Write results.json and return its path."""
+    """Write results.json, without values of the environment that are secret or that its config refers to; its path."""
     path = folder / FILE
-    write_json(to_json(run), path)
+    write_json(_masked_json(run), path)
     return path
+
+
+def without_secrets(run: RunRecord) -> RunRecord:
+    """The record as `save` writes it."""
+    return from_json(RunRecord, _masked_json(run))
+
+
+def _masked_json(run: RunRecord) -> Any:
+    return masked(to_json(run), values_to_hide(referred_to(run.config)))
 
 
 def load(folder: Path) -> RunRecord:

@@ -14,6 +14,7 @@ from pipeline.config.load import REPORT_KEYS, check_report
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
+from pipeline.report.formatting import clean, visible
 from pipeline.report.write import write_report, write_sweep_report
 
 REFUSED = 2
@@ -81,9 +82,9 @@ def main(arguments: list[str] | None = None) -> int:
         if not folders:
             raise RequestError("name the folder of a run or a sweep, such as outputs/DATE/TIME")
         for folder in folders:
-            sys.stdout.write(f"{draw(folder, knobs)}\n")
+            sys.stdout.write(f"{visible(draw(folder, knobs))}\n")
     except (RequestError, codec.RecordError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {clean(error)}\n")
         return REFUSED
     return 0
 

@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         first, second = (codec.load(folder) for folder in asked.runs)
     except (codec.RecordError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {clean(error)}\n")
         return REFUSED
     if (apart := incomparable(first, second)) and not asked.across:
         said = listed([difference_text(each) for each in apart])

@@ -14,13 +14,24 @@ BINARY_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def clean(text: object) -> str:
-    """One line without control characters: the text of a record may have come from anywhere."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in str(text)).split())
+    """One line without control characters, its words one space apart: a record's text may have come from anywhere."""
+    return " ".join(visible(text).split())
+
+
+def visible(text: object) -> str:
+    """Text without signs that end a line, that a terminal would obey, or that can't be seen; its spaces stay."""
+    return "".join(sign if sign.isprintable() else " " for sign in str(text))
 
 
 def readable(text: str) -> str:
     """Text whose every sign can be seen: no control sign but an end of line, none that turns the text's direction."""
-    return "".join(sign if sign in "\n\t" or category(sign)[0] != "C" else "\ufffd" for sign in text)
+    return "".join(sign if sign in "\n\t" or not hides(sign) else "\ufffd" for sign in text)
+
+
+def hides(sign: str) -> bool:
+    """Whether a sign is a control, turns the direction, has no form, or ends a line or a paragraph."""
+    found = category(sign)
+    return found[0] == "C" or found in ("Zl", "Zp")
 
 
 def prose(text: object) -> str:

@@ -61,14 +61,14 @@ def exactly(text: str) -> Markup:
 @pass_context
 def linked(context: Context, path: str) -> Markup:
     """A link to a file that is there, by the page's own `present`; else its path as text."""
-    return file_link(path) if context["present"](path) else escape(path)
+    return file_link(path) if context["present"](path) else exactly(path)
 
 
 def file_link(path: str) -> Markup:
     """A link to a file of the run's folder; what doesn't look like one stays text, wherever a record says it is."""
     if re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", path):
         return Markup('<a href="{0}">{0}</a>').format(path)
-    return escape(path)
+    return exactly(path)
 
 
 def kept_by_all(path: str) -> bool:

@@ -1,6 +1,5 @@
 """What a worker does with one stage, phase by phase; `worker.run_stage` gives the order."""
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -23,9 +22,10 @@ from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import Diagnostics, Profile
 from pipeline.records.run_record import Artefact, CompileFacts, Execution, FailureKind, RunWarning, WarningCode
 from pipeline.records.samples import Accuracy, Energy, Memory, Sample, WarmUp
-from pipeline.stages.api import Runner, StageError, Workload
+from pipeline.stages.api import Runner, Workload
 from pipeline.worker import contract, mask_images, reference, unseen
 from pipeline.worker.guard import ANSWER_MOVED, RIGHT, Finding, Guard, exact
+from pipeline.worker.stage_target import build_function
 from pipeline.worker.workload import further_batches, judged_images
 
 
@@ -63,10 +63,7 @@ class Bench:
             Skip: it has no form on this machine.
         """
         spec = self.job.stage
-        try:
-            build = importlib.import_module(spec.target).build
-        except (ImportError, AttributeError) as error:
-            raise StageError(f"stage {spec.name}: {spec.target} has no build function ({error})") from error
+        build = build_function(spec)
         started = self.clock.now()
         self.runner, lost = contract.checked_runner(build(self.workload, **spec.options), spec.target)
         self.clock.synchronize()

@@ -8,6 +8,7 @@ import pytest
 
 from models.build import build_model
 from models.errors import InputError
+from pipeline.config.request_error import RequestError
 from tests.cli.conftest import ROOT, Ask
 from tests.config.test_load import asked, composed
 
@@ -58,6 +59,12 @@ def test_a_bad_request_is_one_line(arguments: list[str], culprit: str, remedy: s
     assert "Traceback" not in done.stderr
 
 
+def net_of(arguments: list[str]) -> None:
+    """Make the net that is asked for."""
+    model = asked(composed("preset=smoke", "stage=eager", *arguments)).model
+    build_model(model.target, model.options, model.checkpoint, seed=0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "culprit", "remedy"),
     [
@@ -68,10 +75,9 @@ def test_a_bad_request_is_one_line(arguments: list[str], culprit: str, remedy: s
     ],
 )
 def test_a_net_that_cannot_be_made_is_one_line(arguments: list[str], culprit: str, remedy: str) -> None:
-    """What the worker does with the request, and what it says; the two above show that it comes to exit code 2."""
-    model = asked(composed("preset=smoke", "stage=eager", *arguments)).model
-    with pytest.raises(InputError) as caught:
-        build_model(model.target, model.options, model.checkpoint, seed=0)
+    """What comes of the request in parent or worker; the two above show that it comes to exit code 2."""
+    with pytest.raises((InputError, RequestError)) as caught:
+        net_of(arguments)
     assert culprit in str(caught.value)
     assert remedy in str(caught.value)
     assert "\n" not in str(caught.value)

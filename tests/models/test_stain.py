@@ -5,7 +5,8 @@ import pytest
 from skimage.color import rgb2hed
 from skimage.filters import threshold_otsu
 
-from models.samples import SAMPLE_FOLDER, SAMPLES, read_image
+from models.image_files import read_image
+from models.samples import SAMPLE_FOLDER, SAMPLES
 from models.stain import otsu, stain_mask
 
 

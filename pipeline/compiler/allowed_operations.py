@@ -1,0 +1,109 @@
+"""The operations that a saved net may call: this project's own, and those of ATen that only compute."""
+
+import re
+
+import torch
+import torch._inductor.inductor_prims  # registers prims::inductor_force_stride_order
+from torch._ops import OpOverload
+
+from pipeline.compiler.custom_ops import NAMESPACE, OPERATIONS
+
+OWN = {*OPERATIONS, "merged_statistics", "norm_factors"}
+# Beside those that torch tags as its core or as pointwise: what nets are written with before they are decomposed.
+# A name without its overload stands for all overloads.
+FURTHER = frozenset(
+    [
+        "_assert_tensor_metadata",
+        "_unsafe_view",
+        "adaptive_avg_pool2d",
+        "adaptive_max_pool2d",
+        "alias_copy",
+        "baddbmm",
+        "batch_norm",
+        "channel_shuffle",
+        "chunk",
+        "contiguous",
+        "conv2d",
+        "conv_transpose2d",
+        "conv3d",
+        "conv_transpose3d",
+        "detach",
+        "dropout",
+        "einsum",
+        "expand_as",
+        "feature_dropout",
+        "flatten",
+        "group_norm",
+        "hardswish",
+        "instance_norm",
+        "layer_norm",
+        "lift_fresh_copy",
+        "linear",
+        "linalg_vector_norm",
+        "logsumexp",
+        "matmul",
+        "max_pool2d",
+        "mish",
+        "movedim",
+        "narrow",
+        "ones_like",
+        "pad",
+        "permute_copy",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "prelu",
+        "reflection_pad2d",
+        "repeat_interleave",
+        "replication_pad2d",
+        "reshape",
+        "rms_norm",
+        "roll",
+        "scaled_dot_product_attention",
+        "softmax",
+        "split",
+        "split_with_sizes",
+        "stack",
+        "swapaxes",
+        "tile",
+        "to",
+        "transpose",
+        "type_as",
+        "unbind",
+        "unflatten",
+        "unfold",
+        "upsample_bicubic2d",
+        "upsample_nearest2d",
+        "upsample_bilinear2d",
+        "var_mean",
+        "view_as",
+        "zeros_like",
+        "zeros",
+        "ones",
+        "arange",
+        "square",
+    ]
+)
+WRITING = {"copy_.default"}  # into the buffers of concatenations
+ATEN = re.compile(r"torch\.ops\.aten\.([a-zA-Z]\w*|_[a-zA-Z]\w*)\.([A-Za-z]\w*)")
+
+
+def is_allowed(target: object) -> bool:
+    """Whether a saved graph may call the operation of this name, such as "torch.ops.aten.relu.default"."""
+    if not isinstance(target, str):
+        return False
+    if target in ("_operator.getitem", "torch.ops.prims.inductor_force_stride_order.default"):
+        return True
+    if target.startswith(f"torch.ops.{NAMESPACE}."):
+        return target.removeprefix(f"torch.ops.{NAMESPACE}.").removesuffix(".default") in OWN
+    named = ATEN.fullmatch(target)
+    return named is not None and computes(*named.groups())
+
+
+def computes(name: str, overload: str) -> bool:
+    """Whether an operation of ATen computes on tensors and does nothing else."""
+    if f"{name}.{overload}" in WRITING:
+        return True
+    found = getattr(getattr(torch.ops.aten, name, None), overload, None)
+    if not isinstance(found, OpOverload) or found._schema.is_mutable:
+        return False
+    return name in FURTHER or torch.Tag.core in found.tags or torch.Tag.pointwise in found.tags

@@ -1,0 +1,204 @@
+"""What parses, each with good input to spoil, and the errors that it may raise: those that a user reads as one line."""
+
+import io
+import json
+import random
+import tempfile
+import zipfile
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from PIL import Image
+from safetensors.torch import save as safetensors_bytes
+from torch import Tensor, fx, nn
+
+from models import checkpoint
+from models.errors import InputError
+from models.input_contract import InputContract, LabelRules
+from models.samples import folder_images
+from pipeline.cli.app import CONF, plain
+from pipeline.cli.config_errors import one_line
+from pipeline.cli.preset import preset_for
+from pipeline.compiler import artifact
+from pipeline.compiler.artifact import ABOUT, FORMAT, NET, ArtefactError, save
+from pipeline.compiler.checked_archive import CONFIGS, GRAPH
+from pipeline.config import load
+from pipeline.config.request_error import RequestError
+from pipeline.records import codec
+from pipeline.report import __main__ as redraw
+from tests.fuzz.mutations import spoilt_bytes, spoilt_json, spoilt_text
+from tests.report import made_up_run as planted
+
+OVERRIDES = [
+    "stage=compile", "stage.mode=max-autotune", "data.batch_size=8", "+model.options.width=32", "~stage.rungs.fp8",
+    "measure.interim_analyses=[6,10,30]", "stage=ladder", "data.size=null", "model.target=a.MyNet", "device=cpu",
+    "+stage.note={a:[1,2],b:'x'}", "seed=0", "data=folder", "report.target_p99_ms=5", "model.checkpoint=x.pt",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Target:
+    """One thing that parses.
+
+    Attributes:
+        spoil: a spoilt input.
+        read: takes it, with a folder to put it into.
+        allowed: errors whose text a user reads.
+    """
+
+    spoil: Callable[[random.Random], Any]
+    read: Callable[[Any, Path], object]
+    allowed: tuple[type[Exception], ...]
+
+
+@cache
+def record() -> dict[str, Any]:
+    """A run as plain JSON values, as short as one with every part can be."""
+    run = codec.to_json(planted.run())
+    run["stages"] = [run["stages"][0], run["stages"][-1]]
+    found: dict[str, Any] = json.loads(json.dumps(run))
+    return found
+
+
+def spoilt_record(draw: random.Random) -> bytes:
+    if draw.random() < 0.3:
+        return spoilt_bytes(json.dumps(record()).encode(), draw)
+    return json.dumps(spoilt_json(record(), draw)).encode("utf-8", "surrogatepass")
+
+
+def read_record(data: bytes, folder: Path) -> None:
+    (folder / codec.FILE).write_bytes(data)
+    codec.load(folder)
+
+
+@cache
+def weights() -> dict[str, bytes]:
+    state = {"layer.weight": torch.ones(4, 3), "layer.bias": torch.zeros(4)}
+    out = io.BytesIO()
+    torch.save({"state_dict": state, "epoch": 3}, out)
+    old = io.BytesIO()
+    torch.save(state, old, _use_new_zipfile_serialization=False)
+    return {"a.safetensors": safetensors_bytes(state), "a.pt": out.getvalue(), "a.bin": old.getvalue()}
+
+
+def spoilt_weights(draw: random.Random) -> tuple[str, bytes]:
+    name = draw.choice(sorted(weights()))
+    return name, spoilt_bytes(weights()[name], draw)
+
+
+def read_weights(given: tuple[str, bytes], folder: Path) -> None:
+    path = folder / given[0]
+    path.write_bytes(given[1])
+    net = nn.Module()
+    net.layer = nn.Linear(3, 4)
+    checkpoint.load_into(net, str(path))
+    if path.suffix == ".safetensors":
+        checkpoint.notes(path)
+
+
+@cache
+def pictures() -> dict[str, bytes]:
+    picture = Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3))
+    found = {}
+    for suffix, kind in (("png", "PNG"), ("jpg", "JPEG"), ("tif", "TIFF"), ("bmp", "BMP"), ("webp", "WEBP")):
+        picture.save(out := io.BytesIO(), kind)
+        found[f"a.{suffix}"] = out.getvalue()
+    return found
+
+
+def spoilt_picture(draw: random.Random) -> tuple[str, bytes]:
+    name = draw.choice(sorted(pictures()))
+    return name, spoilt_bytes(pictures()[name], draw)
+
+
+def read_picture(given: tuple[str, bytes], folder: Path) -> None:
+    inner = folder / "images"
+    inner.mkdir(exist_ok=True)
+    for path in inner.iterdir():
+        path.unlink()
+    (inner / given[0]).write_bytes(given[1])
+    folder_images(str(inner), None, InputContract(), LabelRules())
+
+
+@cache
+def baselines() -> dict[str, dict[str, Any]]:
+    return {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), resolve=True) for name in ("eager", "amp")}
+
+
+def spoilt_overrides(draw: random.Random) -> list[str]:
+    return ["preset=smoke", *(spoilt_text(draw.choice(OVERRIDES), draw) for _ in range(draw.choice([1, 2])))]
+
+
+def read_overrides(arguments: list[str], _: Path) -> None:
+    """As the program does it, but for Hydra's own flags."""
+    preset_for(arguments, [])
+    if not GlobalHydra.instance().is_initialized():
+        initialize_config_module("conf", version_base="1.3")
+    try:
+        config = compose("config", [word for word in arguments if not word.startswith("-")])
+        load.read(plain(config, resolve=True), "cpu", baselines())
+    except (HydraException, OmegaConfBaseException) as error:
+        raise RequestError(one_line(error, CONF)) from None
+
+
+class _Small(nn.Module):
+    def forward(self, image: Tensor) -> Tensor:
+        return nn.functional.leaky_relu(image, 0.25)
+
+
+@cache
+def archive() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        save(fx.symbolic_trace(_Small()), torch.zeros(1, 3, 4, 4), Path(folder))
+        with zipfile.ZipFile(Path(folder) / NET) as found:
+            return {name: found.read(name) for name in found.namelist()}
+
+
+def spoilt_archive(draw: random.Random) -> bytes:
+    members = dict(archive())
+    if draw.random() < 0.7:
+        name = draw.choice([name for name in members if name.endswith((GRAPH, *CONFIGS))])
+        members[name] = json.dumps(spoilt_json(json.loads(members[name]), draw)).encode("utf-8", "surrogatepass")
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as written:
+        for name, data in members.items():
+            written.writestr(name, data)
+    return out.getvalue() if draw.random() < 0.7 else spoilt_bytes(out.getvalue(), draw)
+
+
+def read_archive(data: bytes, folder: Path) -> None:
+    """With the right digest, as whoever made it would give it."""
+    (folder / NET).write_bytes(data)
+    (folder / ABOUT).write_text(json.dumps({"format": FORMAT, "net_sha256": sha256(data).hexdigest()}))
+    artifact.load(folder)
+
+
+def draw_record(data: bytes, folder: Path) -> None:
+    """The report of a spoilt record: drawn, or refused in one line."""
+    (folder / codec.FILE).write_bytes(data)
+    with redirect_stderr(io.StringIO()) as said, redirect_stdout(io.StringIO()):
+        code = redraw.main([str(folder)])
+    if code and said.getvalue().count("\n") != 1:
+        raise AssertionError(f"exit code {code} with {said.getvalue()!r}")
+
+
+TARGETS = {
+    "records": Target(spoilt_record, read_record, (codec.RecordError,)),
+    "checkpoints": Target(spoilt_weights, read_weights, (InputError,)),
+    "images": Target(spoilt_picture, read_picture, (InputError,)),
+    "overrides": Target(spoilt_overrides, read_overrides, (RequestError,)),
+    "archives": Target(spoilt_archive, read_archive, (ArtefactError,)),
+    "reports": Target(spoilt_record, draw_record, ()),
+}

@@ -1,0 +1,35 @@
+"""A few spoilt inputs of each kind, the same in every run; `python -m tests.fuzz --minutes 10` tries others."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.__main__ import fuzz, tried
+from tests.fuzz.targets import TARGETS, Target
+
+INPUTS = {"records": 8, "checkpoints": 40, "images": 60, "overrides": 6, "archives": 8}  # a second of each
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_spoilt_input_is_refused_in_one_line(name: str) -> None:
+    assert fuzz([name], 0, 7, INPUTS[name])[1] == []
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), RecursionError(), ValueError("two\nlines"), ValueError("")])
+def test_any_other_error_is_found(error: Exception, tmp_path: Path) -> None:
+    """Also one that is allowed and that nobody could read."""
+
+    def read(*_: object) -> None:
+        raise error
+
+    found = tried("planted", Target(lambda draw: draw.random(), read, (ValueError,)), 3, 7, tmp_path)
+    assert found is not None
+    assert (found.target, found.number) == ("planted", 3)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_seed_gives_the_same_input_again(name: str) -> None:
+    first, again, other = (TARGETS[name].spoil(random.Random(seed)) for seed in ("1", "1", "2"))
+    assert first == again
+    assert first != other

@@ -1,0 +1,244 @@
+"""Every guard beside the test that must fail without it; `python -m tests.house.guards_needed` tries each."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Guard:
+    """One guard.
+
+    Attributes:
+        what: it keeps out, in a few words.
+        file: that holds it.
+        code: of the guard, as it stands there once.
+        instead: what stands there without it.
+        test: that must then fail, as pytest names it.
+    """
+
+    what: str
+    file: str
+    code: str
+    instead: str
+    test: str
+
+
+HOSTILE = "tests/compiler/test_hostile_artefacts.py::"
+ARCHIVE = "pipeline/compiler/checked_archive.py"
+TARGETS, TARGET_TESTS = "models/targets.py", "tests/models/test_targets.py::"
+MASKING, MASKING_TESTS = "pipeline/records/masking.py", "tests/records/test_masking.py::"
+SIGNS = "tests/report/test_signs.py::"
+CHECKPOINT_TESTS = "tests/models/test_checkpoint.py::"
+
+GUARDS = [
+    Guard(
+        "operations of a saved net beyond the list",
+        ARCHIVE,
+        'if not is_allowed(node["target"]):',
+        "if False:",
+        f"{HOSTILE}test_no_graph_may_map_a_file",
+    ),
+    Guard(
+        "operations that write",
+        "pipeline/compiler/allowed_operations.py",
+        " or found._schema.is_mutable",
+        "",
+        f"{HOSTILE}test_operations_beyond_the_list_are_refused",
+    ),
+    Guard(
+        "pickled weights in a saved net",
+        ARCHIVE,
+        'entry.get("use_pickle") is not False or',
+        "",
+        f"{HOSTILE}test_no_pickle_is_read",
+    ),
+    Guard("pickled examples of inputs", ARCHIVE, 'data = b""', "pass", f"{HOSTILE}test_no_pickle_is_read"),
+    Guard(
+        "kinds of values that hold code",
+        ARCHIVE,
+        'if key.startswith("as_") and key not in VALUES:',
+        "if False:",
+        f"{HOSTILE}test_a_graph_with_more_in_it_is_refused",
+    ),
+    Guard(
+        "guards and expressions in a saved net",
+        ARCHIVE,
+        "if key in EMPTY and value:",
+        "if False:",
+        f"{HOSTILE}test_a_graph_with_more_in_it_is_refused",
+    ),
+    Guard(
+        "names that are code",
+        ARCHIVE,
+        'if key == "name" and value is not None',
+        "if False and value is not None",
+        f"{HOSTILE}test_a_graph_with_more_in_it_is_refused",
+    ),
+    Guard(
+        "inputs of a class that torch would import",
+        ARCHIVE,
+        '(key == "type" and value not in CONTAINERS) or',
+        "",
+        f"{HOSTILE}test_a_graph_with_more_in_it_is_refused",
+    ),
+    Guard(
+        "members that torch would load as a library",
+        ARCHIVE,
+        "if not (marked or RAW.fullmatch(name)) or name in found:",
+        "if False:",
+        f"{HOSTILE}test_members_that_no_net_has_are_refused",
+    ),
+    Guard(
+        "members that inflate",
+        ARCHIVE,
+        "if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):",
+        "if False:",
+        f"{HOSTILE}test_archives_that_inflate_are_refused",
+    ),
+    Guard(
+        "members that lie over each other",
+        ARCHIVE,
+        "sum(entry.file_size for entry in entries) > size",
+        "False",
+        f"{HOSTILE}test_archives_that_inflate_are_refused",
+    ),
+    Guard(
+        "a saved net that was changed",
+        "pipeline/compiler/artifact.py",
+        'if about.get("net_sha256") != hashlib.sha256(content).hexdigest():',
+        "if False:",
+        "tests/compiler/test_artifact.py::test_a_net_that_was_changed_or_torn_is_refused",
+    ),
+    Guard(
+        "targets in Python's own library",
+        TARGETS,
+        'if top in sys.stdlib_module_names or top in (*sys.builtin_module_names, "__main__"):',
+        "if False:",
+        f"{TARGET_TESTS}test_what_is_no_net_is_refused_before_it_is_imported",
+    ),
+    Guard(
+        "targets in packages that are none of nets",
+        TARGETS,
+        "return None if is_of_nets(top) else",
+        "return None if True else",
+        f"{TARGET_TESTS}test_what_is_no_net_is_refused_before_it_is_imported",
+    ),
+    Guard(
+        "aliases of others' classes",
+        "models/build.py",
+        "if why := borrowed(found):",
+        "if why := None:",
+        f"{TARGET_TESTS}test_an_alias_is_what_it_stands_for",
+    ),
+    Guard(
+        "a build that is another's function",
+        "pipeline/worker/stage_target.py",
+        "if why := borrowed(build):",
+        "if why := None:",
+        f"{TARGET_TESTS}test_a_build_that_is_another_s_function_is_refused",
+    ),
+    Guard(
+        "packages of the user's own with our names",
+        "pipeline/own_packages.py",
+        "if name not in sys.modules:",
+        "if False:",
+        "tests/cli/test_own_packages.py::test_packages_of_the_users_own_are_not_taken_for_ours",
+    ),
+    Guard(
+        "secrets in records",
+        "pipeline/records/codec.py",
+        "return masked(to_json(run), values_to_hide(referred_to(run.config)))",
+        "return to_json(run)",
+        f"{MASKING_TESTS}test_no_record_holds_a_secret",
+    ),
+    Guard(
+        "secrets in the command",
+        "pipeline/cli/app.py",
+        "sys.argv[1:] = masked(sys.argv[1:], values_to_hide())",
+        "sys.argv[1:] = sys.argv[1:]",
+        f"{MASKING_TESTS}test_the_program_sees_the_variable_in_place_of_its_value",
+    ),
+    Guard(
+        "secrets in logs",
+        "pipeline/orchestrate/worker_process.py",
+        "MaskedBytes(values_to_hide())",
+        "MaskedBytes({})",
+        f"{MASKING_TESTS}test_no_log_holds_a_secret",
+    ),
+    Guard(
+        "a secret in two pieces",
+        MASKING,
+        "cut = max(0, len(whole) - self._kept)",
+        "cut = len(whole)",
+        f"{MASKING_TESTS}test_pieces_are_masked_as_the_whole_is",
+    ),
+    Guard(
+        "signs that a terminal obeys",
+        "pipeline/report/formatting.py",
+        'sign if sign.isprintable() else " "',
+        "sign",
+        f"{SIGNS}test_every_sign_has_its_answer",
+    ),
+    Guard(
+        "signs that turn the text, in a page's paths",
+        "pipeline/report/html.py",
+        'if context["present"](path) else exactly(path)',
+        'if context["present"](path) else escape(path)',
+        f"{SIGNS}test_no_path_on_a_page_shows_them",
+    ),
+    Guard(
+        "signs in a bad record's line",
+        "pipeline/report/__main__.py",
+        'f"error: {clean(error)}\\n"',
+        'f"error: {error}\\n"',
+        f"{SIGNS}test_a_bad_record_is_told_of_without_them",
+    ),
+    Guard(
+        "tags in a page",
+        "pipeline/report/html.py",
+        "autoescape=True",
+        "autoescape=False",
+        "tests/report/test_html.py::test_what_a_record_holds_is_shown_and_never_run",
+    ),
+    Guard(
+        "scripts in a page",
+        "pipeline/report/templates/parts.j2",
+        "script-src '{{ script_hash }}';",
+        "",
+        "tests/report/test_html.py::test_the_page_lets_nothing_run_but_its_own_script",
+    ),
+    Guard(
+        "formulas in a spreadsheet",
+        "pipeline/report/csv_table.py",
+        "if text.startswith(FORMULA_SIGNS)",
+        "if False",
+        "tests/report/test_renderers.py",
+    ),
+    Guard(
+        "code in a checkpoint",
+        "models/checkpoint.py",
+        "weights_only=True",
+        "weights_only=False",
+        f"{CHECKPOINT_TESTS}test_a_bad_file_is_one_line_that_names_it",
+    ),
+    Guard(
+        "weights of another net",
+        "models/checkpoint.py",
+        "if misfit := difference(model.state_dict(), state):",
+        "if misfit := None:",
+        f"{CHECKPOINT_TESTS}test_a_bad_file_is_one_line_that_names_it",
+    ),
+    Guard(
+        "fields that no record has",
+        "pipeline/records/codec.py",
+        'if unknown := next(_unknown_fields(value, msgspec.to_builtins(record), "$"), None):',
+        "if unknown := None:",
+        "tests/records/test_codec.py",
+    ),
+    Guard(
+        "runs compared that had other weights",
+        "pipeline/analysis/run_comparison.py",
+        '        ("the weights\' SHA-256", run.reference.weights_sha256 if run.reference else None),\n',
+        "",
+        "tests/report/test_written_files.py",
+    ),
+]

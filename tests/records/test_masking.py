@@ -1,0 +1,103 @@
+"""Values of the environment: told by their variables in everything that a run writes."""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.cli import app
+from pipeline.cli.progress import complain
+from pipeline.config.request_error import RequestError
+from pipeline.orchestrate.worker_process import WorkerProcess
+from pipeline.records import codec
+from pipeline.records.masking import MaskedBytes, masked, referred_to, values_to_hide
+from pipeline.records.run_record import RunRecord
+from tests.report import made_up_run as planted
+
+TOKEN = "hf_s3cr3t-0f-the-user"
+
+
+@pytest.fixture(autouse=True)
+def token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", TOKEN)
+
+
+@pytest.mark.parametrize("name", ["MY_TOKEN", "API_KEY", "apikey", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "KEYS"])
+def test_a_secret_is_known_by_its_name(name: str) -> None:
+    assert values_to_hide(environment={name: TOKEN}) == {TOKEN: f"${{oc.env:{name}}}"}
+
+
+@pytest.mark.parametrize("name", ["HOME", "KEYBOARD_LAYOUT", "TOKENIZERS_PARALLELISM", "PATH"])
+def test_other_values_are_hidden_where_the_config_refers_to_them(name: str) -> None:
+    """A short one, such as a number of threads, is no secret."""
+    assert not values_to_hide(environment={name: TOKEN})
+    assert values_to_hide([name], {name: TOKEN, "THREADS": "8"}) == {TOKEN: f"${{oc.env:{name}}}"}
+    assert not values_to_hide(["THREADS"], {"THREADS": "8"})
+
+
+def test_references_are_found_wherever_they_stand() -> None:
+    config = {"model": {"options": {"keys": ["${oc.env:ONE}", {"x": "a/${oc.env:TWO,default}/b"}]}}, "seed": 0}
+    assert referred_to(config) == {"ONE", "TWO"}
+
+
+def test_the_longest_value_is_hidden_first() -> None:
+    hidden = values_to_hide(environment={"A_KEY": "12345678", "B_KEY": "12345678-and-more"})
+    assert masked({"12345678": ["12345678-and-more", 5]}, hidden) == {"${oc.env:A_KEY}": ["${oc.env:B_KEY}", 5]}
+
+
+def test_no_record_holds_a_secret(tmp_path: Path) -> None:
+    """Whatever field it got into; the record is otherwise the same, and so is what the report is drawn from."""
+    run = planted.run()
+    stage = replace(run.stages[0], reason=f"refused {TOKEN}", details={TOKEN: [TOKEN]}, options={"token": TOKEN})
+    leaky = replace(run, command=f"python -m pipeline +stage.token={TOKEN}", stages=[stage])
+    assert TOKEN not in codec.save(leaky, tmp_path).read_text()
+    shown = codec.without_secrets(leaky)
+    assert text_of(codec.load(tmp_path)) == text_of(shown) == text_of(leaky).replace(TOKEN, "${oc.env:MY_TOKEN}")
+    assert shown.stages[0].options == {"token": "${oc.env:MY_TOKEN}"}
+
+
+def text_of(run: RunRecord) -> str:
+    return json.dumps(codec.to_json(run))
+
+
+def test_the_program_sees_the_variable_in_place_of_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So neither the command nor any file of Hydra's holds it, and it is looked up where it is used."""
+    seen: list[str] = []
+    argv = ["unet-ladder", f"+stage.token={TOKEN}", f"data.path=/a/{TOKEN}/b", "preset=smoke"]
+    monkeypatch.setattr("sys.argv", argv)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    assert app.guard(lambda: seen.extend(sys.argv)) == 0
+    assert seen[1:4] == ["+stage.token=${oc.env:MY_TOKEN}", "data.path=/a/${oc.env:MY_TOKEN}/b", "preset=smoke"]
+
+
+def test_no_line_on_the_terminal_holds_a_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    complain(str(RequestError(f"data.path={TOKEN}: no such folder")))
+    assert capsys.readouterr().err == "error: data.path=${oc.env:MY_TOKEN}: no such folder\n"
+
+
+def test_no_log_holds_a_secret(tmp_path: Path) -> None:
+    """Not even one that reaches the parent in two pieces."""
+    read_end, write_end = os.pipe()
+    os.write(write_end, f"before {TOKEN} after".encode())
+    os.close(write_end)
+    worker = WorkerProcess.__new__(WorkerProcess)
+    with os.fdopen(read_end, "rb") as stdout:
+        worker._process = SimpleNamespace(stdout=stdout)  # type: ignore[assignment]
+        worker._keep_log(tmp_path / "log.txt")
+    assert (tmp_path / "log.txt").read_text() == "before ${oc.env:MY_TOKEN} after"
+
+
+@settings(max_examples=60)
+@given(st.lists(st.binary(max_size=9) | st.sampled_from([b"secret-1", b"secr", b"et-1", b"s"])), st.binary(max_size=5))
+def test_pieces_are_masked_as_the_whole_is(pieces: list[bytes], end: bytes) -> None:
+    hidden = {"secret-1": "S"}
+    stream = MaskedBytes(hidden)
+    written = b"".join([*(stream.add(piece) for piece in [*pieces, end]), stream.rest()])
+    assert written == b"".join([*pieces, end]).replace(b"secret-1", b"S")

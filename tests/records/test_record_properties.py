@@ -1,0 +1,79 @@
+"""What holds for any record, whatever values are in it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.records import codec
+from pipeline.records.masking import masked
+from pipeline.records.migrations import migrated
+from pipeline.records.run_record import RunWarning, Tolerance
+from pipeline.records.run_settings import RunSettings, settings_of
+from pipeline.records.samples import Accuracy, Block, Energy, Memory, WarmUp
+
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FINITE = st.floats(allow_nan=False)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | FINITE | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+OLD = Path(__file__).parent / "data"
+
+
+@pytest.mark.parametrize("kind", [Block, Accuracy, Memory, Energy, WarmUp, Tolerance, RunWarning])
+def test_what_is_written_is_read_again(kind: type[Any]) -> None:
+    """By way of text, as a file holds it."""
+
+    @FEW
+    @given(st.data())
+    def holds(data: st.DataObject) -> None:
+        st.register_type_strategy(float, FINITE)
+        record = data.draw(st.from_type(kind))
+        assert codec.from_json(kind, json.loads(json.dumps(codec.to_json(record)))) == record
+
+    holds()
+
+
+@FEW
+@given(JSON)
+def test_any_config_has_settings(config: Any) -> None:
+    """A value of another type counts as not set; what comes of it can be written and read."""
+    whole = {"model": config, "data": {"size": config, "batch_size": config}, "measure": config, "report": config}
+    found = settings_of(whole)
+    assert codec.from_json(RunSettings, json.loads(json.dumps(codec.to_json(found)))) == found
+
+
+@FEW
+@given(JSON)
+def test_masking_nothing_changes_nothing(value: Any) -> None:
+    assert masked(value, {}) == value
+
+
+@FEW
+@given(JSON, st.text(min_size=1, max_size=3))
+def test_no_masked_value_holds_the_secret(value: Any, secret: str) -> None:
+    assert secret not in texts(masked(value, {secret: ""}))
+
+
+def texts(value: Any) -> list[str]:
+    """Every text of plain JSON values, keys among them."""
+    if isinstance(value, dict):
+        return [text for key, part in value.items() for text in (key, *texts(part))]
+    if isinstance(value, list):
+        return [text for part in value for text in texts(part)]
+    return [value] if isinstance(value, str) else []
+
+
+@pytest.mark.parametrize("path", sorted(OLD.glob("*.json")), ids=lambda path: path.stem)
+def test_migration_ends_and_leaves_its_argument_alone(path: Path) -> None:
+    """Migrated once more, a record stays as it is."""
+    text = path.read_text()
+    document = json.loads(text)
+    today = migrated(document)
+    assert document == json.loads(text)
+    assert migrated(today) == today
