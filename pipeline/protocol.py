@@ -123,6 +123,7 @@ class PipeReporter:
 
     def __init__(self, descriptor: int) -> None:
         self._out = os.fdopen(descriptor, "w", encoding="utf-8")
+        self._speaker = os.getpid()
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -132,6 +133,8 @@ class PipeReporter:
         os._exit(3)  # the parent is gone; native code may hold the main thread, so no exception would end it
 
     def _say(self, message: Message) -> None:
+        if os.getpid() != self._speaker:
+            os._exit(4)  # a copy that a stage forked: two processes would answer as one
         self._out.write(encoded(message))
         self._out.flush()
 

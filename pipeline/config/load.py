@@ -17,7 +17,8 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import AUTOCAST, EAGER, Tolerance
 
 REPORT_KEYS = ("gpu_hour_price", "target_images_per_second", "target_p99_ms")
-TOP_LEVEL = ("threads", "seed", "time_inaccurate", "strict", "preset")  # keys of no group
+# Keys of no group.
+TOP_LEVEL = ("threads", "seed", "time_inaccurate", "strict", "preset", "resume", "resume_despite", "gpu_busy")
 
 EAGER_BESIDE = "fp32 beside the rest: added by the run (eager_beside=false leaves it out)"
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
@@ -57,7 +57,7 @@ def _with_nan(annotation: object, value: object) -> object:
 
 
 @cache
-def _hints(kind: object) -> dict[str, Any]:
+def _hints(kind: Hashable) -> dict[str, Any]:
     """The annotations of a dataclass."""
     return get_type_hints(kind)
 

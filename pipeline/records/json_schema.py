@@ -12,7 +12,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema() -> dict[str, object]:
-    """The JSON Schema of a run's record, in this version; NaN and infinities are beyond JSON and stand as null there."""
+    """The JSON Schema of a run's record, in this version; NaN and infinities, beyond JSON, stand as null."""
     schema = msgspec.json.schema(RunRecord)
     return {"$schema": DIALECT, "title": f"results.json, schema version {SCHEMA_VERSION}", **_null_for_nan(schema)}
 

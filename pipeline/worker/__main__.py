@@ -1,5 +1,7 @@
 """The child process, `python -m pipeline.worker FD`: the parent gives the job on stdin and reads records from FD."""
 
+import ctypes
+import signal
 import sys
 import traceback
 
@@ -8,14 +10,24 @@ from pipeline.config.schema import Job
 from pipeline.protocol import PipeReporter
 from pipeline.records.codec import from_json
 from pipeline.stages.api import Skip
-from pipeline.worker.failures import failure_of
+from pipeline.worker import shortage
 from pipeline.worker.run_stage import run_stage
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def die_with_the_parent() -> None:
+    """Have the kernel end this process when its parent dies: native code that holds Python's lock hears of no pipe."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def main() -> None:
     """One job, then leave; a failure is reported as a record, and its traceback goes to the log."""
+    die_with_the_parent()
     reporter = PipeReporter(int(sys.argv[1]))
     job = from_json(Job, reporter.job())
+    shortage.note_start()
     try:
         run_stage(job, reporter)
     except InputError as error:
@@ -24,8 +36,8 @@ def main() -> None:
         skipped = isinstance(error, Skip)
         if not skipped:
             traceback.print_exc()
-        kind, reason = failure_of(error)
-        reporter.report(status="skipped" if skipped else "failed", failure=kind, reason=reason)
+        kind, reason, memory = shortage.told(error, job)
+        reporter.report(status="skipped" if skipped else "failed", failure=kind, reason=reason, memory_shortage=memory)
     reporter.done()
 
 

@@ -1,5 +1,6 @@
 """Any error as the kind of failure that it is and one line: where its type is known, and nowhere else."""
 
+import errno
 from collections.abc import Iterator
 
 import torch
@@ -13,11 +14,21 @@ from pipeline.stages.api import Skip, StageError
 ALLOCATION_FAILED = (
     "CUDA out of memory",
     "CUDA error: out of memory",
+    "CUDA driver error: out of memory",
+    "cudaErrorMemoryAllocation",
+    "CUDA_ERROR_OUT_OF_MEMORY",
     "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+    "CUFFT_ALLOC_FAILED",
+    "HIP out of memory",
+    "std::bad_alloc",
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
     "Failed to allocate memory for requested buffer",
+    "Cannot allocate memory",  # errno ENOMEM, as the system words it
 )
 
 
@@ -42,6 +53,8 @@ def _kind(error: BaseException) -> FailureKind | None:
         return "missing library"
     if isinstance(error, NotImplementedError):
         return "unsupported"
+    if isinstance(error, OSError):
+        return "out of memory" if error.errno == errno.ENOMEM else None
     from_library = isinstance(error, RuntimeError) or type(error).__module__.startswith("onnxruntime")
     return "out of memory" if from_library and any(part in str(error) for part in ALLOCATION_FAILED) else None
 
