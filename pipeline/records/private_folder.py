@@ -7,19 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+OTHER_WRITERS = stat.S_IWGRP | stat.S_IWOTH
+
 
 def private_folder(path: Path) -> Path:
-    """The folder, made for this user alone where it isn't there.
+    """The folder, made for this user alone where it isn't there, and closed to other writers where it is.
 
     Raises:
-        OSError: it can't be made, is a link, is another user's, or others may write in it.
+        OSError: it can't be made, is a link, or is another user's.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(f"{path} is no folder")
-    _check_owner(path, found)
+    if found.st_uid != os.getuid():
+        raise PermissionError(f"{path} is another user's")
+    if found.st_mode & OTHER_WRITERS:
+        path.chmod(stat.S_IMODE(found.st_mode) & ~OTHER_WRITERS)
     return path
 
 
@@ -27,22 +32,16 @@ def private_text(path: Path, most_bytes: int) -> str:
     """The text of a file of this user's own.
 
     Raises:
-        OSError: there is none, it is a link, another user's or too large, or others may write in it.
+        OSError: there is none, it is a link, another user's or too large, or everybody may write in it.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, encoding="utf-8", errors="replace") as file:
         found = os.fstat(descriptor)
-        _check_owner(path, found)
+        if found.st_uid != os.getuid() or found.st_mode & stat.S_IWOTH:
+            raise PermissionError(f"{path} may be another user's work")
         if not stat.S_ISREG(found.st_mode) or found.st_size > most_bytes:
             raise OSError(f"{path} is no file of at most {most_bytes} bytes")
         return file.read()
-
-
-def _check_owner(path: Path, found: os.stat_result) -> None:
-    if found.st_uid != os.getuid():
-        raise PermissionError(f"{path} is another user's")
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(f"others may write in {path}")
 
 
 def open_lock(path: Path) -> int:
