@@ -34,6 +34,7 @@ def heeded(at_once: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
+        _State.asked, _State.at_once = False, None
         for number, handler in before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 

@@ -63,15 +63,18 @@ def _session(process: int) -> int | None:
 def end_all() -> None:
     """Kill every descendant of this process, also those that are started meanwhile."""
     for _ in range(ROUNDS):
-        of = parents()
-        end(descendants([os.getpid()], of))
+        _kill(descendants([os.getpid()], parents()))
+
+
+def _kill(processes: Iterable[int]) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process, signal.SIGKILL)
 
 
 def end(processes: Iterable[int]) -> None:
     """Kill the processes, and take note of the end of those that are this process's children."""
-    for process in processes:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(process, signal.SIGKILL)
+    _kill(processes)
     for process in processes:
         with suppress(ChildProcessError):
             os.waitpid(process, os.WNOHANG)

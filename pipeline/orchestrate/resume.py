@@ -89,7 +89,7 @@ def check_machine(earlier: Earlier, record: RunRecord) -> None:
     weights = (old.reference.weights_sha256, record.reference.weights_sha256)
     earlier.refuse_where_it_differs(
         {
-            "weights": _changed("the weights' file", *weights),
+            "weights": _changed("the weights", *weights),
             "device": _lines(part for part in found if part.what in ON_DEVICE),
             "versions": _lines(part for part in found if part.what not in ON_DEVICE),
         }

@@ -134,7 +134,7 @@ def check_times(run: RunRecord) -> None:
     Raises:
         ValueError: a number or a time that no measurement gives; the text names the pair.
     """
-    if (batch := run.settings.data.batch_size) is not None and batch < 1:
+    if run.stages and (batch := run.settings.data.batch_size) is not None and batch < 1:
         raise ValueError(f"a batch of {batch} images")
     pairs = [*run.aa_pairs, *run.head_to_head, *(pair for stage in run.stages for pair in stage.pairs)]
     for pair in pairs:
