@@ -83,8 +83,8 @@ class WorkerProcess:
         self._ready = self._sample_wanted = False
         self._kills_before = oom_kills()
         self._process, read_end = started()
-        self._siblings = offspring.adopted(offspring.parents())
         self.living.add(self)
+        self._siblings = offspring.adopted(offspring.parents())
         self._threads = [
             threading.Thread(target=self._collect, args=(read_end,), daemon=True),
             threading.Thread(target=self._keep_log, args=(log,), daemon=True),
@@ -255,7 +255,7 @@ class WorkerProcess:
     def _end_offspring(self, known: set[int]) -> None:
         """Kill what is left of the worker's descendants: those known, and those that this process has adopted."""
         of = offspring.parents()
-        workers = {worker._process.pid for worker in self.living}
+        workers = {worker._process.pid for worker in list(self.living)}
         adopted = offspring.adopted(of) - self._siblings - workers
         offspring.end((known & of.keys()) | adopted | offspring.descendants(adopted, of))
 
@@ -276,7 +276,7 @@ class WorkerProcess:
 
 def kill_all() -> None:
     """End every worker and all that any of them started, at once."""
-    for worker in WorkerProcess.living:
+    for worker in list(WorkerProcess.living):
         with suppress(ProcessLookupError):
             os.killpg(worker._process.pid, signal.SIGKILL)
     offspring.end_all()

@@ -31,11 +31,14 @@ ALLOCATION_FAILED = (
     "Cannot allocate memory",  # errno ENOMEM, as the system words it
 )
 
+TELLING: tuple[FailureKind, ...] = ("out of memory", "missing library")  # as the cause of an error without a kind
+
 
 def failure_of(error: BaseException) -> tuple[FailureKind, str]:
     """What kind of failure an error is, and its reason in one line."""
     if isinstance(error, StageError | Skip):
-        kind = next((found for part in _causes(error) if (found := _kind(part)) == "out of memory"), error.kind)
+        telling = TELLING if error.kind == "error" else TELLING[:1]
+        kind = next((found for part in _causes(error) if (found := _kind(part)) in telling), error.kind)
         return kind, first_line(error)
     kind = next((found for part in _causes(error) if (found := _kind(part))), "error")
     if kind == "out of memory":

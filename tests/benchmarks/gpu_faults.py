@@ -18,6 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -128,17 +129,19 @@ def freed(bench: Bench, before: int) -> str:
 
 def shortages(bench: Bench) -> list[Row]:
     """Out of memory in the build, the verification and the sampling, each with its figures."""
-    rows = []
-    phases = {"build": -1, "first call": 0, "verification": 2, "warm-up": 7}
-    for name, calls in list(phases.items())[: None if bench.device == "cpu" else 3]:
-        before, spec = bench.used_bytes(), bench.spec(f"memory_{calls + 1}", deed="memory", after_calls=calls)
-        expected = ("out of memory: ", "its peak was ", "memory back")
-        rows.append(
-            made(
-                bench, f"out of memory in the {name}", expected, lambda: f"{ended(bench, spec)}; {freed(bench, before)}"
-            )
-        )
-    return rows
+    phases = {"build": -1, "first call": 0, "verification": 2}
+    expected = ("out of memory: ", "its peak was ", "memory back")
+    return [
+        made(bench, f"out of memory in the {name}", expected, partial(shortage, bench, calls))
+        for name, calls in phases.items()
+    ]
+
+
+def shortage(bench: Bench, calls: int) -> str:
+    """What comes of a stage that fills the memory after so many calls, and of the memory."""
+    before = bench.used_bytes()
+    came = ended(bench, bench.spec(f"memory_{calls + 1}", deed="memory", after_calls=calls))
+    return f"{came}; {freed(bench, before)}"
 
 
 def neighbour(bench: Bench) -> Row:
