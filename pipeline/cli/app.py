@@ -99,7 +99,8 @@ def job(config: DictConfig) -> Iterator[Invocation]:
         yield invocation
     except KeyboardInterrupt:
         report_what_there_is(invocation)
-        withdraw(folder)
+        if not (folder / codec.FILE).exists():
+            withdraw(folder)
         if of_a_sweep:
             sys.stdout.write(f"{write_sweep_report(read_jobs(Path(hydra.sweep.dir)), Path(hydra.sweep.dir))}\n")
         raise

@@ -208,7 +208,9 @@ class WorkerProcess:
         for message in self.messages():
             if isinstance(message, SampleTaken):
                 return message.sample
-        raise WorkerGone("died", "ended while a sample was being taken")
+        fields = self.fields  # of a stage that failed at a call, and could still say how
+        reason = str(fields.get("reason") or "ended while a sample was being taken")
+        raise WorkerGone(fields.get("failure") or "died", reason, fields.get("status", "failed"))
 
     @property
     def alive(self) -> bool:

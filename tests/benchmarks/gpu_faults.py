@@ -180,7 +180,7 @@ def side_by_side(bench: Bench) -> list[Row]:
 
 
 def terminated(bench: Bench) -> str:
-    """TERM to the whole program once its baseline is up."""
+    """TERM to the whole program once its first stage is built."""
     folder = bench.folder / "terminated"
     words = ["preset=smoke", "stage=eager", f"device={bench.device}", "gpu_busy=share", f"hydra.run.dir={folder}"]
     process = subprocess.Popen(
@@ -193,14 +193,15 @@ def terminated(bench: Bench) -> str:
     assert process.stderr is not None
     its_own: set[int] = set()
     for line in process.stderr:
-        if "verify" in line or "warmup" in line:
+        if line.endswith("eager: verify\n"):
             its_own = offspring.descendants([process.pid], offspring.parents())
             process.send_signal(signal.SIGTERM)
             break
     process.stderr.read()
     code = process.wait(timeout=60)
     left = its_own & offspring.parents().keys()
-    record = "a record" if codec.load(folder).reference else "no reference in the record"
+    kinds = [stage.failure for stage in codec.load(folder).stages]
+    record = "a record" if kinds == ["interrupted"] and (folder / "report.html").exists() else "no record"
     return f"exit code {code}, {f'{len(left)} left' if left else 'no process left'}, {record}"
 
 

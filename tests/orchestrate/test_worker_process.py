@@ -14,7 +14,17 @@ import pytest
 
 from pipeline.orchestrate import interruption, offspring, worker_process
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess, kill_all
-from pipeline.protocol import Done, Entered, Phase, PipeReporter, Progress, ReadyToSample, SampleTaken, encoded
+from pipeline.protocol import (
+    Done,
+    Entered,
+    Phase,
+    PipeReporter,
+    Progress,
+    ReadyToSample,
+    SampleTaken,
+    StageReport,
+    encoded,
+)
 from pipeline.records.samples import Sample
 from tests.worker.test_run_stage import EAGER, PLAN, job
 
@@ -31,6 +41,7 @@ heard()
 """
 READY, DONE = encoded(ReadyToSample()), encoded(Done())
 SAMPLE = encoded(SampleTaken(Sample(1, 0.5, None)))
+KEYS = ("failure", "reason", "status")
 Start = Callable[..., WorkerProcess]
 
 
@@ -105,6 +116,16 @@ def test_a_worker_that_dies_at_a_sample_is_gone_in_sampling(start: Start) -> Non
         worker.sample()
 
 
+def test_a_stage_that_fails_at_a_sample_fails_as_it_says(start: Start) -> None:
+    """Memory that runs out while it is timed is that, and no process that died."""
+    said = {"status": "failed", "failure": "out of memory", "reason": "out of memory: 20 GiB"}
+    worker = start(f"say({READY!r}); heard(); say({encoded(StageReport(dict(said))) + DONE!r}); heard()")
+    next(iter(worker.messages()))
+    with pytest.raises(WorkerGone) as caught:
+        worker.sample()
+    assert (caught.value.kind, caught.value.reason, caught.value.status) == tuple(said[key] for key in KEYS)
+
+
 def test_the_system_s_lack_of_memory_is_told_from_any_other_kill(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the kernel's own count of such kills."""
     counts = iter([3, 4])
@@ -155,11 +176,13 @@ time.sleep(0.2)
 
 def test_nothing_that_a_worker_started_outlives_it(start: Start, adopting: None) -> None:
     """Children in sessions of their own, and one whose parent has left it, under another name and without a word."""
-    before = offspring.parents()
     worker = start(f"{FORKS}\nsay({DONE!r}); time.sleep(60)".replace("sys.executable", repr(sys.executable)))
     list(worker.messages())
-    its_own = offspring.parents().keys() - before.keys()
-    assert len(its_own) >= 3
+    of = offspring.parents()
+    detached = offspring.adopted(of) - {worker._process.pid}
+    its_own = detached | offspring.descendants([worker._process.pid], of)
+    assert len(detached) >= 1
+    assert len(its_own) >= 2
     worker.stop()
     assert not {pid for pid in its_own if state(pid) not in ("", "Z")}
 
