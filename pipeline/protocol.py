@@ -5,9 +5,11 @@ file means that the parent is gone. Messages come back as JSON lines on a descri
 to a log.
 """
 
+import ctypes
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -103,6 +105,7 @@ class EndSampling(msgspec.Struct, tag="end", frozen=True):
 Message = Entered | Progress | StageReport | RunReport | ReadyToSample | SampleTaken | Refused | Done | Nonsense
 Command = TakeSample | EndSampling
 QUOTED_CHARACTERS = 200  # of a line that is no message
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def encoded(message: Message | Command) -> str:
@@ -116,6 +119,12 @@ def decoded(line: str) -> Message:
         return msgspec.convert(json.loads(line), Message)  # type: ignore[no-any-return]
     except (ValueError, RecursionError) as error:
         return Nonsense(line.strip()[:QUOTED_CHARACTERS], first_line(error))
+
+
+def die_with_the_parent() -> None:
+    """Have Linux end this process when its parent dies: native code that holds Python's lock hears of no pipe."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class PipeReporter:

@@ -1,25 +1,15 @@
 """The child process, `python -m pipeline.worker FD`: the parent gives the job on stdin and reads records from FD."""
 
-import ctypes
-import signal
 import sys
 import traceback
 
 from models.errors import InputError
 from pipeline.config.schema import Job
-from pipeline.protocol import PipeReporter
+from pipeline.protocol import PipeReporter, die_with_the_parent
 from pipeline.records.codec import from_json
 from pipeline.stages.api import Skip
 from pipeline.worker import shortage
 from pipeline.worker.run_stage import run_stage
-
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
-def die_with_the_parent() -> None:
-    """Have the kernel end this process when its parent dies: native code that holds Python's lock hears of no pipe."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def main() -> None:

@@ -195,6 +195,20 @@ def state(pid: int) -> str:
         return ""
 
 
+def test_a_worker_that_no_signal_ends_holds_up_nobody(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a driver may keep a process for ever: it is waited for no longer than its graces."""
+    worker = start("time.sleep(60)")
+    process = worker._process
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "killpg", lambda *_: None)
+        began = time.monotonic()
+        worker.stop()
+        assert time.monotonic() - began < 10 * worker_process.GRACE_SECONDS + 1
+    assert process.poll() is None
+    assert worker not in WorkerProcess.living
+    process.kill()
+
+
 def test_every_worker_can_be_ended_at_once(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a grace, and whatever else this process has started; here that is the test's own."""
     ended: list[bool] = []
