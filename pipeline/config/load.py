@@ -41,6 +41,8 @@ def read(config: Mapping[str, Any], device: str, files: StageFiles, launcher: st
         RequestError: a value isn't admitted; the line names the key and what is admitted.
     """
     check_report(config.get("report") or {})
+    if config["resume_despite"] and not config["resume"]:
+        raise RequestError("resume_despite: name the run to go on with, too: resume=outputs/DATE/TIME")
     types = get_type_hints(RunConfig, include_extras=True)
     beside = checked("eager_beside", config["eager_beside"], bool)
     baseline, eager = (read_stage(files[name], "stage") for name in (AUTOCAST if is_cuda(device) else EAGER, EAGER))

@@ -50,7 +50,7 @@ def _with_nan(annotation: object, value: object) -> object:
         kinds = [part for part in arguments if part is not NoneType]
         return _with_nan(kinds[0], value) if len(kinds) == 1 else value
     if isinstance(value, dict):
-        known = _hints(annotation) if is_dataclass(annotation) else {}
+        known = _hints(annotation)
         each = arguments[1] if origin is dict else None
         return {key: _with_nan(known.get(key, each), part) for key, part in value.items()}
     return [_with_nan(arguments[0], part) for part in value] if origin in (list, tuple) else value
@@ -58,8 +58,8 @@ def _with_nan(annotation: object, value: object) -> object:
 
 @cache
 def _hints(kind: Hashable) -> dict[str, Any]:
-    """The annotations of a dataclass."""
-    return get_type_hints(kind)
+    """The annotations of a dataclass; none of anything else."""
+    return get_type_hints(kind) if is_dataclass(kind) else {}
 
 
 def _unknown_fields(value: object, known: object, path: str) -> Iterator[str]:

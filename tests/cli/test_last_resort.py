@@ -15,7 +15,6 @@ from hydra.errors import HydraException
 
 from models import train
 from models.one_line import unforeseen
-from pipeline import compare
 from pipeline.analysis.summary import RunSummary
 from pipeline.cli import app
 from pipeline.cli.progress import Progress
@@ -27,6 +26,8 @@ from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.records.run_settings import DataSettings
 from pipeline.report import __main__ as report
+from pipeline.report import comparison
+from pipeline.report.write import write_report
 from tests.cli.conftest import ROOT, Ask
 from tests.fake_machine import run_record, stage_record, steady_pair
 
@@ -137,14 +138,14 @@ def test_a_report_that_its_folder_does_not_take_is_drawn_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A full disk: the path that is printed is the one that can be opened, and the exit code is 1."""
-    write, tried = app.write_report, []
+    tried: list[Path] = []
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def full(summary: Any, folder: Path) -> Path:
         tried.append(folder)
         if len(tried) == 1:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(summary, folder)
+        return write_report(summary, folder)
 
     monkeypatch.setattr(app, "write_report", full)
     (tmp_path / "run").mkdir()
@@ -158,7 +159,7 @@ def test_a_report_that_its_folder_does_not_take_is_drawn_elsewhere(
 
 ENTRIES: dict[str, tuple[Any, str, Callable[[Path], list[str]]]] = {
     "report": (report, "draw", lambda folder: [str(folder)]),
-    "compare": (compare.main.__globals__, "compare", lambda folder: [str(folder), str(folder)]),
+    "compare": (comparison, "compare", lambda folder: [str(folder), str(folder)]),
     "lessons": (lessons, "run", lambda folder: ["--out", str(folder)]),
 }
 
@@ -179,13 +180,8 @@ def test_every_entry_has_the_same_last_resort(
     def fail(*_: object) -> None:
         raise error
 
-    if isinstance(module, dict):
-        monkeypatch.setitem(module, function, fail)
-        main = compare.main
-    else:
-        monkeypatch.setattr(module, function, fail)
-        main = module.main
-    assert main(words(tmp_path)) == code
+    monkeypatch.setattr(module, function, fail)
+    assert module.main(words(tmp_path)) == code
     said = capsys.readouterr().err
     assert said.count("\n") == (1 if code else 0)
     assert "Traceback" not in said
@@ -260,12 +256,12 @@ def test_resume_alone_asks_what_the_run_was_asked(tmp_path: Path) -> None:
     assert job_of(tmp_path / "sweep", 1) is None
 
 
-@pytest.mark.parametrize("argument", ["gpu_busy=maybe", "resume_despite=[weather]", "resume_despite=code"])
+@pytest.mark.parametrize("argument", ["gpu_busy=maybe", "resume_despite=[weather]", "resume_despite=[code]"])
 def test_how_a_run_is_resumed_is_checked(argument: str, tmp_path: Path, ask: Ask) -> None:
     """Before anything runs."""
     done = ask(*ARGUMENTS, argument, f"hydra.run.dir={tmp_path / 'run'}")
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {argument.partition('=')[0]}=")
+    assert done.stderr.startswith(f"error: {argument.partition('=')[0]}")
     assert not (tmp_path / "run").exists()
 
 

@@ -1,6 +1,5 @@
 """One run at a time on a GPU: the second says who has it, and waits, goes away or shares it."""
 
-import fcntl
 import os
 import threading
 import time
@@ -10,6 +9,7 @@ import pytest
 
 from pipeline.config.request_error import RequestError
 from pipeline.orchestrate.gpu_lock import held, lock_folder
+from pipeline.records import private_folder
 
 GPU = "GPU-1234"
 
@@ -49,6 +49,10 @@ def test_a_run_that_waits_has_the_gpu_when_it_is_free(tmp_path: Path) -> None:
     said: list[str] = []
     free = threading.Event()
 
+    def say(text: str) -> None:
+        said.append(text)
+        free.set()
+
     def hold() -> None:
         with held(GPU, Path("outputs/a"), "wait", print, tmp_path):
             free.wait(10)
@@ -57,7 +61,7 @@ def test_a_run_that_waits_has_the_gpu_when_it_is_free(tmp_path: Path) -> None:
     holder.start()
     while not (tmp_path / f"{GPU}.lock").exists() or not (tmp_path / f"{GPU}.lock").read_text():
         time.sleep(0.01)
-    with held(GPU, Path("outputs/b"), "wait", lambda text: (said.append(text), free.set())[0], tmp_path) as note:
+    with held(GPU, Path("outputs/b"), "wait", say, tmp_path) as note:
         assert note == ""
         assert "outputs/b" in (tmp_path / f"{GPU}.lock").read_text()
     holder.join()
@@ -83,7 +87,11 @@ def test_the_lock_is_per_user(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_process_that_is_started_keeps_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that outlives its run holds no GPU's lock."""
     descriptors: list[int] = []
-    real = fcntl.flock
-    monkeypatch.setattr(fcntl, "flock", lambda descriptor, how: (descriptors.append(descriptor), real(descriptor, how)))
+
+    def open_lock(path: Path) -> int:
+        descriptors.append(private_folder.open_lock(path))
+        return descriptors[0]
+
+    monkeypatch.setattr("pipeline.orchestrate.gpu_lock.open_lock", open_lock)
     with held(GPU, Path("outputs/a"), "wait", print, tmp_path):
         assert not os.get_inheritable(descriptors[0])
