@@ -44,6 +44,9 @@ MESSAGE_LIMIT = 64 * 2**20  # characters; the longest seen, the diagnostics of a
 UNREAD_MESSAGES = 1000  # beyond which a worker that talks without end waits
 LAST_CALL_SECONDS = 10.0  # that an interruption leaves a sample to come to its end
 PHASES = list(Phase)
+# Fields of a StageRecord that are known before a worker starts, or are made of what it is asked for.
+OF_THE_PARENT = {"name", "summary", "adds", "tolerance", "options", "target", "legacy", "pairs", "log", "log_tail"}
+OF_THE_REFERENCE = {"environment", "measured_peaks", "reference"}  # fields of a RunRecord that a worker finds out
 
 
 class WorkerGone(Exception):  # noqa: N818 - named for what happened
@@ -164,13 +167,19 @@ class WorkerProcess:
         try:
             match message:
                 case Entered(phase):
+                    self._once(PHASES.index(phase) >= PHASES.index(self.phase), f"goes back to {phase}")
                     self._enter(phase)
                 case StageReport(fields):
+                    self._once(not (own := sorted(fields.keys() & OF_THE_PARENT)), f"{own} is not its to say")
                     self.fields.update(fields_from_json(StageRecord, fields))
                 case RunReport(fields):
-                    self.run_fields.update(fields_from_json(RunRecord, fields))
-                case Refused(reason):
+                    found = fields_from_json(RunRecord, fields)
+                    self._once(found.keys() <= OF_THE_REFERENCE, f"{sorted(fields)} is not its to say")
+                    self.run_fields.update(found)
+                case Refused(reason) if PHASES.index(self.phase) <= PHASES.index(Phase.REFERENCE):
                     self.refused = reason
+                case Refused(reason):  # of one stage, which costs no other
+                    self.fields |= {"status": "failed", "failure": "error", "reason": reason}
                 case ReadyToSample():
                     self._once(not self._ready, "is ready for the second time")
                     self._ready = True
@@ -189,7 +198,6 @@ class WorkerProcess:
             raise ValueError(wrong)
 
     def _enter(self, phase: Phase) -> None:
-        self._once(PHASES.index(phase) >= PHASES.index(self.phase), f"goes back to {phase}")
         now = time.monotonic()
         if self.phase is Phase.START and phase is not Phase.START:
             self.fields["start_seconds"] = now - self._born

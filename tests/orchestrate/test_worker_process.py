@@ -21,6 +21,8 @@ from pipeline.protocol import (
     PipeReporter,
     Progress,
     ReadyToSample,
+    Refused,
+    RunReport,
     SampleTaken,
     StageReport,
     encoded,
@@ -50,10 +52,11 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Starts a worker that does as its script says, in an interpreter without anything."""
     monkeypatch.setattr(worker_process, "GRACE_SECONDS", 0.3)
     workers: list[WorkerProcess] = []
+    python = sys.executable
 
     def started(script: str, log: Path | None = None, limits: dict[Phase, float] = LIMITS) -> WorkerProcess:
         program = tmp_path / f"python{len(workers)}"
-        program.write_text(f"#!{sys.executable} -SE\n{PRELUDE}{script}\n")
+        program.write_text(f"#!{python} -SE\n{PRELUDE}{script}\n")
         program.chmod(0o755)
         monkeypatch.setattr("sys.executable", str(program))
         workers.append(WorkerProcess(job(EAGER, tmp_path), log or tmp_path / "log.txt", limits))
@@ -86,6 +89,9 @@ def gone(worker: WorkerProcess) -> WorkerGone:
         (f"say({SAMPLE!r}); time.sleep(60)", "protocol", "nobody asked for"),
         (f"say({encoded(Entered(Phase.CHECK))!r} + {encoded(Entered(Phase.BUILD))!r}); heard()", "protocol", "back to"),
         ("say('x' * 3000); time.sleep(60)", "protocol", "is no message"),
+        (f"say({encoded(StageReport({'pairs': []}))!r}); time.sleep(60)", "protocol", "'pairs'"),
+        (f"say({encoded(StageReport({'name': 'best'}))!r}); time.sleep(60)", "protocol", "'name'"),
+        (f"say({encoded(RunReport({'finished': True}))!r}); time.sleep(60)", "protocol", "'finished'"),
     ],
 )
 def test_however_a_worker_ends_there_is_a_kind_and_a_reason(
@@ -113,6 +119,27 @@ def test_a_worker_that_dies_at_a_sample_is_gone_in_sampling(start: Start) -> Non
     worker = start(f"say({READY!r}); heard(); time.sleep(60)", limits={**LIMITS, Phase.SAMPLING: 0.2})
     next(iter(worker.messages()))
     with pytest.raises(WorkerGone, match=r"sampling took longer than 0\.2 s"):
+        worker.sample()
+
+
+def test_a_stage_refuses_itself_and_no_run(start: Start) -> None:
+    """Only before its build is the request the one that is wrong."""
+    build, refused = encoded(Entered(Phase.BUILD)), encoded(Refused("no such image"))
+    worker = start(f"say({build + refused + DONE!r}); heard()")
+    list(worker.messages())
+    assert worker.refused is None
+    assert worker.fields["reason"] == "no such image"
+    worker = start(f"say({refused + DONE!r}); heard()")
+    list(worker.messages())
+    assert worker.refused == "no such image"
+
+
+def test_a_worker_that_runs_ahead_of_its_samples_is_no_error_of_the_run(start: Start) -> None:
+    """It says that it is past them, and is asked for one all the same."""
+    worker = start(f"say({READY + encoded(Entered(Phase.CHECK))!r}); heard(); say('odd'); time.sleep(60)")
+    messages = worker.messages()
+    assert [type(next(messages)) for _ in range(2)] == [ReadyToSample, Entered]
+    with pytest.raises(WorkerGone):
         worker.sample()
 
 
