@@ -22,12 +22,14 @@ from torch.nn import functional
 
 from models import checkpoint
 from models.build import build_model
-from models.errors import ModelError
+from models.errors import InputError, ModelError
 from models.image_files import read_image
+from models.one_line import guarded, tell
 from models.samples import SAMPLE_FOLDER, SAMPLES, to_batch
 from models.stain import HELD_OUT, WORD, stain_mask
 
 BATCH, CROP = 8, 128
+REFUSED = 2
 # Peak for a net that begins with 16 channels; wider ones take less: at 64 this rate drove a convolution to 3e4, half of
 # what fp16 can hold.
 LEARNING_RATE, CHANNELS = 2e-3, 16
@@ -128,8 +130,13 @@ def named_net(overrides: list[str], seed: int) -> nn.Module:
     return build_model(config.model.target, dict(config.model.options), None, seed)
 
 
-def main() -> None:
-    """Train, score on the held-out quarter as stored, save."""
+def main() -> int:
+    """Train, score on the held-out quarter as stored, save; 2 with one line where the request is wrong."""
+    return guarded(answered)
+
+
+def answered() -> int:
+    """The exit code of `main`."""
     parser = argparse.ArgumentParser(description="Trains a net on the demo's stain mask.")
     parser.add_argument(
         "overrides", nargs="*", help="the net as the program names it: model=unet model.options.base=16"
@@ -140,10 +147,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the .safetensors file to write")
     asked = parser.parse_intermixed_args()
     try:
-        net = named_net(asked.overrides, asked.seed)
-    except ModelError as error:
-        parser.error(str(error))
-    train_and_save(net, asked)
+        train_and_save(named_net(asked.overrides, asked.seed), asked)
+    except InputError as error:
+        tell(f"error: {error}")
+        return REFUSED
+    return 0
 
 
 def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
@@ -167,4 +175,4 @@ def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

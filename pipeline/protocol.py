@@ -5,9 +5,11 @@ file means that the parent is gone. Messages come back as JSON lines on a descri
 to a log.
 """
 
+import ctypes
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -103,6 +105,7 @@ class EndSampling(msgspec.Struct, tag="end", frozen=True):
 Message = Entered | Progress | StageReport | RunReport | ReadyToSample | SampleTaken | Refused | Done | Nonsense
 Command = TakeSample | EndSampling
 QUOTED_CHARACTERS = 200  # of a line that is no message
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def encoded(message: Message | Command) -> str:
@@ -118,11 +121,18 @@ def decoded(line: str) -> Message:
         return Nonsense(line.strip()[:QUOTED_CHARACTERS], first_line(error))
 
 
+def die_with_the_parent() -> None:
+    """Have Linux end this process when its parent dies: native code that holds Python's lock hears of no pipe."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 class PipeReporter:
     """The worker's end."""
 
     def __init__(self, descriptor: int) -> None:
         self._out = os.fdopen(descriptor, "w", encoding="utf-8")
+        self._speaker = os.getpid()
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -132,6 +142,8 @@ class PipeReporter:
         os._exit(3)  # the parent is gone; native code may hold the main thread, so no exception would end it
 
     def _say(self, message: Message) -> None:
+        if os.getpid() != self._speaker:
+            os._exit(4)  # a copy that a stage forked: two processes would answer as one
         self._out.write(encoded(message))
         self._out.flush()
 

@@ -1,7 +1,9 @@
 """Messages between parent and worker: whatever a worker says ends as a message, or as a stage that failed."""
 
 import math
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,33 @@ def test_a_record_in_a_report_is_plain_json_and_nan_survives() -> None:
     fields: dict[str, Any] = back.fields
     assert fields["warm_up"]["calls"] == 3
     assert math.isnan(fields["warm_up"]["seconds"])
+
+
+def test_what_is_no_json_is_an_error_of_the_stage() -> None:
+    """The worker's, which it then reports; the parent hears of no half line."""
+    with pytest.raises(TypeError):
+        encoded(StageReport({"details": {"object": object()}}))
+
+
+ORPHAN = """
+import os, sys, time
+from pipeline.protocol import die_with_the_parent
+if os.fork() == 0:
+    die_with_the_parent()
+    print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_worker_dies_with_its_parent() -> None:
+    """However it is killed, and whatever the worker is at."""
+    with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "ready\n"
+        parent.kill()
+        began = time.monotonic()
+        assert parent.stdout.read() == ""  # the worker, which slept on, had it open as well
+        assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,12 @@ def since(run: RunRecord, folder: Path) -> Since | None:
     for other in _beside(folder):
         try:
             earlier = codec.load(other)
-        except (codec.RecordError, OSError):
-            continue
-        if earlier.finished and earlier.started_at < run.started_at and not incomparable(earlier, run):
-            changes = compare(earlier, run)
-            measured = sum(change.change is not None for change in changes)
-            return Since(other.name, earlier.started_at, measured, regressed(changes), improved(changes))
+            if earlier.finished and earlier.started_at < run.started_at and not incomparable(earlier, run):
+                changes = compare(earlier, run)
+                measured = sum(change.change is not None for change in changes)
+                return Since(other.name, earlier.started_at, measured, regressed(changes), improved(changes))
+        except (codec.RecordError, OSError, ArithmeticError, LookupError, TypeError, ValueError):
+            continue  # whatever lies beside it
     return None
 
 

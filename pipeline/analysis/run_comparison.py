@@ -15,7 +15,8 @@ from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import Ratio, between_run_std, composed, minimum_detectable_effect, outcome_of, ratio
 from pipeline.stats.ranking import rankable, ranking
 
-IGNORED_CONFIG = {"hydra", "preset", "report", "strict"}  # which change what is shown, not what is measured
+# Which change what is shown, and when it is measured, not what.
+IGNORED_CONFIG = {"hydra", "preset", "report", "strict", "resume", "resume_despite", "gpu_busy"}
 MACHINE = ("device_name", "driver", "cuda", "cudnn", "python", "cpu_name", "cpu_threads", "commit", "launcher")
 BASELINE_MOVED = 1.05  # times by which the baseline's own time may differ before it is said
 
@@ -109,19 +110,20 @@ def _question(run: RunRecord) -> list[tuple[str, object]]:
 
 def differences(first: RunRecord, second: RunRecord) -> list[Difference]:
     """What makes two runs less than comparable."""
-    found = _machine_differences(first.environment, second.environment)
+    found = machine_differences(first.environment, second.environment)
     if first.baseline != second.baseline:
         found.append(Difference("baseline", first.baseline, second.baseline))
     old, new = (baseline_seconds(run, ranking(run)) for run in (first, second))
     if old and new and not 1 / BASELINE_MOVED < old.value / new.value < BASELINE_MOVED:
         found.append(Difference("baseline seconds", old.value, new.value))
-    found += _config_differences(first.config, second.config, "")
+    found += config_differences(first.config, second.config, "")
     if not first.finished or not second.finished:
         found.append(Difference("unfinished", not first.finished, not second.finished))
     return found
 
 
-def _machine_differences(one: Environment | None, other: Environment | None) -> list[Difference]:
+def machine_differences(one: Environment | None, other: Environment | None) -> list[Difference]:
+    """In what two machines, and the software on them, differ."""
     if one is None or other is None:
         return [] if one is other else [Difference("environment", one is not None, other is not None)]
     pairs = [(label.replace("_", " "), getattr(one, label), getattr(other, label)) for label in MACHINE]
@@ -130,10 +132,11 @@ def _machine_differences(one: Environment | None, other: Environment | None) -> 
     return [Difference(label, old, new) for label, old, new in pairs if old != new]
 
 
-def _config_differences(old: object, new: object, key: str) -> list[Difference]:
+def config_differences(old: object, new: object, key: str) -> list[Difference]:
+    """In what two composed configs differ, below `key`, of that which changes what is measured."""
     if isinstance(old, dict) and isinstance(new, dict):
         names = [name for name in {**old, **new} if key or name not in IGNORED_CONFIG]
-        nested = [_config_differences(old.get(name), new.get(name), f"{key}.{name}".lstrip(".")) for name in names]
+        nested = [config_differences(old.get(name), new.get(name), f"{key}.{name}".lstrip(".")) for name in names]
         return [difference for part in nested for difference in part]
     return [] if old == new else [Difference(key, old, new)]
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pipeline.analysis.summary import RunSummary, StageSummary, summarize
 from pipeline.records import codec
+from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import RunRecord
 
 KNEE_SHARE = 0.90  # of the best throughput: the least batch that reaches it is the knee
@@ -77,7 +78,10 @@ def _read(path: Path, revise: Callable[[RunRecord], RunRecord]) -> Job:
     except codec.RecordError as error:
         return Job(path, None, None, str(error).replace(str(path.parent), "."))
     refused = next((warning.text for warning in run.warnings if warning.code == "refused"), "")
-    return Job(path, run, None if refused else summarize(run), refused)
+    try:
+        return Job(path, run, None if refused else summarize(run), refused)
+    except Exception as error:  # noqa: BLE001 - the other jobs have their report, whatever a record holds
+        return Job(path, None, None, f"its record can't be summarized ({typed_line(error)})")
 
 
 def curves(jobs: Sequence[Job], axis: Axis, figure: Figure) -> list[Curve]:

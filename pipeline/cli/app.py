@@ -2,8 +2,8 @@
 
 import os
 import shlex
-import signal
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,14 +17,17 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from rich.console import Console
 
 from models.errors import InputError
+from models.one_line import FAILED, INTERRUPTED, guarded, unforeseen
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.summary import summarize
+from pipeline.analysis.sweep_jobs import read_jobs
 from pipeline.cli.config_errors import one_line
 from pipeline.cli.preset import check_groups, config_folders, overrides_first, preset_for
-from pipeline.cli.progress import Progress, complain
+from pipeline.cli.progress import Progress, SteadyConsole, complain
+from pipeline.cli.resumed import job_of, resumed_words
+from pipeline.cli.run_folder import claim, stages_in, withdraw
 from pipeline.config import load
 from pipeline.config.data_request import meant_everywhere
 from pipeline.config.plan import for_every_device
@@ -34,17 +37,21 @@ from pipeline.config.yaml_size import check_sizes
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators, cuda_gpus
 from pipeline.devices.kinds import is_cuda
+from pipeline.orchestrate import interruption
 from pipeline.orchestrate.run import run_ladder
+from pipeline.orchestrate.worker_process import kill_all
 from pipeline.records import codec
+from pipeline.records.content_digest import code_digest, data_digest
 from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, RunWarning
 from pipeline.records.run_settings import MeasureSettings, settings_of
 from pipeline.report.formatting import visible
 from pipeline.report.terminal import first_screen
-from pipeline.report.write import write_report
+from pipeline.report.write import write_report, write_sweep_report
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+REFUSED = 2
+REFUSALS = (RequestError, InputError, HydraException, OmegaConfBaseException)
 NOT_OK = {"failed", "inaccurate", "timeout"}
 
 
@@ -60,27 +67,31 @@ class Invocation:
 
 
 def guard(answer: Callable[[], None]) -> int:
-    """Run the program and return its exit code; what was wrong with the request is said in one line.
+    """Run the program and return its exit code; whatever goes wrong is said in one line.
 
     Hydra would print its own errors over several lines and leave with 1; HYDRA_FULL_ERROR hands them to us.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's TERM saves as Ctrl-C does
     warnings.filterwarnings("ignore", category=UserWarning, module="hydra")
-    sys.argv[1:] = masked(sys.argv[1:], values_to_hide())  # a secret that a shell put in is looked up where it is used
-    preset = preset_for(sys.argv[1:], [gpu.name for gpu in cuda_gpus()])
-    sys.argv[1:] = overrides_first([*sys.argv[1:], *preset])
-    try:
-        check_groups(sys.argv[1:], CONF)
-        check_sizes([CONF, *config_folders(sys.argv[1:])])
-        answer()
-    except (RequestError, InputError, HydraException, OmegaConfBaseException) as error:
-        complain(one_line(error, CONF))
-        return REFUSED
-    except KeyboardInterrupt:
-        complain("interrupted; what was finished is saved")
-        return INTERRUPTED
-    return 0
+
+    def answered() -> int:
+        words = masked(sys.argv[1:], values_to_hide())  # a secret that a shell put in is looked up where it is used
+        words += resumed_words(words)
+        sys.argv[1:] = overrides_first([*words, *preset_for(words, [gpu.name for gpu in cuda_gpus()])])
+        try:
+            check_groups(sys.argv[1:], CONF)
+            check_sizes([CONF, *config_folders(sys.argv[1:])])
+            with interruption.heeded(kill_all):
+                answer()
+        except REFUSALS as error:
+            complain(one_line(error, CONF))
+            return REFUSED
+        except KeyboardInterrupt:
+            complain("interrupted; what was finished is saved")
+            return INTERRUPTED
+        return 0
+
+    return guarded(answered)
 
 
 @contextmanager
@@ -93,26 +104,25 @@ def job(config: DictConfig) -> Iterator[Invocation]:
     invocation = Invocation(folder, "python -m pipeline " + shlex.join(sys.argv[1:]), launcher, of_a_sweep)
     try:
         yield invocation
-    except (RequestError, InputError) as error:
-        complain(one_line(error, CONF))
-        if not of_a_sweep:  # Hydra would put a line of its own before any other exception
-            raise SystemExit(REFUSED) from None
-        codec.save(refusal(invocation, config, one_line(error, CONF)), folder)
+    except KeyboardInterrupt:
+        report_what_there_is(invocation)
+        if not (folder / codec.FILE).exists():
+            withdraw(folder)
+        if of_a_sweep:
+            sys.stdout.write(f"{write_sweep_report(read_jobs(Path(hydra.sweep.dir)), Path(hydra.sweep.dir))}\n")
+        raise
+    except Exception as error:  # noqa: BLE001 - Hydra would put a line of its own before any that passes
+        refused = isinstance(error, REFUSALS)
+        text = one_line(error, CONF) if refused else unforeseen(error, folder)
+        complain(text)
+        report_what_there_is(invocation)
+        invocation.code = REFUSED if refused else FAILED
+        if not of_a_sweep:
+            withdraw(folder)
+        elif not stages_in(folder):
+            codec.save(refusal(invocation, config, text), folder)
     if invocation.code and not of_a_sweep:
         raise SystemExit(invocation.code)
-
-
-def claim(folder: Path) -> Path:
-    """A folder that no other run has: runs started in the same second get the same name from Hydra."""
-    for number in range(1, 1000):
-        candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
-        candidate.mkdir(parents=True, exist_ok=True)
-        try:
-            (candidate / "claimed").touch(exist_ok=False)
-        except FileExistsError:
-            continue
-        return candidate
-    raise RequestError(f"{folder}: a thousand runs have this name already; set hydra.run.dir")
 
 
 def read(config: DictConfig, invocation: Invocation) -> RunConfig:
@@ -125,6 +135,8 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     device = choose_device(values["device"], accelerators())
     files = {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), resolve=True) for name in (EAGER, AUTOCAST)}
     request = load.read(values, device, files, invocation.launcher)
+    if request.resume and invocation.of_a_sweep:
+        request = replace(request, resume=job_of(Path(request.resume), int(HydraConfig.get().job.num)))
     (invocation.folder / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=False), encoding="utf-8")
     return request
 
@@ -150,10 +162,24 @@ def opening(request: RunConfig, invocation: Invocation) -> str:
 def report(record: RunRecord, invocation: Invocation) -> None:
     """Draw the report; the first screen goes to the terminal, the report's path last."""
     summary = replace(summarize(record), since=since(record, invocation.folder))
-    path = write_report(summary, invocation.folder)
-    console = Console(highlight=False)
+    try:
+        path = write_report(summary, invocation.folder)
+    except OSError as error:
+        complain(f"{invocation.folder}: {error.strerror or error}; the report is drawn elsewhere")
+        path = write_report(summary, Path(tempfile.mkdtemp(prefix="unet-ladder-")))
+        invocation.code = FAILED
+    console = SteadyConsole(highlight=False)
     console.print(first_screen(summary))
     console.print(visible(path), soft_wrap=True, markup=False)
+
+
+def report_what_there_is(invocation: Invocation) -> None:
+    """The report of a run that came to no good end; nothing where no stage did."""
+    try:
+        if stages_in(invocation.folder):
+            report(codec.load(invocation.folder), invocation)
+    except Exception as error:  # noqa: BLE001 - the run's own end is what is to be told
+        complain(unforeseen(error, invocation.folder))
 
 
 def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:
@@ -178,6 +204,8 @@ def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:
             measure=MeasureSettings(sampling_seconds=plan.sampling_seconds, trials=plan.trials),
         ),
         baseline=request.baseline.name,
+        code_sha256=code_digest(),
+        data_sha256=data_digest([data.path, data.labels]),
     )
 
 

@@ -1,24 +1,33 @@
 """What a person sees while a run is on its way: a live line on a terminal, plain lines elsewhere."""
 
-import sys
 import time
+from contextlib import suppress
 from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
+from models.one_line import tell
 from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.formatting import clean, visible
 from pipeline.report.terminal import outcome_line
 
 
+class SteadyConsole(Console):
+    """A console that falls silent when nobody reads it any more; rich's own would end the program."""
+
+    def on_broken_pipe(self) -> None:
+        """Say nothing from now on."""
+        self.quiet = True
+
+
 class Progress:
     """Says which stage, which phase and for how long; to stderr, so that stdout holds only the answer."""
 
     def __init__(self, stages: int, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True, highlight=False)
+        self.console = console or SteadyConsole(stderr=True, highlight=False)
         self.stages = stages
         self.number = 0
         self.began = time.monotonic()
@@ -38,8 +47,9 @@ class Progress:
             self.status.stop()
 
     def say(self, text: str) -> None:
-        """A line that stays."""
-        self.console.print(visible(text), markup=False, soft_wrap=True)
+        """A line that stays; a terminal that is gone costs no measurement."""
+        with suppress(OSError, ValueError):
+            self.console.print(visible(text), markup=False, soft_wrap=True)
 
     def stage_started(self, name: str, adds: str) -> None:
         """The next stage begins."""
@@ -67,4 +77,4 @@ class Progress:
 
 def complain(text: str) -> None:
     """One line on stderr about a request that can't be carried out."""
-    sys.stderr.write(f"error: {clean(masked(text, values_to_hide()))}\n")
+    tell(f"error: {clean(masked(text, values_to_hide()))}")

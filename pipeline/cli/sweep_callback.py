@@ -7,8 +7,10 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from models.one_line import FAILED, unforeseen
 from pipeline.analysis.sweep_jobs import read_jobs
-from pipeline.cli.app import FAILED, NOT_OK
+from pipeline.cli.app import NOT_OK
+from pipeline.cli.progress import complain
 from pipeline.records import codec
 from pipeline.report.formatting import visible
 from pipeline.report.write import write_sweep_report
@@ -20,8 +22,11 @@ class SweepReport(Callback):
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         """Called once, after the last job."""
         folder = Path(config.hydra.sweep.dir)
-        report = write_sweep_report(read_jobs(folder), folder)
-        sys.stdout.write(f"{visible(report)}\n")
+        try:
+            sys.stdout.write(f"{visible(write_sweep_report(read_jobs(folder), folder))}\n")
+        except Exception as error:  # noqa: BLE001 - Hydra would pass over it
+            complain(unforeseen(error, folder))
+            raise SystemExit(FAILED) from None
         if failed(folder):
             raise SystemExit(FAILED)
 

@@ -1,7 +1,12 @@
-"""Which candidate is fastest on the GPU at hand: measured once, kept on disk by GPU, versions, shape and dtype."""
+"""Which candidate is fastest on the GPU at hand: measured once, kept on disk by GPU, versions, shape and dtype.
+
+The file is this user's own, and what is wrong in it counts as not known. A folder that can't be used costs the next
+build its searches, and nothing else.
+"""
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,11 +20,15 @@ import triton
 
 from pipeline.measure.timers import graph_replay_ms
 from pipeline.records.atomic_json import write_json
+from pipeline.records.content_digest import code_digest
 from pipeline.records.error_line import first_line
+from pipeline.records.private_folder import locked, private_folder, private_text
 
 Candidate = TypeVar("Candidate")
 
-FORMAT = 2  # of the file and of the tiles' fields; a change makes old choices unknown
+FORMAT = 3  # of the file and of the tiles' fields; a change makes old choices unknown
+MOST_BYTES = 16 * 2**20  # of the file; a whole net's choices take some 30 KiB
+ROOMS = ("kernels", "compiler")  # whose sources decide which tile is fastest
 HOME = Path("~/.cache/unet-ladder")
 
 
@@ -36,12 +45,16 @@ class Tuner:
         clock: milliseconds that a call takes; a test gives a fake.
         measured: how many candidates were run since the start: 0 for a warm build.
         refused: for an operation the last candidate that didn't run, and why.
+        chosen: what was measured since the start.
+        unkept: why the folder keeps nothing; empty as long as it does.
     """
 
     folder: Path = HOME
     clock: Callable[[Callable[[], None]], float] | None = None
     measured: int = 0
     refused: dict[str, str] = field(default_factory=dict)
+    chosen: dict[str, dict[str, object]] = field(default_factory=dict)
+    unkept: str = ""
 
     def best(self, op: str, options: Iterable[Candidate], run: Callable[[Candidate], None]) -> Candidate:
         """The candidate whose `run` takes the least time, from disk where it is known.
@@ -55,7 +68,7 @@ class Tuner:
             NothingRunsError: every candidate failed.
         """
         by_name = {repr(option): option for option in options}
-        known = str(self.read().get(op, {}).get("choice"))
+        known = str((self.chosen.get(op) or self.read().get(op, {})).get("choice"))
         if known in by_name:
             return by_name[known]
         calls = {name: partial(run, option) for name, option in by_name.items()}
@@ -68,7 +81,7 @@ class Tuner:
                 f"{op}: none of {len(by_name)} candidates ran: {self.refused.get(op, 'no candidates')}"
             )
         choice = min(finite, key=finite.__getitem__)
-        self.write(self.read() | {op: {"choice": choice, "ms": finite[choice], "tried_ms": finite}})
+        self.keep(op, {"choice": choice, "ms": finite[choice], "tried_ms": finite})
         return by_name[choice]
 
     def time(self, op: str, name: str, call: Callable[[], None]) -> float | None:
@@ -81,24 +94,35 @@ class Tuner:
             return None
 
     def path(self) -> Path:
-        """The file for this GPU and these versions."""
-        gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-        name = f"{gpu}-torch{torch.__version__}-triton{triton.__version__}-v{FORMAT}".replace(" ", "_")
-        return self.folder.expanduser() / f"{name}.json"
+        """The file for this GPU, these versions and these sources of the kernels."""
+        gpu = "cpu"
+        if torch.cuda.is_available():
+            units = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+            gpu = f"{torch.cuda.get_device_name()}-{units}"
+        versions = f"torch{torch.__version__}-triton{triton.__version__}-{code_digest(*ROOMS)[:12]}"
+        return self.folder.expanduser() / f"{gpu}-{versions}-v{FORMAT}.json".replace(" ", "_").replace("/", "_")
 
     def read(self) -> dict[str, dict[str, object]]:
-        """All choices on disk; none where the file is missing or torn."""
+        """All choices on disk; none where the file is missing, torn or not this user's own."""
         try:
-            known = json.loads(self.path().read_text())
-        except (OSError, ValueError):
+            known = json.loads(private_text(self.path(), MOST_BYTES))
+        except (OSError, RuntimeError, ValueError):
             return {}
-        return known if isinstance(known, dict) else {}
+        entries = known.items() if isinstance(known, dict) else ()
+        return {op: entry for op, entry in entries if isinstance(entry, dict)}
 
-    def write(self, known: dict[str, dict[str, object]]) -> None:
-        """Keep all choices, in one step, so that a reader never sees half a file."""
-        path = self.path()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(known, path)
+    def keep(self, op: str, entry: dict[str, object]) -> None:
+        """Keep a choice beside those that other processes keep at the same time; say so once where none can be kept."""
+        self.chosen[op] = entry
+        try:
+            path = self.path()
+            private_folder(path.parent)
+            with locked(path.with_suffix(".lock")):
+                write_json(self.read() | {op: entry}, path)
+        except (OSError, RuntimeError) as error:  # RuntimeError: nobody knows this user's home
+            if not self.unkept:
+                sys.stderr.write(f"the choices of tiles can't be kept: {first_line(error)}\n")
+            self.unkept = first_line(error)
 
 
 def build_side_by_side(calls: list[Callable[[], None]]) -> None:

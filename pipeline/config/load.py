@@ -18,7 +18,8 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import AUTOCAST, EAGER, Tolerance
 
 REPORT_KEYS = ("gpu_hour_price", "target_images_per_second", "target_p99_ms")
-TOP_LEVEL = ("threads", "seed", "time_inaccurate", "strict", "preset")  # keys of no group
+# Keys of no group, and the groups.
+TOP_LEVEL = ("threads", "seed", "time_inaccurate", "strict", "preset", "resume", "resume_despite", "gpu_busy")
 GROUPS = ("model", "data", "measure", "stage", "report")
 KNOWN = (*GROUPS, *TOP_LEVEL, "device", "eager_beside")
 OF_THE_RUN = frozenset({"reference", "baseline", "aa_pairs", "head_to_head", "claimed", "scratch"})
@@ -43,6 +44,8 @@ def read(config: Mapping[str, Any], device: str, files: StageFiles, launcher: st
     """
     check_keys(config)
     check_report(config["report"])
+    if config["resume_despite"] and not config["resume"]:
+        raise RequestError("resume_despite: name the run to go on with, too: resume=outputs/DATE/TIME")
     types = get_type_hints(RunConfig, include_extras=True)
     beside = checked("eager_beside", config["eager_beside"], bool)
     baseline, eager = (read_stage(files[name], "stage") for name in (AUTOCAST if is_cuda(device) else EAGER, EAGER))

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from models.input_contract import InputContract, LabelRules
 from pipeline.config.checks import AtMost, NonNegativeInt, PositiveInt
@@ -77,6 +77,9 @@ class Job:
     earlier: str | None = None  # the scratch folder of the same stage's first process, to build from; else build cold
 
 
+ResumeDespite = Literal["code", "config", "weights", "data", "device", "versions"]
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """One run: some stages, one net, one set of images, one device."""
@@ -94,6 +97,9 @@ class RunConfig:
     launcher: str
     baseline: StageSpec  # that every stage is interleaved with
     eager: StageSpec  # fp32: the reference of every check, and the baseline where the other one can't run
+    resume: str | None = None  # the folder of an earlier run, whose finished stages are taken over
+    resume_despite: list[ResumeDespite] = field(default_factory=list)  # in what that run may differ from this one
+    gpu_busy: Literal["wait", "refuse", "share"] = "wait"  # what to do where another run holds the GPU
 
     def job(self, stage: StageSpec, role: str, run_folder: Path, name: str | None = None) -> Job:
         """The worker's share of the request; `name` is the folder's where it isn't the stage's."""

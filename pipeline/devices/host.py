@@ -8,7 +8,7 @@ import pynvml
 
 from pipeline.devices.nvml import Gpu
 
-CPUINFO = Path("/proc/cpuinfo")
+CPUINFO, VMSTAT = Path("/proc/cpuinfo"), Path("/proc/vmstat")
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # version 2's, as a container sees its own
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them, on x86 the first two
 
@@ -20,14 +20,14 @@ def others_on(gpu: Gpu) -> list[str]:
 
 
 def _ours(pid: int) -> bool:
-    """Whether the process is this one, its parent, or another child of its parent."""
+    """Whether the process is this one, its parent, or a child of either."""
     if pid in (os.getpid(), os.getppid()):
         return True
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
-    return int(status.rpartition(")")[2].split()[1]) == os.getppid()
+    return int(status.rpartition(")")[2].split()[1]) in (os.getpid(), os.getppid())
 
 
 def _process_name(pid: int) -> str:
@@ -76,3 +76,12 @@ def driver_version() -> str | None:
         return str(pynvml.nvmlSystemGetDriverVersion())
     except pynvml.NVMLError:
         return None
+
+
+def oom_kills(vmstat: Path = VMSTAT) -> int:
+    """How many processes this system's kernel has killed for want of memory so far; 0 where it doesn't say."""
+    try:
+        counts = dict(line.split() for line in vmstat.read_text().splitlines())
+        return int(counts.get("oom_kill", 0))
+    except (OSError, ValueError):
+        return 0

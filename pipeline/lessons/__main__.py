@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from models.errors import InputError
+from models.one_line import FAILED, INTERRUPTED, guarded
 from pipeline.cli.progress import Progress, complain
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.devices.choice import choose_device
@@ -23,7 +24,7 @@ from pipeline.lessons.variant_bench import Bench
 from pipeline.measure.torch_device import open_device
 from pipeline.records.codec import RecordError
 
-FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+REFUSED = 2
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,12 +67,19 @@ def run(asked: argparse.Namespace) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run lessons, or draw them again; the last line is the path of lessons.html."""
+    return guarded(lambda: answered(arguments))
+
+
+def answered(arguments: list[str] | None) -> int:
+    """The exit code of `main`."""
     asked = parser().parse_args(arguments)
     try:
         if asked.draw:
             sys.stdout.write(f"{draw(load(asked.draw), asked.draw)}\n")
             return 0
         return run(asked)
+    except BrokenPipeError:
+        raise
     except (RequestError, InputError, RecordError, OSError) as error:
         complain(str(error))
         return REFUSED

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pipeline.records.atomic_json import write_json
 from pipeline.records.codec import RecordError, from_json, to_json
+from pipeline.records.error_line import first_line
 from pipeline.records.machine import Environment
 from pipeline.records.migrations import SAMPLE_FIELDS, renamed
 from pipeline.records.samples import Sample
@@ -97,5 +98,7 @@ def load(folder: Path) -> LessonsRecord:
         return from_json(LessonsRecord, value)
     except (FileNotFoundError, NotADirectoryError):
         raise RecordError(f"{path}: no such file; name a folder of lessons, such as outputs/lessons") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, AttributeError, KeyError, ValueError) as error:
-        raise RecordError(f"{path}: no record of lessons ({error})") from None
+    except RecursionError:
+        raise RecordError(f"{path}: no record of lessons (nested too deeply)") from None
+    except (TypeError, AttributeError, KeyError, ValueError) as error:
+        raise RecordError(f"{path}: no record of lessons ({first_line(error)})") from None

@@ -3,9 +3,10 @@
 import os
 import random
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,16 +14,21 @@ from typing import Any, NoReturn
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, RunConfig, StageSpec
+from pipeline.devices.discover import cuda_gpus
+from pipeline.devices.host import others_on
+from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.interleave import interleave
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, Entered, Phase, Progress, ReadyToSample
 from pipeline.records import codec
+from pipeline.records.error_line import first_line
 from pipeline.records.run_record import FailureKind, RunRecord, RunWarning, WarningCode
 from pipeline.records.samples import Pair
 from pipeline.stats.warnings import reference_in_doubt
 
 UNSPECIFIED: FailureKind = "error"
+MOST_OTHERS = 3  # processes that a line names
 
 
 class RunContext:
@@ -32,6 +38,8 @@ class RunContext:
         spec: of the baseline: the one that was asked for, or eager in its place.
         record: what is known so far; saved after every stage, so that nothing finished is lost.
         no_counters: why no stage's bytes can be counted by the GPU; empty as long as nothing says so.
+        unsaved: why the record on disk isn't this one; empty where it is.
+        taken_over: stages that an earlier run has measured.
     """
 
     def __init__(self, config: RunConfig, folder: Path, record: RunRecord, observer: Observer) -> None:
@@ -41,15 +49,32 @@ class RunContext:
         self.record = record
         self.observer = observer
         self.baseline: WorkerProcess | None = None
-        self.no_counters = ""
+        self.no_counters = self.unsaved = ""
+        self.taken_over: set[str] = set()
         self.scratch: list[Path] = []  # of the workers that were started
         self.load_before = os.getloadavg()[0]
         self.order = random.Random(config.seed)  # noqa: S311 - the order of samples is no secret
 
     def keep(self, **fields: Any) -> None:
-        """Add to the record, and save it."""
+        """Add to the record, and save it; a disk that takes nothing costs no measurement."""
         self.record = replace(self.record, **fields)
-        codec.save(self.record, self.folder)
+        try:
+            codec.save(self.record, self.folder)
+        except OSError as error:
+            if not self.unsaved:
+                self.observer.say(f"the record can't be saved ({error.strerror or error}); the run goes on")
+            self.unsaved = error.strerror or first_line(error)
+        else:
+            self.unsaved = ""
+
+    def rescue(self) -> None:
+        """Save the record elsewhere, where the run's own folder took it no more."""
+        if not self.unsaved:
+            return
+        with suppress(OSError):
+            place = Path(tempfile.mkdtemp(prefix="unet-ladder-"))
+            codec.save(self.record, place)
+            self.observer.say(f"{self.folder}: {self.unsaved}; the record is in {place}")
 
     def warn(self, code: WarningCode, text: str, remedy: str) -> None:
         """Note something that a reader must know about the whole run."""
@@ -143,7 +168,14 @@ def refuse_baseline(context: RunContext, reason: str) -> NoReturn:
     found = context.record.reference
     doubt = reference_in_doubt(found) if found else None
     why = f"{reason}; {doubt.code}: {doubt.text}" if doubt else reason
+    if is_cuda(context.config.device) and (others := others_on_gpu()):
+        why += f"; others on the GPU: {', '.join(others[:MOST_OTHERS])}"
     raise RequestError(f"the baseline can't run: {why}; the logs are in {context.folder}")
+
+
+def others_on_gpu() -> list[str]:
+    """Other processes that hold the GPU of this run now."""
+    return [name for gpu in cuda_gpus()[:1] if gpu.telemetry for name in others_on(gpu.telemetry)]
 
 
 @contextmanager

@@ -8,6 +8,9 @@ from pipeline.records.run_record import RunRecord, StageRecord
 class Observer(Protocol):
     """Is told where the run is."""
 
+    def say(self, text: str) -> None:
+        """Something that a person should know now."""
+
     def stage_started(self, name: str, adds: str) -> None:
         """The next stage begins; `adds` is what it adds to the one before."""
 

@@ -15,6 +15,7 @@ from pipeline.config.schema import SCRATCH, StageSpec, job_document
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import ncu_log
 from pipeline.orchestrate.context import RunContext
+from pipeline.orchestrate.interruption import waiting
 from pipeline.orchestrate.ncu_log import CountersError
 from pipeline.records.diagnostics import CountedBytes, Note
 from pipeline.records.run_record import StageRecord
@@ -95,7 +96,8 @@ def run(tool: str, scratch: Path, limit: float) -> str:
             [tool, *OPTIONS, "--log-file", str(log), *child], stdout=output, stderr=output, start_new_session=True
         )
         try:
-            process.wait(timeout=limit)
+            with waiting():
+                process.wait(timeout=limit)
         except subprocess.TimeoutExpired:
             raise CountersError(f"counting took longer than {limit:g} s and was ended") from None
         finally:

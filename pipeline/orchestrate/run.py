@@ -2,17 +2,23 @@
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pipeline.config.schema import RunConfig, StageSpec
-from pipeline.orchestrate import check_script
+from pipeline.config.schema import REFERENCE_LOGITS, RunConfig, StageSpec
+from pipeline.devices.discover import cuda_gpus
+from pipeline.devices.kinds import is_cuda
+from pipeline.orchestrate import check_script, interruption, offspring, resume
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.events import Observer
+from pipeline.orchestrate.gpu_lock import held
 from pipeline.orchestrate.ncu import with_counted_bytes
+from pipeline.orchestrate.resume import Earlier
 from pipeline.orchestrate.trials import measure_stage
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Done
-from pipeline.records.run_record import RunRecord
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import samples_of
 from pipeline.stats.ranking import contenders
 from pipeline.stats.warnings import busy_processor, drift
@@ -22,31 +28,87 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
     """Measure the reference, A/A pairs, each stage and the winner head to head; the record is on disk after each.
 
     Raises:
-        RequestError: a worker found that the net, its weights or its images are not what they should be.
+        RequestError: a worker found that the net, its weights or its images are not what they should be, the GPU is
+            another run's, or the run to resume was another question.
         KeyboardInterrupt: interrupted; what was finished is saved.
     """
     context = RunContext(config, folder, record, observer)
     started = time.monotonic()
+    offspring.adopt()
     try:
-        describe_run(context)
-        measure_aa_pairs(context)
-        start_baseline(context)
-        for spec in config.stages:
-            measured = measure_stage(context, spec)
-            context.keep(stages=[*context.record.stages, measured])
-            context.keep(stages=[*context.record.stages[:-1], with_counted_bytes(context, spec, measured)])
-            if is_same(spec, context.spec):
-                context.keep(aa_pairs=[*context.record.aa_pairs, *context.record.stages[-1].pairs])
-        measure_head_to_head(context)
-        note_drift(context)
+        earlier = resume.opened(config, record)
+        with interruption.run(), gpu_held(context):
+            measure(context, earlier)
         context.keep(finished=True)
     finally:
         if context.baseline:
             context.baseline.stop()
         context.drop_what_only_workers_need()
         context.keep(seconds=time.monotonic() - started)
-        check_script.write(context.record, folder)
+        context.rescue()
+        with suppress(OSError):
+            check_script.write(context.record, folder)
     return context.record
+
+
+@contextmanager
+def gpu_held(context: RunContext) -> Iterator[None]:
+    """The run's GPU is its own within; what stands against that is in the record."""
+    gpu = next(iter(cuda_gpus()), None) if is_cuda(context.config.device) else None
+    if gpu is None or gpu.telemetry is None:
+        yield
+        return
+    with held(gpu.telemetry.uuid(), context.folder.resolve(), context.config.gpu_busy, context.observer.say) as note:
+        if note:
+            context.warn("busy GPU", note, "measure again when the GPU is free")
+        yield
+
+
+def measure(context: RunContext, earlier: Earlier | None) -> None:
+    """The course of the run itself; what an earlier one has finished is taken over."""
+    describe_run(context)
+    if earlier:
+        resume.check_machine(earlier, context.record)
+    measure_aa_pairs(context, earlier)
+    start_baseline(context)
+    for spec in context.config.stages:
+        kept = earlier.stage(spec, context.spec.name) if earlier else None
+        if earlier and kept:
+            take_over(context, earlier, kept)
+        else:
+            measure_one(context, spec)
+        if is_same(spec, context.spec):
+            context.keep(aa_pairs=[*context.record.aa_pairs, *context.record.stages[-1].pairs])
+    if earlier and context.taken_over:
+        note_resumed(context, earlier)
+    measure_head_to_head(context)
+    note_drift(context)
+
+
+def measure_one(context: RunContext, spec: StageSpec) -> None:
+    """One stage, and its bytes by the GPU's counters; the reference again before it, where something removed that."""
+    if not (context.folder / REFERENCE_LOGITS).exists():
+        context.observer.say("the reference is gone from the run's folder; it is computed again")
+        describe_run(context)
+    measured = measure_stage(context, spec)
+    context.keep(stages=[*context.record.stages, measured])
+    context.keep(stages=[*context.record.stages[:-1], with_counted_bytes(context, spec, measured)])
+
+
+def take_over(context: RunContext, earlier: Earlier, stage: StageRecord) -> None:
+    """A stage as the earlier run measured it, with its files."""
+    resume.take_over(earlier, stage, context.folder)
+    context.taken_over.add(stage.name)
+    context.keep(stages=[*context.record.stages, stage])
+    context.observer.say(f"{stage.name}: taken over from {earlier.folder}")
+
+
+def note_resumed(context: RunContext, earlier: Earlier) -> None:
+    """Say in the record which stages are of which run, and what was allowed to differ."""
+    names = ", ".join(sorted(context.taken_over))
+    despite = f", despite other {', '.join(sorted(earlier.despite))}" if earlier.despite else ""
+    text = f"measured in {earlier.folder}, begun {earlier.record.started_at}: {names}; the others in this run{despite}"
+    context.warn("resumed", text, "each ratio is to the baseline of its own run; for times of one hour run all again")
 
 
 def describe_run(context: RunContext) -> None:
@@ -69,14 +131,18 @@ def describe_run(context: RunContext) -> None:
     context.keep(warnings=[*context.record.warnings, *found, *([busy] if busy else [])])
 
 
-def measure_aa_pairs(context: RunContext) -> None:
+def measure_aa_pairs(context: RunContext, earlier: Earlier | None) -> None:
     """A/A: pairs of fresh workers of the baseline, which say how far equal stages lie apart here.
 
     Where the baseline is a rung of its own, its samples beside the baseline's worker count as one such pair.
     """
     plan, spec = context.config.plan, context.spec
     own = any(is_same(stage, spec) for stage in context.config.stages)
-    for number in range(1, plan.aa_pairs + 1 - own):
+    wanted = plan.aa_pairs - own
+    if earlier and earlier.record.baseline == spec.name and len(earlier.record.aa_pairs) >= wanted:
+        context.keep(aa_pairs=earlier.record.aa_pairs[: max(wanted, 0)])
+        return
+    for number in range(1, wanted + 1):
         title = f"A/A {number} of {plan.aa_pairs}"
         with stopping(
             context.start(spec, "companion", f"aa_pairs/{number}a"),
@@ -118,7 +184,8 @@ def measure_head_to_head(context: RunContext) -> None:
 
 def note_drift(context: RunContext) -> None:
     """Record how much slower the baseline was beside the last stage than beside the first."""
-    pairs = [pair for stage in context.record.stages for pair in stage.pairs if pair.blocks]
+    stages = [stage for stage in context.record.stages if stage.name not in context.taken_over]
+    pairs = [pair for stage in stages for pair in stage.pairs if pair.blocks]
     if len(pairs) < 2:
         return
     context.keep(drift=drift(samples_of(pairs[0], "baseline"), samples_of(pairs[-1], "baseline")))

@@ -10,6 +10,7 @@ from pipeline.config.schema import StageSpec
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import AFTER_CHECK, Done, ReadyToSample
+from pipeline.records.error_line import shortened
 from pipeline.records.run_record import FailureKind, StageRecord
 from pipeline.records.samples import Block, Pair, Sample
 from pipeline.stats.plausibility import within_physics
@@ -50,8 +51,11 @@ def measure_trial(
 ) -> StageRecord:
     """One fresh process of the stage, measured by `sampling`; the first also profiles and exports."""
     folder = spec.name if trial == 1 else f"{spec.name}/trial_{trial}"
-    worker = context.start(spec, "stage" if trial == 1 else "companion", folder)
-    pairs = record.pairs
+    try:
+        worker = context.start(spec, "stage" if trial == 1 else "companion", folder)
+    except OSError as error:
+        return replace(record, status="failed", failure="error", reason=f"its process can't start: {error.strerror}")
+    pairs, interrupted = record.pairs, False
     ending: dict[str, Any] = {}
     with stopping(worker):
         try:
@@ -62,13 +66,19 @@ def measure_trial(
             ending = {"status": "ok", **_ending(worker.fields)}
         except WorkerGone as gone:
             ending = _gone(gone, worker, context)
-    if context.baseline and not context.baseline.alive:
-        context.warn("baseline restarted", f"its worker ended during {spec.name}", "see baseline/log.txt")
-        start_baseline(context)
+        except KeyboardInterrupt:
+            interrupted = True
+            ending = _gone(WorkerGone("interrupted", f"interrupted in {worker.phase}"), worker, context)
     fields = worker.fields if trial == 1 else {}
     record = replace(record, **{**fields, **ending}, pairs=pairs, log=f"{folder}/log.txt")
     if record.status in ("failed", "timeout"):
-        return replace(record, log_tail=tail(context.folder / folder / "log.txt"))
+        record = replace(record, log_tail=tail(context.folder / folder / "log.txt"))
+    if interrupted:
+        context.keep(stages=[*context.record.stages, record])
+        raise KeyboardInterrupt
+    if context.baseline and not context.baseline.alive:
+        context.warn("baseline restarted", f"its worker ended during {spec.name}", "see baseline/log.txt")
+        start_baseline(context)
     return record
 
 
@@ -146,6 +156,9 @@ def empty_record(context: RunContext, spec: StageSpec) -> StageRecord:
 
 
 def tail(log: Path) -> str:
-    """The last lines of a log."""
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])
+    """The last lines of a log, each cut where it is long; none where the log is gone."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(map(shortened, text.splitlines()[-LOG_TAIL_LINES:]))

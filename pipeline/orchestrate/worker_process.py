@@ -5,15 +5,18 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pipeline.config.schema import Job, job_document
+from pipeline.devices.host import oom_kills
+from pipeline.orchestrate import offspring
+from pipeline.orchestrate.interruption import waiting
+from pipeline.orchestrate.spawning import name_of, opened, peak_of_children, started, written
 from pipeline.protocol import (
     Command,
     Done,
@@ -22,6 +25,7 @@ from pipeline.protocol import (
     Message,
     Nonsense,
     Phase,
+    ReadyToSample,
     Refused,
     RunReport,
     SampleTaken,
@@ -30,13 +34,20 @@ from pipeline.protocol import (
     decoded,
     encoded,
 )
-from pipeline.records.codec import fields_from_json
+from pipeline.records.codec import fields_from_json, impossible
 from pipeline.records.masking import MaskedBytes, values_to_hide
 from pipeline.records.run_record import FailureKind, RunRecord, StageRecord, Status
 from pipeline.records.samples import Sample
 
 LOG_LIMIT_BYTES = 2_000_000  # a stage that prints without end fills no disk
 GRACE_SECONDS = 5.0  # between TERM and KILL; native code ignores TERM
+MESSAGE_LIMIT = 64 * 2**20  # characters; the longest seen, the diagnostics of a net of 300 layers, has under 1 MiB
+UNREAD_MESSAGES = 1000  # beyond which a worker that talks without end waits
+LAST_CALL_SECONDS = 10.0  # that an interruption leaves a sample to come to its end
+PHASES = list(Phase)
+# Fields of a StageRecord that are known before a worker starts, or are made of what it is asked for.
+OF_THE_PARENT = {"name", "summary", "adds", "tolerance", "options", "target", "legacy", "pairs", "log", "log_tail"}
+OF_THE_REFERENCE = {"environment", "measured_peaks", "reference"}  # fields of a RunRecord that a worker finds out
 
 
 class WorkerGone(Exception):  # noqa: N818 - named for what happened
@@ -58,7 +69,10 @@ class WorkerProcess:
         run_fields: what it has reported of the RunRecord.
         phase: the phase that it is in.
         refused: why the request was wrong; None where nothing says so.
+        living: every worker that isn't stopped yet.
     """
+
+    living: ClassVar[set["WorkerProcess"]] = set()
 
     def __init__(self, job: Job, log: Path, limits: Mapping[Phase, float]) -> None:
         self.name = job.stage.name
@@ -69,17 +83,12 @@ class WorkerProcess:
         self._limits = limits
         self._born = time.monotonic()
         self._deadline = self._born + limits[Phase.START]
-        self._messages: queue.Queue[Message | None] = queue.Queue()
-        read_end, write_end = os.pipe()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.worker", str(write_end)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=[write_end],
-            start_new_session=True,
-        )
-        os.close(write_end)
+        self._messages: queue.Queue[Message | None] = queue.Queue(UNREAD_MESSAGES)
+        self._ready = self._sample_wanted = False
+        self._kills_before = oom_kills()
+        self._process, read_end = started()
+        self.living.add(self)
+        self._siblings = offspring.adopted(offspring.parents())
         self._threads = [
             threading.Thread(target=self._collect, args=(read_end,), daemon=True),
             threading.Thread(target=self._keep_log, args=(log,), daemon=True),
@@ -90,20 +99,19 @@ class WorkerProcess:
 
     def _collect(self, descriptor: int) -> None:
         with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
+            while line := lines.readline(MESSAGE_LIMIT):
                 self._messages.put(decoded(line))
         self._messages.put(None)
 
     def _keep_log(self, path: Path) -> None:
+        """Keep what the worker prints; where the disk takes no more, read on, so that the worker never waits for it."""
         assert self._process.stdout is not None
-        path.parent.mkdir(parents=True, exist_ok=True)
-        left, hiding = LOG_LIMIT_BYTES, MaskedBytes(values_to_hide())
-        with path.open("wb") as log:
-            while chunk := os.read(self._process.stdout.fileno(), 65536):
-                log.write(hiding.add(chunk[: max(left, 0)]))
-                log.flush()
-                left -= len(chunk)
-            log.write(hiding.rest())
+        left, log, hiding = LOG_LIMIT_BYTES, opened(path), MaskedBytes(values_to_hide())
+        while chunk := os.read(self._process.stdout.fileno(), 65536):
+            log = written(log, hiding.add(chunk[: max(left, 0)]))
+            left -= len(chunk)
+        if log := written(log, hiding.rest()):
+            log.close()
 
     def _command(self, command: Command) -> None:
         self._write(encoded(command))
@@ -122,7 +130,7 @@ class WorkerProcess:
         """
         while True:
             try:
-                message = self._messages.get(timeout=max(0.0, self._deadline - time.monotonic()))
+                message = self._next()
             except queue.Empty:
                 self.stop()
                 reason = f"{self.phase} took longer than {self._limits[self.phase]:g} s and was ended"
@@ -135,22 +143,55 @@ class WorkerProcess:
             if isinstance(message, Done):
                 return
 
+    def _next(self) -> Message | None:
+        """The next message; an interruption lets the call that is on its way come to its end, and nothing more.
+
+        Raises:
+            Empty: the phase's time is over.
+            KeyboardInterrupt: interrupted.
+        """
+        try:
+            with waiting():
+                return self._messages.get(timeout=max(0.0, self._deadline - time.monotonic()))
+        except KeyboardInterrupt:
+            if self._sample_wanted:
+                with suppress(queue.Empty):
+                    self._messages.get(timeout=LAST_CALL_SECONDS)
+            raise
+
     def _keep(self, message: Message) -> None:
         try:
             match message:
                 case Entered(phase):
+                    self._once(PHASES.index(phase) >= PHASES.index(self.phase), f"goes back to {phase}")
                     self._enter(phase)
                 case StageReport(fields):
+                    self._once(not (own := sorted(fields.keys() & OF_THE_PARENT)), f"{own} is not its to say")
                     self.fields.update(fields_from_json(StageRecord, fields))
                 case RunReport(fields):
-                    self.run_fields.update(fields_from_json(RunRecord, fields))
-                case Refused(reason):
+                    found = fields_from_json(RunRecord, fields)
+                    self._once(found.keys() <= OF_THE_REFERENCE, f"{sorted(fields)} is not its to say")
+                    self.run_fields.update(found)
+                case Refused(reason) if PHASES.index(self.phase) <= PHASES.index(Phase.REFERENCE):
                     self.refused = reason
+                case Refused(reason):  # of one stage, which costs no other
+                    self.fields |= {"status": "failed", "failure": "error", "reason": reason}
+                case ReadyToSample():
+                    self._once(not self._ready, "is ready for the second time")
+                    self._ready = True
+                case SampleTaken(sample):
+                    self._once(self._sample_wanted, "gives a sample that nobody asked for")
+                    self._once(not (wrong := impossible(sample)), wrong)
+                    self._sample_wanted = False
                 case Nonsense(line, error):
                     raise ValueError(f"{error}: {line!r}")
         except ValueError as error:
             self.stop()
             raise WorkerGone("protocol", f"said what is no message in {self.phase} ({error})") from error
+
+    def _once(self, right: bool, wrong: str) -> None:
+        if not right:
+            raise ValueError(wrong)
 
     def _enter(self, phase: Phase) -> None:
         now = time.monotonic()
@@ -165,12 +206,15 @@ class WorkerProcess:
         Raises:
             WorkerGone: as `messages`.
         """
-        self._deadline = time.monotonic() + self._limits[Phase.SAMPLING]
+        self._enter(Phase.SAMPLING)
+        self._sample_wanted = True
         self._command(TakeSample())
         for message in self.messages():
             if isinstance(message, SampleTaken):
                 return message.sample
-        raise WorkerGone("died", "ended while a sample was being taken")
+        fields = self.fields  # of a stage that failed at a call, and could still say how
+        reason = str(fields.get("reason") or "ended while a sample was being taken")
+        raise WorkerGone(fields.get("failure") or "died", reason, fields.get("status", "failed"))
 
     @property
     def alive(self) -> bool:
@@ -183,6 +227,7 @@ class WorkerProcess:
 
     def _death(self) -> tuple[FailureKind, str]:
         """What ended the process, and how that reads."""
+        peak_before = peak_of_children()
         try:
             code = self._process.wait(timeout=GRACE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -190,25 +235,54 @@ class WorkerProcess:
             return "died", "the worker closed its pipe but kept running, and was killed"
         self.stop()
         if code == -signal.SIGKILL:
-            return "killed", "killed by SIGKILL (out of memory?)"
-        return "died", f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            peak = peak_of_children()
+            said = f"; its peak was {peak / 2**30:.3g} GiB" if peak > peak_before else ""
+            if oom_kills() > self._kills_before:
+                return "out of memory", f"killed by the system, which had run out of memory{said}"
+            return "killed", f"killed by SIGKILL (out of memory?){said}"
+        return "died", f"killed by {name_of(-code)}" if code < 0 else f"exit code {code}"
 
     def stop(self) -> None:
-        """End the whole process group: TERM, a grace, KILL."""
+        """End the worker and all that it started: TERM, a grace, KILL."""
+        known = offspring.descendants([self._process.pid], offspring.parents())
         for sign in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self._process.pid, sign)
             except ProcessLookupError:
                 break
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
-                continue
-        self._process.wait()
+        self._end_offspring(known)
+        with suppress(subprocess.TimeoutExpired):  # a driver may hold it for ever; it keeps what it holds
+            self._process.wait(timeout=GRACE_SECONDS)
+        self._close()
+        self.living.discard(self)
+
+    def _end_offspring(self, known: set[int]) -> None:
+        """Kill what is left of the worker's descendants: those known, and those that this process has adopted."""
+        of = offspring.parents()
+        workers = {worker._process.pid for worker in list(self.living)}
+        adopted = offspring.adopted(of) - self._siblings - workers
+        offspring.end((known & of.keys()) | adopted | offspring.descendants(adopted, of))
+
+    def _close(self) -> None:
+        """Let go of the pipes and their threads."""
         if self._process.stdin:
             with suppress(BrokenPipeError):  # a command that it never read
                 self._process.stdin.close()
+        ended = time.monotonic() + GRACE_SECONDS
+        while self._threads[0].is_alive() and time.monotonic() < ended:
+            with suppress(queue.Empty):  # it may wait for room
+                self._messages.get(timeout=0.05)
         for thread in self._threads:
             thread.join(timeout=GRACE_SECONDS)
         if self._process.stdout and not any(thread.is_alive() for thread in self._threads):
             self._process.stdout.close()
+
+
+def kill_all() -> None:
+    """End every worker and all that any of them started, at once."""
+    for worker in list(WorkerProcess.living):
+        with suppress(ProcessLookupError):
+            os.killpg(worker._process.pid, signal.SIGKILL)
+    offspring.end_all()

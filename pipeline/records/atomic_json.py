@@ -1,12 +1,58 @@
-"""Writes a JSON file whole or not at all."""
+"""Writes a file whole or not at all, and JSON that any reader takes."""
 
 import json
+import math
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
 def write_json(value: object, path: Path) -> None:
-    """Write `value`, plain JSON values with NaN as Python's json has it; an interrupted write leaves the old file."""
+    """Write plain JSON values; a figure that is NaN or infinite, which JSON has no word for, stands as null.
+
+    Raises:
+        OSError: as `write_text`.
+    """
+    try:
+        text = json.dumps(value, indent=1, allow_nan=False)
+    except ValueError:
+        text = json.dumps(finite(value), indent=1, allow_nan=False)
+    write_text(text, path)
+
+
+def finite(value: object) -> object:
+    """The same JSON values with null for every NaN and infinity."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(part) for key, part in value.items()}
+    return [finite(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write the file in one step that outlasts a power cut; an interrupted write leaves the old file and no other.
+
+    Raises:
+        OSError: the disk is full or read-only, or the folder is gone.
+    """
     scratch = path.with_name(f"{path.name}.{os.getpid()}.part")
-    scratch.write_text(json.dumps(value, indent=1), encoding="utf-8")
-    scratch.replace(path)
+    try:
+        with scratch.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    finally:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the folder's entries on disk, too, where its file system can be asked for that."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,18 +1,25 @@
 """Dataclasses to JSON and back, with every type checked; a run's record to results.json and back."""
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from pipeline.records.atomic_json import write_json
+from pipeline.records.error_line import first_line
 from pipeline.records.masking import masked, referred_to, values_to_hide
 from pipeline.records.migrations import STEPS, migrated
 from pipeline.records.run_record import SCHEMA_VERSION, RunRecord
+from pipeline.records.samples import Sample
 
 FILE = "results.json"
+SHORTEST_CALL = 1e-12  # seconds: no clock tells so little
 Kind = TypeVar("Kind")
 
 
@@ -21,15 +28,39 @@ class RecordError(Exception):
 
 
 def from_json(kind: type[Kind], value: object) -> Kind:
-    """The dataclass `kind` from plain JSON values.
+    """The dataclass `kind` from plain JSON values; null where a number must be is read as NaN (see `atomic_json`).
 
     Raises:
         ValueError: a field is missing, is unknown to `kind`, or has a value of another type; the text holds its path.
     """
+    value = _with_nan(kind, value)
     record = msgspec.convert(value, kind)
     if unknown := next(_unknown_fields(value, msgspec.to_builtins(record), "$"), None):
         raise ValueError(f"no field of {kind.__name__} - at `{unknown}`")
     return record
+
+
+def _with_nan(annotation: object, value: object) -> object:
+    """The value with NaN for null, where the annotation is a plain number's."""
+    if value is None:
+        return math.nan if annotation is float else None
+    if not isinstance(value, dict | list):
+        return value
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        kinds = [part for part in arguments if part is not NoneType]
+        return _with_nan(kinds[0], value) if len(kinds) == 1 else value
+    if isinstance(value, dict):
+        known = _hints(annotation)
+        each = arguments[1] if origin is dict else None
+        return {key: _with_nan(known.get(key, each), part) for key, part in value.items()}
+    return [_with_nan(arguments[0], part) for part in value] if origin in (list, tuple) else value
+
+
+@cache
+def _hints(kind: Hashable) -> dict[str, Any]:
+    """The annotations of a dataclass; none of anything else."""
+    return get_type_hints(kind) if is_dataclass(kind) else {}
 
 
 def _unknown_fields(value: object, known: object, path: str) -> Iterator[str]:
@@ -58,13 +89,20 @@ def fields_from_json(kind: type[object], fields: Mapping[str, object]) -> dict[s
 
 
 def to_json(record: object) -> Any:
-    """Dataclasses, and lists of them, as plain JSON values; NaN and infinities stay floats."""
+    """Dataclasses, and lists of them, as plain JSON values; NaN and infinities stay floats until they are written."""
     return msgspec.to_builtins(record)
 
 
 def save(run: RunRecord, folder: Path) -> Path:
-    """Write results.json, without values of the environment that are secret or that its config refers to; its path."""
+    """Write results.json, without values of the environment that are secret or that its config refers to; its path.
+
+    A folder that is gone is made again.
+
+    Raises:
+        OSError: the disk is full or read-only.
+    """
     path = folder / FILE
+    folder.mkdir(parents=True, exist_ok=True)
     write_json(_masked_json(run), path)
     return path
 
@@ -91,8 +129,42 @@ def load(folder: Path) -> RunRecord:
             raise RecordError(
                 f"{path}: schema version {value.get('schema_version')}, this program reads {SCHEMA_VERSION}"
             )
-        return from_json(RunRecord, migrated(value))
-    except FileNotFoundError:
+        run = from_json(RunRecord, migrated(value))
+        check_times(run)
+    except (FileNotFoundError, NotADirectoryError):
         raise RecordError(f"{path}: no such file; name the folder of a run, such as outputs/DATE/TIME") from None
-    except (TypeError, AttributeError, KeyError, ValueError) as error:
-        raise RecordError(f"{path}: not a run's record ({error})") from None
+    except RecursionError:
+        raise RecordError(f"{path}: not a run's record (nested too deeply)") from None
+    except (TypeError, AttributeError, KeyError, ValueError, IndexError) as error:
+        raise RecordError(f"{path}: not a run's record ({first_line(error)})") from None
+    return run
+
+
+def check_times(run: RunRecord) -> None:
+    """Look at what every figure of the record is computed from.
+
+    Raises:
+        ValueError: a number or a time that no measurement gives; the text names the pair.
+    """
+    if run.stages and (batch := run.settings.data.batch_size) is not None and batch < 1:
+        raise ValueError(f"a batch of {batch} images")
+    pairs = [*run.aa_pairs, *run.head_to_head, *(pair for stage in run.stages for pair in stage.pairs)]
+    for pair in pairs:
+        for block in pair.blocks:
+            for sample in (*block.baseline, *block.stage):
+                if wrong := impossible(sample):
+                    raise ValueError(f"{pair.stage} against {pair.baseline}: {wrong}")
+    for stage in run.stages:
+        if not all(0 < each < math.inf for each in (*stage.latencies, *stage.host_latencies)):
+            raise ValueError(f"{stage.name}: a latency that is no positive number of seconds")
+
+
+def impossible(sample: Sample) -> str:
+    """Why no clock gives such a sample, in a clause; empty for one that can be."""
+    if sample.calls < 1:
+        return f"a sample of {sample.calls} calls"
+    if not SHORTEST_CALL <= sample.seconds / sample.calls < math.inf:
+        return f"a sample of {sample.calls} calls in {sample.seconds:g} s"
+    if sample.device_seconds is not None and not 0 <= sample.device_seconds < math.inf:
+        return f"a sample of {sample.device_seconds:g} s on the device"
+    return ""

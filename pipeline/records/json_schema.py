@@ -2,6 +2,7 @@
 
 import json
 import sys
+from typing import Any
 
 import msgspec
 
@@ -11,9 +12,19 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema() -> dict[str, object]:
-    """The JSON Schema of a run's record, in this version; NaN and infinities are beyond JSON and stand as NaN there."""
+    """The JSON Schema of a run's record, in this version; NaN and infinities, beyond JSON, stand as null."""
     schema = msgspec.json.schema(RunRecord)
-    return {"$schema": DIALECT, "title": f"results.json, schema version {SCHEMA_VERSION}", **schema}
+    return {"$schema": DIALECT, "title": f"results.json, schema version {SCHEMA_VERSION}", **_null_for_nan(schema)}
+
+
+def _null_for_nan(schema: Any) -> Any:
+    """The schema with null beside every plain number."""
+    if isinstance(schema, list):
+        return [_null_for_nan(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _null_for_nan(part) for key, part in schema.items()}
+    return found | {"type": ["number", "null"]} if found.get("type") == "number" else found
 
 
 def text() -> str:

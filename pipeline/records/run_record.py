@@ -10,6 +10,8 @@ History of the schema:
        from the sentences of older records.
     5: a GPU's stages are interleaved with autocast, at full load: Pair.sustained, StageRecord.latency_steady; the
        second baseline is no field any more; StageRecord.target. Older records are read as they were measured.
+    6: digests of code and data, by which a run is resumed; StageRecord.memory_shortage; null for NaN. Older records are
+       read as having none.
 """
 
 from dataclasses import dataclass, field
@@ -18,9 +20,9 @@ from typing import Any, Literal
 from pipeline.records.diagnostics import Diagnostics, LayerWork, Profile
 from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.run_settings import RunSettings
-from pipeline.records.samples import Accuracy, Calibration, Energy, Memory, Pair, WarmUp
+from pipeline.records.samples import Accuracy, Calibration, Energy, Memory, MemoryShortage, Pair, WarmUp
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 EAGER, AUTOCAST = "eager", "amp"  # the stages that may be baselines
 
 Status = Literal["ok", "failed", "inaccurate", "timeout", "skipped"]
@@ -37,6 +39,7 @@ FailureKind = Literal[
     "not as declared",  # it ran in another precision than it says
     "impossible",  # faster than the device can be, or than it is itself on a new picture
     "protocol",  # the worker said something that is no message
+    "interrupted",  # by whoever started the run
     "error",  # any other
 ]
 WarningCode = Literal[
@@ -44,6 +47,7 @@ WarningCode = Literal[
     "baseline replaced",
     "baseline restarted",
     "busy processor",
+    "busy GPU",
     "clocks differ",
     "clocks disagree",
     "drift",
@@ -59,6 +63,7 @@ WarningCode = Literal[
     "processes alternated",
     "reference in doubt",
     "refused",
+    "resumed",
     "shared device",
     "slower at full load",
     "throttled",
@@ -184,6 +189,7 @@ class StageRecord:
     latency_steady: bool | None = None  # single calls were steady before they were kept; None where nobody looked
     host_latencies: list[float] = field(default_factory=list)  # seconds, from pinned host memory and back
     memory: Memory | None = None
+    memory_shortage: MemoryShortage | None = None  # None where memory did not run out, or nobody could tell
     energy: Energy | None = None
     profile: Profile | None = None
     diagnostics: Diagnostics | None = None
@@ -226,6 +232,8 @@ class RunRecord:
     head_to_head: list[Pair] = field(default_factory=list)  # the fastest stage (as A) against its contenders
     drift: float | None = None  # of the baseline over the run: last samples' median over the first's, minus 1
     warnings: list[RunWarning] = field(default_factory=list)
+    code_sha256: str | None = None  # of the program's own sources
+    data_sha256: str | None = None  # of the user's images and labels; None where they come with a package
     seconds: float = 0.0  # wall time of the whole run
     finished: bool = False  # False in what an interrupted run leaves
     schema_version: int = SCHEMA_VERSION

@@ -67,6 +67,17 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class MemoryShortage:
+    """Memory as a stage had run out of it; None where nobody knows."""
+
+    peak_bytes: int  # torch's allocator on a GPU, the process's resident memory on a CPU
+    requested_bytes: int | None  # what could not be had
+    available_bytes: int | None  # to this process at that moment, with what it held
+    batch_size: int
+    largest_batch: int | None  # an estimate, as if memory went with the batch: an upper bound where no request is known
+
+
+@dataclass(frozen=True)
 class Energy:
     """The difference of NVML's total energy over a stretch of calls."""
 

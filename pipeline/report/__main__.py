@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from models.one_line import guarded, tell, unforeseen
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweep_jobs import job_folders, read_jobs
@@ -38,7 +39,12 @@ def draw(folder: Path, knobs: Knobs) -> Path:
                 write_report(job.summary or summarize(job.run), job.folder)
         return write_sweep_report(jobs, folder)
     run = changed(codec.load(folder), knobs)
-    return write_report(replace(summarize(run), since=since(run, folder)), folder)
+    try:
+        return write_report(replace(summarize(run), since=since(run, folder)), folder)
+    except OSError:
+        raise
+    except Exception as error:
+        raise codec.RecordError(f"{folder}: its record can't be drawn: {unforeseen(error)}") from error
 
 
 def changed(run: RunRecord, knobs: Knobs) -> RunRecord:
@@ -75,6 +81,11 @@ def _number(text: str) -> float | str | None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the path of every report drawn; 2 with one line where a folder holds none, or a knob is wrong."""
+    return guarded(lambda: drawn(arguments))
+
+
+def drawn(arguments: list[str] | None) -> int:
+    """The exit code of `main`."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.report", description=__doc__)
     parser.add_argument("run", nargs="+", help="the folder of a run or a sweep, or report.key=value for all of them")
     try:
@@ -83,8 +94,10 @@ def main(arguments: list[str] | None = None) -> int:
             raise RequestError("name the folder of a run or a sweep, such as outputs/DATE/TIME")
         for folder in folders:
             sys.stdout.write(f"{visible(draw(folder, knobs))}\n")
+    except BrokenPipeError:
+        raise
     except (RequestError, codec.RecordError, OSError) as error:
-        sys.stderr.write(f"error: {clean(error)}\n")
+        tell(f"error: {clean(error)}")
         return REFUSED
     return 0
 

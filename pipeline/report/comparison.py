@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from models.one_line import guarded, tell, unforeseen
 from pipeline.analysis.run_comparison import (
     Change,
     Difference,
@@ -97,6 +98,11 @@ def _unchanged(changes: Sequence[Change]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Compare two runs; the exit code says whether anything regressed."""
+    return guarded(lambda: compared(arguments))
+
+
+def compared(arguments: list[str] | None) -> int:
+    """The exit code of `main`."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.compare", description="What changed beyond the noise.")
     parser.add_argument("runs", nargs=2, type=Path, metavar="RUN", help="the folders of two runs, the older one first")
     parser.add_argument("--markdown", action="store_true", help="a table for a pull request")
@@ -105,12 +111,16 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         first, second = (codec.load(folder) for folder in asked.runs)
     except (codec.RecordError, OSError) as error:
-        sys.stderr.write(f"error: {clean(error)}\n")
+        tell(f"error: {clean(error)}")
         return REFUSED
     if (apart := incomparable(first, second)) and not asked.across:
         said = listed([difference_text(each) for each in apart])
-        sys.stderr.write(f"error: these runs asked different questions ({said}); --across compares them all the same\n")
+        tell(f"error: these runs asked different questions ({said}); --across compares them all the same")
         return REFUSED
-    changes, differ = compare(first, second), differences(first, second)
+    try:
+        changes, differ = compare(first, second), differences(first, second)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        tell(f"error: {asked.runs[0]} and {asked.runs[1]}: these records can't be compared: {unforeseen(error)}")
+        return REFUSED
     sys.stdout.write((markdown if asked.markdown else text)(changes, differ))
     return REGRESSED if regressed(changes) else 0

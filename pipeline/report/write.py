@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.sweep_jobs import Job
+from pipeline.records.atomic_json import write_text
 from pipeline.report.csv_table import csv_text
 from pipeline.report.gallery import gallery
 from pipeline.report.html import page
@@ -24,8 +25,8 @@ def write_sweep_report(jobs: Sequence[Job], folder: Path) -> Path:
 
 
 def _write(folder: Path, html: str, text: str, table: str) -> Path:
-    (folder / "report.md").write_text(text, encoding="utf-8")
-    (folder / "results.csv").write_text(table, encoding="utf-8")
+    write_text(text, folder / "report.md")
+    write_text(table, folder / "results.csv")
     path = folder / "report.html"
-    path.write_text(html, encoding="utf-8")
+    write_text(html, path)
     return path

@@ -5,17 +5,19 @@ import traceback
 
 from models.errors import InputError
 from pipeline.config.schema import Job
-from pipeline.protocol import PipeReporter
+from pipeline.protocol import PipeReporter, die_with_the_parent
 from pipeline.records.codec import from_json
 from pipeline.stages.api import Skip
-from pipeline.worker.failures import failure_of
+from pipeline.worker import shortage
 from pipeline.worker.run_stage import run_stage
 
 
 def main() -> None:
     """One job, then leave; a failure is reported as a record, and its traceback goes to the log."""
+    die_with_the_parent()
     reporter = PipeReporter(int(sys.argv[1]))
     job = from_json(Job, reporter.job())
+    shortage.note_start()
     try:
         run_stage(job, reporter)
     except InputError as error:
@@ -24,8 +26,8 @@ def main() -> None:
         skipped = isinstance(error, Skip)
         if not skipped:
             traceback.print_exc()
-        kind, reason = failure_of(error)
-        reporter.report(status="skipped" if skipped else "failed", failure=kind, reason=reason)
+        kind, reason, memory = shortage.told(error, job)
+        reporter.report(status="skipped" if skipped else "failed", failure=kind, reason=reason, memory_shortage=memory)
     reporter.done()
 
 

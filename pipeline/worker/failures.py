@@ -1,5 +1,6 @@
 """Any error as the kind of failure that it is and one line: where its type is known, and nowhere else."""
 
+import errno
 from collections.abc import Iterator
 
 import torch
@@ -13,18 +14,31 @@ from pipeline.stages.api import Skip, StageError
 ALLOCATION_FAILED = (
     "CUDA out of memory",
     "CUDA error: out of memory",
+    "CUDA driver error: out of memory",
+    "cudaErrorMemoryAllocation",
+    "CUDA_ERROR_OUT_OF_MEMORY",
     "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+    "CUFFT_ALLOC_FAILED",
+    "HIP out of memory",
+    "std::bad_alloc",
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
     "Failed to allocate memory for requested buffer",
+    "Cannot allocate memory",  # errno ENOMEM, as the system words it
 )
+
+TELLING: tuple[FailureKind, ...] = ("out of memory", "missing library")  # as the cause of an error without a kind
 
 
 def failure_of(error: BaseException) -> tuple[FailureKind, str]:
     """What kind of failure an error is, and its reason in one line."""
     if isinstance(error, StageError | Skip):
-        kind = next((found for part in _causes(error) if (found := _kind(part)) == "out of memory"), error.kind)
+        telling = TELLING if error.kind == "error" else TELLING[:1]
+        kind = next((found for part in _causes(error) if (found := _kind(part)) in telling), error.kind)
         return kind, first_line(error)
     kind = next((found for part in _causes(error) if (found := _kind(part))), "error")
     if kind == "out of memory":
@@ -42,6 +56,8 @@ def _kind(error: BaseException) -> FailureKind | None:
         return "missing library"
     if isinstance(error, NotImplementedError):
         return "unsupported"
+    if isinstance(error, OSError):
+        return "out of memory" if error.errno == errno.ENOMEM else None
     from_library = isinstance(error, RuntimeError) or type(error).__module__.startswith("onnxruntime")
     return "out of memory" if from_library and any(part in str(error) for part in ALLOCATION_FAILED) else None
 

@@ -20,8 +20,8 @@ from pipeline.stages.api import StageError, Workload
 from pipeline.stages.common.precision import allow_tf32
 from pipeline.worker import mask_images, net_contract, reference, unseen, workload
 from pipeline.worker.bench import Bench
-from pipeline.worker.failures import failure_of
 from pipeline.worker.guard import RIGHT, Finding
+from pipeline.worker.shortage import told
 
 
 class Reporter(Protocol):
@@ -155,7 +155,7 @@ def finish(bench: Bench, reporter: Reporter) -> None:
             reporter.report(**work())
         except Exception as error:  # noqa: BLE001 - what was measured must not be lost with it
             traceback.print_exc()
-            _, reason = failure_of(error)
+            _, reason, _ = told(error, bench.job)
             bench.warn("phase failed", f"{phase}: {reason}", "see the traceback in the stage's log")
         if bench.warnings:
             reporter.report(warnings=bench.warnings)

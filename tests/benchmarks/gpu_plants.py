@@ -144,6 +144,9 @@ def in_one_worker(device: str, names: list[str]) -> list[dict[str, Any]]:
 class Silent:
     """An observer that tells nobody."""
 
+    def say(self, text: str) -> None:
+        """A line of news."""
+
     def stage_started(self, name: str, adds: str) -> None:
         """A stage begins."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli import app
-from pipeline.cli.app import claim
+from pipeline.cli.run_folder import claim
 from pipeline.cli.sweep_callback import failed
 from pipeline.records import codec
 from tests.cli.conftest import ROOT, Ask

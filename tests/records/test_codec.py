@@ -1,15 +1,22 @@
 """What is written to results.json is what is read again."""
 
+import errno
 import json
+import math
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline.records import codec
 from pipeline.records.atomic_json import write_json
+from pipeline.records.error_line import first_line, typed_line
 from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
+from pipeline.records.run_settings import DataSettings, RunSettings
 from pipeline.records.samples import Block, Pair, Sample
+from tests.fake_machine import ACCURACY
 
 SAMPLE = Sample(calls=3, seconds=0.5, device_seconds=None, throttle_reasons=["power cap"])
 PAIR = Pair("eager", "half", [Block("ABBA", (SAMPLE, SAMPLE), (SAMPLE, SAMPLE))])
@@ -67,14 +74,91 @@ def test_a_value_that_the_schema_does_not_allow_is_refused_with_its_path(
     assert "\n" not in str(refused.value)
 
 
-def test_what_is_no_number_survives(tmp_path: Path) -> None:
-    """NaN and infinity, which an inaccurate stage leaves."""
-    sample = replace(SAMPLE, seconds=float("inf"), device_seconds=float("nan"))
-    pair = replace(PAIR, blocks=[Block("ABBA", (sample, sample), (sample, sample))])
-    codec.save(replace(RUN, aa_pairs=[pair]), tmp_path)
-    (kept,) = codec.load(tmp_path).aa_pairs
-    assert kept.blocks[0].baseline[0].seconds == float("inf")
-    assert kept.blocks[0].baseline[0].device_seconds != kept.blocks[0].baseline[0].device_seconds
+def test_what_is_no_number_is_null_on_disk_and_nan_again(tmp_path: Path) -> None:
+    """The file is JSON to every reader: a figure that isn't finite is null, in free-form details too."""
+    wrong = replace(STAGE, accuracy=replace(ACCURACY, relative_l2=math.inf), details={"error": math.nan})
+    path = codec.save(replace(RUN, stages=[wrong], drift=math.nan), tmp_path)
+    json.loads(path.read_text(), parse_constant=pytest.fail)
+    (stage,) = codec.load(tmp_path).stages
+    assert stage.accuracy is not None
+    assert math.isnan(stage.accuracy.relative_l2)
+    assert stage.details == {"error": None}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"calls": 0}, {"calls": -3}, {"seconds": 0.0}, {"seconds": -1.0}, {"seconds": 5e-324}, {"seconds": math.nan},
+     {"device_seconds": -1.0}],
+    ids=str,
+)  # fmt: skip
+def test_a_sample_that_no_clock_gives_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    """Every figure is computed from them: the pair is named."""
+    sample = replace(SAMPLE, **wrong)
+    codec.save(
+        replace(RUN, aa_pairs=[replace(PAIR, blocks=[Block("ABBA", (SAMPLE, sample), (SAMPLE,) * 2)])]), tmp_path
+    )
+    with pytest.raises(codec.RecordError, match="half against eager: a sample of"):
+        codec.load(tmp_path)
+
+
+def test_latencies_and_batches_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    """Likewise."""
+    for wrong in (
+        replace(RUN, stages=[replace(STAGE, latencies=[0.1, 0.0])]),
+        replace(RUN, settings=RunSettings(data=DataSettings(batch_size=0))),
+    ):
+        codec.save(wrong, tmp_path)
+        with pytest.raises(codec.RecordError, match="not a run's record"):
+            codec.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 1_000_000,
+        '{"schema_version": 5, "config": ' + '{"a": ' * 100_000 + "1" + "}" * 100_001,
+        '{"schema_version": 5, "config": ' + "[" * 800 + "]" * 800 + "}",
+        '{"schema_version": [5]}',
+        '{"schema_version": 3, "stages": [{"status": {}}], "config": {}}',
+        "\u0000",
+        "9" * 10_000,
+    ],
+    ids=["brackets", "objects", "just readable", "list", "older", "nothing", "digits"],
+)
+def test_a_hostile_file_is_one_short_line(tmp_path: Path, text: str) -> None:
+    """Also one that is nested beyond what a parser follows."""
+    (tmp_path / "results.json").write_text(text)
+    with pytest.raises(codec.RecordError) as refused:
+        codec.load(tmp_path)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 600
+
+
+def test_an_error_is_told_in_one_short_line() -> None:
+    """However long its text is, and where its text is itself an error."""
+
+    class Unspeakable(Exception):  # noqa: N818
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert first_line(RuntimeError("x" * 5_000_000)) == "x" * 299 + "…"
+    assert first_line(Unspeakable()) == "Unspeakable"
+    assert typed_line(RuntimeError("\n\n  said\nmore")) == "RuntimeError: said"
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write fails as a whole."""
+    path = tmp_path / "results.json"
+    write_json({"a": 1}, path)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_json({"a": 2}, path)
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:

@@ -195,6 +195,7 @@ def fastest(rewritten: Rewritten, candidates: list[Candidate | None]) -> Runner:
         "passes": rewritten.net.matched,
         "choices": {**best.plan.tiles, **dict.fromkeys(best.plan.by_library, "library")},
         "kernels_barred": rewritten.barred or reaching_views_barred() or "",
+        "choices_unkept": rewritten.tuner.unkept,
     }
     lowered, batch = best.lowered, rewritten.workload.batches[0]
     return Runner(

@@ -1,0 +1,85 @@
+"""The last resort of every program here: an error that nobody foresaw is one line, and its traceback is in a file."""
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+FAILED, INTERRUPTED = 1, 130
+MOST_CHARACTERS = 300  # of an error's text
+LOG = "traceback.txt"
+
+
+def guarded(program: Callable[[], int | None]) -> int:
+    """Run a program and return its exit code; no error, closed terminal or odd encoding ends it worse.
+
+    Args:
+        program: returns its exit code, None for 0.
+    """
+    prepare_streams()
+    try:
+        code = program() or 0
+    except KeyboardInterrupt:
+        tell("error: interrupted")
+        code = INTERRUPTED
+    except BrokenPipeError:
+        code = 0  # whoever read the output has seen enough
+    except Exception as error:  # noqa: BLE001 - whatever nobody foresaw
+        tell(f"error: {unforeseen(error)}")
+        code = FAILED
+    finally:
+        settle_streams()
+    return code
+
+
+def unforeseen(error: BaseException, folder: Path | None = None) -> str:
+    """An error that nobody foresaw as one line, after its traceback was written into the folder, or a temporary one."""
+    text = "".join(traceback.format_exception(error))
+    for place in (folder, None):
+        with suppress(OSError):
+            log = place / LOG if place else Path(tempfile.mkdtemp(prefix="unet-ladder-"), LOG)
+            with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+            return f"{_told(error)}; the traceback is in {log}"
+    return f"{_told(error)}; no disk takes its traceback"
+
+
+def _told(error: BaseException) -> str:
+    """What the error says, in a line."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    try:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    except Exception:  # noqa: BLE001 - the error's text may itself fail
+        lines = []
+    return ": ".join([type(error).__name__, *lines[:1]])[:MOST_CHARACTERS]
+
+
+def tell(line: str) -> None:
+    """Write a line to stderr, where it still is one."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def prepare_streams() -> None:
+    """Give every stream a place, and every character one in its encoding."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed before the program began
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - for the whole program
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def settle_streams() -> None:
+    """Write out what is waiting; where nobody reads any more, drop it in silence, as the interpreter would complain."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

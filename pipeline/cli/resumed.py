@@ -1,0 +1,33 @@
+"""What a run that is resumed was asked with, so that `resume=RUN` alone is enough to go on."""
+
+import shlex
+from pathlib import Path
+
+from pipeline.analysis.sweep_jobs import job_folders
+from pipeline.cli.preset import overrides_in, values
+from pipeline.records import codec
+
+OWN = {"resume", "resume_despite", "gpu_busy", "hydra.run.dir", "hydra.sweep.dir"}  # which every run has for itself
+PROGRAM_WORDS = 3  # python -m pipeline
+
+
+def resumed_words(arguments: list[str]) -> list[str]:
+    """The words that the earlier run was asked with, where the user types none but to resume it; else none."""
+    typed = {override.key_or_group: override for override in overrides_in(arguments)}
+    flags = [word for word in arguments if word.startswith("-")]
+    if "resume" not in typed or flags or typed.keys() - OWN:
+        return []
+    earlier = Path(values(typed["resume"])[-1])
+    for folder in (earlier, *job_folders(earlier)):
+        try:
+            words = shlex.split(codec.load(folder).command)[PROGRAM_WORDS:]
+        except (codec.RecordError, OSError, ValueError):
+            continue
+        return [word for word in words if not {part.key_or_group for part in overrides_in([word])} & OWN]
+    return []
+
+
+def job_of(sweep: Path, number: int) -> str | None:
+    """The folder of a job of an earlier sweep; None where that job has left no record."""
+    folder = sweep / str(number)
+    return str(folder) if (folder / codec.FILE).exists() else None

@@ -1,0 +1,80 @@
+"""Ctrl-C, TERM and HUP: once ends the run after the call that is on its way, twice ends it at once.
+
+While a run is on its way, the first signal takes effect only where the parent waits for a worker, so that nothing is
+half done: no record half written, no worker half stopped. Outside a run it ends the program where it is.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+EXIT_CODE = 130
+
+
+class _State:
+    """What this process was asked, and where it is."""
+
+    asked = False
+    in_run = False
+    waits = False
+    at_once: Callable[[], None] | None = None
+
+
+@contextmanager
+def heeded(at_once: Callable[[], None]) -> Iterator[None]:
+    """Heed the signals within; `at_once` is called where a second one comes, and the process then ends."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    _State.asked, _State.at_once = False, at_once
+    for number in SIGNALS:
+        if before[number] is not signal.SIG_IGN or number == signal.SIGTERM:  # nohup is to be heeded, too
+            signal.signal(number, _interrupted)
+    try:
+        yield
+    finally:
+        _State.asked, _State.at_once = False, None
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+@contextmanager
+def run() -> Iterator[None]:
+    """A run: within it the first signal waits for a place where nothing is half done."""
+    outer, _State.in_run = _State.in_run, True
+    try:
+        yield
+    finally:
+        _State.in_run = outer
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """A place where the first signal takes effect.
+
+    Raises:
+        KeyboardInterrupt: there was one.
+    """
+    _State.waits = True
+    try:
+        if _State.asked:
+            raise KeyboardInterrupt
+        yield
+    finally:
+        _State.waits = False
+
+
+def asked() -> bool:
+    """Whether a signal has come."""
+    return _State.asked
+
+
+def _interrupted(_number: int, _frame: FrameType | None) -> None:
+    if _State.asked:
+        if _State.at_once:
+            _State.at_once()
+        os._exit(EXIT_CODE)
+    _State.asked = True
+    if _State.waits or not _State.in_run:
+        raise KeyboardInterrupt

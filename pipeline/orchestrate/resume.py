@@ -1,0 +1,137 @@
+"""Takes over what an earlier run has finished, where nothing that its figures depend on has changed since."""
+
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.analysis.run_comparison import Difference, config_differences, machine_differences
+from pipeline.config.request_error import RequestError
+from pipeline.config.schema import SCRATCH, ResumeDespite, RunConfig, StageSpec
+from pipeline.records import codec
+from pipeline.records.run_record import RunRecord, StageRecord
+
+ON_DEVICE = {"device name", "cpu name", "cpu threads"}
+NO_VERSION = {"commit", "launcher"}  # the sources' own digest is compared
+MOST_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A run that this one goes on with.
+
+    Attributes:
+        folder: its own.
+        record: what it left.
+        despite: in what it may differ from this one.
+    """
+
+    folder: Path
+    record: RunRecord
+    despite: frozenset[ResumeDespite]
+
+    def stage(self, spec: StageSpec, baseline: str) -> StageRecord | None:
+        """What it has finished of a stage, beside that baseline; None where there is something left to do."""
+        found = next((stage for stage in self.record.stages if stage.name == spec.name), None)
+        if found is None or any(pair.baseline != baseline for pair in found.pairs):
+            return None
+        finished = found.status == "inaccurate" or (found.status == "ok" and not found.reason)
+        return found if finished else None
+
+    def refuse_where_it_differs(self, found: dict[ResumeDespite, list[str]]) -> None:
+        """Look at what differs, by its kind.
+
+        Raises:
+            RequestError: something does, and was not allowed to; the line names it and how to allow it.
+        """
+        wrong = {kind: lines for kind, lines in found.items() if lines and kind not in self.despite}
+        if wrong:
+            said = "; ".join(f"{kind}: {_listed(lines)}" for kind, lines in wrong.items())
+            allowed = ",".join([*sorted(self.despite), *wrong])
+            how = f"resume_despite=[{allowed}] goes on all the same"
+            raise RequestError(f"resume={self.folder}: it was another question ({said}); {how}")
+
+
+def opened(config: RunConfig, record: RunRecord) -> Earlier | None:
+    """The run that is to be resumed; None where none is.
+
+    Raises:
+        RequestError: it has no record that can be read, or its code, config or data were others.
+    """
+    if config.resume is None:
+        return None
+    try:
+        earlier = Earlier(Path(config.resume), codec.load(Path(config.resume)), frozenset(config.resume_despite))
+    except (codec.RecordError, OSError) as error:
+        raise RequestError(f"resume={config.resume}: {error}") from None
+    old = earlier.record
+    earlier.refuse_where_it_differs(
+        {
+            "code": _changed("the program's sources", old.code_sha256, record.code_sha256),
+            "config": _lines(config_differences(old.config, _as_read(record.config), "")),
+            "data": _changed("the images or labels", old.data_sha256, record.data_sha256),
+        }
+    )
+    return earlier
+
+
+def check_machine(earlier: Earlier, record: RunRecord) -> None:
+    """Compare what a worker has found out meanwhile.
+
+    Raises:
+        RequestError: weights, device or versions are others.
+    """
+    old = earlier.record
+    if old.environment is None or old.reference is None or record.environment is None or record.reference is None:
+        return  # the earlier run ended before it had measured anything
+    found = [part for part in machine_differences(old.environment, record.environment) if part.what not in NO_VERSION]
+    weights = (old.reference.weights_sha256, record.reference.weights_sha256)
+    earlier.refuse_where_it_differs(
+        {
+            "weights": _changed("the weights", *weights),
+            "device": _lines(part for part in found if part.what in ON_DEVICE),
+            "versions": _lines(part for part in found if part.what not in ON_DEVICE),
+        }
+    )
+
+
+def take_over(earlier: Earlier, stage: StageRecord, folder: Path) -> None:
+    """Give the run's folder the files of a stage that it takes over, by links where the disk has them.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    source = earlier.folder / stage.name
+    if source.is_dir():
+        shutil.copytree(
+            source, folder / stage.name, symlinks=True, dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns(SCRATCH), copy_function=_linked,
+        )  # fmt: skip
+
+
+def _linked(source: str, target: str) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _as_read(config: object) -> object:
+    """The config as a record on disk has it."""
+    return codec.to_json(config)
+
+
+def _changed(what: str, old: str | None, new: str | None) -> list[str]:
+    if old is None and new is not None:
+        return [f"{what} were not noted then"]
+    return [] if old == new else [f"{what} are others"]
+
+
+def _lines(differences: Iterable[Difference]) -> list[str]:
+    return [f"{part.what} was {part.old}, is {part.new}" for part in differences]
+
+
+def _listed(lines: list[str]) -> str:
+    more = len(lines) - MOST_NAMED
+    return ", ".join(lines[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,51 @@
+"""What the program and its data were, as digests: two runs of one digest had the same files."""
+
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+MOST_READ_BYTES = 2 * 2**30  # some seconds of reading
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def digest(files: Iterable[tuple[str, Path]]) -> str:
+    """SHA-256 over the names and contents of the files, in the order of their names.
+
+    Raises:
+        OSError: one can't be read.
+    """
+    whole = hashlib.sha256()
+    for name, path in sorted(files):
+        with path.open("rb") as file:
+            whole.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return whole.hexdigest()
+
+
+def files_in(folder: Path, pattern: str = "*") -> list[tuple[str, Path]]:
+    """Every file below the folder that matches, with its path within the folder; hidden ones are left out."""
+    found = ((path.relative_to(folder), path) for path in folder.rglob(pattern) if path.is_file())
+    return [(str(name), path) for name, path in found if not any(part.startswith(".") for part in name.parts)]
+
+
+@cache
+def code_digest(*rooms: str) -> str:
+    """SHA-256 of the program's own sources: of some rooms of the package, or of all with its nets and stages' files."""
+    folders = [PACKAGE / room for room in rooms] or [PACKAGE, PACKAGE.parent / "models"]
+    return digest((f"{folder.name}/{name}", path) for folder in folders for name, path in files_in(folder, "*.py"))
+
+
+def data_digest(folders: Iterable[str | None]) -> str | None:
+    """SHA-256 of the user's own files, of their names and sizes alone beyond 2 GiB; None where there are none.
+
+    Raises:
+        OSError: one can't be read.
+    """
+    given = [Path(folder) for folder in folders if folder]
+    if not given:
+        return None
+    files = [(f"{index}/{name}", path) for index, folder in enumerate(given) for name, path in files_in(folder)]
+    sizes = [(name, path.stat().st_size) for name, path in sorted(files)]
+    if sum(size for _, size in sizes) > MOST_READ_BYTES:
+        return hashlib.sha256(repr(sizes).encode()).hexdigest()
+    return digest(files)

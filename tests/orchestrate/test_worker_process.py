@@ -1,0 +1,317 @@
+"""The parent's end of a worker: whatever a process does on its pipes, or leaves behind, ends as one line."""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.orchestrate import interruption, offspring, worker_process
+from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess, kill_all
+from pipeline.protocol import (
+    Done,
+    Entered,
+    Phase,
+    PipeReporter,
+    Progress,
+    ReadyToSample,
+    Refused,
+    RunReport,
+    SampleTaken,
+    StageReport,
+    encoded,
+)
+from pipeline.records.samples import Sample
+from tests.worker.jobs import EAGER, PLAN, job
+
+pytestmark = pytest.mark.fresh_process
+
+LIMITS = replace(PLAN, start_limit_seconds=20.0, sample_limit_seconds=20.0).limits
+PRELUDE = """
+import os, signal, subprocess, sys, time
+def say(line):
+    os.write(int(sys.argv[3]), line.encode())
+def heard():
+    return sys.stdin.readline()
+heard()
+"""
+READY, DONE = encoded(ReadyToSample()), encoded(Done())
+SAMPLE = encoded(SampleTaken(Sample(1, 0.5, None)))
+KEYS = ("failure", "reason", "status")
+Start = Callable[..., WorkerProcess]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts a worker that does as its script says, in an interpreter without anything."""
+    monkeypatch.setattr(worker_process, "GRACE_SECONDS", 0.3)
+    workers: list[WorkerProcess] = []
+    python = sys.executable
+
+    def started(script: str, log: Path | None = None, limits: dict[Phase, float] = LIMITS) -> WorkerProcess:
+        program = tmp_path / f"python{len(workers)}"
+        program.write_text(f"#!{python} -SE\n{PRELUDE}{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setattr("sys.executable", str(program))
+        workers.append(WorkerProcess(job(EAGER, tmp_path), log or tmp_path / "log.txt", limits))
+        return workers[-1]
+
+    yield started
+    for worker in workers:
+        worker.stop()
+
+
+def gone(worker: WorkerProcess) -> WorkerGone:
+    """How the worker ended."""
+    with pytest.raises(WorkerGone) as caught:
+        list(worker.messages())
+    assert "\n" not in caught.value.reason
+    assert not worker.alive
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("deed", "kind", "reason"),
+    [
+        ("sys.exit(0)", "died", "died in start: exit code 0"),
+        ("sys.exit(77)", "died", "exit code 77"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "died", "killed by SIGSEGV"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "killed", "killed by SIGKILL"),
+        ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", "died", f"killed by signal {signal.SIGRTMIN + 3}"),
+        ("os.close(int(sys.argv[3])); time.sleep(60)", "died", "closed its pipe but kept running"),
+        (f"say({READY!r} + {READY!r}); time.sleep(60)", "protocol", "ready for the second time"),
+        (f"say({SAMPLE!r}); time.sleep(60)", "protocol", "nobody asked for"),
+        (f"say({encoded(Entered(Phase.CHECK))!r} + {encoded(Entered(Phase.BUILD))!r}); heard()", "protocol", "back to"),
+        ("say('x' * 3000); time.sleep(60)", "protocol", "is no message"),
+        (f"say({encoded(StageReport({'pairs': []}))!r}); time.sleep(60)", "protocol", "'pairs'"),
+        (f"say({encoded(StageReport({'name': 'best'}))!r}); time.sleep(60)", "protocol", "'name'"),
+        (f"say({encoded(RunReport({'finished': True}))!r}); time.sleep(60)", "protocol", "'finished'"),
+    ],
+)
+def test_however_a_worker_ends_there_is_a_kind_and_a_reason(
+    deed: str, kind: str, reason: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signals, exit codes, and whatever it says that is not its turn; a line without end is cut."""
+    monkeypatch.setattr(worker_process, "MESSAGE_LIMIT", 1000)
+    end = gone(start(deed))
+    assert end.kind == kind
+    assert reason in end.reason
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), 1e-300])
+def test_a_sample_that_no_clock_gives_is_no_sample(seconds: float, start: Start) -> None:
+    """It would be divided by."""
+    taken = encoded(SampleTaken(Sample(3, seconds, None)))
+    worker = start(f"say({READY!r}); heard(); say({taken!r}); time.sleep(60)")
+    assert next(iter(worker.messages())) == ReadyToSample()
+    with pytest.raises(WorkerGone, match="a sample of 3 calls"):
+        worker.sample()
+
+
+def test_a_worker_that_dies_at_a_sample_is_gone_in_sampling(start: Start) -> None:
+    """The phase is named, with its own limit."""
+    worker = start(f"say({READY!r}); heard(); time.sleep(60)", limits={**LIMITS, Phase.SAMPLING: 0.2})
+    next(iter(worker.messages()))
+    with pytest.raises(WorkerGone, match=r"sampling took longer than 0\.2 s"):
+        worker.sample()
+
+
+def test_a_stage_refuses_itself_and_no_run(start: Start) -> None:
+    """Only before its build is the request the one that is wrong."""
+    build, refused = encoded(Entered(Phase.BUILD)), encoded(Refused("no such image"))
+    worker = start(f"say({build + refused + DONE!r}); heard()")
+    list(worker.messages())
+    assert worker.refused is None
+    assert worker.fields["reason"] == "no such image"
+    worker = start(f"say({refused + DONE!r}); heard()")
+    list(worker.messages())
+    assert worker.refused == "no such image"
+
+
+def test_a_worker_that_runs_ahead_of_its_samples_is_no_error_of_the_run(start: Start) -> None:
+    """It says that it is past them, and is asked for one all the same."""
+    worker = start(f"say({READY + encoded(Entered(Phase.CHECK))!r}); heard(); say('odd'); time.sleep(60)")
+    messages = worker.messages()
+    assert [type(next(messages)) for _ in range(2)] == [ReadyToSample, Entered]
+    with pytest.raises(WorkerGone):
+        worker.sample()
+
+
+def test_a_stage_that_fails_at_a_sample_fails_as_it_says(start: Start) -> None:
+    """Memory that runs out while it is timed is that, and no process that died."""
+    said = {"status": "failed", "failure": "out of memory", "reason": "out of memory: 20 GiB"}
+    worker = start(f"say({READY!r}); heard(); say({encoded(StageReport(dict(said))) + DONE!r}); heard()")
+    next(iter(worker.messages()))
+    with pytest.raises(WorkerGone) as caught:
+        worker.sample()
+    assert (caught.value.kind, caught.value.reason, caught.value.status) == tuple(said[key] for key in KEYS)
+
+
+def test_the_system_s_lack_of_memory_is_told_from_any_other_kill(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the kernel's own count of such kills."""
+    counts = iter([3, 4])
+    monkeypatch.setattr(worker_process, "oom_kills", lambda: next(counts))
+    end = gone(start("os.kill(os.getpid(), signal.SIGKILL)"))
+    assert end.kind == "out of memory"
+    assert "killed by the system, which had run out of memory" in end.reason
+
+
+def test_a_worker_that_talks_without_end_is_heard_no_longer_than_its_limit(start: Start) -> None:
+    """What isn't read waits on its side: the parent holds no more than some thousand messages."""
+    line = encoded(Progress("still there")) * 100
+    worker = start(f"while True: say({line!r})", limits={**LIMITS, Phase.START: 1.0})
+    for count, _ in enumerate(worker.messages()):
+        if count == 10:
+            break
+    time.sleep(0.3)
+    assert worker._messages.qsize() <= worker_process.UNREAD_MESSAGES
+    worker.stop()
+    assert not worker.alive
+
+
+def test_a_log_that_cannot_be_written_holds_nobody_up(start: Start, tmp_path: Path) -> None:
+    """A full disk, or a folder that is gone: the worker prints on, and comes to its end."""
+    (tmp_path / "file").touch()
+    worker = start(f"print('x' * 1000000); say({DONE!r})", log=tmp_path / "file" / "log.txt")
+    assert list(worker.messages()) == [Done()]
+
+
+@pytest.fixture
+def adopting() -> Iterator[None]:
+    """What `offspring.adopt` does, undone afterwards."""
+    offspring.adopt()
+    yield
+    ctypes.CDLL(None).prctl(offspring.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+FORKS = """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execve(sys.executable, ["sleeper", "-c", "import time; time.sleep(60)"], {})
+    os._exit(0)
+subprocess.Popen([sys.executable, "-SEc", "import time; time.sleep(60)"], start_new_session=True)
+time.sleep(0.2)
+"""
+
+
+def test_nothing_that_a_worker_started_outlives_it(start: Start, adopting: None) -> None:
+    """Children in sessions of their own, and one whose parent has left it, under another name and without a word."""
+    worker = start(f"{FORKS}\nsay({DONE!r}); time.sleep(60)".replace("sys.executable", repr(sys.executable)))
+    list(worker.messages())
+    of = offspring.parents()
+    detached = offspring.adopted(of) - {worker._process.pid}
+    its_own = detached | offspring.descendants([worker._process.pid], of)
+    assert len(detached) >= 1
+    assert len(its_own) >= 2
+    worker.stop()
+    assert not {pid for pid in its_own if state(pid) not in ("", "Z")}
+
+
+def state(pid: int) -> str:
+    """A process's state as Linux has it; empty for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def test_a_worker_that_no_signal_ends_holds_up_nobody(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a driver may keep a process for ever: it is waited for no longer than its graces."""
+    worker = start("time.sleep(60)")
+    process = worker._process
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "killpg", lambda *_: None)
+        began = time.monotonic()
+        worker.stop()
+        assert time.monotonic() - began < 10 * worker_process.GRACE_SECONDS + 1
+    assert process.poll() is None
+    assert worker not in WorkerProcess.living
+    process.kill()
+
+
+def test_every_worker_can_be_ended_at_once(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a grace, and whatever else this process has started; here that is the test's own."""
+    ended: list[bool] = []
+    monkeypatch.setattr(offspring, "end_all", lambda: ended.append(True))
+    workers = [start("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)") for _ in range(2)]
+    kill_all()
+    assert [worker._process.wait(timeout=5) for worker in workers] == [-signal.SIGKILL] * 2
+    assert ended
+
+
+class Twice(Exception):  # noqa: N818 - named for what came
+    """Raised where a test's second signal would end the process."""
+
+
+def at_once() -> None:
+    raise Twice
+
+
+def signalled(number: int, after: float) -> None:
+    """Send this process a signal a little later."""
+    threading.Timer(after, os.kill, (os.getpid(), number)).start()
+
+
+@pytest.mark.parametrize("number", interruption.SIGNALS, ids=lambda number: number.name)
+def test_one_signal_ends_the_call_that_is_on_its_way_and_nothing_else(number: int, start: Start) -> None:
+    """The sample comes in before the run hears of it; the worker then waits, unharmed."""
+    worker = start(f"say({READY!r}); heard(); time.sleep(0.5); say({SAMPLE!r}); heard()")
+    next(iter(worker.messages()))
+    signalled(number, 0.1)
+    with interruption.heeded(at_once), interruption.run():
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            worker.sample()
+        assert time.monotonic() - began >= 0.4
+        assert worker.alive
+        assert worker._messages.empty()
+
+
+def test_a_signal_between_two_waits_takes_effect_at_the_next(start: Start) -> None:
+    """Nothing that the parent does by itself is cut in two."""
+    worker = start(f"say({READY!r}); time.sleep(60)")
+    with interruption.heeded(at_once), interruption.run():
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interruption.asked()
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(worker.messages()))
+        with pytest.raises(Twice):
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is not interruption._interrupted
+
+
+def test_outside_a_run_a_signal_takes_effect_at_once() -> None:
+    """There is nothing to be kept whole."""
+    with interruption.heeded(at_once), pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGHUP)
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    """A run in the background is not to end with its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruption.heeded(at_once):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert not interruption.asked()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_copy_of_the_worker_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage that forks, and whose both sides go on, would have two processes answer as one."""
+    reporter = object.__new__(PipeReporter)
+    reporter._speaker = os.getpid() + 1
+
+    def leave(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    with pytest.raises(SystemExit, match="4"):
+        reporter.done()
