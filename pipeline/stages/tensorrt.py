@@ -1,0 +1,181 @@
+"""TensorRT: through ONNX Runtime's provider, or through torch-tensorrt; its engine is cached in the stage's folder."""
+
+import ctypes
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from pipeline.compiler.budget import Budget
+from pipeline.devices.kinds import is_cuda
+from pipeline.records.error_line import first_line
+from pipeline.records.run_record import Execution, Precision
+from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
+from pipeline.stages.common.int8_layers import Judges, judges, layer_facts, passed
+from pipeline.stages.common.onnx_export import export
+from pipeline.stages.common.onnx_session import assignments, bound, on_stream, open_session
+from pipeline.stages.common.precision import Half
+from pipeline.stages.common.qdq import Kind, Quantizer
+
+LIBRARY = "libnvinfer.so.10"
+WHEEL = "tensorrt_libs"  # of the package tensorrt-cu13; importing it loads the library
+QUANTIZED = ["Conv", "ConvTranspose", "MaxPool"]
+KINDS: dict[str, Kind] = {"int8": "int8 symmetric", "fp8": "fp8"}
+
+
+def build(
+    workload: Workload,
+    *,
+    backend: Literal["onnxruntime", "torch_tensorrt"] = "onnxruntime",
+    dtype: Literal["fp16", "int8", "fp8"] = "fp16",
+    cuda_graph: bool = True,
+    builder_level: int = 3,
+    calibration_images: int = 32,
+    keep_fp16: list[str] | None = None,
+    budget: float = 4e-3,
+    error_budget: float = 5e-2,
+    dice_budget: float = 1e-2,
+) -> Runner:
+    """Export, quantize where asked, build the engine, bind fixed buffers.
+
+    Args:
+        workload: gives the net, the folder for model and caches, and for int8 and fp8 the images for the scales.
+        backend: what calls TensorRT.
+        dtype: "fp16"; "int8" and "fp8" by quantize-dequantize pairs, the rest in fp16.
+        cuda_graph: capture the session's work, and replay it.
+        builder_level: of TensorRT's search, 0 to 5.
+        calibration_images: how many images the scales come from.
+        keep_fp16: names of layers that stay in fp16.
+        budget: for int8 and fp8, the share of pixels that may change their class against fp32.
+        error_budget: for these, the relative L2 by which the logits may differ from fp32's.
+        dice_budget: for these, what a class may lose of Dice against fp32's masks.
+
+    Raises:
+        Skip: no CUDA GPU, or no TensorRT.
+        StageError: nodes would run elsewhere, or fewer bits are off by more than the budget.
+    """
+    if not is_cuda(workload.device.type):
+        raise Skip("TensorRT needs a CUDA GPU")
+    if backend == "torch_tensorrt":
+        return by_torch_tensorrt(workload, dtype, builder_level)
+    load_tensorrt()
+    by, details = None, dict[str, Any]()
+    if dtype == "fp16":
+        export(workload.model, torch.float16, workload.batches[0], path := workload.folder / "model.onnx")
+    else:
+        by = judges(workload, calibration_images, keep_fp16 or [], Budget(budget, error_budget, dice_budget))
+        path = quantized(workload, by, dtype, keep_fp16 or [])
+    workload.progress("building the engine")
+    stream, cached = torch.cuda.Stream(), engines(workload.caches)
+    settings = options(workload.caches, dtype, cuda_graph, builder_level, stream.cuda_stream)
+    session = open_session(path, "tensorrt", settings)
+    fp16 = by is None
+    run = on_stream(*bound(session, workload.batches[0], torch.float16 if fp16 else torch.float32), stream)
+    if by is not None:
+        details = layer_facts(keep_fp16 or [], {}, [], passed(run, by))
+    details |= {"providers": session.get_providers(), "nodes": assignments(session), "engines_found": len(cached)}
+    return Runner(
+        run,
+        description=f"TensorRT by ONNX Runtime, {dtype}, builder level {builder_level}{', CUDA graph' * cuda_graph}",
+        execution=execution(dtype, keep_fp16 or [], cuda_graph, "TensorRT by ONNX Runtime"),
+        details=details,
+        calibration=by.calibration if by else None,
+        left_out=by.left_out if by else (),
+        save=lambda folder: sorted(folder.glob("model.onnx*")),
+        traffic=no_traffic,
+        onnx_model=path,
+    )
+
+
+def load_tensorrt(load: Callable[[str], object] = ctypes.CDLL) -> None:
+    """Load TensorRT's library, from the system or from its wheel.
+
+    Raises:
+        Skip: there is none; the line names what to install.
+    """
+    try:
+        load(LIBRARY)
+    except OSError:
+        try:
+            importlib.import_module(WHEEL)
+        except ImportError as error:
+            raise Skip(
+                f"TensorRT isn't installed ({LIBRARY}); its wheel tensorrt-cu13 comes from NVIDIA's own package index, "
+                "which pip is given by --extra-index-url; PyPI holds no more than a pointer to it",
+                "missing library",
+            ) from error
+
+
+def options(caches: Path, dtype: str, cuda_graph: bool, builder_level: int, stream: int) -> dict[str, str]:
+    """The provider's options: precisions, caches in the stage's folder, and torch's stream."""
+    folder = str(caches / "tensorrt")
+    switches = {
+        "trt_fp16_enable": True,
+        "trt_int8_enable": dtype == "int8",
+        "trt_engine_cache_enable": True,
+        "trt_timing_cache_enable": True,
+        "trt_cuda_graph_enable": cuda_graph,
+    }
+    return {
+        **{name: str(int(on)) for name, on in switches.items()},
+        "trt_engine_cache_path": folder,
+        "trt_timing_cache_path": folder,
+        "trt_builder_optimization_level": str(builder_level),
+        "user_compute_stream": str(stream),
+    }
+
+
+def engines(caches: Path) -> list[Path]:
+    """The engines that an earlier build left."""
+    return sorted((caches / "tensorrt").glob("*.engine"))
+
+
+def quantized(workload: Workload, by: Judges, dtype: str, kept: list[str]) -> Path:
+    """The model with quantize-dequantize pairs.
+
+    Raises:
+        StageError: a layer to be kept isn't there.
+    """
+    made = Quantizer(workload, by.for_scales, KINDS[dtype], QUANTIZED)
+    if strange := sorted(set(kept) - set(made.layers)):
+        raise StageError(f"stage.keep_fp16={strange[0]}: no such layer; choose among {', '.join(made.layers)}")
+    return made.quantized(kept)
+
+
+def execution(dtype: Precision, kept: list[str], captured: bool, provider: str) -> Execution:
+    """How the engine runs the net; TensorRT chooses layouts itself and fuses."""
+    return Execution(dtype, dict.fromkeys(kept, "fp16"), None, provider, captured=captured, fuses=True)
+
+
+def by_torch_tensorrt(workload: Workload, dtype: str, builder_level: int) -> Runner:
+    """The half net by torch-tensorrt, its engines cached in the stage's folder.
+
+    Raises:
+        Skip: it isn't installed.
+        StageError: it can't take the net, or fewer bits than fp16 were asked for.
+    """
+    if dtype != "fp16":
+        raise StageError(
+            f"stage.dtype={dtype}: torch_tensorrt runs fp16, stage.backend=onnxruntime this", "unsupported"
+        )
+    try:
+        torch_tensorrt: Any = importlib.import_module("torch_tensorrt")
+    except ImportError as error:
+        remedy = "python -m pip install torch-tensorrt installs it where pip knows NVIDIA's package index"
+        raise Skip(f"torch_tensorrt isn't installed ({first_line(error)}); {remedy}", "missing library") from error
+    model, folder = Half(workload.model, torch.float16).eval(), workload.caches / "tensorrt"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        compiled: Callable[[Tensor], Tensor] = torch_tensorrt.compile(
+            model, ir="dynamo", inputs=[workload.batches[0]], use_explicit_typing=True, cache_built_engines=True,
+            reuse_cached_engines=True, engine_cache_dir=str(folder), timing_cache_path=str(folder / "timing.bin"),
+            optimization_level=builder_level,
+        )  # fmt: skip
+    except Exception as error:  # torch-tensorrt raises many kinds
+        raise StageError(f"torch-tensorrt can't take the net: {first_line(error)}", "unsupported") from error
+    what = f"torch-tensorrt {torch_tensorrt.__version__}, fp16, builder level {builder_level}"
+    how = execution("fp16", [], captured=False, provider="torch-tensorrt")
+    return Runner(compiled, what, how, traffic=no_traffic)
