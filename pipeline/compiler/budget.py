@@ -78,7 +78,7 @@ def overlap(mask: Tensor, right: Tensor, count: int) -> Tensor:
 
 
 def dice_lost(overlaps: Tensor) -> float:
-    """1 − 2|A∩B|/(|A|+|B|) of the class that loses most, of sums of `overlap`: [2, classes]; 0 for a class in neither."""
+    """1 − 2|A∩B|/(|A|+|B|) of the class that loses most; `overlaps` [2, classes] are sums of `overlap`."""
     both, sizes = overlaps.double()
     return float((1 - 2 * both / sizes.clamp(min=1)).where(sizes > 0, 0.0).max())
 

@@ -73,7 +73,7 @@ def opened(workload: Workload, made: Quantizer, by: Judges, kept: list[str], gai
     nodes = assignments(session)
     return Runner(
         run,
-        description=f"CPUExecutionProvider, {len(in_int8)} convolutions in int8, {len(others)} in fp32, opset {made.opset}",
+        description=f"CPUExecutionProvider, {len(in_int8)} layers in int8, {len(others)} in fp32, opset {made.opset}",
         execution=Execution("int8", others, "NCHW", "ONNX Runtime CPUExecutionProvider", captured=False, fuses=True),
         details=layer_facts(kept, gains, in_int8, off) | {"weights_of_7_bits": made.reduce_range, "nodes": nodes},
         calibration=by.calibration,

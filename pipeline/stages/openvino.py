@@ -1,4 +1,4 @@
-"""OpenVINO on a CPU: fp32, bf16, or int8 by NNCF. The heir of Intel's extension for PyTorch (IPEX), which Intel retired."""
+"""OpenVINO on a CPU: fp32, bf16, or int8 by NNCF. The heir of Intel's extension for PyTorch (IPEX), now retired."""
 
 from collections import Counter
 from pathlib import Path
@@ -59,11 +59,11 @@ def build(
         )
 
         def used(kept: list[str]) -> float:
-            return by.used(Compiled(openvino, restored(quantized, layers, kept), workload))
+            return by.used(Compiled(openvino, restored(quantized, layers, kept)))
 
         kept, gains = layers_to_keep(keep_fp32, list(layers), used)
         model = restored(quantized, layers, kept)
-    compiled = Compiled(openvino, model, workload, "bf16" if asked == "bf16" else "f32")
+    compiled = Compiled(openvino, model, "bf16" if asked == "bf16" else "f32")
     execution = observed(compiled.kernels(), layers, asked)
     if judged is not None:
         others = execution.layer_precision
@@ -98,7 +98,7 @@ class Compiled:
     Input and output are torch's memory: nothing is copied but what the plugin itself reorders.
     """
 
-    def __init__(self, openvino: Any, model: Any, workload: Workload, hint: str = "f32") -> None:
+    def __init__(self, openvino: Any, model: Any, hint: str = "f32") -> None:
         settings = {
             "INFERENCE_PRECISION_HINT": hint,
             "PERFORMANCE_HINT": "LATENCY",
@@ -120,7 +120,7 @@ class Compiled:
         return [str(name) for name in self.compiled.get_property("EXECUTION_DEVICES")]
 
     def kernels(self) -> list[tuple[str, str, str]]:
-        """Of each layer with matrix work as the plugin runs it: the nodes that it came from, its type, its precision."""
+        """Of each layer with matrix work as the plugin runs it: the nodes it came from, its type, its precision."""
         found = []
         for node in self.compiled.get_runtime_model().get_ops():
             facts = node.get_rt_info()

@@ -31,8 +31,6 @@ def build(
     *,
     backend: Literal["onnxruntime", "torch_tensorrt"] = "onnxruntime",
     dtype: Literal["fp16", "int8", "fp8"] = "fp16",
-    cuda_graph: bool = True,
-    builder_level: int = 3,
     calibration_images: int = 32,
     keep_fp16: list[str] | None = None,
     budget: float = 4e-3,
@@ -45,8 +43,6 @@ def build(
         workload: gives the net, the folder for model and caches, and for int8 and fp8 the images for the scales.
         backend: what calls TensorRT.
         dtype: "fp16"; "int8" and "fp8" by quantize-dequantize pairs, the rest in fp16.
-        cuda_graph: capture the session's work, and replay it.
-        builder_level: of TensorRT's search, 0 to 5.
         calibration_images: how many images the scales come from.
         keep_fp16: names of layers that stay in fp16.
         budget: for int8 and fp8, the share of pixels that may change their class against fp32.
@@ -60,7 +56,7 @@ def build(
     if not is_cuda(workload.device.type):
         raise Skip("TensorRT needs a CUDA GPU")
     if backend == "torch_tensorrt":
-        return by_torch_tensorrt(workload, dtype, builder_level)
+        return by_torch_tensorrt(workload, dtype)
     load_tensorrt()
     by, details = None, dict[str, Any]()
     if dtype == "fp16":
@@ -70,7 +66,7 @@ def build(
         path = quantized(workload, by, dtype, keep_fp16 or [])
     workload.progress("building the engine")
     stream, cached = torch.cuda.Stream(), engines(workload.caches)
-    settings = options(workload.caches, dtype, cuda_graph, builder_level, stream.cuda_stream)
+    settings = options(workload.caches, dtype, stream.cuda_stream)
     session = open_session(path, "tensorrt", settings)
     fp16 = by is None
     run = on_stream(*bound(session, workload.batches[0], torch.float16 if fp16 else torch.float32), stream)
@@ -79,8 +75,8 @@ def build(
     details |= {"providers": session.get_providers(), "nodes": assignments(session), "engines_found": len(cached)}
     return Runner(
         run,
-        description=f"TensorRT by ONNX Runtime, {dtype}, builder level {builder_level}{', CUDA graph' * cuda_graph}",
-        execution=execution(dtype, keep_fp16 or [], cuda_graph, "TensorRT by ONNX Runtime"),
+        description=f"TensorRT by ONNX Runtime, {dtype}, CUDA graph",
+        execution=execution(dtype, keep_fp16 or [], captured=True, provider="TensorRT by ONNX Runtime"),
         details=details,
         calibration=by.calibration if by else None,
         left_out=by.left_out if by else (),
@@ -109,7 +105,7 @@ def load_tensorrt(load: Callable[[str], object] = ctypes.CDLL) -> None:
             ) from error
 
 
-def options(caches: Path, dtype: str, cuda_graph: bool, builder_level: int, stream: int) -> dict[str, str]:
+def options(caches: Path, dtype: str, stream: int) -> dict[str, str]:
     """The provider's options: precisions, caches in the stage's folder, and torch's stream."""
     folder = str(caches / "tensorrt")
     switches = {
@@ -117,13 +113,12 @@ def options(caches: Path, dtype: str, cuda_graph: bool, builder_level: int, stre
         "trt_int8_enable": dtype == "int8",
         "trt_engine_cache_enable": True,
         "trt_timing_cache_enable": True,
-        "trt_cuda_graph_enable": cuda_graph,
+        "trt_cuda_graph_enable": True,
     }
     return {
         **{name: str(int(on)) for name, on in switches.items()},
         "trt_engine_cache_path": folder,
         "trt_timing_cache_path": folder,
-        "trt_builder_optimization_level": str(builder_level),
         "user_compute_stream": str(stream),
     }
 
@@ -150,7 +145,7 @@ def execution(dtype: Precision, kept: list[str], captured: bool, provider: str) 
     return Execution(dtype, dict.fromkeys(kept, "fp16"), None, provider, captured=captured, fuses=True)
 
 
-def by_torch_tensorrt(workload: Workload, dtype: str, builder_level: int) -> Runner:
+def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:
     """The half net by torch-tensorrt, its engines cached in the stage's folder.
 
     Raises:
@@ -172,10 +167,9 @@ def by_torch_tensorrt(workload: Workload, dtype: str, builder_level: int) -> Run
         compiled: Callable[[Tensor], Tensor] = torch_tensorrt.compile(
             model, ir="dynamo", inputs=[workload.batches[0]], use_explicit_typing=True, cache_built_engines=True,
             reuse_cached_engines=True, engine_cache_dir=str(folder), timing_cache_path=str(folder / "timing.bin"),
-            optimization_level=builder_level,
         )  # fmt: skip
     except Exception as error:  # torch-tensorrt raises many kinds
         raise StageError(f"torch-tensorrt can't take the net: {first_line(error)}", "unsupported") from error
-    what = f"torch-tensorrt {torch_tensorrt.__version__}, fp16, builder level {builder_level}"
+    what = f"torch-tensorrt {torch_tensorrt.__version__}, fp16"
     how = execution("fp16", [], captured=False, provider="torch-tensorrt")
     return Runner(compiled, what, how, traffic=no_traffic)

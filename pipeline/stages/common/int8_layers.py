@@ -90,9 +90,9 @@ def passed(run: Run, by: Judges) -> dict[str, float]:
     allowed, images = by.budget, sum(len(batch) for batch in by.for_choice)
     if not allowed.share(found) <= 1:
         raise StageError(
-            f"int8 changes {found.flips:.2%} of the pixels ({allowed.flips:.2%} allowed), its logits are {found.error:.2g} "
-            f"off (relative L2, {allowed.error:g} allowed) and a class loses {found.dice:.2g} of Dice against fp32 "
-            f"({allowed.dice:g} allowed), on {images} images apart from the verdict's",
+            f"int8 changes {found.flips:.2%} of the pixels ({allowed.flips:.2%} allowed), its logits are off by "
+            f"{found.error:.2g} (relative L2, {allowed.error:g} allowed) and a class loses {found.dice:.2g} of Dice against "
+            f"fp32 ({allowed.dice:g} allowed), on {images} images",
             "wrong answer",
         )
     return asdict(found)
@@ -107,7 +107,7 @@ def convolutions(net: nn.Module) -> list[str]:
 def layer_facts(
     kept: Collection[str], gains: Mapping[str, float], quantized: Collection[str], off: Mapping[str, float]
 ) -> dict[str, Any]:
-    """For the record: the layers in int8 and those that stay, each one's sensitivity, and how far the net is from fp32."""
+    """For the record: how many layers are int8, which stay, their sensitivity, and how far the net is from fp32."""
     return {
         "int8_layers": len(quantized),
         "kept_fp32": list(kept),
