@@ -85,11 +85,7 @@ def opened(workload: Workload, made: Quantizer, by: Judges, kept: list[str], gai
 
 
 def in_integers(optimised: Path, layers: dict[str, str]) -> list[str]:
-    """The layers that the session's own graph runs by integer kernels."""
+    """The layers that the session's own graph runs by integer kernels, which are named as their node and a token."""
     graph = onnx.load(str(optimised), load_external_data=False).graph
-    kernels = [node.name for node in graph.node if node.op_type in ("QLinearConv", "ConvInteger")]
-    return [
-        layer
-        for layer, name in layers.items()
-        if any(re.match(rf"{re.escape(name)}(?!\d)", kernel) for kernel in kernels)
-    ]
+    ran = {re.sub(r"_token_\d+$", "", node.name) for node in graph.node if node.op_type == "QLinearConv"}
+    return [layer for layer, name in layers.items() if name in ran]

@@ -78,12 +78,12 @@ class Ran:
     strides: dict[str, tuple[int, ...]]
 
 
-def run_once(name: str, workload: Workload) -> Ran:
-    """Build a stage and have it answer."""
+def run_once(name: str, workload: Workload, **options: Any) -> Ran:
+    """Build a stage, with some options other than its YAML's, and have it answer."""
     tensors = workload.model.state_dict()
     before = {key: value.clone() for key, value in tensors.items()}
     strides = {key: value.stride() for key, value in tensors.items()}
-    runner = built(name, workload)
+    runner = built(name, workload, **options)
     return Ran(name, workload, runner, answers(runner, workload), before, strides)
 
 

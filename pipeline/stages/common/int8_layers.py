@@ -91,8 +91,8 @@ def passed(run: Run, by: Judges) -> dict[str, float]:
     if not allowed.share(found) <= 1:
         raise StageError(
             f"int8 changes {found.flips:.2%} of the pixels ({allowed.flips:.2%} allowed), its logits are off by "
-            f"{found.error:.2g} (relative L2, {allowed.error:g} allowed) and a class loses {found.dice:.2g} of Dice against "
-            f"fp32 ({allowed.dice:g} allowed), on {images} images",
+            f"{found.error:.2g} (relative L2, {allowed.error:g} allowed) and a class loses {found.dice:.2g} of Dice "
+            f"against fp32 ({allowed.dice:g} allowed), on {images} images",
             "wrong answer",
         )
     return asdict(found)
