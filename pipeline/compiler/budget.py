@@ -52,9 +52,9 @@ class Budget:
 
 
 def spent(run: Run, batches: list[Tensor], exact: list[Tensor]) -> Spent:
-    """How far a net is from the logits to be met; arguments as of `Budget.used`."""
+    """How far a net is from the logits [batch, classes, height, width] to be met; arguments as of `Budget.used`."""
     flips = error = size = 0.0
-    overlaps = 0
+    overlaps: Tensor | int = 0
     for batch, logits in zip(batches, exact, strict=True):
         given = run(batch).float()
         mask, right = classes(given), classes(logits)

@@ -31,7 +31,7 @@ def build(
     """Export, compile into a package, load it.
 
     Args:
-        workload: gives the net, and the folder for the package.
+        workload: gives the net and the folder.
         dtype: "fp32", "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else fp32.
         freezing: fold what depends on weights alone; None is on a CPU, whose library then packs them.
         max_autotune: let Inductor time its candidates.
@@ -41,23 +41,20 @@ def build(
         Skip: a CPU run without a C++ compiler.
         StageError: torch.export or Inductor can't take the net.
     """
-    device = workload.device
-    check_possible(device)
+    check_possible(device := workload.device)
     precision = torch.float32 if dtype == "fp32" else half_dtype(dtype, device)
     allow_tf32(is_cuda(device.type))
-    cold = workload.earlier is None
-    cache, path = own_cache(workload.caches, cold), workload.caches / PACKAGE
+    cache, path = own_cache(workload.caches, cold := workload.earlier is None), workload.caches / PACKAGE
     frozen = freezing if freezing is not None else not is_cuda(device.type)
-    model, details, traffic = Half(workload.model, precision).eval(), dict[str, Any](why_fp32(precision)), no_traffic
-    if cold or not path.exists():
-        traffic = compiled(model, workload, path, frozen, max_autotune)
+    details: dict[str, Any] = dict(why_fp32(precision))
+    traffic = compiled(workload, path, precision, frozen, max_autotune) if cold or not path.exists() else no_traffic
     if cold and measure_cold_start:
         workload.progress("a cold start from the package")
         details["cold_start_seconds"] = cold_start(path, device.type, workload.shape)
-    how = ", ".join(["AOTInductor", *["freezing"] * frozen, *["max-autotune"] * max_autotune])
+    how = [*["freezing"] * frozen, *["max-autotune"] * max_autotune, short(precision)]
     return Runner(
         load_package(path),
-        description=f"{how}, {short(precision)} weights, channels_last, run from its package",
+        description=f"AOTInductor, {', '.join(how)} weights, channels_last, run from its package",
         execution=execution(precision, dtype == "fp32", device),
         details=details | {"package_bytes": path.stat().st_size},
         compile_facts=lambda: facts(cache),
@@ -67,7 +64,7 @@ def build(
 
 
 def compiled(
-    model: Half, workload: Workload, path: Path, freezing: bool, max_autotune: bool
+    workload: Workload, path: Path, precision: torch.dtype, freezing: bool, max_autotune: bool
 ) -> Callable[[Tensor], Traffic | None]:
     """Write the package; what a call of it moves through memory, by Inductor's own count.
 
@@ -78,6 +75,7 @@ def compiled(
     torch.backends.cudnn.benchmark = True
     workload.progress("compiling ahead of time")
     try:
+        model = Half(workload.model, precision).eval()
         build_package(model, workload.batches[0], path, freezing, max_autotune)
     except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
         raise StageError(f"no package of this net: {first_line(error)}", "unsupported") from error

@@ -14,7 +14,7 @@ from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
 from pipeline.stages.common.inductor import check_possible, own_cache
-from pipeline.stages.common.int8_layers import convolutions, judges, layer_facts, layers_to_keep, passed
+from pipeline.stages.common.int8_layers import Judges, convolutions, judges, layer_facts, layers_to_keep, passed
 from pipeline.stages.common.optional_library import library
 from pipeline.stages.common.precision import AsItLies
 
@@ -51,23 +51,29 @@ def build(
         raise Skip("torchao's quantizer for x86 is a CPU's")
     library("torchao", EXTRA)
     check_possible(workload.device)
-    own_cache(workload.caches, cold=workload.earlier is None)
+    own_cache(workload.caches, workload.earlier is None)
     by = judges(workload, calibration_images, keep_fp32, Budget(budget, error_budget, dice_budget))
+    layers = convolutions(workload.model)
     narrow = not host.sums_int8_exactly() if reduce_range is None else reduce_range
     net = AsItLies(workload.model, torch.float32).eval()
-    layers = convolutions(net.net)
-
     quantized = in_int8(net, workload.batches[0], by.for_scales, narrow)
     kept, gains = layers_to_keep(keep_fp32, layers, lambda kept: by.used(restored(quantized, net, kept)))
     workload.progress("compiling")
-    off = passed(run := compiled(restored(quantized, net, kept), workload.batches[0]), by)
+    run, count = compiled(restored(quantized, net, kept), workload.batches[0]), len(layers) - len(kept)
+    facts = layer_facts(kept, gains, passed(run, by)) | {"int8_layers": count, "values_of_7_bits": narrow}
+    return described(run, by, facts, kept, count)
+
+
+def described(
+    run: Callable[[Tensor], Tensor], by: Judges, facts: dict[str, Any], kept: list[str], count: int
+) -> Runner:
+    """The stage, `count` of whose layers are in int8."""
     others: dict[str, Precision] = dict.fromkeys(kept, "fp32")
     return Runner(
         run,
-        description=f"Inductor, {len(layers) - len(kept)} convolutions in int8 by PT2E, {len(kept)} in fp32",
+        description=f"Inductor, {count} convolutions in int8 by PT2E, {len(kept)} in fp32",
         execution=Execution("int8", others, None, "Inductor", captured=False, fuses=True),
-        details=layer_facts(kept, gains, [name for name in layers if name not in kept], off)
-        | {"values_of_7_bits": narrow},
+        details=facts,
         calibration=by.calibration,
         left_out=by.left_out,
         compilations=lambda: int(torch._dynamo.utils.counters["stats"]["unique_graphs"]),
@@ -93,7 +99,7 @@ def in_int8(net: nn.Module, batch: Tensor, batches: list[Tensor], narrow: bool) 
     try:
         with torch.inference_mode(False), torch.no_grad():
             exported = torch.export.export(net, (batch.clone(),)).module()
-            prepared = pt2e.prepare_pt2e(exported, quantizer)
+            prepared: Any = pt2e.prepare_pt2e(exported, quantizer)
             for images in batches:
                 prepared(images.clone())
             converted: fx.GraphModule = pt2e.convert_pt2e(prepared)
@@ -116,7 +122,8 @@ def restored(quantized: fx.GraphModule, net: AsItLies, kept: list[str]) -> fx.Gr
         if is_dequantized(image) and is_quantized(image.args[0]):
             node.replace_input_with(image, image.args[0].args[0])
         attribute = f"kept_{name.replace('.', '_')}"
-        module.register_buffer(attribute, net.net.get_submodule(name).weight.detach())
+        layer: Any = net.net.get_submodule(name)
+        module.register_buffer(attribute, layer.weight.detach())
         with module.graph.inserting_before(node):
             node.replace_input_with(weight, module.graph.get_attr(attribute))
     module.graph.eliminate_dead_code()

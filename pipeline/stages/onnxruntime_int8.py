@@ -75,7 +75,7 @@ def opened(workload: Workload, made: Quantizer, by: Judges, kept: list[str], gai
         run,
         description=f"CPUExecutionProvider, {len(in_int8)} layers in int8, {len(others)} in fp32, opset {made.opset}",
         execution=Execution("int8", others, "NCHW", "ONNX Runtime CPUExecutionProvider", captured=False, fuses=True),
-        details=layer_facts(kept, gains, in_int8, off) | {"weights_of_7_bits": made.reduce_range, "nodes": nodes},
+        details=layer_facts(kept, gains, off, in_int8) | {"weights_of_7_bits": made.reduce_range, "nodes": nodes},
         calibration=by.calibration,
         left_out=by.left_out,
         save=lambda folder: sorted(folder.glob("model.onnx*")),

@@ -1,6 +1,7 @@
 """OpenVINO on a CPU: fp32, bf16, or int8 by NNCF. The heir of Intel's extension for PyTorch (IPEX), now retired."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from pipeline.compiler.budget import Budget
 from pipeline.devices import host
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
-from pipeline.stages.common.int8_layers import judges, layer_facts, layers_to_keep, passed
+from pipeline.stages.common.int8_layers import Judges, judges, layer_facts, layers_to_keep, passed
 from pipeline.stages.common.onnx_export import export, layers_of
 from pipeline.stages.common.optional_library import library
 
@@ -35,49 +36,51 @@ def build(
 
     Args:
         workload: gives the net, and for int8 images for scales and choice: others than those of the verdict.
-        dtype: "fp32", "bf16", "int8", or "auto": bf16 on a CPU with units for it, else fp32.
-        calibration_images: for int8, how many images the scales come from.
-        reduce_range: for int8, weights of 7 bits; None where the CPU adds products of int8 in 16 bits, which overflow.
-        keep_fp32: for int8, names of layers, "none", or "auto": as many as it takes to stay within the budget.
-        budget: for int8, the share of pixels that may change their class against fp32.
-        error_budget: for int8, the relative L2 by which the logits may differ from fp32's.
-        dice_budget: for int8, what a class may lose of Dice against fp32's masks.
+        dtype: "fp32", "bf16", "int8", or "auto": bf16 on a CPU with units for it, else fp32; the rest is for int8.
+        calibration_images: how many images the scales come from.
+        reduce_range: weights of 7 bits; None where the CPU adds products of int8 in 16 bits, which overflow.
+        keep_fp32: names of layers, "none", or "auto": as many as it takes to stay within the budget.
+        budget: the share of pixels that may change their class against fp32.
+        error_budget: the relative L2 by which the logits may differ from fp32's.
+        dice_budget: what a class may lose of Dice against fp32's masks.
 
     Raises:
         Skip: not on a CPU, no OpenVINO, or bf16 on a CPU without units for it.
-        StageError: another precision runs than was asked for, or int8 is off by more than the budget.
+        StageError: another precision runs than was asked for, or int8 is over its budget.
     """
     if workload.device.type != "cpu":
         raise Skip("this project runs OpenVINO on CPUs; it has no plugin for NVIDIA's GPUs")
     openvino, asked = library("openvino", EXTRA), chosen(dtype, host.computes_bf16())
     export(workload.model, torch.float32, workload.batches[0], path := workload.folder / "fp32.onnx")
-    model, layers, facts, judged = openvino.convert_model(str(path)), layers_of(path, "Conv", "ConvTranspose"), {}, None
-    if asked == "int8":
-        by = judged = judges(workload, calibration_images, keep_fp32, Budget(budget, error_budget, dice_budget))
-        quantized = in_int8(
-            model, by.for_scales, not host.sums_int8_exactly() if reduce_range is None else reduce_range
-        )
+    layers, model = layers_of(path, "Conv", "ConvTranspose"), openvino.convert_model(str(path))
+    if asked != "int8":
+        return runner(openvino, model, layers, asked)
+    by = judges(workload, calibration_images, keep_fp32, Budget(budget, error_budget, dice_budget))
+    quantized = in_int8(model, by.for_scales, not host.sums_int8_exactly() if reduce_range is None else reduce_range)
+    kept, gains = layers_to_keep(
+        keep_fp32, list(layers), lambda kept: by.used(Compiled(openvino, restored(quantized, layers, kept)))
+    )
+    return judged(runner(openvino, restored(quantized, layers, kept), layers, asked), by, list(layers), kept, gains)
 
-        def used(kept: list[str]) -> float:
-            return by.used(Compiled(openvino, restored(quantized, layers, kept)))
 
-        kept, gains = layers_to_keep(keep_fp32, list(layers), used)
-        model = restored(quantized, layers, kept)
+def runner(openvino: Any, model: Any, layers: dict[str, str], asked: Precision) -> Runner:
+    """The stage: the model compiled, which runs in the precision that was asked for."""
     compiled = Compiled(openvino, model, "bf16" if asked == "bf16" else "f32")
-    execution = observed(compiled.kernels(), layers, asked)
-    if judged is not None:
-        others = execution.layer_precision
-        facts = layer_facts(kept, gains, [name for name in layers if name not in others], passed(compiled, judged))
     return Runner(
         compiled,
-        description=f"OpenVINO {openvino.__version__.split('-')[0]}, CPU plugin, {execution.precision}",
-        execution=execution,
-        details=facts | {"devices": compiled.devices(), "kernels": counted(compiled.kernels())},
-        calibration=judged.calibration if judged else None,
-        left_out=judged.left_out if judged else (),
+        description=f"OpenVINO {openvino.__version__.split('-')[0]}, CPU plugin, {asked}",
+        execution=observed(compiled.kernels(), layers, asked),
+        details={"devices": compiled.devices(), "kernels": counted(compiled.kernels())},
         save=lambda folder: saved(openvino, model, folder),
         traffic=no_traffic,
     )
+
+
+def judged(stage: Runner, by: Judges, layers: list[str], kept: list[str], gains: dict[str, float]) -> Runner:
+    """A stage in int8 that has passed the gate, with what it was chosen on."""
+    others = stage.execution.layer_precision if stage.execution else {}
+    facts = layer_facts(kept, gains, passed(stage.run, by), [name for name in layers if name not in others])
+    return replace(stage, details=stage.details | facts, calibration=by.calibration, left_out=by.left_out)
 
 
 def chosen(dtype: str, has_bf16: bool) -> Precision:
@@ -144,14 +147,11 @@ def observed(kernels: list[tuple[str, str, str]], layers: dict[str, str], asked:
     """
     precisions = {names: ELEMENT_TYPES.get(precision) for names, _, precision in kernels}
     if asked not in precisions.values():
-        ran = ", ".join(sorted(map(str, set(precisions.values()))))
-        raise StageError(f"asked for {asked}, OpenVINO runs {ran}", "wrong device")
-    others: dict[str, Precision] = {
-        layer: ran
-        for layer, node in layers.items()
-        if (ran := next((found for names, found in precisions.items() if node in names.split(",")), None))
-        not in (None, asked)
-    }  # fmt: skip
+        runs = ", ".join(sorted(map(str, set(precisions.values()))))
+        raise StageError(f"asked for {asked}, OpenVINO runs {runs}", "wrong device")
+    ran_in = {node: found for names, found in precisions.items() for node in names.split(",")}
+    found = {layer: ran_in.get(node) for layer, node in layers.items()}
+    others = {layer: other for layer, other in found.items() if other is not None and other != asked}
     return Execution(asked, others, None, "OpenVINO CPU", captured=False, fuses=True)
 
 

@@ -3,6 +3,7 @@
 import ctypes
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,12 +43,12 @@ def build(
     Args:
         workload: gives the net, the folder for model and caches, and for int8 and fp8 the images for the scales.
         backend: what calls TensorRT.
-        dtype: "fp16"; "int8" and "fp8" by quantize-dequantize pairs, the rest in fp16.
+        dtype: "fp16"; "int8" and "fp8" by quantize-dequantize pairs, for which the rest is.
         calibration_images: how many images the scales come from.
         keep_fp16: names of layers that stay in fp16.
-        budget: for int8 and fp8, the share of pixels that may change their class against fp32.
-        error_budget: for these, the relative L2 by which the logits may differ from fp32's.
-        dice_budget: for these, what a class may lose of Dice against fp32's masks.
+        budget: the share of pixels that may change their class against fp32.
+        error_budget: the relative L2 by which the logits may differ from fp32's.
+        dice_budget: what a class may lose of Dice against fp32's masks.
 
     Raises:
         Skip: no CUDA GPU, or no TensorRT.
@@ -58,28 +59,26 @@ def build(
     if backend == "torch_tensorrt":
         return by_torch_tensorrt(workload, dtype)
     load_tensorrt()
-    by, details = None, dict[str, Any]()
     if dtype == "fp16":
         export(workload.model, torch.float16, workload.batches[0], path := workload.folder / "model.onnx")
-    else:
-        by = judges(workload, calibration_images, keep_fp16 or [], Budget(budget, error_budget, dice_budget))
-        path = quantized(workload, by, dtype, keep_fp16 or [])
+        return by_onnxruntime(workload, path, dtype, torch.float16)
+    by = judges(workload, calibration_images, keep := keep_fp16 or [], Budget(budget, error_budget, dice_budget))
+    stage = by_onnxruntime(workload, quantized(workload, by, dtype, keep), dtype, torch.float32)
+    facts = layer_facts(keep, {}, passed(stage.run, by))
+    return replace(stage, details=stage.details | facts, calibration=by.calibration, left_out=by.left_out)
+
+
+def by_onnxruntime(workload: Workload, path: Path, dtype: Precision, logits: torch.dtype) -> Runner:
+    """The model by ONNX Runtime's provider, captured; its logits come in `logits`."""
     workload.progress("building the engine")
-    stream, cached = torch.cuda.Stream(), engines(workload.caches)
-    settings = options(workload.caches, dtype, stream.cuda_stream)
-    session = open_session(path, "tensorrt", settings)
-    fp16 = by is None
-    run = on_stream(*bound(session, workload.batches[0], torch.float16 if fp16 else torch.float32), stream)
-    if by is not None:
-        details = layer_facts(keep_fp16 or [], {}, [], passed(run, by))
-    details |= {"providers": session.get_providers(), "nodes": assignments(session), "engines_found": len(cached)}
+    stream, found = torch.cuda.Stream(), engines(workload.caches)
+    session = open_session(path, "tensorrt", options(workload.caches, dtype, stream.cuda_stream))
+    details = {"providers": session.get_providers(), "nodes": assignments(session), "engines_found": len(found)}
     return Runner(
-        run,
+        on_stream(*bound(session, workload.batches[0], logits), stream),
         description=f"TensorRT by ONNX Runtime, {dtype}, CUDA graph",
-        execution=execution(dtype, keep_fp16 or [], captured=True, provider="TensorRT by ONNX Runtime"),
+        execution=execution(dtype, captured=True, provider="TensorRT by ONNX Runtime"),
         details=details,
-        calibration=by.calibration if by else None,
-        left_out=by.left_out if by else (),
         save=lambda folder: sorted(folder.glob("model.onnx*")),
         traffic=no_traffic,
         onnx_model=path,
@@ -140,9 +139,9 @@ def quantized(workload: Workload, by: Judges, dtype: str, kept: list[str]) -> Pa
     return made.quantized(kept)
 
 
-def execution(dtype: Precision, kept: list[str], captured: bool, provider: str) -> Execution:
+def execution(dtype: Precision, captured: bool, provider: str) -> Execution:
     """How the engine runs the net; TensorRT chooses layouts itself and fuses."""
-    return Execution(dtype, dict.fromkeys(kept, "fp16"), None, provider, captured=captured, fuses=True)
+    return Execution(dtype, {}, None, provider, captured=captured, fuses=True)
 
 
 def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:
@@ -171,5 +170,5 @@ def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:
     except Exception as error:  # torch-tensorrt raises many kinds
         raise StageError(f"torch-tensorrt can't take the net: {first_line(error)}", "unsupported") from error
     what = f"torch-tensorrt {torch_tensorrt.__version__}, fp16"
-    how = execution("fp16", [], captured=False, provider="torch-tensorrt")
+    how = execution("fp16", captured=False, provider="torch-tensorrt")
     return Runner(compiled, what, how, traffic=no_traffic)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import CompileFacts, Execution
@@ -108,7 +109,6 @@ def called(tvm: Any, main: Callable[[Any], Any]) -> Callable[[Tensor], Tensor]:
     """A call of the compiled net on torch's memory: from [batch, channels, height, width] to [batch, classes, H, W]."""
 
     def run(batch: Tensor) -> Tensor:
-        logits: Tensor = torch.from_dlpack(main(tvm.runtime.from_dlpack(batch)))
-        return logits
+        return from_dlpack(main(tvm.runtime.from_dlpack(batch)))
 
     return run

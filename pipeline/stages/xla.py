@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
@@ -81,7 +82,7 @@ def check_answer(logits: Tensor, workload: Workload) -> None:
 
 
 def to_jax(jax: Any, tensor: Tensor) -> Any:
-    """The same memory as an array of JAX, whose stream waits for torch's; any shape."""
+    """The same memory as an array of JAX of the same shape, whose stream waits for torch's."""
     return jax.dlpack.from_dlpack(tensor.detach().contiguous())
 
 
@@ -113,7 +114,7 @@ class Compiled:
     def __call__(self, batch: Tensor) -> Tensor:
         """Logits [batch, classes, height, width] of a batch [batch, channels, height, width] in fp32."""
         logits = self.net(self.weights, to_jax(self.jax, batch))
-        return torch.from_dlpack(logits)
+        return from_dlpack(logits)
 
     def compilations(self) -> int:
         """Shapes that it was compiled for."""

@@ -16,7 +16,7 @@ from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import fp8
 from pipeline.stages.api import CalibrationImages
 from pipeline.stages.common import rewritten_net
-from pipeline.stages.common.calibration_sets import apart, calibration
+from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
 from pipeline.stages.common.rewritten_net import Rewritten
 from tests.stages.test_fused import Called, all_by_references, as_it_is, small_unet, workload
 
@@ -96,7 +96,7 @@ def test_the_choice_of_layers_is_on_other_images_than_the_scales(
     monkeypatch.setattr(fp8, "keep_for", keep_for)
     found = fp8.in_fp8(made, 4, "auto", ANY)
     assert found is not None
-    assert asked == [4 + 2 * fp8.JUDGED_BATCHES]
+    assert asked == [4 + 2 * JUDGED_BATCHES]
     assert (seen["scales"], seen["choice"]) == (images[:3], images[3:])
     assert found.calibration == Calibration(
         ImageSet(6, ["picture 0", "picture 1"]), ImageSet(4, ["picture 1", "picture 2"]), choice_apart=True, apart=True

@@ -10,6 +10,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
 
 from models.build import build_model
 from pipeline.stages import Skip, StageError, openvino, tensorrt, thunder, xla
@@ -139,7 +140,7 @@ def test_xla_gets_as_many_threads_as_torch_and_leaves_it_the_memory() -> None:
 
 def test_xla_hands_over_memory_and_copies_none() -> None:
     """The array that JAX would get reads what torch wrote."""
-    jax = SimpleNamespace(dlpack=SimpleNamespace(from_dlpack=torch.from_dlpack))
+    jax = SimpleNamespace(dlpack=SimpleNamespace(from_dlpack=from_dlpack))
     image = torch.zeros(1, 3, 8, 8)
     run = xla.Compiled(jax, lambda weights, batch: batch, {})
     assert run(image).data_ptr() == image.data_ptr()
@@ -265,7 +266,7 @@ def test_tensorrt_with_fewer_bits_is_calibrated_and_judged(dtype: Any, session: 
     assert session.opened[0][2]["trt_int8_enable"] == str(int(dtype == "int8"))
     assert runner.details["off_fp32"] == {"flips": 0.0, "error": 0.0, "dice": 0.0}
     assert runner.calibration is not None
-    with pytest.raises(StageError, match="stage.keep_fp16=9: no such layer"):
+    with pytest.raises(StageError, match=r"stage\.keep_fp16=9: no such layer"):
         built("tensorrt", on_gpu, dtype=dtype, keep_fp16=["9"])
 
 

@@ -105,12 +105,11 @@ def convolutions(net: nn.Module) -> list[str]:
 
 
 def layer_facts(
-    kept: Collection[str], gains: Mapping[str, float], quantized: Collection[str], off: Mapping[str, float]
+    kept: Collection[str],
+    gains: Mapping[str, float],
+    off: Mapping[str, float],
+    quantized: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """For the record: how many layers are int8, which stay, their sensitivity, and how far the net is from fp32."""
-    return {
-        "int8_layers": len(quantized),
-        "kept_fp32": list(kept),
-        "sensitivity": dict(gains),
-        "off_fp32": dict(off),
-    }
+    """For the record: which layers stay, their sensitivity, how far the net is from fp32, and how many are int8."""
+    counted = {} if quantized is None else {"int8_layers": len(quantized)}
+    return {**counted, "kept": list(kept), "sensitivity": dict(gains), "off_fp32": dict(off)}

@@ -26,6 +26,16 @@ class Quantizer:
         self, workload: Workload, batches: list[Tensor], kind: Kind, operators: list[str],
         method: Method = "MinMax", reduce_range: bool = False,
     ) -> None:  # fmt: skip
+        """Export the net.
+
+        Args:
+            workload: gives the net and the folder.
+            batches: [batch, channels, height, width], which give the ranges.
+            kind: of the values.
+            operators: of ONNX, that are quantized.
+            method: how a range is taken from the values.
+            reduce_range: weights of 7 bits.
+        """
         self.folder, self.batches, self.kind, self.operators = workload.folder, batches, kind, operators
         self.method, self.reduce_range = "Distribution" if kind == "fp8" else method, reduce_range
         self.exported = workload.folder / "fp32.onnx"
