@@ -49,7 +49,6 @@ def build(
     details: dict[str, Any] = dict(why_fp32(precision))
     traffic = compiled(workload, path, precision, frozen, max_autotune) if cold or not path.exists() else no_traffic
     if cold and measure_cold_start:
-        workload.progress("a cold start from the package")
         details["cold_start_seconds"] = cold_start(path, device.type, workload.shape)
     how = [*["freezing"] * frozen, *["max-autotune"] * max_autotune, short(precision)]
     return Runner(
