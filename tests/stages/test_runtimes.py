@@ -27,6 +27,7 @@ EXTRAS = {"openvino": "openvino", "xla": "torchax", "tvm": "tvm", "thunder": "th
 ON_GPU = torch.device("cuda")
 
 
+@pytest.mark.filterwarnings("ignore:torch.is_autocast_cpu_enabled:DeprecationWarning")  # Thunder's
 @pytest.mark.parametrize(("name", "module"), EXTRAS.items())
 def test_a_runtime_answers_within_its_tolerance(name: str, module: str, tmp_path: Path) -> None:
     """On real images and a net of one level, which it leaves as it was."""
