@@ -33,7 +33,7 @@ lint: .venv/ready
 pins: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	for version in 3.11 3.12; do $(BIN)/uv pip compile --quiet --upgrade --no-header --no-annotate --python-version $$version \
-	  --constraint constraints/held.txt --extra dev --extra nets pyproject.toml --output-file constraints/python$$version.txt; done
+	  --constraint constraints/held.txt --all-extras pyproject.toml --output-file constraints/python$$version.txt; done
 
 # The bill of materials of what is installed, as CycloneDX.
 sbom: .venv/ready

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pipeline.records.diagnostics import SKIP, LayerWork
 from pipeline.records.run_record import Execution, Precision, StageRecord
 
-ELEMENT_BYTES: dict[Precision, int] = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "fp64": 8}
+ELEMENT_BYTES: dict[Precision, int] = {"int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "fp64": 8}
 LEAST_ANSWER_BYTES = 2  # of a logit: fp8 could not hold it, and no kernel writes it
 
 

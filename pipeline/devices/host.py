@@ -10,6 +10,7 @@ from pipeline.devices.nvml import Gpu
 
 CPUINFO, VMSTAT = Path("/proc/cpuinfo"), Path("/proc/vmstat")
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # version 2's, as a container sees its own
+INT8_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}  # as Linux names them, the last two Arm's
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them, on x86 the first two
 
 
@@ -47,8 +48,21 @@ def computes_bf16(cpuinfo: Path = CPUINFO) -> bool:
 
     Without them bf16 is emulated: on two AVX2 cores a net took seven times as long in bf16 as in fp32.
     """
+    return _has_any(BF16_FLAGS, cpuinfo)
+
+
+def sums_int8_exactly(cpuinfo: Path = CPUINFO) -> bool:
+    """Whether the processor adds products of int8 in 32 bits; False where nothing says so.
+
+    Without such an instruction AVX2 and AVX-512 add pairs of products in 16 bits, which saturate: one factor must then
+    keep to 7 bits.
+    """
+    return _has_any(INT8_FLAGS, cpuinfo)
+
+
+def _has_any(wanted: set[str], cpuinfo: Path) -> bool:
     said = [*_said_of_cpu("flags", cpuinfo), *_said_of_cpu("Features", cpuinfo)]
-    return any(BF16_FLAGS & set(line.split()) for line in said)
+    return any(wanted & set(line.split()) for line in said)
 
 
 def _said_of_cpu(key: str, cpuinfo: Path = CPUINFO) -> list[str]:

@@ -15,6 +15,8 @@ from pipeline.records.machine import Environment
 PACKAGES = (
     "torch", "torchvision", "triton", "onnx", "onnxscript", "onnxruntime-gpu", "onnxruntime", "numpy",
     "hydra-core", "segmentation-models-pytorch", "monai", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12",
+    "openvino", "nncf", "jax", "torchax", "torchao", "apache-tvm", "lightning-thunder", "tensorrt-cu13",
+    "torch-tensorrt",
 )  # fmt: skip
 
 

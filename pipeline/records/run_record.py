@@ -70,7 +70,7 @@ WarningCode = Literal[
     "unfair",
     "unsteady",
 ]
-Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8"]
+Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 Layout = Literal["NCHW", "NHWC", "mixed"]
 
 

@@ -79,6 +79,20 @@ def _torchscript(_: StageRecord, file: Artefact, __: RunSummary) -> str:
     return "\n".join([*lines, *_called("batch")])
 
 
+def _package(_: StageRecord, file: Artefact, summary: RunSummary) -> str:
+    size, batch = summary.run.settings.data.image_size or "height, width", summary.run.settings.data.batch_size
+    side = f"{size}, {size}" if isinstance(size, int) else size
+    lines = ["import torch", f'net = torch._inductor.aoti_load_package("RUN/{file.path}")']
+    return "\n".join(
+        [*lines, *_called("batch"), f"# batch: [{batch}, channels, {side}], fp32, on the device of the run"]
+    )
+
+
+def _openvino(_: StageRecord, file: Artefact, __: RunSummary) -> str:
+    lines = ["import openvino", f'net = openvino.compile_model("RUN/{file.path}", "CPU")']
+    return "\n".join([*lines, "masks = net(batch)[0].argmax(1)  # batch: numpy, float32"])
+
+
 def _called(batch: str) -> list[str]:
     return ["with torch.inference_mode():", f"    masks = net({batch}).argmax(1)"]
 
@@ -150,6 +164,8 @@ LOADED: dict[str, Callable[[StageRecord, Artefact, RunSummary], str]] = {
     REWRITTEN: _rewritten,
     ".onnx": _onnx,
     "model.pt": _torchscript,
+    "package.pt2": _package,
+    "openvino.xml": _openvino,
 }
 MADE: dict[str, Callable[[StageRecord, RunSummary], str]] = {
     "eager": _eager,

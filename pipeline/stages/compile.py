@@ -1,7 +1,5 @@
 """torch.compile with Inductor, on the net in half precision; built cold, in a cache of the stage's own."""
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,8 +8,8 @@ from torch import Tensor, nn
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import CompileFacts, Execution
-from pipeline.stages.api import Runner, Skip, Traffic, Workload
-from pipeline.stages.common.inductor import count_bytes, generated, keep_graphs, own_cache
+from pipeline.stages.api import Runner, Traffic, Workload
+from pipeline.stages.common.inductor import check_possible, count_bytes, generated, keep_graphs, own_cache
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short, why_fp32
 
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
@@ -63,14 +61,6 @@ def execution(half: torch.dtype, mode: Mode, device: torch.device) -> Execution:
     """How the compiled net runs; Inductor captures graphs on a GPU, in two of its modes."""
     captured = is_cuda(device.type) and mode in ("reduce-overhead", "max-autotune")
     return Execution(short(half), layout="NHWC", provider="Inductor", captured=captured, fuses=True)
-
-
-def check_possible(device: torch.device) -> None:
-    """Raise `build`'s Skip where Inductor can't work."""
-    if device.type == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
-        raise Skip(
-            "Inductor needs a C++ compiler for the CPU and finds no g++; install g++ or set CXX", "missing library"
-        )
 
 
 def compile_net(

@@ -3,17 +3,16 @@
 import torch
 from torch import Tensor
 
-from pipeline.compiler.calibrate import Budget, keep_for, largest
+from pipeline.compiler.budget import Budget
+from pipeline.compiler.calibrate import keep_for, largest
 from pipeline.compiler.exported_net import ExportedNet, UnsupportedError
 from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, quantisable, scales
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
-from pipeline.records.samples import Calibration
-from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
+from pipeline.stages.api import Runner, Skip, Workload
+from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
 from pipeline.stages.common.rewritten_net import Candidate, Rewritten, fastest, half_instead, tuner_in
-
-JUDGED_BATCHES = 3  # on which a layer's sensitivity is measured: each layer costs a call of the whole net on each
 
 
 def build(
@@ -78,23 +77,6 @@ def in_fp8(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget
         found.left_out = given.left_out
         found.details |= {"kept_fp16": kept, "sensitivity": gains, "stored_fp8": sorted(stored), "largest": seen}
     return found
-
-
-def apart(batches: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """The batches [batch, channels, height, width] for the scales, and the last ones for the choice of layers.
-
-    A single one serves both.
-    """
-    chosen = min(JUDGED_BATCHES, len(batches) // 2)
-    return (batches[:-chosen], batches[-chosen:]) if chosen else (batches, batches)
-
-
-def calibration(given: CalibrationImages, for_scales: int, chose: bool) -> Calibration:
-    """What the record keeps: the images of the scales, which are the first batches, and those of the choice."""
-    count = len(given.batches)
-    alone = for_scales < count
-    choice = given.image_set(for_scales if alone else 0, count) if chose else None
-    return Calibration(given.image_set(0, for_scales), choice, choice_apart=alone or not chose, apart=given.independent)
 
 
 def layers_to_keep(

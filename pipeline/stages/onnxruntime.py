@@ -1,27 +1,18 @@
 """ONNX Runtime: exported by torch, checked, and run on the provider that was asked for, or not at all."""
 
-from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-import onnxruntime as ort
 import torch
-from torch import Tensor
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.diagnostics import SearchCount
-from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, no_traffic
-from pipeline.stages.common.onnx_export import INPUT, OUTPUT, export
+from pipeline.stages.common.onnx_export import export
+from pipeline.stages.common.onnx_session import PROVIDERS, assignments, bound, in_place, on_stream, open_session
 from pipeline.stages.common.precision import half_dtype, short
 
 Provider = Literal["auto", "cuda", "cpu"]
-PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
-ASSIGNMENT = "session.record_ep_graph_assignment_info"
-NUMPY_TYPES = {torch.float32: np.float32, torch.float16: np.float16}
 
 
 def build(
@@ -53,7 +44,7 @@ def build(
     stream = torch.cuda.Stream() if is_cuda(wanted) else None
     switches = cuda_switches(nhwc, tf32, cuda_graph, fuse_conv_bias)
     session = open_session(path, wanted, cuda_options(algo_search, stream, **switches) if stream else {})
-    buffers, nodes = bound(session, wanted, batch, precision), assignments(session)
+    buffers, nodes = bound(session, batch, precision), assignments(session)
     return Runner(
         on_stream(*buffers, stream) if stream else in_place(*buffers),
         description=", ".join([*ways(wanted, switches), short(precision), f"opset {opset}"]),
@@ -138,87 +129,3 @@ def cuda_options(algo_search: str, stream: torch.cuda.Stream, **switches: bool) 
         "cudnn_conv_algo_search": algo_search,
         "user_compute_stream": str(stream.cuda_stream),
     }
-
-
-def open_session(path: Path, wanted: str, options: dict[str, str]) -> ort.InferenceSession:
-    """A session on the provider that is wanted.
-
-    Raises:
-        StageError: it landed on another one.
-    """
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 3
-    settings.add_session_config_entry(ASSIGNMENT, "1")
-    if is_cuda(wanted):
-        ort.preload_dlls()
-        settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    else:
-        settings.intra_op_num_threads = torch.get_num_threads()
-    try:
-        session = ort.InferenceSession(str(path), settings, providers=[(PROVIDERS[wanted], options)])
-    except Exception as error:
-        raise StageError(f"no session on {PROVIDERS[wanted]}: {first_line(error)}", "missing library") from error
-    landed = session.get_providers()[0]
-    if landed != PROVIDERS[wanted]:
-        raise StageError(
-            f"asked for {PROVIDERS[wanted]}, the session landed on {landed}; are its libraries there?", "wrong device"
-        )
-    return session
-
-
-def assignments(session: ort.InferenceSession) -> dict[str, dict[str, int]]:
-    """For each provider, how many nodes of each operator it runs."""
-    nodes: dict[str, Counter[str]] = {}
-    for subgraph in session.get_provider_graph_assignment_info():
-        for node in subgraph.get_nodes():
-            nodes.setdefault(subgraph.ep_name, Counter())[node.op_type] += 1
-    return {provider: dict(sorted(counts.items())) for provider, counts in sorted(nodes.items())}
-
-
-def bound(
-    session: ort.InferenceSession, wanted: str, batch: Tensor, precision: torch.dtype
-) -> tuple[Tensor, Tensor, Callable[[], None]]:
-    """Fixed buffers for input and output, as a CUDA graph demands, and the call that goes from one to the other.
-
-    Input [batch, channels, height, width], output [batch, classes, height, width].
-    """
-    fixed = batch.clone()
-    shape = [int(length) for length in session.get_outputs()[0].shape]
-    logits = torch.empty(shape, dtype=precision, device=batch.device)
-    binding: Any = session.io_binding()
-    binding.bind_input(INPUT, wanted, 0, np.float32, tuple(fixed.shape), fixed.data_ptr())
-    binding.bind_output(OUTPUT, wanted, 0, NUMPY_TYPES[precision], tuple(logits.shape), logits.data_ptr())
-    unsynchronised = ort.RunOptions()
-    unsynchronised.add_run_config_entry("disable_synchronize_execution_providers", "1")
-    return fixed, logits, lambda: session.run_with_iobinding(binding, unsynchronised)
-
-
-def in_place(fixed: Tensor, logits: Tensor, replay: Callable[[], None]) -> Callable[[Tensor], Tensor]:
-    """A call on the CPU: from a batch [batch, channels, height, width] to logits [batch, classes, height, width]."""
-
-    def run(batch: Tensor) -> Tensor:
-        fixed.copy_(batch)
-        replay()
-        return logits
-
-    return run
-
-
-def on_stream(
-    fixed: Tensor, logits: Tensor, replay: Callable[[], None], stream: torch.cuda.Stream
-) -> Callable[[Tensor], Tensor]:
-    """A call on the session's stream, which waits for the caller's and is waited for by it.
-
-    From a batch [batch, channels, height, width] to logits [batch, classes, height, width].
-    """
-
-    def run(batch: Tensor) -> Tensor:
-        caller = torch.cuda.current_stream()
-        stream.wait_stream(caller)
-        with torch.cuda.stream(stream):
-            fixed.copy_(batch)
-            replay()
-        caller.wait_stream(stream)
-        return logits
-
-    return run

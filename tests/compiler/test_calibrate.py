@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 from models.build import build_model
 from models.samples import load_dataset, to_batch
-from pipeline.compiler.calibrate import Budget, keep_for, largest
+from pipeline.compiler.budget import Budget
+from pipeline.compiler.calibrate import keep_for, largest
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_values import layers_in_fp8, quantisable, scales
 from pipeline.compiler.lowering import Plan, lower

@@ -79,8 +79,10 @@ def test_eager_is_not_added_twice_nor_where_it_is_unwanted() -> None:
 
 
 def test_the_ladder_lists_every_stage_file_in_order() -> None:
-    """The ladder is one list: it begins at the baseline, and each rung says what it adds."""
-    stages = asked(composed("stage=ladder")).stages
+    """The ladder begins at the baseline, all else follows it in `everything`, and each rung says what it adds."""
+    stages = asked(composed("stage=everything")).stages
+    ladder = asked(composed("stage=ladder")).stages
+    assert stages[: len(ladder)] == ladder
     assert stages[0].name == "eager"
     lists = {name for name in stage_files() if "rungs" in OmegaConf.load(CONF / "stage" / f"{name}.yaml")}
     assert {stage.name for stage in stages} == set(stage_files()) - lists

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.devices.host import computes_bf16
+from pipeline.devices.host import computes_bf16, sums_int8_exactly
 from pipeline.stages.common.precision import half_dtype, why_fp32
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -27,8 +27,23 @@ def test_units_for_bf16_are_read_from_the_flags(line: str, found: bool, tmp_path
     assert computes_bf16(tmp_path / "cpuinfo") is found
 
 
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("flags\t\t: fpu avx512f avx512_vnni", True),
+        ("flags\t\t: fpu avx2 avx_vnni", True),
+        ("Features\t: fp asimd asimddp", True),
+        ("flags\t\t: fpu avx2 avx512f avx512bw", False),
+    ],
+)
+def test_exact_sums_of_int8_are_read_from_the_flags(line: str, found: bool, tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\n")
+    assert sums_int8_exactly(tmp_path / "cpuinfo") is found
+
+
 def test_a_system_without_the_list_has_none(tmp_path: Path) -> None:
     assert not computes_bf16(tmp_path / "none")
+    assert not sums_int8_exactly(tmp_path / "none")
 
 
 @pytest.mark.parametrize(

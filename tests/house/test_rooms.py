@@ -9,7 +9,7 @@ import pytest
 import pipeline
 
 TORCH_FREE = ("cli", "config", "records", "devices", "orchestrate", "stats", "analysis", "report")
-BARRED = ("torch", "triton", "onnxruntime")
+BARRED = ("torch", "triton", "onnxruntime", "openvino", "nncf", "jax", "torchax", "torchao", "tvm", "thunder")
 
 
 @pytest.mark.parametrize("room", TORCH_FREE)

@@ -9,13 +9,14 @@ from torch import nn
 
 from pipeline.compiler import calibrate
 from pipeline.compiler.autotune import Tuner
-from pipeline.compiler.calibrate import Budget
+from pipeline.compiler.budget import Budget
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.records.run_record import Execution, Precision
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import fp8
 from pipeline.stages.api import CalibrationImages
 from pipeline.stages.common import rewritten_net
+from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
 from pipeline.stages.common.rewritten_net import Rewritten, composed_flops
 from tests.stages.test_fused import Called, all_by_references, as_it_is, small_unet, workload
 
@@ -97,7 +98,7 @@ def test_the_choice_of_layers_is_on_other_images_than_the_scales(
     monkeypatch.setattr(fp8, "keep_for", keep_for)
     found = fp8.in_fp8(made, 4, "auto", ANY)
     assert found is not None
-    assert asked == [4 + 2 * fp8.JUDGED_BATCHES]
+    assert asked == [4 + 2 * JUDGED_BATCHES]
     assert (seen["scales"], seen["choice"]) == (images[:3], images[3:])
     assert found.calibration == Calibration(
         ImageSet(6, ["picture 0", "picture 1"]), ImageSet(4, ["picture 1", "picture 2"]), choice_apart=True, apart=True
@@ -111,9 +112,9 @@ def test_the_choice_of_layers_is_on_other_images_than_the_scales(
 
 def test_one_batch_serves_both_and_it_is_said() -> None:
     batch = torch.zeros(2, 3, 4, 4)
-    assert fp8.apart([batch]) == ([batch], [batch])
+    assert apart([batch]) == ([batch], [batch])
     given = CalibrationImages([batch], False, ("a", "a"))
-    found = fp8.calibration(given, 1, chose=True)
+    found = calibration(given, 1, chose=True)
     assert found == Calibration(ImageSet(2, ["a"]), ImageSet(2, ["a"]), choice_apart=False, apart=False)
-    assert [len(part) for part in fp8.apart([batch] * 9)] == [6, 3]
-    assert [len(part) for part in fp8.apart([batch] * 3)] == [2, 1]
+    assert [len(part) for part in apart([batch] * 9)] == [6, 3]
+    assert [len(part) for part in apart([batch] * 3)] == [2, 1]

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.compiler.calibrate import Budget, largest
+from pipeline.compiler.budget import Budget
+from pipeline.compiler.calibrate import largest
 from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.fp8_values import quantisable
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite

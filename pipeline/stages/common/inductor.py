@@ -13,6 +13,7 @@ import torch._inductor.metrics
 from torch import Tensor, nn
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
+from pipeline.stages.api import Skip
 from pipeline.stages.common.inductor_files import CACHE, KEPT, graphs, programs
 
 
@@ -29,6 +30,14 @@ class AsText(CustomGraphPass):
     def uuid(self) -> str:
         """What Inductor's cache knows this pass by: it changes nothing."""
         return "graphs as text"
+
+
+def check_possible(device: torch.device) -> None:
+    """Raise Skip where Inductor can't work: on a CPU without a C++ compiler."""
+    if device.type == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
+        raise Skip(
+            "Inductor needs a C++ compiler for the CPU and finds no g++; install g++ or set CXX", "missing library"
+        )
 
 
 def own_cache(caches: Path, cold: bool = True) -> Path:

@@ -1,6 +1,7 @@
 """Exports the net to ONNX and checks the file before any session sees it."""
 
 import logging
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from pipeline.stages.common.precision import folded
+from pipeline.stages.common.precision import AsItLies
 
 INPUT, OUTPUT = "image", "logits"
 
@@ -30,19 +31,13 @@ class BiasApart(nn.ConvTranspose2d):
         return raised + self.bias[:, None, None]
 
 
-class Borders(nn.Module):
+class Borders(AsItLies):
     """The net in another precision, with the casts inside the graph: fp32 comes in, the net's precision goes out."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype, on_gpu: bool) -> None:
-        super().__init__()
-        net, _ = folded(model)
-        self.net = (biases_apart(net) if on_gpu else net).to(dtype)
-        self.dtype = dtype
-
-    def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, classes, height, width] of an image [batch, channels, height, width] in fp32."""
-        logits: Tensor = self.net(image.to(self.dtype))
-        return logits
+        super().__init__(model, dtype)
+        if on_gpu:
+            biases_apart(self.net)
 
 
 def biases_apart(net: nn.Module) -> nn.Module:
@@ -75,3 +70,17 @@ def export(model: nn.Module, dtype: torch.dtype, batch: Tensor, path: Path) -> i
     program.save(str(path))
     onnx.checker.check_model(str(path), full_check=True)
     return next(int(entry.version) for entry in onnx.load(str(path), load_external_data=False).opset_import)
+
+
+def layers_of(path: Path, *operators: str) -> dict[str, str]:
+    """Of an exported model, the module path of each node of these operators to the node's name.
+
+    torch's exporter writes the scopes of a node as "['', 'net', 'net.head', 'conv2d']"; the last but one is the module.
+    """
+    found = {}
+    for node in onnx.load(str(path), load_external_data=False).graph.node:
+        if node.op_type in operators:
+            scopes = next((part.value for part in node.metadata_props if part.key.endswith("name_scopes")), "")
+            names = re.findall(r"'([^']*)'", scopes)
+            found[names[-2].removeprefix("net.") if len(names) > 1 else node.name] = node.name
+    return found

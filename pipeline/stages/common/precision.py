@@ -137,3 +137,18 @@ class Half(nn.Module):
         """Logits [batch, classes, height, width] in that precision of a batch [batch, channels, height, width]."""
         logits: Tensor = self.net(batch.to(dtype=self.dtype, memory_format=torch.channels_last))
         return logits
+
+
+class AsItLies(nn.Module):
+    """As `Half`, in the layout that the net has: for a runtime that chooses its own, or for whom NHWC is no matter."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        net, self.folds = folded(model)
+        self.net = net.to(dtype)
+        self.dtype = dtype
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Logits [batch, classes, height, width] in that precision of a batch [batch, channels, height, width]."""
+        logits: Tensor = self.net(batch.to(self.dtype))
+        return logits

@@ -1,0 +1,112 @@
+"""How far fewer bits may take a net from its full precision, and the layers that must keep more bits to stay within."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipeline.measure.accuracy import classes
+
+Run = Callable[[Tensor], Tensor]
+TRIED_AGAIN = 4  # layers at each step: trying all of some forty would take minutes
+
+
+@dataclass(frozen=True)
+class Spent:
+    """How far a net is from its full precision on some images.
+
+    Attributes:
+        flips: share of pixels that change their class.
+        error: relative L2 of the logits.
+        dice: what the masks lose of Dice against those of full precision, in the class that loses most.
+    """
+
+    flips: float
+    error: float
+    dice: float
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How far fewer bits may be from full precision; the fields as those of `Spent`."""
+
+    flips: float
+    error: float
+    dice: float = math.inf
+
+    def used(self, run: Run, batches: list[Tensor], exact: list[Tensor]) -> float:
+        """How much of the budget a net takes, of the part that it takes most of; 1 is all of it.
+
+        Args:
+            run: the net to judge.
+            batches: its inputs [batch, channels, height, width].
+            exact: the logits to be met [batch, classes, height, width], one tensor a batch.
+        """
+        return self.share(spent(run, batches, exact))
+
+    def share(self, found: Spent) -> float:
+        """The same of what is known to be spent."""
+        return max(found.flips / self.flips, found.error / self.error, found.dice / self.dice)
+
+
+def spent(run: Run, batches: list[Tensor], exact: list[Tensor]) -> Spent:
+    """How far a net is from the logits [batch, classes, height, width] to be met; arguments as of `Budget.used`."""
+    flips = error = size = 0.0
+    overlaps: Tensor | int = 0
+    for batch, logits in zip(batches, exact, strict=True):
+        given = run(batch).float()
+        mask, right = classes(given), classes(logits)
+        flips += float((mask != right).float().mean()) / len(batches)
+        error += float((given - logits).square().sum())
+        size += float(logits.square().sum())
+        overlaps = overlaps + overlap(mask, right, max(logits.shape[1], 2))
+    return Spent(flips, math.sqrt(error / (size or 1.0)), dice_lost(torch.as_tensor(overlaps)))
+
+
+def overlap(mask: Tensor, right: Tensor, count: int) -> Tensor:
+    """For each of `count` classes: pixels in both masks, and pixels of one plus pixels of the other; [2, classes].
+
+    Both masks [batch, height, width].
+    """
+    both = torch.bincount(right[mask == right].flatten().long(), minlength=count)
+    sizes = torch.bincount(mask.flatten().long(), minlength=count) + torch.bincount(
+        right.flatten().long(), minlength=count
+    )
+    return torch.stack([both, sizes])
+
+
+def dice_lost(overlaps: Tensor) -> float:
+    """1 − 2|A∩B|/(|A|+|B|) of the class that loses most; `overlaps` [2, classes] are sums of `overlap`."""
+    both, sizes = overlaps.double()
+    return float((1 - 2 * both / sizes.clamp(min=1)).where(sizes > 0, 0.0).max())
+
+
+def keep_within(names: list[str], cost: Callable[[list[str]], float]) -> tuple[list[str], dict[str, float]]:
+    """The layers that keep more bits so that the budget holds, and why those.
+
+    One after the other is kept, each time the one that saves most of the budget beside those kept already: a layer's
+    gain depends on them. All are tried at first; then, at each step, those few that promised most when they were tried
+    last.
+
+    Args:
+        names: of the layers.
+        cost: how much of the budget is used while some layers are kept; 1 is all of it.
+
+    Returns:
+        The names kept, and for every layer how much of the budget it saved, or would have saved, when it was last
+        tried; none of either where nothing kept is within the budget.
+    """
+    kept: list[str] = []
+    gains: dict[str, float] = {}
+    used = cost(kept)
+    while used > 1 and len(kept) < len(names):
+        rest = sorted((name for name in names if name not in kept), key=lambda name: -gains.get(name, 0.0))
+        tried = rest[:TRIED_AGAIN] if gains else rest
+        left = {name: cost([*kept, name]) for name in tried}
+        gains |= {name: used - after for name, after in left.items()}
+        best = min(tried, key=left.__getitem__)
+        kept.append(best)
+        used = left[best]
+    return kept, gains

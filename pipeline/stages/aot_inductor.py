@@ -1,0 +1,96 @@
+"""AOTInductor: the half net compiled ahead of time into a package, and run from that package."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch._inductor.metrics
+from torch import Tensor
+
+from pipeline.devices.kinds import is_cuda
+from pipeline.records.error_line import first_line
+from pipeline.records.run_record import CompileFacts, Execution
+from pipeline.stages.api import Runner, StageError, Traffic, Workload, no_traffic
+from pipeline.stages.common.aot_package import build_package, cold_start, load_package
+from pipeline.stages.common.inductor import check_possible, count_bytes, own_cache
+from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short, why_fp32
+
+PACKAGE = "package.pt2"
+
+
+def build(
+    workload: Workload,
+    *,
+    dtype: Dtype | Literal["fp32"] = "auto",
+    freezing: bool | None = None,
+    max_autotune: bool = False,
+    measure_cold_start: bool = True,
+) -> Runner:
+    """Export, compile into a package, load it.
+
+    Args:
+        workload: gives the net and the folder.
+        dtype: "fp32", "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else fp32.
+        freezing: fold what depends on weights alone; None is on a CPU, whose library then packs them.
+        max_autotune: let Inductor time its candidates.
+        measure_cold_start: have a fresh process load the package and answer once.
+
+    Raises:
+        Skip: a CPU run without a C++ compiler.
+        StageError: torch.export or Inductor can't take the net.
+    """
+    check_possible(device := workload.device)
+    precision = torch.float32 if dtype == "fp32" else half_dtype(dtype, device)
+    allow_tf32(is_cuda(device.type))
+    cache, path = own_cache(workload.caches, cold := workload.earlier is None), workload.caches / PACKAGE
+    frozen = freezing if freezing is not None else not is_cuda(device.type)
+    details: dict[str, Any] = dict(why_fp32(precision))
+    traffic = compiled(workload, path, precision, frozen, max_autotune) if cold or not path.exists() else no_traffic
+    if cold and measure_cold_start:
+        details["cold_start_seconds"] = cold_start(path, device.type, workload.shape)
+    how = [*["freezing"] * frozen, *["max-autotune"] * max_autotune, short(precision)]
+    return Runner(
+        load_package(path),
+        description=f"AOTInductor, {', '.join(how)} weights, channels_last, run from its package",
+        execution=execution(precision, dtype == "fp32", device),
+        details=details | {"package_bytes": path.stat().st_size},
+        compile_facts=lambda: facts(cache),
+        save=lambda folder: [Path(shutil.copyfile(path, folder / PACKAGE))],
+        traffic=traffic,
+    )
+
+
+def compiled(
+    workload: Workload, path: Path, precision: torch.dtype, freezing: bool, max_autotune: bool
+) -> Callable[[Tensor], Traffic | None]:
+    """Write the package; what a call of it moves through memory, by Inductor's own count.
+
+    Raises:
+        StageError: torch.export or Inductor can't take the net.
+    """
+    count_bytes()
+    torch.backends.cudnn.benchmark = True
+    workload.progress("compiling ahead of time")
+    try:
+        model = Half(workload.model, precision).eval()
+        build_package(model, workload.batches[0], path, freezing, max_autotune)
+    except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
+        raise StageError(f"no package of this net: {first_line(error)}", "unsupported") from error
+    moved = int(torch._inductor.metrics.num_bytes_accessed)
+    return lambda _: (moved, "Inductor")
+
+
+def execution(precision: torch.dtype, fp32: bool, device: torch.device) -> Execution:
+    """How the package runs; on a GPU fp32 is TF32, as the stage allows it."""
+    tf32 = fp32 and is_cuda(device.type)
+    return Execution("tf32" if tf32 else short(precision), {}, "NHWC", "AOTInductor", captured=False, fuses=True)
+
+
+def facts(cache: Path) -> CompileFacts:
+    """What was compiled in this process; `cache` is Inductor's folder."""
+    return CompileFacts(
+        generated_kernels=int(torch._inductor.metrics.generated_kernel_count),
+        cache_bytes=sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()),
+    )

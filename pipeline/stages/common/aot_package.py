@@ -1,0 +1,100 @@
+"""A net compiled ahead of time by AOTInductor: the package, how it is loaded, and what a fresh process takes for it.
+
+As a program, `python aot_package.py PACKAGE DEVICE SHAPE`, it loads a package in a process that has done nothing else,
+calls it once, and prints what each step took, as JSON.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # a cold start imports torch by the clock
+    from torch import Tensor, nn
+
+LIMIT_SECONDS = 300
+
+
+def build_package(model: "nn.Module", batch: "Tensor", path: Path, freezing: bool, max_autotune: bool) -> Path:
+    """Export a net and compile it into a package that runs without Python's source of it.
+
+    Args:
+        model: in eval mode.
+        batch: [batch, channels, height, width]; the package takes this shape alone, on this device.
+        path: of the package; ends in .pt2.
+        freezing: fold what depends on weights alone, and pack them as oneDNN likes them.
+        max_autotune: time the candidates of matrix products and convolutions.
+
+    Raises:
+        torch._dynamo.exc.UserError: torch.export can't take the net.
+    """
+    import torch
+    from torch._inductor import aoti_compile_and_package
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with torch.inference_mode(False), torch.no_grad():
+        program = torch.export.export(model, (batch.clone(),))
+        # One program a package: to compile its headers beforehand would cost a minute and save nothing.
+        configs = {"freezing": freezing, "max_autotune": max_autotune, "cpp_cache_precompile_headers": False}
+        return Path(aoti_compile_and_package(program, package_path=str(path), inductor_configs=configs))
+
+
+def load_package(path: Path) -> "Callable[[Tensor], Tensor]":
+    """The net of a package: from a batch [batch, channels, height, width] to logits [batch, classes, height, width]."""
+    from torch._inductor import aoti_load_package
+
+    loaded: Callable[[Tensor], Tensor] = aoti_load_package(str(path))
+    return loaded
+
+
+def cold_start(path: Path, device: str, shape: Sequence[int]) -> dict[str, float]:
+    """Seconds of each step of a fresh process that takes the package to its first answer.
+
+    Args:
+        path: of the package.
+        device: "cuda" or "cpu".
+        shape: of a batch: batch, channels, height, width.
+
+    Raises:
+        RuntimeError: the process gave no answer; with the last line that it wrote.
+    """
+    command = [sys.executable, "-P", __file__, str(path), device, *map(str, shape)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise RuntimeError(f"the package does not load in a fresh process: {said[-1]}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def steps(path: Path, device: str, shape: Sequence[int]) -> dict[str, float]:
+    """What `cold_start` gives, measured in this process, which should have imported no torch; arguments as there."""
+    started = time.perf_counter()
+    import torch
+
+    imported = time.perf_counter()
+    import torch._inductor.package
+
+    compiler_imported = time.perf_counter()
+    batch = torch.zeros(tuple(shape), device=device)
+    on_device = time.perf_counter()
+    loaded = load_package(path)
+    ready = time.perf_counter()
+    with torch.inference_mode():
+        answer: Any = loaded(batch)
+    answer.sum().item()  # waits for the device
+    answered = time.perf_counter()
+    return {
+        "import torch": imported - started,
+        "import torch._inductor": compiler_imported - imported,
+        "open the device": on_device - compiler_imported,
+        "load": ready - on_device,
+        "first call": answered - ready,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(steps(Path(sys.argv[1]), sys.argv[2], [int(word) for word in sys.argv[3:]])))  # noqa: T201

@@ -1,0 +1,25 @@
+"""The images that a stage with few bits looks at: some give its scales, others say which layers it must not touch."""
+
+from torch import Tensor
+
+from pipeline.records.samples import Calibration
+from pipeline.stages.api import CalibrationImages
+
+JUDGED_BATCHES = 3  # on which a layer's sensitivity is measured: each layer costs a call of the whole net on each
+
+
+def apart(batches: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """The batches [batch, channels, height, width] for the scales, and the last ones for the choice of layers.
+
+    A single one serves both.
+    """
+    chosen = min(JUDGED_BATCHES, len(batches) // 2)
+    return (batches[:-chosen], batches[-chosen:]) if chosen else (batches, batches)
+
+
+def calibration(given: CalibrationImages, for_scales: int, chose: bool) -> Calibration:
+    """What the record keeps: the images of the scales, which are the first batches, and those of the choice."""
+    count = len(given.batches)
+    alone = for_scales < count
+    choice = given.image_set(for_scales if alone else 0, count) if chose else None
+    return Calibration(given.image_set(0, for_scales), choice, choice_apart=alone or not chose, apart=given.independent)

@@ -1,0 +1,115 @@
+"""What stages in int8 share: which layers stay in fp32, and the gate that the answer has to pass before it is timed."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.compiler.budget import Budget, Run, keep_within, spent
+from pipeline.config.request_error import nearest
+from pipeline.records.samples import Calibration
+from pipeline.stages.api import StageError, Workload
+from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
+
+
+@dataclass(frozen=True)
+class Judges:
+    """Images for the scales, images for the choice of layers, and how far int8 may be from fp32 on the latter.
+
+    Attributes:
+        for_scales: batches [batch, channels, height, width].
+        for_choice: likewise; others, where there are enough.
+        exact: the fp32 net's logits [batch, classes, height, width] of `for_choice`.
+        budget: to be kept.
+        left_out: batches of the verdict that serve here.
+        calibration: what the record keeps of it.
+    """
+
+    for_scales: list[Tensor]
+    for_choice: list[Tensor]
+    exact: list[Tensor]
+    budget: Budget
+    left_out: tuple[int, ...]
+    calibration: Calibration
+
+    def used(self, run: Run) -> float:
+        """How much of the budget a net takes; 1 is all of it."""
+        with torch.inference_mode():
+            return self.budget.used(run, self.for_choice, self.exact)
+
+
+def judges(workload: Workload, images: int, keep: str | list[str], budget: Budget) -> Judges:
+    """The images of a workload for so many of calibration, none of which the verdict is on, if there are enough."""
+    given = workload.calibration(images + JUDGED_BATCHES * workload.shape[0])
+    for_scales, for_choice = apart(given.batches)
+    with torch.inference_mode():
+        exact = [workload.model(batch).float() for batch in for_choice]
+    sets = calibration(given, len(for_scales), chose=keep == "auto")
+    return Judges(for_scales, for_choice, exact, budget, given.left_out, sets)
+
+
+def layers_to_keep(
+    asked: str | list[str], names: list[str], cost: Callable[[list[str]], float]
+) -> tuple[list[str], dict[str, float]]:
+    """The layers that stay in fp32, and each one's sensitivity where it was measured: what it saves of the budget.
+
+    Args:
+        asked: "auto", "none", or names.
+        names: of the layers that can be int8.
+        cost: how much of the budget is used while some stay.
+
+    Raises:
+        StageError: a name is no such layer, or none can be int8 within the budget.
+    """
+    if asked == "none":
+        return [], {}
+    if asked == "auto":
+        kept, gains = keep_within(names, cost)
+        if len(kept) == len(names):
+            raise StageError(
+                "no layer can be int8 within the budget; a larger one is set by stage.budget", "wrong answer"
+            )
+        return kept, gains
+    wanted = [asked] if isinstance(asked, str) else list(asked)
+    if strange := sorted(set(wanted) - set(names)):
+        raise StageError(f"stage.keep_fp32={strange[0]}: no such layer; {nearest(strange[0], names)}")
+    return wanted, {}
+
+
+def passed(run: Run, by: Judges) -> dict[str, float]:
+    """What an int8 net is off fp32 on the images of the choice, for the record.
+
+    Raises:
+        StageError: more than the budget, in the share of pixels that change class, in the logits, or in the Dice of one
+            class, which a share of all pixels hides where the class is rare.
+    """
+    with torch.inference_mode():
+        found = spent(run, by.for_choice, by.exact)
+    allowed, images = by.budget, sum(len(batch) for batch in by.for_choice)
+    if not allowed.share(found) <= 1:
+        raise StageError(
+            f"int8 changes {found.flips:.2%} of the pixels ({allowed.flips:.2%} allowed), its logits are off by "
+            f"{found.error:.2g} (relative L2, {allowed.error:g} allowed) and a class loses {found.dice:.2g} of Dice "
+            f"against fp32 ({allowed.dice:g} allowed), on {images} images",
+            "wrong answer",
+        )
+    return asdict(found)
+
+
+def convolutions(net: nn.Module) -> list[str]:
+    """The module paths of the convolutions, transposed ones included, in the order of the net's modules."""
+    kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+    return [name for name, part in net.named_modules() if isinstance(part, kinds)]
+
+
+def layer_facts(
+    kept: Collection[str],
+    gains: Mapping[str, float],
+    off: Mapping[str, float],
+    quantized: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """For the record: which layers stay, their sensitivity, how far the net is from fp32, and how many are int8."""
+    counted = {} if quantized is None else {"int8_layers": len(quantized)}
+    return {**counted, "kept": list(kept), "sensitivity": dict(gains), "off_fp32": dict(off)}

@@ -1,0 +1,191 @@
+"""OpenVINO on a CPU: fp32, bf16, or int8 by NNCF. The heir of Intel's extension for PyTorch (IPEX), now retired."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from pipeline.compiler.budget import Budget
+from pipeline.devices import host
+from pipeline.records.run_record import Execution, Precision
+from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
+from pipeline.stages.common.int8_layers import Judges, judges, layer_facts, layers_to_keep, passed
+from pipeline.stages.common.onnx_export import export, layers_of
+from pipeline.stages.common.optional_library import library
+
+EXTRA = "openvino"
+ELEMENT_TYPES: dict[str, Precision] = {"f32": "fp32", "bf16": "bf16", "f16": "fp16", "i8": "int8", "u8": "int8"}
+MATRIX_WORK = ("Convolution", "Deconvolution", "MatMul", "FullyConnected")  # layer types of the CPU plugin
+
+
+def build(
+    workload: Workload,
+    *,
+    dtype: Literal["auto", "fp32", "bf16", "int8"] = "auto",
+    calibration_images: int = 32,
+    reduce_range: bool | None = None,
+    keep_fp32: str | list[str] = "auto",
+    budget: float = 4e-3,
+    error_budget: float = 5e-2,
+    dice_budget: float = 1e-2,
+) -> Runner:
+    """Export, convert, quantize where asked, compile for the CPU, and read back what runs.
+
+    Args:
+        workload: gives the net, and for int8 images for scales and choice: others than those of the verdict.
+        dtype: "fp32", "bf16", "int8", or "auto": bf16 on a CPU with units for it, else fp32; the rest is for int8.
+        calibration_images: how many images the scales come from.
+        reduce_range: weights of 7 bits; None where the CPU adds products of int8 in 16 bits, which overflow.
+        keep_fp32: names of layers, "none", or "auto": as many as it takes to stay within the budget.
+        budget: the share of pixels that may change their class against fp32.
+        error_budget: the relative L2 by which the logits may differ from fp32's.
+        dice_budget: what a class may lose of Dice against fp32's masks.
+
+    Raises:
+        Skip: not on a CPU, no OpenVINO, or bf16 on a CPU without units for it.
+        StageError: another precision runs than was asked for, or int8 is over its budget.
+    """
+    if workload.device.type != "cpu":
+        raise Skip("this project runs OpenVINO on CPUs; it has no plugin for NVIDIA's GPUs")
+    openvino, asked = library("openvino", EXTRA), chosen(dtype, host.computes_bf16())
+    export(workload.model, torch.float32, workload.batches[0], path := workload.folder / "fp32.onnx")
+    layers, model = layers_of(path, "Conv", "ConvTranspose"), openvino.convert_model(str(path))
+    if asked != "int8":
+        return runner(openvino, model, layers, asked)
+    by = judges(workload, calibration_images, keep_fp32, Budget(budget, error_budget, dice_budget))
+    quantized = in_int8(model, by.for_scales, not host.sums_int8_exactly() if reduce_range is None else reduce_range)
+    kept, gains = layers_to_keep(
+        keep_fp32, list(layers), lambda kept: by.used(Compiled(openvino, restored(quantized, layers, kept)))
+    )
+    return judged(runner(openvino, restored(quantized, layers, kept), layers, asked), by, list(layers), kept, gains)
+
+
+def runner(openvino: Any, model: Any, layers: dict[str, str], asked: Precision) -> Runner:
+    """The stage: the model compiled, which runs in the precision that was asked for."""
+    compiled = Compiled(openvino, model, "bf16" if asked == "bf16" else "f32")
+    return Runner(
+        compiled,
+        description=f"OpenVINO {openvino.__version__.split('-')[0]}, CPU plugin, {asked}",
+        execution=observed(compiled.kernels(), layers, asked),
+        details={"devices": compiled.devices(), "kernels": counted(compiled.kernels())},
+        save=lambda folder: saved(openvino, model, folder),
+        traffic=no_traffic,
+    )
+
+
+def judged(stage: Runner, by: Judges, layers: list[str], kept: list[str], gains: dict[str, float]) -> Runner:
+    """A stage in int8 that has passed the gate, with what it was chosen on."""
+    others = stage.execution.layer_precision if stage.execution else {}
+    facts = layer_facts(kept, gains, passed(stage.run, by), [name for name in layers if name not in others])
+    return replace(stage, details=stage.details | facts, calibration=by.calibration, left_out=by.left_out)
+
+
+def chosen(dtype: str, has_bf16: bool) -> Precision:
+    """The precision that is asked for of a CPU that has units for bf16 or hasn't.
+
+    Raises:
+        Skip: bf16 without units for it: the plugin would emulate it.
+    """
+    if dtype == "bf16" and not has_bf16:
+        raise Skip("this CPU has no units for bf16, which OpenVINO would emulate; stage.dtype=fp32 runs here")
+    known: dict[str, Precision] = {"fp32": "fp32", "bf16": "bf16", "int8": "int8"}
+    return known.get(dtype, "bf16" if has_bf16 else "fp32")
+
+
+class Compiled:
+    """A model compiled for the CPU: takes a batch [batch, channels, height, width], gives [batch, classes, H, W].
+
+    Input and output are torch's memory: nothing is copied but what the plugin itself reorders.
+    """
+
+    def __init__(self, openvino: Any, model: Any, hint: str = "f32") -> None:
+        settings = {
+            "INFERENCE_PRECISION_HINT": hint,
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        }
+        self.openvino, self.compiled = openvino, openvino.compile_model(model, "CPU", settings)
+        self.request = self.compiled.create_infer_request()
+        self.logits = torch.empty(tuple(self.compiled.output(0).shape))
+        self.request.set_output_tensor(openvino.Tensor(self.logits.numpy(), shared_memory=True))
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        """Logits [batch, classes, height, width], which the next call overwrites, of a batch in fp32."""
+        self.request.set_input_tensor(self.openvino.Tensor(batch.numpy(), shared_memory=True))
+        self.request.infer()
+        return self.logits
+
+    def devices(self) -> list[str]:
+        """Where it runs, as the runtime says."""
+        return [str(name) for name in self.compiled.get_property("EXECUTION_DEVICES")]
+
+    def kernels(self) -> list[tuple[str, str, str]]:
+        """Of each layer with matrix work as the plugin runs it: the nodes it came from, its type, its precision."""
+        found = []
+        for node in self.compiled.get_runtime_model().get_ops():
+            facts = node.get_rt_info()
+            kind = str(facts["layerType"].value)
+            if kind in MATRIX_WORK:
+                names = str(facts["originalLayersNames"].value)
+                found.append((names, kind, str(facts["runtimePrecision"].value)))
+        return found
+
+
+def counted(kernels: list[tuple[str, str, str]]) -> dict[str, int]:
+    """How many layers of each type and precision."""
+    return dict(Counter(f"{kind} {precision}" for _, kind, precision in kernels))
+
+
+def observed(kernels: list[tuple[str, str, str]], layers: dict[str, str], asked: Precision) -> Execution:
+    """How the plugin runs the net, by its own account: most layers in the precision that was asked for.
+
+    Raises:
+        StageError: none is.
+    """
+    precisions = {names: ELEMENT_TYPES.get(precision) for names, _, precision in kernels}
+    if asked not in precisions.values():
+        runs = ", ".join(sorted(map(str, set(precisions.values()))))
+        raise StageError(f"asked for {asked}, OpenVINO runs {runs}", "wrong device")
+    ran_in = {node: found for names, found in precisions.items() for node in names.split(",")}
+    found = {layer: ran_in.get(node) for layer, node in layers.items()}
+    others = {layer: other for layer, other in found.items() if other is not None and other != asked}
+    return Execution(asked, others, None, "OpenVINO CPU", captured=False, fuses=True)
+
+
+def in_int8(model: Any, batches: list[Tensor], narrow: bool) -> Any:
+    """The model with quantizers by NNCF.
+
+    Args:
+        model: of OpenVINO.
+        batches: [batch, channels, height, width], which give the ranges.
+        narrow: weights of 7 bits.
+    """
+    nncf = library("nncf", EXTRA)
+    from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, OverflowFix
+
+    fix = AdvancedQuantizationParameters(overflow_fix=OverflowFix.ENABLE if narrow else OverflowFix.DISABLE)
+    images = nncf.Dataset([batch.numpy() for batch in batches])
+    device, number = nncf.TargetDevice.CPU, len(batches)
+    return nncf.quantize(model, images, subset_size=number, target_device=device, advanced_parameters=fix)
+
+
+def restored(quantized: Any, layers: dict[str, str], kept: list[str]) -> Any:
+    """A copy of a quantized model in which these layers read their inputs and weights unquantized."""
+    model, nodes = quantized.clone(), {layers[name] for name in kept}
+    for node in model.get_ops():
+        if node.get_friendly_name() not in nodes:
+            continue
+        for reads in node.inputs():
+            source = reads.get_source_output().get_node()
+            if source.get_type_name() == "FakeQuantize":
+                reads.replace_source_output(source.input(0).get_source_output())
+    return model
+
+
+def saved(openvino: Any, model: Any, folder: Path) -> list[Path]:
+    """The model in OpenVINO's own format: its graph and its weights."""
+    openvino.save_model(model, str(folder / "openvino.xml"), compress_to_fp16=False)
+    return [folder / "openvino.xml", folder / "openvino.bin"]

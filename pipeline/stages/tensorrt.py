@@ -1,0 +1,174 @@
+"""TensorRT: through ONNX Runtime's provider, or through torch-tensorrt; its engine is cached in the stage's folder."""
+
+import ctypes
+import importlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from pipeline.compiler.budget import Budget
+from pipeline.devices.kinds import is_cuda
+from pipeline.records.error_line import first_line
+from pipeline.records.run_record import Execution, Precision
+from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
+from pipeline.stages.common.int8_layers import Judges, judges, layer_facts, passed
+from pipeline.stages.common.onnx_export import export
+from pipeline.stages.common.onnx_session import assignments, bound, on_stream, open_session
+from pipeline.stages.common.precision import Half
+from pipeline.stages.common.qdq import Kind, Quantizer
+
+LIBRARY = "libnvinfer.so.10"
+WHEEL = "tensorrt_libs"  # of the package tensorrt-cu13; importing it loads the library
+QUANTIZED = ["Conv", "ConvTranspose", "MaxPool"]
+KINDS: dict[str, Kind] = {"int8": "int8 symmetric", "fp8": "fp8"}
+
+
+def build(
+    workload: Workload,
+    *,
+    backend: Literal["onnxruntime", "torch_tensorrt"] = "onnxruntime",
+    dtype: Literal["fp16", "int8", "fp8"] = "fp16",
+    calibration_images: int = 32,
+    keep_fp16: list[str] | None = None,
+    budget: float = 4e-3,
+    error_budget: float = 5e-2,
+    dice_budget: float = 1e-2,
+) -> Runner:
+    """Export, quantize where asked, build the engine, bind fixed buffers.
+
+    Args:
+        workload: gives the net, the folder for model and caches, and for int8 and fp8 the images for the scales.
+        backend: what calls TensorRT.
+        dtype: "fp16"; "int8" and "fp8" by quantize-dequantize pairs, for which the rest is.
+        calibration_images: how many images the scales come from.
+        keep_fp16: names of layers that stay in fp16.
+        budget: the share of pixels that may change their class against fp32.
+        error_budget: the relative L2 by which the logits may differ from fp32's.
+        dice_budget: what a class may lose of Dice against fp32's masks.
+
+    Raises:
+        Skip: no CUDA GPU, or no TensorRT.
+        StageError: nodes would run elsewhere, or fewer bits are off by more than the budget.
+    """
+    if not is_cuda(workload.device.type):
+        raise Skip("TensorRT needs a CUDA GPU")
+    if backend == "torch_tensorrt":
+        return by_torch_tensorrt(workload, dtype)
+    load_tensorrt()
+    if dtype == "fp16":
+        export(workload.model, torch.float16, workload.batches[0], path := workload.folder / "model.onnx")
+        return by_onnxruntime(workload, path, dtype, torch.float16)
+    by = judges(workload, calibration_images, keep := keep_fp16 or [], Budget(budget, error_budget, dice_budget))
+    stage = by_onnxruntime(workload, quantized(workload, by, dtype, keep), dtype, torch.float32)
+    facts = layer_facts(keep, {}, passed(stage.run, by))
+    return replace(stage, details=stage.details | facts, calibration=by.calibration, left_out=by.left_out)
+
+
+def by_onnxruntime(workload: Workload, path: Path, dtype: Precision, logits: torch.dtype) -> Runner:
+    """The model by ONNX Runtime's provider, captured; its logits come in `logits`."""
+    workload.progress("building the engine")
+    stream, found = torch.cuda.Stream(), engines(workload.caches)
+    session = open_session(path, "tensorrt", options(workload.caches, dtype, stream.cuda_stream))
+    details = {"providers": session.get_providers(), "nodes": assignments(session), "engines_found": len(found)}
+    return Runner(
+        on_stream(*bound(session, workload.batches[0], logits), stream),
+        description=f"TensorRT by ONNX Runtime, {dtype}, CUDA graph",
+        execution=execution(dtype, captured=True, provider="TensorRT by ONNX Runtime"),
+        details=details,
+        save=lambda folder: sorted(folder.glob("model.onnx*")),
+        traffic=no_traffic,
+        onnx_model=path,
+    )
+
+
+def load_tensorrt(load: Callable[[str], object] = ctypes.CDLL) -> None:
+    """Load TensorRT's library, from the system or from its wheel.
+
+    Raises:
+        Skip: there is none; the line names what to install.
+    """
+    try:
+        load(LIBRARY)
+    except OSError:
+        try:
+            importlib.import_module(WHEEL)
+        except ImportError as error:
+            raise Skip(
+                f"TensorRT isn't installed ({LIBRARY}); its wheel tensorrt-cu13 comes from NVIDIA's own package index, "
+                "which pip is given by --extra-index-url; PyPI holds no more than a pointer to it",
+                "missing library",
+            ) from error
+
+
+def options(caches: Path, dtype: str, stream: int) -> dict[str, str]:
+    """The provider's options: precisions, caches in the stage's folder, and torch's stream."""
+    folder = str(caches / "tensorrt")
+    switches = {
+        "trt_fp16_enable": True,
+        "trt_int8_enable": dtype == "int8",
+        "trt_engine_cache_enable": True,
+        "trt_timing_cache_enable": True,
+        "trt_cuda_graph_enable": True,
+    }
+    return {
+        **{name: str(int(on)) for name, on in switches.items()},
+        "trt_engine_cache_path": folder,
+        "trt_timing_cache_path": folder,
+        "user_compute_stream": str(stream),
+    }
+
+
+def engines(caches: Path) -> list[Path]:
+    """The engines that an earlier build left."""
+    return sorted((caches / "tensorrt").glob("*.engine"))
+
+
+def quantized(workload: Workload, by: Judges, dtype: str, kept: list[str]) -> Path:
+    """The model with quantize-dequantize pairs.
+
+    Raises:
+        StageError: a layer to be kept isn't there.
+    """
+    made = Quantizer(workload, by.for_scales, KINDS[dtype], QUANTIZED)
+    if strange := sorted(set(kept) - set(made.layers)):
+        raise StageError(f"stage.keep_fp16={strange[0]}: no such layer; choose among {', '.join(made.layers)}")
+    return made.quantized(kept)
+
+
+def execution(dtype: Precision, captured: bool, provider: str) -> Execution:
+    """How the engine runs the net; TensorRT chooses layouts itself and fuses."""
+    return Execution(dtype, {}, None, provider, captured=captured, fuses=True)
+
+
+def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:
+    """The half net by torch-tensorrt, its engines cached in the stage's folder.
+
+    Raises:
+        Skip: it isn't installed.
+        StageError: it can't take the net, or fewer bits than fp16 were asked for.
+    """
+    if dtype != "fp16":
+        raise StageError(
+            f"stage.dtype={dtype}: torch_tensorrt runs fp16, stage.backend=onnxruntime this", "unsupported"
+        )
+    try:
+        torch_tensorrt: Any = importlib.import_module("torch_tensorrt")
+    except ImportError as error:
+        remedy = "python -m pip install torch-tensorrt installs it where pip knows NVIDIA's package index"
+        raise Skip(f"torch_tensorrt isn't installed ({first_line(error)}); {remedy}", "missing library") from error
+    model, folder = Half(workload.model, torch.float16).eval(), workload.caches / "tensorrt"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        compiled: Callable[[Tensor], Tensor] = torch_tensorrt.compile(
+            model, ir="dynamo", inputs=[workload.batches[0]], use_explicit_typing=True, cache_built_engines=True,
+            reuse_cached_engines=True, engine_cache_dir=str(folder), timing_cache_path=str(folder / "timing.bin"),
+        )  # fmt: skip
+    except Exception as error:  # torch-tensorrt raises many kinds
+        raise StageError(f"torch-tensorrt can't take the net: {first_line(error)}", "unsupported") from error
+    what = f"torch-tensorrt {torch_tensorrt.__version__}, fp16"
+    how = execution("fp16", captured=False, provider="torch-tensorrt")
+    return Runner(compiled, what, how, traffic=no_traffic)

@@ -1,0 +1,59 @@
+"""Lightning Thunder: traces the net into operations and hands them to executors; nvFuser's where it is installed."""
+
+from typing import Any
+
+import torch
+
+from pipeline.devices.kinds import is_cuda
+from pipeline.records.error_line import first_line
+from pipeline.records.run_record import Execution
+from pipeline.stages.api import Runner, StageError, Workload
+from pipeline.stages.common.optional_library import library
+from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short, why_fp32
+
+EXTRA = "thunder"
+
+
+def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -> Runner:
+    """Trace, and make the call that compiles.
+
+    Args:
+        workload: gives the net.
+        dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else fp32.
+        nvfuser: fail where nvFuser isn't among the executors; else whatever is installed runs, and is named.
+
+    Raises:
+        Skip: Thunder isn't installed.
+        StageError: it can't take the net, or nvFuser was asked for and isn't there.
+    """
+    thunder = library("thunder", EXTRA)
+    executors = names_of(thunder.get_default_executors())
+    if nvfuser and "nvfuser" not in executors:
+        raise StageError(
+            f"stage.nvfuser=true, and Thunder has {', '.join(executors)}; nvFuser's wheels must match torch "
+            f"{torch.__version__.partition('+')[0]}",
+            "missing library",
+        )
+    half = half_dtype(dtype, workload.device)
+    allow_tf32(is_cuda(workload.device.type))
+    torch.backends.cudnn.benchmark = True
+    model = Half(workload.model, half).eval()
+    compiled = thunder.jit(model)
+    try:
+        with torch.inference_mode():
+            compiled(workload.batches[0])
+    except Exception as error:  # Thunder raises many kinds, for an operator that it lacks as well
+        raise StageError(f"Thunder can't take the net: {first_line(error)}", "unsupported") from error
+    fuses = "nvfuser" in executors
+    return Runner(
+        compiled,
+        description=f"Thunder {thunder.__version__} with {', '.join(executors)}, {short(half)} weights, channels_last",
+        execution=Execution(short(half), {}, "NHWC", "Thunder", captured=False, fuses=fuses),
+        details={"executors": executors, **why_fp32(half)},
+        compilations=lambda: int(thunder.cache_misses(compiled)),
+    )
+
+
+def names_of(executors: Any) -> list[str]:
+    """The executors that Thunder asks, in their order."""
+    return [str(found.name) for found in executors]

@@ -1,0 +1,114 @@
+"""Apache TVM: the exported net in Relax, compiled by LLVM; with a plain schedule for CPUs, or one that TVM searched."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.dlpack import from_dlpack
+
+from pipeline.records.error_line import first_line
+from pipeline.records.run_record import CompileFacts, Execution
+from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
+from pipeline.stages.common.optional_library import library
+from pipeline.stages.common.precision import AsItLies
+
+EXTRA = "tvm"
+ARTEFACT = "tvm.so"
+LANES = 16  # pixels of a row that are computed at once: fp32 in an AVX-512 register
+
+
+def build(workload: Workload, *, trials: int = 0) -> Runner:
+    """Export, import into Relax, schedule, compile for this CPU, load the library that was written.
+
+    Args:
+        workload: gives the net, and the folder for the library.
+        trials: programs that TVM's MetaSchedule may measure; 0 takes `scheduled`'s schedule.
+
+    Raises:
+        Skip: not on a CPU, as the wheel of PyPI is built without CUDA, or no TVM.
+        StageError: TVM can't take the net.
+    """
+    if workload.device.type != "cpu":
+        raise Skip("PyPI's wheel of apache-tvm is built without CUDA; device=cpu runs it")
+    os.environ["TVM_NUM_THREADS"] = str(torch.get_num_threads())
+    tvm, relax = library("tvm", EXTRA), library("tvm.relax", EXTRA)
+    library("tvm.relax.frontend.torch", EXTRA)
+    cpu = str(tvm.get_global_func("target.llvm_get_system_cpu")())
+    target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": torch.get_num_threads()})
+    path = workload.folder / ARTEFACT
+    workload.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with target:
+            tvm.compile(lowered(tvm, relax, workload, target, trials), target=target).export_library(str(path))
+    except Exception as error:  # TVM raises many kinds, for an operator that it lacks as well
+        raise StageError(f"TVM can't take the net: {first_line(error)}", "unsupported") from error
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
+    how = f"{trials} trials of MetaSchedule" if trials else "rows in parallel, 16 pixels at a time"
+    return Runner(
+        called(tvm, machine["main"]),
+        description=f"TVM {tvm.__version__}, LLVM for {cpu}, fp32, {how}",
+        execution=Execution("fp32", {}, "NCHW", "TVM", captured=False, fuses=True),
+        details={"target": str(target)},
+        compile_facts=lambda: CompileFacts(candidates_measured=trials),
+        save=lambda _: [path],
+        traffic=no_traffic,
+    )
+
+
+def lowered(tvm: Any, relax: Any, workload: Workload, target: Any, trials: int) -> Any:
+    """The net as scheduled programs, for batches of this shape alone."""
+    model = AsItLies(workload.model, torch.float32).eval()
+    with torch.inference_mode(False), torch.no_grad():
+        program = torch.export.export(model, (workload.batches[0].clone(),))
+        net = relax.frontend.torch.from_exported_program(program, unwrap_unit_return_tuple=True)
+    if trials:
+        workload.progress(f"{trials} trials")
+        settings = {"total_trials": trials, "target": target, "work_dir": str(workload.caches / "tvm")}
+        return relax.get_pipeline("static_shape_tuning", **settings)(net)
+    steps = relax.transform
+    passes = [
+        steps.DecomposeOpsForInference(), steps.LegalizeOps(), steps.AnnotateTIROpPattern(), steps.FoldConstant(),
+        steps.FuseOps(), steps.FuseTIR(),
+    ]  # fmt: skip
+    return scheduled(tvm, tvm.transform.Sequential(passes)(net))
+
+
+def scheduled(tvm: Any, module: Any) -> Any:
+    """Each loop nest over its rows in parallel, sums outside the pixels of a row, and of these `LANES` at a time.
+
+    Left as TVM lowers them, the loops run on one core, pixel by pixel.
+    """
+    schedule = library("tvm.s_tir", EXTRA).Schedule(module)
+    for variable, function in module.functions_items():
+        if not isinstance(function, tvm.tirx.PrimFunc):
+            continue
+        for block in schedule.get_child_blocks(schedule.get_sblock("root", variable.name_hint)):
+            loops = schedule.get_loops(block)
+            kinds = [int(axis.iter_type) for axis in schedule.get(block).iter_vars]
+            spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
+            sums = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
+            if len(spatial) > 1:
+                _schedule(schedule, block, spatial, sums)
+    return schedule.mod
+
+
+def _schedule(schedule: Any, block: Any, spatial: list[Any], sums: list[Any]) -> None:
+    *outer, pixels = spatial
+    if sums:
+        schedule.reorder(*outer, *sums, pixels)
+    _, lanes = schedule.split(pixels, [None, LANES])
+    schedule.vectorize(lanes)
+    schedule.parallel(schedule.fuse(*outer))
+    if sums:
+        schedule.decompose_reduction(block, sums[0])
+
+
+def called(tvm: Any, main: Callable[[Any], Any]) -> Callable[[Tensor], Tensor]:
+    """A call of the compiled net on torch's memory: from [batch, channels, height, width] to [batch, classes, H, W]."""
+
+    def run(batch: Tensor) -> Tensor:
+        return from_dlpack(main(tvm.runtime.from_dlpack(batch)))
+
+    return run

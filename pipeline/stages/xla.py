@@ -1,0 +1,121 @@
+"""XLA through torchax: the net as a function that JAX traces and compiles; tensors pass by DLPack, without a copy."""
+
+import os
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
+
+from pipeline.devices.kinds import is_cuda
+from pipeline.records.error_line import first_line
+from pipeline.records.run_record import Execution
+from pipeline.stages.api import Runner, StageError, Workload, no_traffic
+from pipeline.stages.common.optional_library import library
+from pipeline.stages.common.precision import AsItLies, Dtype, half_dtype, short, why_fp32
+
+EXTRA = "xla"
+PLATFORMS = {"cuda": "cuda,cpu", "cpu": "cpu"}  # JAX's names; the first is where it computes
+
+
+def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Runner:
+    """Trace, compile for the batch's shape, and make the call that shows where the answer lies.
+
+    Args:
+        workload: gives the net.
+        dtype: "fp32", "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else fp32.
+
+    Raises:
+        Skip: torchax or JAX isn't installed.
+        StageError: JAX has no device of the workload's kind, or torchax can't take the net.
+    """
+    device = workload.device
+    precision = torch.float32 if dtype == "fp32" else half_dtype(dtype, device)
+    prepare_process(device, os.environ)
+    jax, torchax = library("jax", EXTRA), library("torchax", EXTRA)
+    check_device(jax, device)
+    model = AsItLies(workload.model, precision).eval()
+    tf32 = precision == torch.float32 and is_cuda(device.type)
+    with torch.no_grad():
+        weights = {name: to_jax(jax, tensor) for name, tensor in model.state_dict(keep_vars=False).items()}
+        net = functional(jax, torchax, model, "tensorfloat32" if tf32 else "highest")
+    run = Compiled(jax, net, weights)
+    try:
+        with torch.inference_mode():
+            logits = run(workload.batches[0])
+    except Exception as error:  # torchax raises many kinds, for an operator that it lacks as well
+        raise StageError(f"torchax can't take the net: {first_line(error)}", "unsupported") from error
+    check_answer(logits, workload)
+    return Runner(
+        run,
+        description=f"XLA by torchax {torchax.__version__}, jax {jax.__version__}, {short(precision)}, "
+        f"{model.folds} batch norms folded",
+        execution=Execution("tf32" if tf32 else short(precision), provider="XLA", captured=False, fuses=True),
+        details={"devices": [str(found) for found in jax.devices()], **why_fp32(precision)},
+        compilations=run.compilations,
+        traffic=no_traffic,
+    )
+
+
+def prepare_process(device: torch.device, environment: Any) -> None:
+    """What JAX reads when it is first imported: its platform, that it leaves memory to torch, and how many threads."""
+    environment["JAX_PLATFORMS"] = PLATFORMS[device.type]
+    environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    environment["NPROC"] = str(torch.get_num_threads())  # of XLA's pool on a CPU, which else takes every core
+
+
+def check_device(jax: Any, device: torch.device) -> None:
+    """Raise `build`'s StageError where JAX would compute elsewhere than torch."""
+    try:
+        found = jax.devices()[0].platform
+    except RuntimeError as error:
+        raise StageError(f"JAX has no {device.type} device here: {first_line(error)}", "missing library") from error
+    if (found != "cpu") != is_cuda(device.type):
+        raise StageError(f"asked for {device.type}, JAX computes on {found}; is its CUDA plugin there?", "wrong device")
+
+
+def check_answer(logits: Tensor, workload: Workload) -> None:
+    """Raise `build`'s StageError where the logits [batch, classes, height, width] aren't on the workload's device."""
+    if logits.device.type != workload.device.type:
+        raise StageError(f"the answer came on {logits.device.type}, not {workload.device.type}", "wrong device")
+
+
+def to_jax(jax: Any, tensor: Tensor) -> Any:
+    """The same memory as an array of JAX of the same shape, whose stream waits for torch's."""
+    return jax.dlpack.from_dlpack(tensor.detach().contiguous())
+
+
+def functional(jax: Any, torchax: Any, model: nn.Module, precision: str) -> Callable[[Any, Any], Any]:
+    """The net as a compiled function of its weights and a batch [batch, channels, height, width], arrays of JAX."""
+    environment = torchax.default_env()
+
+    def net(weights: Any, batch: Any) -> Any:
+        # In inference mode torch would hand composite operators over whole, which torchax takes in parts.
+        with torch.inference_mode(False), torch.no_grad(), environment, jax.default_matmul_precision(precision):
+            tensors = torchax.interop.torch_view(weights)
+            logits = torch.func.functional_call(model, tensors, (torchax.interop.torch_view(batch),))
+            return torchax.interop.jax_view(logits)
+
+    compiled: Callable[[Any, Any], Any] = jax.jit(net)
+    return compiled
+
+
+class Compiled:
+    """A call from torch through XLA back to torch, on one device.
+
+    JAX has streams of its own: `from_dlpack` makes its stream wait for torch's, and torch's current stream wait for the
+    answer, so that an event of torch's after the call, or a synchronisation of torch's, waits for XLA's work.
+    """
+
+    def __init__(self, jax: Any, net: Any, weights: Any) -> None:
+        self.jax, self.net, self.weights = jax, net, weights
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        """Logits [batch, classes, height, width] of a batch [batch, channels, height, width] in fp32."""
+        logits = self.net(self.weights, to_jax(self.jax, batch))
+        return from_dlpack(logits)
+
+    def compilations(self) -> int:
+        """Shapes that it was compiled for."""
+        return int(self.net._cache_size())

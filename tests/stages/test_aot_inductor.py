@@ -1,0 +1,98 @@
+"""AOTInductor: the stage's own part with a stand-in for Inductor, which takes a minute for a net of any size."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipeline.stages import StageError, aot_inductor
+from pipeline.stages.api import Workload
+from pipeline.stages.common import aot_package
+from tests.stages.test_stages import built
+
+
+class Shelf:
+    """Packages by their paths, each the net itself; and what was asked for."""
+
+    def __init__(self) -> None:
+        self.nets: dict[Path, torch.nn.Module] = {}
+        self.built: list[tuple[bool, bool]] = []
+        self.started: list[Path] = []
+
+    def build_package(self, model: torch.nn.Module, _: Tensor, path: Path, freezing: bool, max_autotune: bool) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"package")
+        self.nets[path] = model
+        self.built.append((freezing, max_autotune))
+        return path
+
+    def cold_start(self, path: Path, device: str, shape: tuple[int, ...]) -> dict[str, float]:
+        self.started.append(path)
+        return {"load": 0.5, "first call": 0.25}
+
+
+@pytest.fixture
+def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    found = Shelf()
+    monkeypatch.setattr(aot_inductor, "build_package", found.build_package)
+    monkeypatch.setattr(aot_inductor, "load_package", found.nets.__getitem__)
+    monkeypatch.setattr(aot_inductor, "cold_start", found.cold_start)
+    monkeypatch.setattr(aot_inductor, "check_possible", lambda device: None)
+    return found
+
+
+def test_the_package_is_built_once_and_its_cold_start_is_on_record(shelf: Shelf, workload: Workload) -> None:
+    """Frozen on a CPU; another process of the stage loads what the first one left, and starts none."""
+    first = built("aot_inductor", workload, dtype="fp32")
+    assert shelf.built == [(True, False)]
+    assert first.details["cold_start_seconds"] == {"load": 0.5, "first call": 0.25}
+    assert first.details["package_bytes"] == len(b"package")
+    assert first.execution is not None
+    assert (first.execution.precision, first.execution.provider) == ("fp32", "AOTInductor")
+    again = built("aot_inductor", replace(workload, earlier=workload.caches), dtype="fp32")
+    assert len(shelf.built) == len(shelf.started) == 1
+    assert "cold_start_seconds" not in again.details
+
+
+def test_the_package_is_left_in_the_stages_folder(shelf: Shelf, workload: Workload) -> None:
+    """Out of the caches, which go when the run ends, under a name that no other artefact has."""
+    runner = built("aot_inductor", workload, freezing=False)
+    assert shelf.built == [(False, False)]
+    assert runner.save is not None
+    assert runner.save(workload.folder) == [workload.folder / "package.pt2"]
+    assert (workload.folder / "package.pt2").read_bytes() == b"package"
+
+
+def test_a_net_that_cannot_be_exported_is_a_failure_with_a_reason(
+    shelf: Shelf, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a line, without the compiler's traceback."""
+
+    def refuse(*_: object) -> Path:
+        raise RuntimeError("data-dependent branch\nand a page of it")
+
+    monkeypatch.setattr(aot_inductor, "build_package", refuse)
+    with pytest.raises(StageError, match=r"no package of this net: data-dependent branch$"):
+        built("aot_inductor", workload)
+
+
+def test_a_package_that_does_not_load_in_a_fresh_process_says_why(tmp_path: Path) -> None:
+    """What the process wrote last is the reason."""
+    broken = tmp_path / "broken.pt2"
+    broken.write_bytes(b"no package")
+    script = tmp_path / "stands_in.py"
+    script.write_text("import sys; sys.exit('PytorchStreamReader: not a ZIP archive')")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(aot_package, "__file__", str(script))
+        with pytest.raises(RuntimeError, match="fresh process: PytorchStreamReader: not a ZIP archive"):
+            aot_package.cold_start(broken, "cpu", (1, 3, 8, 8))
+
+
+def test_each_step_of_a_cold_start_is_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """From the import of torch to the first answer."""
+    monkeypatch.setattr(aot_package, "load_package", lambda path: torch.neg)
+    found = aot_package.steps(tmp_path, "cpu", (1, 3, 8, 8))
+    assert list(found) == ["import torch", "import torch._inductor", "open the device", "load", "first call"]
+    assert all(seconds >= 0 for seconds in found.values())

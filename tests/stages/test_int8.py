@@ -1,0 +1,181 @@
+"""Nets with fewer bits: the layers that stay, and the gate, which a loss that a share of pixels hides doesn't pass."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models.build import build_model
+from pipeline.compiler.budget import Budget, Spent, keep_within, overlap, spent
+from pipeline.measure import accuracy
+from pipeline.records.run_record import Tolerance
+from pipeline.stages import Skip, StageError, inductor_int8, onnxruntime_int8, openvino
+from pipeline.stages.api import Workload
+from pipeline.stages.common.int8_layers import Judges, judges, layer_facts, layers_to_keep, passed
+from pipeline.stages.common.qdq import Images, types
+from tests.process_state import own_switches
+from tests.stages.conftest import small_net
+from tests.stages.test_stages import Ran, check_net, references, run_once, settings
+
+BUDGET = Budget(flips=4e-3, error=5e-2, dice=1e-2)
+
+
+class RareClass(nn.Module):
+    """Two classes, one of them in 16 of 64² pixels; `bias` moves all pixels towards the other."""
+
+    def __init__(self, bias: float = 0.0) -> None:
+        super().__init__()
+        self.bias = bias
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Logits [batch, 2, height, width] of an image [batch, 1, height, width]."""
+        return torch.cat([torch.ones_like(image) * 0.5 + self.bias, image], 1)
+
+
+def rare_images() -> list[Tensor]:
+    """Noise under the threshold, and a spot of 4×4 pixels barely above it."""
+    torch.manual_seed(0)
+    images = torch.rand(2, 1, 64, 64) * 0.4
+    images[:, :, 10:14, 20:24] = 0.52
+    return list(images.split(1))
+
+
+def judged_by(net: nn.Module, images: list[Tensor]) -> Judges:
+    workload = Workload(net, images, torch.device("cpu"), Path("nowhere"), verified=1)
+    return judges(workload, 1, "none", BUDGET)
+
+
+def test_a_stage_that_loses_the_rare_class_silently_does_not_pass() -> None:
+    """Its pixels and its logits are within the tolerance of its own YAML; of the class nothing is left."""
+    images, plant = rare_images(), RareClass(bias=0.03)
+    exact = [RareClass()(image) for image in images]
+    tolerance = Tolerance(**settings("onnxruntime_int8")[0]["tolerance"])
+    found = spent(plant, images, exact)
+    assert found.flips < tolerance.flipped_share
+    assert found.error < tolerance.relative_l2
+    assert found.dice == 1.0
+    with pytest.raises(StageError, match=r"a class loses 1 of Dice against fp32 \(0.01 allowed\)") as raised:
+        passed(plant, judged_by(RareClass(), images))
+    assert raised.value.kind == "wrong answer"
+
+
+def test_a_stage_that_keeps_its_masks_passes_and_says_how_far_it_is() -> None:
+    """A thousandth on every logit changes no pixel here."""
+    off = passed(RareClass(bias=1e-3), judged_by(RareClass(), rare_images()))
+    assert (off["flips"], off["dice"]) == (0.0, 0.0)
+    assert 0 < off["error"] < 5e-3
+
+
+def test_nan_does_not_pass() -> None:
+    """No comparison with it is true."""
+    with pytest.raises(StageError, match="off by nan"):
+        passed(lambda image: RareClass()(image) * float("nan"), judged_by(RareClass(), rare_images()))
+
+
+def test_dice_is_pooled_over_the_images() -> None:
+    """A class in one image alone is judged by that one; a class in neither mask loses nothing."""
+    mask, right = torch.tensor([[[0, 1, 1, 0]]]), torch.tensor([[[0, 1, 0, 0]]])
+    assert overlap(mask.byte(), right.byte(), 3).tolist() == [[2, 1, 0], [5, 3, 0]]
+    logits = torch.zeros(1, 3, 1, 4)
+    logits[0, 1, 0, 1] = logits[0, 0, 0, [0, 2, 3]] = 1.0
+    given = logits.clone()
+    given[0, :, 0, 2] = torch.tensor([0.0, 1.0, 0.0])
+    assert spent(lambda _: given, [logits], [logits]).dice == pytest.approx(1 - 2 / 3)
+
+
+def test_the_largest_part_of_the_budget_counts() -> None:
+    """Dice as well as pixels and logits; without a budget of its own Dice is free."""
+    found = Spent(flips=2e-3, error=1e-2, dice=2e-2)
+    assert BUDGET.share(found) == pytest.approx(2.0)
+    assert Budget(4e-3, 5e-2).share(found) == pytest.approx(0.5)
+
+
+def test_the_layer_that_saves_most_stays_in_fp32() -> None:
+    """And no more than the budget needs; with each layer's sensitivity."""
+    harm = {"first": 1.5, "middle": 0.2, "head": 0.6}
+
+    def cost(kept: list[str]) -> float:
+        return sum(part for name, part in harm.items() if name not in kept)
+
+    kept, gains = layers_to_keep("auto", list(harm), cost)
+    assert kept == ["first"]
+    assert gains == pytest.approx(harm)
+    assert keep_within(["middle"], lambda kept: 0.2) == ([], {})
+    assert layers_to_keep("none", list(harm), cost) == ([], {})
+    assert layers_to_keep("head", list(harm), cost) == (["head"], {})
+    assert layer_facts(kept, gains, {"dice": 0.0}, ["middle", "head"])["int8_layers"] == 2
+
+
+def test_a_net_of_which_no_layer_can_be_int8_fails() -> None:
+    """It isn't measured in fp32 under the name of int8."""
+    with pytest.raises(StageError, match="no layer can be int8 within the budget"):
+        layers_to_keep("auto", ["only"], lambda kept: 0.0 if kept else 9.0)
+
+
+def test_a_layer_that_is_not_there_is_named_with_the_nearest() -> None:
+    with pytest.raises(StageError, match=r"stage.keep_fp32=haed: no such layer; did you mean 'head'\?"):
+        layers_to_keep(["haed"], ["first", "head"], lambda kept: 0.0)
+
+
+@pytest.mark.parametrize("module", [onnxruntime_int8, openvino, inductor_int8])
+def test_on_a_gpu_they_have_no_form(module: Any, workload: Workload) -> None:
+    """They say so before they load anything."""
+    with pytest.raises(Skip):
+        module.build(replace(workload, device=torch.device("cuda")))
+
+
+def test_calibration_reads_each_batch_once() -> None:
+    batches = [torch.zeros(1, 3, 8, 8), torch.ones(1, 3, 8, 8)]
+    assert [float(read["image"].max()) for read in Images(batches)] == [0.0, 1.0]
+    assert Images([]).get_next() is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "activation"), [("int8", "QUInt8"), ("int8 symmetric", "QInt8"), ("fp8", "QFLOAT8E4M3FN")]
+)
+def test_each_kind_has_its_types(kind: Any, activation: str) -> None:
+    """TensorRT takes int8 with its zero in the middle, and fp8."""
+    from onnxruntime.quantization import QuantType
+
+    assert types(QuantType, kind)["activation_type"] is QuantType[activation]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    """ONNX Runtime in int8, the first layer kept, on a net of one level, whose random weights decide by a hair."""
+    with own_switches():
+        net = build_model("models.unet.UNet", {"base": 8, "depth": 1}, None, seed=10)
+        workload = replace(small_net(tmp_path_factory.mktemp("int8")), model=net, verified=1)
+        options = {"keep_fp32": ["encoder.0.0"], "budget": 1.0, "dice_budget": 1.0}
+        yield run_once("onnxruntime_int8", workload, **options)
+
+
+def test_onnxruntime_in_int8_answers_within_its_tolerance(ran: Ran) -> None:
+    """Its logits are, on real images; its masks aren't judged, as those of no random net are."""
+    tolerance = Tolerance(**settings(ran.name)[0]["tolerance"])
+    assert accuracy.check(ran.answers, references(ran.workload), None, tolerance, trained=False)[1:] == ("ok", "")
+    check_net(ran)
+
+
+def test_onnxruntime_in_int8_says_what_is_in_int8(ran: Ran) -> None:
+    """By the session's own graph: all but the kept layer; the transposed convolutions have no such kernel."""
+    details, execution = ran.runner.details, ran.runner.execution
+    assert (details["int8_layers"], details["kept"]) == (6, ["encoder.0.0"])
+    assert execution is not None
+    assert (execution.precision, execution.layer_precision) == ("int8", {"encoder.0.0": "fp32"})
+    assert ran.runner.save is not None
+    (path,) = [path for path in ran.runner.save(ran.workload.folder) if path.suffix == ".onnx"]
+    assert "QuantizeLinear" in {node.op_type for node in onnx.load(path).graph.node}
+
+
+def test_int8_is_calibrated_on_other_images_than_the_verdicts(ran: Ran) -> None:
+    """As far as the workload has any; the record says so."""
+    calibration = ran.runner.calibration
+    assert calibration is not None
+    assert calibration.apart
+    assert calibration.scales.images > 0
