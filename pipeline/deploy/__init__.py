@@ -1,0 +1,1 @@
+"""The winner at work: a bundle that runs without this project, and whether it does so on another machine."""
