@@ -76,8 +76,9 @@ BY_KIND: dict[str, Callable[[Path], Callable[[Tensor], Tensor]]] = {
 
 
 def array(content: bytes, dtype: str, shape: list[int]) -> Tensor:
-    """A tensor of any shape from its bytes, on the device."""
-    return torch.frombuffer(bytearray(content), dtype=getattr(torch, dtype)).reshape(shape).to(DEVICE)
+    """A tensor of any shape from its bytes, on the device, in memory that torch has aligned."""
+    values = torch.frombuffer(bytearray(content), dtype=getattr(torch, dtype))
+    return values.reshape(shape).to(DEVICE, copy=True)
 
 
 def exact(values: Tensor) -> Tensor:
