@@ -82,8 +82,8 @@ def array(content: bytes, dtype: str, shape: list[int]) -> Tensor:
 
 
 def exact(values: Tensor) -> Tensor:
-    """The same values, of any shape, in fp64 on the CPU; a copy, once the device is done."""
-    return values.to("cpu", torch.float64, copy=True)
+    """The same values, of any shape, in fp64 on the CPU, once the device is done; a copy, whose last axis is dense."""
+    return values.to("cpu", torch.float64, copy=True).contiguous()
 
 
 def wait() -> None:
