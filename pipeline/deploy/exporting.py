@@ -117,7 +117,7 @@ def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str,
         if "size" in dynamic:
             other = torch.cat([other, other.flip(AXES["size"][0])], AXES["size"][0])
         batches["other_"] = other.contiguous()
-    found = {}
+    found: dict[str, Tensor] = {}
     with torch.inference_mode():
         for name, batch in batches.items():
             found |= {f"{name}batch": batch, f"{name}reference": recorded.workload.model(batch).float()}

@@ -196,19 +196,33 @@ def test_a_program_of_torch_runs_alone(tmp_path: Path) -> None:
         assert [name for name in archive.namelist() if name.endswith(".pt") and archive.read(name)] == []
 
 
+def loader_in(folder: Path, name: str, **contract: object) -> dict[str, Any]:
+    """What a bundle's loader defines, for a contract of these fields."""
+    fields = {"measured": {"device": "cpu"}, "loader": {}, **contract}
+    (folder / "contract.json").write_text(json.dumps(fields))
+    place: dict[str, Any] = {"__name__": "load", "__file__": str(folder / "load.py")}
+    exec(compile((bundle_files.CARRIED / name).read_text(), name, "exec"), place)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("member", "content"), [("data/sample_inputs/model.pt", "a pickle"), ("a_config.json", '{"use_pickle": true}')]
+)
+def test_a_loader_reads_no_pickle(member: str, content: str, tmp_path: Path) -> None:
+    """Neither weights nor examples of inputs, which torch.export.load would unpickle."""
+    with zipfile.ZipFile(tmp_path / "net.pt2", "w") as archive:
+        archive.writestr(f"net/{member}", content)
+    with pytest.raises(ValueError, match="is a pickle"):
+        loader_in(tmp_path, "load_torch.py")["exported"](tmp_path / "net.pt2")
+
+
 @pytest.mark.parametrize("normalize", ["imagenet", "zscore"])
 @pytest.mark.parametrize("loader", ["load_onnx.py", "load_torch.py"])
-def test_a_loader_normalises_as_the_project_does(
-    loader: str, normalize: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loader_normalises_as_the_project_does(loader: str, normalize: str, tmp_path: Path) -> None:
     """Images of 8 and 16 bits and floats, one of them a plain colour."""
     mean, std = NAMED[normalize]
     rule = InputContract(3, normalize, mean, std)  # type: ignore[arg-type]
-    document = {"normalisation": codec.to_json(rule), "measured": {"device": "cpu"}, "loader": {}}
-    (tmp_path / "contract.json").write_text(json.dumps(document))
-    source = (bundle_files.CARRIED / loader).read_text()
-    place: dict[str, Any] = {"__name__": "load", "__file__": str(tmp_path / "load.py")}
-    exec(compile(source, loader, "exec"), place)
+    place = loader_in(tmp_path, loader, normalisation=codec.to_json(rule))
     draw = np.random.default_rng(0)
     for dtype, top in ((np.uint8, 255), (np.uint16, 65535), (np.float32, 1)):
         images = (draw.random((2, 4, 4, 3)) * top).astype(dtype)

@@ -6,6 +6,7 @@ import runpy
 import sys
 import zipfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -44,9 +45,7 @@ def exported(path: Path) -> Callable[[Tensor], Tensor]:
 def own_kernels(folder: Path) -> Callable[[Tensor], Tensor]:
     """A graph that calls the kernels in the folder beside it."""
     sys.path.insert(0, str(HERE))
-    from net_kernels.compiler.artifact import load as load_graph
-
-    graph: Callable[[Tensor], Tensor] = load_graph(folder)
+    graph: Callable[[Tensor], Tensor] = import_module("net_kernels.compiler.artifact").load(folder)
     return torch.compile(graph, mode="reduce-overhead") if DEVICE == "cuda" else graph
 
 
