@@ -1,6 +1,8 @@
 """A stage of a run becomes a folder that runs without this project; what can't is refused in one line."""
 
+import ast
 import json
+import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,9 +17,12 @@ from models.build import build_model
 from models.checkpoint import save as save_weights
 from models.input_contract import NAMED, InputContract
 from models.samples import to_batch
-from pipeline.deploy import artefacts, bundle_contract, bundle_files, exporting, fresh_process
+from pipeline.compiler.artifact import save as save_net
+from pipeline.deploy import artefacts, bundle_contract, bundle_files, exporting, fresh_process, recorded_stage
 from pipeline.deploy.bundle_contract import ContractError
 from pipeline.records import codec
+from pipeline.stages import torchscript
+from tests.compiler.rewriting import lowered, rewritten_from
 from tests.deploy.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage
 from tests.process_state import own_switches
 
@@ -187,13 +192,56 @@ def test_an_onnx_bundle_runs_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_program_of_torch_runs_alone(tmp_path: Path) -> None:
-    """A net in NHWC, saved without a pickle; two processes gave the same bits."""
-    run, out = run_folder(tmp_path / "run", [stage("half")]), tmp_path / "out"
-    assert asked(run, "--stage", "half", "--to", out) == 0
-    assert bundle_contract.load(out).deterministic is True
-    with zipfile.ZipFile(out / "net.pt2") as archive:
-        assert [name for name in archive.namelist() if name.endswith(".pt") and archive.read(name)] == []
+def test_a_rewritten_net_carries_its_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its references answer where nothing of the project is, and no package but torch and Triton is imported."""
+    run, out = run_folder(tmp_path / "run", [stage("fused")]), tmp_path / "out"
+    net = build_model(NET, OPTIONS, str(run / "weights.safetensors"), 1)
+    graph = lowered(rewritten_from(net, torch.zeros(2, 3, SIDE, SIDE)))
+    files = [
+        artefact(run, str(path.relative_to(run)), path.read_bytes())
+        for path in save_net(graph, torch.zeros(2, 3, SIDE, SIDE), run / "fused" / "net")
+    ]
+    codec.save(replace(codec.load(run), stages=[stage("fused", artefacts=files)]), run)
+    monkeypatch.setattr(exporting, "ask", answered)
+    assert asked(run, "--stage", "fused", "--to", out) == 0
+    imported = {name for path in out.rglob("*.py") for name in imports(path.read_text())}
+    foreign = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names)
+    assert foreign == {"torch", "triton", "net_kernels"}
+
+
+def answered(folder: Path, *words: str) -> dict[str, Any]:
+    """The loader's own check, and zeros for an answer."""
+    if words[0] == "--check":
+        return fresh_process.ask(folder, *words)
+    Path(words[1]).write_bytes(np.zeros(2 * 2 * SIDE * SIDE).tobytes())
+    return {"shape": [2, 2, SIDE, SIDE], "dtype": "float32"}
+
+
+def imports(text: str) -> list[str]:
+    """The modules that a source imports."""
+    nodes = list(ast.walk(ast.parse(text)))
+    named = [part.name for node in nodes if isinstance(node, ast.Import) for part in node.names]
+    return named + [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+
+
+@pytest.mark.parametrize("name", ["half", "torchscript"])
+def test_a_program_of_torch_answers_as_the_net(name: str, tmp_path: Path) -> None:
+    """In NHWC, from its file; a program of torch.export is saved without a pickle."""
+    run = run_folder(tmp_path / "run", [stage(name)])
+    record = codec.load(run)
+    recorded = recorded_stage.opened(run, record, record.stages[0], tmp_path / "scratch")
+    made = artefacts.make(recorded, (), tmp_path)
+    load = loader_in(tmp_path, "load_torch.py")["BY_KIND"][made.kind]
+    with torch.inference_mode(), torchscript.deprecations_filtered():
+        found, wanted = load(tmp_path / made.path)(recorded.batch), recorded.workload.model(recorded.batch)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_logits_are_written_in_the_order_of_their_axes(tmp_path: Path) -> None:
+    """Whatever their layout is."""
+    logits = torch.arange(24.0).reshape(1, 2, 3, 4)
+    exact = loader_in(tmp_path, "load_torch.py")["exact"](logits.to(memory_format=torch.channels_last))
+    assert bytes(exact.untyped_storage()) == logits.double().numpy().tobytes()
 
 
 def loader_in(folder: Path, name: str, **contract: object) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import runpy
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable
 from importlib import import_module
@@ -39,7 +40,10 @@ def exported(path: Path) -> Callable[[Tensor], Tensor]:
             pickled = name.endswith(".pt") and archive.read(name)
             if pickled or (name.endswith("_config.json") and b'"use_pickle": true' in archive.read(name)):
                 raise ValueError(f"{path.name}: {name} is a pickle, which could run code")
-    return torch.export.load(path).module()
+    with warnings.catch_warnings():
+        # torch's own, of the bytes that it reads: nobody writes to the weights
+        warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
+        return torch.export.load(path).module()
 
 
 def own_kernels(folder: Path) -> Callable[[Tensor], Tensor]:
