@@ -27,6 +27,7 @@ ARCHIVE = "pipeline/compiler/checked_archive.py"
 TARGETS, TARGET_TESTS = "models/targets.py", "tests/models/test_targets.py::"
 MASKING, MASKING_TESTS = "pipeline/records/masking.py", "tests/records/test_masking.py::"
 SIGNS = "tests/report/test_signs.py::"
+NAMED_TESTS = "tests/models/test_named_code.py::"
 CHECKPOINT_TESTS = "tests/models/test_checkpoint.py::"
 EXPORTING = "tests/deploy/test_exporting.py::"
 
@@ -125,10 +126,38 @@ GUARDS = [
     ),
     Guard(
         "aliases of others' classes",
-        "models/build.py",
+        "models/named_code.py",
         "if why := borrowed(found):",
         "if why := None:",
         f"{TARGET_TESTS}test_an_alias_is_what_it_stands_for",
+    ),
+    Guard(
+        "functions of packages as nets",
+        "models/named_code.py",
+        "if inspect.isfunction(found) and not _makes_nets(found):",
+        "if False:",
+        f"{NAMED_TESTS}test_functions_of_packages_are_no_nets",
+    ),
+    Guard(
+        "classes of an option that are no layers, in the parent",
+        "pipeline/config/load.py",
+        "if why := refusal_of_class(named):",
+        "if why := None:",
+        f"{NAMED_TESTS}test_what_is_no_layer_is_no_option_s_value",
+    ),
+    Guard(
+        "classes of an option that are no layers, in the worker",
+        "models/named_code.py",
+        "if why := refusal_of_class(target):",
+        "if why := None:",
+        f"{NAMED_TESTS}test_what_is_no_layer_is_no_option_s_value",
+    ),
+    Guard(
+        "nets that a trained model's plans may name",
+        "models/nnunet_nets.py",
+        "if package != ARCHITECTURES:",
+        "if False:",
+        "tests/models/test_nnunet_nets.py::test_bad_plans_are_one_line",
     ),
     Guard(
         "a build that is another's function",
