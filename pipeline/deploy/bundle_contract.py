@@ -8,13 +8,13 @@ from typing import Literal
 from models.input_contract import InputContract
 from pipeline.records import codec
 from pipeline.records.atomic_json import write_json
+from pipeline.records.bundle_kinds import Kind
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
 from pipeline.stats.intervals import seconds_per_call
 
 FILE = "contract.json"
 FORMAT = 1
-Kind = Literal["onnx", "torchscript", "aot_inductor", "exported", "own_kernels"]
 Dynamic = Literal["batch", "size"]
 
 
