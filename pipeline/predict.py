@@ -1,4 +1,4 @@
-"""`python -m pipeline.predict RUN images/ --out masks/`: the masks of a folder of images by a stage of a run."""
+"""`python -m pipeline.predict RUN images/ --out masks/`: the masks of a folder, by a stage of a run or by a bundle."""
 
 import sys
 

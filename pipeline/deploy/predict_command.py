@@ -1,4 +1,4 @@
-"""The masks of a folder of images, by a stage of a run; what is done is kept when the command is given again."""
+"""The masks of a folder of images, by a stage of a run or by a bundle; given again, the command goes on."""
 
 import argparse
 import fcntl
@@ -14,15 +14,19 @@ from models.errors import InputError
 from models.one_line import FAILED, guarded, tell
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import mask_files
+from pipeline.deploy.bundle_contract import ContractError
+from pipeline.deploy.bundle_predictor import is_bundle, of_bundle
 from pipeline.deploy.image_cases import Case, cases_in
 from pipeline.deploy.predicting import Outcome, Prediction
 from pipeline.deploy.predictor import Predictor, Wanted, identity, of_run
+from pipeline.deploy.recorded_stage import ExportError
 from pipeline.records import codec
 from pipeline.records.atomic_json import write_json
 from pipeline.records.private_folder import open_lock
 from pipeline.report.formatting import clean, visible
 
 REFUSED = 2
+REFUSALS = (RequestError, InputError, ExportError, ContractError, codec.RecordError, OSError)
 MANIFEST, LOCK = "predict.json", ".predict.lock"
 FORMAT = 1
 OVERLAP_SHARE = 4  # windows overlap by a quarter of their side, unless told otherwise
@@ -31,7 +35,7 @@ OVERLAP_SHARE = 4  # windows overlap by a quarter of their side, unless told oth
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     asked = argparse.ArgumentParser(prog="python -m pipeline.predict", description=__doc__)
-    asked.add_argument("run", type=Path, help="the folder of a run, such as outputs/DATE/TIME")
+    asked.add_argument("run", type=Path, help="the folder of a run, such as outputs/DATE/TIME, or of a bundle")
     asked.add_argument("images", type=Path, help="the folder of images")
     asked.add_argument("--out", type=Path, required=True, help="the folder of the masks; what is done there is kept")
     asked.add_argument("--stage", help="a stage of the run; the winner unless given")
@@ -54,7 +58,7 @@ def predicted(asked: argparse.Namespace) -> int:
         outcome = predict_folder(asked)
     except BrokenPipeError:
         raise
-    except (RequestError, InputError, codec.RecordError, OSError) as error:
+    except REFUSALS as error:
         tell(f"error: {clean(error)}")
         return REFUSED
     for name, reason in outcome.failed.items():
@@ -69,8 +73,7 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
     """Make the masks that are missing.
 
     Raises:
-        RequestError, InputError, RecordError: the request was wrong; one line.
-        OSError: the disk is full or read-only.
+        REFUSALS: the request was wrong, or the disk is full or read-only; one line.
     """
     check(asked)
     cases, others = cases_in(asked.images, asked.nnunet)
@@ -82,7 +85,9 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
         for case in cases:
             mask_files.stamp_of(asked.out / case.mask)
         mask_files.clear_unfinished(asked.out, [MANIFEST, *(case.mask for case in cases)])
-        predictor = of_run(asked.run, Wanted(asked.stage, asked.device, asked.batch), Path(scratch))
+        wanted = Wanted(asked.stage, asked.device, asked.batch)
+        bundled = is_bundle(asked.run)
+        predictor = of_bundle(asked.run, wanted) if bundled else of_run(asked.run, wanted, Path(scratch))
         return make_all(predictor, cases, asked)
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.checkpoint import digest
 from models.input_contract import InputContract
 from pipeline.analysis.summary import summarize
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
+from pipeline.deploy.recorded_stage import check_weights
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators
 from pipeline.records import codec
@@ -88,7 +88,8 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Predictor:
 
     Raises:
         RecordError: the folder holds no run's record.
-        RequestError: there is no such stage, it can't be built, or the weights are others than the run's.
+        RequestError: there is no such stage, or it can't be built.
+        ExportError: the weights are others than the run's.
         InputError: the net, its weights or the run's images are not what they should be, or the device isn't here.
     """
     run = codec.load(folder)
@@ -138,12 +139,11 @@ def check_unchanged(run: RunRecord, stage: StageRecord) -> list[str]:
     """What has changed since the run, or must be known of it, a line each.
 
     Raises:
-        RequestError: the weights are others.
+        ExportError: the weights are others.
         CheckpointError: their file is gone.
     """
     checkpoint, data, notes = run.settings.model.checkpoint, run.settings.data, []
-    if checkpoint and run.reference and digest(checkpoint) != run.reference.weights_sha256:
-        raise RequestError(f"{checkpoint}: other weights than the run measured; measure them by a run of their own")
+    check_weights(run)
     if not checkpoint:
         notes.append("the net has random weights: its masks mean nothing")
     if stage.status == "inaccurate":

@@ -15,12 +15,14 @@ from models.image_files import read_image
 from models.input_contract import InputContract
 from models.samples import to_batch
 from pipeline.config.request_error import RequestError
-from pipeline.deploy import mask_files
+from pipeline.deploy import bundle_contract, mask_files
+from pipeline.deploy.bundle_contract import Contract, TensorRule, measured_of
 from pipeline.deploy.image_cases import cases_in
 from pipeline.deploy.predict_command import alone_in, main
 from pipeline.deploy.predicting import Prediction
 from pipeline.deploy.predictor import Predictor
 from pipeline.measure.accuracy import classes
+from pipeline.records import codec
 from tests.deploy.made_up_runs import BATCH, OPTIONS, SIZE, weights, write_image, write_run
 from tests.process_state import own_switches
 
@@ -155,7 +157,7 @@ def test_what_is_refused_says_why(run: Path, images: Path, tmp_path: Path, capsy
     assert "same.jpg, same.png would share the mask same.png" in refused()
     (images / "same.jpg").unlink()
     weights(tmp_path, seed=1)
-    assert "other weights than the run measured" in refused()
+    assert "other weights than were measured" in refused()
 
 
 def test_two_at_once_are_refused(run: Path, images: Path, tmp_path: Path) -> None:
@@ -211,3 +213,55 @@ def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
     assert (found.made, found.failed) == (["a"], {"b": "the net's answer holds NaN or infinite logits"})
     assert [path.name for path in out.iterdir()] == ["a.png"]
     assert said == ["0 of 2 images, 0 masks a second"]
+
+
+LOADER = """
+from pathlib import Path
+import torch
+from models.build import build_model
+def load():
+    if (Path(__file__).parent / "spoilt").exists():
+        raise ValueError("net: not the file that was exported")
+    return torch.inference_mode()(build_model("models.unet.UNet", {options}, {checkpoint!r}, 0))
+"""
+
+
+def write_bundle(folder: Path, run: Path) -> Path:
+    """What pipeline.export leaves, with a loader that builds the net of the made-up run."""
+    folder.mkdir()
+    record = codec.load(run)
+    batch, logits = ([BATCH, channels, SIZE, SIZE] for channels in (3, 3))
+    contract = Contract(
+        "eager", "pipeline.stages.eager", "exported", "net.pt2", TensorRule("image", batch, "float32"),
+        TensorRule("logits", logits, "float32"), record.settings.data.contract, record.stages[0].tolerance, True,
+        measured_of(record, record.stages[0]), None, "python -m pipeline",
+    )  # fmt: skip
+    bundle_contract.save(contract, folder)
+    (folder / "SHA256SUMS").write_text("")
+    checkpoint = record.settings.model.checkpoint
+    (folder / "load.py").write_text(LOADER.format(options=OPTIONS, checkpoint=checkpoint))
+    return folder
+
+
+def test_a_bundle_predicts_by_its_own_loader(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same masks as the run's stage; what it wasn't exported for is refused."""
+    (images / "broken.png").unlink()
+    bundle, by_run, by_bundle = write_bundle(tmp_path / "bundle", run), tmp_path / "by_run", tmp_path / "by_bundle"
+    assert main([str(run), str(images), "--out", str(by_run), "--stage", "eager"]) == 0
+    asked = [str(bundle), str(images), "--out", str(by_bundle)]
+    assert main(asked) == 0
+    for mask in by_run.glob("*.png"):
+        assert (mask_of(mask) == mask_of(by_bundle / mask.name)).all()
+    capsys.readouterr()
+    (bundle / "spoilt").touch()
+    refusals = {
+        ("--stage", "half"): "the bundle holds eager alone",
+        ("--device", "cuda"): "the bundle was exported for cpu",
+        ("--batch", "5"): "exported for 2; export it with --dynamic batch",
+        (): "it can't be loaded here: net: not the file that was exported",
+    }
+    for words, reason in refusals.items():
+        assert main([*asked, *words]) == 2
+        assert reason in capsys.readouterr().err
