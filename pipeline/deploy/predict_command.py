@@ -84,6 +84,7 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
     with alone_in(asked.out), tempfile.TemporaryDirectory(prefix="unet-ladder-") as scratch:
         for case in cases:
             mask_files.stamp_of(asked.out / case.mask)
+        (asked.out / MANIFEST).unlink(missing_ok=True)
         mask_files.clear_unfinished(asked.out, [MANIFEST, *(case.mask for case in cases)])
         wanted = Wanted(asked.stage, asked.device, asked.batch)
         bundled = is_bundle(asked.run)
