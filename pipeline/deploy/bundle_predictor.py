@@ -12,6 +12,7 @@ from torch import Tensor
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_contract
 from pipeline.deploy.predictor import Predictor, Wanted
+from pipeline.records.bundle_kinds import Kind
 from pipeline.records.error_line import first_line
 
 
@@ -55,7 +56,7 @@ def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
     )
 
 
-def loaded(folder: Path, kind: bundle_contract.Kind) -> Callable[[Tensor], Tensor]:
+def loaded(folder: Path, kind: Kind) -> Callable[[Tensor], Tensor]:
     """The bundle's net, from a normalised batch [batch, channels, height, width] to logits.
 
     Raises:

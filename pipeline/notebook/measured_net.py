@@ -3,6 +3,7 @@
 import copy
 import inspect
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -24,6 +25,8 @@ from pipeline.notebook.finished_run import Run, load_run
 Array = Tensor | np.ndarray
 SAME_ANSWER = 1e-4  # relative L2 between the net and the one that its class and weights make again, both in fp32
 CONF, LADDER = ROOT / "conf", "ladder"
+PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)[A-Za-z/][A-Za-z0-9_./-]*", re.IGNORECASE)  # of Hydra's grammar
+BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")  # where alone a backslash is one that escapes
 
 
 def measure(
@@ -201,15 +204,17 @@ def stages_asked(stages: Sequence[str]) -> list[str]:
     for name in stages:
         if name not in known:
             raise RequestError(f"stages: no such stage {name!r}; {nearest(name, sorted(known))}")
-    rungs = [str(name) for name in OmegaConf.load(CONF / "stage" / f"{LADDER}.yaml")["rungs"]]
+    rungs = list(map(str, OmegaConf.load(CONF / "stage" / f"{LADDER}.yaml").rungs))
     without = [f"~stage.rungs.{name}" for name in rungs if stages and name not in stages]
     return [f"stage={LADDER}", *without, *(f"+stage@stage.rungs.{name}={name}" for name in stages if name not in rungs)]
 
 
 def worded(value: object) -> str:
-    """A value in Hydra's grammar; text and paths in quotes, so that nothing in them is read."""
+    """A value in Hydra's grammar; text and paths in quotes where something in them could be read otherwise."""
     if isinstance(value, str | Path):
-        escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
+        if PLAIN.fullmatch(str(value)):
+            return str(value)
+        escaped = BEFORE_A_QUOTE.sub(lambda found: 2 * found[1] + ("\\'" if found[2] else ""), str(value))
         return f"'{escaped}'"
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{worded(part)}" for key, part in value.items()) + "}"

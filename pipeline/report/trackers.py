@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from models.one_line import guarded, tell
 from pipeline.analysis.summary import RunSummary, summarize
@@ -80,7 +80,7 @@ def metrics_of(summary: RunSummary) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if is_figure(value)}
 
 
-def is_figure(value: object) -> bool:
+def is_figure(value: object) -> TypeGuard[float]:
     """Whether it is a finite number, and no truth."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
