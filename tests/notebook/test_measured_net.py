@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from safetensors.torch import load_file
 from torch import nn
@@ -117,6 +118,13 @@ def test_values_come_back_from_hydras_grammar(value: object) -> None:
     assert [getattr(part, "text", part) for part in (parsed if isinstance(parsed, list) else [parsed])] == (
         value if isinstance(value, list) else [value]
     )
+
+
+def test_the_rungs_are_those_that_were_asked_for() -> None:
+    """In the ladder's order, and what the ladder hasn't after them."""
+    with initialize_config_dir(str(measured_net.CONF), version_base="1.3"):
+        asked = compose("config", measured_net.stages_asked(["openvino", "half", "eager"]))
+    assert [rung.name for rung in asked.stage.rungs.values()] == ["eager", "half", "openvino"]
 
 
 def test_rooms_of_a_functions_name_hide_no_function() -> None:
