@@ -24,6 +24,7 @@ from pipeline.deploy.bundle_contract import Contract, ContractError, Dynamic, Te
 from pipeline.deploy.fresh_process import BundleFails, ask
 from pipeline.deploy.recorded_stage import ExportError, RecordedStage, check_weights, chosen, opened
 from pipeline.records import codec
+from pipeline.report.formatting import clean
 from pipeline.stages.api import Skip, StageError
 from pipeline.stages.common.precision import allow_tf32
 
@@ -117,7 +118,7 @@ def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str,
         if "size" in dynamic:
             other = torch.cat([other, other.flip(AXES["size"][0])], AXES["size"][0])
         batches["other_"] = other.contiguous()
-    found = {}
+    found: dict[str, Tensor] = {}
     with torch.inference_mode():
         for name, batch in batches.items():
             found |= {f"{name}batch": batch, f"{name}reference": recorded.workload.model(batch).float()}
@@ -174,10 +175,10 @@ def exported(arguments: list[str] | None) -> int:
     try:
         contract = export(Asked(typed.run, typed.to, typed.stage, tuple(dict.fromkeys(typed.dynamic))))
     except REFUSALS as error:
-        tell(f"error: {error}")
+        tell(f"error: {clean(error)}")
         return REFUSED
     except (Skip, StageError, BundleFails) as error:
-        tell(f"error: no bundle was made: {error}")
+        tell(f"error: no bundle was made: {clean(error)}")
         return FAILED
     for note in contract.notes:
         tell(f"note: {note}")

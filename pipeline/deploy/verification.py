@@ -121,7 +121,7 @@ def speed_line(contract: Contract, found: dict[str, Any], margin: float) -> Line
 
 
 def verify(
-    folder: Path, margin: float, machine: Machine | None = None, loader: Callable[..., dict[str, Any]] = ask
+    folder: Path, margin: float, machine: Machine | None = None, loader: Callable[..., dict[str, Any]] | None = None
 ) -> list[Line]:
     """Every line, as far as it goes: a bundle whose files were changed isn't loaded.
 
@@ -129,7 +129,7 @@ def verify(
         folder: the bundle.
         margin: percent by which a call may take longer.
         machine: what is here; found out without.
-        loader: asks the bundle's loader.
+        loader: asks the bundle's loader, in a fresh process without.
 
     Raises:
         ContractError: it is no bundle.
@@ -142,7 +142,7 @@ def verify(
     if changed:
         return lines
     try:
-        found = loader(folder, "--check", "--time", str(SECONDS))
+        found = (loader or ask)(folder, "--check", "--time", str(SECONDS))
     except BundleFails as error:
         return [*lines, Line("answers", "logits of the golden batch", "none", same=False, why=clean(error))]
     lines += answer_lines(contract, found)

@@ -4,8 +4,10 @@ import hashlib
 import json
 import runpy
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -38,15 +40,16 @@ def exported(path: Path) -> Callable[[Tensor], Tensor]:
             pickled = name.endswith(".pt") and archive.read(name)
             if pickled or (name.endswith("_config.json") and b'"use_pickle": true' in archive.read(name)):
                 raise ValueError(f"{path.name}: {name} is a pickle, which could run code")
-    return torch.export.load(path).module()
+    with warnings.catch_warnings():
+        # torch's own, of the bytes that it reads: nobody writes to the weights
+        warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
+        return torch.export.load(path).module()
 
 
 def own_kernels(folder: Path) -> Callable[[Tensor], Tensor]:
     """A graph that calls the kernels in the folder beside it."""
     sys.path.insert(0, str(HERE))
-    from net_kernels.compiler.artifact import load as load_graph
-
-    graph: Callable[[Tensor], Tensor] = load_graph(folder)
+    graph: Callable[[Tensor], Tensor] = import_module("net_kernels.compiler.artifact").load(folder)
     return torch.compile(graph, mode="reduce-overhead") if DEVICE == "cuda" else graph
 
 
@@ -76,13 +79,14 @@ BY_KIND: dict[str, Callable[[Path], Callable[[Tensor], Tensor]]] = {
 
 
 def array(content: bytes, dtype: str, shape: list[int]) -> Tensor:
-    """A tensor of any shape from its bytes, on the device."""
-    return torch.frombuffer(bytearray(content), dtype=getattr(torch, dtype)).reshape(shape).to(DEVICE)
+    """A tensor of any shape from its bytes, on the device, in memory that torch has aligned."""
+    values = torch.frombuffer(bytearray(content), dtype=getattr(torch, dtype))
+    return values.reshape(shape).to(DEVICE, copy=True)
 
 
 def exact(values: Tensor) -> Tensor:
-    """The same values, of any shape, in fp64 on the CPU; a copy, once the device is done."""
-    return values.to("cpu", torch.float64, copy=True)
+    """The same values, of any shape, in fp64 on the CPU, once the device is done; a copy, whose last axis is dense."""
+    return values.to("cpu", torch.float64, copy=True).contiguous()
 
 
 def wait() -> None:
