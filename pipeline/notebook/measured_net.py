@@ -39,7 +39,7 @@ def measure(
     folder: str | Path | None = None,
     **knobs: object,
 ) -> Run:
-    """Take a net through the stages, and wait for the record; the same as `python -m pipeline` on a command line.
+    """Take a net through the stages, as `python -m pipeline` does, and wait for the record.
 
     Args:
         net: of a class in a file that can be imported; it takes [batch, channels, height, width] and gives logits
@@ -55,34 +55,20 @@ def measure(
     Raises:
         RequestError: the net's class can't be imported or doesn't make this net again, or the request was wrong.
     """
-    options = dict(net_options or {})
-    target, batches = target_of(net), batches_of(images)
+    target, options, batches = target_of(net), dict(net_options or {}), batches_of(images)
     check_made_again(net, options, batches[0][:1] if batches else None)
     place = Path(folder) if folder else Path("outputs") / datetime.now().astimezone().strftime("%Y-%m-%d/%H-%M-%S")
-    if (place / "results.json").exists():
+    if any((place / name).exists() for name in ("results.json", "claimed")):
         raise RequestError(f"folder={place}: another run's; name a new one")
     given = place / "given"
     given.mkdir(parents=True, exist_ok=True)
-    save_file(
-        {name: part.detach().cpu().clone().contiguous() for name, part in net.state_dict().items()},
-        given / "weights.safetensors",
-    )
-    asked: dict[str, object] = {
-        "hydra.run.dir": place,
-        "model": "custom",
-        "model.target": target,
-        "model.checkpoint": given / "weights.safetensors",
-        **{f"+model.options.{key}": value for key, value in options.items()},
-        "data": "folder",
-        **data_of(images, batches, given),
-        **labels_of(labels, given),
-        **knobs,
-    }
-    words = [f"{key}={worded(value)}" for key, value in asked.items()]
-    _, last_line = command("pipeline", [*words, *stages_asked(stages)], [home_of(net)])
-    if not (place / "results.json").exists():
-        raise RequestError(last_line)
-    return load_run(place)
+    asked = {"hydra.run.dir": place, **net_of(net, target, options, given), "data": "folder"}
+    asked |= {**data_of(images, batches, given), **labels_of(labels, given), **knobs}
+    words = [*(f"{key}={worded(value)}" for key, value in asked.items()), *stages_asked(stages)]
+    _, last_line = command("pipeline", words, [home_of(net)])
+    if (place / "results.json").exists():
+        return load_run(place)
+    raise RequestError(last_line)
 
 
 def target_of(net: nn.Module) -> str:
@@ -101,6 +87,14 @@ def target_of(net: nn.Module) -> str:
     if why := refusal(target):
         raise RequestError(f"{target} can't be measured: {why}; make it a part of a class of your own")
     return target
+
+
+def net_of(net: nn.Module, target: str, options: Mapping[str, Any], given: Path) -> dict[str, object]:
+    """The keys of `model` for a net, whose weights are kept in `given`."""
+    path = given / "weights.safetensors"
+    save_file({name: part.detach().cpu().clone().contiguous() for name, part in net.state_dict().items()}, path)
+    named = {f"+model.options.{key}": value for key, value in options.items()}
+    return {"model": "custom", "model.target": target, "model.checkpoint": path, **named}
 
 
 def home_of(net: nn.Module) -> Path:
