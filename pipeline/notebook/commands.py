@@ -50,14 +50,14 @@ def command(module: str, words: Iterable[object], folders: Iterable[Path] = ()) 
         assert process.stdout is not None
         for line in process.stdout:
             sys.stderr.write(line)
-            last = line.strip() or last
+            last = line.strip().removeprefix(ERROR) or last
         code = process.wait()
     finally:
         ended(process)
     if code == INTERRUPTED:
         raise KeyboardInterrupt
     if code not in (0, 1):
-        raise RequestError(last.removeprefix(ERROR) or f"python -m {module} ended with {code}")
+        raise RequestError(last or f"python -m {module} ended with {code}")
     return Ended(code, last)
 
 
