@@ -178,6 +178,7 @@ def test_nothing_of_the_project_can_be_imported_by_a_loader(tmp_path: Path) -> N
         fresh_process.ask(tmp_path)
 
 
+@pytest.mark.slow
 def test_an_onnx_bundle_runs_alone(tmp_path: Path) -> None:
     """Without torch: for another batch and size, too; a changed file is not loaded."""
     run, out = run_folder(tmp_path / "run", [stage("onnxruntime")]), tmp_path / "out"
