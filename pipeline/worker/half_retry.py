@@ -42,8 +42,7 @@ Verify = Callable[[Bench], Finding]
 def settled(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
     """What is wrong with the stage's answer in the end: at once, or after attempts with modules kept in fp32.
 
-    A stage is tried again where its option `keep_fp32` is "auto". The record's options then name the modules, so that
-    whoever builds the stage from them builds what ran.
+    A stage is tried again where its option `keep_fp32` is "auto".
 
     Args:
         bench: with the stage built.
@@ -56,11 +55,11 @@ def settled(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
         if fault is None:
             break
         again = auto and bool(fault.module) and len(faults) < MOST_KEPT
+        found = found._replace(reason=f"{found.reason}; {fault_text(fault)}")
+        again = again and _rebuilt(bench, reporter, [*(each.module for each in faults), fault.module])
         faults.append(replace(fault, kept=again))
-        reason = f"{found.reason}; {fault_text(fault)}"
-        reporter.report(precision_faults=faults, reason=reason)
-        found = found._replace(reason=reason)
-        if not again or not _rebuilt(bench, reporter, [each.module for each in faults]):
+        reporter.report(precision_faults=faults, reason=found.reason)
+        if not again:
             break
     return found
 
@@ -92,15 +91,14 @@ def _rebuilt(bench: Bench, reporter: Reporter, kept: list[str]) -> bool:
     job, runner = bench.job, bench.runner
     options = {**job.stage.options, OPTION: kept}
     bench.job = replace(job, stage=replace(job.stage, options=options))
-    reporter.enter(Phase.BUILD)
+    reporter.enter(Phase.VERIFY)  # its time limit starts anew
     reporter.progress(f"again, with {kept[-1]} in fp32")
     try:
-        reporter.report(**bench.build(), options=options)
+        reporter.report(**bench.build())
     except Exception:  # noqa: BLE001 - the first attempt's verdict stands
         traceback.print_exc()
         bench.job, bench.runner = job, runner
         return False
-    reporter.enter(Phase.VERIFY)
     return True
 
 
