@@ -54,7 +54,8 @@ def settled(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
         fault = first_fault(bench)
         if fault is None:
             break
-        again = auto and bool(fault.module) and len(faults) < MOST_KEPT
+        known = {"", *(each.module for each in faults)}
+        again = auto and fault.module not in known and len(faults) < MOST_KEPT
         found = found._replace(reason=f"{found.reason}; {fault_text(fault)}")
         again = again and _rebuilt(bench, reporter, [*(each.module for each in faults), fault.module])
         faults.append(replace(fault, kept=again))

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.config.schema import Job, StageSpec
-from pipeline.profiling.precision_locator import Side, locate
 from pipeline.orchestrate.trials import as_built
+from pipeline.profiling.precision_locator import Side, locate
 from pipeline.records.diagnostics import PrecisionFault
 from pipeline.records.precision_text import fault_text
 from pipeline.records.run_record import StageRecord, Tolerance
