@@ -1,5 +1,6 @@
 """What an answer must keep, and what the winner is chosen by: both may be asked of a finished run again."""
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
@@ -85,6 +86,18 @@ class AccuracyLimits:
             if not (value <= limit if name.startswith("max") else value >= limit):
                 return f"{lines[name].format(value, limit)} (accuracy.{name})"
         return ""
+
+    def excess(self, found: Accuracy) -> float:
+        """How many times an answer's worst figure is beyond its limit: 1 just keeps it, infinite is unknown."""
+        return max((_excess(name, limit, found) for name, limit in self.asked.items()), default=0.0)
+
+
+def _excess(name: str, limit: float, found: Accuracy) -> float:
+    value = accuracy_figure(name, found)
+    if value is None:
+        return math.inf
+    least = math.ulp(0.0)
+    return value / max(limit, least) if name.startswith("max") else limit / max(value, least)
 
 
 def accuracy_figure(name: str, found: Accuracy) -> float | None:

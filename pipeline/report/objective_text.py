@@ -1,9 +1,11 @@
 """What was asked for, beside what was found: the bounds, the objective, and how the winner was chosen. Plain text."""
 
+import math
+
 from pipeline.analysis.objectives import FIGURE_OF, Check
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.goals import AccuracyLimits, FigureName, Objective, accuracy_figure
-from pipeline.records.run_record import StageRecord
+from pipeline.records.run_record import EAGER, StageRecord
 from pipeline.report.formatting import clean, listed, plural, seconds, share, significant, size, spoken
 
 NAMED = 4  # stages that are named for missing a bound; the CSV has all
@@ -75,7 +77,9 @@ def told_by_intervals(summary: RunSummary) -> bool:
 
 
 def no_winner(summary: RunSummary) -> str:
-    """The headline where stages are ranked and none is what was asked for; empty otherwise."""
+    """The headline where stages were right, or ranked, and none is what was asked for; empty otherwise."""
+    if said := _none_is_accurate(summary):
+        return said
     choice = summary.choice
     if choice is None or choice.held or not summary.ranked:
         return ""
@@ -87,6 +91,20 @@ def no_winner(summary: RunSummary) -> str:
         unknown = {check.constraint.figure for own in choice.checks.values() for check in own if check.value is None}
         return f"No stage is known to keep {bounds}: {listed(sorted(unknown) or [figure])} was not measured"
     return f"No stage keeps {bounds}: the nearest is {spoken(choice.nearest)}, {missed(summary, choice.nearest)}"
+
+
+def _none_is_accurate(summary: RunSummary) -> str:
+    """The headline where the limits of accuracy leave nothing but the baselines, with the stage that misses least."""
+    limits, found = summary.run.settings.accuracy, [stage for stage in summary.stages if by_limit(stage.stage)]
+    if not found or any(stage.name not in (summary.baseline, EAGER) for stage in summary.ranked):
+        return ""
+    nearest = min(found, key=lambda stage: limits.excess(stage.stage.accuracy) if stage.stage.accuracy else math.inf)
+    return f"No stage keeps {asked(limits)}: the nearest is {spoken(nearest.name)}, {clean(nearest.stage.reason)}"
+
+
+def by_limit(stage: StageRecord) -> bool:
+    """Whether nothing but a limit on the answer keeps it from being ranked."""
+    return stage.failure == "accuracy limit"
 
 
 def best_by(summary: RunSummary) -> str:
@@ -138,7 +156,7 @@ def how_chosen(summary: RunSummary) -> list[str]:
 
 def _refused(summary: RunSummary) -> list[str]:
     """How many stages miss a limit on the answer; the list of those that aren't ranked has the figures."""
-    count = sum(stage.stage.failure == "accuracy limit" for stage in summary.stages)
+    count = sum(by_limit(stage.stage) for stage in summary.stages)
     if not count:
         return []
     return [f"{plural(count, 'stage')} missed what was asked of the answer ({asked(summary.run.settings.accuracy)})."]

@@ -113,6 +113,10 @@ def test_a_stage_beyond_a_limit_is_inaccurate_and_shown() -> None:
     assert record.reason == "its worst class loses 0.8 points of Dice, 0.5 allowed (accuracy.max_dice_drop)"
     assert found.ranking.winner == "onnxruntime"
     assert answer.headline(found).endswith("; keeps max_dice_drop=0.5")
+    every = [replace(part, accuracy=worse) for part in STAGES[1:3]]
+    every[0] = replace(every[0], accuracy=planted.accuracy(dice=[0.98, 0.93]))
+    none = wanted(run=planted.run(stages=[STAGES[0], *every]), max_dice_drop=0.5)
+    assert answer.headline(none).startswith("No stage keeps max_dice_drop=0.5: the nearest is compile, its worst class")
     back = rejudged(found.run, AccuracyLimits(max_dice_drop=1.0))
     assert (back.stages[2].status, back.stages[2].reason) == ("ok", "")
     untimed = replace(found.run, stages=[replace(record, pairs=[])])
