@@ -122,8 +122,8 @@ def judged_images(work: Workload, sizes: Sequence[int], left_out: Collection[int
 def calibration_images(job: Job, device: torch.device, verified: int, wanted: int) -> CalibrationImages:
     """Images beyond those that are checked, as far as there are windows of their own; else such windows rolled.
 
-    The stained tissue's held-out quarter is judged, and the other three calibrate. A folder with labels is judged whole: up
-    to half of what lies beyond the verified batches is given, and is then left out of the verdict.
+    The stained tissue's held-out quarter is judged, and the other three calibrate. A folder with labels is judged
+    whole: up to half of what lies beyond the verified batches is given, and is then left out of the verdict.
 
     Args:
         job: names the images.
