@@ -29,6 +29,7 @@ MASKING, MASKING_TESTS = "pipeline/records/masking.py", "tests/records/test_mask
 SIGNS = "tests/report/test_signs.py::"
 GOAL_TESTS = "tests/config/test_goal_request.py::"
 CHECKPOINT_TESTS = "tests/models/test_checkpoint.py::"
+EXPORTING = "tests/deploy/test_exporting.py::"
 
 GUARDS = [
     Guard(
@@ -269,5 +270,54 @@ GUARDS = [
         '        ("the weights\' SHA-256", run.reference.weights_sha256 if run.reference else None),\n',
         "",
         "tests/report/test_written_files.py",
+    ),
+    Guard(
+        "an export of other weights than were measured",
+        "pipeline/deploy/recorded_stage.py",
+        "if (found := digest(checkpoint)) != measured:",
+        "if (found := digest(checkpoint)) is None:",
+        f"{EXPORTING}test_other_weights_than_were_measured_are_refused",
+    ),
+    Guard(
+        "an export of a file that changed since the run",
+        "pipeline/deploy/recorded_stage.py",
+        "if file_digest(path) != artefact.sha256:",
+        "if False:",
+        f"{EXPORTING}test_a_file_that_changed_since_the_run_is_refused",
+    ),
+    Guard(
+        "artefacts outside the run's folder",
+        "pipeline/deploy/recorded_stage.py",
+        "if not path.resolve().is_relative_to(self.folder.resolve()):",
+        "if False:",
+        f"{EXPORTING}test_a_file_that_changed_since_the_run_is_refused",
+    ),
+    Guard(
+        "a bundle that failed its own check",
+        "pipeline/deploy/exporting.py",
+        'if not found["right"]:',
+        "if False:",
+        f"{EXPORTING}test_a_bundle_that_answers_otherwise_is_taken_away",
+    ),
+    Guard(
+        "a bundle whose loader needs this project",
+        "pipeline/deploy/fresh_process.py",
+        'sys.modules |= dict.fromkeys(["pipeline", "models", "conf"])',
+        "",
+        f"{EXPORTING}test_nothing_of_the_project_can_be_imported_by_a_loader",
+    ),
+    Guard(
+        "files of a bundle that were changed",
+        "pipeline/deploy/verification.py",
+        "    if changed:",
+        "    if False:",
+        "tests/deploy/test_verification.py::test_nothing_is_loaded_of_a_bundle_that_was_changed",
+    ),
+    Guard(
+        "pickles in a bundle's program",
+        "pipeline/deploy/carried/load_torch.py",
+        "if pickled or (",
+        "if False and (",
+        f"{EXPORTING}test_a_loader_reads_no_pickle",
     ),
 ]
