@@ -6,7 +6,7 @@ machine that was busier on one day changes no ratio.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from pipeline.analysis.summary import baseline_seconds
@@ -15,8 +15,11 @@ from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import Ratio, between_run_std, composed, minimum_detectable_effect, outcome_of, ratio
 from pipeline.stats.ranking import rankable, ranking
 
-# Which change what is shown, and when it is measured, not what.
-IGNORED_CONFIG = {"hydra", "preset", "report", "strict", "resume", "resume_despite", "gpu_busy"}
+# Which change what is shown, and when it is measured, not what; `accuracy` is compared as the settings hold it.
+IGNORED_CONFIG = {
+    "hydra", "preset", "report", "strict", "resume", "resume_despite", "gpu_busy", "objective", "subject_to",
+    "accuracy",
+}  # fmt: skip
 MACHINE = ("device_name", "driver", "cuda", "cudnn", "python", "cpu_name", "cpu_threads", "commit", "launcher")
 BASELINE_MOVED = 1.05  # times by which the baseline's own time may differ before it is said
 
@@ -117,9 +120,16 @@ def differences(first: RunRecord, second: RunRecord) -> list[Difference]:
     if old and new and not 1 / BASELINE_MOVED < old.value / new.value < BASELINE_MOVED:
         found.append(Difference("baseline seconds", old.value, new.value))
     found += config_differences(first.config, second.config, "")
+    found += accuracy_differences(first, second)
     if not first.finished or not second.finished:
         found.append(Difference("unfinished", not first.finished, not second.finished))
     return found
+
+
+def accuracy_differences(first: RunRecord, second: RunRecord) -> list[Difference]:
+    """In which limits on the answers two runs differ: what one calls inaccurate may be right in the other."""
+    old, new = (asdict(run.settings.accuracy) for run in (first, second))
+    return [Difference(f"accuracy.{key}", old[key], new[key]) for key in old if old[key] != new[key]]
 
 
 def machine_differences(one: Environment | None, other: Environment | None) -> list[Difference]:

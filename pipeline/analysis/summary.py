@@ -1,7 +1,7 @@
 """A run as every renderer needs it: each stage with its figures, computed once."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 from pipeline.analysis.bottleneck import Bottleneck, bottleneck_of
@@ -14,6 +14,7 @@ from pipeline.analysis.headline import (
     sustained_seconds,
 )
 from pipeline.analysis.layer_figures import LayerFigures, layers_of
+from pipeline.analysis.objectives import Choice, choice_of, order_under
 from pipeline.analysis.payback import ChangeOver, Doubt, Line, best_at, break_even, change_overs
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.roofline import Roofline, roofline_of
@@ -129,6 +130,7 @@ class RunSummary:
     doubt: Doubt | None  # why the record can't say which stage is best for how many images
     best_for_service: str | None
     since: Since | None = None  # an earlier run; None where none is known
+    choice: Choice | None = None  # by what the winner was chosen, where more was asked for than speed
 
     def stage(self, name: str | None) -> StageSummary | None:
         """The stage called `name`; None for a baseline that was no stage of its own."""
@@ -152,7 +154,7 @@ class RunSummary:
 
     @property
     def winner(self) -> StageSummary | None:
-        """The fastest stage whose answer is right."""
+        """The best stage whose answer is right: the fastest, unless something else was asked for."""
         return self.stage(self.ranking.winner)
 
     @property
@@ -172,8 +174,16 @@ def summarize(run: RunRecord) -> RunSummary:
     lines, spread = lines_of(run), between_run_std(run.aa_pairs)
     stages = [_stage(run, stage, order, compared(run, stage, order, spread), lines) for stage in run.stages]
     doubt = doubt_of_all(run, order)
+    choice = choice_of(run, stages)
+    order = order_under(run, order, choice)
+    stages = [replace(stage, place=_place(stage.name, order)) for stage in stages]
+    candidates = [stage for stage in stages if choice is None or stage.name in choice.held]
     ties = {order.winner, *order.ties} if order.winner else set()
-    settled = [line for name, line in lines.items() if order.outcomes[name] != "not resolved" or name == run.baseline]
+    settled = [
+        line
+        for name, line in lines.items()
+        if (order.outcomes[name] != "not resolved" or name == run.baseline) and (choice is None or name in choice.held)
+    ]
     return RunSummary(
         run=run,
         ranking=order,
@@ -182,8 +192,13 @@ def summarize(run: RunRecord) -> RunSummary:
         baseline=headline_baseline(run),
         change_overs=[] if doubt else change_overs(settled, frozenset(ties), order.effect),
         doubt=doubt,
-        best_for_service=_best_for_service(stages, order.winner) if order.winner else None,
+        best_for_service=_best_for_service(candidates, order.winner) if order.winner else None,
+        choice=choice,
     )
+
+
+def _place(name: str, order: Ranking) -> Place:
+    return "winner" if name == order.winner else "tie" if name in order.ties else ""
 
 
 def lines_of(run: RunRecord) -> dict[str, Line]:
@@ -236,7 +251,7 @@ def _stage(
         setup_seconds=stage.setup_seconds if stage.build_seconds is not None else None,
         break_even=_break_even(run, stage, comparison, lines) if ranked and doubt is None else None,
         ranked=ranked,
-        place="winner" if stage.name == order.winner else "tie" if stage.name in order.ties else "",
+        place=_place(stage.name, order),
         roofline=roofline,
         bottleneck=bottleneck_of(run, stage, layers, interleaved.value if interleaved else None, pace),
         layers=layers,

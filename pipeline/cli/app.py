@@ -202,6 +202,8 @@ def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:
                 label_rules=data.label_rules,
             ),
             measure=MeasureSettings(sampling_seconds=plan.sampling_seconds, trials=plan.trials),
+            accuracy=request.accuracy,
+            goal=request.goal,
         ),
         baseline=request.baseline.name,
         code_sha256=code_digest(),

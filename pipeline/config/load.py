@@ -8,7 +8,8 @@ from typing import Any, Literal, get_type_hints
 
 from models.targets import CLASS, classes_named_in, refusal, refusal_of_class
 from pipeline.config.checks import NonNegativeFloat, checked, shown
-from pipeline.config.data_request import read_data
+from pipeline.config.data_request import OWN_IMAGES, read_data
+from pipeline.config.goal_request import read_accuracy, read_goal
 from pipeline.config.groups import mapping, read_group
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
@@ -20,8 +21,8 @@ from pipeline.records.run_record import AUTOCAST, EAGER, Tolerance
 REPORT_KEYS = ("gpu_hour_price", "target_images_per_second", "target_p99_ms")
 # Keys of no group, and the groups.
 TOP_LEVEL = ("threads", "seed", "time_inaccurate", "strict", "preset", "resume", "resume_despite", "gpu_busy")
-GROUPS = ("model", "data", "measure", "stage", "report")
-KNOWN = (*GROUPS, *TOP_LEVEL, "device", "eager_beside")
+GROUPS = ("model", "data", "measure", "stage", "report", "accuracy")
+KNOWN = (*GROUPS, *TOP_LEVEL, "device", "eager_beside", "objective", "subject_to")
 OF_THE_RUN = frozenset({"reference", "baseline", "aa_pairs", "head_to_head", "claimed", "scratch"})
 LONGEST_NAME = 64  # of a stage: a folder's, and a column's
 
@@ -49,11 +50,16 @@ def read(config: Mapping[str, Any], device: str, files: StageFiles, launcher: st
     types = get_type_hints(RunConfig, include_extras=True)
     beside = checked("eager_beside", config["eager_beside"], bool)
     baseline, eager = (read_stage(files[name], "stage") for name in (AUTOCAST if is_cuda(device) else EAGER, EAGER))
-    stages = read_stages(config["stage"])
+    stages, model, data = read_stages(config["stage"]), read_model(config["model"]), read_data(config["data"])
+    labelled = data.name in OWN_IMAGES or data.labels is not None
+    accuracy = read_accuracy(config["accuracy"], labelled, trained=model.checkpoint is not None)
+    stages = with_eager(stages, eager) if is_cuda(device) and beside else stages
     return RunConfig(
-        stages=with_eager(stages, eager) if is_cuda(device) and beside else stages,
-        model=read_model(config["model"]),
-        data=read_data(config["data"]),
+        stages=[in_place(stage) for stage in stages] if accuracy.replace_flipped_share else stages,
+        model=model,
+        data=data,
+        accuracy=accuracy,
+        goal=read_goal(config["objective"], config["subject_to"], config["report"].get("gpu_hour_price")),
         plan=read_group(Plan, "measure", config["measure"]).on(device),
         device=device,
         launcher=launcher,
@@ -61,6 +67,12 @@ def read(config: Mapping[str, Any], device: str, files: StageFiles, launcher: st
         eager=eager,
         **{key: checked(key, config[key], types[key]) for key in TOP_LEVEL},
     )
+
+
+def in_place(stage: StageSpec) -> StageSpec:
+    """The stage, whose masks are judged by the limits of `accuracy` alone."""
+    reason = f"{stage.tolerance.reason}; accuracy.replace_flipped_share lifts the limit on pixels"
+    return replace(stage, tolerance=replace(stage.tolerance, flipped_share=1.0, reason=reason))
 
 
 def check_keys(config: Mapping[str, Any], groups: Sequence[str] = GROUPS) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from models.input_contract import InputContract, LabelRules
 from pipeline.config.checks import AtMost, NonNegativeInt, PositiveInt
 from pipeline.config.plan import Plan
+from pipeline.records.goals import AccuracyLimits, Goal
 from pipeline.records.run_record import Tolerance
 
 REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
@@ -74,6 +75,7 @@ class Job:
     launcher: str  # Hydra's
     folder: str  # the stage's own
     reference: str  # the file with the reference's logits
+    accuracy: AccuracyLimits = field(default_factory=AccuracyLimits)  # that the stage's answer must keep, too
     earlier: str | None = None  # the scratch folder of the same stage's first process, to build from; else build cold
 
 
@@ -100,6 +102,8 @@ class RunConfig:
     resume: str | None = None  # the folder of an earlier run, whose finished stages are taken over
     resume_despite: list[ResumeDespite] = field(default_factory=list)  # in what that run may differ from this one
     gpu_busy: Literal["wait", "refuse", "share"] = "wait"  # what to do where another run holds the GPU
+    accuracy: AccuracyLimits = field(default_factory=AccuracyLimits)
+    goal: Goal = field(default_factory=Goal)
 
     def job(self, stage: StageSpec, role: str, run_folder: Path, name: str | None = None) -> Job:
         """The worker's share of the request; `name` is the folder's where it isn't the stage's."""
@@ -116,6 +120,7 @@ class RunConfig:
             launcher=self.launcher,
             folder=str(run_folder / (name or stage.name)),
             reference=str(run_folder / REFERENCE_LOGITS),
+            accuracy=self.accuracy,
         )
 
 

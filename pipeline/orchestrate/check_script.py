@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from pipeline.analysis.summary import summarize
 from pipeline.devices.kinds import is_cuda
+from pipeline.records.goals import Goal
 from pipeline.records.run_record import AUTOCAST, RunRecord
 from pipeline.stats.ranking import ranking
 
@@ -62,7 +64,8 @@ def script(run: RunRecord) -> str:
     Without a winner it times the fastest stage, resolved or not, and without any the first that was asked for.
     """
     assert run.environment is not None
-    order, today = ranking(run), run.baseline == AUTOCAST
+    by_speed, today = run.settings.goal == Goal(), run.baseline == AUTOCAST
+    order = ranking(run) if by_speed else summarize(run).ranking
     fastest = next((name for name in order.order if name != run.baseline), None)
     return SCRIPT.format(
         stage=order.winner or fastest or next((stage.name for stage in run.stages), run.baseline),

@@ -6,7 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.analysis.run_comparison import Difference, config_differences, machine_differences
+from pipeline.analysis.run_comparison import (
+    Difference,
+    accuracy_differences,
+    config_differences,
+    machine_differences,
+)
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import SCRATCH, ResumeDespite, RunConfig, StageSpec
 from pipeline.records import codec
@@ -69,7 +74,9 @@ def opened(config: RunConfig, record: RunRecord) -> Earlier | None:
     earlier.refuse_where_it_differs(
         {
             "code": _changed("the program's sources", old.code_sha256, record.code_sha256),
-            "config": _lines(config_differences(old.config, _as_read(record.config), "")),
+            "config": _lines(
+                [*config_differences(old.config, _as_read(record.config), ""), *accuracy_differences(old, record)]
+            ),
             "data": _changed("the images or labels", old.data_sha256, record.data_sha256),
         }
     )

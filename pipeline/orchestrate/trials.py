@@ -70,7 +70,7 @@ def measure_trial(
             interrupted = True
             ending = _gone(WorkerGone("interrupted", f"interrupted in {worker.phase}"), worker, context)
     fields = worker.fields if trial == 1 else {}
-    record = replace(record, **{**fields, **ending}, pairs=pairs, log=f"{folder}/log.txt")
+    record = as_built(replace(record, **{**fields, **ending}, pairs=pairs, log=f"{folder}/log.txt"))
     if record.status in ("failed", "timeout"):
         record = replace(record, log_tail=tail(context.folder / folder / "log.txt"))
     if interrupted:
@@ -80,6 +80,12 @@ def measure_trial(
         context.warn("baseline restarted", f"its worker ended during {spec.name}", "see baseline/log.txt")
         start_baseline(context)
     return record
+
+
+def as_built(record: StageRecord) -> StageRecord:
+    """The record with the modules that were kept in fp32 among its options: whoever builds by these builds what ran."""
+    kept = [fault.module for fault in record.precision_faults if fault.kept]
+    return replace(record, options={**record.options, "keep_fp32": kept}) if kept else record
 
 
 def _ending(fields: dict[str, Any]) -> dict[str, Any]:

@@ -224,6 +224,21 @@ class Note:
 
 
 @dataclass(frozen=True)
+class PrecisionFault:
+    """The first module of a net at which half precision goes wrong, on one batch."""
+
+    module: str  # its path in the net; "" for the net itself
+    level: str  # where in the net, as LayerWork has it
+    kind: Literal["overflow", "error jump"]  # a value that fp32 can hold and half precision can't, or lost precision
+    precision: Literal["fp16", "bf16"]
+    magnitude: float  # the largest of its output in fp32
+    input_magnitude: float | None  # of its input; None where it takes no tensor
+    error: float | None  # relative L2 of its output; None where it overflows
+    error_before: float  # the largest of what ran before it
+    kept: bool = False  # the next attempt kept it in fp32
+
+
+@dataclass(frozen=True)
 class Diagnostics:
     """All that explains one stage."""
 

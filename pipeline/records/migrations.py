@@ -156,4 +156,11 @@ def from_4(document: Document) -> Document:
     return {key: value for key, value in document.items() if key != "second_baseline"}
 
 
-STEPS: dict[int, Callable[[Document], Document]] = {1: unchanged, 2: unchanged, 3: from_3, 4: from_4, 5: unchanged}
+STEPS: dict[int, Callable[[Document], Document]] = {
+    1: unchanged,
+    2: unchanged,
+    3: from_3,
+    4: from_4,
+    5: unchanged,
+    6: unchanged,
+}

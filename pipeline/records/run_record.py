@@ -12,17 +12,19 @@ History of the schema:
        second baseline is no field any more; StageRecord.target. Older records are read as they were measured.
     6: digests of code and data, by which a run is resumed; StageRecord.memory_shortage; null for NaN. Older records are
        read as having none.
+    7: what was asked of the answer and of the winner (settings.accuracy, settings.goal), StageRecord.precision_faults;
+       older records are read as having none.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline.records.diagnostics import Diagnostics, LayerWork, Profile
+from pipeline.records.diagnostics import Diagnostics, LayerWork, PrecisionFault, Profile
 from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.run_settings import RunSettings
 from pipeline.records.samples import Accuracy, Calibration, Energy, Memory, MemoryShortage, Pair, WarmUp
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 EAGER, AUTOCAST = "eager", "amp"  # the stages that may be baselines
 
 Status = Literal["ok", "failed", "inaccurate", "timeout", "skipped"]
@@ -35,6 +37,7 @@ FailureKind = Literal[
     "missing library",
     "wrong device",  # it landed on another device or provider than was asked for
     "wrong answer",
+    "accuracy limit",  # right by the stage's tolerance, and beyond what the user asked for
     "broken contract",  # what it returns isn't what a stage owes, or it changed what it was given
     "not as declared",  # it ran in another precision than it says
     "impossible",  # faster than the device can be, or than it is itself on a new picture
@@ -184,6 +187,7 @@ class StageRecord:
     calibration: Calibration | None = None  # None where nothing was chosen by looking at images
     warm_up: WarmUp | None = None
     accuracy: Accuracy | None = None
+    precision_faults: list[PrecisionFault] = field(default_factory=list)  # in the order of the attempts
     pairs: list[Pair] = field(default_factory=list)  # against the baseline, one per trial
     latencies: list[float] = field(default_factory=list)  # seconds, a synchronisation after each call
     latency_steady: bool | None = None  # single calls were steady before they were kept; None where nobody looked

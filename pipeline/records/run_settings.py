@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from models.input_contract import InputContract, LabelRules
+from pipeline.records.goals import AccuracyLimits, Goal
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class RunSettings:
     data: DataSettings = field(default_factory=DataSettings)
     measure: MeasureSettings = field(default_factory=MeasureSettings)
     report: ReportSettings = field(default_factory=ReportSettings)
+    accuracy: AccuracyLimits = field(default_factory=AccuracyLimits)
+    goal: Goal = field(default_factory=Goal)
 
 
 def settings_of(config: Mapping[str, object]) -> RunSettings:

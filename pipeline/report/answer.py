@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pipeline.analysis.choices import choices
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import EAGER
+from pipeline.report import objective_text
 from pipeline.report.formatting import (
     NOTHING,
     clean,
@@ -40,9 +41,13 @@ class Number:
 
 
 def resolved(summary: RunSummary) -> bool:
-    """Whether the run names a stage that is faster than the baseline."""
+    """Whether the run names a stage to use in the baseline's place: a faster one, or what else was asked for."""
     winner = summary.winner
-    return winner is not None and winner.name != summary.baseline and winner.compared.outcome == "faster"
+    if winner is None or winner.name == summary.baseline:
+        return False
+    choice = summary.choice
+    instead = choice is not None and (not choice.by_speed or summary.baseline not in choice.held)
+    return winner.compared.outcome == "faster" or instead
 
 
 def beside_the_baselines(summary: RunSummary) -> list[StageSummary]:
@@ -52,6 +57,10 @@ def beside_the_baselines(summary: RunSummary) -> list[StageSummary]:
 
 def headline(summary: RunSummary) -> str:
     """Such as "Use fp8: 4.8 × as fast as autocast, 0.054 % of pixels change"."""
+    return objective_text.no_winner(summary) or f"{_headline(summary)}{objective_text.kept(summary)}"
+
+
+def _headline(summary: RunSummary) -> str:
     winner = summary.winner
     if not summary.stages:
         return "Nothing is measured yet: no stage is on record"
@@ -62,10 +71,11 @@ def headline(summary: RunSummary) -> str:
     if not beside_the_baselines(summary):
         return f"Only the baseline was measured: {_only(summary)}"
     if winner is None or not resolved(summary):
-        return f"Stay with {spoken(summary.baseline)}: nothing measured here is faster"
+        return f"Stay with {spoken(summary.baseline)}: nothing measured here {objective_text.better(summary)}"
     times = f"{significant(winner.ratio.value, 2)} ×" if winner.ratio else "at least"
     apart = ", " if summary.run.settings.model.trained else "; "
-    return f"Use {spoken(winner.name)}: {times} as fast as {spoken(summary.baseline)}{apart}{_pixels(summary, winner)}"
+    named = f"{spoken(winner.name)}{objective_text.best_by(summary)}"
+    return f"Use {named}: {times} as fast as {spoken(summary.baseline)}{apart}{_pixels(summary, winner)}"
 
 
 def _only(summary: RunSummary) -> str:
@@ -132,9 +142,9 @@ def paragraph(summary: RunSummary) -> list[str]:
     """What the numbers leave out, in sentences: ties, host to host, set-up; or what to do where nothing is resolved."""
     winner = summary.winner
     if winner is None or not resolved(summary):
-        return [*_unresolved(summary), *_since(summary)]
-    lines = []
-    if summary.ranking.ties:
+        return [*_unresolved(summary), *objective_text.how_chosen(summary), *_since(summary)]
+    lines = objective_text.how_chosen(summary)
+    if summary.ranking.ties and objective_text.told_by_intervals(summary):
         verb = "is" if len(summary.ranking.ties) == 1 else "are"
         lines.append(f"{listed([spoken(name) for name in summary.ranking.ties])} {verb} not shown to be slower.")
     if winner.host_ratio:

@@ -5,6 +5,7 @@ import io
 from collections.abc import Sequence
 
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.report import objective_text
 from pipeline.report.formatting import clean
 from pipeline.report.sections.ladder_section import StageColumn, csv_only, headings_of, stage_columns
 
@@ -22,6 +23,10 @@ def columns(summary: RunSummary) -> list[StageColumn]:
         csv_only("status", lambda stage: stage.status),
         csv_only("reason", lambda stage: stage.stage.reason),
         csv_only("place", lambda stage: stage.place),
+        csv_only("objective", lambda _: run.settings.goal.objective),
+        csv_only("objective_value", lambda stage: objective_text.value_of(summary, stage.name)),
+        csv_only("constraints_missed", lambda stage: objective_text.missed(summary, stage.name)),
+        csv_only("accuracy_limits", lambda _: objective_text.asked(run.settings.accuracy)),
         csv_only("legacy", lambda stage: stage.stage.legacy),
         csv_only("baseline", lambda _: summary.baseline),
         csv_only("ran", lambda stage: stage.stage.description),

@@ -20,6 +20,7 @@ SHARED, NAMED = 3, 3  # stages with the same warning, from which it is given onc
 NAMED_PACKAGES = ("torch", "triton", "onnxruntime-gpu", "onnxruntime")
 NOT_WELL = {"failed": "failed", "timeout": "took too long", "inaccurate": "gave a wrong answer", "skipped": "skipped"}
 REFUSED = {"broken contract", "not as declared", "impossible", "wrong device"}  # although its answer may be right
+NOT_ENOUGH = "isn't as accurate as was asked for"
 CUSTOM = "custom"  # of the config that takes any class
 CPU_PRESET = ": a smaller net and image, because no GPU was used; its ratios say nothing of a GPU's"
 
@@ -108,6 +109,7 @@ def unwell(summary: RunSummary) -> list[str]:
         if stage.stage.status in NOT_WELL:
             refused = stage.stage.status == "inaccurate" and stage.stage.failure in REFUSED
             what = "was refused" if refused else NOT_WELL[stage.stage.status]
+            what = NOT_ENOUGH if stage.stage.failure == "accuracy limit" else what
             lines.append(f"{stage.name} {what}: {reason or 'no reason given'}")
         elif not stage.ranked:
             lines.append(f"{stage.name} is {stage.status}: {reason or _why_unranked(stage)}")

@@ -1,5 +1,8 @@
 """Weights and activations in half precision, batch norm folded into the convolutions, channels_last."""
 
+from dataclasses import replace
+from typing import Literal
+
 import torch
 
 from pipeline.devices.kinds import is_cuda
@@ -7,18 +10,34 @@ from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, eager_execution, half_dtype, short, why_fp32
 
 
-def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:
+def build(
+    workload: Workload,
+    *,
+    dtype: Dtype = "auto",
+    cudnn_benchmark: bool = True,
+    keep_fp32: Literal["auto", "none"] | list[str] = "auto",
+) -> Runner:
     """The net in half precision, eager.
 
     Args:
         workload: gives the net.
         dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else fp32.
         cudnn_benchmark: let cuDNN time its algorithms for each new shape.
+        keep_fp32: modules that stay in fp32, by their paths; "auto": none at first, and then those at which a wrong
+            answer begins to be wrong (`pipeline.worker.half_retry`).
+
+    Raises:
+        StageError: the net has no module of that name.
     """
     half = half_dtype(dtype, workload.device)
     allow_tf32(is_cuda(workload.device.type))
     torch.backends.cudnn.benchmark = cudnn_benchmark
-    model = Half(workload.model, half).eval()
+    kept = keep_fp32 if isinstance(keep_fp32, list) else []
+    model = Half(workload.model, half, kept).eval()
     ran = f"{short(half)} weights, channels_last, {model.folds} batch norms folded"
     execution = eager_execution(short(half), "NHWC")
-    return Runner(model, ran, execution, {"folded_batch_norms": model.folds, **why_fp32(half)}, module=model.net)
+    details: dict[str, object] = {"folded_batch_norms": model.folds, **why_fp32(half)}
+    if kept:
+        ran, details = f"{ran}, {', '.join(kept)} in fp32", {**details, "kept_in_fp32": kept}
+        execution = replace(execution, precision=None, layer_precision=dict.fromkeys(kept, "fp32"))
+    return Runner(model, ran, execution, details, module=model.net)

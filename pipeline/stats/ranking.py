@@ -1,5 +1,6 @@
 """Which stage is fastest and which tie with it, or why no stage is named."""
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pipeline.records.run_record import RunRecord, StageRecord
@@ -56,8 +57,8 @@ def ratios_of(run: RunRecord) -> dict[str, Ratio]:
     return found if not found or run.baseline in found else {**found, run.baseline: ITSELF}
 
 
-def ranking(run: RunRecord) -> Ranking:
-    """The order of the stages.
+def ranking(run: RunRecord, among: AbstractSet[str] | None = None) -> Ranking:
+    """The order of the stages, or of those `among` them.
 
     A contender ties with the fastest stage unless it is shown to be slower: by its head-to-head samples against that
     stage where there are any, otherwise by disjoint intervals whose values differ by at least the minimum detectable
@@ -65,14 +66,15 @@ def ranking(run: RunRecord) -> Ranking:
     fastest stage that is resolved wins, unless that is the baseline itself and something may be faster than it.
     """
     effect = minimum_detectable_effect(run.aa_pairs)
-    ratios = ratios_of(run)
+    ratios = {name: found for name, found in ratios_of(run).items() if among is None or name in among}
     outcomes = {name: outcome_of(found, effect) for name, found in ratios.items()}
     order = sorted(ratios, key=lambda name: -ratios[name].value)
     if not order:
         return Ranking(None, [], [], ratios, outcomes, effect)
     if doubtful := _doubtful(run, order, ratios, outcomes):
         return Ranking(None, [], order, ratios, outcomes, effect, unresolved(ratios[doubtful], effect))
-    leader = next(name for name in order if outcomes[name] != "not resolved" or name == run.baseline)
+    resolved = (name for name in order if outcomes[name] != "not resolved" or name == run.baseline)
+    leader = next(resolved, order[0])  # without the baseline, all may be slower than it, and hardly so
     direct = _direct(run, leader, ratios)
     ahead = [name for name, found in direct.items() if outcome_of(found, effect) == "faster"]
     winner = max(ahead, key=lambda name: direct[name].value, default=leader)

@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from pipeline.stages.common.precision import allow_tf32
 from pipeline.worker import mask_images, net_contract, reference, unseen, workload
 from pipeline.worker.bench import Bench
 from pipeline.worker.guard import RIGHT, Finding
+from pipeline.worker.half_retry import settled
 from pipeline.worker.shortage import told
 
 
@@ -64,7 +66,8 @@ def run_stage(job: Job, reporter: Reporter) -> None:
     bench.workload = replace(bench.workload, progress=reporter.progress)
     reporter.report(**bench.build())
     reporter.enter(Phase.VERIFY)
-    if not verify(bench, reporter) and not job.time_inaccurate:
+    found = settled(bench, reporter, partial(verify, reporter))
+    if found is not RIGHT and not job.time_inaccurate:
         return
     reporter.enter(Phase.WARMUP)
     reporter.report(warm_up=bench.warm_up())
@@ -72,8 +75,8 @@ def run_stage(job: Job, reporter: Reporter) -> None:
         reporter.sample(bench.sample())
     if job.role == "stage":
         finish(bench, reporter)
-    elif (found := bench.kept_faith()) is not RIGHT:
-        reporter.report(**found.fields)
+    elif (late := bench.kept_faith()) is not RIGHT:
+        reporter.report(**late.fields)
 
 
 def prepare(job: Job) -> Bench:
@@ -121,18 +124,21 @@ def files_left_out(work: Workload) -> list[RunWarning]:
     return [RunWarning("files left out", text, "name the folder that holds the images themselves")]
 
 
-def verify(bench: Bench, reporter: Reporter) -> bool:
-    """Whether the answer is right; the comparison is reported either way."""
+def verify(reporter: Reporter, bench: Bench) -> Finding:
+    """What is wrong with the answer, RIGHT where nothing is; the comparison is reported either way."""
     accuracy, status, reason = bench.verify()
     found = bench.guard.changes()
     if found is RIGHT and status != "ok":
         found = Finding("wrong answer", reason)
+    limits = bench.job.accuracy
+    if found is RIGHT and accuracy and bench.job.role == "stage" and (missed := limits.missed(accuracy)):
+        found = Finding("accuracy limit", missed)
     reporter.report(
         accuracy=accuracy, **found.fields, details=bench.runner.details, compile_facts=bench.compile_facts()
     )
     if accuracy:
         bench.save_masks()
-    return found is RIGHT
+    return found
 
 
 def finish(bench: Bench, reporter: Reporter) -> None:

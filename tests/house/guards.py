@@ -28,6 +28,7 @@ TARGETS, TARGET_TESTS = "models/targets.py", "tests/models/test_targets.py::"
 MASKING, MASKING_TESTS = "pipeline/records/masking.py", "tests/records/test_masking.py::"
 SIGNS = "tests/report/test_signs.py::"
 NAMED_TESTS = "tests/models/test_named_code.py::"
+GOAL_TESTS = "tests/config/test_goal_request.py::"
 CHECKPOINT_TESTS = "tests/models/test_checkpoint.py::"
 PREDICT_TESTS = "tests/deploy/test_predict.py::"
 NOTEBOOK_TESTS = "tests/notebook/test_measured_net.py::"
@@ -216,6 +217,34 @@ GUARDS = [
         'if context["present"](path) else exactly(path)',
         'if context["present"](path) else escape(path)',
         f"{SIGNS}test_no_path_on_a_page_shows_them",
+    ),
+    Guard(
+        "limits on Dice without labels",
+        "pipeline/config/goal_request.py",
+        "if limits.need_labels and not labelled:",
+        "if False:",
+        f"{GOAL_TESTS}test_a_limit_that_nothing_can_decide_is_refused",
+    ),
+    Guard(
+        "limits on masks of random weights",
+        "pipeline/config/goal_request.py",
+        "if limits.asked and not trained:",
+        "if False:",
+        f"{GOAL_TESTS}test_a_limit_that_nothing_can_decide_is_refused",
+    ),
+    Guard(
+        "stages beyond a limit of accuracy",
+        "pipeline/worker/run_stage.py",
+        "(missed := limits.missed(accuracy))",
+        '(missed := "")',
+        "tests/worker/test_judged_images.py::test_a_limit_of_accuracy_is_asked_of_stages_and_not_of_the_baseline",
+    ),
+    Guard(
+        "a winner that keeps no bound",
+        "pipeline/analysis/objectives.py",
+        "and all(check.holds for check in own)",
+        "",
+        "tests/analysis/test_objectives.py::test_bounds_leave_the_fastest_of_those_that_keep_them",
     ),
     Guard(
         "signs in a bad record's line",

@@ -10,6 +10,7 @@ from PIL import Image
 
 from models.samples import to_batch
 from pipeline.config.schema import DataSpec, Job
+from pipeline.records.goals import AccuracyLimits
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import eager
 from pipeline.stages.api import Runner, Workload
@@ -97,6 +98,17 @@ def test_a_stage_is_judged_on_no_batch_that_it_was_calibrated_on(folder: Path) -
     assert (found.images, found.pictures, status) == (IMAGES - 2, IMAGES - 2, "ok")
     assert workload.judged_images(work, [2] * 6 + [1], given.left_out) == [*range(10), 12]
     assert found.dice == found.reference_dice
+
+
+def test_a_limit_of_accuracy_is_asked_of_stages_and_not_of_the_baseline(folder: Path) -> None:
+    """Eager is right by its tolerance and knows nothing of these labels; as the others' baseline it is measured."""
+    asked = replace(labelled(folder), accuracy=AccuracyLimits(min_dice=0.999))
+    stage, companion = Recorder(), Recorder()
+    run_stage(asked, stage)
+    run_stage(replace(asked, role="companion"), companion)
+    assert (stage.fields["status"], stage.fields["failure"]) == ("inaccurate", "accuracy limit")
+    assert "0.999 asked for (accuracy.min_dice)" in stage.fields["reason"]
+    assert (stage.samples, len(companion.samples)) == ([], 3)
 
 
 def test_images_without_labels_are_judged_by_the_first_batches(folder: Path) -> None:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from pipeline.analysis.summary import StageSummary
+from pipeline.records.precision_text import fault_text
 from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Accuracy, ImageSet
-from pipeline.report.formatting import plural, share, significant
+from pipeline.report.formatting import clean, plural, share, significant
 
 NOT_JUDGED_WHY = "Its masks are not judged: without a checkpoint the net's weights are random (model.checkpoint=FILE)."
 
@@ -25,6 +26,13 @@ def right(stage: StageSummary) -> str:
         text += f"; {dice_by_class(found.dice, found.reference_dice)}"
     named = oddities(found)
     return f"{text}, {judged_on(stage.stage)}.{' ' + named if named else ''}"
+
+
+def precision_faults(stage: StageRecord) -> str:
+    """Where half precision goes wrong in the net, and what was kept in fp32 for it; empty where nobody had to look."""
+    return " ".join(
+        f"{clean(fault_text(found))}{', kept in fp32' if found.kept else ''}." for found in stage.precision_faults
+    )
 
 
 def judged_on(stage: StageRecord) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.records.goals import accuracy_figure
 from pipeline.records.run_record import EAGER
 from pipeline.report.formatting import (
     NOTHING,
@@ -162,6 +163,8 @@ def _correctness() -> list[StageColumn]:
         csv_only("judged_images", lambda stage: stage.stage.accuracy and stage.stage.accuracy.images),
         csv_only("judged_pictures", lambda stage: stage.stage.accuracy and stage.stage.accuracy.pictures),
         csv_only("dice_mean", mean_dice),
+        csv_only("dice_least", lambda stage: accuracy_of("min_dice", stage)),
+        csv_only("dice_drop_points", lambda stage: accuracy_of("max_dice_drop", stage)),
         csv_only("relative_l2", lambda stage: stage.stage.accuracy and stage.stage.accuracy.relative_l2),
         csv_only("relative_l2_limit", lambda stage: stage.stage.tolerance.relative_l2),
         csv_only("nan_share", lambda stage: stage.stage.accuracy and stage.stage.accuracy.nan_share),
@@ -181,6 +184,11 @@ def mean_dice(stage: StageSummary) -> float | None:
     """Over the classes, against the labels; None without labels."""
     scores = stage.stage.accuracy.dice if stage.stage.accuracy else None
     return sum(scores) / len(scores) if scores else None
+
+
+def accuracy_of(limit: str, stage: StageSummary) -> float | None:
+    """The figure that a limit of `accuracy` is on; None where it wasn't compared."""
+    return accuracy_figure(limit, stage.stage.accuracy) if stage.stage.accuracy else None
 
 
 def figure_of(read: Callable[[StageSummary], float | None], show: Callable[[float], str]) -> StageCell:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import EAGER, StageRecord
-from pipeline.report import detail_lines, first_screen
+from pipeline.report import detail_lines, first_screen, objective_text
 from pipeline.report.formatting import clean, interval, plural, seconds, significant, spoken, times
 from pipeline.report.sections import (
     accuracy_section,
@@ -93,6 +93,8 @@ def _facts(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]]:
         ("bottleneck", bottleneck_section.sentence(stage)),
         ("latency", _latency(stage)),
         ("right?", f"{accuracy_section.right(stage)} {reason}" if record.accuracy else ""),
+        ("asked of the answer", objective_text.limits(summary.run.settings.accuracy, record)),
+        ("half precision", accuracy_section.precision_faults(record)),
         ("calibrated on", accuracy_section.calibrated_on(record)),
         ("memory", first_screen.memory_text(record) if record.memory else ""),
         ("energy", _energy(stage)),

@@ -2,7 +2,7 @@
 
 import copy
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -13,6 +13,7 @@ from pipeline.compiler.batch_norm import BatchNorm, fold
 from pipeline.devices import host
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import Execution, Layout, Precision
+from pipeline.stages.common.kept_fp32 import in_half
 
 Dtype = Literal["auto", "fp16", "bf16"]
 SHORT: dict[torch.dtype, Precision] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -125,12 +126,15 @@ def in_channels_last(model: nn.Module) -> nn.Module:
 
 
 class Half(nn.Module):
-    """The net in half precision or fp32, batch norm folded, channels_last; it casts the user's fp32 batch itself."""
+    """The net in half precision or fp32, batch norm folded, channels_last; it casts the user's fp32 batch itself.
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+    Modules called `kept` stay in fp32 (`kept_fp32.in_half`).
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype, kept: Sequence[str] = ()) -> None:
         super().__init__()
         net, self.folds = folded(model)
-        self.net = in_channels_last(net.to(dtype))
+        self.net = in_channels_last(in_half(net, dtype, kept))
         self.dtype = dtype
 
     def forward(self, batch: Tensor) -> Tensor:

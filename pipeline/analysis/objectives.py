@@ -1,0 +1,136 @@
+"""The winner by what the user asked for, among the stages that keep what must hold; from a record alone.
+
+Throughput and cost are ranked as ever, by the ratios' intervals: a cost is a price times the same seconds. A median of
+single calls, the memory and the energy have no interval: the best figure wins, and stages within the minimum detectable
+effect of it are its ties.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pipeline.records.goals import Constraint, FigureName, Goal, Objective
+from pipeline.records.run_record import RunRecord
+from pipeline.stats.ranking import Ranking, ranking
+
+if TYPE_CHECKING:
+    from pipeline.analysis.summary import StageSummary
+
+MILLION = 1e6
+BY_SPEED: frozenset[Objective] = frozenset({"throughput", "cost"})
+FIGURE_OF: dict[Objective, FigureName] = {
+    "throughput": "throughput",
+    "latency": "p50",
+    "memory": "memory",
+    "energy": "energy",
+    "cost": "cost",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """A bound beside a stage's figure."""
+
+    constraint: Constraint
+    value: float | None  # None: it was not measured
+
+    @property
+    def holds(self) -> bool:
+        """Whether the figure is known and keeps the bound."""
+        return self.value is not None and self.constraint.admits(self.value)
+
+    @property
+    def excess(self) -> float:
+        """How many times the figure is beyond the bound: 1 just keeps it, infinite is unknown."""
+        if self.value is None:
+            return math.inf
+        limit = self.constraint.limit
+        return self.value / limit if self.constraint.sign.startswith("<") else limit / max(self.value, math.ulp(0.0))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How the winner was chosen.
+
+    Attributes:
+        goal: what was asked.
+        checks: every bound, for each ranked stage.
+        values: the figure that the objective is about, of the same; None where it was not measured.
+        held: the ranked stages that keep every bound, and whose figure is known.
+        nearest: the ranked stage whose worst figure is least beyond its bound; None where one keeps all, or no figure
+            of any stage is known.
+    """
+
+    goal: Goal
+    checks: dict[str, list[Check]]
+    values: dict[str, float | None]
+    held: list[str]
+    nearest: str | None
+
+    @property
+    def by_speed(self) -> bool:
+        """Whether intervals of the throughput tell the winner."""
+        return self.goal.objective in BY_SPEED
+
+    def missed(self, stage: str) -> list[Check]:
+        """The bounds that a ranked stage doesn't keep, unknown figures included."""
+        return [check for check in self.checks.get(stage, []) if not check.holds]
+
+
+def choice_of(run: RunRecord, stages: "list[StageSummary]") -> Choice | None:
+    """How the winner is to be chosen among the ranked stages; None where nobody asked for more than speed."""
+    goal = run.settings.goal
+    if goal == Goal():
+        return None
+    ranked = [stage for stage in stages if stage.ranked]
+    checks = {
+        stage.name: [Check(each, figure(each.figure, run, stage)) for each in goal.subject_to] for stage in ranked
+    }
+    values = {stage.name: figure(FIGURE_OF[goal.objective], run, stage) for stage in ranked}
+    held = [name for name, own in checks.items() if values[name] is not None and all(check.holds for check in own)]
+    worst = {name: max((check.excess for check in own), default=0.0) for name, own in checks.items()}
+    nearest = min(worst, key=lambda name: worst[name], default=None)
+    lost = held or nearest is None or not 1 <= worst[nearest] < math.inf
+    return Choice(goal, checks, values, held, None if lost else nearest)
+
+
+def order_under(run: RunRecord, order: Ranking, choice: Choice | None) -> Ranking:
+    """The ranking with the choice's winner and ties; the order and the outcomes stay those of speed."""
+    if choice is None:
+        return order
+    if choice.by_speed:
+        found = ranking(run, frozenset(choice.held)) if choice.goal.subject_to else order
+        return replace(order, winner=found.winner, ties=found.ties, unresolved=found.unresolved)
+    known = {name: value for name in choice.held if (value := choice.values[name]) is not None}
+    if not known:
+        return replace(order, winner=None, ties=[], unresolved=None)
+    winner = min(known, key=lambda name: (known[name], order.order.index(name)))
+    ties = [name for name, value in known.items() if name != winner and value <= known[winner] * (1 + order.effect)]
+    return replace(order, winner=winner, ties=ties, unresolved=None)
+
+
+def figure(name: FigureName, run: RunRecord, stage: "StageSummary") -> float | None:
+    """A stage's figure in SI units, a rate in images a second, a cost in the user's currency; None if not measured."""
+    return READERS[name](run, stage)
+
+
+def _cost(run: RunRecord, stage: "StageSummary") -> float | None:
+    """Of a million images, at full load."""
+    price = run.settings.report.gpu_hour_price
+    return price * MILLION / stage.images_per_second / 3600 if price is not None and stage.images_per_second else None
+
+
+READERS: dict[FigureName, "Callable[[RunRecord, StageSummary], float | None]"] = {
+    "throughput": lambda _, stage: stage.images_per_second,
+    "time": lambda _, stage: stage.pace,
+    "p50": lambda _, stage: stage.latency.p50 if stage.latency else None,
+    "p90": lambda _, stage: stage.latency.p90 if stage.latency else None,
+    "p99": lambda _, stage: stage.latency.p99 if stage.latency else None,
+    "host_p50": lambda _, stage: stage.host_latency.p50 if stage.host_latency else None,
+    "host_p99": lambda _, stage: stage.host_latency.p99 if stage.host_latency else None,
+    "memory": lambda _, stage: stage.peak_bytes,
+    "energy": lambda _, stage: stage.joules_per_image,
+    "cost": _cost,
+    "setup": lambda _, stage: stage.setup_seconds,
+}

@@ -1,0 +1,109 @@
+"""What must hold and what the winner is chosen by, as they are typed: `accuracy.*`, `objective` and `subject_to`."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from pipeline.config.checks import checked, shown
+from pipeline.config.groups import read_group
+from pipeline.config.request_error import RequestError, nearest
+from pipeline.records.goals import AccuracyLimits, Constraint, FigureName, Goal, Objective
+
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0}
+BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+RATE = {"images/s": 1.0, "/s": 1.0}
+UNITS: dict[FigureName, dict[str, float]] = {
+    "throughput": RATE,
+    "time": SECONDS,
+    "p50": SECONDS,
+    "p90": SECONDS,
+    "p99": SECONDS,
+    "host_p50": SECONDS,
+    "host_p99": SECONDS,
+    "memory": BYTES,
+    "energy": {"J": 1.0, "mJ": 1e-3, "J/image": 1.0, "mJ/image": 1e-3},
+    "cost": {"": 1.0},
+    "setup": SECONDS,
+}
+SHAPE = re.compile(r"\s*([A-Za-z_]\w*)\s*(<=|>=|<|>)\s*(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)\s*(\S*)\s*")
+EXAMPLE = "expected FIGURE, <, <=, > or >=, a number and its unit, such as memory<8GiB or p99<20ms"
+
+
+def read_goal(objective: object, subject_to: object, price: float | None) -> Goal:
+    """What the winner is chosen by.
+
+    Args:
+        objective: a name.
+        subject_to: a list of constraints as text.
+        price: of a GPU's hour; None where the user named none.
+
+    Raises:
+        RequestError: no such objective, a constraint that can't be read, or a cost without a price.
+    """
+    chosen: Objective = checked("objective", objective, Objective)
+    texts: Sequence[str] = checked("subject_to", subject_to, list[str])
+    goal = Goal(chosen, [constraint(text) for text in texts])
+    costly = chosen == "cost" or any(part.figure == "cost" for part in goal.subject_to)
+    if costly and price is None:
+        what = "objective=cost" if chosen == "cost" else "subject_to: cost"
+        raise RequestError(f"{what}: name the price of an hour of the device, such as report.gpu_hour_price=3.5")
+    return goal
+
+
+def constraint(text: str) -> Constraint:
+    """A bound such as "p99<20ms"; its limit in seconds, bytes, joules, images a second or money.
+
+    Raises:
+        RequestError: it has another form, or no such figure or unit; the line names the nearest one.
+    """
+    found = SHAPE.fullmatch(text)
+    if found is None:
+        raise RequestError(f"subject_to: {shown(text)!r}: {EXAMPLE}")
+    name, sign, number, unit = found.groups()
+    names = get_args(FigureName)
+    if name not in names:
+        hint = "; accuracy.max_dice_drop, min_dice and min_agreement bound the answer" if "dice" in name else ""
+        raise RequestError(f"subject_to: {shown(text)!r}: no figure {name!r}; {nearest(name, names)}{hint}")
+    chosen: FigureName = checked("subject_to", name, FigureName)
+    units = UNITS[chosen]
+    if unit not in units:
+        wrong = f"no unit of {name} is {unit!r}" if unit else f"{name} needs a unit"
+        expected = nearest(unit, [each for each in units if each]) if any(units) else "it takes none"
+        raise RequestError(f"subject_to: {shown(text)!r}: {wrong}; {expected}")
+    limit = float(number) * units[unit]
+    if not 0 < limit < math.inf:
+        raise RequestError(f"subject_to: {shown(text)!r}: expected a number above 0")
+    return Constraint(chosen, sign, limit, text.strip())  # type: ignore[arg-type]
+
+
+def read_accuracy(value: Mapping[str, Any], labelled: bool, trained: bool) -> AccuracyLimits:
+    """The limits that every stage's answer must keep.
+
+    Args:
+        value: the keys of `accuracy`.
+        labelled: whether the images have labels.
+        trained: whether the net has trained weights: masks of random ones mean nothing.
+
+    Raises:
+        RequestError: a key or a value that isn't admitted, or a limit that nothing here can decide.
+    """
+    limits = read_group(AccuracyLimits, "accuracy", value)
+    for name, limit in limits.asked.items():
+        most, unit = (100.0, "points of Dice, 0 to 100") if name == "max_dice_drop" else (1.0, "a share from 0 to 1")
+        if not 0 <= limit <= most:
+            raise RequestError(f"accuracy.{name}={shown(limit)}: expected {unit}")
+    if limits.asked and not trained:
+        first = next(iter(limits.asked))
+        raise RequestError(
+            f"accuracy.{first}: the net's weights are random, so that its masks mean nothing; add model.checkpoint=FILE"
+        )
+    if limits.need_labels and not labelled:
+        first = limits.need_labels[0]
+        raise RequestError(
+            f"accuracy.{first}: there are no labels; name them (data.labels=masks/), or use accuracy.min_agreement, "
+            "the share of pixels that keep their class"
+        )
+    if limits.replace_flipped_share and not limits.asked:
+        raise RequestError("accuracy.replace_flipped_share: set a limit to stand there, such as accuracy.max_dice_drop")
+    return limits

@@ -1,0 +1,116 @@
+"""What an answer must keep, and what the winner is chosen by: both may be asked of a finished run again."""
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+from pipeline.records.samples import Accuracy
+
+Objective = Literal["throughput", "latency", "memory", "energy", "cost"]
+FigureName = Literal[
+    "throughput",  # images a second at full load
+    "time",  # seconds per call at full load
+    "p50",  # seconds of single calls, device to device
+    "p90",
+    "p99",
+    "host_p50",  # the same from host memory and back
+    "host_p99",
+    "memory",  # bytes: the process as a GPU sees it, the resident peak on a CPU
+    "energy",  # joules an image
+    "cost",  # of a million images, in the user's currency
+    "setup",  # seconds of build and first call
+]
+Sign = Literal["<", "<=", ">", ">="]
+POINTS = 100.0  # of Dice in 1
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A bound on one of a stage's figures."""
+
+    figure: FigureName
+    sign: Sign
+    limit: float  # in the figure's unit: seconds, bytes, joules, images a second or money
+    text: str  # as the user typed it
+
+    def admits(self, value: float) -> bool:
+        """Whether a figure keeps the bound."""
+        compared = {
+            "<": value < self.limit,
+            "<=": value <= self.limit,
+            ">": value > self.limit,
+            ">=": value >= self.limit,
+        }
+        return compared[self.sign]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the winner is chosen by, among the stages that keep every bound."""
+
+    objective: Objective = "throughput"
+    subject_to: list[Constraint] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class AccuracyLimits:
+    """What every stage's answer must keep, besides the stage's own tolerance; None is no limit."""
+
+    max_dice_drop: float | None = None  # points of Dice that the worst class may lose: 0.5 is 0.005
+    min_dice: float | None = None  # of the worst class, 0 to 1
+    min_agreement: float | None = None  # share of pixels that keep the fp32 net's class, 0 to 1
+    replace_flipped_share: bool = False  # these stand in place of the tolerances' flipped_share
+
+    @property
+    def asked(self) -> dict[str, float]:
+        """The limits that are set, by their keys."""
+        limits = {part.name: getattr(self, part.name) for part in fields(self) if part.name.startswith(("max", "min"))}
+        return {name: value for name, value in limits.items() if value is not None}
+
+    @property
+    def need_labels(self) -> list[str]:
+        """Those of them that only labels can decide."""
+        return [name for name in self.asked if name != "min_agreement"]
+
+    def missed(self, found: Accuracy) -> str:
+        """Which limit an answer misses, with its figure, in a line; empty where it keeps all of them."""
+        lines = {
+            "max_dice_drop": "its worst class loses {:.3g} points of Dice, {:g} allowed",
+            "min_dice": "its worst class has a Dice of {:.4g}, {:g} asked for",
+            "min_agreement": "{:.6g} of the pixels keep their class, {:g} asked for",
+        }
+        for name, limit in self.asked.items():
+            value = accuracy_figure(name, found)
+            if value is None:
+                return f"accuracy.{name} can't be told: there are no labels"
+            if not (value <= limit if name.startswith("max") else value >= limit):
+                return f"{lines[name].format(value, limit)} (accuracy.{name})"
+        return ""
+
+    def excess(self, found: Accuracy) -> float:
+        """How many times an answer's worst figure is beyond its limit: 1 just keeps it, infinite is unknown."""
+        return max((_excess(name, limit, found) for name, limit in self.asked.items()), default=0.0)
+
+
+def _excess(name: str, limit: float, found: Accuracy) -> float:
+    value = accuracy_figure(name, found)
+    if value is None:
+        return math.inf
+    least = math.ulp(0.0)
+    return value / max(limit, least) if name.startswith("max") else limit / max(value, least)
+
+
+def accuracy_figure(name: str, found: Accuracy) -> float | None:
+    """What a limit is on: points of Dice lost, the least Dice, or the share of pixels that agree; None without labels.
+
+    Args:
+        name: of the limit.
+        found: the comparison of an answer with the fp32 net's.
+    """
+    if name == "min_agreement":
+        return 1.0 - found.flipped_share
+    if found.dice is None or found.reference_dice is None:
+        return None
+    if name == "min_dice":
+        return min(found.dice)
+    return POINTS * max(exact - own for own, exact in zip(found.dice, found.reference_dice, strict=True))

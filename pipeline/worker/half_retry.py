@@ -1,0 +1,122 @@
+"""A half-precision stage whose answer is wrong: where it goes wrong, and another attempt with that module in fp32."""
+
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+import torch
+
+from pipeline.config.schema import Job
+from pipeline.profiling import precision_locator
+from pipeline.profiling.precision_locator import Half, Side
+from pipeline.protocol import Phase
+from pipeline.records.diagnostics import PrecisionFault
+from pipeline.records.precision_text import fault_text
+from pipeline.records.run_record import FailureKind
+from pipeline.stages.common.precision import SHORT, folded
+from pipeline.worker.bench import Bench
+from pipeline.worker.guard import RIGHT, Finding
+
+MOST_KEPT = 8  # modules; a net with more of them is no net for half precision
+LOCATED: frozenset[FailureKind | None] = frozenset({"wrong answer", "accuracy limit"})
+OPTION, AUTO = "keep_fp32", "auto"
+
+
+class Reporter(Protocol):
+    """What of `run_stage.Reporter` is needed here."""
+
+    def enter(self, phase: Phase) -> None:
+        """A phase begins."""
+
+    def progress(self, text: str) -> None:
+        """How far the phase is."""
+
+    def report(self, **fields: object) -> None:
+        """Fields of the StageRecord."""
+
+
+Verify = Callable[[Bench], Finding]
+
+
+def settled(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
+    """What is wrong with the stage's answer in the end: at once, or after attempts with modules kept in fp32.
+
+    A stage is tried again where its option `keep_fp32` is "auto".
+
+    Args:
+        bench: with the stage built.
+        reporter: is told what was found, at each attempt.
+        verify: compares the answer with the reference, and reports that.
+    """
+    auto, faults = _option(bench.job) == AUTO, list[PrecisionFault]()
+    while (found := verify(bench)) is not RIGHT and found.failure in LOCATED:
+        fault = first_fault(bench)
+        if fault is None:
+            break
+        known = {"", *(each.module for each in faults)}
+        again = auto and fault.module not in known and len(faults) < MOST_KEPT
+        found = found._replace(reason=f"{found.reason}; {fault_text(fault)}")
+        again = again and _rebuilt(bench, reporter, [*(each.module for each in faults), fault.module])
+        faults.append(replace(fault, kept=again))
+        reporter.report(precision_faults=faults, reason=found.reason)
+        if not again:
+            break
+    return found
+
+
+def first_fault(bench: Bench) -> PrecisionFault | None:
+    """Where the stage's half precision goes wrong, on the first batch whose logits aren't finite, else the first.
+
+    None where it isn't in half precision, where nobody knows its modules, or where no place stands out.
+    """
+    precision, module = _precision(bench), bench.runner.module
+    if precision is None or module is None:
+        return None
+    try:
+        known = bench.workload.model
+        exact = next((net for net in (known, folded(known)[0]) if precision_locator.alike(net, module)), None)
+        if exact is None:
+            return None
+        broken = (number for number, part in enumerate(bench.verified) if not bool(part.isfinite().all()))
+        batch = bench.rotation.holding(next(broken, 0))
+        sides = Side(exact, lambda: exact(batch)), Side(module, lambda: bench.runner.one_by_one(batch))
+        return precision_locator.locate(*sides, precision)
+    except Exception:  # noqa: BLE001 - what is wrong with the answer is known; only where it begins is not
+        traceback.print_exc()
+        return None
+
+
+def _rebuilt(bench: Bench, reporter: Reporter, kept: list[str]) -> bool:
+    """Whether the stage could be built with these modules in fp32; if not, all is as it was."""
+    job, runner = bench.job, bench.runner
+    options = {**job.stage.options, OPTION: kept}
+    bench.job = replace(job, stage=replace(job.stage, options=options))
+    reporter.enter(Phase.VERIFY)  # its time limit starts anew
+    reporter.progress(f"again, with {kept[-1]} in fp32")
+    try:
+        reporter.report(**bench.build())
+    except Exception:  # noqa: BLE001 - the first attempt's verdict stands
+        traceback.print_exc()
+        bench.job, bench.runner = job, runner
+        return False
+    return True
+
+
+def _option(job: Job) -> object:
+    """The stage's option, where it has it."""
+    return job.stage.options.get(OPTION)
+
+
+def _precision(bench: Bench) -> Half | None:
+    """The stage's half precision, as it declares it, or as most of its weights have it; None of any other."""
+    runner = bench.runner
+    declared = runner.execution.precision if runner.execution else None
+    if declared is None and runner.module is not None:
+        sizes = dict.fromkeys((torch.float16, torch.bfloat16), 0)
+        for part in runner.module.parameters():
+            if part.dtype in sizes:
+                sizes[part.dtype] += part.numel()
+        most = max(sizes, key=lambda dtype: sizes[dtype])
+        declared = SHORT[most] if sizes[most] else None
+    return declared if declared in ("fp16", "bf16") else None

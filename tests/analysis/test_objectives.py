@@ -1,0 +1,180 @@
+"""The winner by what was asked for, under bounds, of a made-up run; what it says where none keeps them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.analysis.rejudged import rejudged
+from pipeline.analysis.run_comparison import compare, differences
+from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.config.goal_request import read_goal
+from pipeline.records import codec
+from pipeline.records.goals import AccuracyLimits
+from pipeline.records.run_record import RunRecord
+from pipeline.report import __main__ as redraw
+from pipeline.report import answer, csv_table, markdown
+from tests.report import made_up_run as planted
+
+# compile 10.8 × eager, onnxruntime 10.75 ×; compile takes least memory, its 1.1 GB beside 512 MiB of the process
+FEW = ("eager", "half", "compile", "onnxruntime")
+STAGES = [stage for stage in planted.run().stages if stage.name in FEW]
+
+
+def wanted(objective: str = "throughput", *bounds: str, run: RunRecord | None = None, **limits: Any) -> RunSummary:
+    """The made-up run, a few stages of it, as asked."""
+    whole = run or replace(planted.run(stages=STAGES), aa_pairs=planted.run().aa_pairs[:1])
+    goal = read_goal(objective, list(bounds), 3.5)
+    whole = replace(whole, settings=replace(whole.settings, goal=goal))
+    return summarize(rejudged(whole, AccuracyLimits(**limits)) if limits else whole)
+
+
+def with_stage(name: str, **fields: Any) -> RunRecord:
+    """The same with a stage's fields changed."""
+    return planted.run(stages=[replace(part, **fields) if part.name == name else part for part in STAGES])
+
+
+def test_bounds_leave_the_fastest_of_those_that_keep_them() -> None:
+    """All others are still ranked and shown, with the bound that they miss; the interval's ties stay."""
+    plain = wanted()
+    assert plain.choice is None
+    assert (plain.ranking.winner, plain.ranking.ties) == ("compile", ["onnxruntime"])
+    bound = wanted("throughput", "setup<10s")
+    assert (bound.ranking.winner, bound.ranking.order) == ("half", plain.ranking.order)
+    assert [stage.place for stage in bound.stages] == ["", "winner", "", ""]
+    assert answer.headline(bound).endswith("; keeps setup<10s")
+    assert "Left out: compile misses setup<10s (33.8 s); onnxruntime misses" in " ".join(answer.paragraph(bound))
+    tied = wanted("throughput", "memory<8GiB")
+    assert (tied.ranking.winner, tied.ranking.ties) == ("compile", ["onnxruntime"])
+
+
+@pytest.mark.parametrize(
+    ("objective", "winner", "said"),
+    [
+        ("latency", "compile", "median of single calls, which has no interval"),
+        ("memory", "compile", "one reading of the process"),
+        ("energy", "compile", "one reading of the energy counter"),
+        ("cost", "compile", "for the least cost of a million images"),
+    ],
+)
+def test_the_winner_is_best_by_the_objective(objective: str, winner: str, said: str) -> None:
+    """The same price for each second orders by speed; the others have one figure and no interval, which is said."""
+    found = wanted(objective)
+    assert found.ranking.winner == winner
+    assert said in " ".join([answer.headline(found), *answer.paragraph(found)])
+
+
+def test_memory_may_name_a_slower_stage_and_its_equals() -> None:
+    """Stages within the minimum detectable effect of the least are its ties."""
+    small = STAGES[1].memory
+    assert small is not None
+    least = replace(small, process_bytes=10**9)
+    run = planted.run(stages=[STAGES[0], replace(STAGES[1], memory=least), *STAGES[2:]])
+    found = wanted("memory", run=run)
+    assert (found.ranking.winner, found.ranking.ties) == ("half", [])
+    assert answer.resolved(found)
+    assert answer.headline(found).startswith("Use half for the least memory (954 MiB): 7.1 × as fast as eager")
+    near = planted.run(stages=[replace(STAGES[0], memory=replace(least, process_bytes=1_004_000_000)), *run.stages[1:]])
+    tied = wanted("memory", run=near)
+    assert tied.ranking.ties == ["eager"]
+    assert "so near are eager" in " ".join(answer.paragraph(tied))
+
+
+def test_where_none_keeps_the_bounds_the_nearest_is_named() -> None:
+    none = wanted("throughput", "memory<1GiB", "p99<20ms")
+    assert (none.winner, none.choice and none.choice.nearest) == (None, "compile")
+    text = answer.headline(none)
+    assert text == "No stage keeps memory<1GiB and p99<20ms: the nearest is compile, memory<1GiB (1.52 GiB)"
+    assert text in markdown.markdown(none).replace("\\", "").replace("&lt;", "<")
+    rows = dict(zip(csv_table.header(none), csv_table.lines(none)[1], strict=True))
+    assert (rows["objective"], rows["constraints_missed"]) == ("throughput", "memory<1GiB (1.62 GiB)")
+
+
+def test_what_was_not_measured_keeps_no_bound() -> None:
+    """It is said, of one stage and of all."""
+    one = wanted("throughput", "energy<100J", run=with_stage("compile", energy=None))
+    assert one.ranking.winner == "onnxruntime"
+    assert "compile misses energy<100J (not known)" in " ".join(answer.paragraph(one))
+    bare = planted.run(stages=[replace(part, energy=None) for part in STAGES])
+    every = wanted("throughput", "energy<100J", run=bare)
+    assert answer.headline(every) == "No stage is known to keep energy<100J: energy was not measured"
+    by_it = wanted("energy", run=bare)
+    assert answer.headline(by_it) == "No winner: energy an image was not measured of any stage"
+
+
+def test_a_stage_beyond_a_limit_is_inaccurate_and_shown() -> None:
+    """With its figure and the limit; once the limit is lifted, it is right again, as it was measured."""
+    worse = planted.accuracy(dice=[0.98, 0.932])
+    run = with_stage("compile", accuracy=worse)
+    found = wanted(run=run, max_dice_drop=0.5)
+    record = found.run.stages[2]
+    assert (record.status, record.failure) == ("inaccurate", "accuracy limit")
+    assert record.reason == "its worst class loses 0.8 points of Dice, 0.5 allowed (accuracy.max_dice_drop)"
+    assert found.ranking.winner == "onnxruntime"
+    assert answer.headline(found).endswith("; keeps max_dice_drop=0.5")
+    every = [replace(part, accuracy=worse) for part in STAGES[1:3]]
+    every[0] = replace(every[0], accuracy=planted.accuracy(dice=[0.98, 0.93]))
+    none = wanted(run=planted.run(stages=[STAGES[0], *every]), max_dice_drop=0.5)
+    assert answer.headline(none).startswith("No stage keeps max_dice_drop=0.5: the nearest is compile, its worst class")
+    back = rejudged(found.run, AccuracyLimits(max_dice_drop=1.0))
+    assert (back.stages[2].status, back.stages[2].reason) == ("ok", "")
+    untimed = replace(found.run, stages=[replace(record, pairs=[])])
+    still = rejudged(untimed, AccuracyLimits(max_dice_drop=1.0)).stages[0]
+    assert still.status == "inaccurate"
+    assert "run it again" in still.reason
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"min_dice": 0.95}, "a Dice of 0.94, 0.95 asked for"),
+        ({"min_agreement": 0.99999}, "0.99996 of the pixels keep their class"),
+    ],
+)
+def test_each_limit_is_on_its_own_figure(limits: dict[str, Any], said: str) -> None:
+    assert said in AccuracyLimits(**limits).missed(planted.accuracy())
+    assert AccuracyLimits(max_dice_drop=0.0, min_dice=0.94, min_agreement=0.9999).missed(planted.accuracy()) == ""
+    assert "no labels" in AccuracyLimits(min_dice=0.5).missed(planted.accuracy(dice=None))
+
+
+def test_runs_with_other_limits_are_told_apart() -> None:
+    """A stage that only the limit refuses is broken in the comparison, with its reason; the difference is named."""
+    run = planted.run(stages=[replace(STAGES[2], accuracy=planted.accuracy(dice=[0.98, 0.932]))])
+    strict = rejudged(run, AccuracyLimits(max_dice_drop=0.5))
+    assert ("accuracy.max_dice_drop", None, 0.5) in [
+        (each.what, each.old, each.new) for each in differences(run, strict)
+    ]
+    (change,) = compare(run, strict)
+    assert (change.outcome, "0.5 allowed" in change.note) == ("broken", True)
+
+
+def test_a_finished_run_is_asked_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is measured, and the record stays as it is; a page would take a second to draw."""
+
+    def write(summary: RunSummary, folder: Path) -> Path:
+        (folder / "report.md").write_text(markdown.markdown(summary))
+        return folder
+
+    monkeypatch.setattr(redraw, "write_report", write)
+    run = replace(planted.run(stages=STAGES[:2]), aa_pairs=[])
+    path = codec.save(run, tmp_path)
+    before = path.read_bytes()
+    words = ["objective=memory", 'subject_to=["p99<20ms", "memory<8GiB"]', "accuracy.max_dice_drop=0.5"]
+    assert redraw.main([str(tmp_path), *words]) == 0
+    text = (tmp_path / "report.md").read_text()
+    assert "Use half for the least memory" in text
+    assert "max\\_dice\\_drop=0.5" in text
+    assert path.read_bytes() == before
+    for word, said in {
+        "objective=memroy": "did you mean 'memory'?",
+        'subject_to=["p98<20ms"]': "no figure 'p98'",
+        "accuracy.max_dice_drp=0.5": "did you mean 'accuracy.max_dice_drop'?",
+        "accuracy.max_dice_drop=abc": "expected a number",
+        "subject_to=[": "not a value",
+    }.items():
+        capsys.readouterr()
+        assert redraw.main([str(tmp_path), word]) == 2
+        assert said in capsys.readouterr().err
