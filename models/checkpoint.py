@@ -17,6 +17,7 @@ from models.errors import CheckpointError
 ROOT = Path(__file__).resolve().parent.parent
 PICKLES = {".pt", ".pth", ".bin", ".ckpt"}
 NESTS = ("state_dict", "model_state_dict", "model")  # under which training scripts keep the weights
+DEEPEST = 10  # such names within each other; a mapping can hold itself
 READABLE = f"weights are read from .safetensors and, as a state dict, {', '.join(sorted(PICKLES))}"
 PREFIXES = ("module.", "_orig_mod.")  # that DataParallel and torch.compile put before every name
 
@@ -77,8 +78,9 @@ def read(path: Path) -> dict[str, Tensor]:
 
 def _tensors(path: Path, value: Any) -> dict[str, Tensor]:
     """The state dict within what was unpickled, which may nest it under a name."""
-    while isinstance(value, Mapping) and (nests := [name for name in NESTS if isinstance(value.get(name), Mapping)]):
-        value = value[nests[0]]
+    for _ in range(DEEPEST):
+        if isinstance(value, Mapping):
+            value = next((value[name] for name in NESTS if isinstance(value.get(name), Mapping)), value)
     if not isinstance(value, Mapping) or not value or not all(isinstance(part, Tensor) for part in value.values()):
         raise CheckpointError(f"{path}: no state dict in it; save model.state_dict()")
     return {str(name): part for name, part in value.items()}

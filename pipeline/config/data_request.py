@@ -17,6 +17,7 @@ from pipeline.devices.host import memory_bytes
 
 OWN_IMAGES = ("samples", "stain")  # that bring their labels
 GIB = 2**30
+FARTHEST = 1e12  # of a mean, a standard deviation or a scale from 1, either way: beyond it fp32 tells no values apart
 BYTES_OF_A_VALUE = 5  # while a rotation is made: as it was read, at least uint8, and in fp32
 
 
@@ -121,6 +122,10 @@ def contract_of(knobs: DataKnobs) -> InputContract:
             raise RequestError(f"{what}: {len(figures)} figures for data.channels={knobs.channels}; one, or one each")
     if any(figure <= 0 for figure in std) or (knobs.scale is not None and knobs.scale <= 0):
         raise RequestError("data.std and data.scale are divided by: expected numbers above 0")
+    divisors = {"std": std, "scale": (knobs.scale or 1.0,)}
+    for key, figures in {"mean": mean, **divisors}.items():
+        if wrong := [each for each in figures if abs(each) > FARTHEST or (key in divisors and each < 1 / FARTHEST)]:
+            raise RequestError(f"data.{key}={wrong[0]:g}: in fp32 no value is left; expected one within {FARTHEST:g}")
     return InputContract(knobs.channels, "own" if own else knobs.normalize, mean, std, knobs.scale)
 
 
