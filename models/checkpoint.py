@@ -42,9 +42,8 @@ def load_into(model: nn.Module, path: str) -> None:
         CheckpointError: the file can't be read safely, belongs to another net, or holds what a net can't compute with.
     """
     state = read(find(path))
-    for prefix in PREFIXES:
-        if state and all(name.startswith(prefix) for name in state):
-            state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    while state and (before := next((each for each in PREFIXES if all(name.startswith(each) for name in state)), "")):
+        state = {name.removeprefix(before): tensor for name, tensor in state.items()}
     if misfit := difference(model.state_dict(), state):
         raise CheckpointError(f"{path}: weights of another net than {type(model).__name__}: {misfit}")
     if unfit := unfit_values(model.state_dict(), state):
@@ -59,9 +58,9 @@ def read(path: Path) -> dict[str, Tensor]:
         CheckpointError: it is damaged, no such file format, or a pickle that holds more than tensors.
     """
     try:
-        if path.suffix == ".safetensors":
+        if path.suffix.lower() == ".safetensors":
             return load_file(path)
-        if path.suffix in PICKLES:
+        if path.suffix.lower() in PICKLES:
             return _tensors(path, torch.load(path, map_location="cpu", weights_only=True))
     except pickle.UnpicklingError:
         why = "no pickle, or one that holds more than tensors and could run code"

@@ -53,7 +53,7 @@ def read_data(value: Mapping[str, Any]) -> DataSpec:
     knobs = read_group(DataKnobs, "data", asked)
     _check_whose(knobs)
     for key, folder in (("data.path", knobs.path), ("data.labels", knobs.labels)):
-        if folder and not Path(folder).is_dir():
+        if folder and not is_folder(key, folder):
             raise RequestError(f"{key}={folder}: no such folder{_neighbour(Path(folder))}")
     check_memory(knobs, memory_bytes())
     return DataSpec(
@@ -66,6 +66,18 @@ def read_data(value: Mapping[str, Any]) -> DataSpec:
         contract=contract_of(knobs),
         label_rules=label_rules_of(knobs),
     )
+
+
+def is_folder(key: str, folder: str) -> bool:
+    """Whether a folder is there.
+
+    Raises:
+        RequestError: the system takes no such name, or lets nobody look.
+    """
+    try:
+        return Path(folder).is_dir()
+    except OSError as error:
+        raise RequestError(f"{key}={shown(folder)}: {error.strerror}") from None
 
 
 def meant_everywhere(data: Mapping[str, Any], preset: object, typed: Sequence[str]) -> dict[str, Any]:
@@ -184,6 +196,8 @@ def check_memory(knobs: DataKnobs, memory: int) -> None:
 
 def _neighbour(path: Path) -> str:
     """A clause that names the folder beside `path` that is most like it; empty where none is."""
+    if path.is_symlink() or path.exists():
+        return ", but a file" if path.exists() else ", but a link that leads nowhere"
     beside = [part.name for part in path.parent.iterdir()] if path.parent.is_dir() else []
     close = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.5)
     return f"; did you mean {path.parent / close[0]}?" if close else ""

@@ -30,7 +30,7 @@ def net() -> UNet:
 
 
 @pytest.mark.parametrize("nest", [None, "state_dict", "model"])
-@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod."])
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "_orig_mod.module."])
 def test_a_state_dict_loads_however_it_was_saved(tmp_path: Path, nest: str | None, prefix: str) -> None:
     """Nested under a name, or with the prefix of a wrapper."""
     state: dict[str, Any] = {prefix + name: part for name, part in net().state_dict().items()}
@@ -169,3 +169,12 @@ def test_the_shipped_weights_are_small_and_named() -> None:
     path = checkpoint.find(SHIPPED)
     assert path.stat().st_size <= 4_000_000
     assert "no pathologist" in checkpoint.notes(path)["labels"]
+
+
+def test_a_mapping_that_holds_itself_is_no_state_dict(tmp_path: Path) -> None:
+    """It is refused, where following its names would never end; a suffix in capitals is the same suffix."""
+    round_and_round: dict[str, Any] = {}
+    round_and_round["model"] = round_and_round
+    torch.save(round_and_round, tmp_path / "net.PT")
+    with pytest.raises(CheckpointError, match="no state dict in it"):
+        checkpoint.read(tmp_path / "net.PT")
