@@ -41,7 +41,7 @@ sbom: .venv/ready
 	$(BIN)/python -m tests.house.sbom $(PINS) > outputs/sbom.json
 	@echo outputs/sbom.json
 
-# Known vulnerabilities of the pins; it asks pypi.org, and fails where that can't be reached.
+# Known vulnerabilities of the pins; it asks the index for its advisories, and fails where that can't be reached.
 audit: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
 	$(BIN)/pip-audit --no-deps --disable-pip --requirement $(PINS)

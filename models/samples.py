@@ -170,7 +170,22 @@ def held_out_image() -> list[Named]:
     return [Named(f"scikit-image {SAMPLES[0]}, held-out quarter", tissue[HELD_OUT], stain_mask(tissue)[HELD_OUT])]
 
 
-DEMOS: dict[str, Callable[[], list[Named]]] = {"samples": sample_images, "stain": held_out_image}
+def training_quarters() -> list[Named]:
+    """The other three quarters of that tissue, without labels."""
+    tissue, half = read_image(SAMPLE_FOLDER / SAMPLES[0]), HELD_OUT[0].start
+    corners = [(0, 0), (0, half), (half, 0)]
+    return [
+        Named(f"scikit-image {SAMPLES[0]}, quarter at {top},{left}", tissue[top : top + half, left : left + half], None)
+        for top, left in corners
+    ]
+
+
+DEMOS: dict[str, Callable[[], list[Named]]] = {
+    "samples": sample_images,
+    "stain": held_out_image,
+    "stain_training": training_quarters,
+}
+CALIBRATED_ON = {"stain": "stain_training"}  # what holds other pictures than the one that the verdict is on
 
 
 def demo(named: Named, channels: int) -> Named:

@@ -47,7 +47,8 @@ LAST_CALL_SECONDS = 10.0  # that an interruption leaves a sample to come to its 
 PHASES = list(Phase)
 # Fields of a StageRecord that are known before a worker starts, or are made of what it is asked for.
 OF_THE_PARENT = {"name", "summary", "adds", "tolerance", "options", "target", "legacy", "pairs", "log", "log_tail"}
-OF_THE_REFERENCE = {"environment", "measured_peaks", "reference"}  # fields of a RunRecord that a worker finds out
+# Fields of a RunRecord that a worker finds out.
+OF_THE_REFERENCE = {"environment", "measured_peaks", "reference", "warnings"}
 
 
 class WorkerGone(Exception):  # noqa: N818 - named for what happened

@@ -26,7 +26,7 @@ def build(
     method: Method = "MinMax",
     reduce_range: bool | None = None,
     keep_fp32: str | list[str] = "auto",
-    budget: float = 4e-3,
+    budget: float = 1e-3,
     error_budget: float = 5e-2,
     dice_budget: float = 1e-2,
 ) -> Runner:

@@ -34,7 +34,7 @@ def build(
     dtype: Literal["fp16", "int8", "fp8"] = "fp16",
     calibration_images: int = 32,
     keep_fp16: list[str] | None = None,
-    budget: float = 4e-3,
+    budget: float = 1e-3,
     error_budget: float = 5e-2,
     dice_budget: float = 1e-2,
 ) -> Runner:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from models.allocation_limit import AllocationLimit
 from models.build import build_model
 from models.errors import ImageError
-from models.samples import Dataset, load_dataset, to_batch, values_in
+from models.samples import CALIBRATED_ON, Dataset, load_dataset, to_batch, values_in
 from pipeline.config.data_request import BYTES_OF_A_VALUE, GIB, OWN_IMAGES
 from pipeline.config.schema import DataSpec, Job
 from pipeline.devices.host import memory_bytes
@@ -124,8 +125,8 @@ def judged_images(work: Workload, sizes: Sequence[int], left_out: Collection[int
 def calibration_images(job: Job, device: torch.device, verified: int, wanted: int) -> CalibrationImages:
     """Images beyond those that are checked, as far as there are windows of their own; else such windows rolled.
 
-    A folder with labels is judged whole: up to half of what lies beyond the verified batches is given, and is then left
-    out of the verdict.
+    The stained tissue's held-out quarter is judged, and the other three calibrate. A folder with labels is judged
+    whole: up to half of what lies beyond the verified batches is given, and is then left out of the verdict.
 
     Args:
         job: names the images.
@@ -135,6 +136,9 @@ def calibration_images(job: Job, device: torch.device, verified: int, wanted: in
     """
     data, size = job.data, job.data.batch_size
     checked, count = verified * size, math.ceil(wanted / size) * size
+    if apart := CALIBRATED_ON.get(data.name):
+        others = images_of(replace(data, name=apart), count)
+        return CalibrationImages(in_batches(others.images, data, device), True, tuple(others.pictures))
     labelled = labelled_images(data, first := images_of(data, size))
     dataset = images_of(data, max(checked + count, labelled))
     begin, number = checked, min(count, (first.windows - checked) // size * size)
@@ -146,5 +150,10 @@ def calibration_images(job: Job, device: torch.device, verified: int, wanted: in
         begin, number = left_out[0] * size, given * size
     independent = number > 0
     chosen = slice(begin, begin + (number if independent else count))
-    batches = list(to_batch(dataset.images[chosen], data.contract).to(device).split(size))
+    batches = in_batches(dataset.images[chosen], data, device)
     return CalibrationImages(batches, independent, tuple(dataset.pictures[chosen]), left_out)
+
+
+def in_batches(images: np.ndarray, data: DataSpec, device: torch.device) -> list[Tensor]:
+    """Images [n, height, width, channels] as batches [batch, channels, height, width] on the device."""
+    return list(to_batch(images, data.contract).to(device).split(data.batch_size))

@@ -241,7 +241,7 @@ def main() -> int:
     """Make the faults; 1 where one came out wrong."""
     parser = argparse.ArgumentParser(description="Really makes faults, and looks at what the program makes of them.")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    parser.add_argument("--seconds", type=float, default=110.0, help="after which no further fault is begun")
+    parser.add_argument("--seconds", type=float, default=170.0, help="after which no further fault is begun")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     os.chdir(ROOT)

@@ -153,8 +153,8 @@ GUARDS = [
     Guard(
         "secrets in the command",
         "pipeline/cli/app.py",
-        "sys.argv[1:] = masked(sys.argv[1:], values_to_hide())",
-        "sys.argv[1:] = sys.argv[1:]",
+        "words = masked(sys.argv[1:], values_to_hide())",
+        "words = sys.argv[1:]",
         f"{MASKING_TESTS}test_the_program_sees_the_variable_in_place_of_its_value",
     ),
     Guard(
@@ -188,8 +188,8 @@ GUARDS = [
     Guard(
         "signs in a bad record's line",
         "pipeline/report/__main__.py",
-        'f"error: {clean(error)}\\n"',
-        'f"error: {error}\\n"',
+        'tell(f"error: {clean(error)}")',
+        'tell(f"error: {error}")',
         f"{SIGNS}test_a_bad_record_is_told_of_without_them",
     ),
     Guard(

@@ -1,6 +1,7 @@
 """The stage `fused` beside a GPU that is made up: the faster way runs and is named, and what ran is what is saved."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pipeline.compiler.lowering import Plan
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Workload, silent
 from pipeline.stages.common import rewritten_net
-from pipeline.stages.common.rewritten_net import Rewritten, fastest, half_instead
+from pipeline.stages.common.rewritten_net import Rewritten, composed_flops, fastest, half_instead
 
 CPU = torch.device("cpu")
 MOVED = 12345
@@ -94,7 +95,8 @@ def test_the_record_says_what_matched_and_what_runs(
     rewritten = Rewritten(work, Tuner(tmp_path), None)
     stage = fastest(rewritten, [rewritten.candidate({}, "fp16"), rewritten.by_inductor])
     assert stage.description == f"fp16, 6 layers by own kernels, the rest by Inductor, one CUDA graph{said}"
-    assert stage.execution == Execution("fp16", {}, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=6)
+    how = Execution("fp16", {}, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=6)
+    assert stage.execution == replace(how, layer_flops=composed_flops(rewritten.net))
     assert stage.compile_facts is not None
     assert stage.compile_facts().candidates_measured == 5
     assert stage.details["kernels_barred"] == (barred or "")

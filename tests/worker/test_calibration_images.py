@@ -3,7 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image
 
 from pipeline.config.schema import DataSpec, Job
 from pipeline.stages.api import Workload
@@ -26,13 +28,21 @@ def test_no_image_is_among_those_that_are_checked(tmp_path: Path) -> None:
 
 
 def test_where_there_are_no_others_it_is_said(tmp_path: Path) -> None:
-    """The held-out quarter of the tissue is one window."""
-    asked = replace(
-        with_images(tmp_path, 64, 2, 1), data=DataSpec("stain", None, None, size=256, batch_size=2, batches=1)
-    )
+    """A folder of one image that is one window."""
+    (folder := tmp_path / "images").mkdir()
+    Image.fromarray(np.arange(64 * 64 * 3, dtype=np.uint8).reshape(64, 64, 3)).save(folder / "one.png")
+    data = DataSpec("folder", str(folder), None, size=64, batch_size=2, batches=1)
+    asked = replace(with_images(tmp_path, 64, 2, 1), data=data)
     batches, independent, *_ = workload.load(asked, None).calibration(3)
     assert not independent
     assert sum(len(batch) for batch in batches) == 4
+
+
+def test_the_stain_is_judged_on_one_quarter_and_calibrated_on_the_others(tmp_path: Path) -> None:
+    data = DataSpec("stain", None, None, size=256, batch_size=2, batches=1)
+    found = workload.load(replace(with_images(tmp_path, 64, 2, 1), data=data), None).calibration(3)
+    assert found.independent
+    assert [picture.rpartition(" at ")[2] for picture in found.pictures] == ["0,0", "0,256", "256,0", "0,0"]
 
 
 def test_without_a_source_of_more_the_batches_that_are_not_checked_serve() -> None:
