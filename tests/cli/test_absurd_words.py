@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cli.app import Invocation, refused_before_it_began
 from pipeline.cli.config_errors import one_line
@@ -51,6 +53,14 @@ def test_a_sweep_without_its_flag_is_told_so() -> None:
     assert said == "stage=eager,compile: several values are a sweep; put -m before it"
 
 
+@pytest.mark.parametrize("value", ["${nothing}", "${data.size}", "${oc.env:NO_SUCH_VARIABLE_HERE}"])
+def test_an_interpolation_that_leads_nowhere_names_its_key(value: str) -> None:
+    """OmegaConf's own line says what is wrong, and not where."""
+    with pytest.raises(OmegaConfBaseException) as caught:
+        OmegaConf.to_container(OmegaConf.create({"data": {"size": value}}), resolve=True)
+    assert one_line(caught.value, CONF).startswith("data.size: ")
+
+
 @pytest.mark.parametrize("name", ["config.yaml", "results.json", "reference", "baseline"])
 def test_a_folder_with_what_a_run_would_write_over_is_left_alone(name: str, tmp_path: Path) -> None:
     """A refused run takes back what it wrote, and would take these with it; another run's folder is no such case."""
@@ -81,14 +91,18 @@ def test_what_fails_before_a_run_has_its_folder_is_the_request_s(error: Exceptio
     assert len(str(refused.value)) < 200
 
 
+def begin_and_fail() -> None:
+    Invocation.begun += 1
+    raise ValueError("of the program")
+
+
 def test_what_fails_later_or_at_a_closed_pipe_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody's fault, or the program's."""
     with pytest.raises(BrokenPipeError), refused_before_it_began():
         raise BrokenPipeError
     monkeypatch.setattr(Invocation, "begun", Invocation.begun)
     with pytest.raises(ValueError, match="of the program"), refused_before_it_began():
-        Invocation.begun += 1
-        raise ValueError("of the program")
+        begin_and_fail()
 
 
 def test_a_value_of_the_environment_is_not_shown_where_it_is_refused(

@@ -102,7 +102,8 @@ def test_looks_at_the_samples_come_one_after_the_other(looks: list[int]) -> None
 
 
 @pytest.mark.parametrize(
-    ("knob", "value"), [("min_calls", 10**18), ("aa_pairs", 10**9), ("latency_calls", 10**7), ("start_limit_seconds", 1e308)]
+    ("knob", "value"),
+    [("min_calls", 10**18), ("aa_pairs", 10**9), ("latency_calls", 10**7), ("start_limit_seconds", 1e308)],
 )
 def test_a_plan_that_no_machine_carries_out_is_refused(knob: str, value: float) -> None:
     """A list of so many calls takes all memory, and no clock waits so long."""

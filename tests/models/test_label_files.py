@@ -106,7 +106,7 @@ def test_a_label_is_named_by_the_pattern(tmp_path: Path) -> None:
         (np.full((2, 2), 1 + 5j), "labels of type complex128; integers are read"),
         (np.full((2, 2), "a"), "labels of type <U1; integers are read"),
         (np.full((2, 2), np.inf), "labels are no integers"),
-        (np.full((2, 2), 2**63 + 1, np.uint64), "labels 9.22337e+18; classes from 0 to 254"),
+        (np.full((2, 2), 2**63 + 1, np.uint64), r"labels 9.22337e\+18; classes from 0 to 254"),
     ],
 )
 def test_values_that_are_no_integers_are_refused_and_not_converted(
