@@ -3,23 +3,31 @@
 import json
 import pickle
 import struct
+import zipfile
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from models.errors import CheckpointError
+from models.one_line import tell
 
 ROOT = Path(__file__).resolve().parent.parent
 PICKLES = {".pt", ".pth", ".bin", ".ckpt"}
-NESTS = ("state_dict", "model_state_dict", "model")  # under which training scripts keep the weights
+NESTS = ("state_dict", "model_state_dict", "model", "network_weights")  # under which training scripts keep the weights
 DEEPEST = 10  # such names within each other; a mapping can hold itself
 READABLE = f"weights are read from .safetensors and, as a state dict, {', '.join(sorted(PICKLES))}"
-PREFIXES = ("module.", "_orig_mod.")  # that DataParallel and torch.compile put before every name
+# Before every name: DataParallel and torch.compile put the first two there, a LightningModule its attribute's name.
+PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
+# Code that makes nothing but a number: nnU-Net keeps its losses as numpy's, beside the weights.
+NUMBERS = [np.dtype, np.dtypes.Float64DType, np.dtypes.Float32DType, np.dtypes.Int64DType]
+SCALAR: Any = np.float64(0).__reduce__()[0]  # numpy's function that unpickles one
+SCALAR_NAMES = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")  # of numpy 1 and 2
 
 
 def find(path: str) -> Path:
@@ -41,14 +49,43 @@ def load_into(model: nn.Module, path: str) -> None:
     Raises:
         CheckpointError: the file can't be read safely, belongs to another net, or holds what a net can't compute with.
     """
-    state = read(find(path))
-    while state and (before := next((each for each in PREFIXES if all(name.startswith(each) for name in state)), "")):
-        state = {name.removeprefix(before): tensor for name, tensor in state.items()}
+    state, told = without_prefixes(model.state_dict(), read(find(path)))
+    if told:
+        tell(f"{path}: {told}")
     if misfit := difference(model.state_dict(), state):
         raise CheckpointError(f"{path}: weights of another net than {type(model).__name__}: {misfit}")
     if unfit := unfit_values(model.state_dict(), state):
         raise CheckpointError(f"{path}: {unfit}")
     model.load_state_dict(state)
+
+
+def without_prefixes(wanted: Mapping[str, Tensor], given: dict[str, Tensor]) -> tuple[dict[str, Tensor], str]:
+    """The tensors under the names that a net has for them, and what was done to the names, in a clause.
+
+    A prefix goes where the names fit better without it, and with it what has none and so is of no part of the net, such
+    as the weights of a loss; a net whose own names begin so keeps them.
+
+    Args:
+        wanted: the net's own, any shapes.
+        given: a checkpoint's.
+    """
+    taken, left_out, state = "", [], given
+    while not set(wanted) <= set(state):
+        fits = [
+            (prefix, inner)
+            for prefix in PREFIXES
+            if (inner := {name.removeprefix(prefix): part for name, part in state.items() if name.startswith(prefix)})
+            and (len(inner) == len(state) or set(wanted) <= set(inner))
+        ]
+        if not fits:
+            break
+        prefix, inner = fits[0]
+        left_out += [taken + name for name in state if not name.startswith(prefix)]
+        taken, state = taken + prefix, inner
+    if len(set(wanted) & set(given)) > len(set(wanted) & set(state)):
+        return given, ""
+    beside = f", {len(left_out)} tensors beside them left out, first {left_out[0]}" if left_out else ""
+    return state, f"its weights are those under {taken!r}{beside}" if taken else ""
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -61,10 +98,11 @@ def read(path: Path) -> dict[str, Tensor]:
         if path.suffix.lower() == ".safetensors":
             return load_file(path)
         if path.suffix.lower() in PICKLES:
-            return _tensors(path, torch.load(path, map_location="cpu", weights_only=True))
+            with torch.serialization.safe_globals([*NUMBERS, SCALAR, *((SCALAR, name) for name in SCALAR_NAMES)]):
+                return _tensors(path, torch.load(path, map_location="cpu", weights_only=True))
     except pickle.UnpicklingError:
-        why = "no pickle, or one that holds more than tensors and could run code"
-        raise CheckpointError(f"{path}: {why}; save model.state_dict()") from None
+        why = "no pickle, or one that holds more than tensors and could run code; save model.state_dict()"
+        raise CheckpointError(f"{path}: {why}{_recipe(path)}") from None
     except CheckpointError:
         raise
     except Exception as error:  # noqa: BLE001 - on bytes that are no pickle the unpickler raises whatever comes up
@@ -73,6 +111,14 @@ def read(path: Path) -> dict[str, Tensor]:
             f"{path}: no file of weights that can be read ({type(error).__name__}: {first})"
         ) from None
     raise CheckpointError(f"{path}: {path.suffix or 'no suffix'}: {READABLE}")
+
+
+def _recipe(path: Path) -> str:
+    """How to get the weights out of a file that Lightning or a training script wrote, where it is no mere rubbish."""
+    if not zipfile.is_zipfile(path):
+        return ""
+    code = f"import torch; torch.save(torch.load({str(path)!r}, weights_only=False)['state_dict'], 'weights.pt')"
+    return f'; of a file that you trust, as this runs what it holds: python -c "{code}"'
 
 
 def _tensors(path: Path, value: Any) -> dict[str, Tensor]:

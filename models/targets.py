@@ -6,6 +6,7 @@ Allowed are this program's nets and stages, packages of nets, and code of the us
 import inspect
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
@@ -13,8 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 OWN_ROOMS = {"models": "models.", "pipeline": "pipeline.stages."}  # of this program
-NET_PACKAGES = {"torchvision", "segmentation_models_pytorch", "monai", "timm", "diffusers", "transformers"}
+NET_PACKAGES = {
+    *("torchvision", "segmentation_models_pytorch", "monai", "timm", "diffusers", "transformers"),
+    "dynamic_network_architectures",  # nnU-Net's nets
+}
 INSTALLED = {"site-packages", "dist-packages"}
+LAYERS = re.compile(r"torch\.nn(\.modules)?(\.[a-z]\w*)?\.[A-Z]\w*")  # torch's, which may be an option's value
+CLASS = "_class_"  # the only key of an option's value that stands for a class
 
 
 def refusal(target: str) -> str | None:
@@ -34,6 +40,33 @@ def refusal(target: str) -> str | None:
     if folder is None or not INSTALLED & set(folder.parts):
         return None
     return None if is_of_nets(top) else f"{top} is installed here and is no package of nets"
+
+
+def refusal_of_class(target: object) -> str | None:
+    """Why a class may not be the value of a net's option, in a clause; None where it may: torch's layers, and nets."""
+    if not isinstance(target, str) or "." not in target:
+        return "it is no dotted name"
+    return None if LAYERS.fullmatch(target) else refusal(target)
+
+
+def classes_named_in(value: object) -> Iterator[object]:
+    """What stands for a class in the value of a net's option, however deep: X of each {_class_: X}."""
+    if isinstance(value, Mapping):
+        if CLASS in value:
+            yield value[CLASS] if len(value) == 1 else None
+        else:
+            yield from (found for part in value.values() for found in classes_named_in(part))
+    elif isinstance(value, list | tuple):
+        yield from (found for part in value for found in classes_named_in(part))
+
+
+def is_own_code(module: str) -> bool:
+    """Whether a module is code of the user's, and no part of this program or of a package that is installed."""
+    top = module.partition(".")[0]
+    if top in OWN_ROOMS or top in NET_PACKAGES or refusal(module):
+        return False
+    folder = home(top)
+    return folder is not None and not INSTALLED & set(folder.parts)
 
 
 def home(top: str) -> Path | None:

@@ -37,13 +37,7 @@ def save(lowered: fx.GraphModule, batch: Tensor, folder: Path) -> list[Path]:
         ArtefactError: the net holds what `load` would refuse.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with torch.inference_mode(False), torch.no_grad():
-        program = torch.export.export(lowered, (batch.clone(),))
-    with warnings.catch_warnings():
-        # torch 2.11 to 2.12 warn of weights that aren't contiguous; those in channels_last are whole all the same
-        warnings.filterwarnings("ignore", message="No complete tensor found", category=UserWarning)
-        torch.export.save(program, written := io.BytesIO())
-    content = written.getvalue()
+    content = archive_of(lowered, batch)
     _checked(content, folder)
     (folder / NET).write_bytes(content)
     about = {
@@ -55,6 +49,17 @@ def save(lowered: fx.GraphModule, batch: Tensor, folder: Path) -> list[Path]:
     }
     write_json(about, folder / ABOUT)
     return [folder / NET, folder / ABOUT]
+
+
+def archive_of(net: nn.Module, batch: Tensor) -> bytes:
+    """A net as torch.export writes it, for batches of the shape of this one, [batch, channels, height, width]."""
+    with torch.inference_mode(False), torch.no_grad():
+        program = torch.export.export(net, (batch.clone(),))
+    with warnings.catch_warnings():
+        # torch 2.11 to 2.12 warn of weights that aren't contiguous; those in channels_last are whole all the same
+        warnings.filterwarnings("ignore", message="No complete tensor found", category=UserWarning)
+        torch.export.save(program, written := io.BytesIO())
+    return written.getvalue()
 
 
 def load(folder: Path) -> nn.Module:

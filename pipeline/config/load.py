@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Literal, get_type_hints
 
-from models.targets import refusal
+from models.targets import CLASS, classes_named_in, refusal, refusal_of_class
 from pipeline.config.checks import NonNegativeFloat, checked, shown
 from pipeline.config.data_request import read_data
 from pipeline.config.groups import mapping, read_group
@@ -108,11 +108,17 @@ def read_model(value: Mapping[str, Any]) -> ModelSpec:
         RequestError: it isn't named, or a value isn't admitted.
     """
     if not value.get("target"):
-        raise RequestError("model.target: name the class of your net, such as model.target=my_package.MyNet")
+        raise RequestError(
+            "model.target: name the class of your net, or a function that makes it: model.target=my_package.MyNet"
+        )
     check_target("model.target", value["target"], "my_package.MyNet")
     empty: dict[str, object] = {"options": {}, "checkpoint": None, "output": None}
     given = {key: empty[key] if key in empty and part in (None, "") else part for key, part in value.items()}
     model = read_group(ModelSpec, "model", given)
+    for named in classes_named_in(model.options):
+        if why := refusal_of_class(named):
+            key = f"model.options: {{{CLASS}: {shown(named)}}}"
+            raise RequestError(f"{key}: {why}; name a class of layers, such as {{{CLASS}: torch.nn.InstanceNorm2d}}")
     options = checked_against(signature_of_net(model.target), model.options, "model.options", model.target)
     return replace(model, options=options)
 

@@ -40,14 +40,16 @@ def signature_of(target: str) -> Signature | None:
 
 
 def signature_of_net(target: str) -> Signature | None:
-    """The signature of the net's class, or that of the class whose `__init__` it inherits; None where none is plain.
+    """The signature of the net's class, of the class whose `__init__` it inherits, or of a function that makes it.
 
-    An `__init__` with a decorator isn't plain, nor a class with one: what they take is the decorator's affair. An
-    option whose default is None takes None, whatever its annotation says.
+    None where none is plain: an `__init__` with a decorator isn't, nor a class or function with one, as what they
+    take is the decorator's affair. An option whose default is None takes None, whatever its annotation says.
     """
     for _ in range(MOST_ALIASES):
         found = definition(target)
         source, cls = found or (None, None)
+        if source is not None and isinstance(cls, ast.FunctionDef):
+            return None if cls.decorator_list else _signature(source, cls, given=0)
         if source is None or not isinstance(cls, ast.ClassDef) or cls.decorator_list:
             return None
         made_by = [part for part in cls.body if getattr(part, "name", "") in ("__init__", "__new__")]
@@ -63,14 +65,14 @@ def signature_of_net(target: str) -> Signature | None:
     return None
 
 
-def _signature(source: "Source", function: ast.AST) -> Signature | None:
-    """What a function takes besides its first argument; None of what is no function."""
+def _signature(source: "Source", function: ast.AST, given: int = 1) -> Signature | None:
+    """What a function takes besides the first arguments, which are given to it; None of what is no function."""
     if not isinstance(function, ast.FunctionDef):
         return None
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults = [*[None] * (len(positional) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
-    taken = list(zip([*positional, *arguments.kwonlyargs], defaults, strict=True))[1:]
+    taken = list(zip([*positional, *arguments.kwonlyargs], defaults, strict=True))[given:]
     return Signature(
         options={part.arg: _with_default(annotation_of(part.annotation, source), default) for part, default in taken},
         required=[part.arg for part, default in taken if default is None],

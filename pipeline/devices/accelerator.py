@@ -5,9 +5,6 @@ from dataclasses import dataclass, field
 from pipeline.devices.kinds import TITLES, Kind, Vendor
 from pipeline.devices.nvml import Gpu
 
-# Compute capability 8.9 (Ada) brought fp8 matrix instructions; before it there is no fp8 path at all.
-FP8 = (8, 9)
-
 
 @dataclass(frozen=True)
 class Capabilities:

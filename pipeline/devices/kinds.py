@@ -8,6 +8,9 @@ Vendor = Literal["nvidia", "amd", "intel", "apple"]
 RUNS_ON: tuple[Kind, ...] = ("cuda", "cpu")  # what this version has stages for
 TITLES: dict[Kind, str] = {"cuda": "CUDA", "rocm": "ROCm", "xpu": "Intel XPU", "mps": "Apple GPU", "cpu": "CPU"}
 
+# Compute capability 8.9 (Ada) brought fp8 matrix instructions; before it there is no fp8 path at all.
+FP8 = (8, 9)
+
 
 def is_cuda(kind: str) -> bool:
     """Whether this is the kind of NVIDIA's GPUs: of an `Accelerator`, a record's environment or a `torch.device.type`.

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline.devices import host
-from pipeline.devices.accelerator import FP8
-from pipeline.devices.kinds import is_cuda
+from pipeline.devices.kinds import FP8, is_cuda
 from pipeline.measure.clock import Clock, TorchClock
 from pipeline.measure.timers import best_burst_seconds
 from pipeline.measure.torch_device import has_compute

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.records.bundle_kinds import KIND_OF
 from pipeline.records.run_record import Artefact, StageRecord
 from pipeline.report.formatting import clean
 
@@ -35,7 +36,16 @@ class Usage:
 
 
 def usage(summary: RunSummary, stage: StageSummary) -> Usage:
-    """The lines for one stage: by what it left, or as it was made, or the command that builds it again."""
+    """The lines for one stage, and the command that exports it, where it has a form outside this project."""
+    found = _lines(summary, stage)
+    if stage.stage.target not in KIND_OF:
+        return found
+    command = f"python -m pipeline.export RUN --stage {clean(stage.name)} --to DIR"
+    return replace(found, code=f"{found.code}\n# {command}  packs what runs without this project")
+
+
+def _lines(summary: RunSummary, stage: StageSummary) -> Usage:
+    """By what the stage left, or as it was made, or the command that builds it again."""
     record = stage.stage
     files = [file for file in record.artefacts if SAFE.fullmatch(file.path)]
     for suffix, lines in LOADED.items():

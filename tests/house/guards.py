@@ -27,7 +27,9 @@ ARCHIVE = "pipeline/compiler/checked_archive.py"
 TARGETS, TARGET_TESTS = "models/targets.py", "tests/models/test_targets.py::"
 MASKING, MASKING_TESTS = "pipeline/records/masking.py", "tests/records/test_masking.py::"
 SIGNS = "tests/report/test_signs.py::"
+NAMED_TESTS = "tests/models/test_named_code.py::"
 CHECKPOINT_TESTS = "tests/models/test_checkpoint.py::"
+EXPORTING = "tests/deploy/test_exporting.py::"
 
 GUARDS = [
     Guard(
@@ -124,10 +126,38 @@ GUARDS = [
     ),
     Guard(
         "aliases of others' classes",
-        "models/build.py",
+        "models/named_code.py",
         "if why := borrowed(found):",
         "if why := None:",
         f"{TARGET_TESTS}test_an_alias_is_what_it_stands_for",
+    ),
+    Guard(
+        "functions of packages as nets",
+        "models/named_code.py",
+        "if inspect.isfunction(found) and not _makes_nets(found):",
+        "if False:",
+        f"{NAMED_TESTS}test_functions_of_packages_are_no_nets",
+    ),
+    Guard(
+        "classes of an option that are no layers, in the parent",
+        "pipeline/config/load.py",
+        "if why := refusal_of_class(named):",
+        "if why := None:",
+        f"{NAMED_TESTS}test_what_is_no_layer_is_no_option_s_value",
+    ),
+    Guard(
+        "classes of an option that are no layers, in the worker",
+        "models/named_code.py",
+        "if why := refusal_of_class(target):",
+        "if why := None:",
+        f"{NAMED_TESTS}test_what_is_no_layer_is_no_option_s_value",
+    ),
+    Guard(
+        "nets that a trained model's plans may name",
+        "models/nnunet_nets.py",
+        "if package != ARCHITECTURES:",
+        "if False:",
+        "tests/models/test_nnunet_nets.py::test_bad_plans_are_one_line",
     ),
     Guard(
         "a build that is another's function",
@@ -240,5 +270,54 @@ GUARDS = [
         '        ("the weights\' SHA-256", run.reference.weights_sha256 if run.reference else None),\n',
         "",
         "tests/report/test_written_files.py",
+    ),
+    Guard(
+        "an export of other weights than were measured",
+        "pipeline/deploy/recorded_stage.py",
+        "if (found := digest(checkpoint)) != measured:",
+        "if (found := digest(checkpoint)) is None:",
+        f"{EXPORTING}test_other_weights_than_were_measured_are_refused",
+    ),
+    Guard(
+        "an export of a file that changed since the run",
+        "pipeline/deploy/recorded_stage.py",
+        "if file_digest(path) != artefact.sha256:",
+        "if False:",
+        f"{EXPORTING}test_a_file_that_changed_since_the_run_is_refused",
+    ),
+    Guard(
+        "artefacts outside the run's folder",
+        "pipeline/deploy/recorded_stage.py",
+        "if not path.resolve().is_relative_to(self.folder.resolve()):",
+        "if False:",
+        f"{EXPORTING}test_a_file_that_changed_since_the_run_is_refused",
+    ),
+    Guard(
+        "a bundle that failed its own check",
+        "pipeline/deploy/exporting.py",
+        'if not found["right"]:',
+        "if False:",
+        f"{EXPORTING}test_a_bundle_that_answers_otherwise_is_taken_away",
+    ),
+    Guard(
+        "a bundle whose loader needs this project",
+        "pipeline/deploy/fresh_process.py",
+        'sys.modules |= dict.fromkeys(["pipeline", "models", "conf"])',
+        "",
+        f"{EXPORTING}test_nothing_of_the_project_can_be_imported_by_a_loader",
+    ),
+    Guard(
+        "files of a bundle that were changed",
+        "pipeline/deploy/verification.py",
+        "    if changed:",
+        "    if False:",
+        "tests/deploy/test_verification.py::test_nothing_is_loaded_of_a_bundle_that_was_changed",
+    ),
+    Guard(
+        "pickles in a bundle's program",
+        "pipeline/deploy/carried/load_torch.py",
+        "if pickled or (",
+        "if False and (",
+        f"{EXPORTING}test_a_loader_reads_no_pickle",
     ),
 ]

@@ -29,8 +29,17 @@ def net() -> UNet:
     return UNet(base=4, depth=2)
 
 
-@pytest.mark.parametrize("nest", [None, "state_dict", "model"])
-@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "_orig_mod.module."])
+@pytest.mark.parametrize(
+    ("nest", "prefix"),
+    [
+        (None, ""),
+        ("state_dict", "model."),
+        ("model", "module."),
+        ("network_weights", "_orig_mod."),
+        (None, "net."),
+        ("state_dict", "model._orig_mod."),
+    ],
+)
 def test_a_state_dict_loads_however_it_was_saved(tmp_path: Path, nest: str | None, prefix: str) -> None:
     """Nested under a name, or with the prefix of a wrapper."""
     state: dict[str, Any] = {prefix + name: part for name, part in net().state_dict().items()}
@@ -38,6 +47,39 @@ def test_a_state_dict_loads_however_it_was_saved(tmp_path: Path, nest: str | Non
     other = UNet(base=4, depth=2)
     checkpoint.load_into(other, str(tmp_path / "net.pt"))
     assert all(torch.equal(part, net().state_dict()[name]) for name, part in other.state_dict().items())
+
+
+def test_what_a_lightning_module_holds_beside_its_net_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And said; with a weight of the net missing it is the whole that doesn't fit."""
+    held = {f"model.{name}": part for name, part in net().state_dict().items()}
+    torch.save({"state_dict": held | {"loss.weight": torch.ones(2)}}, tmp_path / "net.ckpt")
+    other = UNet(base=4, depth=2)
+    checkpoint.load_into(other, str(tmp_path / "net.ckpt"))
+    assert torch.equal(other.head.weight, net().head.weight)
+    told = "its weights are those under 'model.', 1 tensors beside them left out, first loss.weight"
+    assert told in capsys.readouterr().err
+    held["loss.weight"] = held.pop("model.head.bias")
+    torch.save(held, tmp_path / "net.ckpt")
+    with pytest.raises(CheckpointError, match="missing"):
+        checkpoint.load_into(other, str(tmp_path / "net.ckpt"))
+
+
+def test_a_pickle_of_lightning_s_is_refused_with_a_recipe(tmp_path: Path) -> None:
+    """Its line of Python makes a file that is taken; rubbish gets none."""
+    torch.save({"state_dict": net().state_dict(), "hyper_parameters": Bomb()}, tmp_path / "net.ckpt")
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.load_into(net(), str(tmp_path / "net.ckpt"))
+    text = str(caught.value)
+    assert "of a file that you trust" in text
+    code = text.partition('python -c "')[2].removesuffix('"').replace("weights.pt", str(tmp_path / "weights.pt"))
+    exec(code, {})
+    checkpoint.load_into(net(), str(tmp_path / "weights.pt"))
+    (tmp_path / "text.pt").write_bytes(pickle.dumps(Bomb(), protocol=2))
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.read(tmp_path / "text.pt")
+    assert "python -c" not in str(caught.value)
 
 
 def test_weights_stored_in_fp16_come_back_in_fp32(tmp_path: Path) -> None:
@@ -146,7 +188,7 @@ def test_a_bad_file_is_one_line_that_names_it(
         ("..unet.UNet", {}, "no net's class"),
         ("no_such_package.Net", {}, "can't be imported"),
         ("models.unet.Unet", {}, "did you mean UNet"),
-        ("models.unet.upsample", {}, "no such class of a net"),
+        ("models.samples.load_dataset", {}, "a function, and no such class of a net"),
         ("models.unet.UNet", {"bases": 4}, "it takes in_channels, classes, base"),
     ],
 )

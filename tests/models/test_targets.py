@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from models import targets
-from models.build import net_class
 from models.errors import ModelError
+from models.named_code import maker_of_net
 from models.targets import borrowed, refusal
 from pipeline.config.load import check_target
 from pipeline.config.request_error import RequestError
@@ -75,7 +75,7 @@ def test_what_is_no_net_is_refused_before_it_is_imported(target: str, monkeypatc
     with pytest.raises(RequestError) as asked:
         check_target("model.target", target, "my_package.MyNet")
     with pytest.raises(ModelError) as named:
-        net_class(target)
+        maker_of_net(target)
     with pytest.raises(StageError) as staged:
         build_function(replace(EAGER, target=target))
     for caught in (asked, named, staged):
@@ -94,14 +94,14 @@ def test_code_of_the_users_own_is_allowed_by_name(mine: str) -> None:
     """Deciding so imports nothing."""
     assert refusal(f"{mine}.MyNet") is None
     assert not Path("imported").exists()
-    assert net_class(f"{mine}.MyNet").__name__ == "MyNet"
+    assert maker_of_net(f"{mine}.MyNet").__name__ == "MyNet"
 
 
 @pytest.mark.parametrize("name", ["system", "copy", "Reader", "call", "Alias", "shutil"])
 def test_an_alias_is_what_it_stands_for(mine: str, name: str) -> None:
     """A name in the user's module that is bound to another's function or class."""
     with pytest.raises(ModelError) as caught:
-        net_class(f"{mine}.{name}")
+        maker_of_net(f"{mine}.{name}")
     assert "\n" not in str(caught.value)
     assert borrowed(getattr(sys.modules[mine], name))
 
@@ -129,4 +129,4 @@ def test_a_folder_models_of_the_users_own_is_told_by_its_place(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     for target in ("models.mine.MyNet", "models.unet.MyNet"):
         with pytest.raises(ModelError, match="can't be named, as models is this program's own package"):
-            net_class(target)
+            maker_of_net(target)

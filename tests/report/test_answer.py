@@ -144,3 +144,12 @@ def test_a_stage_that_left_nothing_is_built_again_by_a_command() -> None:
     found = usage(summary, replace(summary.stages[0], stage=stage))
     assert (found.language, found.path) == ("sh", "")
     assert found.code == "python -m pipeline data.batch_size=8 stage=fp8"
+
+
+@pytest.mark.parametrize(("target", "named"), [("pipeline.stages.half", True), ("pipeline.stages.xla", False)])
+def test_the_export_is_named_where_there_is_one(target: str, named: bool) -> None:
+    """Of stages that leave this project in some form."""
+    summary = planted.summary(RUN)
+    stage = replace(HALF, target=target, artefacts=[])
+    found = usage(summary, replace(summary.stages[4], stage=stage))
+    assert ("# python -m pipeline.export RUN --stage half --to DIR" in found.code) is named

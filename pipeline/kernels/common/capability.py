@@ -3,8 +3,7 @@
 import torch
 import triton
 
-from pipeline.devices.accelerator import FP8
-from pipeline.devices.kinds import Vendor
+from pipeline.devices.kinds import FP8, Vendor
 
 AMPERE = (8, 0)  # brought the asynchronous copies to shared memory without which these kernels wait for each load
 HOPPER = (

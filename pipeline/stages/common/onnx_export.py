@@ -3,6 +3,7 @@
 import logging
 import re
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,15 @@ def biases_apart(net: nn.Module) -> nn.Module:
     return net
 
 
-def export(model: nn.Module, dtype: torch.dtype, batch: Tensor, path: Path) -> int:
+def export(model: nn.Module, dtype: torch.dtype, batch: Tensor, path: Path, dynamic: Sequence[int] = ()) -> int:
     """Write the net as ONNX, checked by onnx.checker, for batches of this shape: [batch, channels, height, width].
+
+    Args:
+        model: in eval mode, fp32.
+        dtype: in which the net is to run.
+        batch: an input.
+        path: of the file.
+        dynamic: the axes of the input that may have other lengths, where torch.export finds that the net allows it.
 
     Returns:
         The opset.
@@ -64,8 +72,9 @@ def export(model: nn.Module, dtype: torch.dtype, batch: Tensor, path: Path) -> i
         warnings.simplefilter("ignore", DeprecationWarning)
         exported = Borders(model, dtype, batch.is_cuda).eval()
         program = torch.onnx.export(
-            exported, (batch.clone(),), dynamo=True, input_names=[INPUT], output_names=[OUTPUT], verbose=False
-        )
+            exported, (batch.clone(),), dynamo=True, input_names=[INPUT], output_names=[OUTPUT], verbose=False,
+            dynamic_shapes=(dict.fromkeys(dynamic, torch.export.Dim.AUTO),) if dynamic else None,
+        )  # fmt: skip
     assert program is not None
     program.save(str(path))
     onnx.checker.check_model(str(path), full_check=True)

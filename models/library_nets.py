@@ -1,0 +1,141 @@
+"""Nets of the libraries that people take them from, made of the library's own classes, so that its checkpoints fit."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.errors import InputError, ModelError
+
+MOST_NAMED = 12  # nets or encoders in a line
+
+
+def smp_net(
+    architecture: str = "Unet",
+    encoder_name: str = "resnet34",
+    encoder_weights: str | None = None,
+    in_channels: int = 3,
+    classes: int = 2,
+    **options: Any,
+) -> nn.Module:
+    """A net of segmentation-models-pytorch: images [batch, in_channels, height, width] to logits of as many classes.
+
+    Args:
+        architecture: the class's name.
+        encoder_name: one of smp's, or "tu-" and a name of timm's.
+        encoder_weights: such as "imagenet", which smp downloads; None is random.
+        in_channels: of the images.
+        classes: of the logits.
+        options: further ones of the class.
+
+    Raises:
+        ModelError: smp isn't installed, has no such architecture or encoder, or that takes other options.
+    """
+    library = imported("segmentation_models_pytorch", "segmentation-models-pytorch", "smp")
+    encoders = library.encoders.get_encoder_names()
+    if not encoder_name.startswith("tu-") and encoder_name not in encoders:
+        raise ModelError(
+            f"model.options.encoder_name={encoder_name}: no encoder of smp; {nearest(encoder_name, encoders)}"
+        )
+    chosen = {"encoder_name": encoder_name, "encoder_weights": encoder_weights, "in_channels": in_channels}
+    return made(net_named(architecture, library, "architecture"), {**chosen, "classes": classes, **options})
+
+
+def monai_net(
+    net: str = "UNet",
+    spatial_dims: int = 2,
+    in_channels: int = 3,
+    out_channels: int = 2,
+    **options: Any,
+) -> nn.Module:
+    """A net of MONAI: images [batch, in_channels, height, width] to logits of `out_channels` classes.
+
+    Args:
+        net: the class's name in monai.networks.nets.
+        spatial_dims: 2 for images.
+        in_channels: of the images.
+        out_channels: classes of the logits.
+        options: further ones of the class; None leaves one out.
+
+    Raises:
+        ModelError: MONAI isn't installed, has no such net, or that takes other options.
+    """
+    library = imported("monai.networks.nets", "monai", "monai")
+    given = {key: part for key, part in options.items() if part is not None}
+    dimensions = {"spatial_dims": spatial_dims, "in_channels": in_channels, "out_channels": out_channels}
+    return made(net_named(net, library, "net"), {**dimensions, **given})
+
+
+def diffusers_net(timestep: int = 10, **options: Any) -> nn.Module:
+    """Diffusers' UNet2DModel at one time step: latents [batch, in_channels, height, width] to noise of that size.
+
+    Args:
+        timestep: the step of all latents, as text-to-image pipelines call the net: one step for a whole batch.
+        options: of the class; None leaves one out.
+
+    Raises:
+        ModelError: diffusers isn't installed, or the class takes other options.
+    """
+    cls = imported("diffusers", "diffusers", "diffusers").UNet2DModel
+    net = made(cls, {key: part for key, part in options.items() if part is not None})
+
+    def forward(self: Any, latents: Tensor) -> Tensor:
+        # Filled on the device: a scalar that is copied there would end the capture of a CUDA graph.
+        step = torch.full((1,), timestep, dtype=torch.int64, device=latents.device)
+        noise: Tensor = cls.forward(self, latents, step, return_dict=False)[0]
+        return noise
+
+    net.__class__ = type(cls.__name__, (cls,), {"forward": forward, "__module__": cls.__module__})
+    return net
+
+
+def imported(module: str, package: str, preset: str) -> Any:
+    """A library's module.
+
+    Raises:
+        ModelError: it isn't installed, or can't be imported; the line says how to install it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ModelError(f"model={preset}: {error}; install it: python -m pip install {package}") from None
+
+
+def net_named(name: str, library: Any, option: str) -> type[nn.Module]:
+    """The net of that name in a library's module.
+
+    Raises:
+        ModelError: there is none; the line names the nearest, or some of those that there are.
+    """
+    nets = {key: part for key, part in vars(library).items() if isinstance(part, type) and issubclass(part, nn.Module)}
+    if name not in nets:
+        raise ModelError(f"model.options.{option}={name}: no net of {library.__name__}; {nearest(name, nets)}")
+    return nets[name]
+
+
+def made(maker: Callable[..., nn.Module], options: dict[str, Any]) -> nn.Module:
+    """The net `maker(**options)`.
+
+    Raises:
+        ModelError: it doesn't take them; the line says what it takes.
+    """
+    try:
+        return maker(**options)
+    except InputError:
+        raise
+    except Exception as error:  # noqa: BLE001 - libraries check their arguments with whatever they like
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        known = ", ".join(inspect.signature(maker).parameters)
+        raise ModelError(f"model.options don't fit {maker.__name__}: {said}; it takes {known}") from None
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The clause that offers the nearest name, or the first few."""
+    names = list(known)
+    if close := get_close_matches(name, names, n=1, cutoff=0.5):
+        return f"did you mean {close[0]!r}?"
+    return f"choose one of: {', '.join(names[:MOST_NAMED])}{', …' if len(names) > MOST_NAMED else ''}"

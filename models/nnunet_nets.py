@@ -1,0 +1,196 @@
+"""nnU-Net's nets, by arguments or from the folder of a trained model: its plans.json and dataset.json.
+
+The format is that of nnU-Net 2.2 and later (nnunetv2, documentation/explanation_plans_files.md). Deep supervision is
+off, as in inference: the answer is the logits of the full size.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from models.errors import ModelError
+from models.library_nets import imported, made, net_named
+from models.named_code import class_of
+
+ARCHITECTURES = "dynamic_network_architectures.architectures.unet"
+PACKAGE = "dynamic-network-architectures"
+PLANS, DATASET = "plans.json", "dataset.json"
+MOST_INHERITED = 20  # configurations that build on another; more is a cycle
+CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+NORMS = {1: nn.InstanceNorm1d, 2: nn.InstanceNorm2d, 3: nn.InstanceNorm3d}
+BEFORE_2_4 = {  # the names of plans that have no "architecture": ours are those of the net's class
+    "conv_kernel_sizes": "kernel_sizes",
+    "pool_op_kernel_sizes": "strides",
+    "n_conv_per_stage_decoder": "n_conv_per_stage_decoder",
+}
+
+
+def nnunet_net(
+    net: str = "PlainConvUNet",
+    plans: str | None = None,
+    configuration: str = "2d",
+    input_channels: int = 3,
+    num_classes: int = 2,
+    **options: Any,
+) -> nn.Module:
+    """One of nnU-Net's nets: images [batch, input_channels, height, width] to logits of `num_classes`.
+
+    Args:
+        net: PlainConvUNet or ResidualEncoderUNet; with `plans`, theirs is taken.
+        plans: the folder of a trained model, with plans.json and dataset.json, which decide all the rest.
+        configuration: of the plans, such as "2d".
+        input_channels: of the images, without plans.
+        num_classes: of the logits, without plans.
+        options: of the class, without plans; those that aren't given are nnU-Net's own for images of 512×512.
+
+    Raises:
+        ModelError: the library or a file is missing, a file isn't what nnU-Net writes, or the options don't fit.
+    """
+    library = imported(ARCHITECTURES, PACKAGE, "nnunet")
+    if plans is None:
+        given = {**defaults(net), **{key: part for key, part in options.items() if part is not None}}
+        sizes = {"input_channels": input_channels, "num_classes": num_classes}
+    else:
+        net, given = planned(Path(plans), configuration)
+        sizes = described_sizes(Path(plans) / DATASET)
+    return made(net_named(net, library, "net"), {**sizes, **given, "deep_supervision": False})
+
+
+def defaults(net: str) -> dict[str, Any]:
+    """What nnU-Net plans for images of 512×512: seven stages of 32 to 512 channels, instance norm, leaky ReLU."""
+    residual = net == "ResidualEncoderUNet"
+    depth = {"n_blocks_per_stage": [1, 3, 4, 6, 6, 6, 6]} if residual else {"n_conv_per_stage": 2}
+    return {
+        "n_stages": 7,
+        "features_per_stage": [32, 64, 128, 256, 512, 512, 512],
+        "kernel_sizes": 3,
+        "strides": [1, 2, 2, 2, 2, 2, 2],
+        **depth,
+        "n_conv_per_stage_decoder": 1 if residual else 2,
+        **layers(2),
+    }
+
+
+def layers(dimensions: int) -> dict[str, Any]:
+    """The layers that nnU-Net gives every net: convolutions with a bias, instance norm, leaky ReLU, no dropout."""
+    return {
+        "conv_op": CONVOLUTIONS[dimensions],
+        "conv_bias": True,
+        "norm_op": NORMS[dimensions],
+        "norm_op_kwargs": {"eps": 1e-5, "affine": True},
+        "nonlin": nn.LeakyReLU,
+        "nonlin_kwargs": {"inplace": True},
+    }
+
+
+def planned(folder: Path, configuration: str) -> tuple[str, dict[str, Any]]:
+    """The net's class and its arguments, from the plans of a trained model.
+
+    Raises:
+        ModelError: the file is missing or not one of nnU-Net's, has no such configuration, or names another class.
+    """
+    path = folder / PLANS
+    known = part(document(path), "configurations", path)
+    found = inherited(known, configuration, path)
+    if "architecture" not in found:
+        return before_2_4(found, path)
+    architecture = part(found, "architecture", path)
+    name = str(architecture.get("network_class_name", ""))
+    package, _, net = name.rpartition(".")
+    if package != ARCHITECTURES:
+        raise ModelError(f"{path}: its net is {name}; taken are those of {ARCHITECTURES}: name it by model=custom")
+    given = dict(part(architecture, "arch_kwargs", path))
+    for key in architecture.get("_kw_requires_import", ()):
+        if given.get(key) is not None:
+            given[key] = class_of(given[key], f"{path}: {key}")
+    return net, given
+
+
+def inherited(known: Mapping[str, Any], configuration: str, path: Path) -> dict[str, Any]:
+    """A configuration with what it takes from those that it builds on.
+
+    Raises:
+        ModelError: there is none of that name, or they build on each other.
+    """
+    found: dict[str, Any] = {}
+    name: Any = configuration
+    for _ in range(MOST_INHERITED):
+        if name not in known:
+            raise ModelError(f"model.options.configuration={name}: not in {path}; it has {', '.join(map(str, known))}")
+        found = {**part(known, name, path), **found}
+        if "inherits_from" not in known[name]:
+            return found
+        name = known[name]["inherits_from"]
+    raise ModelError(f"{path}: its configuration {configuration} builds on itself")
+
+
+def before_2_4(found: Mapping[str, Any], path: Path) -> tuple[str, dict[str, Any]]:
+    """The same of plans that nnU-Net wrote before 2.4, which name the numbers alone.
+
+    Raises:
+        ModelError: one of them is missing.
+    """
+    missing = [key for key in (*BEFORE_2_4, "n_conv_per_stage_encoder", "UNet_base_num_features") if key not in found]
+    if missing:
+        raise ModelError(f"{path}: neither 'architecture' nor {missing[0]!r} in it; it is no plans.json of nnU-Net 2")
+    net = str(found.get("UNet_class_name", "PlainConvUNet"))
+    stages = len(found["conv_kernel_sizes"])
+    widest, base = found.get("unet_max_num_features", 512), found["UNet_base_num_features"]
+    depth = "n_blocks_per_stage" if net == "ResidualEncoderUNet" else "n_conv_per_stage"
+    return net, {
+        "n_stages": stages,
+        "features_per_stage": [min(base * 2**stage, widest) for stage in range(stages)],
+        depth: found["n_conv_per_stage_encoder"],
+        **{ours: found[theirs] for theirs, ours in BEFORE_2_4.items()},
+        **layers(len(found["conv_kernel_sizes"][0])),
+    }
+
+
+def described_sizes(path: Path) -> dict[str, int]:
+    """The channels of images and logits, as a dataset.json describes them.
+
+    Labels that are regions, lists of values, have a logit each and none for the background; an "ignore" has none.
+
+    Raises:
+        ModelError: the file is missing, or not one of nnU-Net's.
+    """
+    found = document(path)
+    channels = found.get("channel_names") or found.get("modality")
+    labels = {name: value for name, value in part(found, "labels", path).items() if name != "ignore"}
+    if not channels:
+        raise ModelError(f"{path}: no channel_names in it; it is no dataset.json of nnU-Net")
+    regions = any(isinstance(value, list) and len(value) > 1 for value in labels.values())
+    background = [name for name, value in labels.items() if value in (0, "0", [0])]
+    return {"input_channels": len(channels), "num_classes": len(labels) - (len(background) if regions else 0)}
+
+
+def document(path: Path) -> Mapping[str, Any]:
+    """A file's JSON.
+
+    Raises:
+        ModelError: there is no such file, or it is no JSON object.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        said = getattr(error, "strerror", None) or error
+        remedy = f"name the folder that has {PLANS} and {DATASET}"
+        raise ModelError(f"model.options.plans={path.parent}: {path.name}: {said}; {remedy}") from None
+    if not isinstance(found, Mapping):
+        raise ModelError(f"{path}: a {type(found).__name__}, no key: value pairs")
+    return found
+
+
+def part(whole: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
+    """What stands under a key, which must be key: value pairs.
+
+    Raises:
+        ModelError: it isn't there, or is something else.
+    """
+    found = whole.get(key)
+    if not isinstance(found, Mapping):
+        raise ModelError(f"{path}: no {key!r} in it; it is no file of nnU-Net 2")
+    return found

@@ -1,0 +1,205 @@
+"""The file that a bundle is about, in each of its forms: as the run kept it, or built again."""
+
+import copy
+import inspect
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from pipeline.compiler.artifact import ABOUT, NET, archive_of
+from pipeline.compiler.checked_archive import ArchiveError, checked_archive
+from pipeline.deploy.bundle_contract import Dynamic
+from pipeline.deploy.carried_kernels import carry
+from pipeline.deploy.recorded_stage import ExportError, RecordedStage
+from pipeline.devices.kinds import is_cuda
+from pipeline.records.bundle_kinds import Kind
+from pipeline.records.error_line import first_line
+from pipeline.stages import onnxruntime
+from pipeline.stages.common.aot_package import build_package
+from pipeline.stages.common.onnx_export import INPUT, OUTPUT, export
+from pipeline.stages.common.precision import Half, in_channels_last
+
+AXES: dict[Dynamic, tuple[int, ...]] = {"batch": (0,), "size": (2, 3)}  # of [batch, channels, height, width]
+PACKAGE, PROGRAM, GRAPH = "package.pt2", "net.pt2", "net"
+
+
+@dataclass
+class Made:
+    """The artefact in the bundle's folder.
+
+    Attributes:
+        kind: its form.
+        path: within the folder.
+        loader: options of the loader.
+        notes: how it differs from what was measured.
+        names: of its input and output.
+    """
+
+    kind: Kind
+    path: str
+    loader: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    names: tuple[str, str] = (INPUT, OUTPUT)
+
+
+def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> Made:
+    """Write the artefact of a stage.
+
+    Args:
+        recorded: the stage.
+        dynamic: the axes of which other lengths are to be taken; of ONNX alone.
+        folder: the bundle's.
+
+    Raises:
+        ExportError: it has no such form.
+        Skip, StageError: it had to be built again, and can't be.
+    """
+    kind = recorded.kind
+    if dynamic and recorded.stage.target != onnxruntime.__name__:
+        name = recorded.stage.name
+        raise ExportError(f"--dynamic: {name} leaves a net of one shape; --stage onnxruntime takes other lengths")
+    if kind == "onnx":
+        return as_onnx(recorded, dynamic, folder)
+    made = MAKERS[kind](recorded, folder)
+    on_gpu = is_cuda(recorded.workload.device.type)
+    fp32 = recorded.stage.target == "pipeline.stages.eager"
+    made.loader = {
+        "tf32": str(int(on_gpu and not fp32)),
+        "cudnn_benchmark": str(int(on_gpu and not fp32 and recorded.stage.options.get("cudnn_benchmark", True))),
+    }
+    return made
+
+
+def as_onnx(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> Made:
+    """The model that the run kept, or one of the same precision with dynamic axes."""
+    made = Made("onnx", "model.onnx", session_options(recorded, bool(dynamic)))
+    if not dynamic:
+        copy_all(recorded, made.path, folder)
+        return made
+    axes, batch = [axis for name in dynamic for axis in AXES[name]], recorded.batch
+    if len(batch) == 1:
+        batch = torch.cat([batch, batch])  # an axis of length 1 would be taken for a constant
+    export(recorded.workload.model, recorded.dtype, batch, folder / made.path, axes)
+    (given,) = onnx.load(str(folder / made.path), load_external_data=False).graph.input
+    fixed = [axis for axis in axes if not given.type.tensor_type.shape.dim[axis].dim_param]
+    if fixed:
+        names = [name for name in dynamic if set(AXES[name]) & set(fixed)]
+        raise ExportError(f"--dynamic {names[0]}: the net's graph holds for this length alone")
+    made.notes.append(f"exported again with a dynamic {' and '.join(dynamic)}; the speed is that of the fixed shape")
+    return made
+
+
+def session_options(recorded: RecordedStage, dynamic: bool) -> dict[str, str]:
+    """The CUDA provider's options as the stage set them; none on a CPU. A CUDA graph has one shape."""
+    if not is_cuda(recorded.workload.device.type):
+        return {}
+    defaults = {name: part.default for name, part in inspect.signature(onnxruntime.build).parameters.items()}
+    asked = defaults | recorded.stage.options
+    switches = onnxruntime.cuda_switches(asked["nhwc"], asked["tf32"], asked["cuda_graph"], asked["fuse_conv_bias"])
+    switches["enable_cuda_graph"] &= not dynamic
+    return {name: str(int(on)) for name, on in switches.items()} | {"cudnn_conv_algo_search": asked["algo_search"]}
+
+
+def copy_all(recorded: RecordedStage, name: str, folder: Path) -> None:
+    """Copy the stage's files whose names begin with `name`, built again where the run keeps them no more.
+
+    Raises:
+        ExportError: neither has a file `name`.
+    """
+    names = [Path(part.path).name for part in recorded.stage.artefacts]
+    found = {part: recorded.kept(part) for part in names if part.startswith(name)}
+    files = [path for path in found.values() if path]
+    if len(files) < len(found) or name not in found:
+        files = [path for path in recorded.built_again() if path.name.startswith(name)]
+    if name not in [path.name for path in files]:
+        raise ExportError(f"--stage {recorded.stage.name}: it leaves no {name}")
+    for path in files:
+        shutil.copyfile(path, folder / path.name)
+
+
+def as_torchscript(recorded: RecordedStage, folder: Path) -> Made:
+    """The frozen program of the run."""
+    copy_all(recorded, "model.pt", folder)
+    return Made("torchscript", "model.pt")
+
+
+def as_program(recorded: RecordedStage, folder: Path) -> Made:
+    """A program of torch.export with its weights, in an archive without a pickle.
+
+    Raises:
+        ExportError: torch.export can't take the net, or it calls what a saved net may not.
+    """
+    try:
+        content = archive_of(eager_form(recorded), recorded.batch)
+        (folder / PROGRAM).write_bytes(checked_archive(content).getvalue())
+    except ArchiveError as error:
+        raise ExportError(f"this net can't be saved without its source: {error}") from None
+    except Exception as error:  # torch.export raises many kinds, the net's own among them
+        raise ExportError(f"torch.export can't take the net: {first_line(error)}") from error
+    return Made("exported", PROGRAM)
+
+
+def eager_form(recorded: RecordedStage) -> nn.Module:
+    """The net as the eager stages run it."""
+    target, model = recorded.stage.target.rpartition(".")[2], recorded.workload.model
+    if target == "half":
+        return Half(model, recorded.dtype).eval()
+    return InChannelsLast(model).eval() if target == "channels_last" else model
+
+
+class InChannelsLast(nn.Module):
+    """The net in NHWC; it lays out the user's batch itself."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.net = in_channels_last(copy.deepcopy(model))
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Logits [batch, classes, height, width] of a batch [batch, channels, height, width]."""
+        logits: Tensor = self.net(batch.contiguous(memory_format=torch.channels_last))
+        return logits
+
+
+def as_package(recorded: RecordedStage, folder: Path) -> Made:
+    """A package of AOTInductor: the run's own, or the half net compiled ahead of time."""
+    stage, on_gpu = recorded.stage, is_cuda(recorded.workload.device.type)
+    if stage.target == "pipeline.stages.aot_inductor":
+        copy_all(recorded, PACKAGE, folder)
+        return Made("aot_inductor", PACKAGE)
+    tuned = str(stage.options.get("mode", "")).startswith("max-autotune")
+    torch.backends.cudnn.benchmark = on_gpu
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on_gpu
+    try:
+        build_package(
+            Half(recorded.workload.model, recorded.dtype).eval(), recorded.batch, folder / PACKAGE, not on_gpu, tuned
+        )
+    except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
+        raise ExportError(f"no package of this net: {first_line(error)}") from error
+    note = f"{stage.name} lives in its process alone: this is the same net, compiled ahead of time by AOTInductor"
+    return Made("aot_inductor", PACKAGE, notes=[note])
+
+
+def as_own_kernels(recorded: RecordedStage, folder: Path) -> Made:
+    """The rewritten graph, its tiles and the sources of its kernels; a package where the stage chose Inductor."""
+    if not any(Path(part.path).name == NET for part in recorded.stage.artefacts):
+        return as_package(recorded, folder)
+    (folder / GRAPH).mkdir()
+    for name in (NET, ABOUT):
+        if (path := recorded.kept(name)) is None:
+            raise ExportError(f"{recorded.folder}: {name} is gone; measure again: {recorded.run.command}")
+        shutil.copyfile(path, folder / GRAPH / name)
+    count = carry(folder)
+    return Made("own_kernels", GRAPH, notes=[f"carries {count} files of unet-ladder, and needs torch and triton only"])
+
+
+MAKERS: dict[Kind, Callable[[RecordedStage, Path], Made]] = {
+    "torchscript": as_torchscript,
+    "exported": as_program,
+    "aot_inductor": as_package,
+    "own_kernels": as_own_kernels,
+}

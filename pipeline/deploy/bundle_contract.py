@@ -1,0 +1,138 @@
+"""What a deployed net takes, gives and was measured to do; free of torch."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from models.input_contract import InputContract
+from pipeline.records import codec
+from pipeline.records.atomic_json import write_json
+from pipeline.records.bundle_kinds import Kind
+from pipeline.records.error_line import first_line
+from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
+from pipeline.stats.intervals import seconds_per_call
+
+FILE = "contract.json"
+FORMAT = 1
+Dynamic = Literal["batch", "size"]
+
+
+class ContractError(Exception):
+    """A folder without a contract that this version reads, or a stage that has none; one line."""
+
+
+@dataclass(frozen=True)
+class TensorRule:
+    """A tensor that the net takes or gives.
+
+    Attributes:
+        name: within the artefact.
+        shape: of the golden batch: batch, channels or classes, height, width.
+        dtype: such as "float32".
+        dynamic: the axes of which other lengths are taken; none but these.
+    """
+
+    name: str
+    shape: list[int]
+    dtype: str
+    dynamic: list[Dynamic] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The speed that the run measured, and on what."""
+
+    ms_per_call: float | None  # of the golden batch's size; None where the record has no samples of the stage
+    device: str  # "cuda" or "cpu"
+    device_name: str
+    driver: str | None
+    cuda: str | None
+    threads: int | None  # torch's, of a CPU run
+    packages: dict[str, str] = field(default_factory=dict)  # name to version
+
+
+@dataclass(frozen=True)
+class Contract:
+    """All that a loader, or a program that feeds it, must know.
+
+    Attributes:
+        stage: its name in the run.
+        target: import path of the module that built it.
+        kind: of the artefact.
+        artefact: its path within the bundle, or within the run's folder; empty where the run keeps none.
+        input: the normalised batch.
+        output: the logits.
+        normalisation: how an image becomes the input.
+        tolerance: how far the logits may be from those of the net in fp32.
+        masks_judged: False with random weights, whose masks mean nothing.
+        measured: milliseconds, and the machine.
+        weights_sha256: of the checkpoint; None with random weights.
+        command: of the run that measured it.
+        rebuild: the command that makes the bundle again.
+        deterministic: another process gave the same bits; None where nobody tried.
+        loader: what the loader needs besides, such as a session's options.
+        notes: for a reader, such as that another form than the one that was measured is in the bundle.
+    """
+
+    stage: str
+    target: str
+    kind: Kind
+    artefact: str
+    input: TensorRule
+    output: TensorRule
+    normalisation: InputContract
+    tolerance: Tolerance
+    masks_judged: bool
+    measured: Measured
+    weights_sha256: str | None
+    command: str
+    rebuild: str = ""
+    deterministic: bool | None = None
+    loader: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    format: int = FORMAT
+
+    @property
+    def classes(self) -> int:
+        """Of the logits."""
+        return self.output.shape[1]
+
+
+def measured_of(run: RunRecord, stage: StageRecord) -> Measured:
+    """The speed and the machine of a stage's record.
+
+    Raises:
+        ContractError: the record doesn't describe its machine.
+    """
+    there = run.environment
+    if there is None:
+        raise ContractError("the run's record doesn't describe its machine: the run never started")
+    took = seconds_per_call(stage.pairs).value * 1e3 if stage.pairs else None
+    threads = there.cpu_threads if there.device == "cpu" else None
+    return Measured(took, there.device, there.device_name, there.driver, there.cuda, threads, dict(there.packages))
+
+
+def save(contract: Contract, folder: Path) -> Path:
+    """Write contract.json; its path."""
+    path = folder / FILE
+    write_json(codec.to_json(contract), path)
+    return path
+
+
+def load(folder: Path) -> Contract:
+    """The contract of a bundle.
+
+    Raises:
+        ContractError: there is none, it is of another format, or a value isn't what a contract holds.
+    """
+    path = folder / FILE
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if value.get("format") != FORMAT:
+            raise ContractError(f"{path}: format {value.get('format')}, this version reads {FORMAT}")
+        return codec.from_json(Contract, value)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ContractError(f"{path}: no such file; name a folder that pipeline.export wrote") from None
+    except (OSError, RecursionError, TypeError, AttributeError, KeyError, ValueError) as error:
+        raise ContractError(f"{path}: no contract ({first_line(error)})") from None

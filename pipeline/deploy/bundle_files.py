@@ -1,0 +1,115 @@
+"""What stands in a bundle around its artefact: loader, golden answers, requirements, README, digests."""
+
+import shutil
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from pipeline.deploy import bundle_contract, carried
+from pipeline.deploy.bundle_contract import Contract
+from pipeline.deploy.recorded_stage import file_digest
+from pipeline.records.atomic_json import write_text
+from pipeline.records.bundle_kinds import Kind
+
+GOLDEN, SUMS, LOADER, CHECK = "golden.safetensors", "SHA256SUMS", "load.py", "golden_check.py"
+CARRIED = Path(carried.__file__).parent
+PACKAGES: dict[Kind, tuple[str, ...]] = {  # distributions, of which those that are installed are required
+    "onnx": ("onnxruntime-gpu", "onnxruntime", "numpy"),
+    "torchscript": ("torch",),
+    "exported": ("torch",),
+    "aot_inductor": ("torch", "triton"),
+    "own_kernels": ("torch", "triton"),
+}
+README = """# {stage}, exported by unet-ladder
+
+`load.py` loads `{artefact}` ({kind}) with the packages of requirements.txt alone:
+
+    import load  # from within this folder
+    net = load.load()
+    masks = load.masks(net, images)  # [n, height, width, channels] as the files hold them; load.py normalises
+
+A batch is {shape}, {dynamic}, on {device}. {speed}
+`python -I load.py --check` compares the net with golden.safetensors, and `sha256sum -c SHA256SUMS` the files.
+With unet-ladder installed, `python -m pipeline.verify .` compares the machine and the speed as well.
+{notes}"""
+
+
+def write_loader(kind: Kind, folder: Path) -> None:
+    """Copy load.py for this form, and what checks the golden answers."""
+    loader = "load_onnx.py" if kind == "onnx" else "load_torch.py"
+    shutil.copyfile(CARRIED / loader, folder / LOADER)
+    shutil.copyfile(CARRIED / CHECK, folder / CHECK)
+
+
+def write_golden(tensors: Mapping[str, Tensor], images: np.ndarray, folder: Path) -> None:
+    """Keep a batch and its answers.
+
+    Args:
+        tensors: "batch", "reference" and, once they are known, "logits", each [batch, channels, height, width].
+        images: of the batch before normalisation, [batch, height, width, channels].
+        folder: the bundle's.
+    """
+    parts = {name: part.detach().cpu().contiguous() for name, part in tensors.items()}
+    save_file(parts | {"images": torch.from_numpy(np.ascontiguousarray(images))}, folder / GOLDEN)
+
+
+def write_requirements(kind: Kind, folder: Path) -> None:
+    """Names and versions of the packages that the loader imports, without a build's suffix such as +cu130."""
+    lines = []
+    for name in PACKAGES[kind]:
+        try:
+            lines.append(f"{name}=={metadata.version(name).partition('+')[0]}")
+        except metadata.PackageNotFoundError:
+            continue
+    write_text("".join(f"{line}\n" for line in lines), folder / "requirements.txt")
+
+
+def write_readme(contract: Contract, folder: Path) -> None:
+    """Ten lines for whoever finds the folder."""
+    took, rule = contract.measured, contract.input
+    known = took.ms_per_call is not None
+    speed = f"The run measured {took.ms_per_call:.4g} ms a batch there." if known else "The run measured no speed."
+    text = README.format(
+        stage=contract.stage,
+        artefact=contract.artefact,
+        kind=contract.kind.replace("_", " "),
+        shape=" × ".join(map(str, rule.shape)),
+        dynamic=f"of any {' and '.join(rule.dynamic)}" if rule.dynamic else "of this shape alone",
+        device=took.device_name,
+        speed=speed,
+        notes="".join(f"Note: {note}.\n" for note in contract.notes),
+    )
+    write_text(text, folder / "README.md")
+
+
+def write_sums(folder: Path) -> None:
+    """SHA-256 of every other file, as sha256sum writes and reads them."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMS)
+    files = [path for path in files if "__pycache__" not in path.parts]
+    write_text("".join(f"{file_digest(path)}  {path.relative_to(folder)}\n" for path in files), folder / SUMS)
+
+
+def write_contract(contract: Contract, folder: Path) -> None:
+    """The contract, what is said of it, and digests of it all."""
+    bundle_contract.save(contract, folder)
+    write_readme(contract, folder)
+    write_sums(folder)
+
+
+def changed_files(folder: Path) -> list[str]:
+    """The files that aren't the ones that were exported, or are gone; all of them where the digests are.
+
+    Raises:
+        ContractError: the list of digests can't be read.
+    """
+    try:
+        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise bundle_contract.ContractError(f"{folder / SUMS}: no list of digests; export the bundle again") from None
+    named = [line.partition("  ")[::2] for line in lines]
+    return [name for wanted, name in named if not (folder / name).is_file() or file_digest(folder / name) != wanted]

@@ -1,0 +1,1 @@
+"""Files that a bundle carries as they are: they import nothing of this project."""

@@ -1,0 +1,109 @@
+"""`python -I load.py --check`: whether this bundle's net still answers as it did, as JSON; 0 if it does, else 1.
+
+`--answer FILE` writes the logits of the golden batch into FILE, as fp64; `--time SECONDS` adds how long a call takes.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+TYPES = {"F32": "float32", "U8": "uint8", "U16": "uint16", "I64": "int64"}  # safetensors' names of them
+STRETCHES = 10
+NORMALISED_ALIKE = 1e-4  # a z-score's sums may be taken in another order
+
+
+def main(loader: Mapping[str, Any]) -> int:
+    """The exit code; `loader` holds what load.py defines."""
+    parser = argparse.ArgumentParser(prog="load.py")
+    parser.add_argument("--check", action="store_true", help="compare with the golden answers")
+    parser.add_argument("--answer", type=Path, metavar="FILE", help="write the logits of the golden batch")
+    parser.add_argument("--time", type=float, default=0.0, metavar="SECONDS", help="time calls for so long")
+    asked = parser.parse_args()
+    golden, run = tensors(loader, loader["HERE"] / "golden.safetensors"), loader["load"]()
+    logits = run(golden["batch"])
+    dtype = str(logits.dtype).removeprefix("torch.")
+    found: dict[str, Any] = {"shape": list(logits.shape), "dtype": dtype}
+    exact = loader["exact"](logits)
+    if asked.answer:
+        asked.answer.write_bytes(exact.tobytes() if hasattr(exact, "tobytes") else bytes(exact.untyped_storage()))
+    if asked.check:
+        found |= compared(loader, run, golden, exact)
+    if asked.time:
+        found["milliseconds"] = 1e3 * seconds_per_call(lambda: run(golden["batch"]), loader["wait"], asked.time)
+    sys.stdout.write(f"{json.dumps(found)}\n")
+    return 0 if found.get("right", True) else 1
+
+
+def compared(
+    loader: Mapping[str, Any], run: Callable[[Any], Any], golden: Mapping[str, Any], logits: Any
+) -> dict[str, Any]:
+    """Distances of logits [batch, classes, height, width] from the fp32 net's, and from those that were exported."""
+    contract = loader["CONTRACT"]
+    pairs = [(logits, golden["reference"])]
+    if "other_batch" in golden:
+        pairs.append((loader["exact"](run(golden["other_batch"])), golden["other_reference"]))
+    off, flipped = zip(*(distances(one, loader["exact"](other)) for one, other in pairs), strict=True)
+    allowed = contract["tolerance"]
+    judged = contract["masks_judged"]
+    inputs, _ = distances(*(loader["exact"](part) for part in (loader["prepare"](golden["images"]), golden["batch"])))
+    right = max(off) <= allowed["relative_l2"] and inputs <= NORMALISED_ALIKE
+    found = {"relative_l2": max(off), "flipped_share": max(flipped), "normalisation": inputs}
+    found["right"] = bool(right and (not judged or max(flipped) <= allowed["flipped_share"]))
+    if "logits" in golden:
+        before = loader["exact"](golden["logits"])
+        found["same_bits"] = bool((logits == before).all())
+        found["masks_moved"] = int((logits.argmax(1) != before.argmax(1)).sum())
+    return found
+
+
+def distances(one: Any, other: Any) -> tuple[float, float]:
+    """Relative L2 of two fp64 arrays of one shape, infinite for NaN, and the share of pixels whose class differs."""
+    if tuple(one.shape) != tuple(other.shape):
+        raise ValueError(f"logits of shape {list(one.shape)}, the golden ones have {list(other.shape)}")
+    off = float(((one - other) ** 2).sum() / (other**2).sum()) ** 0.5
+    differ = one.argmax(1) != other.argmax(1)
+    return (math.inf if math.isnan(off) else off), int(differ.sum()) / math.prod(differ.shape)
+
+
+def seconds_per_call(
+    call: Callable[[], object],
+    wait: Callable[[], None],
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """The median of ten stretches of calls back to back, each ended by `wait`; a third of the time warms up."""
+    started, calls = clock(), 0
+    while not calls or clock() - started < seconds / 3:
+        call()
+        wait()
+        calls += 1
+    each, stretches = max(1, calls // 5), []
+    for _ in range(STRETCHES):
+        before = clock()
+        for _ in range(each):
+            call()
+        wait()
+        stretches.append((clock() - before) / each)
+    return statistics.median(stretches)
+
+
+def tensors(loader: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The arrays of a file by name: 8 bytes of length, a header of JSON, and raw values."""
+    content = path.read_bytes()
+    begin = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:begin])
+    header.pop("__metadata__", None)
+    return {
+        name: loader["array"](
+            content[begin + entry["data_offsets"][0] : begin + entry["data_offsets"][1]],
+            TYPES[entry["dtype"]],
+            entry["shape"],
+        )
+        for name, entry in header.items()
+    }

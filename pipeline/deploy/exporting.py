@@ -1,0 +1,186 @@
+"""The winner of a run, or another stage, as a folder that runs without this project: `python -m pipeline.export`.
+
+Exit codes: 0 the bundle is there and has passed its own check, 1 it failed, 2 a bad request.
+"""
+
+import argparse
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.errors import InputError
+from models.one_line import guarded, tell
+from pipeline.deploy import bundle_files
+from pipeline.deploy.artefacts import AXES, Made, make
+from pipeline.deploy.bundle_contract import Contract, ContractError, Dynamic, TensorRule, measured_of
+from pipeline.deploy.fresh_process import BundleFails, ask
+from pipeline.deploy.recorded_stage import ExportError, RecordedStage, check_weights, chosen, opened
+from pipeline.records import codec
+from pipeline.report.formatting import clean
+from pipeline.stages.api import Skip, StageError
+from pipeline.stages.common.precision import allow_tf32
+
+FAILED, REFUSED = 1, 2
+ANSWER = "answer.bin"  # gone before the bundle is done
+REFUSALS = (ExportError, ContractError, InputError, codec.RecordError, OSError)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was typed.
+
+    Attributes:
+        run: the run's folder.
+        to: the bundle's, which must not be there.
+        stage: its name; None for the run's winner.
+        dynamic: the axes of which other lengths are to be taken.
+    """
+
+    run: Path
+    to: Path
+    stage: str | None = None
+    dynamic: tuple[Dynamic, ...] = ()
+
+    def command(self, stage: str) -> str:
+        """The command that makes the bundle again."""
+        dynamic = [word for name in self.dynamic for word in ("--dynamic", name)]
+        words = ["python", "-m", "pipeline.export", str(self.run), "--stage", stage, *dynamic, "--to", str(self.to)]
+        return shlex.join(words)
+
+
+def export(asked: Asked) -> Contract:
+    """Write the bundle, and have a fresh process check it before it takes its name; what fails leaves no folder.
+
+    Raises:
+        ExportError, ContractError, InputError, RecordError, OSError: the request can't be carried out.
+        Skip, StageError: the stage had to be built again, and can't be here.
+        BundleFails: the bundle doesn't answer as the run's stage did.
+    """
+    run = codec.load(asked.run)
+    if asked.to.exists():
+        raise ExportError(f"--to {asked.to}: is there already; name a new folder")
+    stage = chosen(run, asked.stage)
+    weights = check_weights(run)
+    asked.to.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{asked.to.name}.", dir=asked.to.parent))
+    try:
+        folder = scratch / "bundle"
+        folder.mkdir()
+        recorded = opened(asked.run, run, stage, scratch)
+        contract = written(recorded, asked, weights, folder)
+        folder.rename(asked.to)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return contract
+
+
+def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: Path) -> Contract:
+    """The bundle in a folder, checked; errors as of `export`."""
+    golden = references(recorded, asked.dynamic)
+    made = make(recorded, asked.dynamic, folder)
+    contract = contract_of(recorded, made, asked, weights, golden["reference"])
+    bundle_files.write_loader(made.kind, folder)
+    bundle_files.write_requirements(made.kind, folder)
+    bundle_files.write_golden(golden, recorded.images, folder)
+    bundle_files.write_contract(contract, folder)
+    answer = ask(folder, "--answer", str(folder.parent / ANSWER))
+    if answer["shape"] != contract.output.shape:
+        raise BundleFails(f"logits of shape {answer['shape']}, the net's are {contract.output.shape}")
+    logits = np.fromfile(folder.parent / ANSWER, np.float64).reshape(answer["shape"]).astype(np.float32)
+    bundle_files.write_golden({**golden, "logits": torch.from_numpy(logits)}, recorded.images, folder)
+    contract = replace(contract, output=replace(contract.output, dtype=answer["dtype"]))
+    bundle_files.write_contract(contract, folder)
+    found = ask(folder, "--check")
+    if not found["right"]:
+        raise BundleFails(wrong(found, contract))
+    contract = replace(contract, deterministic=bool(found["same_bits"]))
+    bundle_files.write_contract(contract, folder)
+    return contract
+
+
+def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str, Tensor]:
+    """The golden batch and the fp32 net's logits, [batch, channels or classes, height, width].
+
+    With dynamic axes there is a second batch, of other lengths.
+    """
+    allow_tf32(False)
+    batches = {"": recorded.batch}
+    if dynamic:
+        other = torch.cat([recorded.batch, recorded.batch[:1]]) if "batch" in dynamic else recorded.batch
+        if "size" in dynamic:
+            other = torch.cat([other, other.flip(AXES["size"][0])], AXES["size"][0])
+        batches["other_"] = other.contiguous()
+    found: dict[str, Tensor] = {}
+    with torch.inference_mode():
+        for name, batch in batches.items():
+            found |= {f"{name}batch": batch, f"{name}reference": recorded.workload.model(batch).float()}
+    return found
+
+
+def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str | None, reference: Tensor) -> Contract:
+    """The contract of an artefact; `reference` are the fp32 net's logits [batch, classes, height, width]."""
+    run, stage = recorded.run, recorded.stage
+    return Contract(
+        stage=stage.name,
+        target=stage.target,
+        kind=made.kind,
+        artefact=made.path,
+        input=TensorRule(made.names[0], list(recorded.batch.shape), "float32", list(asked.dynamic)),
+        output=TensorRule(made.names[1], list(reference.shape), "float32", list(asked.dynamic)),
+        normalisation=run.settings.data.contract,
+        tolerance=stage.tolerance,
+        masks_judged=run.settings.model.trained,
+        measured=measured_of(run, stage),
+        weights_sha256=weights,
+        command=run.command,
+        rebuild=asked.command(stage.name),
+        loader=made.loader,
+        notes=[*recorded.notes, *made.notes],
+    )
+
+
+def wrong(found: dict[str, float], contract: Contract) -> str:
+    """Why the check of a bundle failed, in a line."""
+    allowed = contract.tolerance
+    return (
+        f"its answers are {found['relative_l2']:.2g} off (relative L2; {allowed.relative_l2:g} allowed), "
+        f"{100 * found['flipped_share']:.3g} % of the pixels change their class ({100 * allowed.flipped_share:g} % "
+        f"allowed), its normalisation is {found['normalisation']:.2g} off"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Export; the bundle's folder on stdout, notes and the one line of an error on stderr."""
+    return guarded(lambda: exported(arguments))
+
+
+def exported(arguments: list[str] | None) -> int:
+    """The exit code of `main`."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline.export", description="A stage that runs without us.")
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
+    parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="the bundle, a new folder")
+    parser.add_argument("--stage", metavar="NAME", help="another stage than the winner")
+    parser.add_argument(
+        "--dynamic", action="append", default=[], choices=sorted(AXES), help="of an ONNX model: take others"
+    )
+    typed = parser.parse_args(arguments)
+    try:
+        contract = export(Asked(typed.run, typed.to, typed.stage, tuple(dict.fromkeys(typed.dynamic))))
+    except REFUSALS as error:
+        tell(f"error: {clean(error)}")
+        return REFUSED
+    except (Skip, StageError, BundleFails) as error:
+        tell(f"error: no bundle was made: {clean(error)}")
+        return FAILED
+    for note in contract.notes:
+        tell(f"note: {note}")
+    sys.stdout.write(f"{typed.to}\n")
+    return 0

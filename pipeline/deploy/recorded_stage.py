@@ -1,0 +1,181 @@
+"""A stage of a finished run, made ready again from its record: the net with the weights that were measured, a batch."""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.build import build_model
+from models.checkpoint import digest
+from models.errors import InputError
+from models.samples import load_dataset, to_batch
+from pipeline.analysis.summary import summarize
+from pipeline.config.request_error import nearest
+from pipeline.config.schema import StageSpec
+from pipeline.devices.kinds import is_cuda
+from pipeline.records.bundle_kinds import KIND_OF, Kind
+from pipeline.records.run_record import Artefact, RunRecord, StageRecord
+from pipeline.stages.api import Workload
+from pipeline.stages.common.precision import SHORT
+from pipeline.worker.stage_target import build_function
+
+SCRATCH_BATCHES = 3  # of the golden images, as a run has at least
+
+
+class ExportError(Exception):
+    """What stands in the way of a bundle; one line."""
+
+
+@dataclass
+class RecordedStage:
+    """A stage, and what it ran on.
+
+    Attributes:
+        folder: the run's.
+        run, stage: of the record.
+        workload: the net, and one batch of the run's first images.
+        notes: what a reader of the bundle must know.
+    """
+
+    folder: Path
+    run: RunRecord
+    stage: StageRecord
+    workload: Workload
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def kind(self) -> Kind:
+        """The form in which it leaves the project."""
+        return KIND_OF[self.stage.target]
+
+    @property
+    def batch(self) -> Tensor:
+        """The golden batch [batch, channels, height, width], fp32, on the device."""
+        return self.workload.batches[0]
+
+    @property
+    def images(self) -> np.ndarray:
+        """The same before normalisation, [batch, height, width, channels]."""
+        assert self.workload.images is not None
+        return self.workload.images
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights as the stage ran them; fp32 where the record doesn't say."""
+        return next((dtype for dtype, name in SHORT.items() if name == self.stage.precision), torch.float32)
+
+    def kept(self, name: str) -> Path | None:
+        """A file that the run keeps of the stage, unchanged since; None where there is none.
+
+        Raises:
+            ExportError: it isn't the one that was recorded.
+        """
+        found = next((part for part in self.stage.artefacts if Path(part.path).name == name), None)
+        return None if found is None else self._unchanged(found)
+
+    def _unchanged(self, artefact: Artefact) -> Path | None:
+        path = self.folder / artefact.path
+        if not path.resolve().is_relative_to(self.folder.resolve()):
+            raise ExportError(f"{artefact.path}: not within the run's folder")
+        if not path.is_file():
+            return None
+        if file_digest(path) != artefact.sha256:
+            raise ExportError(f"{path}: changed since the run recorded it; measure again: {self.run.command}")
+        return path
+
+    def built_again(self) -> list[Path]:
+        """The stage's files, by building it as the run did.
+
+        Raises:
+            Skip, StageError: it can't be built here.
+        """
+        stage = self.stage
+        tolerance = stage.tolerance
+        spec = StageSpec(stage.name, stage.target, stage.summary, "", [], "", stage.legacy, tolerance, stage.options)
+        self.workload.folder.mkdir(parents=True, exist_ok=True)
+        runner = build_function(spec)(self.workload, **stage.options)
+        return runner.save(self.workload.folder) if runner.save else []
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's contents."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def chosen(run: RunRecord, name: str | None) -> StageRecord:
+    """The stage of that name, or the run's winner.
+
+    Raises:
+        ExportError: there is none, it wasn't right, or it has no form outside this project.
+    """
+    if name is None:
+        winner = summarize(run).winner
+        if winner is None:
+            raise ExportError("the run has no winner; name a stage: --stage NAME")
+        name = winner.name
+    stage = next((stage for stage in run.stages if stage.name == name), None)
+    if stage is None:
+        raise ExportError(f"--stage {name}: no stage of this run; {nearest(name, [part.name for part in run.stages])}")
+    if stage.status != "ok":
+        raise ExportError(f"--stage {name}: {stage.status}: {stage.reason or stage.failure or 'no reason'}")
+    if stage.target not in KIND_OF:
+        able = [part.name for part in run.stages if part.target in KIND_OF and part.status == "ok"]
+        raise ExportError(f"--stage {name}: {stage.target} has no form outside this project; {nearest(name, able)}")
+    return stage
+
+
+def check_weights(run: RunRecord) -> str | None:
+    """Check that the checkpoint is the one that was measured; its digest, None with random weights.
+
+    Raises:
+        ExportError: it was changed since.
+    """
+    checkpoint, measured = run.settings.model.checkpoint, run.reference and run.reference.weights_sha256
+    if not checkpoint:
+        return None
+    if (found := digest(checkpoint)) != measured:
+        said = f"{found[:12]}… where the run measured {(measured or 'nobody knows which')[:12]}…"
+        raise ExportError(f"model.checkpoint={checkpoint}: other weights than were measured ({said})")
+    return measured
+
+
+def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> RecordedStage:
+    """The stage with its net and its first batch, on the device of the run.
+
+    Args:
+        folder: the run's.
+        run: its record.
+        stage: one of it.
+        scratch: a folder for what is built.
+
+    Raises:
+        ExportError: this machine has no such device, or the net or its images are not there any more.
+    """
+    kind = run.environment.device if run.environment else "cpu"
+    if is_cuda(kind) and not torch.cuda.is_available():
+        raise ExportError("the run was measured on a CUDA GPU and torch sees none here; export where there is one")
+    device, asked = torch.device(kind), run.settings
+    if not is_cuda(kind) and run.environment:
+        torch.set_num_threads(run.environment.cpu_threads)
+    if asked.data.batch_size is None:
+        raise ExportError("the record holds no batch size: its request was refused")
+    seed = run.config.get("seed")
+    model, data = asked.model, asked.data
+    count = run.batch_size * SCRATCH_BATCHES
+    try:
+        net = build_model(
+            model.target, model.options, model.checkpoint, seed if isinstance(seed, int) else 0, model.output
+        )
+        rules = (data.contract, data.label_rules)
+        found = load_dataset(data.name, data.path, None, data.image_size, count, *rules)
+    except InputError as error:
+        raise ExportError(str(error)) from None
+    batches = list(to_batch(found.images, data.contract).to(device).split(run.batch_size))
+    images = found.images[: run.batch_size]
+    work = Workload(net.to(device), batches, device, scratch / stage.name, images=images, contract=data.contract)
+    notes = [] if model.trained else ["the net has random weights: its masks mean nothing"]
+    return RecordedStage(folder, run, stage, work, notes)

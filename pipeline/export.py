@@ -1,0 +1,8 @@
+"""`python -m pipeline.export RUN --to DIR`: the winner of a run, as a folder that runs without this project."""
+
+import sys
+
+from pipeline.deploy.exporting import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,8 @@
+"""`python -m pipeline.verify BUNDLE`: whether an exported bundle is here what it was where it was measured."""
+
+import sys
+
+from pipeline.deploy.verification import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""The folder of a run of a tiny net, as the pipeline leaves it, without a run."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from models.build import build_model
+from models.checkpoint import digest
+from models.checkpoint import save as save_weights
+from pipeline.deploy.recorded_stage import file_digest
+from pipeline.records import codec
+from pipeline.records.machine import Environment
+from pipeline.records.run_record import Artefact, Execution, Reference, RunRecord, StageRecord, Tolerance
+from pipeline.records.run_settings import DataSettings, ModelSettings, RunSettings
+from tests.report.made_up_run import pair
+
+NET, OPTIONS = "models.unet.UNet", {"base": 2, "depth": 1}
+SIDE = 8
+MACHINE = Environment(
+    "cpu", "a processor", None, None, None, None, None, None, None, "a processor", 1, "3.12.3", "Linux",
+    {"torch": "2.11.0", "onnxruntime": "1.31.1"}, None, None, "basic", [],
+)  # fmt: skip
+
+
+def stage(name: str, target: str = "", **fields: Any) -> StageRecord:
+    """A stage that was right and took 2 ms a call."""
+    good = StageRecord(
+        name, name, "", Tolerance(1e-3, 1e-2, "rounding"), {}, target=target or f"pipeline.stages.{name}", status="ok",
+        execution=Execution("fp32"), pairs=[pair("eager", name, (0.004, 0.002), "cpu", blocks=2)],
+    )  # fmt: skip
+    return replace(good, **fields)
+
+
+def run_folder(folder: Path, stages: list[StageRecord], trained: bool = True) -> Path:
+    """Results.json, and the checkpoint that it names, in a new folder; its path."""
+    folder.mkdir()
+    weights = folder / "weights.safetensors"
+    save_weights(build_model(NET, OPTIONS, None, 1), weights, {})
+    reference = Reference(1, 1, 1, digest(str(weights)) if trained else None, 0.0, 0.0, None, 1, [], None)
+    settings = RunSettings(
+        ModelSettings("tiny", NET, OPTIONS, str(weights) if trained else None),
+        DataSettings("stain", image_size=SIDE, batch_size=2),
+    )
+    command = "python -m pipeline model=tiny"
+    record = RunRecord("2026-01-01T00:00:00+00:00", command, "cpu", {"seed": 1}, settings, MACHINE, reference=reference)
+    codec.save(replace(record, stages=stages, finished=True), folder)
+    return folder
+
+
+def artefact(folder: Path, path: str, content: bytes = b"a file") -> Artefact:
+    """A file in a run's folder, and its entry in the record."""
+    file = folder / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    return Artefact(path, "a kind", len(content), file_digest(file))

@@ -1,0 +1,280 @@
+"""A stage of a run becomes a folder that runs without this project; what can't is refused in one line."""
+
+import ast
+import json
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from models.build import build_model
+from models.checkpoint import save as save_weights
+from models.input_contract import NAMED, InputContract
+from models.samples import to_batch
+from pipeline.compiler.artifact import save as save_net
+from pipeline.deploy import artefacts, bundle_contract, bundle_files, exporting, fresh_process, recorded_stage
+from pipeline.deploy.bundle_contract import ContractError
+from pipeline.records import codec
+from pipeline.stages import torchscript
+from tests.compiler.rewriting import lowered, rewritten_from
+from tests.deploy.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage
+from tests.process_state import own_switches
+
+
+@pytest.fixture(autouse=True)
+def process_state() -> Iterator[None]:
+    """An export owns the switches of its process: put those back."""
+    with own_switches():
+        yield
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the loader says, in place of a process; torch's own exporter is spared."""
+    said: dict[str, Any] = {"shape": [2, 2, SIDE, SIDE], "dtype": "float32", "right": True, "same_bits": True}
+    said |= {"relative_l2": 0.0, "flipped_share": 0.0, "normalisation": 0.0}
+
+    def answer(folder: Path, *words: str) -> dict[str, Any]:
+        assert not bundle_files.changed_files(folder)
+        if words[0] == "--answer":
+            Path(words[1]).write_bytes(np.zeros(2 * 2 * SIDE * SIDE).tobytes())
+        return said
+
+    monkeypatch.setattr(exporting, "ask", answer)
+    monkeypatch.setitem(artefacts.MAKERS, "exported", lambda _, folder: written_program(folder))
+    return said
+
+
+def written_program(folder: Path) -> artefacts.Made:
+    (folder / "net.pt2").write_bytes(b"a program")
+    return artefacts.Made("exported", "net.pt2")
+
+
+def asked(*words: object) -> int:
+    return exporting.main([str(word) for word in words])
+
+
+def test_the_contract_says_what_was_measured(small: dict[str, Any], tmp_path: Path) -> None:
+    """Shapes, normalisation, milliseconds and machine, weights; every file has its digest, and the folder is whole."""
+    run = run_folder(tmp_path / "run", [stage("eager")])
+    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
+    found, record = bundle_contract.load(tmp_path / "out"), codec.load(run)
+    assert (found.input.shape, found.output.shape, found.classes) == ([2, 3, SIDE, SIDE], [2, 2, SIDE, SIDE], 2)
+    assert found.normalisation == InputContract()
+    assert (found.measured.device_name, found.measured.packages["torch"]) == ("a processor", "2.11.0")
+    assert found.measured.ms_per_call == pytest.approx(2.0, rel=0.02)
+    assert record.reference is not None
+    assert found.weights_sha256 == record.reference.weights_sha256
+    assert found.deterministic is True
+    assert found.rebuild.startswith("python -m pipeline.export ")
+    assert bundle_files.changed_files(tmp_path / "out") == []
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {
+        *("net.pt2", "load.py", "golden_check.py", "golden.safetensors"),
+        *("contract.json", "requirements.txt", "README.md", "SHA256SUMS"),
+    }
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_random_weights_are_exported_with_a_warning(
+    small: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_folder(tmp_path / "run", [stage("eager")], trained=False)
+    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
+    assert "random weights" in capsys.readouterr().err
+    assert bundle_contract.load(tmp_path / "out").masks_judged is False
+
+
+def refused(capsys: pytest.CaptureFixture[str]) -> str:
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--stage", "egaer"], "no stage of this run; did you mean 'eager'"),
+        (["--stage", "half"], "inaccurate: logits differ"),
+        (["--stage", "xla"], "has no form outside this project; choose one of: eager"),
+        (["--stage", "eager", "--dynamic", "batch"], "--stage onnxruntime takes other lengths"),
+    ],
+)
+def test_what_no_bundle_can_be_made_of_is_refused(
+    words: list[str], line: str, small: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the nearest choice, and no folder is left."""
+    wrong = replace(stage("half"), status="inaccurate", reason="logits differ by 2")
+    run = run_folder(tmp_path / "run", [stage("eager"), wrong, stage("xla")])
+    assert asked(run, *words, "--to", tmp_path / "out") == exporting.REFUSED
+    assert line in refused(capsys)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+def test_a_folder_that_is_there_is_left_alone(
+    small: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_folder(tmp_path / "run", [stage("eager")])
+    (tmp_path / "out").mkdir()
+    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == exporting.REFUSED
+    assert "is there already" in refused(capsys)
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_other_weights_than_were_measured_are_refused(
+    small: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_folder(tmp_path / "run", [stage("eager")])
+    save_weights(build_model(NET, OPTIONS, None, 2), run / "weights.safetensors", {})
+    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == exporting.REFUSED
+    assert "other weights than were measured" in refused(capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_changed_since_the_run_is_refused(
+    small: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And so is one that a record names outside the run's folder."""
+    run = run_folder(tmp_path / "run", [])
+    kept = artefact(run, "torchscript/model.pt")
+    sly = replace(artefact(run, "model.pt"), path="../model.pt")
+    for part, line in ((replace(kept, sha256="0" * 64), "changed since"), (sly, "not within the run's folder")):
+        record = replace(codec.load(run), stages=[stage("torchscript", artefacts=[part])])
+        codec.save(record, run)
+        assert asked(run, "--stage", "torchscript", "--to", tmp_path / "out") == exporting.REFUSED
+        assert line in refused(capsys)
+
+
+def test_a_bundle_that_answers_otherwise_is_taken_away(
+    small: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its own check decides, and one line says by how much it was off."""
+    small |= {"right": False, "relative_l2": 0.5}
+    run = run_folder(tmp_path / "run", [stage("eager")])
+    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == exporting.FAILED
+    assert "0.5 off (relative L2; 0.001 allowed)" in refused(capsys)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+def test_a_folder_without_a_contract_is_no_bundle(tmp_path: Path) -> None:
+    """Nor is one of another format, or one whose contract is torn."""
+    with pytest.raises(ContractError, match="no such file"):
+        bundle_contract.load(tmp_path)
+    for text, line in (('{"format": 99}', "format 99"), ('{"format": 1}', "no contract"), ("{", "no contract")):
+        (tmp_path / "contract.json").write_text(text)
+        with pytest.raises(ContractError, match=line):
+            bundle_contract.load(tmp_path)
+
+
+def test_nothing_of_the_project_can_be_imported_by_a_loader(tmp_path: Path) -> None:
+    """A loader that tries ends with the error of a package that isn't there."""
+    (tmp_path / "load.py").write_text("import pipeline")
+    with pytest.raises(fresh_process.BundleFails, match="import of pipeline halted"):
+        fresh_process.ask(tmp_path)
+
+
+@pytest.mark.slow
+def test_an_onnx_bundle_runs_alone(tmp_path: Path) -> None:
+    """Without torch: for another batch and size, too; a changed file is not loaded."""
+    run, out = run_folder(tmp_path / "run", [stage("onnxruntime")]), tmp_path / "out"
+    assert asked(run, "--stage", "onnxruntime", "--dynamic", "batch", "--dynamic", "size", "--to", out) == 0
+    assert bundle_contract.load(out).input.dynamic == ["batch", "size"]
+    assert bundle_contract.load(out).deterministic is True
+    assert "torch" not in (out / "requirements.txt").read_text()
+    with (out / "model.onnx").open("ab") as model:
+        model.write(b"\0")
+    with pytest.raises(fresh_process.BundleFails, match=r"model\.onnx: not the file that was exported"):
+        fresh_process.ask(out, "--check")
+
+
+@pytest.mark.slow
+def test_a_rewritten_net_carries_its_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its references answer where nothing of the project is, and no package but torch and Triton is imported."""
+    run, out = run_folder(tmp_path / "run", [stage("fused")]), tmp_path / "out"
+    net = build_model(NET, OPTIONS, str(run / "weights.safetensors"), 1)
+    graph = lowered(rewritten_from(net, torch.zeros(2, 3, SIDE, SIDE)))
+    files = [
+        artefact(run, str(path.relative_to(run)), path.read_bytes())
+        for path in save_net(graph, torch.zeros(2, 3, SIDE, SIDE), run / "fused" / "net")
+    ]
+    codec.save(replace(codec.load(run), stages=[stage("fused", artefacts=files)]), run)
+    monkeypatch.setattr(exporting, "ask", answered)
+    assert asked(run, "--stage", "fused", "--to", out) == 0
+    imported = {name for path in out.rglob("*.py") for name in imports(path.read_text())}
+    foreign = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names)
+    assert foreign == {"torch", "triton", "net_kernels"}
+
+
+def answered(folder: Path, *words: str) -> dict[str, Any]:
+    """The loader's own check, and zeros for an answer."""
+    if words[0] == "--check":
+        return fresh_process.ask(folder, *words)
+    Path(words[1]).write_bytes(np.zeros(2 * 2 * SIDE * SIDE).tobytes())
+    return {"shape": [2, 2, SIDE, SIDE], "dtype": "float32"}
+
+
+def imports(text: str) -> list[str]:
+    """The modules that a source imports."""
+    nodes = list(ast.walk(ast.parse(text)))
+    named = [part.name for node in nodes if isinstance(node, ast.Import) for part in node.names]
+    return named + [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+
+
+@pytest.mark.parametrize("name", ["half", "torchscript"])
+def test_a_program_of_torch_answers_as_the_net(name: str, tmp_path: Path) -> None:
+    """In NHWC, from its file; a program of torch.export is saved without a pickle."""
+    run = run_folder(tmp_path / "run", [stage(name)])
+    record = codec.load(run)
+    recorded = recorded_stage.opened(run, record, record.stages[0], tmp_path / "scratch")
+    made = artefacts.make(recorded, (), tmp_path)
+    load = loader_in(tmp_path, "load_torch.py")["BY_KIND"][made.kind]
+    with torch.inference_mode(), torchscript.deprecations_filtered():
+        found, wanted = load(tmp_path / made.path)(recorded.batch), recorded.workload.model(recorded.batch)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_logits_are_written_in_the_order_of_their_axes(tmp_path: Path) -> None:
+    """Whatever their layout is."""
+    logits = torch.arange(24.0).reshape(1, 2, 3, 4)
+    exact = loader_in(tmp_path, "load_torch.py")["exact"](logits.to(memory_format=torch.channels_last))
+    assert bytes(exact.untyped_storage()) == logits.double().numpy().tobytes()
+
+
+def loader_in(folder: Path, name: str, **contract: object) -> dict[str, Any]:
+    """What a bundle's loader defines, for a contract of these fields."""
+    fields = {"measured": {"device": "cpu"}, "loader": {}, **contract}
+    (folder / "contract.json").write_text(json.dumps(fields))
+    place: dict[str, Any] = {"__name__": "load", "__file__": str(folder / "load.py")}
+    exec(compile((bundle_files.CARRIED / name).read_text(), name, "exec"), place)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("member", "content"), [("data/sample_inputs/model.pt", "a pickle"), ("a_config.json", '{"use_pickle": true}')]
+)
+def test_a_loader_reads_no_pickle(member: str, content: str, tmp_path: Path) -> None:
+    """Neither weights nor examples of inputs, which torch.export.load would unpickle."""
+    with zipfile.ZipFile(tmp_path / "net.pt2", "w") as archive:
+        archive.writestr(f"net/{member}", content)
+    with pytest.raises(ValueError, match="is a pickle"):
+        loader_in(tmp_path, "load_torch.py")["exported"](tmp_path / "net.pt2")
+
+
+@pytest.mark.parametrize("normalize", ["imagenet", "zscore"])
+@pytest.mark.parametrize("loader", ["load_onnx.py", "load_torch.py"])
+def test_a_loader_normalises_as_the_project_does(loader: str, normalize: str, tmp_path: Path) -> None:
+    """Images of 8 and 16 bits and floats, one of them a plain colour."""
+    mean, std = NAMED[normalize]
+    rule = InputContract(3, normalize, mean, std)  # type: ignore[arg-type]
+    place = loader_in(tmp_path, loader, normalisation=codec.to_json(rule))
+    draw = np.random.default_rng(0)
+    for dtype, top in ((np.uint8, 255), (np.uint16, 65535), (np.float32, 1)):
+        images = (draw.random((2, 4, 4, 3)) * top).astype(dtype)
+        images[1] = images[1, 0, 0]
+        given = images if "onnx" in loader else torch.from_numpy(images)
+        np.testing.assert_allclose(np.asarray(place["prepare"](given)), to_batch(images, rule), rtol=1e-5, atol=1e-5)

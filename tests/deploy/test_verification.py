@@ -1,0 +1,112 @@
+"""What a bundle is on another machine is said line by line, and the exit code says whether all is as asked."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.input_contract import InputContract
+from pipeline.deploy import bundle_contract, bundle_files, verification
+from pipeline.deploy.bundle_contract import Contract, Measured, TensorRule
+from pipeline.deploy.fresh_process import BundleFails
+from pipeline.deploy.verification import Machine
+from pipeline.records.run_record import Tolerance
+
+MEASURED = Measured(4.0, "cuda", "NVIDIA H200", "570.1", "13.0", None, {"torch": "2.11.0", "triton": "3.6.0"})
+HERE = Machine("NVIDIA H200", "570.1", {"torch": "2.11.0", "triton": "3.6.0"})
+CONTRACT = Contract(
+    "compile", "pipeline.stages.compile", "aot_inductor", "package.pt2",
+    TensorRule("image", [1, 3, 8, 8], "float32"), TensorRule("logits", [1, 2, 8, 8], "float16"),
+    InputContract(), Tolerance(1e-2, 1e-3, "fp16"), masks_judged=True, measured=MEASURED, weights_sha256="ab",
+    command="python -m pipeline", rebuild="python -m pipeline.export RUN --to DIR", deterministic=True,
+)  # fmt: skip
+ANSWER = {"relative_l2": 1e-3, "flipped_share": 1e-4, "right": True, "masks_moved": 0, "milliseconds": 4.9}
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    (tmp_path / "package.pt2").write_bytes(b"code")
+    bundle_files.write_contract(CONTRACT, tmp_path)
+    return tmp_path
+
+
+def different(bundle: Path, machine: Machine = HERE, **said: Any) -> dict[str, str]:
+    """The lines that differ, by what they are about."""
+    lines = verification.verify(bundle, 25.0, machine, lambda *_: ANSWER | said)
+    return {line.what: line.text() for line in lines if not line.same}
+
+
+def test_where_all_is_as_asked_every_line_is_well(bundle: Path) -> None:
+    lines = verification.verify(bundle, 25.0, HERE, lambda *_: ANSWER)
+    assert [line.what for line in lines] == [
+        *("files", "device", "driver", "torch", "triton", "answers", "masks", "speed"),
+    ]
+    assert all(line.same for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("machine", "said", "what", "line"),
+    [
+        (
+            replace(HERE, name="NVIDIA L4"),
+            {},
+            "device",
+            "asked NVIDIA H200, found NVIDIA L4: its code was compiled for",
+        ),
+        (replace(HERE, driver="580.2"), {}, "driver", "asked 570.1, found 580.2"),
+        (replace(HERE, packages={"torch": "2.12.1", "triton": "3.6.0"}), {}, "torch", "asked 2.11.0, found 2.12.1"),
+        (
+            HERE,
+            {"right": False, "relative_l2": 0.5},
+            "answers",
+            "at most 0.01 off fp32, 0.1 % of the pixels, found 0.5",
+        ),
+        (HERE, {"masks_moved": 7}, "masks", "7 pixels differ"),
+        (HERE, {"milliseconds": 5.01}, "speed", "asked 4 ms and at most 25 % more, found 5.01 ms"),
+    ],
+)
+def test_what_differs_is_said_with_both_sides(
+    machine: Machine, said: dict[str, Any], what: str, line: str, bundle: Path
+) -> None:
+    """And nothing else is."""
+    found = different(bundle, machine, **said)
+    assert list(found) == [what]
+    assert line in found[what]
+
+
+def test_masks_need_not_be_the_same_where_they_never_were(bundle: Path) -> None:
+    """A stage whose bits differ from process to process is held to its tolerance alone."""
+    bundle_files.write_contract(replace(CONTRACT, deterministic=False), bundle)
+    assert different(bundle, masks_moved=7) == {}
+
+
+def test_nothing_is_loaded_of_a_bundle_that_was_changed(bundle: Path) -> None:
+    """Its loader isn't asked."""
+    (bundle / "package.pt2").write_bytes(b"other code")
+
+    def never(*_: object) -> dict[str, Any]:
+        raise AssertionError("loaded")
+
+    (line,) = [line for line in verification.verify(bundle, 25.0, HERE, never) if not line.same]
+    assert "found package.pt2" in line.text()
+
+
+def test_a_loader_that_fails_is_a_line(bundle: Path) -> None:
+    def fails(*_: object) -> dict[str, Any]:
+        raise BundleFails("RuntimeError: no kernel image")
+
+    (line,) = [line for line in verification.verify(bundle, 25.0, HERE, fails) if not line.same]
+    assert "no kernel image" in line.text()
+
+
+def test_the_program_ends_with_the_command_that_rebuilds(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1; 0 where all is well, and 2 for what is no bundle."""
+    monkeypatch.setattr(verification, "ask", lambda *_: ANSWER)
+    monkeypatch.setattr(verification, "here", lambda _: replace(HERE, driver=None))
+    assert verification.main([str(bundle)]) == verification.DIFFERS
+    assert capsys.readouterr().out.endswith("then: python -m pipeline.export RUN --to DIR\n")
+    assert verification.main([str(bundle / "nowhere")]) == verification.REFUSED
+    assert bundle_contract.FILE in capsys.readouterr().err
