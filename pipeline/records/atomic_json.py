@@ -30,6 +30,11 @@ def finite(value: object) -> object:
 
 
 def write_text(text: str, path: Path) -> None:
+    """Write a file of text; as `write_bytes`."""
+    write_bytes(text.encode(), path)
+
+
+def write_bytes(content: bytes, path: Path) -> None:
     """Write the file in one step that outlasts a power cut; an interrupted write leaves the old file and no other.
 
     Raises:
@@ -37,8 +42,8 @@ def write_text(text: str, path: Path) -> None:
     """
     scratch = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with scratch.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with scratch.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(path)

@@ -29,6 +29,8 @@ MASKING, MASKING_TESTS = "pipeline/records/masking.py", "tests/records/test_mask
 SIGNS = "tests/report/test_signs.py::"
 NAMED_TESTS = "tests/models/test_named_code.py::"
 CHECKPOINT_TESTS = "tests/models/test_checkpoint.py::"
+PREDICT_TESTS = "tests/deploy/test_predict.py::"
+NOTEBOOK_TESTS = "tests/notebook/test_measured_net.py::"
 EXPORTING = "tests/deploy/test_exporting.py::"
 
 GUARDS = [
@@ -270,6 +272,48 @@ GUARDS = [
         '        ("the weights\' SHA-256", run.reference.weights_sha256 if run.reference else None),\n',
         "",
         "tests/report/test_written_files.py",
+    ),
+    Guard(
+        "masks over files of the user's own",
+        "pipeline/deploy/mask_files.py",
+        "    if not isinstance(stamp, str):\n",
+        "    if False:\n",
+        f"{PREDICT_TESTS}test_what_is_refused_says_why",
+    ),
+    Guard(
+        "masks of logits that are no numbers",
+        "pipeline/deploy/predicting.py",
+        "            if right:\n",
+        "            if True:\n",
+        f"{PREDICT_TESTS}test_an_answer_that_is_no_number_makes_no_mask",
+    ),
+    Guard(
+        "one scale for images of two types",
+        "pipeline/deploy/image_cases.py",
+        "if contract.scale is not None and kind is not None and image.dtype != kind:",
+        "if False:",
+        f"{PREDICT_TESTS}test_a_scale_is_for_one_type_of_image",
+    ),
+    Guard(
+        "two processes that write into one folder of masks",
+        "pipeline/deploy/predict_command.py",
+        "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        "pass",
+        f"{PREDICT_TESTS}test_two_at_once_are_refused",
+    ),
+    Guard(
+        "a notebook's net that the workers would make otherwise",
+        "pipeline/notebook/measured_net.py",
+        "if isinstance(one, Tensor) and not (one - other).norm() <= SAME_ANSWER * other.norm():",
+        "if False:",
+        f"{NOTEBOOK_TESTS}test_what_no_worker_could_make_again_is_refused",
+    ),
+    Guard(
+        "a notebook's class that no worker can import",
+        "pipeline/notebook/measured_net.py",
+        'if cls.__module__ == "__main__" or "." in cls.__qualname__:',
+        "if False:",
+        f"{NOTEBOOK_TESTS}test_what_no_worker_could_make_again_is_refused",
     ),
     Guard(
         "an export of other weights than were measured",

@@ -1,0 +1,71 @@
+"""What makes masks out of a bundle: its own load.py, which needs nothing of this project."""
+
+import hashlib
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline.config.request_error import RequestError
+from pipeline.deploy import bundle_contract
+from pipeline.deploy.predictor import Predictor, Wanted
+from pipeline.records.bundle_kinds import Kind
+from pipeline.records.error_line import first_line
+
+
+def is_bundle(folder: Path) -> bool:
+    """Whether pipeline.export wrote the folder."""
+    return (folder / bundle_contract.FILE).is_file()
+
+
+def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
+    """The net of a bundle, loaded by its own loader, which looks at the files' digests first.
+
+    Raises:
+        ContractError: the bundle's contract can't be read.
+        RequestError: it has no such stage, or wasn't exported for this device or batch, or a file isn't what it was.
+    """
+    contract = bundle_contract.load(folder)
+    device, (batch, channels, height, width) = contract.measured.device, contract.input.shape
+    if wanted.stage not in (None, contract.stage):
+        raise RequestError(f"--stage {wanted.stage}: the bundle holds {contract.stage} alone")
+    if wanted.device not in (None, "auto", device):
+        raise RequestError(f"--device {wanted.device}: the bundle was exported for {device}")
+    if wanted.batch not in (None, batch) and "batch" not in contract.input.dynamic:
+        raise RequestError(f"--batch {wanted.batch}: exported for {batch}; export it with --dynamic batch")
+    return Predictor(
+        name=contract.stage,
+        run=loaded(folder, contract.kind),
+        shape=(wanted.batch or batch, channels, height, width),
+        device=torch.device(device),
+        contract=contract.normalisation,
+        kind=None,
+        any_size="size" in contract.input.dynamic,
+        made_of={
+            "bundle": hashlib.sha256((folder / "SHA256SUMS").read_bytes()).hexdigest(),
+            "stage": contract.stage,
+            "weights_sha256": contract.weights_sha256,
+            "batch": wanted.batch or batch,
+            "device": device,
+            "torch": torch.__version__,
+        },
+        notes=[] if contract.masks_judged else ["the net has random weights: its masks mean nothing"],
+    )
+
+
+def loaded(folder: Path, kind: Kind) -> Callable[[Tensor], Tensor]:
+    """The bundle's net, from a normalised batch [batch, channels, height, width] to logits.
+
+    Raises:
+        RequestError: a file isn't the one that was exported, or this machine can't run it.
+    """
+    try:
+        run: Callable[[Any], Any] = runpy.run_path(str(folder / "load.py"))["load"]()
+    except (ValueError, RuntimeError, ImportError, OSError, KeyError) as error:
+        raise RequestError(f"{folder}: it can't be loaded here: {first_line(error)}") from error
+    if kind == "onnx":
+        return lambda batch: torch.from_numpy(run(batch.numpy()))
+    return run

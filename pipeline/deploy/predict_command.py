@@ -1,0 +1,159 @@
+"""The masks of a folder of images, by a stage of a run or by a bundle; given again, the command goes on."""
+
+import argparse
+import fcntl
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from models.errors import InputError
+from models.one_line import FAILED, guarded, tell
+from pipeline.config.request_error import RequestError
+from pipeline.deploy import mask_files
+from pipeline.deploy.bundle_contract import ContractError
+from pipeline.deploy.bundle_predictor import is_bundle, of_bundle
+from pipeline.deploy.image_cases import Case, cases_in
+from pipeline.deploy.predicting import Outcome, Prediction
+from pipeline.deploy.predictor import Predictor, Wanted, identity, of_run
+from pipeline.deploy.recorded_stage import ExportError
+from pipeline.records import codec
+from pipeline.records.atomic_json import write_json
+from pipeline.records.private_folder import open_lock
+from pipeline.report.formatting import clean, visible
+
+REFUSED = 2
+REFUSALS = (RequestError, InputError, ExportError, ContractError, codec.RecordError, OSError)
+MANIFEST, LOCK = "predict.json", ".predict.lock"
+FORMAT = 1
+OVERLAP_SHARE = 4  # windows overlap by a quarter of their side, unless told otherwise
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    asked = argparse.ArgumentParser(prog="python -m pipeline.predict", description=__doc__)
+    asked.add_argument("run", type=Path, help="the folder of a run, such as outputs/DATE/TIME, or of a bundle")
+    asked.add_argument("images", type=Path, help="the folder of images")
+    asked.add_argument("--out", type=Path, required=True, help="the folder of the masks; what is done there is kept")
+    asked.add_argument("--stage", help="a stage of the run; the winner unless given")
+    asked.add_argument("--device", help="auto, cuda or cpu; the run's unless given")
+    asked.add_argument("--batch", type=int, help="windows a call; the run's batch unless given")
+    asked.add_argument("--overlap", type=int, help="pixels by which windows overlap; a quarter of a side unless given")
+    asked.add_argument("--whole", action="store_true", help="each image in one call, where the stage takes any size")
+    asked.add_argument("--nnunet", action="store_true", help="case_0000.png, case_0001.png … are channels of case.png")
+    return asked
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Make the masks; 0, 1 where an image has none, 2 with one line where the request was wrong."""
+    return guarded(lambda: predicted(parser().parse_args(arguments)))
+
+
+def predicted(asked: argparse.Namespace) -> int:
+    """The exit code of `main`."""
+    try:
+        outcome = predict_folder(asked)
+    except BrokenPipeError:
+        raise
+    except REFUSALS as error:
+        tell(f"error: {clean(error)}")
+        return REFUSED
+    for name, reason in outcome.failed.items():
+        tell(f"no mask of {visible(name)}: {clean(reason)}")
+    kept = f", {len(outcome.kept)} were there" if outcome.kept else ""
+    failed = f", {len(outcome.failed)} images have none" if outcome.failed else ""
+    sys.stdout.write(f"{len(outcome.made)} masks made{kept}{failed}: {visible(asked.out)}\n")
+    return FAILED if outcome.failed else 0
+
+
+def predict_folder(asked: argparse.Namespace) -> Outcome:
+    """Make the masks that are missing.
+
+    Raises:
+        REFUSALS: the request was wrong, or the disk is full or read-only; one line.
+    """
+    check(asked)
+    cases, others = cases_in(asked.images, asked.nnunet)
+    if others:
+        named = ", ".join(map(visible, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+        tell(f"left out, no images: {named}")
+    asked.out.mkdir(parents=True, exist_ok=True)
+    with alone_in(asked.out), tempfile.TemporaryDirectory(prefix="unet-ladder-") as scratch:
+        for case in cases:
+            mask_files.stamp_of(asked.out / case.mask)
+        (asked.out / MANIFEST).unlink(missing_ok=True)
+        mask_files.clear_unfinished(asked.out, [MANIFEST, *(case.mask for case in cases)])
+        wanted = Wanted(asked.stage, asked.device, asked.batch)
+        bundled = is_bundle(asked.run)
+        predictor = of_bundle(asked.run, wanted) if bundled else of_run(asked.run, wanted, Path(scratch))
+        return make_all(predictor, cases, asked)
+
+
+def check(asked: argparse.Namespace) -> None:
+    """What can be told before anything is loaded.
+
+    Raises:
+        RequestError: the masks would lie among the images, or a number is out of range.
+    """
+    if asked.out.resolve() == asked.images.resolve():
+        raise RequestError(f"--out {asked.out}: the folder of the images; name another one")
+    if asked.batch is not None and asked.batch < 1:
+        raise RequestError(f"--batch {asked.batch}: expected an integer ≥ 1")
+    if asked.overlap is not None and (asked.overlap < 0 or asked.whole):
+        said = "a whole image has no windows" if asked.whole else "expected an integer ≥ 0"
+        raise RequestError(f"--overlap {asked.overlap}: {said}")
+
+
+def make_all(predictor: Predictor, cases: list[Case], asked: argparse.Namespace) -> Outcome:
+    """The masks of the cases, with predict.json before and after.
+
+    Raises:
+        RequestError: the stage doesn't take what is asked of it.
+        OSError: the disk is full or read-only.
+    """
+    smaller = min(predictor.shape[2:])
+    overlap = smaller // OVERLAP_SHARE if asked.overlap is None else asked.overlap
+    if overlap >= smaller:
+        raise RequestError(f"--overlap {overlap}: less than the {smaller} pixels of a window's side is wanted")
+    if asked.whole and not predictor.any_size:
+        raise RequestError(f"--whole: {predictor.name} is built for images of one size; leave it out for windows")
+    for note in predictor.notes:
+        tell(f"note: {clean(note)}")
+    cut: dict[str, Any] = {"whole": True} if asked.whole else {"window": list(predictor.shape[2:]), "overlap": overlap}
+    made_of = {**predictor.made_of, **cut}
+    prediction = Prediction(predictor, asked.out, identity(made_of), overlap, asked.whole)
+    keep_manifest(asked.out, made_of, prediction.outcome, finished=False)
+    outcome = prediction.make(cases, tell)
+    keep_manifest(asked.out, made_of, outcome, finished=True)
+    return outcome
+
+
+def keep_manifest(folder: Path, made_of: dict[str, Any], outcome: Outcome, finished: bool) -> None:
+    """Write predict.json: what the masks are made by, and which images have none.
+
+    Raises:
+        OSError: the disk is full or read-only.
+    """
+    counts = {"made": len(outcome.made), "kept": len(outcome.kept)}
+    told = {"format": FORMAT, "finished": finished, "made_of": made_of, "identity": identity(made_of)}
+    write_json({**told, **counts, "failed": outcome.failed}, folder / MANIFEST)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """No other process makes masks in the folder meanwhile.
+
+    Raises:
+        RequestError: one does.
+    """
+    descriptor = open_lock(folder / LOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise RequestError(f"--out {folder}: another process makes masks there; wait for it") from None
+    finally:
+        os.close(descriptor)

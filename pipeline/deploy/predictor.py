@@ -1,0 +1,209 @@
+"""What makes masks: a stage of a run, built again as the run built it."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.input_contract import InputContract
+from pipeline.analysis.summary import summarize
+from pipeline.config.plan import Plan
+from pipeline.config.request_error import RequestError, nearest
+from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
+from pipeline.deploy.recorded_stage import check_weights
+from pipeline.devices.choice import choose_device
+from pipeline.devices.discover import accelerators
+from pipeline.records import codec
+from pipeline.records.content_digest import code_digest, data_digest
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.stages.api import Skip, StageError
+from pipeline.worker.run_stage import prepare
+
+# Stages that run the net as it is, and so take images of any size that the net takes.
+ANY_SIZE = {f"pipeline.stages.{name}" for name in ("eager", "tf32", "channels_last", "amp", "half")}
+CHOOSABLE = ("ok", "inaccurate")  # statuses of stages that can be built
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A net that is ready to answer.
+
+    Attributes:
+        name: of the stage.
+        run: takes [batch, channels, height, width], fp32, normalised, and gives logits [batch, classes, height, width];
+            the next call may write over them.
+        shape: batch, channels, height and width that it takes.
+        device: where.
+        contract: how an image becomes its input.
+        kind: the type of the images that it was measured on; None where nobody knows.
+        any_size: whether it takes other heights and widths, too.
+        made_of: what its answers depend on, as JSON values.
+        notes: what a user must know of it.
+    """
+
+    name: str
+    run: Callable[[Tensor], Tensor]
+    shape: tuple[int, int, int, int]
+    device: torch.device
+    contract: InputContract
+    kind: np.dtype | None
+    any_size: bool
+    made_of: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user chose of a run or a bundle; None takes the run's own.
+
+    Attributes:
+        stage: by its name; None takes the winner.
+        device: "auto", "cpu" or "cuda".
+        batch: images a call.
+    """
+
+    stage: str | None = None
+    device: str | None = None
+    batch: int | None = None
+
+
+def identity(made_of: dict[str, Any]) -> str:
+    """SHA-256 of JSON values."""
+    return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
+
+
+def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Predictor:
+    """A stage of a run, built as the run's worker built it: its options, the run's images, its calibration.
+
+    Args:
+        folder: of the run.
+        wanted: the stage, device and batch.
+        scratch: a folder for what building leaves.
+
+    Raises:
+        RecordError: the folder holds no run's record.
+        RequestError: there is no such stage, or it can't be built.
+        ExportError: the weights are others than the run's.
+        InputError: the net, its weights or the run's images are not what they should be, or the device isn't here.
+    """
+    run = codec.load(folder)
+    stage = chosen(run, wanted.stage)
+    notes = check_unchanged(run, stage)
+    job = job_of(run, stage, wanted, scratch)
+    bench = prepare(job)
+    try:
+        bench.build()
+    except (Skip, StageError) as error:
+        raise RequestError(f"{stage.name}: it can't be built here: {error}") from error
+    work = bench.workload
+    return Predictor(
+        name=stage.name,
+        run=bench.runner.run,
+        shape=work.shape,
+        device=work.device,
+        contract=work.contract,
+        kind=None if work.images is None else work.images.dtype,
+        any_size=stage.target in ANY_SIZE,
+        made_of=made_of(run, job),
+        notes=notes,
+    )
+
+
+def chosen(run: RunRecord, name: str | None) -> StageRecord:
+    """The stage of that name, or the winner.
+
+    Raises:
+        RequestError: there is none, or it has never answered.
+    """
+    usable = [stage.name for stage in run.stages if stage.status in CHOOSABLE]
+    if name is None:
+        winner = summarize(run).winner if run.stages else None
+        if winner is None:
+            raise RequestError(f"the run names no winner; --stage takes one of: {', '.join(usable) or 'none'}")
+        return winner.stage
+    stage = next((stage for stage in run.stages if stage.name == name), None)
+    if stage is None:
+        raise RequestError(f"--stage {name}: the run has no such stage; {nearest(name, usable)}")
+    if stage.status not in CHOOSABLE:
+        raise RequestError(f"--stage {name}: {stage.status} in this run: {stage.reason}; {nearest(name, usable)}")
+    return stage
+
+
+def check_unchanged(run: RunRecord, stage: StageRecord) -> list[str]:
+    """What has changed since the run, or must be known of it, a line each.
+
+    Raises:
+        ExportError: the weights are others.
+        CheckpointError: their file is gone.
+    """
+    checkpoint, data, notes = run.settings.model.checkpoint, run.settings.data, []
+    check_weights(run)
+    if not checkpoint:
+        notes.append("the net has random weights: its masks mean nothing")
+    if stage.status == "inaccurate":
+        notes.append(f"{stage.name} is inaccurate: {stage.reason}")
+    if run.code_sha256 != code_digest():
+        notes.append("this program's sources have changed since the run")
+    if run.data_sha256 and run.data_sha256 != data_digest([data.path, data.labels]):
+        notes.append("the run's images have changed: what is calibrated on them may answer otherwise")
+    return notes
+
+
+def job_of(run: RunRecord, stage: StageRecord, wanted: Wanted, scratch: Path) -> Job:
+    """The job by which the run's worker built the stage, on the device and with the batch that are wanted.
+
+    Raises:
+        RequestError: the run ended before it had described its machine.
+        DeviceError: the device isn't here.
+    """
+    if run.environment is None:
+        raise RequestError("the run ended before its first worker had answered; nothing can be built from it")
+    model, data, device = run.settings.model, run.settings.data, run.environment.device
+    device = choose_device(wanted.device or device, accelerators(), "--device ")
+    return Job(
+        role="stage",
+        stage=StageSpec(
+            stage.name, stage.target, stage.summary, stage.adds, [device], "", stage.legacy, stage.tolerance,
+            stage.options,
+        ),
+        model=ModelSpec(model.name, model.target, model.options, model.checkpoint, model.output),
+        data=DataSpec(
+            name=data.name, path=data.path, labels=data.labels, size=data.image_size,
+            batch_size=wanted.batch or run.batch_size, batches=int(run.config["data"]["batches"]),
+            contract=data.contract, label_rules=data.label_rules,
+        ),
+        plan=Plan(),
+        device=device,
+        threads=run.config.get("threads") if device == run.environment.device else None,
+        seed=int(run.config.get("seed", 0)),
+        time_inaccurate=False,
+        launcher="basic",
+        folder=str(scratch),
+        reference="",
+    )  # fmt: skip
+
+
+def made_of(run: RunRecord, job: Job) -> dict[str, Any]:
+    """What the answers of a run's stage depend on."""
+    spec, model = job.stage, replace(job.model, checkpoint=None)
+    return {
+        "stage": spec.name,
+        "target": spec.target,
+        "options": spec.options,
+        "net": codec.to_json(model),
+        "weights_sha256": run.reference.weights_sha256 if run.reference else None,
+        "contract": codec.to_json(job.data.contract),
+        "batch": job.data.batch_size,
+        "device": job.device,
+        "threads": job.threads,
+        "seed": job.seed,
+        "run": run.started_at,
+        "code_sha256": code_digest(),
+        "torch": torch.__version__,
+    }

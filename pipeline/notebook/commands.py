@@ -1,0 +1,74 @@
+"""Runs this program's own commands from a notebook: what they say shows there, and what they refuse is an exception."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from models.one_line import INTERRUPTED
+from pipeline.config.request_error import RequestError
+
+ROOT = Path(__file__).resolve().parents[2]
+REFUSED = 2
+SETTLES_IN = 20.0  # seconds in which an interrupted run has saved what it has
+ERROR = "error: "
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int  # 0 or 1
+    last_line: str
+
+
+def command(module: str, words: Iterable[object], folders: Iterable[Path] = ()) -> Ended:
+    """Run `python -m module words…`. What it says goes to stderr, line by line.
+
+    Args:
+        module: such as "pipeline.predict".
+        words: its arguments.
+        folders: where it finds further modules.
+
+    Raises:
+        RequestError: it refused the request, or ended otherwise; the text is its last line.
+        KeyboardInterrupt: it was interrupted, or the notebook was; what was finished is saved.
+    """
+    found = [str(ROOT), *map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])]
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *map(str, words)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(found)},
+    )
+    last = ""
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            sys.stderr.write(line)
+            last = line.strip().removeprefix(ERROR) or last
+        code = process.wait()
+    finally:
+        ended(process)
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    if code not in (0, 1):
+        raise RequestError(last or f"python -m {module} ended with {code}")
+    return Ended(code, last)
+
+
+def ended(process: subprocess.Popen[str]) -> None:
+    """Have a process that still runs save what it has, and end."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(SETTLES_IN)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if process.stdout:
+        process.stdout.close()

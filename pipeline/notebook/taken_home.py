@@ -1,0 +1,102 @@
+"""The way home from a notebook: the winner as a bundle, and the masks of a folder of images."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipeline.config.request_error import RequestError
+from pipeline.notebook.commands import command
+from pipeline.notebook.finished_run import Run
+
+
+@dataclass(frozen=True)
+class Masks:
+    """The masks of a folder of images.
+
+    Attributes:
+        folder: of the masks, PNGs of class indices, named as their images.
+        made: how many were made now.
+        kept: how many were there, made of the same images by the same stage.
+        failed: why an image has none, by its name without the suffix.
+    """
+
+    folder: Path
+    made: int
+    kept: int
+    failed: dict[str, str]
+
+
+def predict(  # noqa: PLR0913 - as the command has them; all but the first three are named
+    run: Run | str | Path,
+    images: str | Path,
+    out: str | Path,
+    *,
+    stage: str | None = None,
+    device: str | None = None,
+    batch: int | None = None,
+    overlap: int | None = None,
+    whole: bool = False,
+    nnunet: bool = False,
+) -> Masks:
+    """The masks of a folder of images, by a stage of a run or by a bundle; docs/predict.md states the rules.
+
+    Args:
+        run: a run, or the folder of a run or a bundle.
+        images: their folder.
+        out: the folder of the masks; what is done there is kept.
+        stage: of the run; None takes the winner.
+        device: "auto", "cuda" or "cpu"; None takes the run's.
+        batch: windows a call; None takes the run's.
+        overlap: of neighbouring windows, in pixels; None takes a quarter of a side.
+        whole: each image in one call, where the stage takes any size.
+        nnunet: case_0000.png, case_0001.png … are the channels of case.png.
+
+    Raises:
+        RequestError: the request was wrong; one line.
+    """
+    choices = {"--stage": stage, "--device": device, "--batch": batch, "--overlap": overlap}
+    words = [part for name, value in choices.items() if value is not None for part in (name, value)]
+    words += [name for name, chosen in (("--whole", whole), ("--nnunet", nnunet)) if chosen]
+    _, last_line = command("pipeline.predict", [folder_of(run), images, "--out", out, *words])
+    try:
+        told = json.loads((Path(out) / "predict.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        told = {"finished": False}
+    if not told["finished"]:
+        raise RequestError(last_line)
+    return Masks(Path(out), told["made"], told["kept"], told["failed"])
+
+
+def export(
+    run: Run | str | Path,
+    to: str | Path,
+    *,
+    stage: str | None = None,
+    dynamic: Sequence[Literal["batch", "size"]] = (),
+) -> Path:
+    """A stage as a folder that runs without this project, checked by a process of its own; docs/deploy.md says how.
+
+    Args:
+        run: a run, or its folder.
+        to: the bundle's folder, which must not be there.
+        stage: of the run; None takes the winner.
+        dynamic: axes of which other lengths are to be taken.
+
+    Returns:
+        The bundle's folder.
+
+    Raises:
+        RequestError: the request was wrong, or the bundle failed its check; one line.
+    """
+    words = [part for name in dynamic for part in ("--dynamic", name)] + (["--stage", stage] if stage else [])
+    code, last_line = command("pipeline.export", [folder_of(run), "--to", to, *words])
+    if code:
+        raise RequestError(last_line)
+    return Path(to)
+
+
+def folder_of(run: Run | str | Path) -> Path:
+    """Of a run, or the folder that was named."""
+    return run.folder if isinstance(run, Run) else Path(run)

@@ -1,0 +1,71 @@
+"""A run's folder as a worker might have left it: a tiny net, a few tiny images, stages that take a moment to build."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from models.checkpoint import digest
+from models.input_contract import InputContract
+from models.unet import UNet
+from pipeline.records import codec
+from pipeline.records.content_digest import code_digest
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.run_settings import DataSettings, ModelSettings, RunSettings
+from tests.fake_machine import run_record, stage_record, steady_pair
+from tests.report import made_up_run as planted
+
+SIZE, BATCH = 16, 2
+OPTIONS: dict[str, Any] = {"in_channels": 3, "classes": 3, "base": 4, "depth": 2}
+
+
+def write_image(path: Path, height: int, width: int, channels: int = 3, seed: int = 0) -> Path:
+    """A picture of noise."""
+    values = np.random.default_rng(seed).integers(0, 256, (height, width, channels), np.uint8)
+    Image.fromarray(values[..., 0] if channels == 1 else values).save(path)
+    return path
+
+
+def weights(folder: Path, seed: int = 0) -> Path:
+    """Of the tiny net, drawn at random, as a user's own; noise is of every class by turns."""
+    torch.manual_seed(seed)
+    path, net = folder / "weights.safetensors", UNet(**OPTIONS).eval()
+    with torch.no_grad():
+        net.head.bias -= net(torch.randn(4, 3, SIZE, SIZE)).mean((0, 2, 3))
+    save_file(net.state_dict(), path)
+    return path
+
+
+def stages() -> list[StageRecord]:
+    """One that wins, the baseline, one that failed, and one for images of one size alone."""
+    half = replace(stage_record("half", steady_pair(2.0, b="half")), target="pipeline.stages.half", options={})
+    eager = replace(stage_record("eager", steady_pair(1.0, b="eager")), target="pipeline.stages.eager", options={})
+    failed = replace(stage_record("fp8", steady_pair(3.0, b="fp8")), status="failed", reason="no such GPU", pairs=[])
+    frozen = replace(eager, name="torchscript", target="pipeline.stages.torchscript", options={})
+    return [eager, half, failed, frozen]
+
+
+def write_run(folder: Path, contract: InputContract | None = None) -> Path:
+    """The folder of a run of the tiny net on four images."""
+    images, checkpoint = folder / "measured", weights(folder)
+    images.mkdir()
+    contract = contract or InputContract()
+    for number in range(4):
+        write_image(images / f"{number}.png", SIZE, SIZE, contract.channels, number)
+    model = ModelSettings("tiny", "models.unet.UNet", OPTIONS, str(checkpoint))
+    data = DataSettings("folder", str(images), None, SIZE, BATCH, contract)
+    run = run_record(stages(), environment=replace(planted.environment(), device="cpu"))
+    reference = replace(planted.run().reference, weights_sha256=digest(str(checkpoint)))  # type: ignore[type-var]
+    record: RunRecord = replace(
+        run,
+        settings=RunSettings(model, data),
+        config={"seed": 0, "threads": 1, "data": {"batches": 3}},
+        reference=reference,
+        code_sha256=code_digest(),
+    )
+    codec.save(record, folder / "run")
+    return folder / "run"

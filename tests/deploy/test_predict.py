@@ -1,0 +1,267 @@
+"""Masks of a folder of images by a run's stage: its own bits, at any size, resumed, and no image without a word."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from models.build import build_model
+from models.image_files import read_image
+from models.input_contract import InputContract
+from models.samples import to_batch
+from pipeline.config.request_error import RequestError
+from pipeline.deploy import bundle_contract, mask_files
+from pipeline.deploy.bundle_contract import Contract, TensorRule, measured_of
+from pipeline.deploy.image_cases import cases_in
+from pipeline.deploy.predict_command import alone_in, main
+from pipeline.deploy.predicting import Prediction
+from pipeline.deploy.predictor import Predictor
+from pipeline.measure.accuracy import classes
+from pipeline.records import codec
+from tests.deploy.made_up_runs import BATCH, OPTIONS, SIZE, weights, write_image, write_run
+from tests.process_state import own_switches
+
+
+@pytest.fixture(autouse=True)
+def process_state() -> Iterator[None]:
+    """A stage sets the switches of its process."""
+    threads = torch.get_num_threads()
+    with own_switches():
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run's folder."""
+    return write_run(tmp_path)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Of the run's size, larger, smaller, grey, and one that is cut off."""
+    folder = tmp_path / "images"
+    folder.mkdir()
+    write_image(folder / "same.png", SIZE, SIZE, seed=10)
+    write_image(folder / "large.tiff", 41, 29, seed=11)
+    write_image(folder / "small.jpg", 7, 9, seed=12)
+    write_image(folder / "grey.bmp", SIZE, SIZE, 1, seed=13)
+    whole = write_image(folder / "broken.png", SIZE, SIZE, seed=14).read_bytes()
+    (folder / "broken.png").write_bytes(whole[: len(whole) // 2])
+    (folder / "notes.txt").write_text("no image")
+    return folder
+
+
+def mask_of(path: Path) -> np.ndarray:
+    with Image.open(path) as image:
+        assert image.mode == "L"
+        return np.array(image)
+
+
+def by_eager(tmp_path: Path, image: Path) -> np.ndarray:
+    """The classes that the plain net gives an image of the run's size."""
+    net = build_model("models.unet.UNet", OPTIONS, str(weights(tmp_path)), seed=0)
+    with torch.inference_mode():
+        found = net(to_batch(np.stack([read_image(image)] * BATCH)))
+    return classes(found)[0].numpy()
+
+
+def test_masks_are_made_resumed_and_made_again(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One start after another on one folder: what is done stays, what is missing or made of something else is made."""
+    out = tmp_path / "masks"
+    asked = [str(run), str(images), "--out", str(out), "--stage", "eager"]
+    assert main(asked) == 1, "one image is broken"
+    said = capsys.readouterr()
+    assert said.out == f"4 masks made, 1 images have none: {out}\n"
+    assert "no mask of broken: " in said.err
+    assert "left out, no images: notes.txt" in said.err
+    sizes = {path.name: mask_of(path).shape for path in out.glob("*.png")}
+    assert sizes == {"same.png": (16, 16), "large.png": (41, 29), "small.png": (7, 9), "grey.png": (16, 16)}
+    assert (mask_of(out / "same.png") == by_eager(tmp_path, images / "same.png")).all()
+    assert 0 < mask_of(out / "same.png").max() < 3
+    kept = json.loads((out / "predict.json").read_text())
+    assert kept["finished"]
+    assert list(kept["failed"]) == ["broken"]
+
+    (out / "same.png").unlink()
+    (out / f"same.png.{os.getpid()}.part").write_bytes(b"what a killed process had written")
+    before = (out / "large.png").stat().st_mtime_ns
+    write_image(images / "broken.png", SIZE, SIZE, seed=15)
+    write_image(images / "small.jpg", 8, 8, seed=16)
+    assert main(asked) == 0
+    assert capsys.readouterr().out == f"3 masks made, 2 were there: {out}\n"
+    assert (out / "large.png").stat().st_mtime_ns == before
+    assert mask_of(out / "small.png").shape == (8, 8)
+    assert not list(out.glob("*.part"))
+
+    assert main([*asked[:-1], "half"]) == 0
+    assert capsys.readouterr().out == f"5 masks made: {out}\n", "another stage's masks"
+
+
+def test_the_winner_is_taken_and_whole_images_need_a_stage_of_any_size(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (images / "broken.png").unlink()
+    out = tmp_path / "masks"
+    assert main([str(run), str(images), "--out", str(out), "--whole", "--batch", "1"]) == 0
+    made_of = json.loads((out / "predict.json").read_text())["made_of"]
+    assert (made_of["stage"], made_of["batch"], made_of["whole"]) == ("half", 1, True)
+    assert mask_of(out / "large.png").shape == (41, 29)
+    capsys.readouterr()
+    assert main([str(run), str(images), "--out", str(out), "--whole", "--stage", "torchscript"]) == 2
+    assert "--whole: torchscript is built for images of one size" in capsys.readouterr().err
+
+
+def test_nnunet_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Channels are files; a missing channel and a name without one are told, and cost no other case its mask."""
+    run, folder, out = write_run(tmp_path), tmp_path / "imagesTs", tmp_path / "labels"
+    folder.mkdir()
+    for number in range(3):
+        write_image(folder / f"a_{number:04d}.png", SIZE, SIZE, 1, seed=number)
+    write_image(folder / "b_0001.png", SIZE, SIZE, 1)
+    write_image(folder / "c.png", SIZE, SIZE)
+    write_image(folder / "d_0000.png", SIZE, SIZE)
+    assert main([str(run), str(folder), "--out", str(out), "--stage", "eager", "--nnunet"]) == 1
+    assert sorted(path.name for path in out.glob("*.png")) == ["a.png", "d.png"]
+    said = capsys.readouterr().err
+    assert "channels b_0001.png; one file of each from _0000 on is wanted" in said
+    assert "no channel in its name; c_0000.png" in said
+
+
+def test_what_is_refused_says_why(run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each in one line, before anything is built or written."""
+    out = tmp_path / "masks"
+
+    def refused(*words: str, source: Path = images, to: Path = out) -> str:
+        assert main([str(run), str(source), "--out", str(to), *words]) == 2
+        return capsys.readouterr().err.splitlines()[-1]
+
+    assert "the run has no such stage; did you mean 'half'?" in refused("--stage", "hlaf")
+    assert "failed in this run: no such GPU" in refused("--stage", "fp8")
+    assert "the folder of the images; name another one" in refused(to=images)
+    assert "expected an integer ≥ 1" in refused("--batch", "0")
+    assert "less than the 16 pixels of a window's side" in refused("--overlap", "16", "--stage", "eager")
+    assert "no such folder of images" in refused(source=tmp_path / "nowhere")
+    assert "no CUDA device is visible here" in refused("--device", "cuda") or torch.cuda.is_available()
+    (tmp_path / "truth").mkdir()
+    write_image(tmp_path / "truth" / "same.png", SIZE, SIZE)
+    assert "no mask of pipeline.predict" in refused(to=tmp_path / "truth")
+    write_image(images / "same.jpg", SIZE, SIZE)
+    assert "same.jpg, same.png would share the mask same.png" in refused()
+    (images / "same.jpg").unlink()
+    weights(tmp_path, seed=1)
+    assert "other weights than were measured" in refused()
+
+
+def test_two_at_once_are_refused(run: Path, images: Path, tmp_path: Path) -> None:
+    tmp_path.joinpath("masks").mkdir()
+    first, second = alone_in(tmp_path / "masks"), alone_in(tmp_path / "masks")
+    with first, pytest.raises(RequestError, match="another process"), second:
+        pass
+
+
+def test_masks_of_many_classes_have_16_bits(tmp_path: Path) -> None:
+    """300 classes, of which the last is the largest."""
+    logits = torch.zeros(1, 300, 2, 2)
+    logits[0, 299] = 1.0
+    found = mask_files.class_indices(logits)[0]
+    mask_files.save(found, tmp_path / "mask.png", "made by a test")
+    with Image.open(tmp_path / "mask.png") as image:
+        assert (np.array(image) == 299).all()
+    assert mask_files.stamp_of(tmp_path / "mask.png") == "made by a test"
+
+
+def test_a_scale_is_for_one_type_of_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """data.scale=4095 of 12-bit images would make 8-bit ones all but black."""
+    run, folder = write_run(tmp_path, InputContract(scale=200.0)), tmp_path / "images"
+    folder.mkdir()
+    np.save(folder / "deep.npy", np.ones((SIZE, SIZE, 3), np.uint16))
+    assert main([str(run), str(folder), "--out", str(tmp_path / "masks"), "--stage", "eager"]) == 1
+    assert "uint16, and data.scale=200 was chosen for uint8" in capsys.readouterr().err
+
+
+def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
+    """Nor does a mask stay that something else had made of the image."""
+    folder, out = tmp_path / "images", tmp_path / "masks"
+    said: list[str] = []
+    for part in (folder, out):
+        part.mkdir()
+    for name in ("a", "b"):
+        write_image(folder / f"{name}.png", 4, 4)
+    mask_files.save(np.zeros((4, 4), np.uint8), out / "b.png", "made by another stage")
+    logits = torch.tensor([0.0, float("nan")]).reshape(2, 1, 1, 1).expand(2, 2, 4, 4)
+    predictor = Predictor(
+        "a test's",
+        lambda _: logits,
+        (2, 3, 4, 4),
+        torch.device("cpu"),
+        InputContract(),
+        None,
+        any_size=False,
+        made_of={},
+    )
+    cases, _ = cases_in(folder, nnunet=False)
+    seconds = iter([0.0, 6.0, 6.0, 7.0])
+    found = Prediction(predictor, out, "made by a test", 0, whole=False).make(cases, said.append, lambda: next(seconds))
+    assert (found.made, found.failed) == (["a"], {"b": "the net's answer holds NaN or infinite logits"})
+    assert [path.name for path in out.iterdir()] == ["a.png"]
+    assert said == ["0 of 2 images, 0 masks a second"]
+
+
+LOADER = """
+from pathlib import Path
+import torch
+from models.build import build_model
+def load():
+    if (Path(__file__).parent / "spoilt").exists():
+        raise ValueError("net: not the file that was exported")
+    return torch.inference_mode()(build_model("models.unet.UNet", {options}, {checkpoint!r}, 0))
+"""
+
+
+def write_bundle(folder: Path, run: Path) -> Path:
+    """What pipeline.export leaves, with a loader that builds the net of the made-up run."""
+    folder.mkdir()
+    record = codec.load(run)
+    batch, logits = ([BATCH, channels, SIZE, SIZE] for channels in (3, 3))
+    contract = Contract(
+        "eager", "pipeline.stages.eager", "exported", "net.pt2", TensorRule("image", batch, "float32"),
+        TensorRule("logits", logits, "float32"), record.settings.data.contract, record.stages[0].tolerance, True,
+        measured_of(record, record.stages[0]), None, "python -m pipeline",
+    )  # fmt: skip
+    bundle_contract.save(contract, folder)
+    (folder / "SHA256SUMS").write_text("")
+    checkpoint = record.settings.model.checkpoint
+    (folder / "load.py").write_text(LOADER.format(options=OPTIONS, checkpoint=checkpoint))
+    return folder
+
+
+def test_a_bundle_predicts_by_its_own_loader(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same masks as the run's stage; what it wasn't exported for is refused."""
+    (images / "broken.png").unlink()
+    bundle, by_run, by_bundle = write_bundle(tmp_path / "bundle", run), tmp_path / "by_run", tmp_path / "by_bundle"
+    assert main([str(run), str(images), "--out", str(by_run), "--stage", "eager"]) == 0
+    asked = [str(bundle), str(images), "--out", str(by_bundle)]
+    assert main(asked) == 0
+    for mask in by_run.glob("*.png"):
+        assert (mask_of(mask) == mask_of(by_bundle / mask.name)).all()
+    capsys.readouterr()
+    (bundle / "spoilt").touch()
+    refusals = {
+        ("--stage", "half"): "the bundle holds eager alone",
+        ("--device", "cuda"): "the bundle was exported for cpu",
+        ("--batch", "5"): "exported for 2; export it with --dynamic batch",
+        (): "it can't be loaded here: net: not the file that was exported",
+    }
+    for words, reason in refusals.items():
+        assert main([*asked, *words]) == 2
+        assert reason in capsys.readouterr().err

@@ -1,0 +1,135 @@
+"""A net that lives in a notebook is measured as the command line would, or is refused with what mends it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from safetensors.torch import load_file
+from torch import nn
+
+import pipeline
+import pipeline.measure.accuracy
+from models.input_contract import InputContract, LabelRules
+from models.samples import folder_images, to_batch
+from models.unet import UNet
+from pipeline.notebook import measured_net
+from pipeline.notebook.commands import Ended
+from pipeline.records import codec
+from tests.deploy.made_up_runs import OPTIONS, stages
+from tests.fake_machine import run_record
+
+
+class Asked(dict[str, Any]):
+    """The words that the command was given, by their keys; a run's record is what it leaves."""
+
+    def __call__(self, module: str, words: list[str], folders: list[Path]) -> Ended:
+        parsed = OverridesParser.create().parse_overrides(list(words))
+        self.update({str(part.input_line).partition("=")[0]: part.value() for part in parsed})
+        codec.save(run_record(stages()), Path(self["hydra.run.dir"]))
+        return Ended(0, "")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asked:
+    monkeypatch.chdir(tmp_path)
+    found = Asked()
+    monkeypatch.setattr(measured_net, "command", found)
+    return found
+
+
+def test_the_net_and_its_batches_go_over_as_they_are(asked: Asked) -> None:
+    """Weights by name, inputs bit for bit, labels and knobs; what comes back is the run."""
+    net, images = UNet(**OPTIONS).eval(), torch.randn(4, 3, 16, 16)
+    labels = np.tile(np.arange(3, dtype=np.int64), (4, 16, 6))[:, :, :16]
+    run = pipeline.measure(
+        net, list(images.split(2)), ["half", "openvino"], labels=labels, net_options=OPTIONS, folder="it's",
+        **{"measure": "smoke", "data.batches": 3},
+    )  # fmt: skip
+    assert run.winner == "half"
+    assert repr(run) == 'Run("it\'s": eager, half, fp8, torchscript; winner half)'
+    assert "half" in run.table()
+    assert run.stages["fp8"].status == "failed"
+    assert (asked["model.target"], asked["measure"], asked["data.batch_size"]) == ("models.unet.UNet", "smoke", 2)
+    assert asked["+model.options.base"] == 4
+    assert {"~stage.rungs.eager", "~stage.rungs.fp8"} <= asked.keys()
+    assert "~stage.rungs.half" not in asked
+    assert "+stage@stage.rungs.openvino" in asked
+    kept = load_file(asked_text(asked, "model.checkpoint"))
+    assert all(torch.equal(kept[name], part) for name, part in net.state_dict().items())
+    contract = InputContract(normalize="own", mean=(0.0,), std=(1.0,), scale=asked["data.scale"])
+    rules = LabelRules(pattern=asked_text(asked, "data.label_pattern"))
+    named, _ = folder_images(asked_text(asked, "data.path"), asked_text(asked, "data.labels"), contract, rules)
+    assert torch.equal(to_batch(np.stack([part.image for part in named]), contract), images)
+    assert (np.stack([part.label for part in named if part.label is not None]) == labels).all()
+    with pytest.raises(pipeline.RequestError, match="another run's; name a new one"):
+        pipeline.measure(net, images, net_options=OPTIONS, folder="it's")
+
+
+def asked_text(asked: Asked, key: str) -> str:
+    """A word, without the quotes that Hydra takes off."""
+    return str(getattr(asked[key], "text", asked[key]))
+
+
+class Twice(nn.Module):
+    """Two nets of one class and one set of weights that answer otherwise."""
+
+    def __init__(self, times: float = 1.0) -> None:
+        super().__init__()
+        self.times, self.layer = times, nn.Conv2d(3, 2, 1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.layer(images) * self.times
+        return answer
+
+
+IMAGES = torch.ones(2, 3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("net", "given", "reason"),
+    [
+        (type("Here", (Twice,), {"__module__": "__main__"})(), {}, "put it into a file such as nets.py"),
+        (type("Here", (Twice,), {"__module__": "os"})(), {}, "os is Python's own library"),
+        (UNet(**OPTIONS), {"net_options": {**OPTIONS, "classes": 2}}, "make another net than this one"),
+        (UNet(**OPTIONS), {"net_options": {"bse": 4}}, "net_options of UNet: in_channels, classes, base"),
+        (Twice(2.0), {}, "a net that answers otherwise than this one"),
+        (Twice(), {"images": torch.ones(3, 8, 8)}, r"images of \[3, 8, 8\]"),
+        (Twice(), {"images": IMAGES * torch.nan}, "NaN or infinite"),
+        (Twice(), {"images": []}, "images of nothing"),
+        (Twice(), {"labels": torch.ones(2, 8, 8)}, "labels of float32"),
+        (Twice(), {"stages": ["hlaf"]}, "no such stage 'hlaf'; did you mean 'half'"),
+    ],
+)
+def test_what_no_worker_could_make_again_is_refused(
+    asked: Asked, net: nn.Module, given: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(pipeline.RequestError, match=reason):
+        pipeline.measure(net, **{"images": IMAGES, **given})
+    assert not asked, "nothing was started"
+
+
+@pytest.mark.parametrize("value", ["a", "tr'ue", "true", "1e4", "a b=[c]", "back\\slash'", "$x", None, 0.5, [1, "x,y"]])
+def test_values_come_back_from_hydras_grammar(value: object) -> None:
+    parsed = OverridesParser.create().parse_override(f"key={measured_net.worded(value)}").value()
+    assert [getattr(part, "text", part) for part in (parsed if isinstance(parsed, list) else [parsed])] == (
+        value if isinstance(value, list) else [value]
+    )
+
+
+def test_the_rungs_are_those_that_were_asked_for() -> None:
+    """In the ladder's order, and what the ladder hasn't after them."""
+    with initialize_config_dir(str(measured_net.CONF), version_base="1.3"):
+        asked = compose("config", measured_net.stages_asked(["openvino", "half", "eager"]))
+    assert [rung.name for rung in asked.stage.rungs.values()] == ["eager", "half", "openvino"]
+
+
+def test_rooms_of_a_functions_name_hide_no_function() -> None:
+    """pipeline.measure is also a room."""
+    assert callable(pipeline.measure)
+    assert pipeline.measure.__module__ == "pipeline.notebook.measured_net"
+    with pytest.raises(AttributeError, match="no attribute 'meassure'"):
+        getattr(pipeline, "meassure")  # noqa: B009
