@@ -20,6 +20,7 @@ from models.one_line import tell
 ROOT = Path(__file__).resolve().parent.parent
 PICKLES = {".pt", ".pth", ".bin", ".ckpt"}
 NESTS = ("state_dict", "model_state_dict", "model", "network_weights")  # under which training scripts keep the weights
+DEEPEST = 10  # such names within each other; a mapping can hold itself
 READABLE = f"weights are read from .safetensors and, as a state dict, {', '.join(sorted(PICKLES))}"
 # Before every name: DataParallel and torch.compile put the first two there, a LightningModule its attribute's name.
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
@@ -94,9 +95,9 @@ def read(path: Path) -> dict[str, Tensor]:
         CheckpointError: it is damaged, no such file format, or a pickle that holds more than tensors.
     """
     try:
-        if path.suffix == ".safetensors":
+        if path.suffix.lower() == ".safetensors":
             return load_file(path)
-        if path.suffix in PICKLES:
+        if path.suffix.lower() in PICKLES:
             with torch.serialization.safe_globals([*NUMBERS, SCALAR, *((SCALAR, name) for name in SCALAR_NAMES)]):
                 return _tensors(path, torch.load(path, map_location="cpu", weights_only=True))
     except pickle.UnpicklingError:
@@ -122,8 +123,9 @@ def _recipe(path: Path) -> str:
 
 def _tensors(path: Path, value: Any) -> dict[str, Tensor]:
     """The state dict within what was unpickled, which may nest it under a name."""
-    while isinstance(value, Mapping) and (nests := [name for name in NESTS if isinstance(value.get(name), Mapping)]):
-        value = value[nests[0]]
+    for _ in range(DEEPEST):
+        if isinstance(value, Mapping):
+            value = next((value[name] for name in NESTS if isinstance(value.get(name), Mapping)), value)
     if not isinstance(value, Mapping) or not value or not all(isinstance(part, Tensor) for part in value.values()):
         raise CheckpointError(f"{path}: no state dict in it; save model.state_dict()")
     return {str(name): part for name, part in value.items()}

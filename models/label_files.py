@@ -12,6 +12,7 @@ from models.input_contract import LabelRules
 from models.stain import UNLABELLED
 
 SHOWN_VALUES = 5
+LARGEST = np.iinfo(np.int64).max
 
 
 def label_file(image: Path, folder: Path, rules: LabelRules) -> Path:
@@ -46,8 +47,12 @@ def read_label(path: Path, rules: LabelRules) -> np.ndarray:
                 f"{path}: labels of {found} colours; data.colors=[[0,0,0],[255,0,0]] says which class each is"
             )
         values = values[..., 0]
-    if values.dtype.kind == "f" and not (values == np.floor(values)).all():
+    if values.dtype.kind not in "buif":
+        raise ImageError(f"{path}: labels of type {values.dtype}; integers are read")
+    if values.dtype.kind == "f" and not (np.isfinite(values) & (values == np.floor(values))).all():
         raise ImageError(f"{path}: labels are no integers")
+    if values.size and values.max() > LARGEST:
+        raise ImageError(f"{path}: labels {values.max():.6g}; classes from 0 to 254 are judged")
     return values.astype(np.int64)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
@@ -29,10 +29,11 @@ from pipeline.cli.progress import Progress, SteadyConsole, complain
 from pipeline.cli.resumed import job_of, resumed_words
 from pipeline.cli.run_folder import claim, stages_in, withdraw
 from pipeline.config import load
+from pipeline.config.checks import shown
 from pipeline.config.data_request import meant_everywhere
 from pipeline.config.plan import for_every_device
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import RunConfig
+from pipeline.config.schema import DataSpec, RunConfig
 from pipeline.config.yaml_size import check_sizes
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators, cuda_gpus
@@ -42,6 +43,7 @@ from pipeline.orchestrate.run import run_ladder
 from pipeline.orchestrate.worker_process import kill_all
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
+from pipeline.records.error_line import first_line
 from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, RunWarning
 from pipeline.records.run_settings import MeasureSettings, settings_of
@@ -64,6 +66,7 @@ class Invocation:
     launcher: str
     of_a_sweep: bool
     code: int = 0
+    begun: ClassVar[int] = 0  # of this process
 
 
 def guard(answer: Callable[[], None]) -> int:
@@ -76,12 +79,12 @@ def guard(answer: Callable[[], None]) -> int:
 
     def answered() -> int:
         words = masked(sys.argv[1:], values_to_hide())  # a secret that a shell put in is looked up where it is used
-        words += resumed_words(words)
-        sys.argv[1:] = overrides_first([*words, *preset_for(words, [gpu.name for gpu in cuda_gpus()])])
         try:
+            words += resumed_words(words)
+            sys.argv[1:] = overrides_first([*words, *preset_for(words, [gpu.name for gpu in cuda_gpus()])])
             check_groups(sys.argv[1:], CONF)
             check_sizes([CONF, *config_folders(sys.argv[1:])])
-            with interruption.heeded(kill_all):
+            with interruption.heeded(kill_all), refused_before_it_began():
                 answer()
         except REFUSALS as error:
             complain(one_line(error, CONF))
@@ -95,6 +98,23 @@ def guard(answer: Callable[[], None]) -> int:
 
 
 @contextmanager
+def refused_before_it_began() -> Iterator[None]:
+    """Until a run has its folder, an error of Hydra's or of the system is one of the request: it names what can't be.
+
+    Raises:
+        RequestError: in place of such an error.
+    """
+    begun = Invocation.begun
+    try:
+        yield
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, BrokenPipeError) or Invocation.begun > begun:
+            raise
+        named = f"{shown(error.filename)}: {error.strerror}" if isinstance(error, OSError) and error.filename else None
+        raise RequestError(named or first_line(error)) from error
+
+
+@contextmanager
 def job(config: DictConfig) -> Iterator[Invocation]:
     """One job: a folder of its own, and an end that a sweep survives and a single run's exit code tells."""
     hydra = HydraConfig.get()
@@ -102,6 +122,7 @@ def job(config: DictConfig) -> Iterator[Invocation]:
     folder = claim(Path(hydra.runtime.output_dir))
     launcher = str(hydra.runtime.choices.get("hydra/launcher", "basic"))
     invocation = Invocation(folder, "python -m pipeline " + shlex.join(sys.argv[1:]), launcher, of_a_sweep)
+    Invocation.begun += 1
     try:
         yield invocation
     except KeyboardInterrupt:
@@ -207,8 +228,20 @@ def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:
         ),
         baseline=request.baseline.name,
         code_sha256=code_digest(),
-        data_sha256=data_digest([data.path, data.labels]),
+        data_sha256=digest_of(data),
     )
+
+
+def digest_of(data: DataSpec) -> str | None:
+    """The digest of the user's images and labels.
+
+    Raises:
+        RequestError: one can't be read.
+    """
+    try:
+        return data_digest([data.path, data.labels])
+    except OSError as error:
+        raise RequestError(f"{error.filename}: {error.strerror}") from error
 
 
 def refusal(invocation: Invocation, config: DictConfig, text: str) -> RunRecord:

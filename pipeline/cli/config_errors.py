@@ -5,7 +5,9 @@ from pathlib import Path
 
 from hydra.errors import OverrideParseException
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from pipeline.config.checks import shown
 from pipeline.config.request_error import nearest
 from pipeline.records.error_line import first_line
 from pipeline.records.migrations import MEASURE_KNOBS
@@ -15,14 +17,17 @@ def one_line(error: Exception, conf: Path) -> str:
     """The one line for `error`; `conf` is the folder of the config files, for the names that would have been right."""
     text = str(error)
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: an override is written key=value, such as stage=compile or data.batch_size=8"
-    if found := re.search(r"Could not find '([\w/]+)/([^'/]+)'", text):
+        return f"{shown(error.override)}: an override is written key=value, such as stage=compile or data.batch_size=8"
+    if found := re.search(r"Could not find '([\w/]+)/([^'/]*)'", text):
         return _unknown_file(conf, *found.groups())
     if found := re.search(r"Could not override '([^']+)'", text):
         return _unknown_key(conf, found[1])
     if found := re.search(r"Key '([^']+)' is not in struct\s+full_key: (\S+)", text):
         return _unknown_key(conf, found[2])
-    return first_line(error)
+    if found := re.search(r"Ambiguous value for argument '([^']+)'", text):
+        return f"{shown(found[1])}: several values are a sweep; put -m before it"
+    key = getattr(error, "full_key", None) if isinstance(error, OmegaConfBaseException) else None
+    return f"{key}: {first_line(error)}" if key and isinstance(key, str) else first_line(error)
 
 
 def _unknown_file(conf: Path, group: str, name: str) -> str:

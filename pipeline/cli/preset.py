@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Override
+from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString, Sweep
 from hydra.errors import HydraException
 
+from pipeline.config.checks import shown
 from pipeline.config.request_error import RequestError
 from pipeline.devices.kinds import is_cuda
 
@@ -15,6 +16,7 @@ TAKES_A_WORD = frozenset(
     {"--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"}
     | {"--experimental-rerun"}
 )
+LONGEST_WORD, LONGEST_KEY = 10_000, 200  # characters
 INFOS = frozenset({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"})
 
 
@@ -57,27 +59,40 @@ def config_folders(arguments: list[str]) -> list[Path]:
 
 
 def overrides_in(arguments: Iterable[str]) -> list[Override]:
-    """What among the arguments is an override; Hydra itself refuses what is neither that nor a flag of its own."""
+    """What among the arguments is an override; Hydra itself refuses what is neither that nor a flag of its own.
+
+    Raises:
+        RequestError: a word is longer, or nested deeper, than can be read.
+    """
     parser, found = OverridesParser.create(), []
     for argument in arguments:
+        if len(argument) > LONGEST_WORD:
+            raise RequestError(f"{shown(argument)}: at most {LONGEST_WORD:,} are read")
         try:
             found += [] if argument.startswith("-") else [parser.parse_override(argument)]
         except HydraException:
             continue
+        except (ValueError, RecursionError):
+            raise RequestError(f"{shown(argument)}: a number or a nesting beyond what is read") from None
     return found
 
 
 def check_groups(arguments: Iterable[str], conf: Path) -> None:
-    """That no folder of config files is left without one.
+    """That every folder of config files that is named gives one of them.
 
     Raises:
-        RequestError: a line such as stage=null does.
+        RequestError: a line such as stage=null or data={size: 8} gives none, stage=[a,b] a mixture of two, or one has
+            no key.
     """
     for override in overrides_in(arguments):
-        group = conf / override.key_or_group
-        if override.value() is None and group.is_dir():
+        key, value = override.key_or_group, override.value()
+        if not key or len(key) > LONGEST_KEY:
+            raise RequestError(f"{shown(override.input_line)}: no such key; an override is written key=value")
+        group = conf / key
+        if group.is_dir() and not isinstance(value, str | QuotedString | Sweep):
             names = ", ".join(sorted(path.stem for path in group.glob("*.yaml")))
-            raise RequestError(f"{group.name}=null: a run needs one of conf/{group.name}: {names}")
+            said = "null" if value is None else override.get_value_element_as_str()
+            raise RequestError(f"{key}={shown(said)}: a run needs one of conf/{key}: {names}")
 
 
 def values(override: Override) -> list[str]:

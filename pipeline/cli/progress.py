@@ -1,5 +1,6 @@
 """What a person sees while a run is on its way: a live line on a terminal, plain lines elsewhere."""
 
+import sys
 import time
 from contextlib import suppress
 from typing import Self
@@ -9,7 +10,7 @@ from rich.markup import escape
 from rich.status import Status
 
 from models.one_line import tell
-from pipeline.records.masking import masked, values_to_hide
+from pipeline.records.masking import masked, referred_to, values_to_hide
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.formatting import clean, visible
 from pipeline.report.terminal import outcome_line
@@ -77,4 +78,4 @@ class Progress:
 
 def complain(text: str) -> None:
     """One line on stderr about a request that can't be carried out."""
-    tell(f"error: {clean(masked(text, values_to_hide()))}")
+    tell(f"error: {clean(masked(text, values_to_hide(referred_to(sys.argv))))}")

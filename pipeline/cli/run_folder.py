@@ -14,11 +14,21 @@ OF_NO_STAGE = ("reference", "baseline", "aa_pairs")  # folders of workers
 
 
 def claim(folder: Path) -> Path:
-    """A folder that no other run has: runs started in the same second get the same name from Hydra."""
+    """A folder that no other run has: runs started in the same second get the same name from Hydra.
+
+    Raises:
+        RequestError: what is in it is no run's, and has the name of something that a run writes and removes.
+        OSError: it can't be made.
+    """
     for number in range(1, 1000):
         candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
-        candidate.mkdir(parents=True, exist_ok=True)
         try:
+            candidate.mkdir(parents=True, exist_ok=True)
+            there = [name for name in (*OWN_FILES, *OF_NO_STAGE) if (candidate / name).exists()]
+            if there and CLAIM not in there:
+                raise RequestError(
+                    f"{candidate}: a run would write over the {there[0]} that is in it; name another folder"
+                )
             (candidate / CLAIM).touch(exist_ok=False)
         except FileExistsError:
             continue

@@ -17,6 +17,7 @@ from pipeline.devices.host import memory_bytes
 
 OWN_IMAGES = ("samples", "stain")  # that bring their labels
 GIB = 2**30
+FARTHEST = 1e12  # of a mean, a standard deviation or a scale from 1, either way: beyond it fp32 tells no values apart
 BYTES_OF_A_VALUE = 5  # while a rotation is made: as it was read, at least uint8, and in fp32
 
 
@@ -52,7 +53,7 @@ def read_data(value: Mapping[str, Any]) -> DataSpec:
     knobs = read_group(DataKnobs, "data", asked)
     _check_whose(knobs)
     for key, folder in (("data.path", knobs.path), ("data.labels", knobs.labels)):
-        if folder and not Path(folder).is_dir():
+        if folder and not is_folder(key, folder):
             raise RequestError(f"{key}={folder}: no such folder{_neighbour(Path(folder))}")
     check_memory(knobs, memory_bytes())
     return DataSpec(
@@ -65,6 +66,18 @@ def read_data(value: Mapping[str, Any]) -> DataSpec:
         contract=contract_of(knobs),
         label_rules=label_rules_of(knobs),
     )
+
+
+def is_folder(key: str, folder: str) -> bool:
+    """Whether a folder is there.
+
+    Raises:
+        RequestError: the system takes no such name, or lets nobody look.
+    """
+    try:
+        return Path(folder).is_dir()
+    except OSError as error:
+        raise RequestError(f"{key}={shown(folder)}: {error.strerror}") from None
 
 
 def meant_everywhere(data: Mapping[str, Any], preset: object, typed: Sequence[str]) -> dict[str, Any]:
@@ -121,6 +134,10 @@ def contract_of(knobs: DataKnobs) -> InputContract:
             raise RequestError(f"{what}: {len(figures)} figures for data.channels={knobs.channels}; one, or one each")
     if any(figure <= 0 for figure in std) or (knobs.scale is not None and knobs.scale <= 0):
         raise RequestError("data.std and data.scale are divided by: expected numbers above 0")
+    divisors = {"std": std, "scale": (knobs.scale or 1.0,)}
+    for key, figures in {"mean": mean, **divisors}.items():
+        if wrong := [each for each in figures if abs(each) > FARTHEST or (key in divisors and each < 1 / FARTHEST)]:
+            raise RequestError(f"data.{key}={wrong[0]:g}: in fp32 no value is left; expected one within {FARTHEST:g}")
     return InputContract(knobs.channels, "own" if own else knobs.normalize, mean, std, knobs.scale)
 
 
@@ -179,6 +196,8 @@ def check_memory(knobs: DataKnobs, memory: int) -> None:
 
 def _neighbour(path: Path) -> str:
     """A clause that names the folder beside `path` that is most like it; empty where none is."""
+    if path.is_symlink() or path.exists():
+        return ", but a file" if path.exists() else ", but a link that leads nowhere"
     beside = [part.name for part in path.parent.iterdir()] if path.parent.is_dir() else []
     close = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.5)
     return f"; did you mean {path.parent / close[0]}?" if close else ""

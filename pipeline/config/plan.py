@@ -2,14 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import pairwise
+from typing import Annotated, Any
 
-from pipeline.config.checks import NonNegativeFloat, NonNegativeInt, PositiveInt
+from pipeline.config.checks import AtLeast, AtMost
+from pipeline.config.request_error import RequestError
 from pipeline.devices.kinds import is_cuda
 from pipeline.protocol import Phase
 
 # Seconds, seen on an H200: the power cap comes some 75 ms after the first call, and the clock settles within 0.3 s.
 FULL_LOAD_SAMPLE, FULL_LOAD_RUN_IN = 0.5, 0.3
+MOST, LONGEST = 1_000_000, 10_000_000  # of calls and blocks; seconds, some hundred days
+Count = Annotated[int, AtLeast(1), AtMost(MOST)]
+CountOrNone = Annotated[int, AtLeast(0), AtMost(MOST)]
+Number = Annotated[float, AtLeast(0), AtMost(LONGEST)]  # of seconds, or a share
 BY_DEVICE = ("interim_analyses", "sampling_seconds", "aa_blocks")  # knobs of which a GPU has its own, gpu_ before it
 
 
@@ -29,45 +35,58 @@ def for_every_device(measure: Mapping[str, Any], typed: Sequence[str]) -> dict[s
 class Plan:
     """The knobs of a measurement, with the defaults of conf/measure/thorough.yaml; units stand in the names."""
 
-    gpu_sample_seconds: NonNegativeFloat = 0.5
-    gpu_run_in_seconds: NonNegativeFloat = 0.3
-    cpu_sample_seconds: NonNegativeFloat = 0.1
-    min_calls: PositiveInt = 5
-    sample_warmup_calls: NonNegativeInt = 2
-    most_retries: NonNegativeInt = 3
-    warmup_min_calls: NonNegativeInt = 20
-    warmup_min_seconds: NonNegativeFloat = 2.0
-    warmup_window_seconds: NonNegativeFloat = 0.5
-    warmup_tolerance: NonNegativeFloat = 0.02
-    warmup_limit_seconds: NonNegativeFloat = 30.0
-    interim_analyses: tuple[PositiveInt, ...] = (30, 60, 120, 240)
-    half_width: NonNegativeFloat = 0.01
-    sampling_seconds: NonNegativeFloat = 60.0
-    gpu_interim_analyses: tuple[PositiveInt, ...] = (12, 24, 48, 96)
-    gpu_sampling_seconds: NonNegativeFloat = 360.0
-    aa_pairs: NonNegativeInt = 5
-    aa_blocks: PositiveInt = 30
-    gpu_aa_blocks: PositiveInt = 12
-    trials: PositiveInt = 1
-    head_to_head: NonNegativeInt = 3
-    latency_calls: NonNegativeInt = 100
-    latency_seconds: NonNegativeFloat = 10.0
-    gpu_latency_run_in_seconds: NonNegativeFloat = 3.0
-    energy_seconds: NonNegativeFloat = 5.0
-    profile_calls: NonNegativeInt = 10
+    gpu_sample_seconds: Number = 0.5
+    gpu_run_in_seconds: Number = 0.3
+    cpu_sample_seconds: Number = 0.1
+    min_calls: Count = 5
+    sample_warmup_calls: CountOrNone = 2
+    most_retries: CountOrNone = 3
+    warmup_min_calls: CountOrNone = 20
+    warmup_min_seconds: Number = 2.0
+    warmup_window_seconds: Number = 0.5
+    warmup_tolerance: Number = 0.02
+    warmup_limit_seconds: Number = 30.0
+    interim_analyses: tuple[Count, ...] = (30, 60, 120, 240)
+    half_width: Number = 0.01
+    sampling_seconds: Number = 60.0
+    gpu_interim_analyses: tuple[Count, ...] = (12, 24, 48, 96)
+    gpu_sampling_seconds: Number = 360.0
+    aa_pairs: CountOrNone = 5
+    aa_blocks: Count = 30
+    gpu_aa_blocks: Count = 12
+    trials: Count = 1
+    head_to_head: CountOrNone = 3
+    latency_calls: CountOrNone = 100
+    latency_seconds: Number = 10.0
+    gpu_latency_run_in_seconds: Number = 3.0
+    energy_seconds: Number = 5.0
+    profile_calls: CountOrNone = 10
     counters: bool = True
     measured_peaks: bool = True
-    start_limit_seconds: NonNegativeFloat = 300.0
-    peaks_limit_seconds: NonNegativeFloat = 120.0
-    reference_limit_seconds: NonNegativeFloat = 600.0
-    build_limit_seconds: NonNegativeFloat = 1800.0
-    verify_limit_seconds: NonNegativeFloat = 600.0
-    warmup_phase_limit_seconds: NonNegativeFloat = 600.0
-    sample_limit_seconds: NonNegativeFloat = 120.0
-    latency_limit_seconds: NonNegativeFloat = 300.0
-    profile_limit_seconds: NonNegativeFloat = 300.0
-    export_limit_seconds: NonNegativeFloat = 600.0
-    counters_limit_seconds: NonNegativeFloat = 600.0
+    start_limit_seconds: Number = 300.0
+    peaks_limit_seconds: Number = 120.0
+    reference_limit_seconds: Number = 600.0
+    build_limit_seconds: Number = 1800.0
+    verify_limit_seconds: Number = 600.0
+    warmup_phase_limit_seconds: Number = 600.0
+    sample_limit_seconds: Number = 120.0
+    latency_limit_seconds: Number = 300.0
+    profile_limit_seconds: Number = 300.0
+    export_limit_seconds: Number = 600.0
+    counters_limit_seconds: Number = 600.0
+
+    def __post_init__(self) -> None:
+        """Check what no annotation says.
+
+        Raises:
+            RequestError: looks at the samples that aren't ever later ones.
+        """
+        for name in ("interim_analyses", "gpu_interim_analyses"):
+            looks = getattr(self, name)
+            if any(later <= earlier for earlier, later in pairwise(looks)):
+                raise RequestError(
+                    f"measure.{name}={list(looks)}: expected numbers of blocks that grow, such as [30, 60]"
+                )
 
     def sample_seconds(self, device: str) -> float:
         """The least that a sample lasts on "cuda" or "cpu"."""

@@ -19,7 +19,7 @@ class Rotation:
     """
 
     def __init__(self, buffers: list[Tensor]) -> None:
-        self._buffers = buffers
+        self._buffers = list(buffers)
         self._first = [fingerprint(buffer) for buffer in buffers]
         self._next = 0
         self.spare = torch.empty_like(buffers[0])

@@ -23,6 +23,7 @@ from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, Entered, Phase, Progress, ReadyToSample
 from pipeline.records import codec
 from pipeline.records.error_line import first_line
+from pipeline.records.file_mark import FileMark
 from pipeline.records.run_record import FailureKind, RunRecord, RunWarning, WarningCode
 from pipeline.records.samples import Pair
 from pipeline.stats.warnings import reference_in_doubt
@@ -51,6 +52,7 @@ class RunContext:
         self.baseline: WorkerProcess | None = None
         self.no_counters = self.unsaved = ""
         self.taken_over: set[str] = set()
+        self.reference_mark: FileMark | None = None  # of the reference's answers, as they were computed
         self.scratch: list[Path] = []  # of the workers that were started
         self.load_before = os.getloadavg()[0]
         self.order = random.Random(config.seed)  # noqa: S311 - the order of samples is no secret

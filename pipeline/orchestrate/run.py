@@ -18,6 +18,7 @@ from pipeline.orchestrate.resume import Earlier
 from pipeline.orchestrate.trials import measure_stage
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Done
+from pipeline.records.file_mark import mark_of
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import samples_of
 from pipeline.stats.ranking import contenders
@@ -86,9 +87,10 @@ def measure(context: RunContext, earlier: Earlier | None) -> None:
 
 
 def measure_one(context: RunContext, spec: StageSpec) -> None:
-    """One stage, and its bytes by the GPU's counters; the reference again before it, where something removed that."""
-    if not (context.folder / REFERENCE_LOGITS).exists():
-        context.observer.say("the reference is gone from the run's folder; it is computed again")
+    """One stage, and its bytes by the GPU's counters; the reference again before it, where that is another file."""
+    if (mark := mark_of(context.folder / REFERENCE_LOGITS)) is None or mark != context.reference_mark:
+        what = "is gone from the run's folder" if mark is None else "was written over"
+        context.observer.say(f"the reference {what}; it is computed again")
         describe_run(context)
     measured = measure_stage(context, spec)
     context.keep(stages=[*context.record.stages, measured])
@@ -125,6 +127,7 @@ def describe_run(context: RunContext) -> None:
             refuse_baseline(context, gone.reason)
         if "reason" in worker.fields:
             refuse_baseline(context, worker.fields["reason"])
+    context.reference_mark = mark_of(context.folder / REFERENCE_LOGITS)
     found = worker.run_fields.pop("warnings", [])
     context.keep(**worker.run_fields)
     busy = busy_processor(context.load_before, os.cpu_count() or 1) if context.config.device == "cpu" else None

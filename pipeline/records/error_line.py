@@ -5,17 +5,27 @@ MOST_CHARACTERS = 300  # of the line
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's text that isn't empty, cut where it is long; of an error without a text its type."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - an error's own text may fail, and what was lost then isn't the error
-        text = ""
-    return shortened(next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__))
+    lines = (line.strip() for line in text_of(error).splitlines())
+    return shortened(next(filter(None, lines), type_of(error)))
 
 
 def typed_line(error: BaseException) -> str:
     """An error's type and the first line of its text, where it has one."""
-    kind, line = type(error).__name__, first_line(error)
-    return kind if line == kind else f"{kind}: {line}"
+    kind, line = type_of(error), first_line(error)
+    return kind if line == kind else shortened(f"{kind}: {line}")
+
+
+def text_of(error: BaseException) -> str:
+    """An error's text; empty where that itself fails."""
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001 - whatever it raises, what was lost isn't the error
+        return ""
+
+
+def type_of(error: BaseException) -> str:
+    """The name of an error's type, in one line."""
+    return shortened(" ".join(type(error).__name__.split()))
 
 
 def shortened(line: str) -> str:

@@ -46,7 +46,7 @@ class Bench:
         self.state = energy.device_state(workload.device)
         self.context_bytes = context_bytes
         self.rotation = Rotation(workload.batches)
-        self.guard = Guard(workload, self.rotation, job.seed)
+        self.guard = Guard(workload, self.rotation, job.seed, Path(job.reference))
         self.calls, self.run_in_calls, self.per_call = 1, 0, 0.0
         self.verified: list[Tensor] = []
         self.events: list[TraceEvent] = []
@@ -62,17 +62,18 @@ class Bench:
                 isn't what a stage owes; or it changed its net, its inputs or the process.
             Skip: it has no form on this machine.
         """
-        spec = self.job.stage
+        spec, first = self.job.stage, self.rotation.holding(0)
         build = build_function(spec)
         started = self.clock.now()
         self.runner, lost = contract.checked_runner(build(self.workload, **spec.options), spec.target)
+        contract.check_left_out(self.runner, self.workload)
         self.clock.synchronize()
         built = self.clock.now()
         with torch.inference_mode():
-            answer = self.runner.run(self.workload.batches[0])
+            answer = self.runner.run(first)
         self.clock.synchronize()
         first_call = self.clock.now() - built
-        reason = contract.answer_fault(answer, self.workload.batches[0]) or self.guard.changes().reason
+        reason = contract.answer_fault(answer, first) or self.guard.changes().reason
         if reason:
             raise contract.broken(reason)
         if lost:
@@ -244,7 +245,7 @@ class Bench:
 
     def compile_facts(self) -> CompileFacts | None:
         """What compiling and tuning came to so far."""
-        return self.runner.compile_facts() if self.runner.compile_facts else None
+        return contract.checked_facts(self.runner.compile_facts()) if self.runner.compile_facts else None
 
     def guards(self) -> tuple[int, ...]:
         """Counters that must not grow within a sample: compilations, and allocations from the device."""

@@ -1,5 +1,6 @@
 """What a stage owes: a Runner whose fields are what they say, and answers that are plain tensors of logits."""
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,13 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline.config.checks import INTEGERS
 from pipeline.records.codec import from_json, to_json
-from pipeline.records.error_line import first_line
-from pipeline.records.run_record import Execution
+from pipeline.records.error_line import first_line, shortened
+from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.records.samples import Calibration
-from pipeline.stages.api import Runner, StageError
+from pipeline.stages.api import Runner, StageError, Workload
 
 DEEPEST = 20  # levels of `details`, beyond which nobody reads them
+LARGEST = 1_000_000  # characters of `details` as JSON
 Check = tuple[Callable[[object], bool], str]
 
 
@@ -70,8 +73,40 @@ def checked_runner(built: object, target: str) -> tuple[Runner, list[str]]:
                 from_json(kind, to_json(value))
         except (TypeError, ValueError) as error:
             raise broken(f"Runner.{name}: {first_line(error)}") from error
+    if type(compiled := built.compilations()) is not int:
+        raise broken(f"Runner.compilations gave {_named(compiled)}; a whole number is wanted")
     lost: list[str] = []
-    return replace(built, details=_json_value(built.details, "details", lost)), lost
+    details = _json_value(built.details, "details", lost)
+    if (size := len(json.dumps(details))) > LARGEST:
+        raise broken(f"Runner.details take {size:,} characters as JSON; {LARGEST:,} are kept")
+    return replace(built, details=details, description=shortened(_encodable(built.description))), lost
+
+
+def check_left_out(runner: Runner, work: Workload) -> None:
+    """Look at what a stage wants to be left out of its verdict.
+
+    Raises:
+        StageError: batches that nobody gave it to calibrate on; the verified ones are never given.
+    """
+    given = range(work.verified, math.ceil(work.judged / work.shape[0]))
+    if wrong := [number for number in runner.left_out if number not in given or runner.calibration is None]:
+        raise broken(f"Runner.left_out names batch {wrong[0]}, which it was not given to calibrate on")
+
+
+def checked_facts(facts: object) -> CompileFacts:
+    """What a Runner's `compile_facts` gave.
+
+    Raises:
+        StageError: it is something else.
+    """
+    if not isinstance(facts, CompileFacts):
+        raise broken(f"Runner.compile_facts gave {_named(facts)}; CompileFacts are wanted")
+    return facts
+
+
+def _encodable(text: str) -> str:
+    """The text, with what no encoding has a form for in escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _json_value(value: object, path: str, lost: list[str]) -> Any:
@@ -82,12 +117,19 @@ def _json_value(value: object, path: str, lost: list[str]) -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise broken(f"Runner.{path} has the key {str(key)[:40]!r}, which is {_named(key)}; text is wanted")
-        return {key: _json_value(part, f"{path}/{key}", lost) for key, part in value.items()}
+        return {_encodable(key): _json_value(part, f"{path}/{key}", lost) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_json_value(part, f"{path}/{index}", lost) for index, part in enumerate(value)]
-    if value is None or isinstance(value, bool | str):
-        return value
+    if isinstance(value, str):
+        return _encodable(value)
+    return value if value is None or isinstance(value, bool) else _json_number(value, path, lost)
+
+
+def _json_number(value: object, path: str, lost: list[str]) -> int | float | None:
+    """A number as `_json_value` gives it."""
     if isinstance(value, int):
+        if abs(value) >= INTEGERS:
+            raise broken(f"Runner.{path} is an integer of {value.bit_length()} bits; a record holds 63")
         return int(value)
     if not isinstance(value, float):
         raise broken(f"Runner.{path} is {_named(value)}; JSON values are wanted")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
-from pipeline.records.error_line import first_line, typed_line
+from pipeline.records.error_line import first_line, text_of, typed_line
 from pipeline.records.run_record import FailureKind
 from pipeline.stages.api import Skip, StageError
 
@@ -59,7 +59,7 @@ def _kind(error: BaseException) -> FailureKind | None:
     if isinstance(error, OSError):
         return "out of memory" if error.errno == errno.ENOMEM else None
     from_library = isinstance(error, RuntimeError) or type(error).__module__.startswith("onnxruntime")
-    return "out of memory" if from_library and any(part in str(error) for part in ALLOCATION_FAILED) else None
+    return "out of memory" if from_library and any(part in text_of(error) for part in ALLOCATION_FAILED) else None
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -69,5 +69,5 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while following is not None and id(following) not in seen:
         seen.add(id(following))
         yield following
-        inner = getattr(following, "inner_exception", None)
+        inner = vars(following).get("inner_exception")
         following = inner if isinstance(inner, BaseException) else following.__cause__

@@ -3,15 +3,18 @@
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipeline.measure.accuracy import distance
 from pipeline.measure.fingerprint import fingerprint, is_same
 from pipeline.measure.lasting_state import changes, lasting_state
+from pipeline.measure.own_functions import own_functions, replaced
 from pipeline.measure.rotation import Rotation
+from pipeline.records.file_mark import mark_of
 from pipeline.records.run_record import FailureKind
 from pipeline.stages.api import Workload
 from pipeline.worker.contract import answer_fault
@@ -81,14 +84,16 @@ class Guard:
         rest: what it does between its samples.
     """
 
-    def __init__(self, work: Workload, rotation: Rotation, seed: int) -> None:
+    def __init__(self, work: Workload, rotation: Rotation, seed: int, reference: Path) -> None:
         self.rotation = rotation
         self.found = RIGHT
         self.looked_at = 0
         self.rest = Rest()
-        self._model = work.model
+        self._batches, self._buffers = work.batches, list(work.batches)
+        self._reference, self._reference_mark = reference, mark_of(reference)
+        self._model, self._layers = work.model, layers(work.model)
         self._weights = {name: fingerprint(part) for name, part in work.model.state_dict().items()}
-        self._state = lasting_state()
+        self._state, self._functions = lasting_state(), own_functions()
         self._draw = random.Random(seed)  # noqa: S311 - which answer is looked at is no secret
         self._verified: list[Tensor] = []
 
@@ -131,6 +136,8 @@ class Guard:
 
     def changes(self) -> Finding:
         """Whether the inputs, the net's weights and the state of the process are as they were."""
+        if [*map(id, self._batches)] != [*map(id, self._buffers)]:
+            return Finding("broken contract", "changed its input: the list of batches holds other ones than at first")
         if changed := self.rotation.changed():
             return Finding("broken contract", f"changed its input: batch {changed[0]} holds other values than at first")
         for name, part in self._model.state_dict().items():
@@ -140,7 +147,33 @@ class Guard:
             return Finding(
                 "broken contract", f"changed the process for all that follows: {name} was {before}, is {after}"
             )
+        return self._changes_of_the_judge()
+
+    def _changes_of_the_judge(self) -> Finding:
+        """Whether what it is judged by is as it was: the layers of the net, this program, the reference's answers."""
+        now = layers(self._model)
+        for name, before in self._layers.items():
+            if now.get(name) != before:
+                layer = name or "the net itself"
+                return Finding("broken contract", f"changed the net that it was given: {layer} is not what it was")
+        if name := replaced(self._functions):
+            return Finding("broken contract", f"replaced a part of what measures and checks it: {name}")
+        if (mark := mark_of(self._reference)) is not None and mark != self._reference_mark:
+            return Finding("broken contract", f"wrote into the reference's answers: {self._reference.name}")
         return RIGHT
+
+
+def layers(model: nn.Module) -> dict[str, tuple[object, ...]]:
+    """What each layer of a net is, by its name: its type, its mode, its hooks, and whether its call is its class's."""
+    return {
+        name: (
+            type(part),
+            part.training,
+            "forward" in vars(part),
+            *map(len, (part._forward_hooks, part._forward_pre_hooks)),
+        )
+        for name, part in model.named_modules()
+    }
 
 
 def exact(answer: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from pipeline.config.schema import Job
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.memory_use import host_peak_bytes
+from pipeline.records.error_line import text_of
 from pipeline.records.run_record import FailureKind
 from pipeline.records.samples import MemoryShortage
 from pipeline.worker.failures import failure_of
@@ -35,7 +36,7 @@ def told(error: BaseException, job: Job) -> tuple[FailureKind, str, MemoryShorta
     kind, reason = failure_of(error)
     if kind != "out of memory":
         return kind, reason, None
-    found = shortage(str(error), job)
+    found = shortage(text_of(error), job)
     return kind, f"{reason}; {sentence(found)}", found
 
 

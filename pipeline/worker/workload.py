@@ -44,6 +44,7 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
     verified = min(count, max(data.batches, math.ceil(VERIFIED_IMAGES / batch_size)))
     judged = max(verified * batch_size, labelled_images(data, first))
     dataset = images_of(data, max(batch_size * count, judged))
+    protect(dataset)
     batches = list(to_batch(dataset.images[: batch_size * count], data.contract).to(device).split(batch_size))
     return Workload(
         model=model,
@@ -62,6 +63,13 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
         earlier=Path(job.earlier) if job.earlier else None,
         spare=partial(calibration_images, job, device, verified),
     )
+
+
+def protect(dataset: Dataset) -> None:
+    """Let nobody write into the images and labels from now on: a stage is judged by them."""
+    for part in (dataset.images, dataset.labels):
+        if part is not None:
+            part.setflags(write=False)
 
 
 def net_of(job: Job) -> nn.Module:

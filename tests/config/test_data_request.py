@@ -57,6 +57,9 @@ WRONG = [
     ({"normalize": "imagnet"}, "data.normalize=imagnet: did you mean 'imagenet'?"),
     ({"mean": 0, "std": 0}, "expected numbers above 0"),
     ({"scale": -1.0}, "expected numbers above 0"),
+    ({"scale": 1e-320}, "in fp32 no value is left"),
+    ({"mean": 1e300, "std": 1.0}, "data.mean=1e+300: in fp32"),
+    ({"mean": 0.0, "std": 1e-45}, "data.std="),
     ({"mean": "half", "std": 1}, "data.mean=half: expected a number or a list of one or more, each a number, or null"),
     ({"channels": 0}, "data.channels=0: expected an integer ≥ 1"),
     ({"channels": 4}, "data.channels=4: data=samples has images of 3 channels, or 1 for grey"),
@@ -116,3 +119,12 @@ def test_a_folder_keeps_its_size_on_a_cpu_as_on_a_gpu(
 ) -> None:
     """The preset that is taken without a word cuts the program's own images, and no one else's."""
     assert meant_everywhere({"name": name, "size": 256}, preset, typed)["size"] == size
+
+
+def test_a_path_that_is_no_folder_says_what_it_is(tmp_path: Path) -> None:
+    """A link to nothing, a file, a name that no system takes; the nearest name is never its own."""
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    (tmp_path / "file").touch()
+    for name, said in (("link", "a link that leads nowhere"), ("file", "a file"), ("a" * 5000, "File name too long")):
+        with pytest.raises(RequestError, match=said):
+            read_data({**knobs(tmp_path), "path": str(tmp_path / name)})

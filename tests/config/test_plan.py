@@ -8,6 +8,7 @@ import yaml
 
 from pipeline.config.groups import read_group
 from pipeline.config.plan import Plan, for_every_device
+from pipeline.config.request_error import RequestError
 from tests.config.test_load import composed
 
 FOLDER = Path(__file__).parents[2] / "conf" / "measure"
@@ -91,3 +92,21 @@ def test_a_gpus_plans_have_an_interval_at_full_load(path: Path) -> None:
     assert plan.interim_analyses[0] >= 6
     assert plan.aa_blocks >= 6
     assert plan.interim_analyses[-1] * block <= plan.sampling_seconds
+
+
+@pytest.mark.parametrize("looks", [[3, 2, 1], [5, 5]])
+def test_looks_at_the_samples_come_one_after_the_other(looks: list[int]) -> None:
+    """Those that don't grow are never reached."""
+    with pytest.raises(RequestError, match=r"interim_analyses=\[.*\]: expected numbers of blocks that grow"):
+        Plan(interim_analyses=tuple(looks))
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [("min_calls", 10**18), ("aa_pairs", 10**9), ("latency_calls", 10**7), ("start_limit_seconds", 1e308)],
+)
+def test_a_plan_that_no_machine_carries_out_is_refused(knob: str, value: float) -> None:
+    """A list of so many calls takes all memory, and no clock waits so long."""
+    knobs = composed("stage=eager")["measure"]
+    with pytest.raises(RequestError, match=f"measure.{knob}=.* ≤ 1000000"):
+        read_group(Plan, "measure", {**knobs, knob: value})

@@ -211,3 +211,12 @@ def test_the_shipped_weights_are_small_and_named() -> None:
     path = checkpoint.find(SHIPPED)
     assert path.stat().st_size <= 4_000_000
     assert "no pathologist" in checkpoint.notes(path)["labels"]
+
+
+def test_a_mapping_that_holds_itself_is_no_state_dict(tmp_path: Path) -> None:
+    """It is refused, where following its names would never end; a suffix in capitals is the same suffix."""
+    round_and_round: dict[str, Any] = {}
+    round_and_round["model"] = round_and_round
+    torch.save(round_and_round, tmp_path / "net.PT")
+    with pytest.raises(CheckpointError, match="no state dict in it"):
+        checkpoint.read(tmp_path / "net.PT")

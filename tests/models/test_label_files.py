@@ -98,3 +98,21 @@ def test_a_label_is_named_by_the_pattern(tmp_path: Path) -> None:
     assert label_file(Path("images/a.jpg"), tmp_path, rules) == tmp_path / "a_mask.tif"
     with pytest.raises(ImageError, match=r"a\.png: no such file; .*data\.label_pattern="):
         label_file(Path("images/a.jpg"), tmp_path, INDICES)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (np.full((2, 2), 1 + 5j), "labels of type complex128; integers are read"),
+        (np.full((2, 2), "a"), "labels of type <U1; integers are read"),
+        (np.full((2, 2), np.inf), "labels are no integers"),
+        (np.full((2, 2), 2**63 + 1, np.uint64), r"labels 9.22337e\+18; classes from 0 to 254"),
+    ],
+)
+def test_values_that_are_no_integers_are_refused_and_not_converted(
+    values: np.ndarray, said: str, tmp_path: Path
+) -> None:
+    """A conversion would drop a part of them, or wrap around."""
+    np.save(tmp_path / "a.npy", values)
+    with pytest.raises(ImageError, match=said):
+        read_label(tmp_path / "a.npy", INDICES)

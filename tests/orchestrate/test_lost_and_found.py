@@ -76,6 +76,14 @@ def test_a_stage_that_removes_the_run_s_folder_costs_nothing_that_was_measured(t
     assert not (tmp_path / "run" / REFERENCE_LOGITS).exists()
 
 
+def test_a_stage_that_writes_over_the_reference_deceives_none_after_it(tmp_path: Path) -> None:
+    """The reference is computed again, as its file is not the one that the run left there."""
+    FakeWorker.deeds["one"] = lambda _: (tmp_path / "run" / REFERENCE_LOGITS).write_text("its own")
+    _, watcher = run(tmp_path / "run", config("one", "two"))
+    assert [role for role, _ in FakeWorker.started].count("reference") == 2
+    assert any("the reference was written over; it is computed again" in line for line in watcher.said)
+
+
 def test_a_process_that_cannot_start_is_a_stage_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the system has no process left to give; the others are measured."""
 

@@ -3,15 +3,18 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipeline.records.run_record import Execution
+from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import Runner, StageError
-from pipeline.worker.contract import answer_fault, checked_runner
+from pipeline.stages.api import Workload
+from pipeline.worker.contract import answer_fault, check_left_out, checked_facts, checked_runner
 from tests.fooling_stages import PLANTS, RETURNS
 
 RUNNER = Runner(lambda batch: batch, "a test's own")
@@ -42,6 +45,9 @@ class Circle(dict[str, Any]):
         (replace(RUNNER, execution=Execution("fp99")), "Runner.execution: Invalid enum value 'fp99'"),  # type: ignore[arg-type]
         (replace(RUNNER, left_out=[1]), "Runner.left_out is a list; a tuple of whole numbers"),  # type: ignore[arg-type]
         (replace(RUNNER, compilations=7), "Runner.compilations is an int; a function is wanted"),  # type: ignore[arg-type]
+        (replace(RUNNER, compilations=lambda: "no"), "Runner.compilations gave a str; a whole number"),  # type: ignore[arg-type, return-value]
+        (replace(RUNNER, details={"a": 1 << 20000}), "Runner.details/a is an integer of 20001 bits; a record holds 63"),
+        (replace(RUNNER, details={"a": "x" * 1_000_000}), "Runner.details take 1,000,009 characters as JSON"),
         (replace(RUNNER, module=len), "Runner.module is a builtin_function_or_method"),  # type: ignore[arg-type]
     ],
 )
@@ -91,3 +97,25 @@ def test_no_plant_returns_anything_else(plant: str) -> None:
     run = PLANTS[plant].make(torch.nn.Conv2d(3, 2, 1))
     with torch.inference_mode():
         assert PLANTS[plant].said in answer_fault(run(BATCH), BATCH)
+
+
+def test_what_no_file_or_line_holds_is_escaped_and_cut() -> None:
+    """Half of a surrogate pair has no form in UTF-8, and a description is a line."""
+    runner, _ = checked_runner(replace(RUNNER, details={"\udcff": "\ud800"}, description="\ud800" * 9999), "mine")
+    assert runner.details == {"\\udcff": "\\ud800"}
+    assert len(runner.description.encode()) < 400
+
+
+def test_only_what_was_given_to_calibrate_on_is_left_out_of_a_verdict(tmp_path: Path) -> None:
+    """The batches that are verified are never given, and who calibrates on none leaves none out."""
+    work = Workload(nn.Identity(), [BATCH] * 3, BATCH.device, tmp_path, verified=3, judged=6)
+    used = Calibration(ImageSet(1, []), None, choice_apart=True, apart=True)
+    check_left_out(replace(RUNNER, left_out=(3, 5), calibration=used), work)
+    for wrong, calibration in (((2,), used), ((6,), used), ((-1,), used), ((4,), None)):
+        with pytest.raises(StageError, match=f"left_out names batch {wrong[0]},"):
+            check_left_out(replace(RUNNER, left_out=wrong, calibration=calibration), work)
+
+
+def test_facts_of_compiling_are_what_they_say() -> None:
+    with pytest.raises(StageError, match="compile_facts gave a str; CompileFacts are wanted"):
+        checked_facts("fast")
