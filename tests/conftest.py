@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 
@@ -45,6 +46,14 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """End the server that forks the project's processes."""
     fork_server.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_hydra_left() -> Iterator[None]:
+    """Clear what Hydra keeps for the whole process, which a program that ends badly within a test leaves."""
+    yield
+    if hydra := sys.modules.get("hydra.core.global_hydra"):
+        hydra.GlobalHydra.instance().clear()
 
 
 @pytest.fixture(autouse=True)

@@ -26,6 +26,7 @@ def claim(folder: Path) -> Path:
             candidate.mkdir(parents=True, exist_ok=True)
             there = [name for name in (*OWN_FILES, *OF_NO_STAGE) if (candidate / name).exists()]
             if there and CLAIM not in there:
+                shutil.rmtree(candidate / ".hydra", ignore_errors=True)  # what Hydra has just put there
                 raise RequestError(
                     f"{candidate}: a run would write over the {there[0]} that is in it; name another folder"
                 )

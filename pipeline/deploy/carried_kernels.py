@@ -9,6 +9,7 @@ from pipeline.records.content_digest import PACKAGE
 NAME = "net_kernels"  # of the package in a bundle; load_torch.py imports it by this name
 ENTRY = "pipeline.compiler.artifact"
 OWN = PACKAGE.name
+ROOT = PACKAGE / "__init__.py"  # names what a notebook may call, which no kernel does; the bundle's own is empty
 NOTE = "# Copied from unet-ladder's {path}; Apache License 2.0.\n"
 
 
@@ -19,7 +20,8 @@ def carry(folder: Path) -> int:
         within = path.relative_to(PACKAGE)
         copy = folder / NAME / within
         copy.parent.mkdir(parents=True, exist_ok=True)
-        text = NOTE.format(path=f"{OWN}/{within}") + renamed(path.read_text(encoding="utf-8"))
+        source_text = "" if path == ROOT else renamed(path.read_text(encoding="utf-8"))
+        text = NOTE.format(path=f"{OWN}/{within}") + source_text
         copy.write_text(text, encoding="utf-8")
     return len(files)
 
@@ -34,6 +36,8 @@ def needed(entry: str) -> list[Path]:
             path = source(".".join(name.split(".")[:depth]))
             if path and path not in found:
                 found.add(path)
+                if path == ROOT:
+                    continue
                 waiting += own_imports(path.read_text(encoding="utf-8"))
     return sorted(found)
 

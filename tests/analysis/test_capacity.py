@@ -224,7 +224,7 @@ def test_drawing_again_with_targets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("report.target_p99=3", "did you mean 'target_p99_ms'?"),
+        ("report.target_p99=3", "did you mean 'report.target_p99_ms'?"),
         ("rport.gpu_hour_price=3", "did you mean 'report.gpu_hour_price'?"),
         ("report.gpu_hour_price=cheap", "report.gpu_hour_price=cheap: expected a number above 0"),
         ("report.target_p99_ms=nan", "a number above 0"),

@@ -7,7 +7,6 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from hydra.core.global_hydra import GlobalHydra
 
 from pipeline.__main__ import main
 
@@ -31,4 +30,3 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
     yield run
     signal.signal(signal.SIGTERM, before)
-    GlobalHydra.instance().clear()  # which a run that ends badly leaves
