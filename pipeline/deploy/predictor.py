@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from models.input_contract import InputContract
-from pipeline.analysis.summary import summarize
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
-from pipeline.deploy.recorded_stage import check_weights
+from pipeline.deploy.recorded_stage import check_weights, named_or_winner
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators
 from pipeline.records import codec
@@ -122,15 +121,12 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
         RequestError: there is none, or it has never answered.
     """
     usable = [stage.name for stage in run.stages if stage.status in CHOOSABLE]
-    if name is None:
-        winner = summarize(run).winner if run.stages else None
-        if winner is None:
-            raise RequestError(f"the run names no winner; --stage takes one of: {', '.join(usable) or 'none'}")
-        return winner.stage
-    stage = next((stage for stage in run.stages if stage.name == name), None)
+    stage = named_or_winner(run, name)
     if stage is None:
+        if name is None:
+            raise RequestError(f"the run names no winner; --stage takes one of: {', '.join(usable) or 'none'}")
         raise RequestError(f"--stage {name}: the run has no such stage; {nearest(name, usable)}")
-    if stage.status not in CHOOSABLE:
+    if name is not None and stage.status not in CHOOSABLE:
         raise RequestError(f"--stage {name}: {stage.status} in this run: {stage.reason}; {nearest(name, usable)}")
     return stage
 

@@ -106,20 +106,26 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def named_or_winner(run: RunRecord, name: str | None) -> StageRecord | None:
+    """The stage of that name, or without one the run's winner; None where there is none."""
+    if name is None:
+        winner = summarize(run).winner if run.stages else None
+        return winner.stage if winner else None
+    return next((stage for stage in run.stages if stage.name == name), None)
+
+
 def chosen(run: RunRecord, name: str | None) -> StageRecord:
     """The stage of that name, or the run's winner.
 
     Raises:
         ExportError: there is none, it wasn't right, or it has no form outside this project.
     """
-    if name is None:
-        winner = summarize(run).winner
-        if winner is None:
-            raise ExportError("the run has no winner; name a stage: --stage NAME")
-        name = winner.name
-    stage = next((stage for stage in run.stages if stage.name == name), None)
+    stage = named_or_winner(run, name)
     if stage is None:
+        if name is None:
+            raise ExportError("the run has no winner; name a stage: --stage NAME")
         raise ExportError(f"--stage {name}: no stage of this run; {nearest(name, [part.name for part in run.stages])}")
+    name = stage.name
     if stage.status != "ok":
         raise ExportError(f"--stage {name}: {stage.status}: {stage.reason or stage.failure or 'no reason'}")
     if stage.target not in KIND_OF:

@@ -238,6 +238,7 @@ def test_progress_outlasts_its_terminal(tmp_path: Path) -> None:
             stream.close()
         progress.console.quiet = False
         progress.say("nor this")
+        assert stream.closed
 
 
 def test_resume_alone_asks_what_the_run_was_asked(tmp_path: Path) -> None:
