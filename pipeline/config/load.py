@@ -15,13 +15,14 @@ from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import STAGE_FIELDS, ModelSpec, RunConfig, StageSpec
 from pipeline.config.stage_options import Signature, signature_of, signature_of_net
+from pipeline.config.task_request import read_task
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import AUTOCAST, EAGER, Tolerance
 
 REPORT_KEYS = ("gpu_hour_price", "target_images_per_second", "target_p99_ms")
 # Keys of no group, and the groups.
 TOP_LEVEL = ("threads", "seed", "time_inaccurate", "strict", "preset", "resume", "resume_despite", "gpu_busy")
-GROUPS = ("model", "data", "measure", "stage", "report", "accuracy")
+GROUPS = ("model", "data", "task", "measure", "stage", "report", "accuracy")
 KNOWN = (*GROUPS, *TOP_LEVEL, "device", "eager_beside", "objective", "subject_to")
 OF_THE_RUN = frozenset({"reference", "baseline", "aa_pairs", "head_to_head", "claimed", "scratch"})
 LONGEST_NAME = 64  # of a stage: a folder's, and a column's
@@ -52,13 +53,15 @@ def read(config: Mapping[str, Any], device: str, files: StageFiles, launcher: st
     baseline, eager = (read_stage(files[name], "stage") for name in (AUTOCAST if is_cuda(device) else EAGER, EAGER))
     stages, model, data = read_stages(config["stage"]), read_model(config["model"]), read_data(config["data"])
     labelled = data.name in OWN_IMAGES or data.labels is not None
-    accuracy = read_accuracy(config["accuracy"], labelled, trained=model.checkpoint is not None)
+    task = read_task(config["task"], data)
+    accuracy = read_accuracy(config["accuracy"], labelled, model.checkpoint is not None, task.name)
     stages = with_eager(stages, eager) if is_cuda(device) and beside else stages
     return RunConfig(
         stages=[in_place(stage) for stage in stages] if accuracy.replace_flipped_share else stages,
         model=model,
         data=data,
         accuracy=accuracy,
+        task=task,
         goal=read_goal(config["objective"], config["subject_to"], config["report"].get("gpu_hour_price")),
         plan=read_group(Plan, "measure", config["measure"]).on(device),
         device=device,

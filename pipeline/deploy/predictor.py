@@ -21,7 +21,7 @@ from pipeline.devices.discover import accelerators
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.stages.api import Skip, StageError
+from pipeline.stages.api import IMAGE_RANK, Skip, StageError, Workload
 from pipeline.worker.run_stage import prepare
 
 # Stages that run the net as it is, and so take images of any size that the net takes.
@@ -104,7 +104,7 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Predictor:
     return Predictor(
         name=stage.name,
         run=bench.runner.run,
-        shape=work.shape,
+        shape=image_shape(work),
         device=work.device,
         contract=work.contract,
         kind=None if work.images is None else work.images.dtype,
@@ -112,6 +112,22 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Predictor:
         made_of=made_of(run, job),
         notes=notes,
     )
+
+
+def image_shape(work: Workload) -> tuple[int, int, int, int]:
+    """Batch, channels, height and width of what the net takes.
+
+    Raises:
+        RequestError: it takes no images, or more than them.
+    """
+    names = [work.name, *work.others]
+    if len(names) > 1 or len(work.shape) != IMAGE_RANK:
+        given = ", ".join(names) if len(names) > 1 else f"an input of {len(work.shape)} axes"
+        raise RequestError(
+            f"predict makes masks of images, and this run's net takes {given}; export makes a bundle of it"
+        )
+    batch, channels, height, width = work.shape
+    return batch, channels, height, width
 
 
 def chosen(run: RunRecord, name: str | None) -> StageRecord:

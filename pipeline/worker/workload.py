@@ -14,13 +14,13 @@ from models.allocation_limit import AllocationLimit
 from models.build import build_model
 from models.errors import ImageError
 from models.samples import CALIBRATED_ON, Dataset, load_dataset, to_batch, values_in
-from pipeline.config.data_request import BYTES_OF_A_VALUE, GIB, OWN_IMAGES
+from pipeline.config.data_request import BYTES_OF_A_VALUE, GIB, OWN_IMAGES, TENSORS
 from pipeline.config.schema import DataSpec, Job
 from pipeline.devices.host import memory_bytes
+from pipeline.measure.batch import Batch, batched
 from pipeline.stages.api import CalibrationImages, Workload
-
-VERIFIED_IMAGES = 8  # enough for shares of pixels; all stages see the same
-MOST_BATCHES = 64  # of a rotation, however large the cache
+from pipeline.worker.rotation_size import batches_of
+from pipeline.worker.tensor_workload import workload_of_tensors
 
 
 def load(job: Job, cache_bytes: int | None) -> Workload:
@@ -37,11 +37,12 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
     torch.manual_seed(job.seed)
     data, batch_size = job.data, job.data.batch_size
     model = net_of(job).to(device)
+    if data.name == TENSORS:
+        return workload_of_tensors(job, model, device, cache_bytes)
     check_folder(data, memory_bytes())
     first = images_of(data, batch_size)
     batch_bytes = 4 * first.images.size
-    count = min(MOST_BATCHES, max(data.batches, math.ceil(2 * (cache_bytes or 0) / batch_bytes)))
-    verified = min(count, max(data.batches, math.ceil(VERIFIED_IMAGES / batch_size)))
+    count, verified = batches_of(data, batch_bytes, cache_bytes)
     judged = max(verified * batch_size, labelled_images(data, first))
     dataset = images_of(data, max(batch_size * count, judged))
     protect(dataset)
@@ -102,17 +103,20 @@ def labelled_images(data: DataSpec, dataset: Dataset) -> int:
     return dataset.windows if data.name not in OWN_IMAGES and dataset.labels is not None else 0
 
 
-def further_batches(work: Workload) -> Iterator[tuple[Tensor, int]]:
+def further_batches(work: Workload) -> Iterator[tuple[Batch, int]]:
     """Every batch that is judged beyond the verified ones, one at a time, and how many of its images count.
 
-    Each [batch, channels, height, width] on the device. The last is filled up with the first images.
+    Each on the device. The last is filled up with the first images.
     """
     size = work.shape[0]
     for start in range(work.verified * size, work.judged, size):
+        count = min(size, work.judged - start)
+        if work.further is not None:
+            yield work.further(start, start + size), count
+            continue
         assert work.images is not None
-        part = work.images[start : min(start + size, work.judged)]
-        filled = np.concatenate([part, work.images[: size - len(part)]])
-        yield to_batch(filled, work.contract).to(work.device), len(part)
+        filled = np.concatenate([work.images[start : start + count], work.images[: size - count]])
+        yield batched(to_batch(filled, work.contract).to(work.device)), count
 
 
 def judged_images(work: Workload, sizes: Sequence[int], left_out: Collection[int]) -> list[int]:
