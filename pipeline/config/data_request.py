@@ -19,6 +19,7 @@ OWN_IMAGES = ("samples", "stain")  # that bring their labels
 TENSORS, VOLUME = "tensors", "volume"
 GIB = 2**30
 FARTHEST = 1e12  # of a mean, a standard deviation or a scale from 1, either way: beyond it fp32 tells no values apart
+BYTES_OF_A_VOXEL = 8  # likewise: read as fp32, and in the rotation
 BYTES_OF_A_VALUE = 5  # while a rotation is made: as it was read, at least uint8, and in fp32
 
 
@@ -110,6 +111,8 @@ def _check_whose(knobs: DataKnobs) -> None:
     if knobs.name not in OWN_IMAGES:
         if not knobs.path:
             raise RequestError("data.path: name the folder of your images, such as data.path=images/")
+        if knobs.depth is not None and (knobs.size is None or knobs.name != VOLUME):
+            raise RequestError(f"data.depth={knobs.depth}: it goes with data.size, of data=volume")
         if not knobs.labels and (key := _typed_of_labels(knobs)):
             raise RequestError(f"data.{key}: there are no labels that it could be for; name them: data.labels=masks/")
         return
@@ -207,9 +210,11 @@ def check_memory(knobs: DataKnobs, memory: int) -> None:
     """
     if knobs.size is None:
         return
-    values = math.prod((knobs.batches, knobs.batch_size, knobs.channels, knobs.size, knobs.size))
-    if (needed := BYTES_OF_A_VALUE * values) > memory:
-        what = f"{knobs.batches} batches of {knobs.batch_size} images of {knobs.size}×{knobs.size}×{knobs.channels}"
+    deep = [knobs.depth or knobs.size] if knobs.name == VOLUME else []
+    window = [*deep, knobs.size, knobs.size, knobs.channels]
+    each, kind = (BYTES_OF_A_VOXEL, "volumes") if deep else (BYTES_OF_A_VALUE, "images")
+    if (needed := each * knobs.batches * knobs.batch_size * math.prod(window)) > memory:
+        what = f"{knobs.batches} batches of {knobs.batch_size} {kind} of {'×'.join(map(str, window))}"
         raise RequestError(
             f"data.batch_size={knobs.batch_size}, data.size={knobs.size}: {what} take {needed / GIB:.4g} GiB and this "
             f"machine has {memory / GIB:.4g}; choose a smaller data.batch_size or data.size"

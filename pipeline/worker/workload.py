@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from models.allocation_limit import AllocationLimit
 from models.build import build_model
 from models.errors import ImageError
-from models.samples import CALIBRATED_ON, Dataset, load_dataset, to_batch, values_in
-from pipeline.config.data_request import BYTES_OF_A_VALUE, GIB, OWN_IMAGES, TENSORS
+from models.samples import CALIBRATED_ON, Dataset, load_dataset, to_batch, values_in, window
+from models.volume_files import values_in_volumes
+from pipeline.config.data_request import BYTES_OF_A_VALUE, BYTES_OF_A_VOXEL, GIB, OWN_IMAGES, TENSORS, VOLUME
 from pipeline.config.schema import DataSpec, Job
 from pipeline.devices.host import memory_bytes
 from pipeline.measure.batch import Batch, batched
@@ -82,7 +83,8 @@ def net_of(job: Job) -> nn.Module:
 
 def images_of(data: DataSpec, count: int) -> Dataset:
     """So many images of those that the job names; errors as of `load_dataset`."""
-    return load_dataset(data.name, data.path, data.labels, data.size, count, data.contract, data.label_rules)
+    size = window(data.name, data.size, data.depth)
+    return load_dataset(data.name, data.path, data.labels, size, count, data.contract, data.label_rules)
 
 
 def check_folder(data: DataSpec, memory: int) -> None:
@@ -91,7 +93,8 @@ def check_folder(data: DataSpec, memory: int) -> None:
     Raises:
         ImageError: they don't; the line gives the figure.
     """
-    if data.path and (needed := BYTES_OF_A_VALUE * values_in(data.path)) > memory:
+    count, each = (values_in_volumes, BYTES_OF_A_VOXEL) if data.name == VOLUME else (values_in, BYTES_OF_A_VALUE)
+    if data.path and (needed := each * count(data.path)) > memory:
         raise ImageError(
             f"data.path={data.path}: its images take {needed / GIB:.4g} GiB and this machine has {memory / GIB:.4g}; "
             "name a folder with fewer of them"
