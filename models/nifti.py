@@ -7,10 +7,9 @@ stay as they are stored.
 import gzip
 import math
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import numpy as np
 
@@ -43,7 +42,7 @@ def nifti_voxels(path: Path) -> int:
     Raises:
         NiftiError: it isn't one.
     """
-    with _opener(path)(path, "rb") as file:
+    with _opened(path) as file:
         return math.prod(read_header(file).shape)
 
 
@@ -53,7 +52,7 @@ def nifti_values(path: Path) -> np.ndarray:
     Raises:
         NiftiError: it isn't one, or ends too early.
     """
-    with _opener(path)(path, "rb") as file:
+    with _opened(path) as file:
         header = read_header(file)
         file.seek(header.begin)
         wanted = math.prod(header.shape) * header.dtype.itemsize
@@ -92,7 +91,7 @@ def read_header(file: IO[bytes]) -> Header:
         raise NiftiError(f"{'×'.join(map(str, further))} values of a voxel; one axis of channels is read")
     scaled = slope != 0.0 and math.isfinite(slope) and math.isfinite(shift)  # a slope of 0 says that none is meant
     how = (slope, shift) if scaled else (1.0, 0.0)
-    return Header((*space, *further), np.dtype(DATATYPES[kind]).newbyteorder(order), begin, *how)
+    return Header((*space, *further), np.dtype(f"{order}{DATATYPES[kind]}"), begin, *how)
 
 
 def _one(start: bytes, order: str) -> tuple[tuple[int, ...], int, int, float, float]:
@@ -115,5 +114,6 @@ def _two(start: bytes, order: str) -> tuple[tuple[int, ...], int, int, float, fl
     return axes, kind, begin, slope, shift
 
 
-def _opener(path: Path) -> Callable[..., IO[bytes]]:
-    return gzip.open if path.name.lower().endswith(".gz") else open
+def _opened(path: Path) -> IO[bytes]:
+    packed = path.name.lower().endswith(".gz")
+    return cast("IO[bytes]", gzip.open(path, "rb") if packed else path.open("rb"))

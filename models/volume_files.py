@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from models.windows import Named
 
 NIFTI, NPY, TIFF, ZARR = (".nii", ".nii.gz"), (".npy",), (".tif", ".tiff"), (".zarr",)
 SUFFIXES = (*NIFTI, *NPY, *TIFF, *ZARR)
+# What the readers raise on bytes that are no volume, or that announce more than there can be.
+GIVEN_UP = (*UNREADABLE, tifffile.TiffFileError, IndexError, MemoryError, OverflowError, zlib.error)
 AXES = 3  # of a volume, but for its channels
 
 
@@ -135,7 +138,7 @@ def values_of(path: Path) -> np.ndarray:
         return READERS[suffix_of(path)](path)
     except NiftiError as error:
         raise ImageError(f"{path}: {error}") from None
-    except (*UNREADABLE, tifffile.TiffFileError, IndexError) as error:
+    except GIVEN_UP as error:
         raise ImageError(f"{path}: not a volume that can be read ({type(error).__name__})") from None
 
 
@@ -151,7 +154,7 @@ def voxels(path: Path) -> int:
             with tifffile.TiffFile(path) as file:
                 return math.prod(file.series[0].shape)
         return math.prod(_opened(path).shape)
-    except (*UNREADABLE, NiftiError, ImageError, tifffile.TiffFileError, MemoryError, IndexError):
+    except (*GIVEN_UP, NiftiError, ImageError):
         return 0
 
 

@@ -20,7 +20,8 @@ class Conditioned(nn.Module):
         when = self.time(torch.cat([angle.sin(), angle.cos()], 1).to(sample.dtype))
         known = self.attend(encoder_hidden_states).mean(1)
         hidden = self.norm(self.enter(sample)) + (when + known)[:, :, None, None]
-        return scale * self.leave(functional.silu(hidden))
+        noise: Tensor = self.leave(functional.silu(hidden))
+        return scale * noise
 
 
 class Volumes(nn.Module):

@@ -44,6 +44,12 @@ class ModelSpec:
     options: dict[str, Any]
     checkpoint: str | None
     output: int | str | None = None  # which part of the net's answer holds the logits; None where the answer is they
+    file: str | None = None  # a net as torch.export wrote it, in place of class, arguments and weights
+
+    @property
+    def weights(self) -> str | None:
+        """The file with trained weights; None where they are random."""
+        return self.file or self.checkpoint
 
 
 @dataclass(frozen=True)

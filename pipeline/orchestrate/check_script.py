@@ -84,5 +84,6 @@ def write(run: RunRecord, folder: Path) -> None:
 
     Nor where the net takes something else than images: the loop is for these.
     """
-    if run.environment is not None and run.settings.data.name not in OTHER_INPUTS:
+    settings = run.settings
+    if run.environment is not None and settings.data.name not in OTHER_INPUTS and not settings.model.file:
         (folder / FILE).write_text(script(run), encoding="utf-8")

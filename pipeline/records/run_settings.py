@@ -18,11 +18,17 @@ class ModelSettings:
     options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the class
     checkpoint: str | None = None  # file of trained weights
     output: int | str | None = None  # which part of the net's answer holds the logits; None where the answer is they
+    file: str | None = None  # a net as torch.export wrote it, in place of class, arguments and weights
+
+    @property
+    def weights(self) -> str | None:
+        """The file with trained weights; None where they are random."""
+        return self.file or self.checkpoint
 
     @property
     def trained(self) -> bool:
         """Whether its masks mean something: without a checkpoint the weights are random."""
-        return self.checkpoint is not None
+        return self.weights is not None
 
 
 @dataclass(frozen=True)

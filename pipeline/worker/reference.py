@@ -42,7 +42,7 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
             flops_per_image=net_flops(model, *one),
             parameters=sum(part.numel() for part in model.parameters()),
             weights_bytes=sum(part.numel() * part.element_size() for part in model.state_dict().values()),
-            weights_sha256=digest(job.model.checkpoint) if job.model.checkpoint else None,
+            weights_sha256=digest(job.model.weights) if job.model.weights else None,
             repeat_relative_l2=relative_l2(repeat, logits[0]),
             batch_relative_l2=relative_l2(alone, logits[0]),
             fp64_relative_l2=_fp64_error(model, one, logits[0][:1]),

@@ -13,13 +13,16 @@ from torch import Tensor, nn
 from models.allocation_limit import AllocationLimit
 from models.build import build_model
 from models.errors import ImageError
+from models.model_output import with_output
 from models.samples import CALIBRATED_ON, Dataset, load_dataset, to_batch, values_in, window
 from models.volume_files import values_in_volumes
 from pipeline.config.data_request import BYTES_OF_A_VALUE, BYTES_OF_A_VOXEL, GIB, OWN_IMAGES, TENSORS, VOLUME
-from pipeline.config.schema import DataSpec, Job
+from pipeline.config.schema import DataSpec, Job, ModelSpec
 from pipeline.devices.host import memory_bytes
 from pipeline.measure.batch import Batch, batched
+from pipeline.records.run_settings import ModelSettings
 from pipeline.stages.api import CalibrationImages, Workload
+from pipeline.worker.net_file import net_of_file
 from pipeline.worker.rotation_size import batches_of
 from pipeline.worker.tensor_workload import workload_of_tensors
 
@@ -76,9 +79,15 @@ def protect(dataset: Dataset) -> None:
 
 def net_of(job: Job) -> nn.Module:
     """The job's net, on the CPU; errors as of `build_model`, and where its weights take more than the memory."""
-    asked = job.model
+    return net_of_spec(job.model, job.seed)
+
+
+def net_of_spec(asked: ModelSpec | ModelSettings, seed: int) -> nn.Module:
+    """A net as a request or a record names it, on the CPU; errors as of `net_of`."""
+    if asked.file:
+        return with_output(net_of_file(asked.file, memory_bytes()), asked.output)
     with AllocationLimit(asked.target, memory_bytes()):
-        return build_model(asked.target, asked.options, asked.checkpoint, job.seed, asked.output)
+        return build_model(asked.target, asked.options, asked.checkpoint, seed, asked.output)
 
 
 def images_of(data: DataSpec, count: int) -> Dataset:
