@@ -14,8 +14,9 @@ for variable in ("TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_VEC_ISA_OK"):
     os.environ.setdefault(variable, "1")
 
 import pytest  # noqa: E402
+import yaml  # noqa: E402
 
-from tests import fork_server  # noqa: E402
+from tests import fork_server, yaml_once  # noqa: E402
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,6 +50,14 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """End the server that forks the project's processes."""
     fork_server.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def yaml_parsed_once() -> Iterator[None]:
+    """A third of what composing a request takes is the parsing of the same files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yaml, "load", yaml_once.once(yaml.load))
+        yield
 
 
 @pytest.fixture(autouse=True)
