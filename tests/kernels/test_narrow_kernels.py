@@ -104,7 +104,7 @@ def test_a_last_convolution_writes_logits(side: int, classes: int, inner: int, d
 
 
 def check_head(side: int, classes: int, inner: int, dtype: torch.dtype, tile: conv_head.Tile) -> None:
-    """Run a tile of the last convolution and compare it with the reference; on a GPU twice, as a race answers otherwise."""
+    """Run a tile of the last convolution and compare it with the reference; on a GPU twice, where a race would show."""
     x = torch.cat([poisoned(2, *ODD, inner, dtype=dtype), values(2, *ODD, inner, dtype=dtype)], 3)[..., inner:]
     weight = conv_head.pack(values(classes, inner, side, side, dtype=torch.float32) / inner**0.5).to(dtype)
     epilogue = Epilogue(bias=torch.linspace(-1, 2, classes, device=DEVICE), activation=NONE)
