@@ -47,11 +47,7 @@ def build(
         Skip: not on a CPU, no torchao, or no C++ compiler.
         StageError: int8 is off by more than the budget, or no convolution is in int8.
     """
-    if workload.device.type != "cpu":
-        raise Skip("torchao's quantizer for x86 is a CPU's")
-    images_alone(workload, "int8 by PT2E")
-    library("torchao", EXTRA)
-    check_possible(workload.device)
+    check_here(workload)
     own_cache(workload.caches, workload.earlier is None)
     by = judges(workload, calibration_images, keep_fp32, Budget(budget, error_budget, dice_budget))
     layers = convolutions(workload.model)
@@ -63,6 +59,15 @@ def build(
     run, count = compiled(restored(quantized, net, kept), workload.batches[0]), len(layers) - len(kept)
     facts = layer_facts(kept, gains, passed(run, by)) | {"int8_layers": count, "values_of_7_bits": narrow}
     return described(run, by, facts, kept, count)
+
+
+def check_here(workload: Workload) -> None:
+    """Raise `build`'s Skip where there is no such stage."""
+    if workload.device.type != "cpu":
+        raise Skip("torchao's quantizer for x86 is a CPU's")
+    images_alone(workload, "int8 by PT2E")
+    library("torchao", EXTRA)
+    check_possible(workload.device)
 
 
 def described(
