@@ -164,7 +164,7 @@ def test_volumes_are_windows_of_three_sides(tmp_path: Path) -> None:
         check_memory(DataKnobs("volume", "x", None, 5000, 1, 3, channels=1), 64 * 2**30)
 
 
-TASKS = [
+TASKS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"name": "diffusion"}, {}, "data=samples gives a net one input, and a denoising loop counts a second one"),
     ({"name": "regression", "data_range": 0}, {}, "task.data_range=0: expected a number above 0"),
     ({"name": "regresion"}, {}, "task.name=regresion: did you mean 'regression'?"),

@@ -77,7 +77,7 @@ def test_a_job_names_it(file: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_request_is_one_line(typed: dict[str, str], said: str, file: Path) -> None:
-    whole = {"name": "file", "file": str(file), "target": None, "options": {}, "checkpoint": None}
+    whole: dict[str, object] = {"name": "file", "file": str(file), "target": None, "options": {}, "checkpoint": None}
     with pytest.raises(RequestError) as caught:
         read_model({**whole, **typed})
     assert said in str(caught.value)
