@@ -15,7 +15,7 @@ RATES: tuple[Unit, ...] = ("TFLOP/s", "GB/s")
 LESSONS = {lesson.name: lesson for lesson in CONTENTS}
 ISSUE = {
     "context", "transfers", "precisions", "batches", "in-place", "sizes", "strides", "contiguous", "chain", "launches",
-    "many-tensors", "gelu",
+    "many-tensors", "gelu", "eight-bits", "sparsity", "optimizers", "start-up",
 }  # fmt: skip
 
 
