@@ -70,7 +70,7 @@ def by_backend(net: nn.Module, batch: Tensor, options: dict[str, Any]) -> Callab
     torch._dynamo.reset()
     pieces.clear_caches()
     # Without aot_autograd it leaves the weights as inputs, for which Dynamo of torch 2.12 finds no guards.
-    asked = {"device": "CPU", "config": options, "aot_autograd": True}
+    asked: dict[str, Any] = {"device": "CPU", "config": options, "aot_autograd": True}
     run: Callable[[Tensor], Tensor] = torch.compile(net, backend="openvino", options=asked, dynamic=False)
     try:
         with torch.inference_mode():

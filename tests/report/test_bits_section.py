@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.records.run_record import Artefact, Execution, StageRecord
+from pipeline.report import html, markdown
 from pipeline.report.sections import bits_section
 from tests.report import made_up_run as planted
 from tests.report.test_html import Reader
@@ -50,7 +51,7 @@ def test_a_run_without_such_a_stage_has_no_such_part() -> None:
 
 
 def test_page_and_markdown_have_the_table() -> None:
-    text = planted.html.page(FOUND)
+    text = html.page(FOUND)
     assert 'id="bits"' in text
     assert "Fewer bits, by stage" in Reader(text).text or "bits-table" in text
-    assert "<summary>Fewer bits</summary>" in planted.markdown.markdown(FOUND)
+    assert "<summary>Fewer bits</summary>" in markdown.markdown(FOUND)
