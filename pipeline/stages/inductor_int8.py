@@ -61,24 +61,24 @@ def build(
     own_cache(workload.caches, workload.earlier is None)
     by = judges(workload, calibration_images, keep_fp32, Budget(budget, error_budget, dice_budget))
     narrow = not host.sums_int8_exactly() if reduce_range is None else reduce_range
-    net = AsItLies(workload.model, torch.float32).eval()
-    quantized = in_int8(net, workload.batches[0], by.for_scales, narrow)
-    layers = quantized_layers(quantized)
+    net, batch = AsItLies(workload.model, torch.float32).eval(), workload.batches[0]
+    layers = quantized_layers(quantized := in_int8(net, batch, by.for_scales, narrow))
     kept, gains = layers_to_keep(keep_fp32, layers, lambda kept: by.used(restored(quantized, net, kept)))
     workload.progress("compiling")
-    run = compiled(restored(quantized, net, kept), workload.batches[0])
+    run = compiled(restored(quantized, net, kept), batch)
     in_bits = [name for name in layers if name not in kept]
     facts = layer_facts(kept, gains, passed(run, by), in_bits) | {"values_of_7_bits": narrow}
-    others = [name for name in convolutions(workload.model) if name not in in_bits]
-    return described(run, by, facts, others)
+    return described(workload.model, run, by, in_bits, facts)
 
 
-def described(run: Callable[[Tensor], Tensor], by: Judges, facts: dict[str, Any], in_fp32: list[str]) -> Runner:
-    """The stage, some of whose convolutions are in fp32."""
-    others: dict[str, Precision] = dict.fromkeys(in_fp32, "fp32")
+def described(
+    net: nn.Module, run: Callable[[Tensor], Tensor], by: Judges, in_bits: list[str], facts: dict[str, Any]
+) -> Runner:
+    """The stage, of whose convolutions these are in int8."""
+    others: dict[str, Precision] = {name: "fp32" for name in convolutions(net) if name not in in_bits}
     return Runner(
         run,
-        description=f"Inductor, {facts['int8_layers']} convolutions in int8 by PT2E, {len(others)} in fp32",
+        description=f"Inductor, {len(in_bits)} convolutions in int8 by PT2E, {len(others)} in fp32",
         execution=Execution("int8", others, None, "Inductor", captured=False, fuses=True),
         details=facts,
         calibration=by.calibration,

@@ -13,16 +13,7 @@ from pipeline.records.run_record import Precision
 from pipeline.stages.api import Runner, Skip, Workload, no_traffic
 from pipeline.stages.common.int8_layers import Judges, judges, layer_facts, layers_to_keep, passed
 from pipeline.stages.common.onnx_export import export, layers_of
-from pipeline.stages.common.openvino_plugin import (
-    EXTRA,
-    chosen,
-    counted,
-    hint_of,
-    kernels_of,
-    observed,
-    said,
-    settings,
-)
+from pipeline.stages.common.openvino_plugin import EXTRA, chosen, counted, hint_of, kernels_of, observed, said, settings
 from pipeline.stages.common.optional_library import library
 
 
@@ -63,9 +54,7 @@ def build(
     by = judges(workload, calibration_images, keep_fp32, Budget(budget, error_budget, dice_budget))
     quantized = in_int8(model, by.for_scales, not host.sums_int8_exactly() if reduce_range is None else reduce_range)
     kept, gains = layers_to_keep(
-        keep_fp32,
-        list(layers),
-        lambda kept: by.used(Compiled(openvino, restored(quantized, layers, kept))),
+        keep_fp32, list(layers), lambda kept: by.used(Compiled(openvino, restored(quantized, layers, kept)))
     )
     return judged(runner(openvino, restored(quantized, layers, kept), layers, asked), by, list(layers), kept, gains)
 

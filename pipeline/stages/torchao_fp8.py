@@ -16,9 +16,9 @@ from pipeline.compiler.budget import Budget
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, FailureKind, Precision
-from pipeline.stages.api import Runner, Skip, StageError, Workload
+from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
 from pipeline.stages.common.inductor import own_cache
-from pipeline.stages.common.int8_layers import convolutions, judges, layer_facts, layers_to_keep, passed
+from pipeline.stages.common.int8_layers import Judges, convolutions, judges, layer_facts, layers_to_keep, passed
 from pipeline.stages.common.optional_library import library
 from pipeline.stages.common.precision import Half
 
@@ -55,26 +55,33 @@ def build(
     check_kernels(torch.cuda.get_device_capability(workload.device), find_spec(KERNELS) is not None)
     own_cache(workload.caches, workload.earlier is None)
     by = judges(workload, 0, keep_bf16, Budget(budget, error_budget, dice_budget))
-    half, names = Half(workload.model, torch.bfloat16).eval(), eligible(workload.model)
+    half, names = Half(workload.model, torch.bfloat16).eval(), suitable(workload.model)
     if not names:
         raise StageError("no convolution of the net has the form that torchao takes in fp8", "unsupported")
-
-    def without(kept: list[str]) -> nn.Module:
-        return in_fp8(torchao, half, [name for name in names if name not in kept])
-
-    kept, gains = layers_to_keep(keep_bf16, names, lambda kept: by.used(without(kept)), "keep_bf16", "fp8")
+    kept, gains = layers_to_keep(
+        keep_bf16, names, lambda kept: by.used(in_fp8(torchao, half, names, kept)), "keep_bf16", "fp8"
+    )
     workload.progress("compiling")
-    run = compiled(without(kept), workload.batches[0])
+    run = compiled(in_fp8(torchao, half, names, kept), workload.batches[0])
     in_bits = [name for name in names if name not in kept]
-    others: dict[str, Precision] = dict.fromkeys(set(convolutions(workload.model)) - set(in_bits), "bf16")
+    facts = layer_facts(kept, gains, passed(run, by, "fp8")) | {"fp8_layers": len(in_bits)}
+    return described(workload.model, run, by, in_bits, facts)
+
+
+def described(
+    net: nn.Module, run: Callable[[Tensor], Tensor], by: Judges, in_bits: list[str], facts: dict[str, Any]
+) -> Runner:
+    """The stage, of whose convolutions these are in fp8."""
+    others: dict[str, Precision] = {name: "bf16" for name in convolutions(net) if name not in in_bits}
     return Runner(
         run,
         description=f"Inductor, {len(in_bits)} convolutions in fp8 by torchao, {len(others)} in bf16",
         execution=Execution("fp8", others, "NHWC", "Inductor with torchao", captured=False, fuses=True),
-        details=layer_facts(kept, gains, passed(run, by, "fp8")) | {"fp8_layers": len(in_bits)},
+        details=facts,
         calibration=by.calibration,
         left_out=by.left_out,
         compilations=lambda: int(torch._dynamo.utils.counters["stats"]["unique_graphs"]),
+        traffic=no_traffic,
     )
 
 
@@ -92,7 +99,7 @@ def check_kernels(capability: tuple[int, int], has_kernels: bool) -> None:
         )
 
 
-def eligible(net: nn.Module) -> list[str]:
+def suitable(net: nn.Module) -> list[str]:
     """The module paths of the convolutions that torchao has fp8 kernels for."""
     return [name for name, part in net.named_modules() if type(part) is nn.Conv2d and suits(part)]
 
@@ -117,13 +124,13 @@ class BiasAfter(nn.Module):
         return moved if self.bias is None else moved + self.bias[:, None, None]
 
 
-def in_fp8(torchao: Any, half: Half, names: list[str]) -> Half:
-    """A copy of a net in bf16 with these layers in fp8.
+def in_fp8(torchao: Any, half: Half, eligible: list[str], kept: list[str]) -> Half:
+    """A copy of a net in bf16 with the eligible layers in fp8, but for those that are kept.
 
     Raises:
         StageError: torchao refuses one, or leaves it as it was, which it does without a word.
     """
-    made = copy.deepcopy(half)
+    made, names = copy.deepcopy(half), [name for name in eligible if name not in kept]
     for name in names:
         parent, _, leaf = name.rpartition(".")
         layer: Any = made.net.get_submodule(name)

@@ -131,7 +131,7 @@ def test_without_its_kernels_it_is_skipped_for_a_missing_library() -> None:
     ],
 )
 def test_a_form_that_torchao_has_no_kernel_for_stays_in_bf16(layer: nn.Conv2d) -> None:
-    assert torchao_fp8.eligible(nn.Sequential(layer, nn.Conv2d(32, 16, 1), nn.ConvTranspose2d(16, 16, 2))) == ["1"]
+    assert torchao_fp8.suitable(nn.Sequential(layer, nn.Conv2d(32, 16, 1), nn.ConvTranspose2d(16, 16, 2))) == ["1"]
 
 
 def test_a_report_says_that_each_call_scales_its_own_values() -> None:
