@@ -3,11 +3,12 @@
 docs/inputs.md states it.
 """
 
+import copy
 import inspect
+from typing import Any
 
 import torch
 from torch import nn
-from torch.func import functional_call
 
 from models.errors import InputError, ModelError
 from pipeline.config.data_request import GIB
@@ -100,8 +101,6 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
     Raises:
         ModelError: it doesn't fit; the line gives the figure.
     """
-    parts = (*net.model.named_parameters(), *net.model.named_buffers())
-    state = {name: part.detach().to("meta") for name, part in parts}
     largest = 0, ""
 
     def see(operator: Operator) -> None:
@@ -110,7 +109,7 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
 
     try:
         with torch.no_grad(), Dispatched(see):
-            functional_call(net.model, state, (torch.empty(shape, device="meta"),))
+            without_values(net.model)(torch.empty(shape, device="meta"))
     except Exception:  # noqa: BLE001 - whatever a net does with a tensor that has no values
         return
     held, name = largest
@@ -120,6 +119,19 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
             f"{'×'.join(map(str, shape[1:]))}, and the device has {memory / GIB:.4g}; "
             "choose a smaller data.batch_size or data.size"
         )
+
+
+def without_values(model: nn.Module) -> nn.Module:
+    """A copy on torch's device "meta".
+
+    Not by `torch.func.functional_call`: that leaves a module with other tensors where one is reachable by two names.
+    """
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
+    for buffer in model.buffers():
+        memo[id(buffer)] = buffer.detach().to("meta")
+    return copy.deepcopy(model, memo)
 
 
 def called(net: Net) -> object:

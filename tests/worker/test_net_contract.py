@@ -163,6 +163,21 @@ def test_a_batch_that_cannot_fit_is_refused_without_memory() -> None:
     check_memory(stubborn, (10**6, 3, 512, 512), 0)
 
 
+def test_a_net_whose_layers_have_two_names_keeps_its_weights() -> None:
+    """As nnU-Net's blocks, which hold a convolution by itself and within a sequence; also where "meta" can't run it."""
+    net = Net("Head", Head(lambda y: y * y.mean().item()), IMAGES)
+    net.model.add_module("again", net.model.get_submodule("head"))
+    before = [(part, part.clone()) for part in net.model.parameters()]
+    check_memory(net, (1, 3, 8, 8), 64 * 2**30)
+    after = dict(net.model.named_parameters(remove_duplicate=False))
+    assert all(part.device.type == "cpu" for part in after.values())
+    assert after["again.weight"] is after["head.weight"]
+    assert all(
+        part is old and torch.equal(part, copied)
+        for part, (old, copied) in zip(net.model.parameters(), before, strict=True)
+    )
+
+
 def test_running_out_of_memory_is_no_fault_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stays what it is, for whoever records failures."""
 
