@@ -47,6 +47,7 @@ def judges(workload: Workload, images: int, keep: str | list[str], budget: Budge
     A stage that scales each batch by itself asks for none; all images are then for the choice.
     """
     given = workload.calibration(images + JUDGED_BATCHES * workload.shape[0])
+    workload.progress(f"scales and sensitivity on {len(given.batches)} batches")
     for_scales, for_choice = apart(given.batches) if images else ([], given.batches)
     with torch.inference_mode():
         exact = [workload.model(batch).float() for batch in for_choice]
