@@ -166,7 +166,7 @@ def test_a_batch_that_cannot_fit_is_refused_without_memory() -> None:
 
 def test_a_net_whose_layers_have_two_names_keeps_its_weights() -> None:
     """As nnU-Net's blocks, which hold a convolution by itself and within a sequence; also where "meta" can't run it."""
-    net = Net("Head", Head(lambda y: y * y.mean().item()), IMAGES)
+    net = Net("Head", Head(lambda y: y * y.mean().item()), batched(IMAGES))
     net.model.add_module("again", net.model.get_submodule("head"))
     before = [(part, part.clone()) for part in net.model.parameters()]
     check_memory(net, (1, 3, 8, 8), 64 * 2**30)
