@@ -58,7 +58,7 @@ def calibrated_on(stage: StageRecord) -> str:
     chosen = stage.calibration
     if chosen is None:
         return ""
-    text = f"scales from {_image_set(chosen.scales)}"
+    text = f"scales from {_image_set(chosen.scales)}" if chosen.scales.images else "each call scales its own values"
     if chosen.choice:
         text += f", layers chosen on {'other' if chosen.choice_apart else 'the same'} {_image_set(chosen.choice)}"
     return text + (", all of them apart from the verdict's" if chosen.apart else ", shifts of which are judged")
