@@ -15,7 +15,6 @@ HERE = Path(__file__).resolve().parent
 CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
 DEVICE, LOADER = CONTRACT["measured"]["device"], CONTRACT["loader"]
 PROVIDER = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}[DEVICE]
-NAMES = [CONTRACT["input"]["name"], *(rule["name"] for rule in CONTRACT.get("others", []))]
 TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
@@ -37,28 +36,38 @@ def load() -> Callable[..., np.ndarray]:
         raise ValueError(f"asked for {PROVIDER}, the session landed on {session.get_providers()[0]}")
     if LOADER.get("enable_cuda_graph") == "1":
         return replayed(session)
-    taken = {given.name for given in session.get_inputs()}
-    named = lambda batch: {name: part for name, part in zip(NAMES, batch, strict=True) if name in taken}  # noqa: E731
-    return lambda *batch: session.run(None, named(batch))[0]
+    names, taken = [rule["name"] for rule in rules()], {given.name for given in session.get_inputs()}
+
+    def run(*inputs: np.ndarray) -> np.ndarray:
+        named = {name: part for name, part in zip(names, inputs, strict=True) if name in taken}
+        logits: np.ndarray = session.run(None, named)[0]
+        return logits
+
+    return run
+
+
+def rules() -> list[dict[str, Any]]:
+    """What the net takes, input by input."""
+    return [CONTRACT["input"], *CONTRACT.get("others", [])]
 
 
 def replayed(session: Any) -> Callable[..., np.ndarray]:
     """The session as a CUDA graph, which reads and writes the same memory at every call."""
-    rules, output = [CONTRACT["input"], *CONTRACT.get("others", [])], session.get_outputs()[0]
+    asked, output = rules(), session.get_outputs()[0]
     taken = {given.name for given in session.get_inputs()}
     there = [
         ort.OrtValue.ortvalue_from_shape_and_type(rule["shape"], np.dtype(rule["dtype"]).type, DEVICE, 0)
-        for rule in rules
+        for rule in asked
     ]
     logits_there = ort.OrtValue.ortvalue_from_shape_and_type(output.shape, TYPES[output.type], DEVICE, 0)
     binding = session.io_binding()
-    for name, part in zip(NAMES, there, strict=True):
-        if name in taken:
-            binding.bind_ortvalue_input(name, part)
+    for rule, part in zip(asked, there, strict=True):
+        if rule["name"] in taken:
+            binding.bind_ortvalue_input(rule["name"], part)
     binding.bind_ortvalue_output(output.name, logits_there)
 
     def run(*batch: np.ndarray) -> np.ndarray:
-        for part, rule, value in zip(batch, rules, there, strict=True):
+        for part, rule, value in zip(batch, asked, there, strict=True):
             if list(part.shape) != rule["shape"]:
                 raise ValueError(f"a batch of shape {list(part.shape)}; this net takes {rule['shape']}")
             value.update_inplace(part)
