@@ -9,6 +9,7 @@ GOAL_TESTS = "tests/config/test_goal_request.py::"
 CHECKPOINT_TESTS = "tests/models/test_checkpoint.py::"
 PREDICT_TESTS = "tests/deploy/test_predict.py::"
 NOTEBOOK_TESTS = "tests/notebook/test_measured_net.py::"
+OPENVINO_TESTS = "tests/stages/test_openvino_compile.py::"
 EXPORTING = "tests/deploy/test_exporting.py::"
 
 GUARDS = [
@@ -236,5 +237,40 @@ GUARDS = [
         "if pickled or (",
         "if False and (",
         f"{EXPORTING}test_a_loader_reads_no_pickle",
+    ),
+    Guard(
+        "fewer bits that lose a rare class",
+        "pipeline/stages/common/int8_layers.py",
+        "if not allowed.share(found) <= 1:",
+        "if False:",
+        "tests/stages/test_int8.py::test_a_stage_that_loses_the_rare_class_silently_does_not_pass",
+    ),
+    Guard(
+        "a net that Inductor runs under OpenVINO's name",
+        "pipeline/stages/openvino_compile.py",
+        "    if not found:",
+        "    if False:",
+        f"{OPENVINO_TESTS}test_a_net_that_inductor_runs_is_no_stage_of_openvinos",
+    ),
+    Guard(
+        "a piece of a net that torch runs under OpenVINO's name",
+        "pipeline/stages/openvino_compile.py",
+        'if any(getattr(part, "perm_fallback", False) for part in parts):',
+        "if False:",
+        f"{OPENVINO_TESTS}test_a_piece_that_torch_runs_is_none_either",
+    ),
+    Guard(
+        "a layer in bf16 that is called fp8",
+        "pipeline/stages/torchao_fp8.py",
+        'if not hasattr(layer.conv.weight, "qdata")',
+        "if False",
+        "tests/stages/test_torchao_fp8.py::test_a_layer_that_torchao_leaves_alone_is_not_called_fp8",
+    ),
+    Guard(
+        "a sparse product that is wrong",
+        "pipeline/lessons/experiments/sparsity.py",
+        "if not off < FAR:",
+        "if False:",
+        "tests/lessons/test_lessons_bits.py::test_a_sparse_product_that_is_wrong_is_not_timed",
     ),
 ]

@@ -11,9 +11,9 @@ from omegaconf import OmegaConf
 from torch.utils.dlpack import from_dlpack
 
 from models.build import build_model
-from pipeline.stages import Skip, StageError, openvino, thunder, xla
+from pipeline.stages import Skip, StageError, thunder, xla
 from pipeline.stages.api import Workload
-from pipeline.stages.common import optional_library
+from pipeline.stages.common import openvino_plugin, optional_library
 from pipeline.stages.common.optional_library import library
 from pipeline.worker.failures import failure_of
 from tests.process_state import own_switches
@@ -147,21 +147,21 @@ def test_xla_hands_over_memory_and_copies_none() -> None:
 def test_bf16_without_units_for_it_is_skipped() -> None:
     """OpenVINO takes the hint on any CPU, and emulates it."""
     with pytest.raises(Skip, match="no units for bf16"):
-        openvino.chosen("bf16", has_bf16=False)
-    assert openvino.chosen("auto", has_bf16=False) == "fp32"
-    assert openvino.chosen("auto", has_bf16=True) == openvino.chosen("bf16", has_bf16=True) == "bf16"
-    assert openvino.chosen("int8", has_bf16=True) == "int8"
+        openvino_plugin.chosen("bf16", has_bf16=False)
+    assert openvino_plugin.chosen("auto", has_bf16=False) == "fp32"
+    assert openvino_plugin.chosen("auto", has_bf16=True) == openvino_plugin.chosen("bf16", has_bf16=True) == "bf16"
+    assert openvino_plugin.chosen("int8", has_bf16=True) == "int8"
 
 
 def test_openvino_declares_what_its_plugin_says() -> None:
     """A layer in another precision is named; where none is in the one that was asked for, the stage fails."""
     layers = {"first": "node_0", "head": "node_1"}
     kernels = [("node_0,node_relu", "Convolution", "i8"), ("node_1", "Convolution", "f32")]
-    found = openvino.observed(kernels, layers, "int8")
+    found = openvino_plugin.observed(kernels, layers, "int8")
     assert (found.precision, found.layer_precision) == ("int8", {"head": "fp32"})
-    assert openvino.counted(kernels) == {"Convolution i8": 1, "Convolution f32": 1}
+    assert openvino_plugin.counted(kernels) == {"Convolution i8": 1, "Convolution f32": 1}
     with pytest.raises(StageError, match="asked for bf16, OpenVINO runs fp32, int8"):
-        openvino.observed(kernels, layers, "bf16")
+        openvino_plugin.observed(kernels, layers, "bf16")
 
 
 def test_thunder_without_nvfuser_fails_where_it_was_asked_for(
