@@ -40,7 +40,7 @@ def from_json(kind: type[Kind], value: object) -> Kind:
     return record
 
 
-def _with_nan(annotation: Hashable, value: object) -> object:
+def _with_nan(annotation: Any, value: object) -> object:
     """The value with NaN for null, where the annotation is a plain number's."""
     if value is None:
         return math.nan if annotation is float else None

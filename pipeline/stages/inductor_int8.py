@@ -12,7 +12,7 @@ from pipeline.compiler.budget import Budget
 from pipeline.devices import host
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, Precision
-from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
+from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.inductor import check_possible, own_cache
 from pipeline.stages.common.int8_layers import (
     Judges,
@@ -56,6 +56,7 @@ def build(
     """
     if workload.device.type != "cpu":
         raise Skip("torchao's quantizer for x86 is a CPU's")
+    images_alone(workload, "int8 by PT2E")
     library("torchao", EXTRA)
     check_possible(workload.device)
     own_cache(workload.caches, workload.earlier is None)

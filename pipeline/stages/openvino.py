@@ -10,7 +10,7 @@ from torch import Tensor
 from pipeline.compiler.budget import Budget
 from pipeline.devices import host
 from pipeline.records.run_record import Precision
-from pipeline.stages.api import Runner, Skip, Workload, no_traffic
+from pipeline.stages.api import Runner, Skip, Workload, images_alone, no_traffic
 from pipeline.stages.common.int8_layers import Judges, judges, layer_facts, layers_to_keep, passed
 from pipeline.stages.common.onnx_export import export, layers_of
 from pipeline.stages.common.openvino_plugin import EXTRA, chosen, counted, hint_of, kernels_of, observed, said, settings
@@ -46,6 +46,7 @@ def build(
     """
     if workload.device.type != "cpu":
         raise Skip("this project runs OpenVINO on CPUs; it has no plugin for NVIDIA's GPUs")
+    images_alone(workload, "OpenVINO")
     openvino, asked = library("openvino", EXTRA), chosen(dtype, host.computes_bf16())
     export(workload.model, torch.float32, workload.batches[0], path := workload.folder / "fp32.onnx")
     layers, model = layers_of(path, "Conv", "ConvTranspose"), openvino.convert_model(str(path))

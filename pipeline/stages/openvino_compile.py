@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pipeline.devices import host
 from pipeline.records.error_line import first_line
-from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
+from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.openvino_plugin import EXTRA, chosen, counted, hint_of, kernels_of, observed, said, settings
 from pipeline.stages.common.optional_library import library
 from pipeline.stages.common.precision import AsItLies
@@ -35,6 +35,7 @@ def build(workload: Workload, *, dtype: Literal["auto", "fp32", "bf16"] = "auto"
     """
     if workload.device.type != "cpu":
         raise Skip("this project runs OpenVINO on CPUs; it has no plugin for NVIDIA's GPUs")
+    images_alone(workload, "OpenVINO behind torch.compile")
     openvino, asked = library("openvino", EXTRA), chosen(dtype, host.computes_bf16())
     net = AsItLies(workload.model, torch.float32).eval()
     run = by_backend(net, workload.batches[0], settings(hint_of(asked)))

@@ -16,7 +16,7 @@ from pipeline.compiler.budget import Budget
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, FailureKind, Precision
-from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
+from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.inductor import own_cache
 from pipeline.stages.common.int8_layers import Judges, convolutions, judges, layer_facts, layers_to_keep, passed
 from pipeline.stages.common.optional_library import library
@@ -51,6 +51,7 @@ def build(
     """
     if not is_cuda(workload.device.type):
         raise Skip("torchao's convolutions in fp8 need a CUDA GPU")
+    images_alone(workload, "torchao's fp8")
     torchao = library("torchao.quantization", EXTRA)
     check_kernels(torch.cuda.get_device_capability(workload.device), find_spec(KERNELS) is not None)
     own_cache(workload.caches, workload.earlier is None)
