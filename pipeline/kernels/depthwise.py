@@ -6,6 +6,7 @@ once for each of the k columns of the window, and adds it to the sums of all out
 of them is then complete.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -44,12 +45,13 @@ def pack(weight: Tensor) -> Tensor:
 
 def unpacked(packed: Tensor) -> Tensor:
     """The weight [channels, 1, k, k] of a packed one [k², channels]."""
-    return packed.T.unflatten(1, (side_of(packed), -1))[:, None]
+    whole: Tensor = packed.T.unflatten(1, (side_of(packed), -1))[:, None]
+    return whole
 
 
 def side_of(packed: Tensor) -> int:
     """The side of the window of a packed weight [k², channels]."""
-    return round(len(packed) ** 0.5)
+    return math.isqrt(len(packed))
 
 
 def stride_of(size: tuple[int, ...], out_size: tuple[int, ...]) -> int:
@@ -101,11 +103,12 @@ def _depthwise(
     counted = number * ((out_height + 7) // 8) * ((out_width + COLS - 1) // COLS) + tl.program_id(0) // parts
     taps = ()
     for tap in tl.static_range(SIDE * SIDE):
-        taps = taps + (tl.load(weight + tap * channels + channel, mask=known, other=0.0).to(tl.float32)[None, :],)
+        factor = tl.load(weight + tap * channels + channel, mask=known, other=0.0).to(tl.float32)[None, :]
+        taps = taps + (factor,)  # type: ignore[assignment]
     nothing = tl.zeros((COLS, EACH), tl.float32)
     sums = ()
     for _ in tl.static_range(OPEN):
-        sums = sums + (nothing,)
+        sums = sums + (nothing,)  # type: ignore[assignment]
     mean, squares = nothing, nothing
     for step in tl.range(0, tl.minimum(rows, out_height - first) + OPEN - 1, num_stages=STAGES):
         for line in tl.static_range(STRIDE):
@@ -118,12 +121,14 @@ def _depthwise(
                 grown = ()
                 for age in tl.static_range(OPEN):
                     if STRIDE * (OPEN - 1 - age) + line < SIDE:
-                        grown = grown + (sums[age] + value * taps[(STRIDE * (OPEN - 1 - age) + line) * SIDE + shift],)
+                        added = sums[age] + value * taps[(STRIDE * (OPEN - 1 - age) + line) * SIDE + shift]
+                        grown = grown + (added,)  # type: ignore[assignment]
                     else:
-                        grown = grown + (sums[age],)
+                        grown = grown + (sums[age],)  # type: ignore[assignment]
                 sums = grown
         row = first + step - (OPEN - 1)
-        y = finish(sums[0], scale, bias, channel, channels, ACTIVATION, SLOPE, False, slopes)
+        complete = sums[0]  # type: ignore[misc]
+        y = finish(complete, scale, bias, channel, channels, ACTIVATION, SLOPE, False, slopes)
         stored = (col < out_width)[:, None] & known[None, :] & (row >= first)
         tl.store(target + row * out_row * 8, rounded(y, out.dtype.element_ty), mask=stored)
         if statistics is not None:
@@ -131,7 +136,7 @@ def _depthwise(
                 y, mean, squares, statistics + counted * 2 * channels, row, row >= first, col, out_height, out_width,
                 channel, channels, COLS,
             )  # fmt: skip
-        sums = sums[1:] + (nothing,)
+        sums = sums[1:] + (nothing,)  # type: ignore[assignment]
 
 
 def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:

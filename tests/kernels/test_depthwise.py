@@ -113,10 +113,7 @@ def test_every_tile_is_the_reference_s(side: int, stride: int) -> None:
     """With statistics, and without; each run twice, with the same bits."""
     made = [windowed(side, stride, size, 96) for size in ((13, 18), (130, 77))]
     bare = [
-        replace(
-            one, epilogue=replace(one.epilogue, statistics=False), outputs=Outputs(one.outputs.out)
-        )
-        for one in made
+        replace(one, epilogue=replace(one.epilogue, statistics=False), outputs=Outputs(one.outputs.out)) for one in made
     ]
     cases = [(one, tile) for one in (*made, *bare) for tile in one.candidates()]
     build_side_by_side([lambda one=one, tile=tile: one.run(tile) for one, tile in cases])  # type: ignore[misc]

@@ -75,7 +75,7 @@ def excite_where_summed(net: ExportedNet) -> list[str]:
         size, phases = [height, width], layer.op.phases
         with net.module.graph.inserting_before(gate):
             statistics = net.module.graph.call_function(operator.getitem, (node, STATISTICS))
-            statistics.meta["val"] = torch.empty(batch, blocks_of(*size, phases), 2, channels, device="meta")
+            statistics.meta["val"] = torch.empty(batch, blocks_of(height, width, phases), 2, channels, device="meta")
             parts = _constants(net, chain)
             activation = _activation(chain[1])
             assert activation is not None
