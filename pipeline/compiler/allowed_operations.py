@@ -8,7 +8,7 @@ from torch._ops import OpOverload
 
 from pipeline.compiler.custom_ops import NAMESPACE, OPERATIONS
 
-OWN = {*OPERATIONS, "merged_statistics", "norm_factors"}
+OWN = {*OPERATIONS, "merged_statistics", "norm_factors", "excitation"}
 # Beside those that torch tags as its core or as pointwise: what nets are written with before they are decomposed.
 # A name without its overload stands for all overloads.
 FURTHER = frozenset(
