@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import tokenize
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,11 @@ from models.windows import Named
 NIFTI, NPY, TIFF, ZARR = (".nii", ".nii.gz"), (".npy",), (".tif", ".tiff"), (".zarr",)
 SUFFIXES = (*NIFTI, *NPY, *TIFF, *ZARR)
 # What the readers raise on bytes that are no volume, or that announce more than there can be.
-GIVEN_UP = (*UNREADABLE, tifffile.TiffFileError, IndexError, MemoryError, OverflowError, zlib.error)
+GIVEN_UP = (
+    *UNREADABLE, tifffile.TiffFileError, IndexError, MemoryError, OverflowError, zlib.error,
+    RuntimeError,  # tifffile's, of pages that don't go together
+    tokenize.TokenError,  # numpy's, of a header that is no Python
+)  # fmt: skip
 AXES = 3  # of a volume, but for its channels
 
 

@@ -1,8 +1,10 @@
 """What parses, each with good input to spoil, and the errors that it may raise: those that a user reads as one line."""
 
+import gzip
 import io
 import json
 import random
+import struct
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tifffile
 import torch
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
@@ -28,6 +31,8 @@ from models import checkpoint
 from models.errors import InputError
 from models.input_contract import InputContract, LabelRules
 from models.samples import folder_images
+from models.tensor_files import headers, read_tensors
+from models.volume_files import read_volume, voxels
 from pipeline.cli.app import CONF, plain
 from pipeline.cli.config_errors import one_line
 from pipeline.cli.preset import preset_for
@@ -133,6 +138,47 @@ def read_picture(given: tuple[str, bytes], folder: Path) -> None:
 
 
 @cache
+def volumes() -> dict[str, bytes]:
+    """A volume of each kind, by a file name."""
+    values = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder) / "a.npy", values)
+        tifffile.imwrite(Path(folder) / "a.tif", values.astype(np.uint16), photometric="minisblack")
+        written = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+    header = bytearray(352)
+    struct.pack_into("<i", header, 0, 348)
+    struct.pack_into("<4h", header, 40, 3, 4, 3, 2)
+    struct.pack_into("<2h", header, 70, 4, 16)
+    struct.pack_into("<f", header, 108, 352.0)
+    header[344:348] = b"n+1\0"
+    plain_nifti = bytes(header) + values.tobytes()
+    return written | {"a.nii": plain_nifti, "a.nii.gz": gzip.compress(plain_nifti)}
+
+
+def spoilt_volume(draw: random.Random) -> tuple[str, bytes]:
+    name = draw.choice(sorted(volumes()))
+    return name, spoilt_bytes(volumes()[name], draw)
+
+
+def read_spoilt_volume(given: tuple[str, bytes], folder: Path) -> None:
+    path = folder / given[0]
+    path.write_bytes(given[1])
+    voxels(path)
+    read_volume(path, 1)
+
+
+def spoilt_tensors(draw: random.Random) -> bytes:
+    whole = {"image": torch.ones(2, 3, 4, 4), "time": torch.ones(2, dtype=torch.int64)}
+    return spoilt_bytes(safetensors_bytes(whole), draw)
+
+
+def read_spoilt_tensors(content: bytes, folder: Path) -> None:
+    path = folder / "inputs.safetensors"
+    path.write_bytes(content)
+    read_tensors(str(path), list(headers(str(path))))
+
+
+@cache
 def baselines() -> dict[str, dict[str, Any]]:
     return {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), resolve=True) for name in ("eager", "amp")}
 
@@ -198,6 +244,8 @@ TARGETS = {
     "records": Target(spoilt_record, read_record, (codec.RecordError,)),
     "checkpoints": Target(spoilt_weights, read_weights, (InputError,)),
     "images": Target(spoilt_picture, read_picture, (InputError,)),
+    "volumes": Target(spoilt_volume, read_spoilt_volume, (InputError,)),
+    "tensors": Target(spoilt_tensors, read_spoilt_tensors, (InputError,)),
     "overrides": Target(spoilt_overrides, read_overrides, (RequestError,)),
     "archives": Target(spoilt_archive, read_archive, (ArtefactError,)),
     "reports": Target(spoilt_record, draw_record, ()),

@@ -8,7 +8,15 @@ import pytest
 from tests.fuzz.__main__ import fuzz, tried
 from tests.fuzz.targets import TARGETS, Target
 
-INPUTS = {"records": 8, "checkpoints": 40, "images": 60, "overrides": 6, "archives": 8}  # a second of each
+INPUTS = {
+    "records": 8,
+    "checkpoints": 40,
+    "images": 60,
+    "overrides": 6,
+    "archives": 8,
+    "volumes": 200,
+    "tensors": 60,
+}  # a second of each
 
 
 @pytest.mark.parametrize("name", INPUTS)
