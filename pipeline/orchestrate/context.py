@@ -19,6 +19,7 @@ from pipeline.devices.host import others_on
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.interleave import interleave
+from pipeline.orchestrate.turns import in_turns
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, Entered, Phase, Progress, ReadyToSample
 from pipeline.records import codec
@@ -134,7 +135,8 @@ class RunContext:
         def show(blocks: int) -> None:
             self.observer.phase_entered(title, Phase.SAMPLING, f"block {blocks} of at most {plan.interim_analyses[-1]}")
 
-        pair = interleave(baseline, stage, plan, self.order, time.monotonic, show)
+        with in_turns(baseline, stage) as (first, second):
+            pair = interleave(first, second, plan, self.order, time.monotonic, show)
         return replace(pair, sustained=plan.sustained(self.config.device))
 
 

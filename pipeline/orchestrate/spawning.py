@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 from typing import IO
 
+from pipeline.records.masking import MaskedBytes, values_to_hide
+
+LOG_LIMIT_BYTES = 2_000_000  # a stage that prints without end fills no disk
+
 
 def started() -> tuple[subprocess.Popen[bytes], int]:
     """A worker's process, and the descriptor that its messages come from.
@@ -31,6 +35,16 @@ def started() -> tuple[subprocess.Popen[bytes], int]:
     finally:
         os.close(write_end)
     return process, read_end
+
+
+def keep_log(output: IO[bytes], path: Path) -> None:
+    """Keep what a worker prints; where the disk takes no more, read on, so that the worker never waits for it."""
+    left, log, hiding = LOG_LIMIT_BYTES, opened(path), MaskedBytes(values_to_hide())
+    while chunk := os.read(output.fileno(), 65536):
+        log = written(log, hiding.add(chunk[: max(left, 0)]))
+        left -= len(chunk)
+    if log := written(log, hiding.rest()):
+        log.close()
 
 
 def opened(path: Path) -> IO[bytes] | None:

@@ -17,7 +17,8 @@ from pipeline.stats.plausibility import within_physics
 
 LOG_TAIL_LINES = 30
 # The baseline's worker holds a part of the memory: a stage that failed for want of it gets another try without.
-FOR_WANT_OF_MEMORY: frozenset[FailureKind] = frozenset({"out of memory", "killed"})
+# One whose rival was killed while it waited gets one too, with no rival in reach.
+ALONE_ONCE_MORE: frozenset[FailureKind] = frozenset({"out of memory", "killed"})
 
 
 def measure_stage(context: RunContext, spec: StageSpec) -> StageRecord:
@@ -33,7 +34,7 @@ def measure_stage(context: RunContext, spec: StageSpec) -> StageRecord:
         record = measure_trial(context, spec, record, trial, partial(beside, context, spec))
         if record.status != "ok":
             break
-    if record.status == "failed" and record.failure in FOR_WANT_OF_MEMORY:
+    if record.status == "failed" and record.failure in ALONE_ONCE_MORE:
         record = measure_alternating(context, spec)
     record = within_physics(context.record, record)
     context.observer.stage_finished(context.record, record)

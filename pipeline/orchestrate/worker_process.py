@@ -16,7 +16,8 @@ from pipeline.config.schema import Job, job_document
 from pipeline.devices.host import oom_kills
 from pipeline.orchestrate import offspring
 from pipeline.orchestrate.interruption import waiting
-from pipeline.orchestrate.spawning import name_of, opened, peak_of_children, started, written
+from pipeline.orchestrate.offspring import Family
+from pipeline.orchestrate.spawning import keep_log, name_of, peak_of_children, started
 from pipeline.protocol import (
     Command,
     Done,
@@ -35,11 +36,9 @@ from pipeline.protocol import (
     encoded,
 )
 from pipeline.records.codec import fields_from_json, impossible
-from pipeline.records.masking import MaskedBytes, values_to_hide
 from pipeline.records.run_record import FailureKind, RunRecord, StageRecord, Status
 from pipeline.records.samples import Sample
 
-LOG_LIMIT_BYTES = 2_000_000  # a stage that prints without end fills no disk
 GRACE_SECONDS = 5.0  # between TERM and KILL; native code ignores TERM
 MESSAGE_LIMIT = 64 * 2**20  # characters; the longest seen, the diagnostics of a net of 300 layers, has under 1 MiB
 UNREAD_MESSAGES = 1000  # beyond which a worker that talks without end waits
@@ -89,10 +88,10 @@ class WorkerProcess:
         self._kills_before = oom_kills()
         self._process, read_end = started()
         self.living.add(self)
-        self._siblings = offspring.adopted(offspring.parents())
+        self._family = Family(self._process.pid)
         self._threads = [
             threading.Thread(target=self._collect, args=(read_end,), daemon=True),
-            threading.Thread(target=self._keep_log, args=(log,), daemon=True),
+            threading.Thread(target=keep_log, args=(self._process.stdout, log), daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -103,16 +102,6 @@ class WorkerProcess:
             while line := lines.readline(MESSAGE_LIMIT):
                 self._messages.put(decoded(line))
         self._messages.put(None)
-
-    def _keep_log(self, path: Path) -> None:
-        """Keep what the worker prints; where the disk takes no more, read on, so that the worker never waits for it."""
-        assert self._process.stdout is not None
-        left, log, hiding = LOG_LIMIT_BYTES, opened(path), MaskedBytes(values_to_hide())
-        while chunk := os.read(self._process.stdout.fileno(), 65536):
-            log = written(log, hiding.add(chunk[: max(left, 0)]))
-            left -= len(chunk)
-        if log := written(log, hiding.rest()):
-            log.close()
 
     def _command(self, command: Command) -> None:
         self._write(encoded(command))
@@ -133,8 +122,9 @@ class WorkerProcess:
             try:
                 message = self._next()
             except queue.Empty:
+                stopped = ", as a signal had stopped it" if offspring.state(self._process.pid) == "T" else ""
                 self.stop()
-                reason = f"{self.phase} took longer than {self._limits[self.phase]:g} s and was ended"
+                reason = f"{self.phase} took longer than {self._limits[self.phase]:g} s and was ended{stopped}"
                 raise WorkerGone("timeout", reason, "timeout") from None
             if message is None:
                 kind, cause = self._death()
@@ -222,6 +212,15 @@ class WorkerProcess:
         """Whether its process still runs."""
         return self._process.poll() is None
 
+    @property
+    def process_id(self) -> int:
+        """Of its process, which leads its group."""
+        return self._process.pid
+
+    def ended(self) -> str:
+        """How its process ended, in a clause."""
+        return self._death()[1]
+
     def end_sampling(self) -> None:
         """Let the worker go on to what follows the samples."""
         self._command(EndSampling())
@@ -245,7 +244,8 @@ class WorkerProcess:
 
     def stop(self) -> None:
         """End the worker and all that it started: TERM, a grace, KILL."""
-        known = offspring.descendants([self._process.pid], offspring.parents())
+        known = self._family.started()
+        self.resume()  # or it would not hear TERM
         for sign in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self._process.pid, sign)
@@ -253,18 +253,20 @@ class WorkerProcess:
                 break
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=GRACE_SECONDS)
-        self._end_offspring(known)
+        self._family.end(known)
         with suppress(subprocess.TimeoutExpired):  # a driver may hold it for ever; it keeps what it holds
             self._process.wait(timeout=GRACE_SECONDS)
         self._close()
+        self._family.forget()
         self.living.discard(self)
 
-    def _end_offspring(self, known: set[int]) -> None:
-        """Kill what is left of the worker's descendants: those known, and those that this process has adopted."""
-        of = offspring.parents()
-        workers = {worker._process.pid for worker in list(self.living)}
-        adopted = offspring.adopted(of) - self._siblings - workers
-        offspring.end((known & of.keys()) | adopted | offspring.descendants(adopted, of))
+    def suspend(self) -> None:
+        """Stop the worker and all that it started, whatever they are at, until `resume`."""
+        self._family.suspend()
+
+    def resume(self) -> None:
+        """Let go on what `suspend` has stopped."""
+        self._family.resume()
 
     def _close(self) -> None:
         """Let go of the pipes and their threads."""

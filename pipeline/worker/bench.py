@@ -132,20 +132,17 @@ class Bench:
 
     def sample(self) -> Sample:
         """One timed sample, of inputs that lie elsewhere than in the sample before; its last answer is looked at."""
-        self.guard.rest.end()
         self.rotation.move_on()
         plan = self.job.plan
         calls = self.guard.begin_sample(max(plan.sample_warmup_calls, self.run_in_calls), self.calls)
         watch = sampling.Watch(self.guards, self.state, self.guard.look_at)
-        taken = sampling.take_sample(
+        return sampling.take_sample(
             self.runner.run, self.rotation.next, calls, self.clock, plan, watch, self.run_in_calls
         )
-        self.guard.rest.begin()
-        return taken
 
     def kept_faith(self) -> Finding:
         """What the samples have shown of a stage that changes what it was given, or answers otherwise when timed."""
-        found = (self.guard.changes(), self.guard.found, self.guard.rest.finding())
+        found = (self.guard.changes(), self.guard.found)
         return next((part for part in found if part is not RIGHT), RIGHT)
 
     def check(self) -> Finding:

@@ -70,6 +70,14 @@ class FakeWorker:
     def end_sampling(self) -> None:
         self.phase = Phase.CHECK
 
+    process_id = 0  # of no process
+
+    def suspend(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
     def stop(self) -> None:
         self.alive = False
 

@@ -6,8 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,43 +27,13 @@ from pipeline.protocol import (
     encoded,
 )
 from pipeline.records.samples import Sample
-from tests.worker.jobs import EAGER, PLAN, job
+from tests.orchestrate.script_worker import LIMITS, Start
 
 pytestmark = pytest.mark.fresh_process
 
-LIMITS = replace(PLAN, start_limit_seconds=20.0, sample_limit_seconds=20.0).limits
-PRELUDE = """
-import os, signal, subprocess, sys, time
-def say(line):
-    os.write(int(sys.argv[3]), line.encode())
-def heard():
-    return sys.stdin.readline()
-heard()
-"""
 READY, DONE = encoded(ReadyToSample()), encoded(Done())
 SAMPLE = encoded(SampleTaken(Sample(1, 0.5, None)))
 KEYS = ("failure", "reason", "status")
-Start = Callable[..., WorkerProcess]
-
-
-@pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Starts a worker that does as its script says, in an interpreter without anything."""
-    monkeypatch.setattr(worker_process, "GRACE_SECONDS", 0.3)
-    workers: list[WorkerProcess] = []
-    python = sys.executable
-
-    def started(script: str, log: Path | None = None, limits: dict[Phase, float] = LIMITS) -> WorkerProcess:
-        program = tmp_path / f"python{len(workers)}"
-        program.write_text(f"#!{python} -SE\n{PRELUDE}{script}\n")
-        program.chmod(0o755)
-        monkeypatch.setattr("sys.executable", str(program))
-        workers.append(WorkerProcess(job(EAGER, tmp_path), log or tmp_path / "log.txt", limits))
-        return workers[-1]
-
-    yield started
-    for worker in workers:
-        worker.stop()
 
 
 def gone(worker: WorkerProcess) -> WorkerGone:
@@ -211,15 +180,7 @@ def test_nothing_that_a_worker_started_outlives_it(start: Start, adopting: None)
     assert len(detached) >= 1
     assert len(its_own) >= 2
     worker.stop()
-    assert not {pid for pid in its_own if state(pid) not in ("", "Z")}
-
-
-def state(pid: int) -> str:
-    """A process's state as Linux has it; empty for one that is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
+    assert not {pid for pid in its_own if offspring.state(pid) not in ("", "Z")}
 
 
 def test_a_worker_that_no_signal_ends_holds_up_nobody(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
