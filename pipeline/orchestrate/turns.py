@@ -10,8 +10,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.orchestrate.audit import Audited
 from pipeline.orchestrate.offspring import PROC
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
+from pipeline.protocol import Audit
 from pipeline.records.samples import Sample
 
 
@@ -29,7 +31,7 @@ class Turn:
             WorkerGone: it was ended while it waited, and did nothing by which it could have ended.
         """
         if not self._worker.alive:
-            raise WorkerGone("killed", f"{self._worker.ended()} while it waited for its turn")
+            raise WorkerGone("killed", f"{self._worker.death()[1]} while it waited for its turn")
         self._worker.resume()
         self._rival.suspend()
         return self._worker
@@ -41,6 +43,10 @@ class Turn:
             WorkerGone: as `take` and `WorkerProcess.sample`.
         """
         return self.take().sample()
+
+    def audit(self, asked: Audit) -> Audited:
+        """Answers to drawn pictures; errors as of `sample`."""
+        return self.take().audit(asked)
 
 
 class Standing(NamedTuple):

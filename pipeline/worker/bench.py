@@ -18,12 +18,13 @@ from pipeline.measure.torch_device import gpu_behind
 from pipeline.measure.warmup import warm_up
 from pipeline.profiling import fallback, gpu_idle, observed_execution, profiler
 from pipeline.profiling.collect import explain
+from pipeline.protocol import Audit
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import Diagnostics, Profile
 from pipeline.records.run_record import Artefact, CompileFacts, Execution, FailureKind, RunWarning, WarningCode
 from pipeline.records.samples import Accuracy, Energy, Memory, Sample, WarmUp
 from pipeline.stages.api import Runner, Workload
-from pipeline.worker import contract, mask_images, reference, unseen
+from pipeline.worker import audited_calls, contract, mask_images, reference, unseen
 from pipeline.worker.guard import ANSWER_MOVED, RIGHT, Finding, Guard, exact
 from pipeline.worker.stage_target import build_function
 from pipeline.worker.workload import further_batches, judged_images
@@ -139,6 +140,10 @@ class Bench:
         return sampling.take_sample(
             self.runner.run, self.rotation.next, calls, self.clock, plan, watch, self.run_in_calls
         )
+
+    def audit(self, asked: Audit) -> list[list[float]]:
+        """Some logits of the answers to pictures that are drawn now."""
+        return audited_calls.values(self._owed, self.rotation, self.verified[0].shape[1], asked)
 
     def kept_faith(self) -> Finding:
         """What the samples have shown of a stage that changes what it was given, or answers otherwise when timed."""
@@ -259,10 +264,14 @@ class Bench:
             StageError: the answer isn't a plain tensor of logits.
         """
         with torch.inference_mode():
-            answer = self.runner.run(batch)
-            if reason := contract.answer_fault(answer, batch):
-                raise contract.broken(reason)
-            return exact(answer)
+            return exact(self._owed(batch))
+
+    def _owed(self, batch: Tensor) -> Tensor:
+        """The stage's answer to a batch [batch, channels, height, width]; errors as of `_answer`."""
+        answer = self.runner.run(batch)
+        if reason := contract.answer_fault(answer, batch):
+            raise contract.broken(reason)
+        return answer
 
     def _verified_batches(self) -> list[Tensor]:
         return [self.rotation.holding(index) for index in range(self.workload.verified)]

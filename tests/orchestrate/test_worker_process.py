@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.orchestrate import interruption, offspring, worker_process
+from pipeline.orchestrate import interruption, offspring, spawning, worker_process
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess, kill_all
 from pipeline.protocol import (
     Done,
@@ -124,8 +124,8 @@ def test_a_stage_that_fails_at_a_sample_fails_as_it_says(start: Start) -> None:
 
 def test_the_system_s_lack_of_memory_is_told_from_any_other_kill(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the kernel's own count of such kills."""
-    counts = iter([3, 4])
-    monkeypatch.setattr(worker_process, "oom_kills", lambda: next(counts))
+    monkeypatch.setattr(worker_process, "oom_kills", lambda: 3)
+    monkeypatch.setattr(spawning, "oom_kills", lambda: 4)
     end = gone(start("os.kill(os.getpid(), signal.SIGKILL)"))
     assert end.kind == "out of memory"
     assert "killed by the system, which had run out of memory" in end.reason
