@@ -7,6 +7,8 @@ import numpy as np
 from models.errors import ImageError
 from models.stain import UNLABELLED
 
+MOST_MIRRORED = 2  # times its side that an image is continued to
+
 
 class Named(NamedTuple):
     """An image with its labels."""
@@ -17,7 +19,7 @@ class Named(NamedTuple):
 
 
 def cut(named: Named, size: int | None, whole: bool) -> list[Named]:
-    """The image in windows of `size`; a smaller image is mirrored up to the size.
+    """The image in windows of `size`; a smaller image is mirrored up to the size, to twice its own at most.
 
     Args:
         named: the image.
@@ -27,7 +29,7 @@ def cut(named: Named, size: int | None, whole: bool) -> list[Named]:
             side, and what is left at the right and lower edge belongs to none.
 
     Raises:
-        ImageError: the labels are of another size than the image.
+        ImageError: the labels are of another size than the image, or it is less than half as high or wide as a window.
     """
     source, image, label = named
     if label is not None and label.shape != image.shape[:2]:
@@ -35,6 +37,9 @@ def cut(named: Named, size: int | None, whole: bool) -> list[Named]:
         raise ImageError(f"{source}: its labels are {sizes[0]}, the image is {sizes[1]}")
     if size is None:
         return [named]
+    if MOST_MIRRORED * min(image.shape[:2]) < size:
+        shown = "×".join(map(str, image.shape[:2]))
+        raise ImageError(f"{source}: {shown} pixels, data.size={size}: most would be mirrored; choose a smaller one")
     image = _mirrored(image, size)
     if label is not None:
         label = _unlabelled_up_to(label, size) if whole else _mirrored(label, size)

@@ -107,6 +107,7 @@ def describe_run(bench: Bench, reporter: Reporter) -> None:
     """What the first worker finds out for the whole run: machine, measured peaks, the reference and its logits."""
     job, work = bench.job, bench.workload
     found = [*net_contract.check(work), *files_left_out(work)]
+    reporter.progress("the net takes the images and answers as it should")
     reporter.report_run(environment=environment.describe(work.device, job.launcher), warnings=found)
     if job.plan.measured_peaks:
         reporter.enter(Phase.MEASURED_PEAKS)

@@ -9,7 +9,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cli.app import Invocation, refused_before_it_began
 from pipeline.cli.config_errors import one_line
-from pipeline.cli.preset import check_groups, overrides_in
+from pipeline.cli.preset import check_flags, check_groups, overrides_in
 from pipeline.cli.progress import complain
 from pipeline.cli.run_folder import claim
 from pipeline.config.request_error import RequestError
@@ -45,6 +45,27 @@ def test_words_that_name_a_file_or_a_sweep_of_them_are_taken() -> None:
     words = ["stage=eager", "stage='eager'", "stage=eager,compile", "data.size=8", "--help"]
     check_groups(words, CONF)
     assert len(overrides_in(words)) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["stage=eager", "--cgf", "job"], "--cgf: no such flag; did you mean '--cfg'?"),
+        (["--multi-run=1"], "--multi-run=1: no such flag; did you mean '--multirun'?"),
+        (["--cfg", "weird"], "--cfg/-c: invalid choice: 'weird'"),
+        (["--cfg"], "--cfg/-c: expected one argument; python -m pipeline --help"),
+    ],
+)
+def test_a_flag_that_hydra_does_not_know_is_one_line(words: list[str], said: str) -> None:
+    """Its own answer is a page of usage."""
+    with pytest.raises(RequestError) as refused:
+        check_flags(words)
+    assert str(refused.value).startswith(said)
+    assert "\n" not in str(refused.value)
+
+
+def test_flags_that_hydra_knows_are_taken() -> None:
+    check_flags(["stage=eager", "-m", "--cfg", "job"])
 
 
 def test_a_sweep_without_its_flag_is_told_so() -> None:

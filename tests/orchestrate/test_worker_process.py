@@ -26,6 +26,7 @@ from pipeline.protocol import (
     StageReport,
     encoded,
 )
+from pipeline.records.codec import impossible
 from pipeline.records.samples import Sample
 from tests.orchestrate.script_worker import LIMITS, Start
 
@@ -81,6 +82,12 @@ def test_a_sample_that_no_clock_gives_is_no_sample(seconds: float, start: Start)
     assert next(iter(worker.messages())) == ReadyToSample()
     with pytest.raises(WorkerGone, match="a sample of 3 calls"):
         worker.sample()
+
+
+@pytest.mark.parametrize("calls", [0, -3, 10**400])
+def test_so_many_calls_no_sample_has(calls: int) -> None:
+    """A time would be divided by them; of more digits than a float has, nothing could be."""
+    assert impossible(Sample(calls, 1.0, None)).startswith(f"a sample of {calls}"[:60])
 
 
 def test_a_worker_that_dies_at_a_sample_is_gone_in_sampling(start: Start) -> None:
