@@ -111,8 +111,19 @@ def refused_before_it_began() -> Iterator[None]:
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, BrokenPipeError) or Invocation.begun > begun:
             raise
-        named = f"{shown(error.filename)}: {error.strerror}" if isinstance(error, OSError) and error.filename else None
-        raise RequestError(named or first_line(error)) from error
+        raise RequestError(why_it_cannot_begin(error)) from error
+
+
+def why_it_cannot_begin(error: Exception) -> str:
+    """The line for an error before a run has its folder: what is wrong, and with which file."""
+    if not isinstance(error, OSError):
+        return first_line(error)
+    try:
+        here = Path.cwd()
+    except OSError:
+        return "the folder that this was started in is gone; change into one that is there"
+    what = shown(error.filename) if error.filename else f"a file of the run, started in {here}"
+    return f"{what}: {error.strerror or first_line(error)}"
 
 
 @contextmanager

@@ -100,6 +100,7 @@ def test_a_folder_with_what_a_run_would_write_over_is_left_alone(name: str, tmp_
     [
         (FileExistsError(17, "File exists", "/a/file"), "/a/file: File exists"),
         (OSError(36, "File name too long", "a" * 5000), "(5000 characters): File name too long"),
+        (OSError(27, "File too large"), "a file of the run, started in "),
         (ValueError("embedded null byte"), "embedded null byte"),
         (RecursionError("maximum recursion depth exceeded"), "maximum recursion depth exceeded"),
     ],
@@ -110,6 +111,21 @@ def test_what_fails_before_a_run_has_its_folder_is_the_request_s(error: Exceptio
         raise error
     assert said in str(refused.value)
     assert len(str(refused.value)) < 200
+
+
+def test_a_folder_that_is_gone_is_named_as_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's own words name no file."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(RequestError, match="the folder that this was started in is gone"), refused_before_it_began():
+        Path.cwd()
+
+
+def test_a_launcher_that_is_not_installed_is_told_so() -> None:
+    """No folder of ours holds it."""
+    said = one_line(ValueError("Could not find 'hydra/launcher/joblib'"), CONF)
+    assert said == "hydra/launcher=joblib: Hydra finds none of that name; a plugin that brings one must be installed"
 
 
 def begin_and_fail() -> None:
