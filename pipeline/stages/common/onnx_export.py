@@ -11,9 +11,10 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from pipeline.measure.batch import Batch, batched
 from pipeline.stages.common.precision import AsItLies
 
-INPUT, OUTPUT = "image", "logits"
+OUTPUT = "logits"
 
 
 class BiasApart(nn.ConvTranspose2d):
@@ -49,13 +50,13 @@ def biases_apart(net: nn.Module) -> nn.Module:
     return net
 
 
-def export(model: nn.Module, dtype: torch.dtype, batch: Tensor, path: Path, dynamic: Sequence[int] = ()) -> int:
+def export(model: nn.Module, dtype: torch.dtype, batch: Tensor | Batch, path: Path, dynamic: Sequence[int] = ()) -> int:
     """Write the net as ONNX, checked by onnx.checker, for batches of this shape: [batch, channels, height, width].
 
     Args:
         model: in eval mode, fp32.
         dtype: in which the net is to run.
-        batch: an input.
+        batch: an input, or all of them with their names.
         path: of the file.
         dynamic: the axes of the input that may have other lengths, where torch.export finds that the net allows it.
 
@@ -70,10 +71,11 @@ def export(model: nn.Module, dtype: torch.dtype, batch: Tensor, path: Path, dyna
     with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
         warnings.simplefilter("ignore", FutureWarning)  # the exporter's own use of what its torch deprecates
         warnings.simplefilter("ignore", DeprecationWarning)
-        exported = Borders(model, dtype, batch.is_cuda).eval()
+        inputs = batched(batch)
+        exported = Borders(model, dtype, inputs.is_cuda).eval()
         program = torch.onnx.export(
-            exported, (batch.clone(),), dynamo=True, input_names=[INPUT], output_names=[OUTPUT], verbose=False,
-            dynamic_shapes=(dict.fromkeys(dynamic, torch.export.Dim.AUTO),) if dynamic else None,
+            exported, (*inputs.clone(),), dynamo=True, input_names=[*inputs.names], output_names=[OUTPUT],
+            verbose=False, dynamic_shapes=(dict.fromkeys(dynamic, torch.export.Dim.AUTO),) if dynamic else None,
         )  # fmt: skip
     assert program is not None
     program.save(str(path))
