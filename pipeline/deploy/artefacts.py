@@ -17,13 +17,13 @@ from pipeline.deploy.bundle_contract import Dynamic
 from pipeline.deploy.carried_kernels import carry
 from pipeline.deploy.recorded_stage import ExportError, RecordedStage
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.batch import IMAGE
 from pipeline.records.bundle_kinds import Kind
 from pipeline.records.error_line import first_line
 from pipeline.stages import onnxruntime
+from pipeline.stages.api import IMAGE_RANK
 from pipeline.stages.common.aot_package import build_package
-from pipeline.stages.common.onnx_export import OUTPUT, export
-from pipeline.stages.common.precision import Half, in_channels_last
+from pipeline.stages.common.onnx_export import export
+from pipeline.stages.common.precision import Half, in_channels_last, laid_out
 
 AXES: dict[Dynamic, tuple[int, ...]] = {"batch": (0,), "size": (2, 3)}  # of [batch, channels, height, width]
 PACKAGE, PROGRAM, GRAPH = "package.pt2", "net.pt2", "net"
@@ -38,14 +38,12 @@ class Made:
         path: within the folder.
         loader: options of the loader.
         notes: how it differs from what was measured.
-        names: of its input and output.
     """
 
     kind: Kind
     path: str
     loader: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    names: tuple[str, str] = (IMAGE, OUTPUT)
 
 
 def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> Made:
@@ -74,6 +72,18 @@ def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> M
         "cudnn_benchmark": str(int(on_gpu and not fp32 and recorded.stage.options.get("cudnn_benchmark", True))),
     }
     return made
+
+
+def check_dynamic(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> None:
+    """That axes are dynamic of a net that takes images alone, and answers with masks.
+
+    Raises:
+        ExportError: it doesn't.
+    """
+    work = recorded.workload
+    beyond = bool(work.others) or len(work.shape) != IMAGE_RANK or not recorded.run.settings.task.has_masks
+    if dynamic and beyond:
+        raise ExportError(f"--dynamic {dynamic[0]}: it is there for nets of images; leave it out")
 
 
 def as_onnx(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> Made:
@@ -136,7 +146,7 @@ def as_program(recorded: RecordedStage, folder: Path) -> Made:
         ExportError: torch.export can't take the net, or it calls what a saved net may not.
     """
     try:
-        content = archive_of(eager_form(recorded), recorded.batch)
+        content = archive_of(eager_form(recorded), *recorded.inputs)
         (folder / PROGRAM).write_bytes(checked_archive(content).getvalue())
     except ArchiveError as error:
         raise ExportError(f"this net can't be saved without its source: {error}") from None
@@ -160,9 +170,9 @@ class InChannelsLast(nn.Module):
         super().__init__()
         self.net = in_channels_last(copy.deepcopy(model))
 
-    def forward(self, batch: Tensor) -> Tensor:
-        """Logits [batch, classes, height, width] of a batch [batch, channels, height, width]."""
-        logits: Tensor = self.net(batch.contiguous(memory_format=torch.channels_last))
+    def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
+        """Logits [batch, classes, height, width] of a batch [batch, channels, height, width], and further inputs."""
+        logits: Tensor = self.net(*map(laid_out, (batch, *others)))
         return logits
 
 
@@ -177,7 +187,11 @@ def as_package(recorded: RecordedStage, folder: Path) -> Made:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on_gpu
     try:
         build_package(
-            Half(recorded.workload.model, recorded.dtype).eval(), [recorded.batch], folder / PACKAGE, not on_gpu, tuned
+            Half(recorded.workload.model, recorded.dtype).eval(),
+            [*recorded.inputs],
+            folder / PACKAGE,
+            not on_gpu,
+            tuned,
         )
     except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
         raise ExportError(f"no package of this net: {first_line(error)}") from error

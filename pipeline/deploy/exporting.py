@@ -19,13 +19,15 @@ from torch import Tensor
 from models.errors import InputError
 from models.one_line import guarded, tell
 from pipeline.deploy import bundle_files
-from pipeline.deploy.artefacts import AXES, Made, make
+from pipeline.deploy.artefacts import AXES, Made, check_dynamic, make
 from pipeline.deploy.bundle_contract import Contract, ContractError, Dynamic, TensorRule, measured_of
+from pipeline.deploy.carried.golden_check import FURTHER
 from pipeline.deploy.fresh_process import BundleFails, ask
 from pipeline.deploy.recorded_stage import ExportError, RecordedStage, check_weights, chosen, opened
 from pipeline.records import codec
 from pipeline.report.formatting import clean
 from pipeline.stages.api import Skip, StageError
+from pipeline.stages.common.onnx_export import OUTPUT
 from pipeline.stages.common.precision import allow_tf32
 
 FAILED, REFUSED = 1, 2
@@ -84,6 +86,7 @@ def export(asked: Asked) -> Contract:
 
 def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: Path) -> Contract:
     """The bundle in a folder, checked; errors as of `export`."""
+    check_dynamic(recorded, asked.dynamic)
     golden = references(recorded, asked.dynamic)
     made = make(recorded, asked.dynamic, folder)
     contract = contract_of(recorded, made, asked, weights, golden["reference"])
@@ -119,10 +122,11 @@ def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str,
             other = torch.cat([other, other.flip(AXES["size"][0])], AXES["size"][0])
         batches["other_"] = other.contiguous()
     found: dict[str, Tensor] = {}
+    others = recorded.inputs.tensors[1:]
     with torch.inference_mode():
         for name, batch in batches.items():
-            found |= {f"{name}batch": batch, f"{name}reference": recorded.workload.model(batch).float()}
-    return found
+            found |= {f"{name}batch": batch, f"{name}reference": recorded.workload.model(batch, *others).float()}
+    return found | {f"{FURTHER}{number}": part for number, part in enumerate(others)}
 
 
 def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str | None, reference: Tensor) -> Contract:
@@ -133,11 +137,14 @@ def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str 
         target=stage.target,
         kind=made.kind,
         artefact=made.path,
-        input=TensorRule(made.names[0], list(recorded.batch.shape), "float32", list(asked.dynamic)),
-        output=TensorRule(made.names[1], list(reference.shape), "float32", list(asked.dynamic)),
+        input=TensorRule(recorded.workload.name, *described(recorded.batch), list(asked.dynamic)),
+        others=[TensorRule(name, *described(parts[0])) for name, parts in recorded.workload.others.items()],
+        task=run.settings.task.name,
+        takes_images=recorded.images is not None,
+        output=TensorRule(OUTPUT, list(reference.shape), "float32", list(asked.dynamic)),
         normalisation=run.settings.data.contract,
         tolerance=stage.tolerance,
-        masks_judged=run.settings.model.trained,
+        masks_judged=run.settings.model.trained and run.settings.task.has_masks,
         measured=measured_of(run, stage),
         weights_sha256=weights,
         command=run.command,
@@ -147,14 +154,21 @@ def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str 
     )
 
 
+def described(part: Tensor) -> tuple[list[int], str]:
+    """The shape and the type of a tensor of any shape, as a contract has them."""
+    return list(part.shape), str(part.dtype).removeprefix("torch.")
+
+
 def wrong(found: dict[str, float], contract: Contract) -> str:
     """Why the check of a bundle failed, in a line."""
     allowed = contract.tolerance
-    return (
-        f"its answers are {found['relative_l2']:.2g} off (relative L2; {allowed.relative_l2:g} allowed), "
-        f"{100 * found['flipped_share']:.3g} % of the pixels change their class ({100 * allowed.flipped_share:g} % "
-        f"allowed), its normalisation is {found['normalisation']:.2g} off"
-    )
+    said = [f"its answers are {found['relative_l2']:.2g} off (relative L2; {allowed.relative_l2:g} allowed)"]
+    if contract.task == "segmentation":
+        most = f"{100 * allowed.flipped_share:g} % allowed"
+        said.append(f"{100 * found['flipped_share']:.3g} % of the pixels change their class ({most})")
+    if "normalisation" in found:
+        said.append(f"its normalisation is {found['normalisation']:.2g} off")
+    return ", ".join(said)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -26,7 +26,7 @@ from pipeline.records.run_record import Artefact, CompileFacts, Execution, Failu
 from pipeline.records.samples import Accuracy, Energy, Sample, WarmUp
 from pipeline.stages.api import Runner, Workload
 from pipeline.worker import audited_calls, contract, mask_images, reference, unseen
-from pipeline.worker.artefact_files import describe
+from pipeline.worker.artefact_entry import describe
 from pipeline.worker.guard import ANSWER_MOVED, RIGHT, Finding, Guard, exact
 from pipeline.worker.stage_target import build_function
 from pipeline.worker.workload import further_batches, judged_images

@@ -15,11 +15,15 @@ HERE = Path(__file__).resolve().parent
 CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
 DEVICE, LOADER = CONTRACT["measured"]["device"], CONTRACT["loader"]
 PROVIDER = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}[DEVICE]
+NAMES = [CONTRACT["input"]["name"], *(rule["name"] for rule in CONTRACT.get("others", []))]
 TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
-def load() -> Callable[[np.ndarray], np.ndarray]:
-    """From a batch as `prepare` makes it to logits, [batch, classes, height, width]; ValueError for a changed file."""
+def load() -> Callable[..., np.ndarray]:
+    """From a batch as `prepare` makes it to logits, [batch, classes, height, width]; ValueError for a changed file.
+
+    A net of several inputs takes them one by one, in the order of contract.json: `input`, then `others`.
+    """
     for line in (HERE / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
         wanted, _, name = line.partition("  ")
         if hashlib.sha256((HERE / name).read_bytes()).hexdigest() != wanted:
@@ -33,22 +37,31 @@ def load() -> Callable[[np.ndarray], np.ndarray]:
         raise ValueError(f"asked for {PROVIDER}, the session landed on {session.get_providers()[0]}")
     if LOADER.get("enable_cuda_graph") == "1":
         return replayed(session)
-    return lambda batch: session.run(None, {CONTRACT["input"]["name"]: batch})[0]
+    taken = {given.name for given in session.get_inputs()}
+    named = lambda batch: {name: part for name, part in zip(NAMES, batch, strict=True) if name in taken}  # noqa: E731
+    return lambda *batch: session.run(None, named(batch))[0]
 
 
-def replayed(session: Any) -> Callable[[np.ndarray], np.ndarray]:
+def replayed(session: Any) -> Callable[..., np.ndarray]:
     """The session as a CUDA graph, which reads and writes the same memory at every call."""
-    shape, output = CONTRACT["input"]["shape"], session.get_outputs()[0]
-    batch_there = ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float32, DEVICE, 0)
+    rules, output = [CONTRACT["input"], *CONTRACT.get("others", [])], session.get_outputs()[0]
+    taken = {given.name for given in session.get_inputs()}
+    there = [
+        ort.OrtValue.ortvalue_from_shape_and_type(rule["shape"], np.dtype(rule["dtype"]).type, DEVICE, 0)
+        for rule in rules
+    ]
     logits_there = ort.OrtValue.ortvalue_from_shape_and_type(output.shape, TYPES[output.type], DEVICE, 0)
     binding = session.io_binding()
-    binding.bind_ortvalue_input(CONTRACT["input"]["name"], batch_there)
+    for name, part in zip(NAMES, there, strict=True):
+        if name in taken:
+            binding.bind_ortvalue_input(name, part)
     binding.bind_ortvalue_output(output.name, logits_there)
 
-    def run(batch: np.ndarray) -> np.ndarray:
-        if list(batch.shape) != shape:
-            raise ValueError(f"a batch of shape {list(batch.shape)}; this net takes {shape}")
-        batch_there.update_inplace(batch)
+    def run(*batch: np.ndarray) -> np.ndarray:
+        for part, rule, value in zip(batch, rules, there, strict=True):
+            if list(part.shape) != rule["shape"]:
+                raise ValueError(f"a batch of shape {list(part.shape)}; this net takes {rule['shape']}")
+            value.update_inplace(part)
         session.run_with_iobinding(binding)
         logits: np.ndarray = logits_there.numpy()
         return logits

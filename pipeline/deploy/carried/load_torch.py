@@ -18,8 +18,11 @@ CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
 DEVICE, LOADER = CONTRACT["measured"]["device"], CONTRACT["loader"]
 
 
-def load() -> Callable[[Tensor], Tensor]:
-    """From a batch as `prepare` makes it to logits, [batch, classes, height, width]; ValueError for a changed file."""
+def load() -> Callable[..., Tensor]:
+    """From a batch as `prepare` makes it to logits, [batch, classes, height, width]; ValueError for a changed file.
+
+    A net of several inputs takes them one by one, in the order of contract.json: `input`, then `others`.
+    """
     for line in (HERE / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
         wanted, _, name = line.partition("  ")
         if hashlib.sha256((HERE / name).read_bytes()).hexdigest() != wanted:
@@ -29,7 +32,7 @@ def load() -> Callable[[Tensor], Tensor]:
     if CONTRACT["measured"]["threads"]:
         torch.set_num_threads(CONTRACT["measured"]["threads"])
     net = BY_KIND[CONTRACT["kind"]](HERE / CONTRACT["artefact"])
-    answer: Callable[[Tensor], Tensor] = torch.inference_mode()(net)
+    answer: Callable[..., Tensor] = torch.inference_mode()(net)
     return answer
 
 

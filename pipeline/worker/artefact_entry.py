@@ -1,4 +1,4 @@
-"""What a stage leaves on disk, as its record lists it."""
+"""What the record says of a file that a stage leaves."""
 
 from hashlib import sha256
 from pathlib import Path
