@@ -59,6 +59,7 @@ def of_tensors(folder: Path, task: str = "diffusion", **fields: Any) -> Path:
     return run
 
 
+@pytest.mark.slow
 def test_a_bundle_of_several_inputs_answers_in_a_process_of_its_own(tmp_path: Path) -> None:
     """Its contract names each input with shape and type; nothing in it is of masks; predict refuses it in a line."""
     run, bundle = of_tensors(tmp_path / "run"), tmp_path / "bundle"
