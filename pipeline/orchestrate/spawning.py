@@ -8,13 +8,17 @@ import sys
 from pathlib import Path
 from typing import IO
 
+from pipeline.orchestrate.forking import ForkedProcess, ForkServer
 
-def started() -> tuple[subprocess.Popen[bytes], int]:
-    """A worker's process, and the descriptor that its messages come from.
+
+def started(server: ForkServer | None = None) -> tuple[subprocess.Popen[bytes] | ForkedProcess, int]:
+    """A worker's process, and the descriptor that its messages come from; an interpreter of its own without a server.
 
     Raises:
         OSError: the system starts no further process.
     """
+    if server and (forked := server.worker()):
+        return forked
     read_end, write_end = os.pipe()
     try:
         process = subprocess.Popen(

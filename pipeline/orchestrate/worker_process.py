@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from pipeline.config.schema import Job, job_document
 from pipeline.devices.host import oom_kills
 from pipeline.orchestrate import offspring
+from pipeline.orchestrate.forking import ForkServer
 from pipeline.orchestrate.interruption import waiting
 from pipeline.orchestrate.spawning import name_of, opened, peak_of_children, started, written
 from pipeline.protocol import (
@@ -75,7 +76,7 @@ class WorkerProcess:
 
     living: ClassVar[set["WorkerProcess"]] = set()
 
-    def __init__(self, job: Job, log: Path, limits: Mapping[Phase, float]) -> None:
+    def __init__(self, job: Job, log: Path, limits: Mapping[Phase, float], server: ForkServer | None = None) -> None:
         self.name = job.stage.name
         self.fields: dict[str, Any] = {}
         self.run_fields: dict[str, Any] = {}
@@ -87,7 +88,7 @@ class WorkerProcess:
         self._messages: queue.Queue[Message | None] = queue.Queue(UNREAD_MESSAGES)
         self._ready = self._sample_wanted = False
         self._kills_before = oom_kills()
-        self._process, read_end = started()
+        self._process, read_end = started(server)
         self.living.add(self)
         self._siblings = offspring.adopted(offspring.parents())
         self._threads = [
