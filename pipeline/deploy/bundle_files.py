@@ -16,7 +16,8 @@ from pipeline.deploy.recorded_stage import file_digest
 from pipeline.records.atomic_json import write_text
 from pipeline.records.bundle_kinds import Kind
 
-GOLDEN, SUMS, LOADER, CHECK = "golden.safetensors", "SHA256SUMS", "load.py", "golden_check.py"
+GOLDEN, SUMS = "golden.safetensors", "SHA256SUMS"
+LOADER, SUPPORT, CHECK = "load.py", "support.py", "golden_check.py"
 CARRIED = Path(carried.__file__).parent
 PACKAGES: dict[Kind, tuple[str, ...]] = {  # distributions, of which those that are installed are required
     "onnx": ("onnxruntime-gpu", "onnxruntime", "numpy"),
@@ -40,9 +41,10 @@ With unet-ladder installed, `python -m pipeline.verify .` compares the machine a
 
 
 def write_loader(kind: Kind, folder: Path) -> None:
-    """Copy load.py for this form, and what checks the golden answers."""
-    loader = "load_onnx.py" if kind == "onnx" else "load_torch.py"
-    shutil.copyfile(CARRIED / loader, folder / LOADER)
+    """Copy load.py for this form, what it needs, and what checks the golden answers."""
+    library = "onnx" if kind == "onnx" else "torch"
+    shutil.copyfile(CARRIED / f"load_{library}.py", folder / LOADER)
+    shutil.copyfile(CARRIED / f"support_{library}.py", folder / SUPPORT)
     shutil.copyfile(CARRIED / CHECK, folder / CHECK)
 
 

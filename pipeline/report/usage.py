@@ -9,7 +9,7 @@ from typing import Literal
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.bundle_kinds import KIND_OF
-from pipeline.records.run_record import Artefact, StageRecord
+from pipeline.records.run_record import Artefact, RunRecord, StageRecord
 from pipeline.report.formatting import clean
 
 DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}
@@ -38,10 +38,18 @@ class Usage:
 def usage(summary: RunSummary, stage: StageSummary) -> Usage:
     """The lines for one stage, and the command that exports it, where it has a form outside this project."""
     found = _lines(summary, stage)
+    if one_channel(summary.run):
+        found = replace(found, code=found.code.replace(".argmax(1)", "[:, 0] > 0"))
     if stage.stage.target not in KIND_OF:
         return found
     command = f"python -m pipeline.export RUN --stage {clean(stage.name)} --to DIR"
     return replace(found, code=f"{found.code}\n# {command}  packs what runs without this project")
+
+
+def one_channel(run: RunRecord) -> bool:
+    """Whether the net's last layer gives a single channel, of which class 1 is what lies above 0."""
+    last = [layer.out_channels for layer in run.reference.layers if layer.out_channels] if run.reference else []
+    return last[-1:] == [1]
 
 
 def _lines(summary: RunSummary, stage: StageSummary) -> Usage:

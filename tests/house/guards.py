@@ -403,7 +403,7 @@ GUARDS = [
     ),
     Guard(
         "pickles in a bundle's program",
-        "pipeline/deploy/carried/load_torch.py",
+        "pipeline/deploy/carried/support_torch.py",
         "if pickled or (",
         "if False and (",
         f"{EXPORTING}test_a_loader_reads_no_pickle",

@@ -43,32 +43,39 @@ def main(loader: Mapping[str, Any]) -> int:
 def compared(
     loader: Mapping[str, Any], run: Callable[[Any], Any], golden: Mapping[str, Any], logits: Any
 ) -> dict[str, Any]:
-    """Distances of logits [batch, classes, height, width] from the fp32 net's, and from those that were exported."""
-    contract = loader["CONTRACT"]
+    """Distances of an answer, logits or classes, from the fp32 net's, and from the answer that was exported."""
+    contract, classes = loader["CONTRACT"], loader["classes"]
     pairs = [(logits, golden["reference"])]
     if "other_batch" in golden:
         pairs.append((loader["exact"](run(golden["other_batch"])), golden["other_reference"]))
-    off, flipped = zip(*(distances(one, loader["exact"](other)) for one, other in pairs), strict=True)
+    off, flipped = zip(*(distances(classes, one, loader["exact"](other)) for one, other in pairs), strict=True)
     allowed = contract["tolerance"]
     judged = contract["masks_judged"]
-    inputs, _ = distances(*(loader["exact"](part) for part in (loader["prepare"](golden["images"]), golden["batch"])))
+    inputs = relative_l2(*(loader["exact"](part) for part in (loader["prepare"](golden["images"]), golden["batch"])))
     right = max(off) <= allowed["relative_l2"] and inputs <= NORMALISED_ALIKE
     found = {"relative_l2": max(off), "flipped_share": max(flipped), "normalisation": inputs}
     found["right"] = bool(right and (not judged or max(flipped) <= allowed["flipped_share"]))
     if "logits" in golden:
         before = loader["exact"](golden["logits"])
         found["same_bits"] = bool((logits == before).all())
-        found["masks_moved"] = int((logits.argmax(1) != before.argmax(1)).sum())
+        found["masks_moved"] = int((classes(logits) != classes(before)).sum())
     return found
 
 
-def distances(one: Any, other: Any) -> tuple[float, float]:
-    """Relative L2 of two fp64 arrays of one shape, infinite for NaN, and the share of pixels whose class differs."""
-    if tuple(one.shape) != tuple(other.shape):
-        raise ValueError(f"logits of shape {list(one.shape)}, the golden ones have {list(other.shape)}")
+def distances(classes: Callable[[Any], Any], answer: Any, logits: Any) -> tuple[float, float]:
+    """Relative L2 of an answer in fp64 to the logits, 0 where it holds classes, and the share whose class differs."""
+    of_classes = answer.ndim == logits.ndim - 1
+    expected = classes(logits) if of_classes else logits
+    if tuple(answer.shape) != tuple(expected.shape):
+        raise ValueError(f"an answer of shape {list(answer.shape)}, the golden one has {list(expected.shape)}")
+    differ = classes(answer) != classes(logits)
+    return 0.0 if of_classes else relative_l2(answer, logits), int(differ.sum()) / math.prod(differ.shape)
+
+
+def relative_l2(one: Any, other: Any) -> float:
+    """Of two fp64 arrays of one shape, any; infinite for NaN."""
     off = float(((one - other) ** 2).sum() / (other**2).sum()) ** 0.5
-    differ = one.argmax(1) != other.argmax(1)
-    return (math.inf if math.isnan(off) else off), int(differ.sum()) / math.prod(differ.shape)
+    return math.inf if math.isnan(off) else off
 
 
 def seconds_per_call(

@@ -1,4 +1,4 @@
-"""The net of this bundle: `masks(load(), images)`, with onnxruntime and nothing of the project that made it."""
+"""The net of this bundle, with onnxruntime and nothing of the project that made it: `masks(load(), images)`."""
 
 import hashlib
 import json
@@ -6,87 +6,32 @@ import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 
 HERE = Path(__file__).resolve().parent
 CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
-DEVICE, LOADER = CONTRACT["measured"]["device"], CONTRACT["loader"]
-PROVIDER = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}[DEVICE]
-TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+SUPPORT = runpy.run_path(str(HERE / "support.py"))  # the session, its CUDA graph, the normalisation
 
 
 def load() -> Callable[[np.ndarray], np.ndarray]:
-    """From a batch as `prepare` makes it to logits, [batch, classes, height, width]; ValueError for a changed file."""
+    """From a batch as contract.json describes it to the answer, logits or classes; ValueError for a changed file."""
     for line in (HERE / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
         wanted, _, name = line.partition("  ")
         if hashlib.sha256((HERE / name).read_bytes()).hexdigest() != wanted:
             raise ValueError(f"{name}: not the file that was exported")
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = CONTRACT["measured"]["threads"] or 0
-    if DEVICE == "cuda":
-        ort.preload_dlls()
-    session = ort.InferenceSession(str(HERE / CONTRACT["artefact"]), options, providers=[(PROVIDER, LOADER)])
-    if session.get_providers()[0] != PROVIDER:
-        raise ValueError(f"asked for {PROVIDER}, the session landed on {session.get_providers()[0]}")
-    if LOADER.get("enable_cuda_graph") == "1":
-        return replayed(session)
+    session = SUPPORT["opened"](HERE / CONTRACT["artefact"])
+    if CONTRACT["loader"].get("enable_cuda_graph") == "1":
+        replayed: Callable[[np.ndarray], np.ndarray] = SUPPORT["replayed"](session)
+        return replayed
     return lambda batch: session.run(None, {CONTRACT["input"]["name"]: batch})[0]
 
 
-def replayed(session: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """The session as a CUDA graph, which reads and writes the same memory at every call."""
-    shape, output = CONTRACT["input"]["shape"], session.get_outputs()[0]
-    batch_there = ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float32, DEVICE, 0)
-    logits_there = ort.OrtValue.ortvalue_from_shape_and_type(output.shape, TYPES[output.type], DEVICE, 0)
-    binding = session.io_binding()
-    binding.bind_ortvalue_input(CONTRACT["input"]["name"], batch_there)
-    binding.bind_ortvalue_output(output.name, logits_there)
-
-    def run(batch: np.ndarray) -> np.ndarray:
-        if list(batch.shape) != shape:
-            raise ValueError(f"a batch of shape {list(batch.shape)}; this net takes {shape}")
-        batch_there.update_inplace(batch)
-        session.run_with_iobinding(binding)
-        logits: np.ndarray = logits_there.numpy()
-        return logits
-
-    return run
-
-
-def prepare(images: np.ndarray) -> np.ndarray:
-    """Images [n, height, width, channels], uint8, uint16 or fp32, as the net takes them."""
-    rule = CONTRACT["normalisation"]
-    scale = rule["scale"] or (1.0 if images.dtype.kind == "f" else float(np.iinfo(images.dtype).max))
-    planes = images.astype(np.float32).transpose(0, 3, 1, 2) / np.float32(scale)
-    mean, std = (np.array(rule[key], np.float32).reshape(-1, 1, 1) for key in ("mean", "std"))
-    if rule["normalize"] == "zscore":
-        mean, std = planes.mean((2, 3), keepdims=True), planes.std((2, 3), keepdims=True)
-        std = np.where(planes.max((2, 3), keepdims=True) == planes.min((2, 3), keepdims=True), np.float32(1), std)
-    return np.ascontiguousarray((planes - mean) / std)
-
-
 def masks(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray) -> np.ndarray:
-    """The class of every pixel, [n, height, width], of images as `prepare` takes them."""
-    classes: np.ndarray = run(prepare(images)).argmax(1)
+    """The class of every pixel, [n, height, width], of images [n, height, width, channels] as their files hold them."""
+    classes: np.ndarray = SUPPORT["classes"](run(SUPPORT["prepare"](images)))
     return classes
 
 
-def array(content: bytes, dtype: str, shape: list[int]) -> np.ndarray:
-    """An array of any shape from its bytes."""
-    return np.frombuffer(content, dtype).reshape(shape)
-
-
-def exact(values: np.ndarray) -> np.ndarray:
-    """The same values, of any shape, in fp64; a copy."""
-    return values.astype(np.float64)
-
-
-def wait() -> None:
-    """Nothing: an answer in the host's memory is complete."""
-
-
 if __name__ == "__main__":
-    sys.exit(runpy.run_path(str(HERE / "golden_check.py"))["main"](globals()))
+    sys.exit(runpy.run_path(str(HERE / "golden_check.py"))["main"](SUPPORT | globals()))

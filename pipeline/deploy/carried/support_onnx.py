@@ -1,0 +1,84 @@
+"""What load.py needs besides the net: the session, its CUDA graph, and the ends of the path to a mask."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+HERE = Path(__file__).resolve().parent
+CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
+DEVICE, LOADER = CONTRACT["measured"]["device"], CONTRACT["loader"]
+PROVIDER = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}[DEVICE]
+TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
+
+
+def opened(model: Path) -> Any:
+    """The session; ValueError where it lands on another provider than was asked for."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = CONTRACT["measured"]["threads"] or 0
+    if DEVICE == "cuda":
+        ort.preload_dlls()
+    session = ort.InferenceSession(str(model), options, providers=[(PROVIDER, LOADER)])
+    if session.get_providers()[0] != PROVIDER:
+        raise ValueError(f"asked for {PROVIDER}, the session landed on {session.get_providers()[0]}")
+    return session
+
+
+def replayed(session: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """The session as a CUDA graph, which reads and writes the same memory at every call."""
+    given, output = session.get_inputs()[0], session.get_outputs()[0]
+    shape = CONTRACT["input"]["shape"]
+    batch_there = ort.OrtValue.ortvalue_from_shape_and_type(shape, TYPES[given.type], DEVICE, 0)
+    answer_there = ort.OrtValue.ortvalue_from_shape_and_type(output.shape, TYPES[output.type], DEVICE, 0)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input(given.name, batch_there)
+    binding.bind_ortvalue_output(output.name, answer_there)
+
+    def run(batch: np.ndarray) -> np.ndarray:
+        if list(batch.shape) != shape:
+            raise ValueError(f"a batch of shape {list(batch.shape)}; this net takes {shape}")
+        batch_there.update_inplace(batch)
+        session.run_with_iobinding(binding)
+        answer: np.ndarray = answer_there.numpy()
+        return answer
+
+    return run
+
+
+def prepare(images: np.ndarray) -> np.ndarray:
+    """Images [n, height, width, channels], uint8, uint16 or fp32, as the net takes them."""
+    if CONTRACT.get("images_in"):
+        return np.ascontiguousarray(images)
+    rule = CONTRACT["normalisation"]
+    scale = rule["scale"] or (1.0 if images.dtype.kind == "f" else float(np.iinfo(images.dtype).max))
+    planes = images.astype(np.float32).transpose(0, 3, 1, 2) / np.float32(scale)
+    mean, std = (np.array(rule[key], np.float32).reshape(-1, 1, 1) for key in ("mean", "std"))
+    if rule["normalize"] == "zscore":
+        mean, std = planes.mean((2, 3), keepdims=True), planes.std((2, 3), keepdims=True)
+        std = np.where(planes.max((2, 3), keepdims=True) == planes.min((2, 3), keepdims=True), np.float32(1), std)
+    return np.ascontiguousarray((planes - mean) / std)
+
+
+def classes(answer: np.ndarray) -> np.ndarray:
+    """The class of every pixel, [n, height, width], of logits [n, classes, height, width]; of one channel, above 0."""
+    if answer.ndim == 3:
+        return answer  # the net itself gives classes
+    chosen: np.ndarray = answer.argmax(1) if answer.shape[1] > 1 else (answer[:, 0] > 0).astype(np.int64)
+    return chosen
+
+
+def array(content: bytes, dtype: str, shape: list[int]) -> np.ndarray:
+    """An array of any shape from its bytes."""
+    return np.frombuffer(content, dtype).reshape(shape)
+
+
+def exact(values: np.ndarray) -> np.ndarray:
+    """The same values, of any shape, in fp64; a copy."""
+    return values.astype(np.float64)
+
+
+def wait() -> None:
+    """Nothing: an answer in the host's memory is complete."""
