@@ -52,12 +52,13 @@ def write_golden(tensors: Mapping[str, Tensor], images: np.ndarray, folder: Path
     """Keep a batch and its answers.
 
     Args:
-        tensors: "batch", "reference" and, once they are known, "logits", each [batch, channels, height, width].
+        tensors: "batch" as the artefact takes it, "reference", the fp32 net's logits [batch, classes, height, width],
+            and, once it is known, "logits", the artefact's own answer.
         images: of the batch before normalisation, [batch, height, width, channels].
         folder: the bundle's.
     """
     parts = {name: part.detach().cpu().contiguous() for name, part in tensors.items()}
-    save_file(parts | {"images": torch.from_numpy(np.ascontiguousarray(images))}, folder / GOLDEN)
+    save_file(parts | {"images": torch.from_numpy(np.array(images, order="C"))}, folder / GOLDEN)
 
 
 def write_requirements(kind: Kind, folder: Path) -> None:

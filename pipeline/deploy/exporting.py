@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from pipeline.deploy import bundle_files
 from pipeline.deploy.artefacts import AXES, Made, make
 from pipeline.deploy.bundle_contract import Contract, ContractError, Dynamic, TensorRule, measured_of
 from pipeline.deploy.fresh_process import BundleFails, ask
+from pipeline.deploy.moved_ends import Ends, classes
 from pipeline.deploy.recorded_stage import ExportError, RecordedStage, check_weights, chosen, opened
 from pipeline.records import codec
 from pipeline.report.formatting import clean
@@ -42,18 +43,20 @@ class Asked:
         to: the bundle's, which must not be there.
         stage: its name; None for the run's winner.
         dynamic: the axes of which other lengths are to be taken.
+        ends: of the path from an image to its mask, that are to lie in the graph.
     """
 
     run: Path
     to: Path
     stage: str | None = None
     dynamic: tuple[Dynamic, ...] = ()
+    ends: Ends = field(default_factory=Ends)
 
     def command(self, stage: str) -> str:
         """The command that makes the bundle again."""
         dynamic = [word for name in self.dynamic for word in ("--dynamic", name)]
-        words = ["python", "-m", "pipeline.export", str(self.run), "--stage", stage, *dynamic, "--to", str(self.to)]
-        return shlex.join(words)
+        words = ["--stage", stage, *dynamic, *self.ends.flags, "--to", str(self.to)]
+        return shlex.join(["python", "-m", "pipeline.export", str(self.run), *words])
 
 
 def export(asked: Asked) -> Contract:
@@ -74,12 +77,25 @@ def export(asked: Asked) -> Contract:
     try:
         folder = scratch / "bundle"
         folder.mkdir()
-        recorded = opened(asked.run, run, stage, scratch)
+        recorded = replace(opened(asked.run, run, stage, scratch), ends=asked.ends)
+        check_ends(recorded)
         contract = written(recorded, asked, weights, folder)
         folder.rename(asked.to)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return contract
+
+
+def check_ends(recorded: RecordedStage) -> None:
+    """That the ends can be moved, and the bundle that has them be checked.
+
+    Raises:
+        ExportError: they can't; the line names the flag.
+    """
+    if recorded.ends.images_in and recorded.images.dtype != np.uint8:
+        raise ExportError(f"--uint8-in: the run's images hold {recorded.images.dtype}; leave it out")
+    if recorded.ends.classes_out and not recorded.run.settings.model.trained:
+        raise ExportError("--classes-out: the net has random weights, so nothing could check its classes; leave it out")
 
 
 def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: Path) -> Contract:
@@ -93,7 +109,7 @@ def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: 
     bundle_files.write_contract(contract, folder)
     answer = ask(folder, "--answer", str(folder.parent / ANSWER))
     if answer["shape"] != contract.output.shape:
-        raise BundleFails(f"logits of shape {answer['shape']}, the net's are {contract.output.shape}")
+        raise BundleFails(f"an answer of shape {answer['shape']}, the net's is {contract.output.shape}")
     logits = np.fromfile(folder.parent / ANSWER, np.float64).reshape(answer["shape"]).astype(np.float32)
     bundle_files.write_golden({**golden, "logits": torch.from_numpy(logits)}, recorded.images, folder)
     contract = replace(contract, output=replace(contract.output, dtype=answer["dtype"]))
@@ -107,12 +123,12 @@ def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: 
 
 
 def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str, Tensor]:
-    """The golden batch and the fp32 net's logits, [batch, channels or classes, height, width].
+    """What the artefact takes, and the fp32 net's logits, [batch, classes, height, width].
 
     With dynamic axes there is a second batch, of other lengths.
     """
     allow_tf32(False)
-    batches = {"": recorded.batch}
+    batches = {"": recorded.batch}  # what the fp32 net takes
     if dynamic:
         other = torch.cat([recorded.batch, recorded.batch[:1]]) if "batch" in dynamic else recorded.batch
         if "size" in dynamic:
@@ -122,19 +138,20 @@ def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str,
     with torch.inference_mode():
         for name, batch in batches.items():
             found |= {f"{name}batch": batch, f"{name}reference": recorded.workload.model(batch).float()}
-    return found
+    return found | {"batch": recorded.given}
 
 
 def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str | None, reference: Tensor) -> Contract:
     """The contract of an artefact; `reference` are the fp32 net's logits [batch, classes, height, width]."""
-    run, stage = recorded.run, recorded.stage
+    run, stage, ends, given = recorded.run, recorded.stage, recorded.ends, recorded.given
+    answer = classes(reference) if ends.classes_out else reference
     return Contract(
         stage=stage.name,
         target=stage.target,
         kind=made.kind,
         artefact=made.path,
-        input=TensorRule(made.names[0], list(recorded.batch.shape), "float32", list(asked.dynamic)),
-        output=TensorRule(made.names[1], list(reference.shape), "float32", list(asked.dynamic)),
+        input=TensorRule(made.names[0], list(given.shape), name_of(given.dtype), list(asked.dynamic)),
+        output=TensorRule(made.names[1], list(answer.shape), name_of(answer.dtype), list(asked.dynamic)),
         normalisation=run.settings.data.contract,
         tolerance=stage.tolerance,
         masks_judged=run.settings.model.trained,
@@ -144,7 +161,14 @@ def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str 
         rebuild=asked.command(stage.name),
         loader=made.loader,
         notes=[*recorded.notes, *made.notes],
+        images_in=ends.images_in,
+        classes_out=ends.classes_out,
     )
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Such as "float32"."""
+    return str(dtype).removeprefix("torch.")
 
 
 def wrong(found: dict[str, float], contract: Contract) -> str:
@@ -171,9 +195,12 @@ def exported(arguments: list[str] | None) -> int:
     parser.add_argument(
         "--dynamic", action="append", default=[], choices=sorted(AXES), help="of an ONNX model: take others"
     )
+    parser.add_argument("--uint8-in", action="store_true", help="the graph takes uint8 images and normalises them")
+    parser.add_argument("--classes-out", action="store_true", help="the graph gives the class of every pixel")
     typed = parser.parse_args(arguments)
+    ends = Ends(typed.uint8_in, typed.classes_out)
     try:
-        contract = export(Asked(typed.run, typed.to, typed.stage, tuple(dict.fromkeys(typed.dynamic))))
+        contract = export(Asked(typed.run, typed.to, typed.stage, tuple(dict.fromkeys(typed.dynamic)), ends))
     except REFUSALS as error:
         tell(f"error: {clean(error)}")
         return REFUSED

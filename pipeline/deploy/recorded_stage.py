@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.build import build_model
 from models.checkpoint import digest
@@ -15,6 +15,7 @@ from models.samples import load_dataset, to_batch
 from pipeline.analysis.summary import summarize
 from pipeline.config.request_error import nearest
 from pipeline.config.schema import StageSpec
+from pipeline.deploy.moved_ends import Ends
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.bundle_kinds import KIND_OF, Kind
 from pipeline.records.run_record import Artefact, RunRecord, StageRecord
@@ -38,6 +39,7 @@ class RecordedStage:
         run, stage: of the record.
         workload: the net, and one batch of the run's first images.
         notes: what a reader of the bundle must know.
+        ends: of the path to a mask, that are to lie in the artefact's graph.
     """
 
     folder: Path
@@ -45,6 +47,17 @@ class RecordedStage:
     stage: StageRecord
     workload: Workload
     notes: list[str] = field(default_factory=list)
+    ends: Ends = field(default_factory=Ends)
+
+    @property
+    def given(self) -> Tensor:
+        """What the artefact takes: the golden batch, or its images [batch, height, width, channels], on the device."""
+        images = torch.from_numpy(np.ascontiguousarray(self.images)).to(self.workload.device)
+        return images if self.ends.images_in else self.batch
+
+    def with_ends(self, net: nn.Module) -> nn.Module:
+        """A net from the golden batch to logits, with the ends that are to lie in the graph."""
+        return self.ends.around(net, self.workload.contract)
 
     @property
     def kind(self) -> Kind:

@@ -65,7 +65,7 @@ def test_the_contract_says_what_was_measured(small: dict[str, Any], tmp_path: Pa
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
     found, record = bundle_contract.load(tmp_path / "out"), codec.load(run)
-    assert (found.input.shape, found.output.shape, found.classes) == ([2, 3, SIDE, SIDE], [2, 2, SIDE, SIDE], 2)
+    assert (found.input.shape, found.output.shape) == ([2, 3, SIDE, SIDE], [2, 2, SIDE, SIDE])
     assert found.normalisation == InputContract()
     assert (found.measured.device_name, found.measured.packages["torch"]) == ("a processor", "2.11.0")
     assert found.measured.ms_per_call == pytest.approx(2.0, rel=0.02)

@@ -115,12 +115,12 @@ def test_the_lines_that_use_a_stage_run(name: str, monkeypatch: pytest.MonkeyPat
 def test_a_single_channel_is_cut_at_zero() -> None:
     """Its largest channel is always the first."""
     assert RUN.reference is not None
-    layers = [replace(layer, out_channels=min(layer.out_channels, 1)) for layer in RUN.reference.layers]
+    layers = [replace(layer, out_channels=1) for layer in RUN.reference.layers]
     binary = replace(RUN, reference=replace(RUN.reference, layers=layers))
     summary = planted.summary(binary)
     for stage in summary.ranked:
         assert ".argmax(1)" not in usage(summary, stage).code
-    assert any("masks = net(batch)[:, 0] > 0" in usage(summary, stage).code for stage in summary.ranked)
+    assert any("[:, 0] > 0" in usage(summary, stage).code for stage in summary.ranked)
 
 
 def _in_bf16(stage: Any) -> Any:

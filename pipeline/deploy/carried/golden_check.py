@@ -1,6 +1,7 @@
 """`python -I load.py --check`: whether this bundle's net still answers as it did, as JSON; 0 if it does, else 1.
 
-`--answer FILE` writes the logits of the golden batch into FILE, as fp64; `--time SECONDS` adds how long a call takes.
+`--answer FILE` writes the answer to the golden batch into FILE, as fp64; `--time SECONDS` adds how long a call takes,
+and how long the whole path from images in the host's memory to their masks there.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,8 @@ def main(loader: Mapping[str, Any]) -> int:
         found |= compared(loader, run, golden, exact)
     if asked.time:
         found["milliseconds"] = 1e3 * seconds_per_call(lambda: run(golden["batch"]), loader["wait"], asked.time)
+        path = partial(masks_on_the_host, loader, run, loader["on_the_host"](golden["images"]))
+        found["path_milliseconds"] = 1e3 * seconds_per_call(path, loader["wait"], asked.time)
     sys.stdout.write(f"{json.dumps(found)}\n")
     return 0 if found.get("right", True) else 1
 
@@ -60,6 +64,12 @@ def compared(
         found["same_bits"] = bool((logits == before).all())
         found["masks_moved"] = int((classes(logits) != classes(before)).sum())
     return found
+
+
+def masks_on_the_host(loader: Mapping[str, Any], run: Callable[[Any], Any], images: Any) -> Any:
+    """The whole path: images in the host's memory, normalised, answered, and their masks back in it."""
+    masks = loader["masks"](run, images)
+    return masks.cpu() if hasattr(masks, "cpu") else masks
 
 
 def distances(classes: Callable[[Any], Any], answer: Any, logits: Any) -> tuple[float, float]:

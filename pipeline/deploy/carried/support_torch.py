@@ -86,6 +86,11 @@ def exact(values: Tensor) -> Tensor:
     return values.to("cpu", torch.float64, copy=True).contiguous()
 
 
+def on_the_host(values: Tensor) -> Tensor:
+    """The values, of any shape, in the host's memory."""
+    return values.cpu()
+
+
 def wait() -> None:
     """Until the device is done."""
     if DEVICE == "cuda":
