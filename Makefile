@@ -1,5 +1,6 @@
 # make run: set up .venv and run the main job; its last line is the report's path.
-# make test: set up .venv and run all tests, on up to four cores. PYTHON chooses the interpreter, ARGS goes to the program.
+# make test: set up .venv and run all tests, on up to four cores; the modules are compiled once, not by each process.
+# PYTHON chooses the interpreter, ARGS goes to the program.
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
@@ -11,7 +12,7 @@ run: .venv/ready
 	@$(BIN)/python -m pipeline $(ARGS)
 
 test: .venv/ready
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 # Opens a report in chromium, which must be installed; not part of test.
 browser: .venv/ready

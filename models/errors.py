@@ -9,6 +9,10 @@ class ImageError(InputError):
     """A file or folder of images."""
 
 
+class TensorError(InputError):
+    """A file of tensors, or of volumes."""
+
+
 class CheckpointError(InputError):
     """A file of weights."""
 

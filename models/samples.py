@@ -1,7 +1,7 @@
 """Real images: those in scikit-image's wheel, which need no download, or a folder of the user's."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
@@ -17,6 +17,7 @@ from models.image_files import SUFFIXES, alike, each, pixels, read_image
 from models.input_contract import InputContract, LabelRules
 from models.label_files import as_classes, label_file, read_label
 from models.stain import HELD_OUT, UNLABELLED, stain_mask
+from models.volume_files import folder_volumes
 from models.windows import Named, cut, rolled
 
 # The stained tissue comes first, so that every run has pixels with labels.
@@ -30,13 +31,14 @@ SAMPLES = [
     "chelsea.png",
 ]
 SAMPLE_FOLDER = Path(skimage.data.__file__).parent
+VOLUME = "volume"  # the data that are volumes
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
 AS_TODAY, INDICES = InputContract(), LabelRules()
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images of one size.
+    """Images of one size, or volumes, which have a depth before the height.
 
     Attributes:
         images: [images, height, width, channels], uint8, uint16 or fp32, as their files hold them.
@@ -58,25 +60,30 @@ class Dataset:
 
 
 def to_batch(images: np.ndarray, contract: InputContract = AS_TODAY) -> Tensor:
-    """Images [n, height, width, channels] as the nets take them: [n, channels, height, width], fp32, normalised."""
+    """Images [n, height, width, channels] as the nets take them: [n, channels, height, width], fp32, normalised.
+
+    Volumes have a depth before the height, here as there.
+    """
+    space, ones = tuple(range(2, images.ndim)), [1] * (images.ndim - 2)
     scale = contract.scale or (1.0 if images.dtype.kind == "f" else float(np.iinfo(images.dtype).max))
-    planes = torch.from_numpy(images.astype(np.float32)).permute(0, 3, 1, 2) / scale
+    planes = torch.from_numpy(images.astype(np.float32)).movedim(-1, 1) / scale
     if contract.normalize == "zscore":
-        mean, std = planes.mean((2, 3), keepdim=True), planes.std((2, 3), correction=0, keepdim=True)
-        plain = planes.amax((2, 3), keepdim=True) == planes.amin((2, 3), keepdim=True)
+        mean, std = planes.mean(space, keepdim=True), planes.std(space, correction=0, keepdim=True)
+        plain = planes.amax(space, keepdim=True) == planes.amin(space, keepdim=True)
         std = torch.where(plain, torch.ones_like(std), std)  # a plane of one value becomes 0
     else:
         mean, std = (
-            torch.tensor(part, dtype=torch.float32).reshape(-1, 1, 1) for part in (contract.mean, contract.std)
+            torch.tensor(part, dtype=torch.float32).reshape(-1, *ones) for part in (contract.mean, contract.std)
         )
     return ((planes - mean) / std).contiguous()
 
 
 def viewable(image: np.ndarray) -> np.ndarray:
-    """An image [height, width, channels] to be looked at: [height, width, 3], uint8.
+    """An image [height, width, channels] to be looked at: [height, width, 3], uint8; of a volume its middle plane.
 
     Of other channels than 3 the first is shown, in grey; values beyond 8 bits go from the least to the largest.
     """
+    image = middle_plane(image, axes=3)
     planes = image if image.shape[2] == 3 else np.repeat(image[..., :1], 3, axis=2)
     if planes.dtype == np.uint8:
         return planes
@@ -86,22 +93,28 @@ def viewable(image: np.ndarray) -> np.ndarray:
     return shown
 
 
+def middle_plane(values: np.ndarray, axes: int) -> np.ndarray:
+    """The plane in the middle of a volume's depth, where there are more than so many axes; anything else as it is."""
+    return values[len(values) // 2] if values.ndim > axes else values
+
+
 def load_dataset(
     name: str,
     path: str | None,
     labels: str | None,
-    size: int | None,
+    size: int | Sequence[int] | None,
     count: int,
     contract: InputContract = AS_TODAY,
     rules: LabelRules = INDICES,
 ) -> Dataset:
-    """`count` images of one size.
+    """`count` images, or volumes, of one size.
 
     Args:
-        name: "samples", "stain" or "folder".
-        path: the folder of a "folder".
+        name: "samples", "stain", "folder" or "volume".
+        path: the folder of a "folder" or of a "volume".
         labels: a folder with a file of labels for each image; None without labels.
-        size: height and width; None keeps the size of the images, which must then be the same for all.
+        size: height and width, or of volumes depth, height and width; None keeps the size of the images, which must
+            then be the same for all.
         count: how many; where the images give fewer windows, they come again, rolled by a few pixels each time.
         contract: how many channels they are to have, and by what values are divided.
         rules: how labels are read.
@@ -129,8 +142,14 @@ def load_dataset(
 def recorded_images(data: Mapping[str, Any], count: int) -> Tensor:
     """The first `count` images of a run, [count, channels, height, width], from its record's settings.data as JSON."""
     contract, rules = InputContract(**data["contract"]), LabelRules(**data["label_rules"])
-    named, path, labels, size = (data[key] for key in ("name", "path", "labels", "image_size"))
+    named, path, labels = (data[key] for key in ("name", "path", "labels"))
+    size = window(named, data["image_size"], data.get("depth"))
     return to_batch(load_dataset(named, path, labels, size, count, contract, rules).images, contract)
+
+
+def window(name: str, size: int | None, depth: int | None) -> int | tuple[int, int, int] | None:
+    """The size of a window: height and width, or of volumes depth, height and width; None keeps that of the files."""
+    return size if name != VOLUME or size is None else (depth or size, size, size)
 
 
 def named_images(
@@ -139,6 +158,8 @@ def named_images(
     """The images before they are cut, and what else lies in their folder; arguments and errors as of `load_dataset`."""
     if name in DEMOS:
         return [demo(image, contract.channels) for image in DEMOS[name]()], []
+    if name == VOLUME:
+        return folder_volumes(path, labels, contract, rules)
     return folder_images(path, labels, contract, rules)
 
 
@@ -148,9 +169,9 @@ def check_one_size(tiles: list[Named]) -> None:
     Raises:
         ImageError: they aren't; the line gives the commonest.
     """
-    shapes = Counter(tile.image.shape[:2] for tile in tiles)
+    shapes = Counter(tile.image.shape[:-1] for tile in tiles)
     if len(shapes) > 1:
-        common = ", ".join(f"{height}×{width}" for (height, width), _ in shapes.most_common(3))
+        common = ", ".join("×".join(map(str, shape)) for shape, _ in shapes.most_common(3))
         differ = f"the images differ in size ({len(shapes)} sizes: {common})"
         raise ImageError(f"data.size is not set and {differ}; set data.size=512")
 
@@ -247,4 +268,4 @@ def folder_images(
 
 def _or_unlabelled(tile: Named) -> np.ndarray:
     """The labels [h, w] of an image [h, w, channels], or 255 in every pixel."""
-    return np.full(tile.image.shape[:2], UNLABELLED, np.uint8) if tile.label is None else tile.label
+    return np.full(tile.image.shape[:-1], UNLABELLED, np.uint8) if tile.label is None else tile.label

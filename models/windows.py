@@ -1,5 +1,7 @@
-"""Cuts images and their labels into windows of one size."""
+"""Cuts images, or volumes, and their labels into windows of one size."""
 
+from collections.abc import Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -9,19 +11,19 @@ from models.stain import UNLABELLED
 
 
 class Named(NamedTuple):
-    """An image with its labels."""
+    """An image with its labels; a volume has a depth before the height."""
 
     source: str
     image: np.ndarray  # [height, width, channels]
     label: np.ndarray | None  # [height, width], uint8, 255 where not labelled; None without labels
 
 
-def cut(named: Named, size: int | None, whole: bool) -> list[Named]:
+def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Named]:
     """The image in windows of `size`; a smaller image is mirrored up to the size.
 
     Args:
         named: the image.
-        size: height and width; None leaves it as it is.
+        size: height and width, or one for each axis; None leaves it as it is.
         whole: whether each labelled pixel is to be judged, and once: the last windows of a side end at its edge, and
             what another window or the image itself holds already isn't labelled in them. Else windows lie side by
             side, and what is left at the right and lower edge belongs to none.
@@ -30,23 +32,23 @@ def cut(named: Named, size: int | None, whole: bool) -> list[Named]:
         ImageError: the labels are of another size than the image.
     """
     source, image, label = named
-    if label is not None and label.shape != image.shape[:2]:
-        sizes = ["×".join(map(str, part.shape[:2])) for part in (label, image)]
-        raise ImageError(f"{source}: its labels are {sizes[0]}, the image is {sizes[1]}")
+    if label is not None and label.shape != image.shape[:-1]:
+        shown = ["×".join(map(str, shape)) for shape in (label.shape, image.shape[:-1])]
+        raise ImageError(f"{source}: its labels are {shown[0]}, the image is {shown[1]}")
     if size is None:
         return [named]
-    image = _mirrored(image, size)
+    lengths = [size] * (image.ndim - 1) if isinstance(size, int) else list(size)
+    image = _mirrored(image, lengths)
     if label is not None:
-        label = _unlabelled_up_to(label, size) if whole else _mirrored(label, size)
+        label = _unlabelled_up_to(label, lengths) if whole else _mirrored(label, lengths)
     tiles = []
-    for top in _starts(image.shape[0], size, whole):
-        for left in _starts(image.shape[1], size, whole):
-            window = slice(top, top + size), slice(left, left + size)
-            known = None if label is None else label[window].copy()
-            if known is not None:
-                known[: -top % size if top % size else 0] = UNLABELLED
-                known[:, : -left % size if left % size else 0] = UNLABELLED
-            tiles.append(Named(f"{source} at {top},{left}", image[window], known))
+    for corner in product(*(_starts(image.shape[axis], length, whole) for axis, length in enumerate(lengths))):
+        window = tuple(slice(at, at + length) for at, length in zip(corner, lengths, strict=True))
+        known = None if label is None else label[window].copy()
+        if known is not None:
+            for axis, (at, length) in enumerate(zip(corner, lengths, strict=True)):
+                np.moveaxis(known, axis, 0)[: -at % length] = UNLABELLED
+        tiles.append(Named(f"{source} at {','.join(map(str, corner))}", image[window], known))
     return sorted(tiles, key=_unlabelled_share)
 
 
@@ -61,15 +63,15 @@ def _starts(length: int, size: int, whole: bool) -> list[int]:
     return [*starts, length - size] if whole and length % size else starts
 
 
-def _mirrored(image: np.ndarray, size: int) -> np.ndarray:
-    """An image [h, w, c] or labels [h, w], continued in its mirror image where a side is shorter than `size`."""
-    missing = [(0, max(0, size - length)) for length in image.shape[:2]]
-    return np.pad(image, missing + [(0, 0)] * (image.ndim - 2), mode="symmetric")
+def _mirrored(image: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """An image [h, w, c] or labels [h, w], continued in its mirror image where a side is shorter than its size."""
+    missing = [(0, max(0, size - length)) for size, length in zip(sizes, image.shape, strict=False)]
+    return np.pad(image, missing + [(0, 0)] * (image.ndim - len(sizes)), mode="symmetric")
 
 
-def _unlabelled_up_to(label: np.ndarray, size: int) -> np.ndarray:
-    """Labels [h, w], continued without labels where a side is shorter than `size`."""
-    missing = [(0, max(0, size - length)) for length in label.shape]
+def _unlabelled_up_to(label: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """Labels [h, w], continued without labels where a side is shorter than its size."""
+    missing = [(0, max(0, size - length)) for size, length in zip(sizes, label.shape, strict=True)]
     return np.pad(label, missing, constant_values=UNLABELLED)
 
 

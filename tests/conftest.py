@@ -14,22 +14,26 @@ for variable in ("TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_VEC_ISA_OK"):
     os.environ.setdefault(variable, "1")
 
 import pytest  # noqa: E402
-import torch  # noqa: E402
+import yaml  # noqa: E402
 
-from tests import fork_server  # noqa: E402
-from tests.process_state import nothing_leaks  # noqa: E402
+from tests import fork_server, yaml_once  # noqa: E402
 
-# Where no GPU is, Triton's kernels run in its interpreter; it must know so before anything imports it.
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
 
-fork_server.install()
+def pytest_configure(config: pytest.Config) -> None:
+    """Where tests run in several processes, this one runs none: it spares itself torch, and starts their one server."""
+    if config.getoption("dist", "no") != "no":
+        fork_server.start()
+        return
+    fork_server.interpret_without_gpu()
+    fork_server.install()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that hold slow tests, so that no core waits for one at the end; skip `gpu` without one."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+    import torch
+
     if torch.cuda.is_available():
         return
     for item in items:
@@ -48,6 +52,14 @@ def pytest_unconfigure() -> None:
     fork_server.stop()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def yaml_parsed_once() -> Iterator[None]:
+    """A third of what composing a request takes is the parsing of the same files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yaml, "load", yaml_once.once(yaml.load))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_hydra_left() -> Iterator[None]:
     """Clear what Hydra keeps for the whole process, which a program that ends badly within a test leaves."""
@@ -62,6 +74,8 @@ def no_leaks() -> Iterator[None]:
 
     It takes no other fixture: what `monkeypatch` changes must be undone before this one looks.
     """
+    from tests.process_state import nothing_leaks
+
     with nothing_leaks():
         yield
 

@@ -15,6 +15,7 @@ from pipeline.records.samples import Accuracy, Block, Pair, Sample
 TOLERANCE = Tolerance(relative_l2=1e-3, flipped_share=1e-3, reason="a test's own")
 SLICE_SECONDS = 0.02
 CALLS = 10
+DRAWN = 120  # samples at a time: a run of 30 blocks
 
 
 class FalseClock:
@@ -69,29 +70,32 @@ class Machine:
     neighbour_phase: int = 0
     halves_after: int | None = None  # the sample from which the clock is half as fast
     taken: int = 0
-    clock: float = 1.0
-    _draws: list[float] = field(default_factory=list)
+    clock_steps: int = 0
+    _factors: list[float] = field(default_factory=list)  # of the samples to come, the next one last
 
     def seconds(self, nominal: float) -> float:
         """Of the next sample."""
-        index = self.taken
-        self.taken += 1
-        seconds = nominal * np.exp(self.noise * self._normal())
-        if self.rng.random() < self.outliers:
-            seconds *= 1 + 0.5 * self.rng.random()
-        if self.clock_changes and self.rng.random() < self.clock_changes:
-            self.clock = 0.97 if self.clock == 1.0 else 1.0
-        seconds *= (1 + self.drift * index / 120) * (1 + self.second_place * (index % 2)) / self.clock
-        if self.neighbour_every and index % self.neighbour_every == self.neighbour_phase:
-            seconds *= 1.3
-        if self.halves_after is not None and index >= self.halves_after:
-            seconds *= 2
-        return float(seconds)
+        if not self._factors:
+            self._factors = self._further().tolist()[::-1]
+        return nominal * self._factors.pop()
 
-    def _normal(self) -> float:
-        if not self._draws:
-            self._draws = self.rng.standard_normal(1000).tolist()
-        return self._draws.pop()
+    def _further(self) -> np.ndarray:
+        """What the faults make of one second in each of the next samples, drawn together as numpy is slow at one."""
+        index = np.arange(self.taken, self.taken + DRAWN)
+        self.taken += DRAWN
+        seconds = np.exp(self.noise * self.rng.standard_normal(DRAWN))
+        chance, longer = self.rng.random((2, DRAWN))
+        seconds *= 1 + (chance < self.outliers) * 0.5 * longer
+        if self.clock_changes:
+            steps = self.clock_steps + np.cumsum(self.rng.random(DRAWN) < self.clock_changes)
+            self.clock_steps = int(steps[-1])
+            seconds /= np.where(steps % 2, 0.97, 1.0)
+        seconds *= (1 + self.drift * index / 120) * (1 + self.second_place * (index % 2))
+        if self.neighbour_every:
+            seconds[index % self.neighbour_every == self.neighbour_phase] *= 1.3
+        if self.halves_after is not None:
+            seconds[index >= self.halves_after] *= 2
+        return np.asarray(seconds)
 
 
 class FalsePlayer:

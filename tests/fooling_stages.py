@@ -1,12 +1,10 @@
 """Stages that would win by other means than being fast, on any device, each with what must come of it."""
 
 import copy
-import hashlib
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,20 +13,15 @@ from pipeline.records.run_record import Execution, FailureKind, Precision, Statu
 from pipeline.stages import Runner
 from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import allow_tf32
+from tests.remembering_stages import Run, contents, few_pixels, knows_what_is_verified, nothing, remembering, total
 
-Run = Callable[[Tensor], Any]
 TIMER = "time_and_keep"  # the function that holds the timed calls
 SLEEPS = 10_000_000  # cycles of the GPU, about 5 ms: longer than the host takes to queue the net's kernels
 
 
 def is_timed() -> bool:
-    """Whether the stage's own caller is the timer."""
-    return sys._getframe(2).f_code.co_name == TIMER
-
-
-def nothing(batch: Tensor) -> Tensor:
-    """Zeros as the plants' nets would answer, two classes."""
-    return batch.new_zeros((len(batch), 2, *batch.shape[2:]))
+    """Whether whoever calls the stage with its inputs was called by the timer."""
+    return sys._getframe(3).f_code.co_name == TIMER
 
 
 class Counter:
@@ -85,50 +78,6 @@ class Lazy:
 def lazy(net: nn.Module) -> Run:
     """Lazy at all times."""
     return lambda batch: Lazy(net, batch)
-
-
-def remembering(key: Callable[[Tensor], object]) -> Callable[[nn.Module], Run]:
-    """A stage that computes an answer once for each key of its input."""
-
-    def plant(net: nn.Module) -> Run:
-        kept: dict[object, Tensor] = {}
-
-        def run(batch: Tensor) -> Tensor:
-            if (known := key(batch)) not in kept:
-                kept[known] = net(batch).clone()
-            return kept[known]
-
-        return run
-
-    return plant
-
-
-def contents(batch: Tensor) -> object:
-    """All that the input holds."""
-    return hashlib.sha1(batch.cpu().numpy().tobytes(), usedforsecurity=False).digest()
-
-
-def few_pixels(batch: Tensor) -> object:
-    """Five values of the input."""
-    return tuple(batch.flatten()[:: max(1, batch.numel() // 5)].tolist())
-
-
-def total(batch: Tensor) -> object:
-    """A sum over the input, in whole thousandths."""
-    return round(float(batch.double().sum()) * 1e3)
-
-
-def knows_what_is_verified(net: nn.Module) -> Run:
-    """Right for the first pictures that it is given, and nothing for all others."""
-    kept: dict[object, Tensor] = {}
-
-    def run(batch: Tensor) -> Tensor:
-        known = contents(batch)
-        if known not in kept and len(kept) < 3:
-            kept[known] = net(batch).clone()
-        return kept[known] if known in kept else nothing(batch)
-
-    return run
 
 
 def half_of_the_batch_twice(net: nn.Module) -> Run:

@@ -7,6 +7,7 @@ a second instead of in seconds. Tests of what only a fresh interpreter shows car
 
 import contextlib
 import fcntl
+import gc
 import importlib
 import inspect
 import json
@@ -28,6 +29,9 @@ from typing import Any
 ADDRESS = "UNET_LADDER_FORK_SERVER"  # the environment variable that holds the server's address
 ROOT = Path(__file__).resolve().parents[1]
 PRELOADED = (
+    "torch._dynamo",  # which torch imports at a net's first convolution, in seconds
+    "models.samples",
+    "models.unet",
     "pipeline.cli.app",
     "pipeline.cli.sweep_callback",
     "pipeline.report.write",
@@ -66,10 +70,12 @@ class ForkedPopen(subprocess.Popen[Any]):
         ends = [asked["p2cread"], asked["c2pwrite"], asked["errwrite"]]
         streams = [standard if end == -1 else end for standard, end in enumerate(ends)]
         passed = [int(number) for number in asked["pass_fds"]]
+        if ADDRESS not in os.environ:
+            start()
         request = {
             "words": [str(word) for word in asked["args"][2:]],
             "folder": str(asked["cwd"] or Path.cwd()),
-            "environment": dict(asked["env"] or os.environ),
+            "environment": {**(asked["env"] or os.environ), ADDRESS: os.environ[ADDRESS]},
             "numbers": [*range(STANDARD_STREAMS), *passed],
             "new_session": bool(asked["start_new_session"]),
         }
@@ -113,8 +119,11 @@ class ForkedPopen(subprocess.Popen[Any]):
 
 def ask(request: dict[str, Any], descriptors: list[int]) -> socket.socket:
     """Send a request; the pid and then the exit status come as lines over the socket that is returned."""
-    if ADDRESS not in os.environ:
-        start()
+    deadline = time.monotonic() + START_SECONDS
+    while not Path(os.environ[ADDRESS]).exists():
+        assert not servers or servers[0].poll() is None, "the fork server ended"
+        assert time.monotonic() < deadline, "the fork server doesn't listen"
+        time.sleep(0.05)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.connect(os.environ[ADDRESS])
     socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], descriptors)
@@ -122,7 +131,10 @@ def ask(request: dict[str, Any], descriptors: list[int]) -> socket.socket:
 
 
 def start() -> None:
-    """Start the server, for this process and all that it starts; it ends with this process, which holds its stdin."""
+    """Start the server, for this process and all that it starts, and don't wait until it listens.
+
+    It ends with this process, which holds its stdin.
+    """
     address = Path(tempfile.mkdtemp(prefix="fork-server-")) / "socket"
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     server = REAL_POPEN(
@@ -131,11 +143,6 @@ def start() -> None:
         env={**os.environ, **threads},
         stdin=subprocess.PIPE,
     )
-    deadline = time.monotonic() + START_SECONDS
-    while not address.exists():
-        assert server.poll() is None, "the fork server ended"
-        assert time.monotonic() < deadline, "the fork server doesn't listen"
-        time.sleep(0.05)
     os.environ[ADDRESS] = str(address)
     servers.append(server)
 
@@ -148,10 +155,21 @@ def stop() -> None:
         shutil.rmtree(Path(os.environ.pop(ADDRESS)).parent)
 
 
+def interpret_without_gpu() -> None:
+    """Where no GPU is, Triton's kernels run in its interpreter; it must know so before anything imports it."""
+    import torch
+
+    if not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"
+
+
 def serve(address: str) -> None:
     """Fork for every request until stdin is closed."""
+    interpret_without_gpu()
     for name in PRELOADED:
         importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # what the collector doesn't walk, forks share
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(f"{address}.part")
         listener.listen()

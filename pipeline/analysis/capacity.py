@@ -61,7 +61,7 @@ class Fleet:
     figure: float = 0.0  # of the finding: seconds of a batch that is too slow, GPUs that were tried
 
 
-def sojourns(arrivals: Sequence[float], services: Sequence[float], batch: int) -> tuple[list[float], int]:
+def sojourns(arrivals: Sequence[float], services: Sequence[float], batch: int) -> tuple[np.ndarray, int]:
     """Seconds from each arrival to the end of its batch, and how many batches there were.
 
     Args:
@@ -69,18 +69,19 @@ def sojourns(arrivals: Sequence[float], services: Sequence[float], batch: int) -
         services: seconds of the first, second, ... batch; as many as arrivals are enough.
         batch: the most images that one batch takes.
     """
-    found: list[float] = []
-    first, free, batches = 0, 0.0, 0
+    ends: list[float] = []  # of the batches
+    sizes: list[int] = []
+    first, free, count = 0, 0.0, len(arrivals)
     for service in services:
-        if first == len(arrivals):
+        if first == count:
             break
         start = max(free, arrivals[first])
-        after = bisect_right(arrivals, start, first, min(first + batch, len(arrivals)))
+        after = first + 1 if batch == 1 else bisect_right(arrivals, start, first, min(first + batch, count))
         free = start + service
-        batches += 1
-        found += [free - arrival for arrival in arrivals[first:after]]
+        ends.append(free)
+        sizes.append(after - first)
         first = after
-    return found, batches
+    return np.repeat(ends, sizes) - np.asarray(arrivals[:first]), len(ends)
 
 
 def simulate(service: Service, images_per_second: float) -> Simulation:

@@ -8,7 +8,7 @@ from pipeline.analysis.summary import RunSummary, StageSummary
 # Differences that nobody would choose by.
 TIME_SHARE = 0.05
 MEMORY_SHARE = 0.10
-PIXELS = 1e-4  # of all
+ERROR = 1e-4  # of all pixels, or of the answers' size
 SETUP_FACTOR, SETUP_SECONDS = 1.5, 2.0  # both
 
 
@@ -17,15 +17,17 @@ class Figures:
     """What a stage is chosen by; less is better in all of it, None is unknown."""
 
     seconds: float | None  # per call
-    pixels: float | None  # share that changes its class
+    error: float | None  # share of pixels that change their class; of a net without masks the relative L2
     memory_bytes: int | None
     setup_seconds: float | None
 
 
 def figures_of(stage: StageSummary) -> Figures:
     """Of a ranked stage."""
-    accuracy = stage.stage.accuracy
-    return Figures(stage.pace, accuracy.flipped_share if accuracy else None, stage.peak_bytes, stage.setup_seconds)
+    accuracy, error = stage.stage.accuracy, None
+    if accuracy is not None:
+        error = accuracy.relative_l2 if accuracy.flipped_share is None else accuracy.flipped_share
+    return Figures(stage.pace, error, stage.peak_bytes, stage.setup_seconds)
 
 
 def choices(summary: RunSummary) -> list[StageSummary]:
@@ -43,7 +45,7 @@ def dominates(faster: Figures, slower: Figures) -> bool:
     """Whether the faster one is not noticeably worse in anything, so that no reason is left to take the slower one."""
     return not (
         _worse(faster.seconds, slower.seconds, lambda a, b: a > b * (1 + TIME_SHARE))
-        or _worse(faster.pixels, slower.pixels, lambda a, b: a > b + PIXELS)
+        or _worse(faster.error, slower.error, lambda a, b: a > b + ERROR)
         or _worse(faster.memory_bytes, slower.memory_bytes, lambda a, b: a > b * (1 + MEMORY_SHARE))
         or _worse(faster.setup_seconds, slower.setup_seconds, lambda a, b: a > max(b * SETUP_FACTOR, b + SETUP_SECONDS))
     )

@@ -20,6 +20,7 @@ from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.roofline import Roofline, roofline_of
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
+from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.stats.drift import drifts_of, is_unfair
 from pipeline.stats.intervals import (
     Estimate,
@@ -61,7 +62,8 @@ class StageSummary:
     bottleneck: Bottleneck
     layers: list[LayerFigures] = field(default_factory=list)  # none where its profile doesn't show them
     warnings: list[RunWarning] = field(default_factory=list)
-    masks_judged: bool = True  # False with random weights, whose masks mean nothing
+    masks_judged: bool = True  # False with random weights, whose masks mean nothing, and of a net without masks
+    task: Task = SEGMENTATION
     host_ratio: float | None = None  # host to host: the baseline's p50 over this stage's
     break_even_doubt: Doubt | None = None  # why the record can't say when its set-up has paid for itself
 
@@ -257,7 +259,8 @@ def _stage(
         bottleneck=bottleneck_of(run, stage, layers, interleaved.value if interleaved else None, pace),
         layers=layers,
         warnings=stage_warnings(stage, run.settings.data.batch_size),
-        masks_judged=run.settings.model.trained,
+        masks_judged=run.settings.model.trained and run.settings.task.has_masks,
+        task=run.settings.task,
         host_ratio=host_ratio(run, stage),
         break_even_doubt=doubt,
     )

@@ -30,7 +30,7 @@ from pipeline.cli.resumed import job_of, resumed_words
 from pipeline.cli.run_folder import claim, stages_in, withdraw
 from pipeline.config import load
 from pipeline.config.checks import shown
-from pipeline.config.data_request import meant_everywhere
+from pipeline.config.data_request import TENSORS, meant_everywhere
 from pipeline.config.plan import for_every_device
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import DataSpec, RunConfig
@@ -214,17 +214,20 @@ def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:
         config=config,
         settings=replace(
             found,
-            model=replace(found.model, output=request.model.output),
+            model=replace(found.model, output=request.model.output, file=request.model.file),
             data=replace(
                 found.data,
                 image_size=data.size,
                 batch_size=data.batch_size,
                 contract=data.contract,
                 label_rules=data.label_rules,
+                inputs=list(data.inputs),
+                depth=data.depth,
             ),
             measure=MeasureSettings(sampling_seconds=plan.sampling_seconds, trials=plan.trials),
             accuracy=request.accuracy,
             goal=request.goal,
+            task=request.task,
         ),
         baseline=request.baseline.name,
         code_sha256=code_digest(),
@@ -239,7 +242,7 @@ def digest_of(data: DataSpec) -> str | None:
         RequestError: one can't be read.
     """
     try:
-        return data_digest([data.path, data.labels])
+        return data_digest([data.path, None if data.name == TENSORS else data.labels])
     except OSError as error:
         raise RequestError(f"{error.filename}: {error.strerror}") from error
 

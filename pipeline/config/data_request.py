@@ -16,8 +16,10 @@ from pipeline.config.schema import DataSpec
 from pipeline.devices.host import memory_bytes
 
 OWN_IMAGES = ("samples", "stain")  # that bring their labels
+TENSORS, VOLUME = "tensors", "volume"
 GIB = 2**30
 FARTHEST = 1e12  # of a mean, a standard deviation or a scale from 1, either way: beyond it fp32 tells no values apart
+BYTES_OF_A_VOXEL = 8  # likewise: read as fp32, and in the rotation
 BYTES_OF_A_VALUE = 5  # while a rotation is made: as it was read, at least uint8, and in fp32
 
 
@@ -40,6 +42,8 @@ class DataKnobs:
     ignore: NonNegativeInt | None = 255
     colors: list[Any] | None = None
     label_pattern: str = "*.png"
+    inputs: list[str] | None = None
+    depth: PositiveInt | None = None
 
 
 def read_data(value: Mapping[str, Any]) -> DataSpec:
@@ -52,7 +56,8 @@ def read_data(value: Mapping[str, Any]) -> DataSpec:
     asked = {**value, **{key: None for key in ("path", "labels") if value.get(key) == ""}}
     knobs = read_group(DataKnobs, "data", asked)
     _check_whose(knobs)
-    for key, folder in (("data.path", knobs.path), ("data.labels", knobs.labels)):
+    folders = {} if knobs.name == TENSORS else {"data.path": knobs.path, "data.labels": knobs.labels}
+    for key, folder in folders.items():
         if folder and not is_folder(key, folder):
             raise RequestError(f"{key}={folder}: no such folder{_neighbour(Path(folder))}")
     check_memory(knobs, memory_bytes())
@@ -65,6 +70,8 @@ def read_data(value: Mapping[str, Any]) -> DataSpec:
         batches=knobs.batches,
         contract=contract_of(knobs),
         label_rules=label_rules_of(knobs),
+        inputs=tuple(knobs.inputs or ()),
+        depth=knobs.depth,
     )
 
 
@@ -81,7 +88,9 @@ def is_folder(key: str, folder: str) -> bool:
 
 
 def meant_everywhere(data: Mapping[str, Any], preset: object, typed: Sequence[str]) -> dict[str, Any]:
-    """The knobs, without the size that the CPU's preset sets for images of a folder: there they keep their own.
+    """The knobs, without the size that a preset sets for what has one of its own.
+
+    Tensors always keep theirs; images of a folder and volumes do so where the preset is the CPU's.
 
     Args:
         data: every knob's value.
@@ -89,15 +98,21 @@ def meant_everywhere(data: Mapping[str, Any], preset: object, typed: Sequence[st
         typed: the words of the command line, such as "data.size=512".
     """
     names = {word.lstrip("+").partition("=")[0] for word in typed}
-    kept = preset != "cpu" or data.get("name") != "folder" or "data.size" in names
+    own = {TENSORS: ("cpu", "smoke"), VOLUME: ("cpu",), "folder": ("cpu",)}
+    kept = preset not in own.get(str(data.get("name")), ()) or "data.size" in names
     return dict(data) if kept else {**data, "size": None}
 
 
 def _check_whose(knobs: DataKnobs) -> None:
     """That nothing is typed which the images that were chosen don't heed."""
+    if knobs.name == TENSORS:
+        _check_tensors(knobs)
+        return
     if knobs.name not in OWN_IMAGES:
         if not knobs.path:
             raise RequestError("data.path: name the folder of your images, such as data.path=images/")
+        if knobs.depth is not None and (knobs.size is None or knobs.name != VOLUME):
+            raise RequestError(f"data.depth={knobs.depth}: it goes with data.size, of data=volume")
         if not knobs.labels and (key := _typed_of_labels(knobs)):
             raise RequestError(f"data.{key}: there are no labels that it could be for; name them: data.labels=masks/")
         return
@@ -108,6 +123,16 @@ def _check_whose(knobs: DataKnobs) -> None:
             )
     if knobs.channels not in (1, 3):
         raise RequestError(f"data.channels={knobs.channels}: data={knobs.name} has images of 3 channels, or 1 for grey")
+
+
+def _check_tensors(knobs: DataKnobs) -> None:
+    """That a file of tensors is named, and no size for it."""
+    if not knobs.path:
+        raise RequestError("data.path: name the file of your tensors, such as data.path=inputs.safetensors")
+    if not is_folder("data.path", knobs.path) and not Path(knobs.path).is_file():
+        raise RequestError(f"data.path={knobs.path}: no such file{_neighbour(Path(knobs.path))}")
+    if knobs.size is not None:
+        raise RequestError(f"data.size={knobs.size}: data=tensors takes tensors as they are; leave it out")
 
 
 def _typed_of_labels(knobs: DataKnobs) -> str:
@@ -185,9 +210,11 @@ def check_memory(knobs: DataKnobs, memory: int) -> None:
     """
     if knobs.size is None:
         return
-    values = math.prod((knobs.batches, knobs.batch_size, knobs.channels, knobs.size, knobs.size))
-    if (needed := BYTES_OF_A_VALUE * values) > memory:
-        what = f"{knobs.batches} batches of {knobs.batch_size} images of {knobs.size}×{knobs.size}×{knobs.channels}"
+    deep = [knobs.depth or knobs.size] if knobs.name == VOLUME else []
+    window = [*deep, knobs.size, knobs.size, knobs.channels]
+    each, kind = (BYTES_OF_A_VOXEL, "volumes") if deep else (BYTES_OF_A_VALUE, "images")
+    if (needed := each * knobs.batches * knobs.batch_size * math.prod(window)) > memory:
+        what = f"{knobs.batches} batches of {knobs.batch_size} {kind} of {'×'.join(map(str, window))}"
         raise RequestError(
             f"data.batch_size={knobs.batch_size}, data.size={knobs.size}: {what} take {needed / GIB:.4g} GiB and this "
             f"machine has {memory / GIB:.4g}; choose a smaller data.batch_size or data.size"

@@ -8,10 +8,22 @@ from typing import Any, get_args
 from pipeline.config.checks import checked, shown
 from pipeline.config.groups import read_group
 from pipeline.config.request_error import RequestError, nearest
-from pipeline.records.goals import AccuracyLimits, Constraint, FigureName, Goal, Objective
+from pipeline.records.goals import OF_TASK, AccuracyLimits, Constraint, FigureName, Goal, Objective
+from pipeline.records.tasks import TaskName
 
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0}
 BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+RANGES = {  # what else than a share a limit is, and its most
+    "max_dice_drop": (100.0, "points of Dice, 0 to 100"),
+    "min_psnr": (1000.0, "dB, 0 to 1000"),
+    "max_psnr_drop": (1000.0, "dB, 0 to 1000"),
+    "max_final_error": (1000.0, "a relative L2, 0 to 1000"),
+}
+INSTEAD: dict[TaskName, str] = {
+    "segmentation": "accuracy.min_agreement, the share of pixels that keep their class",
+    "regression": "accuracy.min_psnr, dB against the fp32 net's answers",
+    "diffusion": "accuracy.max_final_error",
+}
 RATE = {"images/s": 1.0, "/s": 1.0}
 UNITS: dict[FigureName, dict[str, float]] = {
     "throughput": RATE,
@@ -77,33 +89,40 @@ def constraint(text: str) -> Constraint:
     return Constraint(chosen, sign, limit, text.strip())  # type: ignore[arg-type]
 
 
-def read_accuracy(value: Mapping[str, Any], labelled: bool, trained: bool) -> AccuracyLimits:
+def read_accuracy(
+    value: Mapping[str, Any], labelled: bool, trained: bool, task: TaskName = "segmentation"
+) -> AccuracyLimits:
     """The limits that every stage's answer must keep.
 
     Args:
         value: the keys of `accuracy`.
         labelled: whether the images have labels.
         trained: whether the net has trained weights: masks of random ones mean nothing.
+        task: what the answers are.
 
     Raises:
         RequestError: a key or a value that isn't admitted, or a limit that nothing here can decide.
     """
     limits = read_group(AccuracyLimits, "accuracy", value)
     for name, limit in limits.asked.items():
-        most, unit = (100.0, "points of Dice, 0 to 100") if name == "max_dice_drop" else (1.0, "a share from 0 to 1")
+        if name not in OF_TASK[task]:
+            raise RequestError(f"accuracy.{name}: task={task} isn't judged by it; it takes {', '.join(OF_TASK[task])}")
+        most, unit = RANGES.get(name, (1.0, "a share from 0 to 1"))
         if not 0 <= limit <= most:
             raise RequestError(f"accuracy.{name}={shown(limit)}: expected {unit}")
     if limits.asked and not trained:
         first = next(iter(limits.asked))
         raise RequestError(
-            f"accuracy.{first}: the net's weights are random, so that its masks mean nothing; add model.checkpoint=FILE"
+            f"accuracy.{first}: the net's weights are random, so that its "
+            f"{'masks' if task == 'segmentation' else 'answers'} mean nothing; add model.checkpoint=FILE"
         )
     if limits.need_labels and not labelled:
         first = limits.need_labels[0]
         raise RequestError(
-            f"accuracy.{first}: there are no labels; name them (data.labels=masks/), or use accuracy.min_agreement, "
-            "the share of pixels that keep their class"
+            f"accuracy.{first}: there are no labels; name them (data.labels=masks/), or use {INSTEAD[task]}"
         )
+    if limits.replace_flipped_share and task != "segmentation":
+        raise RequestError(f"accuracy.replace_flipped_share: task={task} has no pixels that change their class")
     if limits.replace_flipped_share and not limits.asked:
         raise RequestError("accuracy.replace_flipped_share: set a limit to stand there, such as accuracy.max_dice_drop")
     return limits

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from models.targets import CLASS, classes_named_in, refusal, refusal_of_class
@@ -15,17 +16,19 @@ from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import STAGE_FIELDS, ModelSpec, RunConfig, StageSpec
 from pipeline.config.stage_options import Signature, signature_of, signature_of_net
+from pipeline.config.task_request import read_task
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import AUTOCAST, EAGER, Tolerance
 
 REPORT_KEYS = ("gpu_hour_price", "target_images_per_second", "target_p99_ms")
 # Keys of no group, and the groups.
 TOP_LEVEL = ("threads", "seed", "time_inaccurate", "strict", "preset", "resume", "resume_despite", "gpu_busy")
-GROUPS = ("model", "data", "measure", "stage", "report", "accuracy")
+GROUPS = ("model", "data", "task", "measure", "stage", "report", "accuracy")
 KNOWN = (*GROUPS, *TOP_LEVEL, "device", "eager_beside", "objective", "subject_to")
 OF_THE_RUN = frozenset({"reference", "baseline", "aa_pairs", "head_to_head", "claimed", "scratch"})
 LONGEST_NAME = 64  # of a stage: a folder's, and a column's
 
+EXPORTED = ".pt2"  # a net as torch.export writes it
 EAGER_BESIDE = "fp32 beside the rest: added by the run (eager_beside=false leaves it out)"
 
 StageFiles = Mapping[str, Mapping[str, Any]]
@@ -52,13 +55,15 @@ def read(config: Mapping[str, Any], device: str, files: StageFiles, launcher: st
     baseline, eager = (read_stage(files[name], "stage") for name in (AUTOCAST if is_cuda(device) else EAGER, EAGER))
     stages, model, data = read_stages(config["stage"]), read_model(config["model"]), read_data(config["data"])
     labelled = data.name in OWN_IMAGES or data.labels is not None
-    accuracy = read_accuracy(config["accuracy"], labelled, trained=model.checkpoint is not None)
+    task = read_task(config["task"], data)
+    accuracy = read_accuracy(config["accuracy"], labelled, model.weights is not None, task.name)
     stages = with_eager(stages, eager) if is_cuda(device) and beside else stages
     return RunConfig(
         stages=[in_place(stage) for stage in stages] if accuracy.replace_flipped_share else stages,
         model=model,
         data=data,
         accuracy=accuracy,
+        task=task,
         goal=read_goal(config["objective"], config["subject_to"], config["report"].get("gpu_hour_price")),
         plan=read_group(Plan, "measure", config["measure"]).on(device),
         device=device,
@@ -119,6 +124,8 @@ def read_model(value: Mapping[str, Any]) -> ModelSpec:
     Raises:
         RequestError: it isn't named, or a value isn't admitted.
     """
+    if value.get("file"):
+        return model_of_file(value)
     if not value.get("target"):
         raise RequestError(
             "model.target: name the class of your net, or a function that makes it: model.target=my_package.MyNet"
@@ -133,6 +140,24 @@ def read_model(value: Mapping[str, Any]) -> ModelSpec:
             raise RequestError(f"{key}: {why}; name a class of layers, such as {{{CLASS}: torch.nn.InstanceNorm2d}}")
     options = checked_against(signature_of_net(model.target), model.options, "model.options", model.target)
     return replace(model, options=options)
+
+
+def model_of_file(value: Mapping[str, Any]) -> ModelSpec:
+    """A net as torch.export wrote it, which is whole.
+
+    Raises:
+        RequestError: the file isn't there, is of another kind, or something else is typed beside it.
+    """
+    file = checked("model.file", value["file"], str)
+    for key in ("target", "options", "checkpoint"):
+        if value.get(key):
+            raise RequestError(f"model.{key}: model.file={file} is a whole net with its weights; leave one of them out")
+    if not Path(file).is_file() or Path(file).suffix != EXPORTED:
+        what = f"no such {EXPORTED} file" if not Path(file).is_file() else f"not a {EXPORTED} file"
+        raise RequestError(
+            f"model.file={file}: {what}; torch.export.save(torch.export.export(net, (batch,)), FILE) writes one"
+        )
+    return read_group(ModelSpec, "model", {**value, "target": "", "options": {}, "checkpoint": None})
 
 
 def check_target(key: str, target: object, example: str) -> None:

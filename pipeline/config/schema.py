@@ -9,6 +9,7 @@ from pipeline.config.checks import AtMost, NonNegativeInt, PositiveInt
 from pipeline.config.plan import Plan
 from pipeline.records.goals import AccuracyLimits, Goal
 from pipeline.records.run_record import Tolerance
+from pipeline.records.tasks import SEGMENTATION, Task
 
 REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
 MOST_THREADS = 4096  # of a CPU run; torch starts as many as it is told to
@@ -43,6 +44,12 @@ class ModelSpec:
     options: dict[str, Any]
     checkpoint: str | None
     output: int | str | None = None  # which part of the net's answer holds the logits; None where the answer is they
+    file: str | None = None  # a net as torch.export wrote it, in place of class, arguments and weights
+
+    @property
+    def weights(self) -> str | None:
+        """The file with trained weights; None where they are random."""
+        return self.file or self.checkpoint
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,8 @@ class DataSpec:
     batches: int
     contract: InputContract = field(default_factory=InputContract)
     label_rules: LabelRules = field(default_factory=LabelRules)
+    inputs: tuple[str, ...] = ()  # of data=tensors: which of the file's, in the order of the net's forward; () is all
+    depth: int | None = None  # of data=volume: planes of a window; None is `size`
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,7 @@ class Job:
     reference: str  # the file with the reference's logits
     accuracy: AccuracyLimits = field(default_factory=AccuracyLimits)  # that the stage's answer must keep, too
     earlier: str | None = None  # the scratch folder of the same stage's first process, to build from; else build cold
+    task: Task = SEGMENTATION
 
 
 ResumeDespite = Literal["code", "config", "weights", "data", "device", "versions"]
@@ -104,6 +114,7 @@ class RunConfig:
     gpu_busy: Literal["wait", "refuse", "share"] = "wait"  # what to do where another run holds the GPU
     accuracy: AccuracyLimits = field(default_factory=AccuracyLimits)
     goal: Goal = field(default_factory=Goal)
+    task: Task = SEGMENTATION
 
     def job(self, stage: StageSpec, role: str, run_folder: Path, name: str | None = None) -> Job:
         """The worker's share of the request; `name` is the folder's where it isn't the stage's."""
@@ -121,6 +132,7 @@ class RunConfig:
             folder=str(run_folder / (name or stage.name)),
             reference=str(run_folder / REFERENCE_LOGITS),
             accuracy=self.accuracy,
+            task=self.task,
         )
 
 

@@ -17,11 +17,12 @@ from pipeline.deploy.bundle_contract import Dynamic
 from pipeline.deploy.carried_kernels import carry
 from pipeline.deploy.recorded_stage import ExportError, RecordedStage
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.batch import IMAGE
 from pipeline.records.bundle_kinds import Kind
 from pipeline.records.error_line import first_line
 from pipeline.stages import onnxruntime, torchscript
 from pipeline.stages.common.aot_package import build_package
-from pipeline.stages.common.onnx_export import INPUT, OUTPUT, export
+from pipeline.stages.common.onnx_export import OUTPUT, export
 from pipeline.stages.common.precision import Half, in_channels_last
 
 AXES: dict[Dynamic, tuple[int, ...]] = {"batch": (0,), "size": (2, 3)}  # of [batch, channels, height, width]
@@ -45,7 +46,7 @@ class Made:
     path: str
     loader: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    names: tuple[str, str] = (INPUT, OUTPUT)
+    names: tuple[str, str] = (IMAGE, OUTPUT)
 
 
 def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> Made:
@@ -202,7 +203,7 @@ def as_package(recorded: RecordedStage, folder: Path) -> Made:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on_gpu
     try:
         net = recorded.with_ends(Half(recorded.workload.model, recorded.dtype).eval())
-        build_package(net, recorded.given, folder / PACKAGE, not on_gpu, tuned)
+        build_package(net, [recorded.given], folder / PACKAGE, not on_gpu, tuned)
     except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
         raise ExportError(f"no package of this net: {first_line(error)}") from error
     note = f"{stage.name} lives in its process alone: this is the same net, compiled ahead of time by AOTInductor"

@@ -94,7 +94,10 @@ def check_ends(recorded: RecordedStage) -> None:
     """
     if recorded.ends.images_in and recorded.images.dtype != np.uint8:
         raise ExportError(f"--uint8-in: the run's images hold {recorded.images.dtype}; leave it out")
-    if recorded.ends.classes_out and not recorded.run.settings.model.trained:
+    settings = recorded.run.settings
+    if recorded.ends.classes_out and not settings.task.has_masks:
+        raise ExportError(f"--classes-out: the net answers with no classes: task={settings.task.name}; leave it out")
+    if recorded.ends.classes_out and not settings.model.trained:
         raise ExportError("--classes-out: the net has random weights, so nothing could check its classes; leave it out")
 
 

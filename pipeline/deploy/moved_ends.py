@@ -48,7 +48,7 @@ class WithEnds(nn.Module):
         self.scale = float(contract.scale or EIGHT_BITS - 1)
         of_channels = (torch.tensor(part, dtype=torch.float32) for part in (contract.mean, contract.std))
         for name, values in zip(("mean", "std"), of_channels, strict=True):
-            self.register_buffer(name, values.reshape(-1, 1, 1), persistent=True)
+            self.register_buffer(name, values, persistent=True)
 
     def forward(self, given: Tensor) -> Tensor:
         """Logits, or classes [batch, height, width], of a batch or of uint8 images [batch, height, width, channels]."""
@@ -56,13 +56,14 @@ class WithEnds(nn.Module):
         return classes(answer) if self.ends.classes_out else answer
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Images [batch, height, width, channels], uint8, as `models.samples.to_batch` makes them."""
-        planes = images.permute(0, 3, 1, 2).to(torch.float32) / self.scale
+        """Images [batch, height, width, channels], uint8, as `to_batch` makes them; of volumes a depth before."""
+        planes = images.movedim(-1, 1).to(torch.float32) / self.scale
+        space, ones = tuple(range(2, images.dim())), [1] * (images.dim() - 2)
         if not self.by_image:
-            return ((planes - self.mean) / self.std).contiguous()
-        mean = planes.mean((2, 3), keepdim=True)
-        std = ((planes - mean) ** 2).mean((2, 3), keepdim=True).sqrt()
-        plain = planes.amax((2, 3), keepdim=True) == planes.amin((2, 3), keepdim=True)
+            return ((planes - self.mean.reshape(-1, *ones)) / self.std.reshape(-1, *ones)).contiguous()
+        mean = planes.mean(space, keepdim=True)
+        std = ((planes - mean) ** 2).mean(space, keepdim=True).sqrt()
+        plain = planes.amax(space, keepdim=True) == planes.amin(space, keepdim=True)
         return ((planes - mean) / torch.where(plain, torch.ones_like(std), std)).contiguous()
 
 

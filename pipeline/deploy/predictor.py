@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from models.input_contract import InputContract
+from pipeline.config.data_request import TENSORS, VOLUME
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
@@ -21,7 +22,7 @@ from pipeline.devices.discover import accelerators
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.stages.api import Skip, StageError
+from pipeline.stages.api import IMAGE_RANK, Skip, StageError, Workload
 from pipeline.worker.run_stage import prepare
 
 # Stages that run the net as it is, and so take images of any size that the net takes.
@@ -95,6 +96,7 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Predictor:
         InputError: the net, its weights or the run's images are not what they should be, or the device isn't here.
     """
     run = codec.load(folder)
+    check_masks(run)
     stage = chosen(run, wanted.stage)
     notes = check_unchanged(run, stage)
     job = job_of(run, stage, wanted, scratch)
@@ -107,7 +109,7 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Predictor:
     return Predictor(
         name=stage.name,
         run=bench.runner.run,
-        shape=work.shape,
+        shape=image_shape(work),
         device=work.device,
         contract=work.contract,
         kind=None if work.images is None else work.images.dtype,
@@ -115,6 +117,38 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Predictor:
         made_of=made_of(run, job),
         notes=notes,
     )
+
+
+def check_masks(run: RunRecord) -> None:
+    """That the run's net makes masks of images.
+
+    Raises:
+        RequestError: it takes or gives something else.
+    """
+    settings = run.settings
+    if not settings.task.has_masks:
+        raise RequestError(f"predict makes masks, and this run's net answers with none: task={settings.task.name}")
+    if settings.data.name in (TENSORS, VOLUME):
+        raise RequestError(
+            f"predict makes masks of images, and this run's net takes data={settings.data.name}; "
+            "python -m pipeline.export makes a bundle of it"
+        )
+
+
+def image_shape(work: Workload) -> tuple[int, int, int, int]:
+    """Batch, channels, height and width of what the net takes.
+
+    Raises:
+        RequestError: it takes no images, or more than them.
+    """
+    names = [work.name, *work.others]
+    if len(names) > 1 or len(work.shape) != IMAGE_RANK:
+        given = ", ".join(names) if len(names) > 1 else f"an input of {len(work.shape)} axes"
+        raise RequestError(
+            f"predict makes masks of images, and this run's net takes {given}; export makes a bundle of it"
+        )
+    batch, channels, height, width = work.shape
+    return batch, channels, height, width
 
 
 def chosen(run: RunRecord, name: str | None) -> StageRecord:
@@ -141,7 +175,7 @@ def check_unchanged(run: RunRecord, stage: StageRecord) -> list[str]:
         ExportError: the weights are others.
         CheckpointError: their file is gone.
     """
-    checkpoint, data, notes = run.settings.model.checkpoint, run.settings.data, []
+    checkpoint, data, notes = run.settings.model.weights, run.settings.data, []
     check_weights(run)
     if not checkpoint:
         notes.append("the net has random weights: its masks mean nothing")
@@ -171,7 +205,7 @@ def job_of(run: RunRecord, stage: StageRecord, wanted: Wanted, scratch: Path) ->
             stage.name, stage.target, stage.summary, stage.adds, [device], "", stage.legacy, stage.tolerance,
             stage.options,
         ),
-        model=ModelSpec(model.name, model.target, model.options, model.checkpoint, model.output),
+        model=ModelSpec(model.name, model.target, model.options, model.checkpoint, model.output, model.file),
         data=DataSpec(
             name=data.name, path=data.path, labels=data.labels, size=data.image_size,
             batch_size=wanted.batch or run.batch_size, batches=int(run.config["data"]["batches"]),

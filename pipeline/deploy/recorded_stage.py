@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.build import build_model
 from models.checkpoint import digest
 from models.errors import InputError
 from models.samples import load_dataset, to_batch
@@ -22,6 +21,7 @@ from pipeline.records.run_record import Artefact, RunRecord, StageRecord
 from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import SHORT
 from pipeline.worker.stage_target import build_function
+from pipeline.worker.workload import net_of_spec
 
 SCRATCH_BATCHES = 3  # of the golden images, as a run has at least
 
@@ -153,7 +153,7 @@ def check_weights(run: RunRecord) -> str | None:
     Raises:
         ExportError: it was changed since.
     """
-    checkpoint, measured = run.settings.model.checkpoint, run.reference and run.reference.weights_sha256
+    checkpoint, measured = run.settings.model.weights, run.reference and run.reference.weights_sha256
     if not checkpoint:
         return None
     if (found := digest(checkpoint)) != measured:
@@ -186,9 +186,7 @@ def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> R
     model, data = asked.model, asked.data
     count = run.batch_size * SCRATCH_BATCHES
     try:
-        net = build_model(
-            model.target, model.options, model.checkpoint, seed if isinstance(seed, int) else 0, model.output
-        )
+        net = net_of_spec(model, seed if isinstance(seed, int) else 0)
         rules = (data.contract, data.label_rules)
         found = load_dataset(data.name, data.path, None, data.image_size, count, *rules)
     except InputError as error:

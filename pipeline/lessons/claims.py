@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from pipeline.lessons.experiments import optimizers
 from pipeline.lessons.lesson_records import LessonsRecord
 from pipeline.lessons.rows import Rows, amount, value
 from pipeline.report import formatting as words
@@ -13,6 +14,7 @@ Verdict = Literal["right", "wrong", "depends", "unknown"]
 FACTOR = 2.3  # by which a whole net is said to be faster for torch.compile
 NEAR = 1.25  # times by which a repeated factor may be missed
 GB = 1e9
+HELD = 4096 // (4 * 8)  # tensors whose four addresses of 8 bytes fit into 4 KB, were there nothing else to pass
 
 Lessons = Mapping[str, Rows]
 
@@ -102,6 +104,15 @@ def contiguous_pays(lessons: Lessons) -> Judged:
     return Judged(said, together([None if word == "not resolved" else word == "faster" for word in told.values()]))
 
 
+def argument_limit(lessons: Lessons) -> Judged:
+    """The tensors that a kernel of the fused step takes, beside what 4 KB hold of their addresses."""
+    row = rows_of(lessons, "optimizers").row(optimizers.FUSED)
+    found = optimizers.per_kernel(row) if row else None
+    if found is None:
+        return nothing("no fused step was counted on a GPU here")
+    return Judged(f"{found:.3g} tensors a kernel in a fused step", "right" if found <= HELD else "wrong")
+
+
 COMPILED_PAIRS = {
     "chain": ("eager", "compiled"),
     "gelu": ("spelt out, eager", "spelt out, compiled"),
@@ -147,6 +158,13 @@ CLAIMS = (
         "It was said of a whole net, whose stage `compile` a run's report shows. Depends where some piece gains more "
         "than that here and another less; pieces alone can't show it right or wrong.",
         compile_factor,
+    ),
+    Claim(
+        "A kernel's arguments are 4 KB, so even a fused optimizer launches again and again.",
+        "optimizers",
+        "Right where a kernel of the fused step takes no more tensors than 4 KB hold of their addresses, four of 8 "
+        "bytes each; wrong where it takes more. It depends where several kernels of one step differ, which isn't seen.",
+        argument_limit,
     ),
 )
 

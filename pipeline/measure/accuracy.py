@@ -1,4 +1,4 @@
-"""Is the answer right? A stage's logits against the reference's, on real images."""
+"""Is the answer right? A stage's answers against the reference's, on real inputs, by what its task makes of them."""
 
 import math
 from collections.abc import Iterable
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pipeline.records.run_record import Tolerance
 from pipeline.records.samples import Accuracy
+from pipeline.records.tasks import SEGMENTATION, Task
 
 
 class WrongShape(Exception):  # noqa: N818 - named for what was found
@@ -22,6 +23,7 @@ def check(
     labels: Tensor | None,
     tolerance: Tolerance,
     trained: bool = True,
+    task: Task = SEGMENTATION,
 ) -> tuple[Accuracy | None, Literal["ok", "inaccurate"], str]:
     """Compare and judge.
 
@@ -29,15 +31,17 @@ def check(
         outputs: logits [batch, classes, height, width] of each batch; drawn one at a time and used before the next is
             drawn, so a stage may write over its output.
         references: the reference's, of the same batches.
-        labels: [images, height, width] uint8 of the batches' images in order, 255 where not labelled.
+        labels: what is right for the batches' images in order: of segmentation [images, height, width] uint8, 255 where
+            not labelled; of regression [images, ...] fp32.
         tolerance: how far is too far.
         trained: whether the masks mean something; those of random weights are not judged.
+        task: what the answers are.
 
     Returns:
         The figures (None where the shapes can't be compared), the status, and the reason if it isn't ok.
     """
     try:
-        accuracy = compare(outputs, references, labels)
+        accuracy = compare(outputs, references, labels, task)
     except WrongShape as wrong:
         return None, "inaccurate", str(wrong)
     return accuracy, *judge(accuracy, tolerance, trained)
@@ -46,42 +50,49 @@ def check(
 def judge(accuracy: Accuracy, tolerance: Tolerance, trained: bool = True) -> tuple[Literal["ok", "inaccurate"], str]:
     """The status, and why it isn't ok: the worst cause first. Without trained weights only the logits are judged."""
     if accuracy.nan_share == 1:
-        return "inaccurate", "all logits are NaN or infinite (their mask looks like a healthy empty one)"
+        healthy = " (their mask looks like a healthy empty one)" if accuracy.flipped_share is not None else ""
+        return "inaccurate", f"all {_answers(accuracy)} are NaN or infinite{healthy}"
     if accuracy.nan_share > 0:
-        return "inaccurate", f"{_share(accuracy.nan_share)} of the logits are NaN or infinite"
+        return "inaccurate", f"{_share(accuracy.nan_share)} of the {_answers(accuracy)} are NaN or infinite"
     if trained and accuracy.one_class:
         return "inaccurate", "every pixel is of one class, where the reference finds more"
     if not accuracy.relative_l2 <= tolerance.relative_l2:
-        return (
-            "inaccurate",
-            f"logits differ by {accuracy.relative_l2:.2g} (relative L2), {tolerance.relative_l2:g} allowed",
-        )
-    if trained and not accuracy.flipped_share <= tolerance.flipped_share:
-        flipped, allowed = _share(accuracy.flipped_share), _share(tolerance.flipped_share)
-        return "inaccurate", f"{flipped} of the pixels change their class, {allowed} allowed"
+        off, allowed = accuracy.relative_l2, tolerance.relative_l2
+        return "inaccurate", f"{_answers(accuracy)} differ by {off:.2g} (relative L2), {allowed:g} allowed"
+    if trained and accuracy.flipped_share is not None and not accuracy.flipped_share <= tolerance.flipped_share:
+        flipped, most = _share(accuracy.flipped_share), _share(tolerance.flipped_share)
+        return "inaccurate", f"{flipped} of the pixels change their class, {most} allowed"
     return "ok", ""
+
+
+def _answers(accuracy: Accuracy) -> str:
+    """What the answers are called: logits where masks are made of them."""
+    return "values" if accuracy.flipped_share is None else "logits"
 
 
 def _share(value: float) -> str:
     return f"{100 * value:.3g} %"
 
 
-def compare(outputs: Iterable[Tensor], references: list[Tensor], labels: Tensor | None) -> Accuracy:
-    """The figures over all batches of logits [batch, classes, height, width]; arguments as of `check`.
+def compare(
+    outputs: Iterable[Tensor], references: list[Tensor], labels: Tensor | None, task: Task = SEGMENTATION
+) -> Accuracy:
+    """The figures over all batches of answers, such as logits [batch, classes, height, width]; arguments as of `check`.
 
     A logit that is NaN or infinite counts as 0 in the distances, so that these stay numbers; `nan_share` names it.
 
     Raises:
         WrongShape: other shapes, or fewer batches, than the reference's.
     """
-    tally = _Tally(references[0].shape[1])
+    tally = _Tally(task, references[0].shape[1] if references[0].dim() > 1 else 1)
+    what = "logits" if task.has_masks else "values"
     for output, reference in zip(outputs, references, strict=False):
         if output.shape != reference.shape:
-            raise WrongShape(f"logits have shape {list(output.shape)}, the reference's have {list(reference.shape)}")
+            raise WrongShape(f"{what} have shape {list(output.shape)}, the reference's have {list(reference.shape)}")
         images = slice(tally.images, tally.images + len(reference))
         tally.add(output, reference, None if labels is None else labels[images])
     if tally.images != (expected := sum(len(reference) for reference in references)):
-        raise WrongShape(f"logits of {tally.images} images came for {expected} images")
+        raise WrongShape(f"{what} of {tally.images} images came for {expected} images")
     return tally.accuracy()
 
 
@@ -116,10 +127,13 @@ def distance(got: Tensor, want: Tensor) -> float:
 class _Tally:
     """Sums over the batches."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, task: Task, channels: int) -> None:
+        self.task = task
         self.classes = max(channels, 2)
-        self.images = self.logits = self.pixels = self.flipped = self.broken = 0
+        self.images = self.logits = self.pixels = self.flipped = self.broken = self.known = 0
         self.squared_error = self.squared = self.total = self.largest_error = 0.0
+        self.off_truth = np.zeros(2)  # summed squares of output and reference against what is right
+        self.least, self.most = math.inf, -math.inf  # of the reference, or of what is right
         self.flipped_margin: float | None = None
         self.found: set[int] = set()
         self.expected: set[int] = set()
@@ -127,13 +141,33 @@ class _Tally:
         self.confusion = np.zeros((2, self.classes, self.classes), dtype=np.int64)  # of output and reference
 
     def add(self, output: Tensor, reference: Tensor, labels: Tensor | None) -> None:
-        """One batch: both [batch, channels, height, width], labels [batch, height, width]."""
+        """One batch: both [batch, channels, height, width], labels [batch, height, width]; or other shapes."""
         reference = reference.to(output.device, torch.float32)
         output = output.float()
         finite = output.isfinite()
         self.broken += int((~finite).sum())
         output = torch.where(finite, output, torch.zeros_like(output))
         self._distances(output, reference)
+        self.images += len(output)
+        if self.task.has_masks:
+            self._masks(output, reference, labels)
+        elif self.task.name == "regression":
+            self._truth(output, reference, labels)
+
+    def _truth(self, output: Tensor, reference: Tensor, truth: Tensor | None) -> None:
+        """The range, and both answers' distances from what is right, all of one shape; NaN where nobody knows it."""
+        right = reference if truth is None else truth.to(reference.device, torch.float32)
+        known = right.isfinite()
+        if known.any():
+            self.least = min(self.least, float(right[known].min()))
+            self.most = max(self.most, float(right[known].max()))
+        if truth is not None:
+            self.known += int(known.sum())
+            for row, answer in enumerate((output, reference)):
+                self.off_truth[row] += float((answer - right)[known].double().square().sum())
+
+    def _masks(self, output: Tensor, reference: Tensor, labels: Tensor | None) -> None:
+        """The classes of both, [batch, channels, height, width], and labels [batch, height, width]."""
         chosen, right = classes(output), classes(reference)
         flips = chosen != right
         self.flipped += int(flips.sum())
@@ -142,7 +176,6 @@ class _Tally:
             self.flipped_margin = max(self.flipped_margin or 0.0, float(margins(reference)[flips].max()))
         self.found |= _values(chosen)
         self.expected |= _values(right)
-        self.images += len(output)
         if labels is not None:
             self.labelled = True
             for row, mask in enumerate((chosen, right)):
@@ -162,20 +195,31 @@ class _Tally:
         spread = math.sqrt(max(self.squared / self.logits - mean**2, 0.0))
         dice, iou = _overlaps(self.confusion[0]) if self.labelled else (None, None)
         reference_dice, reference_iou = _overlaps(self.confusion[1]) if self.labelled else (None, None)
+        masks = self.task.has_masks
         return Accuracy(
             relative_l2=math.sqrt(self.squared_error / self.squared) if self.squared else float(self.squared_error > 0),
             largest_error=self.largest_error,
             reference_spread=spread,
-            flipped_share=self.flipped / self.pixels,
+            flipped_share=self.flipped / self.pixels if masks else None,
             flipped_margin=self.flipped_margin,
             nan_share=self.broken / self.logits,
-            one_class=len(self.found) == 1 and len(self.expected) > 1,
+            one_class=len(self.found) == 1 and len(self.expected) > 1 if masks else None,
             dice=dice,
             iou=iou,
             reference_dice=reference_dice,
             reference_iou=reference_iou,
             images=self.images,
+            psnr=self._psnr(self.squared_error, self.logits),
+            truth_psnr=self._psnr(self.off_truth[0], self.known),
+            reference_truth_psnr=self._psnr(self.off_truth[1], self.known),
         )
+
+    def _psnr(self, squared_error: float, count: int) -> float | None:
+        """10 log10(range² / mean squared error), in dB; None without an error, without values, or of another task."""
+        span = self.task.data_range or self.most - self.least
+        if self.task.name != "regression" or not count or not squared_error or not 0 < span < math.inf:
+            return None
+        return float(10 * math.log10(span**2 * count / squared_error))
 
 
 def _values(classes: Tensor) -> set[int]:

@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 
 from pipeline.config.plan import Plan
+from pipeline.measure.batch import Batch
 from pipeline.measure.clock import Clock
 from pipeline.measure.sampling import undisturbed
 
 STEADY_SHARE = 0.02  # by which the medians of two windows may differ
 MOST_CALLS = 1_000_000  # of a window, which its seconds end
 
-Batch = TypeVar("Batch")
+Input = TypeVar("Input")
 
 
 def take_latencies(
-    call: Callable[[Batch], object], next_batch: Callable[[], Batch], clock: Clock, plan: Plan
+    call: Callable[[Input], object], next_batch: Callable[[], Input], clock: Clock, plan: Plan
 ) -> list[float]:
     """Seconds of each of at most `plan.latency_calls` calls, from a batch on the device to logits on the device.
 
@@ -42,7 +43,7 @@ def take_latencies(
     return latencies
 
 
-def run_in(call: Callable[[Batch], object], next_batch: Callable[[], Batch], clock: Clock, plan: Plan) -> bool:
+def run_in(call: Callable[[Input], object], next_batch: Callable[[], Input], clock: Clock, plan: Plan) -> bool:
     """Single calls, not kept, until the medians of two windows in a row agree: whether they did within the limit.
 
     A GPU that has rested gives its first calls, some 75 ms on an H200, a clock that it can't keep.
@@ -57,36 +58,33 @@ def run_in(call: Callable[[Batch], object], next_batch: Callable[[], Batch], clo
     return False
 
 
-def take_host_latencies(
-    call: Callable[[Tensor], Tensor], batches: list[Tensor], clock: Clock, plan: Plan
-) -> list[float]:
+def take_host_latencies(call: Callable[[Batch], Tensor], batches: list[Batch], clock: Clock, plan: Plan) -> list[float]:
     """Seconds of each call from a batch in the host's memory to its logits in the host's memory, pinned on a GPU.
 
     On a CPU this adds to `take_latencies` only a copy into and out of buffers that the caller owns.
 
     Args:
-        call: the stage: [batch, channels, height, width] to [batch, classes, height, width].
-        batches: the rotation of inputs, each [batch, channels, height, width], on the device.
+        call: the stage: a batch to its answer.
+        batches: the rotation of inputs, on the device.
         clock: as in `take_latencies`.
         plan: as in `take_latencies`.
     """
     on_gpu = batches[0].is_cuda
-    on_host = [batch.cpu().pin_memory() if on_gpu else batch.clone() for batch in batches]
+    on_host = [batch.mapped(lambda part: part.cpu().pin_memory() if on_gpu else part.clone()) for batch in batches]
     with torch.inference_mode():
         logits = call(batches[0])
     answer = torch.empty(logits.shape, dtype=logits.dtype, pin_memory=on_gpu)
-    on_device = torch.empty_like(
-        batches[0]
-    )  # made here: a batch made in inference mode would have Dynamo compile again
+    # Made here: a batch made in inference mode would have Dynamo compile again.
+    on_device = batches[0].mapped(torch.empty_like)
     count = 0
 
-    def next_on_host() -> Tensor:
+    def next_on_host() -> Batch:
         nonlocal count
         count += 1
         return on_host[count % len(on_host)]
 
-    def there_and_back(batch: Tensor) -> None:
-        on_device.copy_(batch, non_blocking=True)
+    def there_and_back(batch: Batch) -> None:
+        on_device.copy_(batch)
         answer.copy_(call(on_device), non_blocking=True)
 
     return take_latencies(there_and_back, next_on_host, clock, plan)

@@ -19,6 +19,7 @@ ROUNDS, SLOWER_ROUNDS = (
 )  # in so many of so many rounds new contents must take longer: chance gives 0.3 % at worst
 SHARE = 0.10  # by which a new content may take longer than a repeated one
 PASS_SECONDS = 0.02
+PICTURE_RANK = 3  # of what has rows beside its samples
 LEAST_ROWS = ROUNDS + 1  # of a picture that can be rolled to as many places
 
 
@@ -44,9 +45,10 @@ def remembered(
         per_call_seconds: of the stage, from which follows how many calls make a pass.
 
     Returns:
-        None where the pictures have too few rows to be rolled to twelve places.
+        None where the pictures have too few rows to be rolled to twelve places, or what is no picture has none.
     """
-    height = rotation.spare.shape[-2]
+    shape = rotation.spare.shape
+    height = shape[-2] if len(shape) >= PICTURE_RANK else 0
     if height < LEAST_ROWS:
         return None
     step = next(rows for rows in range(max(1, height // 5), height) if math.gcd(rows, height) == 1)

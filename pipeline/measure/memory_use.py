@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.batch import Batch
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.samples import Memory
 
@@ -33,14 +34,14 @@ def process_bytes(device: torch.device) -> int | None:
     return (gpu.processes() or {}).get(os.getpid()) if gpu else None
 
 
-def measure(call: Callable[[Tensor], Tensor], batch: Tensor, model: nn.Module, context: int | None) -> Memory:
+def measure(call: Callable[[Batch], object], batch: Batch, model: nn.Module, context: int | None) -> Memory:
     """Peak of one call, and the process as it stands after it.
 
     Memory that a stage takes past torch's allocator (a session of ONNX Runtime) shows in `process_bytes` alone.
 
     Args:
         call: the stage.
-        batch: one input [batch, channels, height, width].
+        batch: the inputs of one call.
         model: the workload's, for the weights as they come in fp32.
         context: of `context_bytes`.
     """

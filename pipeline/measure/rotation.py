@@ -4,33 +4,36 @@ A stage that remembers its answers by the address of their input would otherwise
 still be right afterwards.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from pipeline.measure.batch import Batch, batched
 from pipeline.measure.fingerprint import fingerprint, is_same
 
 
 class Rotation:
-    """Buffers of one shape, called in turn, and the pictures that lie in them for now.
+    """Buffers of one shape, called in turn, and the pictures, or whatever inputs, that lie in them for now.
 
     Attributes:
         shift: so many buffers further back than at first lies each picture.
         spare: a buffer of the same shape that is in no turn.
     """
 
-    def __init__(self, buffers: list[Tensor]) -> None:
-        self._buffers = list(buffers)
-        self._first = [fingerprint(buffer) for buffer in buffers]
+    def __init__(self, buffers: Sequence[Batch] | Sequence[Tensor]) -> None:
+        self._buffers = [batched(buffer) for buffer in buffers]
+        self._first = [[fingerprint(part) for part in buffer] for buffer in self._buffers]
         self._next = 0
-        self.spare = torch.empty_like(buffers[0])
+        self.spare = self._buffers[0].mapped(torch.empty_like)
         self.shift = 0
 
     def __len__(self) -> int:
         """How many buffers there are."""
         return len(self._buffers)
 
-    def next(self) -> Tensor:
-        """The buffer whose turn it is, [batch, channels, height, width]."""
+    def next(self) -> Batch:
+        """The buffer whose turn it is."""
         self._next += 1
         return self._buffers[(self._next - 1) % len(self._buffers)]
 
@@ -46,22 +49,27 @@ class Rotation:
             buffer.copy_(following)
         self.shift = (self.shift + 1) % len(self._buffers)
 
-    def holding(self, index: int) -> Tensor:
+    def holding(self, index: int) -> Batch:
         """The buffer in which the picture lies that was in the `index`-th at first."""
         return self._buffers[(index - self.shift) % len(self._buffers)]
 
-    def picture_in(self, buffer: Tensor) -> int:
-        """Where the picture was at first that lies now in a buffer [batch, channels, height, width]."""
+    def picture_in(self, buffer: Batch) -> int:
+        """Where the picture was at first that lies now in a buffer."""
         place = next(place for place, one in enumerate(self._buffers) if one is buffer)
         return (place + self.shift) % len(self._buffers)
 
     def changed(self) -> list[int]:
         """The pictures, by where they were at first, whose values are others than at first."""
-        return [index for index, first in enumerate(self._first) if not is_same(first, self.holding(index))]
+        return [
+            index
+            for index, first in enumerate(self._first)
+            if not all(is_same(before, part) for before, part in zip(first, self.holding(index), strict=True))
+        ]
 
     def roll(self, rows: int) -> None:
-        """Every picture moves down by so many rows, from none up to its height, the lowest to the top."""
-        for buffer in self._buffers:
-            self.spare[..., :rows, :].copy_(buffer[..., buffer.shape[-2] - rows :, :])
-            self.spare[..., rows:, :].copy_(buffer[..., : buffer.shape[-2] - rows, :])
-            buffer.copy_(self.spare)
+        """Every first input moves down by so many rows, from none up to its height, the lowest to the top."""
+        spare = self.spare.first
+        for picture in [buffer.first for buffer in self._buffers]:
+            spare[..., :rows, :].copy_(picture[..., picture.shape[-2] - rows :, :])
+            spare[..., rows:, :].copy_(picture[..., : picture.shape[-2] - rows, :])
+            picture.copy_(spare)

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 from pipeline.analysis.summary import summarize
+from pipeline.config.data_request import TENSORS, VOLUME
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.goals import Goal
 from pipeline.records.run_record import AUTOCAST, RunRecord
 from pipeline.stats.ranking import ranking
 
 FILE = "check.py"
+OTHER_INPUTS = (TENSORS, VOLUME)
 SCRIPT = '''\
 """A plain loop to check the report by: python check.py [STAGE [SECONDS]], from where the run was started."""
 import importlib, json, math, sys, time
@@ -78,6 +80,10 @@ def script(run: RunRecord) -> str:
 
 
 def write(run: RunRecord, folder: Path) -> None:
-    """Leave check.py in the run's folder; nothing, where the run ended before it described its machine."""
-    if run.environment is not None:
+    """Leave check.py in the run's folder; nothing, where the run ended before it described its machine.
+
+    Nor where the net takes something else than images: the loop is for these.
+    """
+    settings = run.settings
+    if run.environment is not None and settings.data.name not in OTHER_INPUTS and not settings.model.file:
         (folder / FILE).write_text(script(run), encoding="utf-8")

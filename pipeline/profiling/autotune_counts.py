@@ -3,26 +3,28 @@
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from pipeline.measure.batch import Batch
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.records.diagnostics import SearchCount
 from pipeline.stages.api import Runner
 
+Input = TypeVar("Input")
 BENCHMARKER = "benchmarking."
 TIMINGS = (".benchmark_gpu", ".benchmark_cpu")  # the methods of Inductor's benchmarker that end in a timing
 DYNAMO = "torch._dynamo.utils"  # holds Inductor's counters; importing it takes seconds, so that only its user has it
 
 
-def searches(runner: Runner, batch: Tensor) -> list[SearchCount]:
+def searches(runner: Runner, batch: Batch | Tensor) -> list[SearchCount]:
     """Who searched, with how many problems, nodes or candidates; what was not counted, or is none, is left out.
 
     Args:
-        runner: the stage, warm.
-        batch: one input [batch, channels, height, width].
+        runner: the stage, warm; its functions take a Batch.
+        batch: the inputs of one call.
     """
     cudnn = batch.is_cuda and torch.backends.cudnn.benchmark
     compiled = sys.modules[DYNAMO].counters["inductor"] if DYNAMO in sys.modules else {}
@@ -47,7 +49,7 @@ def timed_candidates(counters: Mapping[str, int]) -> int:
     )
 
 
-def convolution_problems(run: Callable[[Tensor], Tensor], batch: Tensor) -> int:
+def convolution_problems(run: Callable[[Input], object], batch: Input) -> int:
     """Distinct convolutions of one call, for each of which cuDNN searches once and keeps the answer.
 
     What torch.compile compiled is run eagerly here: its convolutions have the same shapes there, and it is not
@@ -55,7 +57,7 @@ def convolution_problems(run: Callable[[Tensor], Tensor], batch: Tensor) -> int:
 
     Args:
         run: the stage.
-        batch: one input [batch, channels, height, width].
+        batch: what `run` takes.
     """
     problems: set[tuple[Any, ...]] = set()
 

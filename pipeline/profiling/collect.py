@@ -1,7 +1,7 @@
 """All that explains one stage, each part on its own: what one can't find out is noted and costs no other."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
+from pipeline.measure.batch import Batch, batched
 from pipeline.measure.clock import Clock
 from pipeline.profiling import (
     autotune_counts,
@@ -41,9 +42,9 @@ Part = TypeVar("Part")
 
 
 class Explained:
-    """A stage on its way to a `Diagnostics`; its batches are [batch, channels, height, width]."""
+    """A stage on its way to a `Diagnostics`; its functions take a Batch."""
 
-    def __init__(self, runner: Runner, net: nn.Module, batches: list[Tensor], folder: Path) -> None:
+    def __init__(self, runner: Runner, net: nn.Module, batches: Sequence[Batch | Tensor], folder: Path) -> None:
         self.runner = runner
         self.net = net
         self.batches = batches
@@ -88,7 +89,7 @@ class Explained:
         if not self.batches[0].is_cuda:
             self.note("layers", "hidden layers", "on a CPU this runtime doesn't say which layer an operator is for")
             return [], None
-        self.order = layer_order.compute_layers(self.net, self.batches[0])
+        self.order = layer_order.compute_layers(self.net, *batched(self.batches[0]))
         found = layer_order.times(layer_order.placed(events, calls, self.order), calls)
         if loose := sum(not layer.certain for layer in self.order):
             text = f"{loose} of {len(self.order)} layers with matrix work could run in another order; "
@@ -155,7 +156,9 @@ def explain(
         clock: of the device.
         context_bytes: what the process held of the device before its first tensor.
     """
-    stage, batch = Explained(runner, work.model, work.batches, work.folder), work.batches[0]
+    inputs = work.inputs
+    runner = runner.of_batches
+    stage, batch = Explained(runner, work.model, inputs, work.folder), inputs[0]
     unknown: tuple[list[LayerTime], LayersSource | None] = ([], None)
     found, source = stage.tried("layers", lambda: stage.layers(events, calls), unknown)
     fused = stage.wanted("fusion", lambda: fused_kernels.fusion(runner, batch, events, calls, work.folder.name))

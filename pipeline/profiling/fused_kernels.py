@@ -5,6 +5,7 @@ from itertools import zip_longest
 
 from torch import Tensor
 
+from pipeline.measure.batch import Batch
 from pipeline.profiling.inductor_source import compile_fusion
 from pipeline.profiling.operator_bytes import counted
 from pipeline.records.chrome_trace import TraceEvent, of
@@ -16,12 +17,12 @@ from pipeline.stages.common.inductor_files import KEPT, graphs, programs
 UNSEEN = "its operators don't pass torch's dispatcher"
 
 
-def fusion(runner: Runner, batch: Tensor, events: list[TraceEvent], calls: int, shown: str) -> Fusion:
+def fusion(runner: Runner, batch: Batch | Tensor, events: list[TraceEvent], calls: int, shown: str) -> Fusion:
     """Kernels and bytes of one call, and what a compiler fused.
 
     Args:
-        runner: the stage.
-        batch: one input [batch, channels, height, width].
+        runner: the stage, whose functions take a Batch.
+        batch: the inputs of one call.
         events: of its profile of `calls` calls.
         calls: how many.
         shown: the stage's folder, as the record names it.
@@ -39,8 +40,8 @@ def fusion(runner: Runner, batch: Tensor, events: list[TraceEvent], calls: int, 
     )
 
 
-def traffic(runner: Runner, batch: Tensor) -> tuple[int | None, BytesSource | None, str]:
-    """Bytes that one call on a batch [batch, channels, height, width] moves and who counted them; or why not."""
+def traffic(runner: Runner, batch: Batch | Tensor) -> tuple[int | None, BytesSource | None, str]:
+    """Bytes that one call on a batch moves and who counted them; or why not."""
     try:
         found: Traffic | None
         found = runner.traffic(batch) if runner.traffic else (counted(runner.one_by_one, batch), "operators")

@@ -49,18 +49,18 @@ class OrderError(Exception):
     """The order of the layers says nothing of these kernels; one line."""
 
 
-def compute_layers(net: nn.Module, batch: Tensor) -> list[ComputeLayer]:
+def compute_layers(net: nn.Module, *batch: Tensor) -> list[ComputeLayer]:
     """The layers with matrix work as torch.export finds them, and whether each has only one place.
 
     Args:
         net: untouched.
-        batch: one input [batch, channels, height, width].
+        batch: the inputs of one call.
 
     Raises:
         Exception: torch can't export the net.
     """
     with torch.inference_mode(False), torch.no_grad():
-        graph = torch.export.export(net, (batch.clone(),)).graph
+        graph = torch.export.export(net, tuple(part.clone() for part in batch)).graph
     return ranked(graph)
 
 

@@ -31,12 +31,12 @@ class Joins:
             self.written += operator.result.numel()
 
 
-def layer_work(net: nn.Module, image: Tensor) -> list[LayerWork]:
+def layer_work(net: nn.Module, *image: Tensor) -> list[LayerWork]:
     """The layers in the order in which they first run, then the skip connections, and last what else lies between.
 
     Args:
         net: in eval mode.
-        image: one, [1, channels, height, width], on the net's device.
+        image: the inputs of one sample, each [1, ...], on the net's device.
 
     The FLOPs add up to what torch.utils.flop_counter counts for the whole net.
     """
@@ -60,7 +60,7 @@ def layer_work(net: nn.Module, image: Tensor) -> list[LayerWork]:
 
     count = FlopCount()
     with torch.inference_mode(), Dispatched(count.see), Dispatched(joins.see), hooked(net, enter, leave):
-        net(image)
+        net(*image)
     rest = count.total - sum(layer.flops for layer in works.values())
     skips = [LayerWork(SKIP, "concatenation", SKIP, 0, joins.read, joins.written, 0)] if joins.written else []
     return [*works.values(), *skips, LayerWork(BETWEEN, "between layers", "between layers", rest, 0, 0, 0)]

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from pipeline.measure.batch import Batch
 from pipeline.profiling.layer_scopes import hooked
 from pipeline.profiling.operator_bytes import size
 from pipeline.records.diagnostics import MemoryHolder, MemoryTimeline, Watched
@@ -104,7 +105,7 @@ def unrecorded(call: Callable[[], object]) -> None:
 
 def memory_timeline(
     runner: Runner,
-    batch: Tensor,
+    batch: Batch | Tensor,
     statistics: AllocatorStatistics,
     context_bytes: int | None,
     history: History = unrecorded,
@@ -115,8 +116,8 @@ def memory_timeline(
     the pool of the stage's graph as well, so that there they are no more memory than the allocator has in reserve.
 
     Args:
-        runner: the stage; where its module is known, they are read at every layer.
-        batch: one input [batch, channels, height, width].
+        runner: the stage, whose functions take a Batch; where its module is known, they are read at every layer.
+        batch: the inputs of one call.
         statistics: of the allocator.
         context_bytes: what the process held of the device before its first tensor.
         history: of the allocator, for a stage without layers to watch.
@@ -144,11 +145,9 @@ def memory_timeline(
 
 
 def watched_call(
-    runner: Runner, batch: Tensor, statistics: AllocatorStatistics, history: History
+    runner: Runner, batch: Batch | Tensor, statistics: AllocatorStatistics, history: History
 ) -> tuple[Watch, list[Change] | None]:
     """What was read before, during and after the call, and its changes where no layer could be watched.
-
-    The batch is [batch, channels, height, width].
 
     Raises:
         HistoryError: the call allocates, and the history has nothing of it.

@@ -7,11 +7,12 @@ runtime, a captured graph or a kernel of one's own does isn't seen there, and st
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from pipeline.measure.batch import of_batches
 from pipeline.profiling.autotune_counts import eagerly
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.profiling.layer_scopes import hooked
@@ -30,6 +31,7 @@ PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float8_e4m3fn: "fp8",
     torch.float8_e5m2: "fp8",
 }
+Input = TypeVar("Input")
 MANTISSA_BITS: dict[Precision, int] = {"fp64": 52, "fp32": 23, "tf32": 10, "fp16": 10, "bf16": 7, "fp8": 3}
 SEEN_SHARE = 0.9  # of the net's FLOPs that must be seen, or what the rest runs in would be a guess
 MIXED_SHARE = 0.05  # of the FLOPs in the other layout, from which the layout is mixed
@@ -106,13 +108,13 @@ def tf32_allowed(for_convolutions: bool) -> bool:
     return str(backends.cudnn.conv.fp32_precision) == "tf32"
 
 
-def observed(run: Callable[[Tensor], Tensor], module: nn.Module | None, batch: Tensor) -> Seen:
+def observed(run: Callable[[Input], object], module: nn.Module | None, batch: Input) -> Seen:
     """What one call of a stage shows at torch's dispatcher; compiled code runs uncompiled for it.
 
     Args:
         run: launches its kernels itself.
         module: the net whose layers run within `run`; None where nobody knows them.
-        batch: [batch, channels, height, width].
+        batch: what `run` takes.
     """
     seen = Seen()
 
@@ -136,12 +138,12 @@ def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[
     declared = runner.execution or Execution()
     captured = declared.captured if declared.captured is not None else replays_a_graph(events)
     declared = replace(declared, captured=captured)
-    batch, named = work.batches[0], named_tf32(declared, events)
+    batch, named = work.inputs[0], named_tf32(declared, events)
     try:
-        seen = observed(runner.one_by_one, runner.module, batch)
+        seen = observed(of_batches(runner.one_by_one), runner.module, batch)
     except (RuntimeError, NotImplementedError) as error:
         return with_reason(declared, f"torch's dispatcher can't show it ({first_line(error)})"), named
-    share = seen.flops / max(1, net_flops(work.model, batch[:1]) * len(batch))
+    share = seen.flops / max(1, net_flops(work.model, *batch.samples(0, 1)) * batch.shape[0])
     if share < SEEN_SHARE:
         reason = f"only {share:.0%} of the net's FLOPs pass torch's dispatcher"
         return with_reason(declared, reason), named

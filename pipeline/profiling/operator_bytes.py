@@ -1,17 +1,19 @@
 """How many bytes one call moves, counted at torch's dispatcher."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from pipeline.profiling.dispatch import Dispatched, Operator
 
+Input = TypeVar("Input")
 ONLY_WRITES = {"copy_", "fill_", "zero_"}  # they don't read what they overwrite
 WRITES_NOTHING = {"empty", "empty_strided", "empty_like", "new_empty"}
 
 
-def counted(run: Callable[[Tensor], Tensor], batch: Tensor) -> int:
+def counted(run: Callable[[Input], object], batch: Input) -> int:
     """Bytes that every operator of one call reads and writes, summed; 0 where torch's dispatcher sees none.
 
     A view moves nothing. What a cache keeps near is counted as if it came from memory, so this is what fusion can save,
@@ -19,7 +21,7 @@ def counted(run: Callable[[Tensor], Tensor], batch: Tensor) -> int:
 
     Args:
         run: the stage.
-        batch: [batch, channels, height, width].
+        batch: what `run` takes.
     """
     total = 0
 

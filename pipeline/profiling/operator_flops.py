@@ -29,12 +29,12 @@ def flops(operator: Operator) -> int | None:
     return int(formula(*operator.arguments, **operator.keywords, out_val=operator.result))
 
 
-def net_flops(net: nn.Module, image: Tensor) -> int:
-    """Those of the convolutions and matrix products of a net for one image [1, channels, height, width].
+def net_flops(net: nn.Module, *image: Tensor) -> int:
+    """Those of the convolutions and matrix products of a net for one sample, whose inputs are each [1, ...].
 
     As many as torch.utils.flop_counter counts.
     """
     count = FlopCount()
     with torch.inference_mode(), Dispatched(count.see):
-        net(image)
+        net(*image)
     return count.total

@@ -3,28 +3,30 @@
 import gzip
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import profiler as cpu_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from pipeline.measure.batch import Batch
 from pipeline.profiling.kernel_classes import classify
 from pipeline.records.chrome_trace import CALL, GPU_WORK, TraceEvent, complete, length, of
 from pipeline.records.diagnostics import KernelRow, Profile
 
 
 def record(
-    run: Callable[[Tensor], Tensor], batches: list[Tensor], calls: int, folder: Path, shapes: bool = False
+    run: Callable[[Any], object], batches: Sequence[Batch | Tensor], calls: int, folder: Path, shapes: bool = False
 ) -> tuple[list[TraceEvent], bytes]:
     """The complete events of `calls` calls of a warm stage, and the Chrome trace that they are from.
 
     Args:
         run: the stage.
-        batches: its inputs [batch, channels, height, width], taken in turn.
+        batches: its inputs, taken in turn.
         calls: how many calls the pass holds.
         folder: where the trace may lie meanwhile.
         shapes: keep the shapes of the operators' inputs as well, at the price of slower operators.

@@ -3,54 +3,56 @@
 from statistics import median
 
 import torch
-from torch import Tensor
 
+from pipeline.measure.batch import Batch
 from pipeline.measure.clock import Clock
 from pipeline.records.diagnostics import BatchGrowth, ImageGrowth
-from pipeline.stages.api import Runner
+from pipeline.stages.api import IMAGE_RANK, Runner
 
 SETTLING, TIMED = 2, 5  # calls of each batch size
 FEWER_SETTLING, FEWER_TIMED = 1, 3  # of each size of image, on a CPU
 ROUNDS_SECONDS = 0.2  # of the calls on smaller images, alternating with those on whole ones
 
 
-def growth(runner: Runner, batch: Tensor, clock: Clock) -> BatchGrowth | None:
+def growth(runner: Runner, batch: Batch, clock: Clock) -> BatchGrowth | None:
     """Seconds of single calls at a part of the batch, at half of it and at all of it; at batch 1 also at 2 images.
 
-    The batch is [batch, channels, height, width]. None for a stage that is built for one shape, and for a single image
+    None for a stage that is built for one shape, and for a single image
     on a CPU, whose growth says little (`image_growth`).
     """
-    alone = len(batch) == 1 and not batch.is_cuda
+    count = batch.shape[0]
+    alone = count == 1 and not batch.is_cuda
     if runner.module is None or runner.uncaptured is not None or alone:
         return None
-    count = len(batch)
     sizes = sorted({max(1, count // 8), max(1, count // 2), count, 2 * count if count == 1 else count})
     with torch.inference_mode():
         seconds = [_seconds(runner, _of_size(batch, size), clock) for size in sizes]
     return BatchGrowth(sizes, seconds)
 
 
-def image_growth(runner: Runner, batch: Tensor, clock: Clock) -> ImageGrowth | None:
+def image_growth(runner: Runner, batch: Batch, clock: Clock) -> ImageGrowth | None:
     """Seconds of the fastest calls on the upper left quarter of every image and on all of it, on a CPU.
 
     A single image's growth with the batch says little there: from one image to two, torch takes other libraries. The
     two are interleaved, and what other programs add is left out: it would hide what the pixels add.
-    The batch is [batch, channels, height, width].
-    None on a GPU, for a stage that is built for one shape, and for images that can't be halved.
+    None on a GPU, for a stage that is built for one shape, for images that can't be halved, and for what is no batch
+    of images [batch, channels, height, width] alone.
 
     Raises:
         RuntimeError: the net takes no image of half the height and width.
     """
+    if len(batch.shape) != IMAGE_RANK or len(batch.tensors) > 1:
+        return None
     height, width = batch.shape[-2:]
     if batch.is_cuda or runner.module is None or runner.uncaptured is not None or height % 2 or width % 2:
         return None
-    quarter = batch[..., : height // 2, : width // 2].contiguous()
+    quarter = batch.mapped(lambda part: part[..., : height // 2, : width // 2].contiguous())
     with torch.inference_mode():
         seconds = _fastest(runner, [quarter, batch], clock)
     return ImageGrowth([height * width // 4, height * width], seconds)
 
 
-def _fastest(runner: Runner, batches: list[Tensor], clock: Clock) -> list[float]:
+def _fastest(runner: Runner, batches: list[Batch], clock: Clock) -> list[float]:
     """The least of each batch's seconds, over as many rounds as fit into a fifth of a second, and at least three."""
     taken: list[list[float]] = []
     began = clock.now()
@@ -59,18 +61,18 @@ def _fastest(runner: Runner, batches: list[Tensor], clock: Clock) -> list[float]
     return [min(rounds) for rounds in zip(*taken[FEWER_SETTLING:], strict=True)]
 
 
-def _of_size(batch: Tensor, size: int) -> Tensor:
-    return batch[:size].contiguous() if size <= len(batch) else torch.cat([batch] * size)[:size]
+def _of_size(batch: Batch, size: int) -> Batch:
+    return batch.mapped(lambda part: torch.cat([part] * -(-size // len(part)))[:size].contiguous())
 
 
-def _seconds(runner: Runner, batch: Tensor, clock: Clock) -> float:
+def _seconds(runner: Runner, batch: Batch, clock: Clock) -> float:
     for _ in range(SETTLING):
         runner.run(batch)
     clock.synchronize()
     return median(_call_seconds(runner, batch, clock) for _ in range(TIMED))
 
 
-def _call_seconds(runner: Runner, batch: Tensor, clock: Clock) -> float:
+def _call_seconds(runner: Runner, batch: Batch, clock: Clock) -> float:
     start = clock.now()
     runner.run(batch)
     clock.synchronize()

@@ -6,6 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 
 def write_json(value: object, path: Path) -> None:
     """Write plain JSON values; a figure that is NaN or infinite, which JSON has no word for, stands as null.
@@ -14,10 +16,10 @@ def write_json(value: object, path: Path) -> None:
         OSError: as `write_text`.
     """
     try:
-        text = json.dumps(value, indent=1, allow_nan=False)
+        text = json.dumps(value, allow_nan=False)
     except ValueError:
-        text = json.dumps(finite(value), indent=1, allow_nan=False)
-    write_text(text, path)
+        text = json.dumps(finite(value), allow_nan=False)
+    write_text(msgspec.json.format(text, indent=1), path)  # which json would do in Python, in ten times the time
 
 
 def finite(value: object) -> object:

@@ -40,13 +40,13 @@ def from_json(kind: type[Kind], value: object) -> Kind:
     return record
 
 
-def _with_nan(annotation: object, value: object) -> object:
+def _with_nan(annotation: Any, value: object) -> object:
     """The value with NaN for null, where the annotation is a plain number's."""
     if value is None:
         return math.nan if annotation is float else None
     if not isinstance(value, dict | list):
         return value
-    origin, arguments = get_origin(annotation), get_args(annotation)
+    origin, arguments = _form(annotation)
     if origin in (Union, UnionType):
         kinds = [part for part in arguments if part is not NoneType]
         return _with_nan(kinds[0], value) if len(kinds) == 1 else value
@@ -54,7 +54,15 @@ def _with_nan(annotation: object, value: object) -> object:
         known = _hints(annotation)
         each = arguments[1] if origin is dict else None
         return {key: _with_nan(known.get(key, each), part) for key, part in value.items()}
+    if origin is list and arguments[0] is float:
+        return [math.nan if part is None else part for part in value]
     return [_with_nan(arguments[0], part) for part in value] if origin in (list, tuple) else value
+
+
+@cache
+def _form(annotation: Hashable) -> tuple[object, tuple[Any, ...]]:
+    """Of a generic annotation what it is of, and its arguments."""
+    return get_origin(annotation), get_args(annotation)
 
 
 @cache

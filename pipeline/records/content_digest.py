@@ -35,16 +35,22 @@ def code_digest(*rooms: str) -> str:
     return digest((f"{folder.name}/{name}", path) for folder in folders for name, path in files_in(folder, "*.py"))
 
 
-def data_digest(folders: Iterable[str | None]) -> str | None:
-    """SHA-256 of the user's own files, of their names and sizes alone beyond 2 GiB; None where there are none.
+def data_digest(places: Iterable[str | None]) -> str | None:
+    """SHA-256 of the user's own files; None where there are none.
+
+    Each place is a file or a folder of them. Beyond 2 GiB it is that of their names and sizes alone.
 
     Raises:
         OSError: one can't be read.
     """
-    given = [Path(folder) for folder in folders if folder]
+    given = [Path(place) for place in places if place]
     if not given:
         return None
-    files = [(f"{index}/{name}", path) for index, folder in enumerate(given) for name, path in files_in(folder)]
+    files = [
+        (f"{index}/{name}", path)
+        for index, place in enumerate(given)
+        for name, path in ([(place.name, place)] if place.is_file() else files_in(place))
+    ]
     sizes = [(name, path.stat().st_size) for name, path in sorted(files)]
     if sum(size for _, size in sizes) > MOST_READ_BYTES:
         return hashlib.sha256(repr(sizes).encode()).hexdigest()

@@ -1,10 +1,12 @@
 """What an answer must keep, and what the winner is chosen by: both may be asked of a finished run again."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from pipeline.records.samples import Accuracy
+from pipeline.records.tasks import TaskName
 
 Objective = Literal["throughput", "latency", "memory", "energy", "cost"]
 FigureName = Literal[
@@ -22,6 +24,17 @@ FigureName = Literal[
 ]
 Sign = Literal["<", "<=", ">", ">="]
 POINTS = 100.0  # of Dice in 1
+NEED_LABELS = ("max_dice_drop", "min_dice", "max_psnr_drop")
+NEEDS = {  # of limits that need something else than labels
+    "min_agreement": "the answers are no classes",
+    "min_psnr": "the answers are those of no regression net",
+    "max_final_error": "the answers are those of no diffusion net",
+}
+OF_TASK: dict[TaskName, tuple[str, ...]] = {  # the limits that mean something
+    "segmentation": ("max_dice_drop", "min_dice", "min_agreement"),
+    "regression": ("min_psnr", "max_psnr_drop"),
+    "diffusion": ("max_final_error",),
+}
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,9 @@ class AccuracyLimits:
     max_dice_drop: float | None = None  # points of Dice that the worst class may lose: 0.5 is 0.005
     min_dice: float | None = None  # of the worst class, 0 to 1
     min_agreement: float | None = None  # share of pixels that keep the fp32 net's class, 0 to 1
+    min_psnr: float | None = None  # of a regression net, dB against the fp32 net's answers
+    max_psnr_drop: float | None = None  # dB against what is right that it may lose
+    max_final_error: float | None = None  # of a diffusion net: relative L2 of the latents that its loop ends with
     replace_flipped_share: bool = False  # these stand in place of the tolerances' flipped_share
 
     @property
@@ -70,7 +86,7 @@ class AccuracyLimits:
     @property
     def need_labels(self) -> list[str]:
         """Those of them that only labels can decide."""
-        return [name for name in self.asked if name != "min_agreement"]
+        return [name for name in self.asked if name in NEED_LABELS]
 
     def missed(self, found: Accuracy) -> str:
         """Which limit an answer misses, with its figure, in a line; empty where it keeps all of them."""
@@ -78,11 +94,14 @@ class AccuracyLimits:
             "max_dice_drop": "its worst class loses {:.3g} points of Dice, {:g} allowed",
             "min_dice": "its worst class has a Dice of {:.4g}, {:g} asked for",
             "min_agreement": "{:.6g} of the pixels keep their class, {:g} asked for",
+            "min_psnr": "its PSNR is {:.4g} dB, {:g} asked for",
+            "max_psnr_drop": "it loses {:.3g} dB of PSNR, {:g} allowed",
+            "max_final_error": "its final latents are {:.3g} off (relative L2), {:g} allowed",
         }
         for name, limit in self.asked.items():
             value = accuracy_figure(name, found)
             if value is None:
-                return f"accuracy.{name} can't be told: there are no labels"
+                return f"accuracy.{name} can't be told: {NEEDS.get(name, 'there are no labels')}"
             if not (value <= limit if name.startswith("max") else value >= limit):
                 return f"{lines[name].format(value, limit)} (accuracy.{name})"
         return ""
@@ -101,16 +120,39 @@ def _excess(name: str, limit: float, found: Accuracy) -> float:
 
 
 def accuracy_figure(name: str, found: Accuracy) -> float | None:
-    """What a limit is on: points of Dice lost, the least Dice, or the share of pixels that agree; None without labels.
+    """What a limit is on: points of Dice lost, the least Dice, the share of pixels that agree, dB; None without labels.
 
     Args:
         name: of the limit.
         found: the comparison of an answer with the fp32 net's.
     """
     if name == "min_agreement":
-        return 1.0 - found.flipped_share
+        return None if found.flipped_share is None else 1.0 - found.flipped_share
+    if name in OF_VALUES:
+        return OF_VALUES[name](found)
     if found.dice is None or found.reference_dice is None:
         return None
     if name == "min_dice":
         return min(found.dice)
     return POINTS * max(exact - own for own, exact in zip(found.dice, found.reference_dice, strict=True))
+
+
+def psnr(found: Accuracy) -> float | None:
+    """DB against the fp32 net's answers: infinite where nothing differs; None of any other task."""
+    if found.psnr is None and found.flipped_share is None and found.step_errors is None and not found.relative_l2:
+        return math.inf
+    return found.psnr
+
+
+def psnr_drop(found: Accuracy) -> float | None:
+    """DB that an answer loses against what is right; None where nobody knows what is."""
+    if found.truth_psnr is None or found.reference_truth_psnr is None:
+        return None
+    return found.reference_truth_psnr - found.truth_psnr
+
+
+OF_VALUES: dict[str, Callable[[Accuracy], float | None]] = {
+    "min_psnr": psnr,
+    "max_psnr_drop": psnr_drop,
+    "max_final_error": lambda found: found.final_error,
+}

@@ -163,4 +163,5 @@ STEPS: dict[int, Callable[[Document], Document]] = {
     4: from_4,
     5: unchanged,
     6: unchanged,
+    7: unchanged,
 }

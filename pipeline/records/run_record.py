@@ -14,6 +14,8 @@ History of the schema:
        read as having none.
     7: what was asked of the answer and of the winner (settings.accuracy, settings.goal), StageRecord.precision_faults;
        older records are read as having none.
+    8: the task (settings.task), and figures of regression and diffusion beside those of masks, which are None there;
+       tensors and volumes as data. Older records are read as of segmentation.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +26,7 @@ from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.run_settings import RunSettings
 from pipeline.records.samples import Accuracy, Calibration, Energy, Memory, MemoryShortage, Pair, WarmUp
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 EAGER, AUTOCAST = "eager", "amp"  # the stages that may be baselines
 
 Status = Literal["ok", "failed", "inaccurate", "timeout", "skipped"]

@@ -6,6 +6,7 @@ from typing import Any
 
 from models.input_contract import InputContract, LabelRules
 from pipeline.records.goals import AccuracyLimits, Goal
+from pipeline.records.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,17 @@ class ModelSettings:
     options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the class
     checkpoint: str | None = None  # file of trained weights
     output: int | str | None = None  # which part of the net's answer holds the logits; None where the answer is they
+    file: str | None = None  # a net as torch.export wrote it, in place of class, arguments and weights
+
+    @property
+    def weights(self) -> str | None:
+        """The file with trained weights; None where they are random."""
+        return self.file or self.checkpoint
 
     @property
     def trained(self) -> bool:
         """Whether its masks mean something: without a checkpoint the weights are random."""
-        return self.checkpoint is not None
+        return self.weights is not None
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,8 @@ class DataSettings:
     batch_size: int | None = None  # images per call; None in the record of a refused request
     contract: InputContract = field(default_factory=InputContract)  # how an image becomes the net's input
     label_rules: LabelRules = field(default_factory=LabelRules)  # how labels become classes
+    inputs: list[str] = field(default_factory=list)  # names of the user's tensors that were asked for; [] is all
+    depth: int | None = None  # planes of a window of a volume; None is `image_size`
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,7 @@ class RunSettings:
     report: ReportSettings = field(default_factory=ReportSettings)
     accuracy: AccuracyLimits = field(default_factory=AccuracyLimits)
     goal: Goal = field(default_factory=Goal)
+    task: Task = field(default_factory=Task)
 
 
 def settings_of(config: Mapping[str, object]) -> RunSettings:

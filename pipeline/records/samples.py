@@ -89,15 +89,15 @@ class Energy:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The stage's logits against the reference's, on real images."""
+    """The stage's answers against the reference's, on real inputs; what is of another task's answers is None."""
 
     relative_l2: float  # ||out - ref|| / ||ref||
     largest_error: float  # max |out - ref|
-    reference_spread: float  # standard deviation of the reference's logits
-    flipped_share: float  # share of pixels whose class differs
+    reference_spread: float  # standard deviation of the reference's answers
+    flipped_share: float | None  # share of pixels whose class differs
     flipped_margin: float | None  # largest reference margin (top-1 minus top-2 logit) among flipped pixels
-    nan_share: float  # share of logits that are NaN or infinite
-    one_class: bool  # every pixel has one class although the reference has more
+    nan_share: float  # share of what it answers that is NaN or infinite
+    one_class: bool | None  # every pixel has one class although the reference has more
     dice: list[float] | None  # per class, against the labels
     iou: list[float] | None
     reference_dice: list[float] | None
@@ -105,6 +105,17 @@ class Accuracy:
     images: int  # how many were compared
     # Of those, the distinct pictures: windows, shifts and mirror images of one count once. None in an older record.
     pictures: int | None = None
+    # Of regression, in dB: 10 log10(range² / mean squared error). None where nothing differs, or there is no truth.
+    psnr: float | None = None  # against the reference's answers
+    truth_psnr: float | None = None  # against what is right
+    reference_truth_psnr: float | None = None  # the reference's, against what is right
+    # Of diffusion: relative L2 of the latents after each step of the denoising loop against the reference's own loop.
+    step_errors: list[float] | None = None
+
+    @property
+    def final_error(self) -> float | None:
+        """Relative L2 of the latents that a denoising loop ends with; None of any other task."""
+        return self.step_errors[-1] if self.step_errors else None
 
 
 @dataclass(frozen=True)

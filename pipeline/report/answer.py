@@ -3,11 +3,14 @@
 The page, Markdown and the terminal open with the same words. Plain text throughout.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline.analysis.choices import choices
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.records.goals import psnr
 from pipeline.records.run_record import EAGER
+from pipeline.records.samples import Accuracy
 from pipeline.report import objective_text
 from pipeline.report.formatting import (
     NOTHING,
@@ -25,6 +28,7 @@ from pipeline.report.formatting import (
     size,
     spoken,
 )
+from pipeline.report.sections import task_text
 from pipeline.report.sections.ladder_section import MARKS, mean_dice
 from pipeline.report.tables import Cell, Column, Table, figure, table_of
 
@@ -73,9 +77,10 @@ def _headline(summary: RunSummary) -> str:
     if winner is None or not resolved(summary):
         return f"Stay with {spoken(summary.baseline)}: nothing measured here {objective_text.better(summary)}"
     times = f"{significant(winner.ratio.value, 2)} ×" if winner.ratio else "at least"
-    apart = ", " if summary.run.settings.model.trained else "; "
+    settings = summary.run.settings
+    apart = ", " if settings.model.trained and settings.task.has_masks else "; "
     named = f"{spoken(winner.name)}{objective_text.best_by(summary)}"
-    return f"Use {named}: {times} as fast as {spoken(summary.baseline)}{apart}{_pixels(summary, winner)}"
+    return f"Use {named}: {times} as fast as {spoken(summary.baseline)}{apart}{_rightness(summary, winner)}"
 
 
 def _only(summary: RunSummary) -> str:
@@ -84,12 +89,14 @@ def _only(summary: RunSummary) -> str:
     return f"{name}, {seconds(pace)} for {plural(summary.run.batch_size, 'image')}" if pace else name
 
 
-def _pixels(summary: RunSummary, stage: StageSummary) -> str:
-    if not summary.run.settings.model.trained:
+def _rightness(summary: RunSummary, stage: StageSummary) -> str:
+    accuracy, task = stage.stage.accuracy, summary.run.settings.task
+    if not summary.run.settings.model.trained and task.has_masks:
         return NOT_JUDGED
-    accuracy = stage.stage.accuracy
     if accuracy is None:
         return "its answer was not checked"
+    if not task.has_masks:
+        return task_text.said_in_brief(accuracy, task)
     return f"{share(accuracy.flipped_share)} of pixels change" if accuracy.flipped_share else "no pixel changes"
 
 
@@ -131,6 +138,8 @@ def _accuracy(summary: RunSummary, stage: StageSummary) -> Number | None:
     found, limit = stage.stage.accuracy, stage.stage.tolerance
     if found is None:
         return None
+    if not summary.run.settings.task.has_masks:
+        return _value_error(summary, found, limit.relative_l2)
     if not summary.run.settings.model.trained:
         said = f"relative L2 of the logits (limit {significant(limit.relative_l2, 2)})"
         return Number(significant(found.relative_l2, 2), said, NOT_JUDGED)
@@ -222,7 +231,11 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
             cell=figure(lambda stage: stage.host_ratio, lambda value: f"{significant(value)} ×"),
         ),
     ]
-    if summary.run.settings.model.trained:
+    task = summary.run.settings.task
+    for wanted in task_text.OF_TASK[task.name]:
+        shown_as = figure(of_accuracy(wanted.read), task_text.decibels)
+        columns.append(Column(wanted.title, help=wanted.help, cell=shown_as))
+    if summary.run.settings.model.trained and task.has_masks:
         pixels = "share of pixels whose class differs from the fp32 net's"
         columns.append(Column("pixels that change", help=pixels, cell=figure(_flipped, share)))
         columns += [Column("Dice", help="mean over the classes, against the labels", cell=_dice)] if scored else []
@@ -232,6 +245,23 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
         Column("memory GiB", help=memory, cell=figure(lambda stage: stage.peak_bytes, gibibytes)),
         Column("set-up", help="build and first call", cell=figure(lambda stage: stage.setup_seconds, seconds)),
     ]
+
+
+def of_accuracy(read: Callable[[Accuracy], float | None]) -> Callable[[StageSummary], float | None]:
+    """Reads a figure of a stage's comparison; None where it wasn't compared."""
+    return lambda stage: read(stage.stage.accuracy) if stage.stage.accuracy else None
+
+
+def _value_error(summary: RunSummary, found: Accuracy, limit: float) -> Number:
+    """The error of answers that are no masks."""
+    task, count = summary.run.settings.task, f"on {plural(found.images, 'sample')}, against fp32"
+    one_call = f"relative L2 {significant(found.relative_l2, 2)} (limit {significant(limit, 2)})"
+    if task.name == "regression":
+        return Number(f"{task_text.decibels(psnr(found))} dB", f"PSNR; {one_call}", count)
+    if found.final_error is None:
+        return Number(significant(found.relative_l2, 2), f"relative L2 (limit {significant(limit, 2)})", count)
+    label = f"relative L2 of the final latents; of one step {one_call.removeprefix('relative L2 ')}"
+    return Number(significant(found.final_error, 2), label, count)
 
 
 def _name(stage: StageSummary) -> Cell:

@@ -2,8 +2,10 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.config.data_request import TENSORS, VOLUME
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.report.formatting import (
@@ -38,7 +40,10 @@ class Machine:
 def machine(run: RunRecord) -> Machine:
     """The device, the preset, the work and the versions of a run."""
     data, found = run.settings.data, run.environment
-    images_at = f"images at {data.image_size}×{data.image_size}" if data.image_size else "images at their own size"
+    what = {TENSORS: "tensors", VOLUME: "volumes"}.get(data.name, "images")
+    sides = [data.depth or data.image_size] if data.name == VOLUME else []
+    window = "×".join(map(str, [*sides, data.image_size, data.image_size]))
+    images_at = f"{what} at {window}" if data.image_size else f"{what} at their own size"
     shape = f"{net_name(run)}, batch {data.batch_size or '?'}, {images_at}"
     preset = f"preset {run.preset}{CPU_PRESET if run.preset == 'cpu' else ''}"
     if found is None:
@@ -50,6 +55,8 @@ def machine(run: RunRecord) -> Machine:
 def net_name(run: RunRecord) -> str:
     """The net's name; of one that is only called "custom" its class, with what tells it from others of that class."""
     model = run.settings.model
+    if model.file:
+        return clean(PurePath(model.file).name)
     if model.name != CUSTOM or not model.target:
         return clean(model.name) or "a net"
     encoder = model.options.get("encoder_name")

@@ -94,6 +94,7 @@ def page(summary: RunSummary, masks: Gallery | None = None, present: Present = k
             run=run,
             summary=summary,
             masks=masks or Gallery(),
+            has_masks=summary.run.settings.task.has_masks,
             present=present,
             error_front=error_front(summary),
             cost=cost_table(summary),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pipeline.analysis.summary import RunSummary
 from pipeline.report import answer, first_screen
 from pipeline.report.formatting import clean, prose, seconds
-from pipeline.report.sections import accuracy_section, bottleneck_section
+from pipeline.report.sections import accuracy_section, bits_section, bottleneck_section
 from pipeline.report.sections.cost_section import cost_table, cost_text
 from pipeline.report.sections.explanations import sentences
 from pipeline.report.sections.ladder_section import ladder
@@ -90,6 +90,11 @@ def _bottlenecks(summary: RunSummary) -> list[str]:
     return [*table(shown), "", escape(bottleneck_section.DEFINITION)] if shown.rows else []
 
 
+def _bits(summary: RunSummary) -> list[str]:
+    shown = bits_section.table(summary)
+    return [*table(shown), "", escape(bits_section.NOTE)] if shown.rows else []
+
+
 def _why(summary: RunSummary) -> list[str]:
     lines = []
     for title, said in sentences(summary).items():
@@ -117,6 +122,7 @@ PARTS: tuple[tuple[str, Callable[[RunSummary], list[str]]], ...] = (
     ("Cost", _cost),
     ("The ladder", _ladder),
     ("What limits each stage", _bottlenecks),
+    (bits_section.TITLE, _bits),
     ("Why", _why),
     ("Warnings", _warnings),
     ("What to try next", _advice),

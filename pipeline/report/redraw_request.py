@@ -13,11 +13,11 @@ from pipeline.config.goal_request import read_accuracy, read_goal
 from pipeline.config.load import REPORT_KEYS, check_report
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.records.codec import to_json
-from pipeline.records.goals import Goal
+from pipeline.records.goals import OF_TASK, Goal
 from pipeline.records.run_record import RunRecord
 
 GOAL_KEYS = ("objective", "subject_to")
-ACCURACY_KEYS = ("accuracy.max_dice_drop", "accuracy.min_dice", "accuracy.min_agreement")
+ACCURACY_KEYS = tuple(f"accuracy.{name}" for names in OF_TASK.values() for name in names)
 KEYS = (*(f"report.{name}" for name in REPORT_KEYS), *GOAL_KEYS, *ACCURACY_KEYS)
 
 
@@ -41,9 +41,10 @@ class Asked:
         run = replace(run, settings=replace(settings, report=report, goal=goal))
         if not self.accuracy:
             return run
-        labelled = any(stage.accuracy.dice for stage in run.stages if stage.accuracy)
+        judged = [stage.accuracy for stage in run.stages if stage.accuracy]
+        labelled = any(found.dice or found.truth_psnr is not None for found in judged)
         limits = {**to_json(settings.accuracy), **self.accuracy}
-        return rejudged(run, read_accuracy(limits, labelled, settings.model.trained))
+        return rejudged(run, read_accuracy(limits, labelled, settings.model.trained, settings.task.name))
 
 
 def _goal(own: Goal, asked: dict[str, Any], price: float | None) -> Goal:

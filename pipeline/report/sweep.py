@@ -42,7 +42,9 @@ def job_columns() -> list[Column[Entry]]:
 
 def summary_table(jobs: Sequence[Job]) -> Table:
     """Every stage of every job: the sweep's columns, and those of the ladder."""
-    own, shown = job_columns(), shown_in("sweep", stage_columns(Headings()))
+    tasks = {job.summary.run.settings.task.name for job in jobs if job.summary}
+    named = Headings(task=tasks.pop()) if len(tasks) == 1 else Headings()
+    own, shown = job_columns(), shown_in("sweep", stage_columns(named))
     headings = [*map(heading_of, own), *map(heading_of, shown)]
     done = [Entry(job, job.summary, stage) for job in jobs if job.summary for stage in job.summary.stages]
     missing = [Entry(job) for job in jobs if job.summary is None]

@@ -14,6 +14,7 @@ from pipeline.report.formatting import clean
 
 DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}
 REWRITTEN, WEIGHTS = "net.pt2", "a net in eval mode on the device"
+OF_TENSORS = ("tensors",)  # data that a net takes as it is
 SAFE = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")  # a path within the run's folder
 CHANNELS_LAST = "memory_format=torch.channels_last"
 
@@ -37,9 +38,7 @@ class Usage:
 
 def usage(summary: RunSummary, stage: StageSummary) -> Usage:
     """The lines for one stage, and the command that exports it, where it has a form outside this project."""
-    found = _lines(summary, stage)
-    if one_channel(summary.run):
-        found = replace(found, code=found.code.replace(".argmax(1)", "[:, 0] > 0"))
+    found = _in_words(_lines(summary, stage), summary)
     if stage.stage.target not in KIND_OF:
         return found
     command = f"python -m pipeline.export RUN --stage {clean(stage.name)} --to DIR"
@@ -50,6 +49,25 @@ def one_channel(run: RunRecord) -> bool:
     """Whether the net's last layer gives a single channel, of which class 1 is what lies above 0."""
     last = [layer.out_channels for layer in run.reference.layers if layer.out_channels] if run.reference else []
     return last[-1:] == [1]
+
+
+def _in_words(found: Usage, summary: RunSummary) -> Usage:
+    """The lines for what the net answers with, and for all of its inputs, which else are images and masks."""
+    settings = summary.run.settings
+    code = found.code
+    if one_channel(summary.run):
+        code = code.replace(".argmax(1)", "[:, 0] > 0" if settings.task.has_masks else "")
+    if not settings.task.has_masks:
+        code = code.replace("masks = ", "answer = ").replace(".argmax(1)", "")
+        code = code.replace("logits = ", "answer = ").replace("the answer is in logits", "it is in answer")
+    lead = found.lead
+    if settings.data.name in OF_TENSORS:
+        inputs = ", ".join(settings.data.inputs) or "one tensor for each input, in the order of its forward"
+        code, lead = (
+            f"{code}\n# batch stands for the net's inputs: {inputs}",
+            lead.replace("images as it", "inputs as it"),
+        )
+    return replace(found, code=code, lead=lead)
 
 
 def _lines(summary: RunSummary, stage: StageSummary) -> Usage:

@@ -13,6 +13,7 @@ from pipeline.stages.common.precision import (
     eager_execution,
     half_dtype,
     in_channels_last,
+    laid_out,
     short,
     why_fp32,
 )
@@ -31,9 +32,9 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     torch.backends.cudnn.benchmark = cudnn_benchmark
     model = in_channels_last(copy.deepcopy(workload.model))
 
-    def run(batch: Tensor) -> Tensor:
+    def run(*inputs: Tensor) -> Tensor:
         with torch.autocast(device, half, enabled=half != torch.float32):
-            logits: Tensor = model(batch.contiguous(memory_format=torch.channels_last))
+            logits: Tensor = model(*map(laid_out, inputs))
         return logits
 
     execution, fp32 = eager_execution(short(half), "NHWC"), why_fp32(half)

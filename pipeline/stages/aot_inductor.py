@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import torch
 import torch._inductor.metrics
-from torch import Tensor
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
@@ -49,7 +48,7 @@ def build(
     details: dict[str, Any] = dict(why_fp32(precision))
     traffic = compiled(workload, path, precision, frozen, max_autotune) if cold or not path.exists() else no_traffic
     if cold and measure_cold_start:
-        details["cold_start_seconds"] = cold_start(path, device.type, workload.shape)
+        details["cold_start_seconds"] = cold_start(path, device.type, [*workload.inputs[0]])
     how = [*["freezing"] * frozen, *["max-autotune"] * max_autotune, short(precision)]
     return Runner(
         load_package(path),
@@ -64,7 +63,7 @@ def build(
 
 def compiled(
     workload: Workload, path: Path, precision: torch.dtype, freezing: bool, max_autotune: bool
-) -> Callable[[Tensor], Traffic | None]:
+) -> Callable[..., Traffic | None]:
     """Write the package; what a call of it moves through memory, by Inductor's own count.
 
     Raises:
@@ -75,11 +74,11 @@ def compiled(
     workload.progress("compiling ahead of time")
     try:
         model = Half(workload.model, precision).eval()
-        build_package(model, workload.batches[0], path, freezing, max_autotune)
+        build_package(model, [*workload.inputs[0]], path, freezing, max_autotune)
     except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
         raise StageError(f"no package of this net: {first_line(error)}", "unsupported") from error
     moved = int(torch._inductor.metrics.num_bytes_accessed)
-    return lambda _: (moved, "Inductor")
+    return lambda *_: (moved, "Inductor")
 
 
 def execution(precision: torch.dtype, fp32: bool, device: torch.device) -> Execution:

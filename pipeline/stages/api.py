@@ -7,7 +7,7 @@ copy, and one that changes something is refused.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +17,12 @@ from torch import Tensor, nn
 
 from models.input_contract import InputContract
 from pipeline.config.schema import SCRATCH
+from pipeline.measure.batch import IMAGE, Batch, of_batches
 from pipeline.records.diagnostics import BytesSource, SearchCount
 from pipeline.records.run_record import CompileFacts, Execution, FailureKind
 from pipeline.records.samples import Calibration, ImageSet
 
+IMAGE_RANK = 4  # of [batch, channels, height, width]
 Traffic = tuple[int, BytesSource]  # bytes that a call moves through device memory, and who counted them
 
 
@@ -71,7 +73,8 @@ class Workload:
 
     Attributes:
         model: the net in fp32, in eval mode, on `device`.
-        batches: the rotation, each [batch, channels, height, width], fp32, contiguous, on `device`; all of one shape.
+        batches: the rotation of the net's first input, each [batch, channels, height, width], or with a depth before
+            the height, or of any rank where the user gave tensors; fp32, contiguous, on `device`; all of one shape.
         device: where the stage is to run.
         folder: the stage's own folder, for its artefacts and caches.
         seed: of everything drawn at random.
@@ -88,6 +91,10 @@ class Workload:
             `batches`.
         progress: is told what the build is at, in a few words for a person.
         earlier: caches that another process of the same stage left, to build from; None for a cold build.
+        name: of the first input, as the net's forward calls it; "image" where images are given.
+        others: the net's further inputs by name, in the order of its forward, each a rotation as `batches`.
+        further: gives samples from one number up to another beyond those of `batches`, where they aren't of `images`.
+        targets: what a regression net should answer, [samples, ...], fp32, on the CPU; None where nobody knows.
     """
 
     model: nn.Module
@@ -106,12 +113,21 @@ class Workload:
     earlier: Path | None = None
     spare: Callable[[int], CalibrationImages] | None = None
     progress: Callable[[str], None] = silent
+    name: str = IMAGE
+    others: dict[str, list[Tensor]] = field(default_factory=dict)
+    further: Callable[[int, int], Batch] | None = None
+    targets: Tensor | None = None
 
     @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """Batch, channels, height, width."""
-        batch, channels, height, width = self.batches[0].shape
-        return batch, channels, height, width
+    def inputs(self) -> list[Batch]:
+        """The rotation with all inputs: the net is called as `model(*inputs[0])`."""
+        names, rows = (self.name, *self.others), zip(self.batches, *self.others.values(), strict=True)
+        return [Batch(tensors, names) for tensors in rows]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a batch of the first input: batch, channels, height, width, where it is images."""
+        return tuple(self.batches[0].shape)
 
     def calibration(self, images: int) -> CalibrationImages:
         """So many images to choose scales on, in whole batches: others than those that the answer is checked on."""
@@ -131,7 +147,7 @@ def never_compiles() -> int:
     return 0
 
 
-def no_traffic(_: Tensor) -> None:
+def no_traffic(*_: Tensor) -> None:
     """The `traffic` of a runtime whose work torch's dispatcher doesn't see, for a batch of any shape: nobody knows."""
 
 
@@ -143,7 +159,8 @@ class Runner:
         run: takes a batch [batch, channels, height, width], fp32, contiguous, on the workload's device, and returns
             the logits [batch, classes, height, width] in any floating dtype on the same device: a plain torch.Tensor,
             in memory of its own. It may be a view of one buffer that the next call overwrites, as a replayed graph
-            gives. Work is queued on the current stream.
+            gives. Work is queued on the current stream. Of a net with several inputs it takes them one by one, in the
+            order of the workload's; `uncaptured` and `traffic` take what `run` takes.
         description: what really runs, in a line for a person.
         execution: the same as properties. What it leaves None the worker observes, and a stage whose precision
             contradicts what the worker observes isn't ranked.
@@ -163,7 +180,7 @@ class Runner:
         generated_code: the folder in which Inductor leaves what it writes.
     """
 
-    run: Callable[[Tensor], Tensor]
+    run: Callable[..., Tensor]
     description: str
     execution: Execution | None = None
     details: dict[str, Any] = field(default_factory=dict)
@@ -174,12 +191,32 @@ class Runner:
     compilations: Callable[[], int] = never_compiles
     save: Callable[[Path], list[Path]] | None = None
     module: nn.Module | None = None
-    uncaptured: Callable[[Tensor], Tensor] | None = None
-    traffic: Callable[[Tensor], Traffic | None] | None = None
+    uncaptured: Callable[..., Tensor] | None = None
+    traffic: Callable[..., Traffic | None] | None = None
     onnx_model: Path | None = None
     generated_code: Path | None = None
 
     @property
-    def one_by_one(self) -> Callable[[Tensor], Tensor]:
+    def one_by_one(self) -> Callable[..., Tensor]:
         """What launches a call's kernels singly: `uncaptured`, and `run` where that is None, whatever its truth is."""
         return self.run if self.uncaptured is None else self.uncaptured
+
+    @property
+    def of_batches(self) -> "Runner":
+        """The same, whose `run`, `uncaptured` and `traffic` take a `Batch`, as whoever measures them calls them."""
+        uncaptured = None if self.uncaptured is None else of_batches(self.uncaptured)
+        traffic = None if self.traffic is None else of_batches(self.traffic)
+        return replace(self, run=of_batches(self.run), uncaptured=uncaptured, traffic=traffic)
+
+
+def images_alone(workload: Workload, runtime: str) -> None:
+    """Refuse a net of several inputs, or of other inputs than images, for a runtime that has no form for it here.
+
+    Raises:
+        Skip: the line names the runtime and what the net takes.
+    """
+    names, rank = [workload.name, *workload.others], len(workload.shape)
+    if len(names) > 1:
+        raise Skip(f"{runtime} is here for nets of one input; this one takes {len(names)}: {', '.join(names)}")
+    if rank != IMAGE_RANK:
+        raise Skip(f"{runtime} is here for images [batch, channels, height, width]; this net's input has {rank} axes")

@@ -2,12 +2,11 @@
 
 import copy
 
-import torch
 from torch import Tensor
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.precision import allow_tf32, eager_execution, in_channels_last
+from pipeline.stages.common.precision import allow_tf32, eager_execution, in_channels_last, laid_out
 
 
 def build(workload: Workload) -> Runner:
@@ -16,8 +15,8 @@ def build(workload: Workload) -> Runner:
     allow_tf32(on_gpu)
     model = in_channels_last(copy.deepcopy(workload.model))
 
-    def run(batch: Tensor) -> Tensor:
-        logits: Tensor = model(batch.contiguous(memory_format=torch.channels_last))
+    def run(*inputs: Tensor) -> Tensor:
+        logits: Tensor = model(*map(laid_out, inputs))
         return logits
 
     execution = eager_execution("tf32" if on_gpu else "fp32", "NHWC")

@@ -1,5 +1,6 @@
 """torch.compile with Inductor, on the net in half precision; built cold, in a cache of the stage's own."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,10 +43,10 @@ def build(
     allow_tf32(is_cuda(workload.device.type))
     cache, model = own_cache(workload.caches, cold=workload.earlier is None), Half(workload.model, half).eval()
     with torch.inference_mode():
-        compiled = compile_net(model, workload.batches[0], mode, dynamic, fullgraph, freezing)
+        compiled = compile_net(model, workload.inputs[0], mode, dynamic, fullgraph, freezing)
     how = ", ".join([mode, *["freezing"] * freezing, *["fullgraph"] * fullgraph])
     return Runner(
-        lambda batch: run_compiled(compiled, batch),
+        lambda *inputs: run_compiled(compiled, *inputs),
         description=f"Inductor {how}, {short(half)} weights, channels_last, {model.folds} batch norms folded",
         execution=execution(half, mode, workload.device),
         details=dict(why_fp32(half)),
@@ -64,25 +65,25 @@ def execution(half: torch.dtype, mode: Mode, device: torch.device) -> Execution:
 
 
 def compile_net(
-    model: nn.Module, batch: Tensor, mode: Mode, dynamic: bool | None, fullgraph: bool, freezing: bool
+    model: nn.Module, inputs: Iterable[Tensor], mode: Mode, dynamic: bool | None, fullgraph: bool, freezing: bool
 ) -> Any:
-    """The compiled net, after the call on a batch [batch, channels, height, width] that compiled it."""
+    """The compiled net, after the call on its inputs that compiled it."""
     torch.backends.cudnn.benchmark = True
     torch._inductor.config.freezing = freezing
     count_bytes()
     keep_graphs()
     compiled = torch.compile(model, mode=mode, dynamic=dynamic, fullgraph=fullgraph)
-    run_compiled(compiled, batch)
+    run_compiled(compiled, *inputs)
     return compiled
 
 
-def run_compiled(compiled: Any, batch: Tensor) -> Tensor:
-    """One call on a batch [batch, channels, height, width].
+def run_compiled(compiled: Any, *inputs: Tensor) -> Tensor:
+    """One call on the net's inputs.
 
     It tells CUDA graph trees that the last answer may be overwritten.
     """
     torch.compiler.cudagraph_mark_step_begin()
-    logits: Tensor = compiled(batch)
+    logits: Tensor = compiled(*inputs)
     return logits
 
 
@@ -109,7 +110,7 @@ def facts(cache: Path) -> CompileFacts:
     )
 
 
-def traffic(_: Tensor) -> Traffic:
+def traffic(*_: Tensor) -> Traffic:
     """Bytes by Inductor's own count, of the graphs compiled since the build began, for a batch of any shape.
 
     One call runs each of the graphs once.

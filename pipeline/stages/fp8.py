@@ -12,7 +12,15 @@ from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import Runner, Skip, Workload
 from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
-from pipeline.stages.common.rewritten_net import Candidate, Rewritten, fastest, half_instead, tuner_in
+from pipeline.stages.common.rewritten_net import (
+    Candidate,
+    Rewritten,
+    beyond_kernels,
+    by_inductor_alone,
+    fastest,
+    half_instead,
+    tuner_in,
+)
 
 
 def build(
@@ -41,6 +49,8 @@ def build(
     """
     if not is_cuda(workload.device.type):
         raise Skip("the project's fp8 kernels need a CUDA GPU")
+    if why := beyond_kernels(workload):
+        return by_inductor_alone(workload, why)
     if reason := supported(torch.cuda.get_device_capability(workload.device), torch.float8_e4m3fn, vendor()):
         raise Skip(reason)
     try:

@@ -7,7 +7,14 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import Runner, Skip, Workload
-from pipeline.stages.common.rewritten_net import Rewritten, fastest, half_instead, tuner_in
+from pipeline.stages.common.rewritten_net import (
+    Rewritten,
+    beyond_kernels,
+    by_inductor_alone,
+    fastest,
+    half_instead,
+    tuner_in,
+)
 
 
 def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
@@ -22,6 +29,8 @@ def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
     """
     if not is_cuda(workload.device.type):
         raise Skip("the project's kernels need a CUDA GPU")
+    if why := beyond_kernels(workload):
+        return by_inductor_alone(workload, why)
     reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16, vendor())
     try:
         rewritten = Rewritten(workload, tuner_in(tuning_folder), reason)

@@ -12,9 +12,16 @@ from pipeline.compiler.budget import Budget
 from pipeline.devices import host
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, Precision
-from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
+from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.inductor import check_possible, own_cache
-from pipeline.stages.common.int8_layers import Judges, convolutions, judges, layer_facts, layers_to_keep, passed
+from pipeline.stages.common.int8_layers import (
+    Judges,
+    convolutions,
+    judges,
+    layer_facts,
+    layers_to_keep,
+    passed,
+)
 from pipeline.stages.common.optional_library import library
 from pipeline.stages.common.precision import AsItLies
 
@@ -49,29 +56,30 @@ def build(
     """
     if workload.device.type != "cpu":
         raise Skip("torchao's quantizer for x86 is a CPU's")
+    images_alone(workload, "int8 by PT2E")
     library("torchao", EXTRA)
     check_possible(workload.device)
     own_cache(workload.caches, workload.earlier is None)
     by = judges(workload, calibration_images, keep_fp32, Budget(budget, error_budget, dice_budget))
-    layers = convolutions(workload.model)
     narrow = not host.sums_int8_exactly() if reduce_range is None else reduce_range
-    net = AsItLies(workload.model, torch.float32).eval()
-    quantized = in_int8(net, workload.batches[0], by.for_scales, narrow)
+    net, batch = AsItLies(workload.model, torch.float32).eval(), workload.batches[0]
+    layers = quantized_layers(quantized := in_int8(net, batch, by.for_scales, narrow))
     kept, gains = layers_to_keep(keep_fp32, layers, lambda kept: by.used(restored(quantized, net, kept)))
     workload.progress("compiling")
-    run, count = compiled(restored(quantized, net, kept), workload.batches[0]), len(layers) - len(kept)
-    facts = layer_facts(kept, gains, passed(run, by)) | {"int8_layers": count, "values_of_7_bits": narrow}
-    return described(run, by, facts, kept, count)
+    run = compiled(restored(quantized, net, kept), batch)
+    in_bits = [name for name in layers if name not in kept]
+    facts = layer_facts(kept, gains, passed(run, by), in_bits) | {"values_of_7_bits": narrow}
+    return described(workload.model, run, by, in_bits, facts)
 
 
 def described(
-    run: Callable[[Tensor], Tensor], by: Judges, facts: dict[str, Any], kept: list[str], count: int
+    net: nn.Module, run: Callable[[Tensor], Tensor], by: Judges, in_bits: list[str], facts: dict[str, Any]
 ) -> Runner:
-    """The stage, `count` of whose layers are in int8."""
-    others: dict[str, Precision] = dict.fromkeys(kept, "fp32")
+    """The stage, of whose convolutions these are in int8."""
+    others: dict[str, Precision] = {name: "fp32" for name in convolutions(net) if name not in in_bits}
     return Runner(
         run,
-        description=f"Inductor, {count} convolutions in int8 by PT2E, {len(kept)} in fp32",
+        description=f"Inductor, {len(in_bits)} convolutions in int8 by PT2E, {len(others)} in fp32",
         execution=Execution("int8", others, None, "Inductor", captured=False, fuses=True),
         details=facts,
         calibration=by.calibration,
@@ -105,7 +113,7 @@ def in_int8(net: nn.Module, batch: Tensor, batches: list[Tensor], narrow: bool) 
             converted: fx.GraphModule = pt2e.convert_pt2e(prepared)
     except Exception as error:  # torch.export and torchao raise many kinds
         raise StageError(f"torchao can't quantize the net: {first_line(error)}", "unsupported") from error
-    if not any(is_dequantized(node) for node in converted.graph.nodes):
+    if not quantized_layers(converted):
         raise StageError("torchao's quantizer left every layer in fp32", "wrong device")
     return converted
 
@@ -114,9 +122,8 @@ def restored(quantized: fx.GraphModule, net: AsItLies, kept: list[str]) -> fx.Gr
     """A copy of a quantized net in which these layers read what comes before the quantizers, and their own weights."""
     module = copy.deepcopy(quantized)
     for node in module.graph.nodes:
-        stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {"": ("", None)}
-        name = list(stack.values())[-1][0].removeprefix("net.")
-        if name not in kept or "conv" not in str(node.target):
+        name = layer_of(node)
+        if name not in kept:
             continue
         image, weight = node.args[:2]
         if is_dequantized(image) and is_quantized(image.args[0]):
@@ -129,6 +136,20 @@ def restored(quantized: fx.GraphModule, net: AsItLies, kept: list[str]) -> fx.Gr
     module.graph.eliminate_dead_code()
     module.recompile()
     return module
+
+
+def quantized_layers(module: fx.GraphModule) -> list[str]:
+    """The layers whose convolution reads images and weights that were int8: torchao leaves the transposed ones."""
+    nodes = [node for node in module.graph.nodes if layer_of(node) and all(map(is_dequantized, node.args[:2]))]
+    return list(dict.fromkeys(map(layer_of, nodes)))
+
+
+def layer_of(node: Any) -> str:
+    """The module path of the layer whose convolution a node is; empty of any other node."""
+    if "conv" not in str(node.target):
+        return ""
+    stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {"": ("", None)}
+    return list(stack.values())[-1][0].removeprefix("net.")
 
 
 def is_quantized(node: Any) -> bool:

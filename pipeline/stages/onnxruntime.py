@@ -39,7 +39,7 @@ def build(
         StageError: the session would run on another provider than was asked for.
     """
     wanted, precision = chosen_provider(provider, workload.device), chosen_dtype(dtype, workload.device)
-    batch = workload.batches[0]
+    batch = workload.inputs[0]
     opset = export(workload.model, precision, batch, path := workload.folder / "model.onnx")
     stream = torch.cuda.Stream() if is_cuda(wanted) else None
     switches = cuda_switches(nhwc, tf32, cuda_graph, fuse_conv_bias)

@@ -11,7 +11,7 @@ from torch import Tensor
 from pipeline.compiler.budget import Budget
 from pipeline.devices import host
 from pipeline.records.run_record import Execution, Precision
-from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
+from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.int8_layers import Judges, judges, layer_facts, layers_to_keep, passed
 from pipeline.stages.common.onnx_session import assignments, bound, in_place, open_session
 from pipeline.stages.common.qdq import Method, Quantizer
@@ -48,6 +48,7 @@ def build(
     """
     if workload.device.type != "cpu":
         raise Skip("ONNX Runtime's int8 kernels are the CPU's; stage=tensorrt stage.dtype=int8 is a GPU's")
+    images_alone(workload, "ONNX Runtime's int8")
     by = judges(workload, calibration_images, keep_fp32, Budget(budget, error_budget, dice_budget))
     narrow = not host.sums_int8_exactly() if reduce_range is None else reduce_range
     made = Quantizer(workload, by.for_scales, "int8", QUANTIZED, method, narrow)

@@ -1,6 +1,5 @@
 """OpenVINO on a CPU: fp32, bf16, or int8 by NNCF. The heir of Intel's extension for PyTorch (IPEX), now retired."""
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -10,15 +9,12 @@ from torch import Tensor
 
 from pipeline.compiler.budget import Budget
 from pipeline.devices import host
-from pipeline.records.run_record import Execution, Precision
-from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
+from pipeline.records.run_record import Precision
+from pipeline.stages.api import Runner, Skip, Workload, images_alone, no_traffic
 from pipeline.stages.common.int8_layers import Judges, judges, layer_facts, layers_to_keep, passed
 from pipeline.stages.common.onnx_export import export, layers_of
+from pipeline.stages.common.openvino_plugin import EXTRA, chosen, counted, hint_of, kernels_of, observed, said, settings
 from pipeline.stages.common.optional_library import library
-
-EXTRA = "openvino"
-ELEMENT_TYPES: dict[str, Precision] = {"f32": "fp32", "bf16": "bf16", "f16": "fp16", "i8": "int8", "u8": "int8"}
-MATRIX_WORK = ("Convolution", "Deconvolution", "MatMul", "FullyConnected")  # layer types of the CPU plugin
 
 
 def build(
@@ -50,6 +46,7 @@ def build(
     """
     if workload.device.type != "cpu":
         raise Skip("this project runs OpenVINO on CPUs; it has no plugin for NVIDIA's GPUs")
+    images_alone(workload, "OpenVINO")
     openvino, asked = library("openvino", EXTRA), chosen(dtype, host.computes_bf16())
     export(workload.model, torch.float32, workload.batches[0], path := workload.folder / "fp32.onnx")
     layers, model = layers_of(path, "Conv", "ConvTranspose"), openvino.convert_model(str(path))
@@ -65,10 +62,10 @@ def build(
 
 def runner(openvino: Any, model: Any, layers: dict[str, str], asked: Precision) -> Runner:
     """The stage: the model compiled, which runs in the precision that was asked for."""
-    compiled = Compiled(openvino, model, "bf16" if asked == "bf16" else "f32")
+    compiled = Compiled(openvino, model, hint_of(asked))
     return Runner(
         compiled,
-        description=f"OpenVINO {openvino.__version__.split('-')[0]}, CPU plugin, {asked}",
+        description=said(openvino, asked),
         execution=observed(compiled.kernels(), layers, asked),
         details={"devices": compiled.devices(), "kernels": counted(compiled.kernels())},
         save=lambda folder: saved(openvino, model, folder),
@@ -83,18 +80,6 @@ def judged(stage: Runner, by: Judges, layers: list[str], kept: list[str], gains:
     return replace(stage, details=stage.details | facts, calibration=by.calibration, left_out=by.left_out)
 
 
-def chosen(dtype: str, has_bf16: bool) -> Precision:
-    """The precision that is asked for of a CPU that has units for bf16 or hasn't.
-
-    Raises:
-        Skip: bf16 without units for it: the plugin would emulate it.
-    """
-    if dtype == "bf16" and not has_bf16:
-        raise Skip("this CPU has no units for bf16, which OpenVINO would emulate; stage.dtype=fp32 runs here")
-    known: dict[str, Precision] = {"fp32": "fp32", "bf16": "bf16", "int8": "int8"}
-    return known.get(dtype, "bf16" if has_bf16 else "fp32")
-
-
 class Compiled:
     """A model compiled for the CPU: takes a batch [batch, channels, height, width], gives [batch, classes, H, W].
 
@@ -102,12 +87,7 @@ class Compiled:
     """
 
     def __init__(self, openvino: Any, model: Any, hint: str = "f32") -> None:
-        settings = {
-            "INFERENCE_PRECISION_HINT": hint,
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-        }
-        self.openvino, self.compiled = openvino, openvino.compile_model(model, "CPU", settings)
+        self.openvino, self.compiled = openvino, openvino.compile_model(model, "CPU", settings(hint))
         self.request = self.compiled.create_infer_request()
         self.logits = torch.empty(tuple(self.compiled.output(0).shape))
         self.request.set_output_tensor(openvino.Tensor(self.logits.numpy(), shared_memory=True))
@@ -123,36 +103,8 @@ class Compiled:
         return [str(name) for name in self.compiled.get_property("EXECUTION_DEVICES")]
 
     def kernels(self) -> list[tuple[str, str, str]]:
-        """Of each layer with matrix work as the plugin runs it: the nodes it came from, its type, its precision."""
-        found = []
-        for node in self.compiled.get_runtime_model().get_ops():
-            facts = node.get_rt_info()
-            kind = str(facts["layerType"].value)
-            if kind in MATRIX_WORK:
-                names = str(facts["originalLayersNames"].value)
-                found.append((names, kind, str(facts["runtimePrecision"].value)))
-        return found
-
-
-def counted(kernels: list[tuple[str, str, str]]) -> dict[str, int]:
-    """How many layers of each type and precision."""
-    return dict(Counter(f"{kind} {precision}" for _, kind, precision in kernels))
-
-
-def observed(kernels: list[tuple[str, str, str]], layers: dict[str, str], asked: Precision) -> Execution:
-    """How the plugin runs the net, by its own account: most layers in the precision that was asked for.
-
-    Raises:
-        StageError: none is.
-    """
-    precisions = {names: ELEMENT_TYPES.get(precision) for names, _, precision in kernels}
-    if asked not in precisions.values():
-        runs = ", ".join(sorted(map(str, set(precisions.values()))))
-        raise StageError(f"asked for {asked}, OpenVINO runs {runs}", "wrong device")
-    ran_in = {node: found for names, found in precisions.items() for node in names.split(",")}
-    found = {layer: ran_in.get(node) for layer, node in layers.items()}
-    others = {layer: other for layer, other in found.items() if other is not None and other != asked}
-    return Execution(asked, others, None, "OpenVINO CPU", captured=False, fuses=True)
+        """As `kernels_of`."""
+        return kernels_of(self.compiled)
 
 
 def in_int8(model: Any, batches: list[Tensor], narrow: bool) -> Any:

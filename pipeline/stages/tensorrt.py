@@ -14,7 +14,7 @@ from pipeline.compiler.budget import Budget
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, Precision
-from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
+from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.int8_layers import Judges, judges, layer_facts, passed
 from pipeline.stages.common.onnx_export import export
 from pipeline.stages.common.onnx_session import assignments, bound, on_stream, open_session
@@ -56,6 +56,7 @@ def build(
     """
     if not is_cuda(workload.device.type):
         raise Skip("TensorRT needs a CUDA GPU")
+    images_alone(workload, "TensorRT")
     if backend == "torch_tensorrt":
         return by_torch_tensorrt(workload, dtype)
     load_tensorrt()

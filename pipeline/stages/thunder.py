@@ -7,7 +7,7 @@ import torch
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
-from pipeline.stages.api import Runner, StageError, Workload
+from pipeline.stages.api import Runner, StageError, Workload, images_alone
 from pipeline.stages.common.optional_library import library
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short, why_fp32
 
@@ -26,6 +26,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -
         Skip: Thunder isn't installed.
         StageError: it can't take the net, or nvFuser was asked for and isn't there.
     """
+    images_alone(workload, "Thunder")
     thunder = library("thunder", EXTRA)
     executors = names_of(thunder.get_default_executors())
     if nvfuser and "nvfuser" not in executors:

@@ -11,7 +11,7 @@ from shutil import copyfile
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
@@ -37,8 +37,10 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
     precision = torch.float32 if fp32 else half_dtype(dtype, workload.device)
     allow_tf32(is_cuda(workload.device.type))
     path = workload.folder / "model.pt"
+    half = Half(workload.model, precision)
+    half.eval()
     with deprecations_filtered():
-        program = compiled(Half(workload.model, precision).eval(), method, workload)
+        program = compiled(half, method, workload)
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.jit.save(torch.jit.freeze(program), path)
         # Optimised after loading: on a CPU it packs the weights for oneDNN, and a file that holds those can't be read.
@@ -58,13 +60,32 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
     return Runner(loaded, description, execution, save=save)
 
 
-def compiled(model: nn.Module, method: Method, workload: Workload) -> torch.jit.ScriptModule:
+class OfOneInput(nn.Module):
+    """A half net of one input as a script may say it, which knows no variable number of arguments."""
+
+    def __init__(self, half: Half) -> None:
+        super().__init__()
+        self.net, self.dtype = half.net, half.dtype
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """As `Half`'s."""
+        if batch.dim() == 4:
+            logits: Tensor = self.net(batch.to(dtype=self.dtype, memory_format=torch.channels_last))
+            return logits
+        return self.net(batch.to(self.dtype))  # type: ignore[no-any-return]
+
+
+def compiled(model: Half, method: Method, workload: Workload) -> torch.jit.ScriptModule:
     """The net as a TorchScript program."""
     if method == "trace":
         with torch.inference_mode():
-            return torch.jit.trace(model, workload.batches[0], check_trace=False)  # type: ignore[no-any-return]
+            return torch.jit.trace(model, tuple(workload.inputs[0]), check_trace=False)  # type: ignore[no-any-return]
+    if workload.others:
+        raise StageError(
+            "stage.method=script takes nets of one input; stage.method=trace takes this one", "unsupported"
+        )
     try:
-        return torch.jit.script(model)
+        return torch.jit.script(OfOneInput(model).eval())
     except RuntimeError as error:
         text = f"the net can't be scripted ({first_line(error)}); stage.method=trace can take it"
         raise StageError(text) from error

@@ -10,7 +10,7 @@ from torch.utils.dlpack import from_dlpack
 
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import CompileFacts, Execution
-from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
+from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.optional_library import library
 from pipeline.stages.common.precision import AsItLies
 
@@ -32,6 +32,7 @@ def build(workload: Workload, *, trials: int = 0) -> Runner:
     """
     if workload.device.type != "cpu":
         raise Skip("PyPI's wheel of apache-tvm is built without CUDA; device=cpu runs it")
+    images_alone(workload, "TVM")
     os.environ["TVM_NUM_THREADS"] = str(torch.get_num_threads())
     tvm, relax = library("tvm", EXTRA), library("tvm.relax", EXTRA)
     library("tvm.relax.frontend.torch", EXTRA)

@@ -11,7 +11,7 @@ from torch.utils.dlpack import from_dlpack
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
-from pipeline.stages.api import Runner, StageError, Workload, no_traffic
+from pipeline.stages.api import Runner, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.optional_library import library
 from pipeline.stages.common.precision import AsItLies, Dtype, half_dtype, short, why_fp32
 
@@ -30,6 +30,7 @@ def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Run
         Skip: torchax or JAX isn't installed.
         StageError: JAX has no device of the workload's kind, or torchax can't take the net.
     """
+    images_alone(workload, "XLA by torchax")
     device = workload.device
     precision = torch.float32 if dtype == "fp32" else half_dtype(dtype, device)
     prepare_process(device, os.environ)

@@ -1,16 +1,19 @@
 """What is asked of a net's answer: logits of the images, in classes that the labels have, the same at each call."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.errors import ImageError, ModelError
+from models.errors import ImageError, ModelError, TensorError
 from models.model_output import described, tensors_of
 from models.stain import UNLABELLED
+from pipeline.measure.batch import Batch
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.records.run_record import RunWarning
+from pipeline.records.tasks import SEGMENTATION, Task, TaskName
 from pipeline.stages.api import Workload
 from pipeline.worker.reference import relative_l2
 
@@ -26,33 +29,48 @@ class Net:
     Attributes:
         name: of the net's class.
         model: the net.
-        images: that it is called with, [batch, channels, height, width].
+        inputs: that it is called with.
+        task: what its answer is.
     """
 
     name: str
     model: nn.Module
-    images: Tensor
+    inputs: Batch
+    task: Task = SEGMENTATION
+
+    @property
+    def images(self) -> Tensor:
+        """The first input, such as images [batch, channels, height, width]."""
+        return self.inputs.first
 
 
 def check_answer(net: Net, answer: object) -> Tensor:
-    """The answer, which must be logits [batch, classes, height, width] of the images.
+    """The answer, which must be what the task wants: logits [batch, classes, height, width] of the images, or values.
 
     Raises:
         ModelError: it isn't; the line names what is wrong, or the part of it that `model.output` could take.
     """
+    of_classes, fits = net.task.has_masks, FITS[net.task.name]
     if not isinstance(answer, Tensor):
-        fits = [name for name, part in tensors_of(answer).items() if fits_images(part, net.images)]
+        fitting = [name for name, part in tensors_of(answer).items() if fits(part, net.images)]
+        what, size = ("logits", "an image's") if of_classes else ("answer", "a fitting")
         remedy = (
-            f"; name the one with the logits: model.output={fits[0]}" if fits else ", none of which has an image's size"
+            f"; name the one with the {what}: model.output={fitting[0]}"
+            if fitting
+            else f", none of which has {size} size"
         )
         raise ModelError(f"model.output: {net.name} answers with a {described(answer)}{remedy}")
     if not answer.is_floating_point():
-        raise ModelError(f"model.target: {net.name} answers in {answer.dtype}; it must give logits, before any argmax")
-    if not fits_images(answer, net.images):
+        wanted = "logits, before any argmax" if of_classes else "floating numbers"
+        raise ModelError(f"model.target: {net.name} answers in {answer.dtype}; it must give {wanted}")
+    if not fits(answer, net.images):
         given, found = list(net.images.shape), list(answer.shape)
-        wanted = f"[{given[0]}, classes, {given[2]}, {given[3]}]"
-        raise ModelError(f"model.target: {net.name} answers {found} to images {given}; it must give logits {wanted}")
-    if answer.shape[1] > MOST_CLASSES:
+        other = "; a net that answers with values, not classes, is task=regression" if of_classes else ""
+        raise ModelError(
+            f"model.target: {net.name} answers {found} to {'images' if of_classes else 'inputs'} {given}; it must give "
+            f"{wanted_shape(net)}{other}"
+        )
+    if of_classes and answer.shape[1] > MOST_CLASSES:
         raise ModelError(f"model.target: {net.name} has {answer.shape[1]} classes; at most {MOST_CLASSES} are judged")
     if broken := float((~answer.isfinite()).float().mean()):
         raise ModelError(f"model.target: {broken:.3g} of what {net.name} answers in fp32 is NaN or infinite")
@@ -60,18 +78,57 @@ def check_answer(net: Net, answer: object) -> Tensor:
 
 
 def fits_images(answer: Tensor, images: Tensor) -> bool:
-    """Whether it is [batch, any, height, width] of the images."""
-    return answer.ndim == 4 and answer.shape[:1] == images.shape[:1] and answer.shape[2:] == images.shape[2:]
+    """Whether it is [batch, any, height, width] of the images, or of the volumes with their depth."""
+    return answer.ndim == images.ndim and answer.shape[:1] == images.shape[:1] and answer.shape[2:] == images.shape[2:]
+
+
+def fits_samples(answer: Tensor, images: Tensor) -> bool:
+    """Whether it is an answer of any shape to each sample."""
+    return answer.ndim > 0 and len(answer) == len(images)
+
+
+def fits_latents(answer: Tensor, images: Tensor) -> bool:
+    """Whether it is of the latents' own shape."""
+    return answer.shape == images.shape
+
+
+FITS: dict[TaskName, Callable[[Tensor, Tensor], bool]] = {
+    "segmentation": fits_images,
+    "regression": fits_samples,
+    "diffusion": fits_latents,
+}
+
+
+def wanted_shape(net: Net) -> str:
+    """What a net's answer must be, by its task."""
+    given = list(net.images.shape)
+    if net.task.has_masks:
+        return f"logits [{', '.join(map(str, [given[0], 'classes', *given[2:]]))}]"
+    return f"{given}" if net.task.name == "diffusion" else f"[{given[0]}, …]"
+
+
+def check_targets(work: Workload, answer: Tensor) -> None:
+    """That what a regression net should answer has the shape of what it answers.
+
+    Raises:
+        TensorError: it hasn't.
+    """
+    if work.targets is not None and work.targets.shape[1:] != answer.shape[1:]:
+        wanted, found = list(answer.shape[1:]), list(work.targets.shape[1:])
+        raise TensorError(f"data.labels: what is right is {found} for each sample, and the net answers {wanted}")
 
 
 def check_labels(work: Workload, classes: int) -> None:
-    """That every label is a class of the net.
+    """That every label is a class of the net, and that labels have the inputs' size.
 
     Raises:
         ImageError: one isn't; the line names the values and the first file.
     """
     if work.labels is None:
         return
+    if work.labels.shape[1:] != work.shape[2:]:
+        found, wanted = list(work.labels.shape[1:]), list(work.shape[2:])
+        raise ImageError(f"data.labels: {found} for each sample, and the net's input is {wanted}")
     beyond = (work.labels >= classes) & (work.labels != UNLABELLED)
     if beyond.any():
         values = ", ".join(map(str, np.unique(work.labels[beyond]).tolist()[:5]))
@@ -96,11 +153,11 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
             drawn[operator.name] = None
 
     with torch.inference_mode():
-        moved = relative_l2(net.model(net.images.clone()), logits)
+        moved = relative_l2(net.model(*net.inputs.clone()), logits)
         if moved <= REPEATS_WITHIN:
             return []
         with Dispatched(see):
-            net.model(net.images.clone())
+            net.model(*net.inputs.clone())
     by = f"; {', '.join(drawn)} draws at random" if drawn else ""
     text = f"{net.name} answers otherwise at a second call: {moved:.2g} apart (relative L2){by}"
     return [RunWarning("net in doubt", text, "turn what is random off in eval mode; differences below it mean nothing")]
@@ -108,7 +165,7 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
 
 def probabilities(net: Net, logits: Tensor) -> list[RunWarning]:
     """A warning where logits [batch, classes, height, width] look like probabilities: masks are made of logits."""
-    if not bool(((logits >= 0) & (logits <= 1)).all()) or not bool(logits.any()):
+    if not net.task.has_masks or not bool(((logits >= 0) & (logits <= 1)).all()) or not bool(logits.any()):
         return []
     if logits.shape[1] == 1:
         text, remedy = (

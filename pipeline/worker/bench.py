@@ -1,6 +1,6 @@
 """What a worker does with one stage, phase by phase; `worker.run_stage` gives the order."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -11,7 +11,9 @@ from torch import Tensor
 from pipeline.config.schema import Job
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure import accuracy, energy, latency, memory_use, sampling
+from pipeline.measure.batch import Batch, of_batches
 from pipeline.measure.clock import TorchClock
+from pipeline.measure.denoising import denoised
 from pipeline.measure.memory_of_contents import remembered
 from pipeline.measure.rotation import Rotation
 from pipeline.measure.torch_device import gpu_behind
@@ -35,6 +37,7 @@ class Bench:
     Attributes:
         job: what is to be done.
         workload: the net and the images.
+        inputs: the rotation as the stage is called with it.
         runner: the stage, once it is built.
         warnings: what a reader must know of the stage, and no other field of its record shows.
     """
@@ -45,7 +48,8 @@ class Bench:
         self.clock = TorchClock(workload.device)
         self.state = energy.device_state(workload.device)
         self.context_bytes = context_bytes
-        self.rotation = Rotation(workload.batches)
+        self.inputs = workload.inputs
+        self.rotation = Rotation(self.inputs)
         self.guard = Guard(workload, self.rotation, job.seed, Path(job.reference))
         self.calls, self.run_in_calls, self.per_call = 1, 0, 0.0
         self.verified: list[Tensor] = []
@@ -53,6 +57,11 @@ class Bench:
         self.warnings: list[RunWarning] = []
         self.right = False
         self.runner: Runner
+
+    @property
+    def run(self) -> Callable[[Batch], Tensor]:
+        """The stage as a function of a batch."""
+        return of_batches(self.runner.run)
 
     def build(self) -> dict[str, object]:
         """Build the stage and make its first call.
@@ -67,10 +76,11 @@ class Bench:
         started = self.clock.now()
         self.runner, lost = contract.checked_runner(build(self.workload, **spec.options), spec.target)
         contract.check_left_out(self.runner, self.workload)
+        contract.check_inputs(self.runner, first.names)
         self.clock.synchronize()
         built = self.clock.now()
         with torch.inference_mode():
-            answer = self.runner.run(first)
+            answer = self.run(first)
         self.clock.synchronize()
         first_call = self.clock.now() - built
         reason = contract.answer_fault(answer, first) or self.guard.changes().reason
@@ -100,12 +110,23 @@ class Bench:
         expected = reference.load_logits(Path(self.job.reference))
         images = judged_images(work, [len(part) for part in expected], left_out)
         labels = None if work.labels is None else torch.from_numpy(work.labels[images])
+        labels = labels if work.targets is None else work.targets[images]
         kept = [part for number, part in enumerate(expected) if number not in left_out]
-        trained, tolerance = self.job.model.checkpoint is not None, self.job.stage.tolerance
-        found, status, reason = accuracy.check(self._judged_answers(), kept, labels, tolerance, trained)
+        trained, tolerance = self.job.model.weights is not None, self.job.stage.tolerance
+        task = self.job.task
+        found, status, reason = accuracy.check(self._judged_answers(), kept, labels, tolerance, trained, task)
         self.right = status == "ok"
-        pictures = len({work.pictures[image] for image in images}) if found and work.pictures else None
-        return replace(found, pictures=pictures) if found else None, status, reason
+        if found is None:
+            return None, status, reason
+        pictures = len({work.pictures[image] for image in images}) if work.pictures else None
+        errors = self._step_errors() if self.right and task.name == "diffusion" else None
+        return replace(found, pictures=pictures, step_errors=errors), status, reason
+
+    def _step_errors(self) -> list[float]:
+        """How far the latents are from the net's own after each step of a denoising loop, relative L2."""
+        expected = reference.load_logits(Path(self.job.reference), "denoised")
+        steps = denoised(self.run, self.rotation.holding(0), self.job.task)
+        return [accuracy.distance(got, right) for got, right in zip(steps, expected, strict=True)]
 
     def _judged_answers(self) -> Iterator[Tensor]:
         """The logits of every batch that is judged, in order, of its own images alone."""
@@ -124,7 +145,7 @@ class Bench:
     def warm_up(self) -> WarmUp:
         """Call until it is steady; the pace then says how many calls make a sample, and how many its run-in."""
         plan, device = self.job.plan, self.job.device
-        warm, per_call = warm_up(self.runner.run, self.rotation.next, self.clock, plan, self.guards)
+        warm, per_call = warm_up(self.run, self.rotation.next, self.clock, plan, self.guards)
         self.per_call = per_call
         self.calls = sampling.calls_per_sample(per_call, plan.sample_seconds(device), plan.min_calls)
         self.run_in_calls = sampling.calls_per_sample(per_call, plan.run_in_seconds(device), 0)
@@ -137,9 +158,7 @@ class Bench:
         plan = self.job.plan
         calls = self.guard.begin_sample(max(plan.sample_warmup_calls, self.run_in_calls), self.calls)
         watch = sampling.Watch(self.guards, self.state, self.guard.look_at)
-        taken = sampling.take_sample(
-            self.runner.run, self.rotation.next, calls, self.clock, plan, watch, self.run_in_calls
-        )
+        taken = sampling.take_sample(self.run, self.rotation.next, calls, self.clock, plan, watch, self.run_in_calls)
         self.guard.rest.begin()
         return taken
 
@@ -181,7 +200,7 @@ class Bench:
         return Finding("wrong answer", reason) if reason else RIGHT
 
     def _remembers(self) -> Finding:
-        found = remembered(self.runner.run, self.rotation, self.clock, self.per_call)
+        found = remembered(self.run, self.rotation, self.clock, self.per_call)
         if found is None or not found.remembers:
             return RIGHT
         reason = f"remembers its answers: pictures that are new to it take {found.slower:.3g} times as long"
@@ -189,7 +208,7 @@ class Bench:
 
     def series(self) -> dict[str, object]:
         """Latencies at both boundaries, memory and energy."""
-        plan, batches, run = self.job.plan, self.workload.batches, self.runner.run
+        plan, batches, run = self.job.plan, self.inputs, self.run
         steady = None
         if is_cuda(self.job.device):
             steady = latency.run_in(run, self.rotation.next, self.clock, plan)
@@ -206,8 +225,8 @@ class Bench:
         calls = self.job.plan.profile_calls
         if not calls:
             return None
-        folder, batches = self.workload.folder, self.workload.batches
-        self.events, text = profiler.record(self.runner.run, batches, calls, folder)
+        folder, batches = self.workload.folder, self.inputs
+        self.events, text = profiler.record(self.run, batches, calls, folder)
         profiler.keep(text, folder)
         if batches[0].is_cuda and (reason := gpu_idle.idle_reason(self.events, calls, self.per_call)):
             self.refuse("wrong device", reason)
@@ -255,30 +274,30 @@ class Bench:
         """The logits of the verified batches."""
         return [self._answer(batch) for batch in self._verified_batches()]
 
-    def _answer(self, batch: Tensor) -> Tensor:
-        """The logits of a batch [batch, channels, height, width], on the CPU, in fp32.
+    def _answer(self, batch: Batch) -> Tensor:
+        """The logits of a batch, on the CPU, in fp32.
 
         Raises:
             StageError: the answer isn't a plain tensor of logits.
         """
         with torch.inference_mode():
-            answer = self.runner.run(batch)
+            answer = self.run(batch)
             if reason := contract.answer_fault(answer, batch):
                 raise contract.broken(reason)
             return exact(answer)
 
-    def _verified_batches(self) -> list[Tensor]:
+    def _verified_batches(self) -> list[Batch]:
         return [self.rotation.holding(index) for index in range(self.workload.verified)]
 
     def _memory(self) -> Memory:
-        return memory_use.measure(self.runner.run, self.workload.batches[0], self.workload.model, self.context_bytes)
+        return memory_use.measure(self.run, self.inputs[0], self.workload.model, self.context_bytes)
 
     def _energy(self) -> Energy | None:
         seconds = self.job.plan.energy_seconds
         if not seconds:
             return None
         gpu, images = gpu_behind(self.workload.device), self.workload.shape[0]
-        return energy.energy(self.runner.run, self.rotation.next, self.clock, seconds, images, gpu)
+        return energy.energy(self.run, self.rotation.next, self.clock, seconds, images, gpu)
 
 
 def describe(path: Path, run_folder: Path) -> Artefact:

@@ -1,8 +1,9 @@
 """What a stage owes: a Runner whose fields are what they say, and answers that are plain tensors of logits."""
 
+import inspect
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,25 @@ def check_left_out(runner: Runner, work: Workload) -> None:
         raise broken(f"Runner.left_out names batch {wrong[0]}, which it was not given to calibrate on")
 
 
+def check_inputs(runner: Runner, names: Sequence[str]) -> None:
+    """Look whether a stage can be called with as many inputs as the net has.
+
+    Raises:
+        StageError: it takes fewer, so that it is one for nets of a single input.
+    """
+    try:
+        signature = inspect.signature(runner.run)
+    except (TypeError, ValueError):  # of a function that isn't Python's; its call will tell
+        return
+    try:
+        signature.bind(*names)
+    except TypeError:
+        raise StageError(
+            f"the net takes {len(names)} inputs ({', '.join(names)}), and the stage's run{signature} doesn't",
+            "unsupported",
+        ) from None
+
+
 def checked_facts(facts: object) -> CompileFacts:
     """What a Runner's `compile_facts` gave.
 
@@ -139,7 +159,7 @@ def _json_number(value: object, path: str, lost: list[str]) -> int | float | Non
     return float(value)
 
 
-def answer_fault(answer: object, batch: Tensor) -> str:
+def answer_fault(answer: object, batch: Iterable[Tensor]) -> str:
     """What keeps an answer from being a plain tensor of logits; empty where nothing does.
 
     A view of one buffer that every call writes over is allowed, as CUDA graphs give: an answer need only last until the
@@ -147,17 +167,19 @@ def answer_fault(answer: object, batch: Tensor) -> str:
 
     Args:
         answer: what a call returned.
-        batch: its input [batch, channels, height, width].
+        batch: its inputs.
     """
+    inputs = [*batch]
     if type(answer) is not Tensor:
         return f"a call returned {_named(answer)}; a torch.Tensor of logits is wanted"
-    if answer.device != batch.device:
-        return f"its logits are on {answer.device}, its input was on {batch.device}"
+    if answer.device != inputs[0].device:
+        return f"its logits are on {answer.device}, its input was on {inputs[0].device}"
     if answer.layout is not torch.strided:
         return f"its logits are laid out as {answer.layout}; torch.strided is wanted"
     if not answer.dtype.is_floating_point:
         return f"its logits are {answer.dtype}; a floating type is wanted"
-    if answer.untyped_storage().data_ptr() == batch.untyped_storage().data_ptr() and answer.numel():
+    places = {part.untyped_storage().data_ptr() for part in inputs}
+    if answer.untyped_storage().data_ptr() in places and answer.numel():
         return "its logits lie in the memory of its input"
     return ""
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.measure.accuracy import distance
+from pipeline.measure.batch import Batch
 from pipeline.measure.fingerprint import fingerprint, is_same
 from pipeline.measure.lasting_state import changes, lasting_state
 from pipeline.measure.own_functions import own_functions, replaced
@@ -89,7 +90,8 @@ class Guard:
         self.found = RIGHT
         self.looked_at = 0
         self.rest = Rest()
-        self._batches, self._buffers = work.batches, list(work.batches)
+        self._rotations = [work.batches, *work.others.values()]
+        self._buffers = [list(held) for held in self._rotations]
         self._reference, self._reference_mark = reference, mark_of(reference)
         self._model, self._layers = work.model, layers(work.model)
         self._weights = {name: fingerprint(part) for name, part in work.model.state_dict().items()}
@@ -107,11 +109,11 @@ class Guard:
         self.rotation.end_on(self._draw.randrange(len(self._verified)), untimed + calls)
         return calls
 
-    def look_at(self, batch: Tensor, answer: object) -> None:
+    def look_at(self, batch: Batch, answer: object) -> None:
         """Compare one image, drawn, of the answer to a sample's last call with what was verified.
 
         Args:
-            batch: the call's input [batch, channels, height, width].
+            batch: the call's inputs.
             answer: what the call returned; its clock has stopped.
         """
         picture = self.rotation.picture_in(batch)
@@ -136,7 +138,7 @@ class Guard:
 
     def changes(self) -> Finding:
         """Whether the inputs, the net's weights and the state of the process are as they were."""
-        if [*map(id, self._batches)] != [*map(id, self._buffers)]:
+        if [[*map(id, held)] for held in self._rotations] != [[*map(id, held)] for held in self._buffers]:
             return Finding("broken contract", "changed its input: the list of batches holds other ones than at first")
         if changed := self.rotation.changed():
             return Finding("broken contract", f"changed its input: batch {changed[0]} holds other values than at first")

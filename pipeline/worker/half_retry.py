@@ -80,7 +80,7 @@ def first_fault(bench: Bench) -> PrecisionFault | None:
             return None
         broken = (number for number, part in enumerate(bench.verified) if not bool(part.isfinite().all()))
         batch = bench.rotation.holding(next(broken, 0))
-        sides = Side(exact, lambda: exact(batch)), Side(module, lambda: bench.runner.one_by_one(batch))
+        sides = Side(exact, lambda: exact(*batch)), Side(module, lambda: bench.runner.one_by_one(*batch))
         return precision_locator.locate(*sides, precision)
     except Exception:  # noqa: BLE001 - what is wrong with the answer is known; only where it begins is not
         traceback.print_exc()

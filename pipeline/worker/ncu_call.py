@@ -17,7 +17,7 @@ def main() -> None:
     """Build the stage, from the caches that its first process left, and make the call."""
     bench = prepare(from_json(Job, json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
     bench.build()
-    run, batch = bench.runner.run, bench.workload.batches[0]
+    run, batch = bench.run, bench.inputs[0]
     with torch.inference_mode():
         for _ in range(SETTLING):
             run(batch)

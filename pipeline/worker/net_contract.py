@@ -3,45 +3,55 @@
 docs/inputs.md states it.
 """
 
+import copy
 import inspect
+from typing import Any
 
 import torch
 from torch import nn
-from torch.func import functional_call
 
 from models.errors import InputError, ModelError
 from pipeline.config.data_request import GIB
 from pipeline.devices.host import memory_bytes
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.batch import Batch
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.profiling.operator_bytes import size
 from pipeline.records.run_record import RunWarning
+from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.stages.api import Workload
-from pipeline.worker.answer_checks import Net, check_answer, check_labels, probabilities, repeated
+from pipeline.worker.answer_checks import Net, check_answer, check_labels, check_targets, probabilities, repeated
 from pipeline.worker.failures import failure_of
 
 IMAGES = 2  # in a call; one, where the batch has one: a net may be made for that
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
+BY_RANK: dict[int, tuple[type[nn.Module], str]] = {  # of the first input: the convolution that fits, and why
+    4: (nn.Conv2d, "images have two dimensions (data=volume gives volumes)"),
+    5: (nn.Conv3d, "volumes have three dimensions"),
+}
 
 
-def check(work: Workload) -> list[RunWarning]:
+def check(work: Workload, task: Task = SEGMENTATION) -> list[RunWarning]:
     """Whether the net keeps what README and docs ask of it: the warnings, of what it keeps in part.
 
     Raises:
         InputError: it doesn't; the line says which of the request's knobs mends it.
     """
-    net = Net(type(work.model).__name__, work.model, work.batches[0][: min(IMAGES, work.shape[0])])
+    net = Net(type(work.model).__name__, work.model, work.inputs[0].samples(0, IMAGES), task)
     check_arguments(net)
     check_weights(net)
     check_dimensions(net)
     check_memory(net, work.shape, device_memory(work.device))
     logits = check_answer(net, called(net))
-    check_labels(work, classes=max(2, logits.shape[1]))
+    check_targets(work, logits)
+    check_timestep(net)
+    if task.has_masks:
+        check_labels(work, classes=max(2, logits.shape[1]))
     return [*repeated(net, logits), *probabilities(net, logits)]
 
 
 def check_arguments(net: Net) -> None:
-    """That the net takes one tensor.
+    """That the net takes as many tensors as it is given.
 
     Raises:
         ModelError: it needs more, or takes none.
@@ -51,10 +61,11 @@ def check_arguments(net: Net) -> None:
     except (TypeError, ValueError):  # of a compiled module; the call will tell
         return
     needed = [part.name for part in parameters if part.default is part.empty and part.kind not in (2, 4)]
-    if len(needed) > 1:
+    if len(needed) > 1 and len(net.inputs.names) == 1:
         given = f"{len(needed)} tensors ({', '.join(needed)}); only {needed[0]} is given"
         raise ModelError(
-            f"model.target: {net.name} takes {given}: name a class that takes an image alone and gives the rest"
+            f"model.target: {net.name} takes {given}: give all by their names (data=tensors), or name a class that "
+            "takes an image alone and gives the rest"
         )
     if not parameters:
         raise ModelError(f"model.target: {net.name}.forward takes no tensor; it is given an image")
@@ -75,14 +86,29 @@ def check_weights(net: Net) -> None:
 
 
 def check_dimensions(net: Net) -> None:
-    """That the net isn't one for volumes, which torch would let take a batch of images for one volume.
+    """That the net's convolutions are of the images' dimensions: torch would let one take a batch for one volume.
 
     Raises:
-        ModelError: all its convolutions are 3-D, or 1-D.
+        ModelError: none is.
     """
+    wanted = BY_RANK.get(net.images.dim())
     kinds = {type(part).__name__: part for part in net.model.modules() if isinstance(part, Convolution)}
-    if kinds and not any(isinstance(part, nn.Conv2d) for part in kinds.values()):
-        raise ModelError(f"model.target: {net.name} has {' and '.join(kinds)} alone; images have two dimensions")
+    if wanted and kinds and not any(isinstance(part, wanted[0]) for part in kinds.values()):
+        has = " and ".join(kinds)
+        raise ModelError(f"model.target: {net.name} has {has} alone; {wanted[1]}")
+
+
+def check_timestep(net: Net) -> None:
+    """That a diffusion net takes the time step that its denoising loop counts.
+
+    Raises:
+        ModelError: it has no input of that name.
+    """
+    if net.task.name == "diffusion" and net.task.timestep not in net.inputs.names[1:]:
+        raise ModelError(
+            f"task.timestep={net.task.timestep}: {net.name} is given no such input beside the latents; it is given "
+            f"{', '.join(net.inputs.names)} (data=tensors takes further ones)"
+        )
 
 
 def device_memory(device: torch.device) -> int:
@@ -100,17 +126,19 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
     Raises:
         ModelError: it doesn't fit; the line gives the figure.
     """
-    parts = (*net.model.named_parameters(), *net.model.named_buffers())
-    state = {name: part.detach().to("meta") for name, part in parts}
     largest = 0, ""
 
     def see(operator: Operator) -> None:
         nonlocal largest
         largest = max(largest, (sum(map(size, [*operator.inputs, *operator.outputs])), operator.name))
 
+    first, *others = net.inputs
+    shapes = [shape, *((shape[0], *part.shape[1:]) for part in others)]
+    kinds = [part.dtype for part in (first, *others)]
     try:
         with torch.no_grad(), Dispatched(see):
-            functional_call(net.model, state, (torch.empty(shape, device="meta"),))
+            empty = (torch.empty(each, dtype=kind, device="meta") for each, kind in zip(shapes, kinds, strict=True))
+            without_values(net.model)(*empty)
     except Exception:  # noqa: BLE001 - whatever a net does with a tensor that has no values
         return
     held, name = largest
@@ -122,33 +150,54 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
         )
 
 
+def without_values(model: nn.Module) -> nn.Module:
+    """A copy on torch's device "meta".
+
+    Not by `torch.func.functional_call`: that leaves a module with other tensors where one is reachable by two names.
+    """
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
+    for buffer in model.buffers():
+        memo[id(buffer)] = buffer.detach().to("meta")
+    return copy.deepcopy(model, memo)
+
+
 def called(net: Net) -> object:
     """The net's answer to its images.
 
     Raises:
         ModelError: the call fails, or changes the images.
     """
-    given = net.images.clone()
+    given = net.inputs.clone()
     try:
         with torch.inference_mode():
-            answer: object = net.model(given)
+            answer: object = net.model(*given)
     except InputError:
         raise
     except Exception as error:
         kind, reason = failure_of(error)
         if kind == "out of memory":
             raise
-        shape = f"a batch {list(given.shape)} in fp32"
+        shape = described_inputs(given)
         raise ModelError(f"model.target: {net.name} fails on {shape}: {reason}{channel_hint(net)}") from error
-    if not torch.equal(given, net.images):
+    if not all(torch.equal(one, other) for one, other in zip(given, net.inputs, strict=True)):
         raise ModelError(f"model.target: {net.name} changes its input in place: a second call would see another image")
     return answer
 
 
+def described_inputs(given: Batch) -> str:
+    """What a net was given, for a message: a batch of images, or each input by its name."""
+    if len(given.names) == 1:
+        return f"a batch {list(given.shape)} in fp32"
+    parts = zip(given.names, given, strict=True)
+    return ", ".join(f"{name} {list(part.shape)} {str(part.dtype).removeprefix('torch.')}" for name, part in parts)
+
+
 def channel_hint(net: Net) -> str:
     """A clause that says how channels go together, where the net's first convolution has others than the images."""
-    first = next((part for part in net.model.modules() if isinstance(part, nn.Conv2d)), None)
-    given = net.images.shape[1]
-    if first is None or first.in_channels == given:
+    first = next((part for part in net.model.modules() if isinstance(part, nn.Conv2d | nn.Conv3d)), None)
+    given = net.images.shape[1] if net.images.dim() > 1 else 0
+    if first is None or first.in_channels == given or len(net.inputs.names) > 1:
         return ""
     return f"; its first convolution takes {first.in_channels} channels, data.channels={given} gives {given}"

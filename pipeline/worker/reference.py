@@ -1,6 +1,7 @@
 """The untouched fp32 net's answer, its own noise and its work: what every stage is checked against."""
 
 import copy
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from models.checkpoint import digest, stored_as
 from models.stain import WORD
 from pipeline.config.schema import Job
+from pipeline.measure.batch import Batch
 from pipeline.profiling.layer_scopes import hooked
 from pipeline.profiling.layer_time import layer_work
 from pipeline.profiling.operator_bytes import size
@@ -20,8 +22,7 @@ from pipeline.records.run_record import Reference
 from pipeline.stages.api import Workload
 from pipeline.worker.workload import further_batches
 
-Kind = Literal["judged", "unseen"]  # of logits in the reference's file
-KINDS: tuple[Kind, Kind] = ("judged", "unseen")
+Kind = Literal["judged", "unseen", "denoised"]  # of answers in the reference's file
 FP64_LIMIT_BYTES = 24 * 2**30  # of a GPU's memory; a CPU takes one image
 
 
@@ -30,41 +31,42 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
 
     Expects TF32 to be off.
     """
-    model, batches = workload.model, workload.batches[: workload.verified]
+    model, batches = workload.model, workload.inputs[: workload.verified]
+    one = batches[0].samples(0, 1)
     with torch.inference_mode():
-        logits = [model(batch) for batch in batches]
-        further = [model(batch)[:count].cpu() for batch, count in further_batches(workload)]
-        repeat = model(batches[0])
-        alone = torch.cat([model(image[None]) for image in batches[0]])
+        logits = [model(*batch) for batch in batches]
+        further = [model(*batch)[:count].cpu() for batch, count in further_batches(workload)]
+        repeat = model(*batches[0])
+        alone = torch.cat([model(*batches[0].samples(at, at + 1)) for at in range(batches[0].shape[0])])
         reference = Reference(
-            flops_per_image=net_flops(model, batches[0][:1]),
+            flops_per_image=net_flops(model, *one),
             parameters=sum(part.numel() for part in model.parameters()),
             weights_bytes=sum(part.numel() * part.element_size() for part in model.state_dict().values()),
-            weights_sha256=digest(job.model.checkpoint) if job.model.checkpoint else None,
+            weights_sha256=digest(job.model.weights) if job.model.weights else None,
             repeat_relative_l2=relative_l2(repeat, logits[0]),
             batch_relative_l2=relative_l2(alone, logits[0]),
-            fp64_relative_l2=_fp64_error(model, batches[0][:1], logits[0][:1]),
-            minimal_bytes_per_image=count_activation_bytes(model, batches[0][:1]),
+            fp64_relative_l2=_fp64_error(model, one, logits[0][:1]),
+            minimal_bytes_per_image=count_activation_bytes(model, *one),
             images=list(workload.sources),
             labels=_word_on_labels(job.data.name, workload),
-            layers=layer_work(model, batches[0][:1]),
+            layers=layer_work(model, *one),
             weights_stored_as=stored_as(job.model.checkpoint) if job.model.checkpoint else [],
         )
     return reference, [*(part.cpu() for part in logits), *further]
 
 
-def save_logits(logits: list[Tensor], unseen: list[Tensor], path: Path) -> None:
-    """Keep logits where every stage's worker finds them.
+def save_logits(answers: Mapping[Kind, Iterable[Tensor]], path: Path) -> None:
+    """Keep answers where every stage's worker finds them.
 
     Args:
-        logits: [batch, classes, height, width] of each batch that is judged.
-        unseen: [1, classes, height, width] of images that no stage sees before its samples are taken.
+        answers: "judged": [batch, classes, height, width] of each batch that is judged; "unseen": [1, classes, height,
+            width] of images that no stage sees before its samples are taken; "denoised": of a diffusion net the latents
+            after each step of its loop.
         path: of the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = zip(KINDS, (logits, unseen), strict=True)
-    parts = {f"{kind}{index}": part.contiguous() for kind, those in kept for index, part in enumerate(those)}
-    save_file(parts, path)
+    found = answers.items()
+    save_file({f"{kind}{at}": part.contiguous() for kind, those in found for at, part in enumerate(those)}, path)
 
 
 def load_logits(path: Path, kind: Kind = "judged") -> list[Tensor]:
@@ -80,12 +82,12 @@ def relative_l2(output: Tensor, reference: Tensor) -> float:
     return float(torch.linalg.vector_norm(output.double() - expected) / torch.linalg.vector_norm(expected))
 
 
-def count_activation_bytes(model: nn.Module, image: Tensor) -> int:
+def count_activation_bytes(model: nn.Module, *inputs: Tensor) -> int:
     """Bytes that the layers of a net must read and write in fp32 when each keeps its tensors in device memory.
 
     Args:
         model: the net.
-        image: [1, channels, height, width].
+        inputs: of one sample, each [1, ...].
     """
     total = 0
 
@@ -94,7 +96,7 @@ def count_activation_bytes(model: nn.Module, image: Tensor) -> int:
         total += sum(size(part) for part in (*inputs, output) if isinstance(part, Tensor))
 
     with hooked(model, None, add):
-        model(image)
+        model(*inputs)
     return total
 
 
@@ -104,8 +106,13 @@ def _word_on_labels(data: str, workload: Workload) -> str | None:
     return WORD if data in ("samples", "stain") else "the labels given with the images"
 
 
-def _fp64_error(model: nn.Module, image: Tensor, logits: Tensor) -> float | None:
-    """How far fp32 itself is from fp64, for one image; None where fp64 would take too much memory."""
-    if count_activation_bytes(model, image) * 2 > FP64_LIMIT_BYTES:
+def _fp64_error(model: nn.Module, one: Batch, logits: Tensor) -> float | None:
+    """How far fp32 itself is from fp64, for one sample; None where fp64 would take too much memory."""
+    if count_activation_bytes(model, *one) * 2 > FP64_LIMIT_BYTES:
         return None
-    return relative_l2(logits, copy.deepcopy(model).double()(image.double()))
+    return relative_l2(logits, copy.deepcopy(model).double()(*one.mapped(in_fp64)))
+
+
+def in_fp64(part: Tensor) -> Tensor:
+    """A tensor in fp64, where it holds floating numbers."""
+    return part.double() if part.is_floating_point() else part

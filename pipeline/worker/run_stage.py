@@ -1,18 +1,21 @@
 """One stage from build to record, phase by phase: the order in which a worker does its work."""
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from pipeline.config.schema import Job
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure import environment, memory_use, peaks
 from pipeline.measure.accuracy import classes
+from pipeline.measure.batch import of_batches
+from pipeline.measure.denoising import denoised
 from pipeline.measure.torch_device import cache_bytes, open_device
 from pipeline.protocol import Phase
 from pipeline.records.run_record import RunWarning
@@ -100,7 +103,7 @@ def prepare(job: Job) -> Bench:
 def describe_run(bench: Bench, reporter: Reporter) -> None:
     """What the first worker finds out for the whole run: machine, measured peaks, the reference and its logits."""
     job, work = bench.job, bench.workload
-    found = [*net_contract.check(work), *files_left_out(work)]
+    found = [*net_contract.check(work, job.task), *files_left_out(work)]
     reporter.report_run(environment=environment.describe(work.device, job.launcher), warnings=found)
     if job.plan.measured_peaks:
         reporter.enter(Phase.MEASURED_PEAKS)
@@ -108,11 +111,13 @@ def describe_run(bench: Bench, reporter: Reporter) -> None:
     reporter.enter(Phase.REFERENCE)
     allow_tf32(False)
     described, logits = reference.compute(work, job)
-    reference.save_logits(logits, unseen.net_answers(work, job.seed), Path(job.reference))
+    loop = denoised(of_batches(work.model), work.inputs[0], job.task) if job.task.name == "diffusion" else ()
+    kept: dict[reference.Kind, Iterable[Tensor]] = {"unseen": unseen.net_answers(work, job.seed), "denoised": loop}
+    reference.save_logits({"judged": logits, **kept}, Path(job.reference))
     reporter.report_run(reference=described)
-    assert work.images is not None
-    answers = torch.cat([classes(part) for part in logits]).numpy()
-    mask_images.save_reference(work.images, answers, Path(job.reference).parent)
+    if job.task.has_masks and work.images is not None:
+        answers = torch.cat([classes(part) for part in logits]).numpy()
+        mask_images.save_reference(work.images, answers, Path(job.reference).parent)
 
 
 def files_left_out(work: Workload) -> list[RunWarning]:
@@ -136,7 +141,7 @@ def verify(reporter: Reporter, bench: Bench) -> Finding:
     reporter.report(
         accuracy=accuracy, **found.fields, details=bench.runner.details, compile_facts=bench.compile_facts()
     )
-    if accuracy:
+    if accuracy and bench.job.task.has_masks:
         bench.save_masks()
     return found
 

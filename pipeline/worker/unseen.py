@@ -7,6 +7,7 @@ either gives a stale one, and whoever finds them by all of the contents has none
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import EllipsisType
 from typing import NamedTuple
 
 import torch
@@ -14,9 +15,10 @@ from torch import Tensor
 
 from pipeline.config.schema import Job
 from pipeline.measure.accuracy import distance
+from pipeline.measure.batch import Batch
 from pipeline.measure.rotation import Rotation
 from pipeline.stages.api import Workload
-from pipeline.worker.reference import KINDS, load_logits
+from pipeline.worker.reference import load_logits
 
 LEAST_LIMIT = 1e-2  # relative L2; a single image of these may be further from fp32 than all that were verified
 ALLOWED_TIMES = 3  # what the stage's tolerance allows, of the same
@@ -29,32 +31,37 @@ class Unseen(NamedTuple):
     Attributes:
         source: the batch that it is made of, by its number.
         image: the one that the answer is compared for.
-        change: makes an image [channels, height, width] of the source unseen, in place.
+        change: makes a sample of the source's first input, such as [channels, height, width], unseen, in place.
     """
 
     source: int
     image: int
     change: Callable[[Tensor], object]
 
-    def make(self, batch: Tensor) -> None:
-        """Make every image of the source [batch, channels, height, width] unseen, in place."""
-        for image in batch:
+    def make(self, batch: Batch) -> None:
+        """Make every sample of the source's first input unseen, in place."""
+        for image in batch.first:
             self.change(image)
 
 
 def unseen(work: Workload, seed: int) -> list[Unseen]:
-    """The unseen batches of a run, the same for all its stages."""
+    """The unseen batches of a run, the same for all its stages; none where a sample's first input is one number."""
     draw = random.Random(seed)  # noqa: S311 - what is drawn is no secret
-    batch, _, height, width = work.shape
-    rows, columns = draw.randrange(1, max(2, height)), draw.randrange(1, max(2, width))
-    top, left = draw.randrange(max(1, height // 4)), draw.randrange(max(1, width // 4))
-    part = (slice(top, top + (height + 1) // 2), slice(left, left + (width + 1) // 2))
+    batch, *sample = work.shape
+    lengths = sample[-2:]  # rows and columns of a picture
+    if not lengths:
+        return []
+    steps = tuple(draw.randrange(1, max(2, length)) for length in lengths)
+    starts = [draw.randrange(max(1, length // 4)) for length in lengths]
+    halves = (slice(at, at + (length + 1) // 2) for at, length in zip(starts, lengths, strict=True))
+    part: tuple[EllipsisType | slice, ...] = (..., *halves)
+    axes = tuple(range(-len(lengths), 0))
 
     def roll(image: Tensor) -> object:
-        return image.copy_(image.roll((rows, columns), (1, 2)))
+        return image.copy_(image.roll(steps, axes))
 
     def turn_a_part(image: Tensor) -> object:
-        return image[:, *part].copy_(image[:, *part].flip((1, 2)))
+        return image[part].copy_(image[part].flip(axes))
 
     last = work.verified - 1
     return [Unseen(0, draw.randrange(batch), roll), Unseen(last, draw.randrange(batch), turn_a_part)]
@@ -65,14 +72,14 @@ def net_answers(work: Workload, seed: int) -> list[Tensor]:
     answers = []
     with torch.inference_mode():
         for asked in unseen(work, seed):
-            image = work.batches[asked.source][asked.image].clone()
-            asked.change(image)
-            answers.append(work.model(image[None]).cpu())
+            one = work.inputs[asked.source].samples(asked.image, asked.image + 1).clone()
+            asked.make(one)
+            answers.append(work.model(*one).cpu())
     return answers
 
 
 def first_fault(
-    job: Job, work: Workload, rotation: Rotation, verified: list[Tensor], answer: Callable[[Tensor], Tensor]
+    job: Job, work: Workload, rotation: Rotation, verified: list[Tensor], answer: Callable[[Batch], Tensor]
 ) -> str:
     """Why a stage's answer to an unseen picture isn't the net's, in one line; empty where all are.
 
@@ -83,7 +90,7 @@ def first_fault(
         verified: the stage's answers [batch, classes, height, width] to the first batches.
         answer: the stage, with its logits on the CPU in fp32.
     """
-    net, expected = (load_logits(Path(job.reference), kind) for kind in KINDS)
+    net, expected = load_logits(path := Path(job.reference)), load_logits(path, "unseen")
     for asked, right in zip(unseen(work, job.seed), expected, strict=True):
         held, source, image = rotation.holding(asked.source), asked.source, asked.image
         rotation.spare.copy_(held)

@@ -13,14 +13,18 @@ from torch import Tensor, nn
 from models.allocation_limit import AllocationLimit
 from models.build import build_model
 from models.errors import ImageError
-from models.samples import CALIBRATED_ON, Dataset, load_dataset, to_batch, values_in
-from pipeline.config.data_request import BYTES_OF_A_VALUE, GIB, OWN_IMAGES
-from pipeline.config.schema import DataSpec, Job
+from models.model_output import with_output
+from models.samples import CALIBRATED_ON, Dataset, load_dataset, to_batch, values_in, window
+from models.volume_files import values_in_volumes
+from pipeline.config.data_request import BYTES_OF_A_VALUE, BYTES_OF_A_VOXEL, GIB, OWN_IMAGES, TENSORS, VOLUME
+from pipeline.config.schema import DataSpec, Job, ModelSpec
 from pipeline.devices.host import memory_bytes
+from pipeline.measure.batch import Batch, batched
+from pipeline.records.run_settings import ModelSettings
 from pipeline.stages.api import CalibrationImages, Workload
-
-VERIFIED_IMAGES = 8  # enough for shares of pixels; all stages see the same
-MOST_BATCHES = 64  # of a rotation, however large the cache
+from pipeline.worker.net_file import net_of_file
+from pipeline.worker.rotation_size import batches_of
+from pipeline.worker.tensor_workload import workload_of_tensors
 
 
 def load(job: Job, cache_bytes: int | None) -> Workload:
@@ -37,11 +41,12 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
     torch.manual_seed(job.seed)
     data, batch_size = job.data, job.data.batch_size
     model = net_of(job).to(device)
+    if data.name == TENSORS:
+        return workload_of_tensors(job, model, device, cache_bytes)
     check_folder(data, memory_bytes())
     first = images_of(data, batch_size)
     batch_bytes = 4 * first.images.size
-    count = min(MOST_BATCHES, max(data.batches, math.ceil(2 * (cache_bytes or 0) / batch_bytes)))
-    verified = min(count, max(data.batches, math.ceil(VERIFIED_IMAGES / batch_size)))
+    count, verified = batches_of(data, batch_bytes, cache_bytes)
     judged = max(verified * batch_size, labelled_images(data, first))
     dataset = images_of(data, max(batch_size * count, judged))
     protect(dataset)
@@ -74,14 +79,21 @@ def protect(dataset: Dataset) -> None:
 
 def net_of(job: Job) -> nn.Module:
     """The job's net, on the CPU; errors as of `build_model`, and where its weights take more than the memory."""
-    asked = job.model
+    return net_of_spec(job.model, job.seed)
+
+
+def net_of_spec(asked: ModelSpec | ModelSettings, seed: int) -> nn.Module:
+    """A net as a request or a record names it, on the CPU; errors as of `net_of`."""
+    if asked.file:
+        return with_output(net_of_file(asked.file, memory_bytes()), asked.output)
     with AllocationLimit(asked.target, memory_bytes()):
-        return build_model(asked.target, asked.options, asked.checkpoint, job.seed, asked.output)
+        return build_model(asked.target, asked.options, asked.checkpoint, seed, asked.output)
 
 
 def images_of(data: DataSpec, count: int) -> Dataset:
     """So many images of those that the job names; errors as of `load_dataset`."""
-    return load_dataset(data.name, data.path, data.labels, data.size, count, data.contract, data.label_rules)
+    size = window(data.name, data.size, data.depth)
+    return load_dataset(data.name, data.path, data.labels, size, count, data.contract, data.label_rules)
 
 
 def check_folder(data: DataSpec, memory: int) -> None:
@@ -90,7 +102,8 @@ def check_folder(data: DataSpec, memory: int) -> None:
     Raises:
         ImageError: they don't; the line gives the figure.
     """
-    if data.path and (needed := BYTES_OF_A_VALUE * values_in(data.path)) > memory:
+    count, each = (values_in_volumes, BYTES_OF_A_VOXEL) if data.name == VOLUME else (values_in, BYTES_OF_A_VALUE)
+    if data.path and (needed := each * count(data.path)) > memory:
         raise ImageError(
             f"data.path={data.path}: its images take {needed / GIB:.4g} GiB and this machine has {memory / GIB:.4g}; "
             "name a folder with fewer of them"
@@ -102,17 +115,20 @@ def labelled_images(data: DataSpec, dataset: Dataset) -> int:
     return dataset.windows if data.name not in OWN_IMAGES and dataset.labels is not None else 0
 
 
-def further_batches(work: Workload) -> Iterator[tuple[Tensor, int]]:
+def further_batches(work: Workload) -> Iterator[tuple[Batch, int]]:
     """Every batch that is judged beyond the verified ones, one at a time, and how many of its images count.
 
-    Each [batch, channels, height, width] on the device. The last is filled up with the first images.
+    Each on the device. The last is filled up with the first images.
     """
     size = work.shape[0]
     for start in range(work.verified * size, work.judged, size):
+        count = min(size, work.judged - start)
+        if work.further is not None:
+            yield work.further(start, start + size), count
+            continue
         assert work.images is not None
-        part = work.images[start : min(start + size, work.judged)]
-        filled = np.concatenate([part, work.images[: size - len(part)]])
-        yield to_batch(filled, work.contract).to(work.device), len(part)
+        filled = np.concatenate([work.images[start : start + count], work.images[: size - count]])
+        yield batched(to_batch(filled, work.contract).to(work.device)), count
 
 
 def judged_images(work: Workload, sizes: Sequence[int], left_out: Collection[int]) -> list[int]:

@@ -69,7 +69,7 @@ def test_quantile_of_an_exponential_queue() -> None:
 def test_batches_by_hand() -> None:
     """A free GPU takes what waits, up to the batch, and a part batch costs as a full one."""
     found, batches = sojourns([0.0, 1.0, 2.0, 3.0, 50.0], [10.0] * 5, batch=2)
-    assert found == [10.0, 19.0, 18.0, 27.0, 10.0]
+    assert found.tolist() == [10.0, 19.0, 18.0, 27.0, 10.0]
     assert batches == 4
 
 

@@ -52,6 +52,12 @@ def copied(net: ExportedNet) -> ExportedNet:
 
 def rewritten(name: str) -> Exported:
     """A net of `NETS` after all passes."""
+    known = _rewritten(name)
+    return replace(known, net=copied(known.net))
+
+
+@cache
+def _rewritten(name: str) -> Exported:
     found = exported(name)
     rewrite_all(found.net)
     return found

@@ -1,37 +1,15 @@
 """Every guard beside the test that must fail without it; `python -m tests.house.guards_needed` tries each."""
 
-from dataclasses import dataclass
+from tests.house.guard import Guard
+from tests.house.guards_against_code import AGAINST_CODE
 
-
-@dataclass(frozen=True)
-class Guard:
-    """One guard.
-
-    Attributes:
-        what: it keeps out, in a few words.
-        file: that holds it.
-        code: of the guard, as it stands there once.
-        instead: what stands there without it.
-        test: that must then fail, as pytest names it.
-    """
-
-    what: str
-    file: str
-    code: str
-    instead: str
-    test: str
-
-
-HOSTILE = "tests/compiler/test_hostile_artefacts.py::"
-ARCHIVE = "pipeline/compiler/checked_archive.py"
-TARGETS, TARGET_TESTS = "models/targets.py", "tests/models/test_targets.py::"
 MASKING, MASKING_TESTS = "pipeline/records/masking.py", "tests/records/test_masking.py::"
 SIGNS = "tests/report/test_signs.py::"
-NAMED_TESTS = "tests/models/test_named_code.py::"
 GOAL_TESTS = "tests/config/test_goal_request.py::"
 CHECKPOINT_TESTS = "tests/models/test_checkpoint.py::"
 PREDICT_TESTS = "tests/deploy/test_predict.py::"
 NOTEBOOK_TESTS = "tests/notebook/test_measured_net.py::"
+OPENVINO_TESTS = "tests/stages/test_openvino_compile.py::"
 EXPORTING = "tests/deploy/test_exporting.py::"
 FORKING = "tests/orchestrate/test_forking.py::"
 
@@ -50,140 +28,7 @@ GUARDS = [
         "        except AssertionError:\n            with",
         f"{FORKING}test_what_is_no_child_of_the_run_is_ended",
     ),
-    Guard(
-        "operations of a saved net beyond the list",
-        ARCHIVE,
-        'if not is_allowed(node["target"]):',
-        "if False:",
-        f"{HOSTILE}test_no_graph_may_map_a_file",
-    ),
-    Guard(
-        "operations that write",
-        "pipeline/compiler/allowed_operations.py",
-        " or found._schema.is_mutable",
-        "",
-        f"{HOSTILE}test_operations_beyond_the_list_are_refused",
-    ),
-    Guard(
-        "pickled weights in a saved net",
-        ARCHIVE,
-        'entry.get("use_pickle") is not False or',
-        "",
-        f"{HOSTILE}test_no_pickle_is_read",
-    ),
-    Guard("pickled examples of inputs", ARCHIVE, 'data = b""', "pass", f"{HOSTILE}test_no_pickle_is_read"),
-    Guard(
-        "kinds of values that hold code",
-        ARCHIVE,
-        'if key.startswith("as_") and key not in VALUES:',
-        "if False:",
-        f"{HOSTILE}test_a_graph_with_more_in_it_is_refused",
-    ),
-    Guard(
-        "guards and expressions in a saved net",
-        ARCHIVE,
-        "if key in EMPTY and value:",
-        "if False:",
-        f"{HOSTILE}test_a_graph_with_more_in_it_is_refused",
-    ),
-    Guard(
-        "names that are code",
-        ARCHIVE,
-        'if key == "name" and value is not None',
-        "if False and value is not None",
-        f"{HOSTILE}test_a_graph_with_more_in_it_is_refused",
-    ),
-    Guard(
-        "inputs of a class that torch would import",
-        ARCHIVE,
-        '(key == "type" and value not in CONTAINERS) or',
-        "",
-        f"{HOSTILE}test_a_graph_with_more_in_it_is_refused",
-    ),
-    Guard(
-        "members that torch would load as a library",
-        ARCHIVE,
-        "if not (marked or RAW.fullmatch(name)) or name in found:",
-        "if False:",
-        f"{HOSTILE}test_members_that_no_net_has_are_refused",
-    ),
-    Guard(
-        "members that inflate",
-        ARCHIVE,
-        "if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):",
-        "if False:",
-        f"{HOSTILE}test_archives_that_inflate_are_refused",
-    ),
-    Guard(
-        "members that lie over each other",
-        ARCHIVE,
-        "sum(entry.file_size for entry in entries) > size",
-        "False",
-        f"{HOSTILE}test_archives_that_inflate_are_refused",
-    ),
-    Guard(
-        "a saved net that was changed",
-        "pipeline/compiler/artifact.py",
-        'if about.get("net_sha256") != hashlib.sha256(content).hexdigest():',
-        "if False:",
-        "tests/compiler/test_artifact.py::test_a_net_that_was_changed_or_torn_is_refused",
-    ),
-    Guard(
-        "targets in Python's own library",
-        TARGETS,
-        'if top in sys.stdlib_module_names or top in (*sys.builtin_module_names, "__main__"):',
-        "if False:",
-        f"{TARGET_TESTS}test_what_is_no_net_is_refused_before_it_is_imported",
-    ),
-    Guard(
-        "targets in packages that are none of nets",
-        TARGETS,
-        "return None if is_of_nets(top) else",
-        "return None if True else",
-        f"{TARGET_TESTS}test_what_is_no_net_is_refused_before_it_is_imported",
-    ),
-    Guard(
-        "aliases of others' classes",
-        "models/named_code.py",
-        "if why := borrowed(found):",
-        "if why := None:",
-        f"{TARGET_TESTS}test_an_alias_is_what_it_stands_for",
-    ),
-    Guard(
-        "functions of packages as nets",
-        "models/named_code.py",
-        "if inspect.isfunction(found) and not _makes_nets(found):",
-        "if False:",
-        f"{NAMED_TESTS}test_functions_of_packages_are_no_nets",
-    ),
-    Guard(
-        "classes of an option that are no layers, in the parent",
-        "pipeline/config/load.py",
-        "if why := refusal_of_class(named):",
-        "if why := None:",
-        f"{NAMED_TESTS}test_what_is_no_layer_is_no_option_s_value",
-    ),
-    Guard(
-        "classes of an option that are no layers, in the worker",
-        "models/named_code.py",
-        "if why := refusal_of_class(target):",
-        "if why := None:",
-        f"{NAMED_TESTS}test_what_is_no_layer_is_no_option_s_value",
-    ),
-    Guard(
-        "nets that a trained model's plans may name",
-        "models/nnunet_nets.py",
-        "if package != ARCHITECTURES:",
-        "if False:",
-        "tests/models/test_nnunet_nets.py::test_bad_plans_are_one_line",
-    ),
-    Guard(
-        "a build that is another's function",
-        "pipeline/worker/stage_target.py",
-        "if why := borrowed(build):",
-        "if why := None:",
-        f"{TARGET_TESTS}test_a_build_that_is_another_s_function_is_refused",
-    ),
+    *AGAINST_CODE,
     Guard(
         "packages of the user's own with our names",
         "pipeline/own_packages.py",
@@ -407,5 +252,40 @@ GUARDS = [
         "if pickled or (",
         "if False and (",
         f"{EXPORTING}test_a_loader_reads_no_pickle",
+    ),
+    Guard(
+        "fewer bits that lose a rare class",
+        "pipeline/stages/common/int8_layers.py",
+        "if not allowed.share(found) <= 1:",
+        "if False:",
+        "tests/stages/test_int8.py::test_a_stage_that_loses_the_rare_class_silently_does_not_pass",
+    ),
+    Guard(
+        "a net that Inductor runs under OpenVINO's name",
+        "pipeline/stages/openvino_compile.py",
+        "    if not found:",
+        "    if False:",
+        f"{OPENVINO_TESTS}test_a_net_that_inductor_runs_is_no_stage_of_openvinos",
+    ),
+    Guard(
+        "a piece of a net that torch runs under OpenVINO's name",
+        "pipeline/stages/openvino_compile.py",
+        'if any(getattr(part, "perm_fallback", False) for part in parts):',
+        "if False:",
+        f"{OPENVINO_TESTS}test_a_piece_that_torch_runs_is_none_either",
+    ),
+    Guard(
+        "a layer in bf16 that is called fp8",
+        "pipeline/stages/torchao_fp8.py",
+        'if not hasattr(layer.conv.weight, "qdata")',
+        "if False",
+        "tests/stages/test_torchao_fp8.py::test_a_layer_that_torchao_leaves_alone_is_not_called_fp8",
+    ),
+    Guard(
+        "a sparse product that is wrong",
+        "pipeline/lessons/experiments/sparsity.py",
+        "if not off < FAR:",
+        "if False:",
+        "tests/lessons/test_lessons_bits.py::test_a_sparse_product_that_is_wrong_is_not_timed",
     ),
 ]

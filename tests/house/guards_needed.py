@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.guards import GUARDS, Guard
+from tests.house.guard import Guard
+from tests.house.guards import GUARDS
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = ("pipeline", "models", "conf", "tests")

@@ -11,6 +11,8 @@ CARRIED = ROOT / "pipeline" / "deploy" / "carried"  # the loaders of bundles, wh
 
 def comparisons(source: str) -> Iterator[int]:
     """The lines that compare something with "cuda", whether by ==, != or in; also a case of a match."""
+    if "cuda" not in source:
+        return
     for node in ast.walk(ast.parse(source)):
         sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
         sides += [node.value] if isinstance(node, ast.MatchValue) else []

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.guards import GUARDS, Guard
+from tests.house.guard import Guard
+from tests.house.guards import GUARDS
 from tests.house.guards_needed import ROOT, main, tried, without
 
 CODE = "def answer(number):\n    if number < 0:\n        raise ValueError\n    return number\n"

@@ -1,5 +1,6 @@
 """The rooms of the house, as they are when the program runs: what import-linter reads, tried."""
 
+import json
 import pkgutil
 import subprocess
 import sys
@@ -12,12 +13,25 @@ TORCH_FREE = ("cli", "config", "records", "devices", "orchestrate", "stats", "an
 BARRED = ("torch", "triton", "onnxruntime", "openvino", "nncf", "jax", "torchax", "torchao", "tvm", "thunder")
 
 
-@pytest.mark.parametrize("room", TORCH_FREE)
-def test_importing_a_torch_free_room_loads_no_framework(room: str) -> None:
-    """Every module of the room, in a process of its own."""
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, list[str]]:
+    """For each room the frameworks that were loaded after its modules, room by room in one process."""
     [folder] = pipeline.__path__
-    modules = [found.name for found in pkgutil.walk_packages([f"{folder}/{room}"], f"pipeline.{room}.")]
-    names = [name for name in modules if not name.endswith("__main__")]
-    code = f"import sys, {', '.join(names)}; print([name for name in {BARRED} if name in sys.modules])"
-    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert loaded.strip() == "[]"
+    code = "import importlib, json, sys\nloaded = {}\n"
+    for room in TORCH_FREE:
+        found = pkgutil.walk_packages([f"{folder}/{room}"], f"pipeline.{room}.")
+        names = [module.name for module in found if not module.name.endswith("__main__")]
+        assert names
+        code += f"for name in {names}:\n    importlib.import_module(name)\n"
+        code += f"loaded[{room!r}] = [name for name in {BARRED} if name in sys.modules]\n"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}print(json.dumps(loaded))"], check=True, capture_output=True, text=True
+    )
+    said: dict[str, list[str]] = json.loads(done.stdout)
+    return said
+
+
+@pytest.mark.parametrize("room", TORCH_FREE)
+def test_importing_a_torch_free_room_loads_no_framework(room: str, loaded: dict[str, list[str]]) -> None:
+    """Neither it, nor a room that was imported before it."""
+    assert loaded[room] == []

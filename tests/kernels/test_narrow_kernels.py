@@ -104,19 +104,20 @@ def test_a_last_convolution_writes_logits(side: int, classes: int, inner: int, d
 
 
 def check_head(side: int, classes: int, inner: int, dtype: torch.dtype, tile: conv_head.Tile) -> None:
-    """Run a tile of the last convolution twice and compare it with the reference, and the two runs bit by bit."""
+    """Run a tile of the last convolution and compare it with the reference; on a GPU twice, where a race would show."""
     x = torch.cat([poisoned(2, *ODD, inner, dtype=dtype), values(2, *ODD, inner, dtype=dtype)], 3)[..., inner:]
     weight = conv_head.pack(values(classes, inner, side, side, dtype=torch.float32) / inner**0.5).to(dtype)
     epilogue = Epilogue(bias=torch.linspace(-1, 2, classes, device=DEVICE), activation=NONE)
     found, again, wanted = (Outputs(logits=poisoned(2, classes, *ODD, dtype=torch.float32)) for _ in range(3))
     conv_head.conv_head(x, weight, epilogue, found, tile)
-    conv_head.conv_head(x, weight, epilogue, again, tile)
     conv_head.reference(x, weight, epilogue, wanted)
     assert found.logits is not None
     assert again.logits is not None
     assert wanted.logits is not None
-    assert torch.equal(found.logits, again.logits)
     assert_near(found.logits, wanted.logits, dtype)
+    if DEVICE.type == "cuda":
+        conv_head.conv_head(x, weight, epilogue, again, tile)
+        assert torch.equal(found.logits, again.logits)
 
 
 def test_a_last_convolution_s_reference_is_torch_s() -> None:

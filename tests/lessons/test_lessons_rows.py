@@ -1,6 +1,8 @@
 """Sentences and figures come from the rows."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +14,11 @@ from pipeline.lessons.rows import Rows, Unit, seconds, value
 from tests.lessons.made_up_lessons import held, timed
 
 RATES: tuple[Unit, ...] = ("TFLOP/s", "GB/s")
+DOCS = Path(__file__).parents[2] / "docs"
 LESSONS = {lesson.name: lesson for lesson in CONTENTS}
 ISSUE = {
     "context", "transfers", "precisions", "batches", "in-place", "sizes", "strides", "contiguous", "chain", "launches",
-    "many-tensors", "gelu",
+    "many-tensors", "gelu", "eight-bits", "sparsity", "optimizers", "start-up",
 }  # fmt: skip
 
 
@@ -34,6 +37,17 @@ def shaken(name: str, seconds: float) -> Row:
 def test_the_contents_hold_every_lesson_once() -> None:
     assert set(LESSONS) == ISSUE
     assert len(CONTENTS) == len(ISSUE)
+
+
+def test_the_docs_name_every_lesson_and_link_to_what_an_h200_showed() -> None:
+    """A link's anchor is the heading of the lesson in the record."""
+    page = (DOCS / "lessons.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\| `([a-z-]+)` \|", page)) == set(LESSONS)
+    headings = re.findall(r"^## (.*)$", (DOCS / "h200" / "lessons.md").read_text(encoding="utf-8"), re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    links = re.findall(r"`([a-z-]+)` \| \[yes\]\(h200/lessons\.md#([a-z0-9-]+)\)", page)
+    assert {anchor for _, anchor in links} <= anchors
+    assert {name for name, _ in links} == {lesson.name for lesson in CONTENTS if lesson.title in headings}
 
 
 @pytest.mark.parametrize("name", sorted(ISSUE))

@@ -9,6 +9,7 @@ import torch
 
 from pipeline.devices import discover, host, nvml
 from pipeline.measure import energy, environment, memory_use, peaks, timers, torch_device
+from pipeline.measure.batch import batched, of_batches
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.sampling import no_state
 from tests.fake_machine import FalseClock
@@ -115,7 +116,7 @@ def test_where_nothing_counts_energy_there_is_none() -> None:
 
 def test_a_processor_has_no_device_memory_and_no_state() -> None:
     net = torch.nn.Linear(4, 2)
-    found = memory_use.measure(net, torch.ones(1, 4), net, memory_use.context_bytes(CPU))
+    found = memory_use.measure(of_batches(net), batched(torch.ones(1, 4)), net, memory_use.context_bytes(CPU))
     assert (found.allocated_peak_bytes, found.process_bytes, found.context_bytes) == (None, None, None)
     assert found.weights_bytes == 40
     assert found.host_peak_bytes > 2**24

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline.measure.batch import Batch
 from pipeline.measure.memory_of_contents import ROUNDS, remembered
 from pipeline.measure.rotation import Rotation
 from tests.fake_machine import FalseClock
@@ -17,11 +18,11 @@ def pictures(height: int = 20) -> Rotation:
     return Rotation([torch.rand(1, 1, height, 4) for _ in range(3)])
 
 
-def remembering(clock: FalseClock, known: set[bytes], look_up: float) -> Callable[[torch.Tensor], None]:
+def remembering(clock: FalseClock, known: set[bytes], look_up: float) -> Callable[[Batch], None]:
     """A stage that computes what it hasn't seen, and looks up the rest."""
 
-    def call(batch: torch.Tensor) -> None:
-        clock.work(look_up if (key := batch.numpy().tobytes()) in known else CALL)
+    def call(batch: Batch) -> None:
+        clock.work(look_up if (key := batch.first.numpy().tobytes()) in known else CALL)
         known.add(key)
 
     return call
@@ -46,7 +47,7 @@ def test_a_repeated_picture_may_not_be_a_tenth_faster(look_up: float, told: bool
 def test_an_honest_stage_is_called_a_few_times_only() -> None:
     clock, calls = FalseClock(), []
 
-    def call(batch: torch.Tensor) -> None:
+    def call(batch: Batch) -> None:
         calls.append(batch)
         clock.work(CALL)
 
@@ -61,10 +62,10 @@ def test_every_new_picture_is_new() -> None:
     for height in (13, 16, 24, 30, 64):
         clock, seen = FalseClock(), set[bytes]()
         turns = pictures(height)
-        home = {buffer.numpy().tobytes() for buffer in (turns.next() for _ in range(3))}
+        home = {buffer.first.numpy().tobytes() for buffer in (turns.next() for _ in range(3))}
 
-        def call(batch: torch.Tensor, clock: FalseClock = clock, seen: set[bytes] = seen) -> None:
-            seen.add(batch.numpy().tobytes())
+        def call(batch: Batch, clock: FalseClock = clock, seen: set[bytes] = seen) -> None:
+            seen.add(batch.first.numpy().tobytes())
             clock.work(CALL * (1 + len(seen)))
 
         found = remembered(call, turns, clock, 1.0)

@@ -14,7 +14,7 @@ def rotation(count: int) -> tuple[Rotation, list[torch.Tensor]]:
 
 def test_the_buffers_are_called_in_turn() -> None:
     turns, buffers = rotation(3)
-    assert [turns.next() is buffers[index % 3] for index in range(7)] == [True] * 7
+    assert [turns.next().first is buffers[index % 3] for index in range(7)] == [True] * 7
 
 
 def test_every_buffer_holds_another_picture_after_each_move() -> None:
@@ -33,7 +33,7 @@ def test_a_picture_is_found_wherever_it_lies() -> None:
     turns, _ = rotation(4)
     for _ in range(6):
         turns.move_on()
-        assert [float(turns.holding(index)[0, 0, 0, 0]) for index in range(4)] == [0.0, 1.0, 2.0, 3.0]
+        assert [float(turns.holding(index).first[0, 0, 0, 0]) for index in range(4)] == [0.0, 1.0, 2.0, 3.0]
 
 
 @pytest.mark.parametrize("moves", [0, 1, 5])
@@ -45,7 +45,7 @@ def test_a_sample_ends_on_the_picture_that_was_asked_for(moves: int) -> None:
     for picture in range(4):
         turns.end_on(picture, 7)
         *_, last = [turns.next() for _ in range(7)]
-        assert float(last[0, 0, 0, 0]) == picture
+        assert float(last.first[0, 0, 0, 0]) == picture
         assert turns.picture_in(last) == picture
 
 

@@ -8,6 +8,7 @@ import torch
 
 from pipeline.config.plan import Plan
 from pipeline.devices.nvml import DeviceState
+from pipeline.measure.batch import Batch, batched
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.latency import run_in, take_host_latencies, take_latencies
 from pipeline.measure.sampling import Watch, calls_per_sample, take_sample
@@ -192,11 +193,11 @@ def test_host_latencies_go_from_a_host_batch_to_host_logits() -> None:
     batches = [torch.full((1, 2), float(index)) for index in range(3)]
     given: list[float] = []
 
-    def call(batch: torch.Tensor) -> torch.Tensor:
-        given.append(float(batch[0, 0]))
-        return batch * 2
+    def call(batch: Batch) -> torch.Tensor:
+        given.append(float(batch.first[0, 0]))
+        return batch.first * 2
 
-    series = take_host_latencies(call, batches, TorchClock(torch.device("cpu")), Plan(latency_calls=4))
+    series = take_host_latencies(call, [*map(batched, batches)], TorchClock(torch.device("cpu")), Plan(latency_calls=4))
     assert len(series) == 4
     assert all(second > 0 for second in series)
     assert set(given[1:]) == {0.0, 1.0, 2.0}

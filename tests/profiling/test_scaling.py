@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pipeline.measure.batch import batched
 from pipeline.profiling.scaling import image_growth
 from pipeline.records.diagnostics import ImageGrowth
 from pipeline.stages import Runner
@@ -40,7 +41,8 @@ def grown(batch: Tensor, fixed: float = 3.0, per_pixel: float = 1.0, **fields: o
     """Of a net with such times."""
     watch = Watch()
     net = Timed(watch, fixed, per_pixel)
-    return image_growth(Runner(net, "", **{"module": net, **fields}), batch, watch)  # type: ignore[arg-type]
+    stage = Runner(net, "", **{"module": net, **fields})  # type: ignore[arg-type]
+    return image_growth(stage.of_batches, batched(batch), watch)  # type: ignore[arg-type]
 
 
 def test_a_quarter_and_the_whole_are_timed() -> None:
@@ -55,7 +57,7 @@ def test_short_calls_are_many() -> None:
     """Five rounds of 3 µs would be over before another program is."""
     watch = Watch()
     net = Timed(watch, 3e-6, 0.0)
-    image_growth(Runner(net, "", module=net), torch.zeros(1, 3, 4, 4), watch)  # type: ignore[arg-type]
+    image_growth(Runner(net, "", module=net).of_batches, batched(torch.zeros(1, 3, 4, 4)), watch)  # type: ignore[arg-type]
     assert watch.time == pytest.approx(0.2, rel=0.01)
     assert net.calls > 10_000
 
@@ -73,4 +75,4 @@ def test_a_net_that_takes_no_smaller_image_says_so() -> None:
     """Its error is the reason; nothing is made up."""
     net = nn.Conv2d(3, 3, 3)
     with pytest.raises(RuntimeError, match="size"):
-        image_growth(Runner(net, "", module=net), torch.zeros(1, 3, 4, 4), Watch())  # type: ignore[arg-type]
+        image_growth(Runner(net, "", module=net).of_batches, batched(torch.zeros(1, 3, 4, 4)), Watch())  # type: ignore[arg-type]

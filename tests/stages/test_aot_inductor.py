@@ -87,12 +87,12 @@ def test_a_package_that_does_not_load_in_a_fresh_process_says_why(tmp_path: Path
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(aot_package, "__file__", str(script))
         with pytest.raises(RuntimeError, match="fresh process: PytorchStreamReader: not a ZIP archive"):
-            aot_package.cold_start(broken, "cpu", (1, 3, 8, 8))
+            aot_package.cold_start(broken, "cpu", [torch.zeros(1, 3, 8, 8)])
 
 
 def test_each_step_of_a_cold_start_is_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """From the import of torch to the first answer."""
     monkeypatch.setattr(aot_package, "load_package", lambda path: torch.neg)
-    found = aot_package.steps(tmp_path, "cpu", (1, 3, 8, 8))
+    found = aot_package.steps(tmp_path, "cpu", ["float32:1,3,8,8"])
     assert list(found) == ["import torch", "import torch._inductor", "open the device", "load", "first call"]
     assert all(seconds >= 0 for seconds in found.values())

@@ -111,6 +111,17 @@ def test_the_layer_that_saves_most_stays_in_fp32() -> None:
     assert layer_facts(kept, gains, {"dice": 0.0}, ["middle", "head"])["int8_layers"] == 2
 
 
+def test_every_layers_sensitivity_is_measured_where_none_has_to_stay() -> None:
+    """What it would save by itself; where layers are named nobody asked."""
+    harm = {"first": 0.5, "middle": 0.125, "head": 0.25}
+
+    def cost(kept: list[str]) -> float:
+        return sum(part for name, part in harm.items() if name not in kept)
+
+    assert layers_to_keep("auto", list(harm), cost) == ([], harm)
+    assert layers_to_keep(["head"], list(harm), cost) == (["head"], {})
+
+
 def test_a_net_of_which_no_layer_can_be_int8_fails() -> None:
     """It isn't measured in fp32 under the name of int8."""
     with pytest.raises(StageError, match="no layer can be int8 within the budget"):

@@ -33,7 +33,16 @@ CONF = Path(__file__).resolve().parents[2] / "conf" / "stage"
 FILES = sorted(path.stem for path in CONF.glob("*.yaml") if "rungs" not in OmegaConf.load(path))
 COMPILED = {"compile", "aot_inductor"}  # test_compile.py and test_aot_inductor.py: a build takes half a minute
 # test_runtimes.py and test_int8.py have them: their libraries are extras, and int8 is judged on its own images.
-IN_EXTRAS = {"openvino", "openvino_int8", "xla", "tvm", "thunder", "inductor_int8", "onnxruntime_int8"}
+IN_EXTRAS = {
+    "openvino",
+    "openvino_compile",
+    "openvino_int8",
+    "xla",
+    "tvm",
+    "thunder",
+    "inductor_int8",
+    "onnxruntime_int8",
+}
 GPU_ONLY = {name for name in FILES if "cpu" not in OmegaConf.load(CONF / f"{name}.yaml").devices}
 ON_THE_CPU = [name for name in FILES if name not in GPU_ONLY | COMPILED | IN_EXTRAS]
 

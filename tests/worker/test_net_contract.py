@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from models.errors import ImageError, ModelError
 from models.model_output import with_output
+from pipeline.measure.batch import batched
 from pipeline.stages.api import Workload
 from pipeline.worker import net_contract
 from pipeline.worker.answer_checks import Net
@@ -155,12 +156,27 @@ def test_labels_beyond_the_net_s_classes_are_refused_with_the_file() -> None:
 
 def test_a_batch_that_cannot_fit_is_refused_without_memory() -> None:
     """A million images of 512×512: one operator reads 3 TB; a net that "meta" can't run isn't checked."""
-    net = Net("Head", Head(), IMAGES)
+    net = Net("Head", Head(), batched(IMAGES))
     with pytest.raises(ModelError, match=r"data\.batch_size=1000000: .* of Head alone holds .* GiB .* has 64;"):
         check_memory(net, (10**6, 3, 512, 512), 64 * 2**30)
     check_memory(net, (1, 3, 8, 8), 64 * 2**30)
     stubborn = replace(net, model=Head(lambda y: y * y.mean().item()))
     check_memory(stubborn, (10**6, 3, 512, 512), 0)
+
+
+def test_a_net_whose_layers_have_two_names_keeps_its_weights() -> None:
+    """As nnU-Net's blocks, which hold a convolution by itself and within a sequence; also where "meta" can't run it."""
+    net = Net("Head", Head(lambda y: y * y.mean().item()), batched(IMAGES))
+    net.model.add_module("again", net.model.get_submodule("head"))
+    before = [(part, part.clone()) for part in net.model.parameters()]
+    check_memory(net, (1, 3, 8, 8), 64 * 2**30)
+    after = dict(net.model.named_parameters(remove_duplicate=False))
+    assert all(part.device.type == "cpu" for part in after.values())
+    assert after["again.weight"] is after["head.weight"]
+    assert all(
+        part is old and torch.equal(part, copied)
+        for part, (old, copied) in zip(net.model.parameters(), before, strict=True)
+    )
 
 
 def test_running_out_of_memory_is_no_fault_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,4 +186,4 @@ def test_running_out_of_memory_is_no_fault_of_the_request(monkeypatch: pytest.Mo
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(torch.OutOfMemoryError):
-        net_contract.called(Net("Head", Head(starved), IMAGES))
+        net_contract.called(Net("Head", Head(starved), batched(IMAGES)))

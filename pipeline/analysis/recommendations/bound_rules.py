@@ -5,6 +5,7 @@ from pipeline.analysis.layer_figures import LayerFigures
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.recommendations.recommendation import Figure, Recommendation
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.config.data_request import TENSORS, VOLUME
 
 NEAR_FULL = 0.6  # of the peak: from there a faster type gains more than better kernels
 WORTH_FUSING = 0.3  # of the time near the bandwidth, from which fewer bytes are worth a try
@@ -33,6 +34,8 @@ def try_fp8(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     roofline, peaks, compute = winner.roofline, summary.run.measured_peaks, winner.bottleneck.evidence.compute
     if winner.bottleneck.kind != "compute-bound" or roofline is None or peaks is None or "fp8" not in peaks.tflops:
         return None
+    if summary.run.settings.data.name in (TENSORS, VOLUME):
+        return None  # whose kernels are for images
     if roofline.precision == "fp8" or summary.stage("fp8") is not None or compute is None or compute < NEAR_FULL:
         return None
     higher = peaks.tflops["fp8"] * 1e12 / roofline.flops_per_s

@@ -13,6 +13,7 @@ from pipeline.analysis.recommendations.channel_rules import even_the_channels
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.recommendations.recommendation import Figure, Recommendation
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.config.data_request import TENSORS
 
 MOST = 5  # more is a manual
 IDLE_SHARE = 0.2  # of the time without any kernel, from which launches are worth taking out
@@ -168,8 +169,11 @@ def tune_longer(summary: RunSummary, winner: StageSummary) -> Recommendation | N
 def shrink_the_copies(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """A service whose callers wait for copies."""
     inside, outside, peaks = winner.latency, winner.host_latency, summary.run.measured_peaks
+    settings = summary.run.settings
     if inside is None or outside is None or not summary.on_gpu:
         return None
+    if not settings.task.has_masks or settings.data.name == TENSORS:
+        return None  # bytes stand for no values but those of images and classes
     copies = outside.p50 - inside.p50
     if copies < COPY_SHARE * outside.p50:
         return None

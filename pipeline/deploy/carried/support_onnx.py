@@ -49,22 +49,23 @@ def replayed(session: Any) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def prepare(images: np.ndarray) -> np.ndarray:
-    """Images [n, height, width, channels], uint8, uint16 or fp32, as the net takes them."""
+    """Images [n, height, width, channels], uint8, uint16 or fp32, as the net takes them; of volumes a depth before."""
     if CONTRACT.get("images_in"):
         return np.ascontiguousarray(images)
+    space, ones = tuple(range(2, images.ndim)), [1] * (images.ndim - 2)
     rule = CONTRACT["normalisation"]
     scale = rule["scale"] or (1.0 if images.dtype.kind == "f" else float(np.iinfo(images.dtype).max))
-    planes = images.astype(np.float32).transpose(0, 3, 1, 2) / np.float32(scale)
-    mean, std = (np.array(rule[key], np.float32).reshape(-1, 1, 1) for key in ("mean", "std"))
+    planes = np.moveaxis(images.astype(np.float32), -1, 1) / np.float32(scale)
+    mean, std = (np.array(rule[key], np.float32).reshape(-1, *ones) for key in ("mean", "std"))
     if rule["normalize"] == "zscore":
-        mean, std = planes.mean((2, 3), keepdims=True), planes.std((2, 3), keepdims=True)
-        std = np.where(planes.max((2, 3), keepdims=True) == planes.min((2, 3), keepdims=True), np.float32(1), std)
+        mean, std = planes.mean(space, keepdims=True), planes.std(space, keepdims=True)
+        std = np.where(planes.max(space, keepdims=True) == planes.min(space, keepdims=True), np.float32(1), std)
     return np.ascontiguousarray((planes - mean) / std)
 
 
 def classes(answer: np.ndarray) -> np.ndarray:
     """The class of every pixel, [n, height, width], of logits [n, classes, height, width]; of one channel, above 0."""
-    if answer.ndim == 3:
+    if CONTRACT.get("classes_out") and answer.ndim == len(CONTRACT["output"]["shape"]):
         return answer  # the net itself gives classes
     chosen: np.ndarray = answer.argmax(1) if answer.shape[1] > 1 else (answer[:, 0] > 0).astype(np.int64)
     return chosen

@@ -55,22 +55,26 @@ BY_KIND: dict[str, Callable[[Path], Callable[[Tensor], Tensor]]] = {
 
 
 def prepare(images: Tensor) -> Tensor:
-    """Images [n, height, width, channels], uint8, uint16 or fp32, as the net takes them, on its device."""
+    """Images [n, height, width, channels], uint8, uint16 or fp32, as the net takes them, on its device.
+
+    Volumes have a depth before the height.
+    """
     if CONTRACT.get("images_in"):
         return images.to(DEVICE)
+    space, ones = tuple(range(2, images.dim())), [1] * (images.dim() - 2)
     rule = CONTRACT["normalisation"]
     scale = rule["scale"] or (1.0 if images.is_floating_point() else float(torch.iinfo(images.dtype).max))
-    planes = images.to(torch.float32).permute(0, 3, 1, 2) / scale
-    mean, std = (torch.tensor(rule[key], dtype=torch.float32).reshape(-1, 1, 1) for key in ("mean", "std"))
+    planes = images.to(torch.float32).movedim(-1, 1) / scale
+    mean, std = (torch.tensor(rule[key], dtype=torch.float32).reshape(-1, *ones) for key in ("mean", "std"))
     if rule["normalize"] == "zscore":
-        mean, std = planes.mean((2, 3), keepdim=True), planes.std((2, 3), correction=0, keepdim=True)
-        std = torch.where(planes.amax((2, 3), keepdim=True) == planes.amin((2, 3), keepdim=True), 1.0, std)
+        mean, std = planes.mean(space, keepdim=True), planes.std(space, correction=0, keepdim=True)
+        std = torch.where(planes.amax(space, keepdim=True) == planes.amin(space, keepdim=True), 1.0, std)
     return ((planes - mean) / std).contiguous().to(DEVICE)
 
 
 def classes(answer: Tensor) -> Tensor:
     """The class of every pixel, [n, height, width], of logits [n, classes, height, width]; of one channel, above 0."""
-    if answer.ndim == 3:
+    if CONTRACT.get("classes_out") and answer.ndim == len(CONTRACT["output"]["shape"]):
         return answer  # the net itself gives classes
     return answer.argmax(1) if answer.shape[1] > 1 else (answer[:, 0] > 0).long()
 

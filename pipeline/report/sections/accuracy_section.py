@@ -7,6 +7,7 @@ from pipeline.records.precision_text import fault_text
 from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Accuracy, ImageSet
 from pipeline.report.formatting import clean, plural, share, significant
+from pipeline.report.sections import task_text
 
 NOT_JUDGED_WHY = "Its masks are not judged: without a checkpoint the net's weights are random (model.checkpoint=FILE)."
 
@@ -18,6 +19,10 @@ def right(stage: StageSummary) -> str:
         return "Not checked."
     logits = f"relative L2 {significant(found.relative_l2, 2)} (limit {significant(limit.relative_l2, 2)})"
     verdict = "Yes" if stage.stage.status == "ok" else "No"
+    if not stage.task.has_masks:
+        broken = oddities(found)
+        text = f"{verdict}: {logits}{task_text.said(found, stage.task)}, {judged_on(stage.stage)}."
+        return f"{text}{' ' + broken if broken else ''}"
     if not stage.masks_judged:
         return f"{NOT_JUDGED_WHY} The logits alone: {verdict.lower()}, {logits}, {judged_on(stage.stage)}."
     text = f"{verdict}: {share(found.flipped_share)} of pixels change class (limit {share(limit.flipped_share)})"
@@ -53,7 +58,7 @@ def calibrated_on(stage: StageRecord) -> str:
     chosen = stage.calibration
     if chosen is None:
         return ""
-    text = f"scales from {_image_set(chosen.scales)}"
+    text = f"scales from {_image_set(chosen.scales)}" if chosen.scales.images else "each call scales its own values"
     if chosen.choice:
         text += f", layers chosen on {'other' if chosen.choice_apart else 'the same'} {_image_set(chosen.choice)}"
     return text + (", all of them apart from the verdict's" if chosen.apart else ", shifts of which are judged")
@@ -76,7 +81,8 @@ def oddities(found: Accuracy) -> str:
     """NaN logits and masks of one class, by name: they look like healthy empty masks."""
     parts = []
     if found.nan_share > 0:
-        parts.append(f"{share(found.nan_share)} of its logits are NaN or infinite.")
+        what = "answers" if found.flipped_share is None else "logits"
+        parts.append(f"{share(found.nan_share)} of its {what} are NaN or infinite.")
     if found.one_class:
         parts.append("Its masks have one class only, where the reference has more: an empty (black) mask.")
     return " ".join(parts)

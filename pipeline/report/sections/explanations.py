@@ -9,6 +9,7 @@ from pipeline.report.figure import Figure
 from pipeline.report.formatting import clean, listed
 from pipeline.report.sections import (
     attribution_section,
+    bits_section,
     bottleneck_section,
     fronts,
     fusion_section,
@@ -48,6 +49,7 @@ def sentences(summary: RunSummary) -> dict[str, list[str]]:
         "Layout": layout_section.sentences(summary),
         "Fusion": fusion_section.sentences(summary),
         "Memory": memory_section.sentences(summary),
+        bits_section.TITLE: bits_section.sentences(summary),
     }
     return {title: lines for title, lines in said.items() if lines}
 
@@ -55,7 +57,7 @@ def sentences(summary: RunSummary) -> dict[str, list[str]]:
 def explanations(summary: RunSummary) -> list[Explanation]:
     """All parts of which the record knows something."""
     makers: tuple[Callable[[RunSummary], Explanation], ...] = (
-        _way, _bottlenecks, _time, _roofline, _layout, _fusion, _memory,
+        _way, _bottlenecks, _time, _roofline, _layout, _fusion, _memory, _bits,
     )  # fmt: skip
     return [part for make in makers if not (part := make(summary)).empty]
 
@@ -127,6 +129,12 @@ def _memory(summary: RunSummary) -> Explanation:
         "memory", "Memory", said[-1] if said else "", memory_section.NOTE, said, [chart] if chart else [], table,
         [after] if after else [], [*first, *others],
     )  # fmt: skip
+
+
+def _bits(summary: RunSummary) -> Explanation:
+    said = bits_section.sentences(summary)
+    shown = bits_section.table(summary)
+    return Explanation("bits", bits_section.TITLE, _first(said), bits_section.NOTE, said, table=shown)
 
 
 def _first(said: list[str]) -> str:

@@ -11,9 +11,13 @@ Point = tuple[str, float, float, str]  # name, times as fast, value, place
 
 
 def error_front(summary: RunSummary) -> Figure | None:
-    """The share of pixels that change against speed; None where fewer than two stages change any."""
+    """The share of pixels that change, or the relative L2, against speed; None where fewer than two stages have any."""
     accuracies = [(stage, stage.stage.accuracy) for stage in summary.ranked]
-    shares = [(stage, 100 * found.flipped_share) for stage, found in accuracies if found and found.flipped_share > 0]
+    if not summary.run.settings.task.has_masks:
+        errors = [(stage, found.relative_l2) for stage, found in accuracies if found and found.relative_l2 > 0]
+        note = "Right and low is better. A stage that answers as fp32 does, bit for bit, has no place on this scale."
+        return _front(summary, errors, ("Error against speed", "relative L2 against fp32"), note, log=True)
+    shares = [(stage, 100 * found.flipped_share) for stage, found in accuracies if found and found.flipped_share]
     note = "Right and low is better. A stage that changes no pixel has no place on this scale."
     return _front(summary, shares, ("Pixels that change against speed", "% of pixels that change"), note, log=True)
 

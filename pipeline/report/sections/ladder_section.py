@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.goals import accuracy_figure
 from pipeline.records.run_record import EAGER
+from pipeline.records.tasks import TaskName
 from pipeline.report.formatting import (
     NOTHING,
     clean,
@@ -17,6 +18,7 @@ from pipeline.report.formatting import (
     significant,
     times,
 )
+from pipeline.report.sections import task_text
 from pipeline.report.tables import Cell, Column, Table, View, figure, heading_of, unsorted
 from pipeline.stats.intervals import Ratio
 
@@ -36,11 +38,12 @@ class Headings:
 
     baseline: str = ""
     single_calls: str = "the single calls"  # how many of them were timed
+    task: TaskName = "segmentation"  # what the answers are
 
 
 def headings_of(summary: RunSummary) -> Headings:
     """What the titles of one run's tables name."""
-    return Headings(clean(summary.baseline), _single_calls(summary))
+    return Headings(clean(summary.baseline), _single_calls(summary), summary.run.settings.task.name)
 
 
 def stage_columns(named: Headings) -> list[StageColumn]:
@@ -59,7 +62,7 @@ def stage_columns(named: Headings) -> list[StageColumn]:
         *_times(),
         *_latencies(named),
         *_resources(),
-        *_correctness(),
+        *(_correctness() if named.task == "segmentation" else _value_correctness(named.task)),
     ]
 
 
@@ -170,6 +173,25 @@ def _correctness() -> list[StageColumn]:
         csv_only("nan_share", lambda stage: stage.stage.accuracy and stage.stage.accuracy.nan_share),
         csv_only("one_class", lambda stage: stage.stage.accuracy and stage.stage.accuracy.one_class),
     ]
+
+
+def _value_correctness(task: TaskName) -> list[StageColumn]:
+    """Of answers that are no masks."""
+    return [
+        *(
+            Column(
+                each.title, help=each.help, cell=figure(_read(each), task_text.decibels), csv=each.csv or "relative_l2"
+            )
+            for each in task_text.OF_TASK[task]
+        ),
+        csv_only("relative_l2_limit", lambda stage: stage.stage.tolerance.relative_l2),
+        csv_only("judged_samples", lambda stage: stage.stage.accuracy and stage.stage.accuracy.images),
+        csv_only("nan_share", lambda stage: stage.stage.accuracy and stage.stage.accuracy.nan_share),
+    ]
+
+
+def _read(wanted: task_text.Figure) -> Callable[[StageSummary], float | None]:
+    return lambda stage: wanted.read(stage.stage.accuracy) if stage.stage.accuracy else None
 
 
 def _flipped(stage: StageSummary) -> Cell:

@@ -18,12 +18,14 @@ if TYPE_CHECKING:  # a cold start imports torch by the clock
 LIMIT_SECONDS = 300
 
 
-def build_package(model: "nn.Module", batch: "Tensor", path: Path, freezing: bool, max_autotune: bool) -> Path:
+def build_package(
+    model: "nn.Module", inputs: "Sequence[Tensor]", path: Path, freezing: bool, max_autotune: bool
+) -> Path:
     """Export a net and compile it into a package that runs without Python's source of it.
 
     Args:
         model: in eval mode.
-        batch: [batch, channels, height, width]; the package takes this shape alone, on this device.
+        inputs: of one call; the package takes these shapes alone, on this device.
         path: of the package; ends in .pt2.
         freezing: fold what depends on weights alone, and pack them as oneDNN likes them.
         max_autotune: time the candidates of matrix products and convolutions.
@@ -36,32 +38,33 @@ def build_package(model: "nn.Module", batch: "Tensor", path: Path, freezing: boo
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with torch.inference_mode(False), torch.no_grad():
-        program = torch.export.export(model, (batch.clone(),))
+        program = torch.export.export(model, tuple(part.clone() for part in inputs))
         # One program a package: to compile its headers beforehand would cost a minute and save nothing.
         configs = {"freezing": freezing, "max_autotune": max_autotune, "cpp_cache_precompile_headers": False}
         return Path(aoti_compile_and_package(program, package_path=str(path), inductor_configs=configs))
 
 
-def load_package(path: Path) -> "Callable[[Tensor], Tensor]":
-    """The net of a package: from a batch [batch, channels, height, width] to logits [batch, classes, height, width]."""
+def load_package(path: Path) -> "Callable[..., Tensor]":
+    """The net of a package: from its inputs to its answer, such as logits [batch, classes, height, width]."""
     from torch._inductor import aoti_load_package
 
-    loaded: Callable[[Tensor], Tensor] = aoti_load_package(str(path))
+    loaded: Callable[..., Tensor] = aoti_load_package(str(path))
     return loaded
 
 
-def cold_start(path: Path, device: str, shape: Sequence[int]) -> dict[str, float]:
+def cold_start(path: Path, device: str, inputs: "Sequence[Tensor]") -> dict[str, float]:
     """Seconds of each step of a fresh process that takes the package to its first answer.
 
     Args:
         path: of the package.
         device: "cuda" or "cpu".
-        shape: of a batch: batch, channels, height, width.
+        inputs: of a call, for their shapes and types.
 
     Raises:
         RuntimeError: the process gave no answer; with the last line that it wrote.
     """
-    command = [sys.executable, "-P", __file__, str(path), device, *map(str, shape)]
+    words = [f"{part.dtype}:{','.join(map(str, part.shape))}".removeprefix("torch.") for part in inputs]
+    command = [sys.executable, "-P", __file__, str(path), device, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
@@ -70,8 +73,14 @@ def cold_start(path: Path, device: str, shape: Sequence[int]) -> dict[str, float
     return found
 
 
-def steps(path: Path, device: str, shape: Sequence[int]) -> dict[str, float]:
-    """What `cold_start` gives, measured in this process, which should have imported no torch; arguments as there."""
+def steps(path: Path, device: str, words: Sequence[str]) -> dict[str, float]:
+    """What `cold_start` gives, measured in this process, which should have imported no torch.
+
+    Args:
+        path: as there.
+        device: as there.
+        words: of each input its type and its shape, such as "float32:1,3,8,8".
+    """
     started = time.perf_counter()
     import torch
 
@@ -79,12 +88,16 @@ def steps(path: Path, device: str, shape: Sequence[int]) -> dict[str, float]:
     import torch._inductor.package
 
     compiler_imported = time.perf_counter()
-    batch = torch.zeros(tuple(shape), device=device)
+    kinds = [word.partition(":") for word in words]
+    inputs = [
+        torch.zeros([int(length) for length in shape.split(",")], dtype=getattr(torch, dtype), device=device)
+        for dtype, _, shape in kinds
+    ]
     on_device = time.perf_counter()
     loaded = load_package(path)
     ready = time.perf_counter()
     with torch.inference_mode():
-        answer: Any = loaded(batch)
+        answer: Any = loaded(*inputs)
     answer.sum().item()  # waits for the device
     answered = time.perf_counter()
     return {
@@ -97,4 +110,4 @@ def steps(path: Path, device: str, shape: Sequence[int]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(steps(Path(sys.argv[1]), sys.argv[2], [int(word) for word in sys.argv[3:]])))  # noqa: T201
+    print(json.dumps(steps(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])))  # noqa: T201

@@ -9,26 +9,27 @@ SIDE_STREAM_CALLS = 3  # before the capture, as torch's notes on CUDA graphs ask
 
 
 class Captured:
-    """One call of a net as a CUDA graph, on a fixed input [batch, channels, height, width].
+    """One call of a net as a CUDA graph, on fixed inputs.
 
     It keeps the net: a graph knows its weights by address alone, and freed memory is soon another's.
     """
 
-    def __init__(self, model: Callable[[Tensor], Tensor], batch: Tensor) -> None:
+    def __init__(self, model: Callable[..., Tensor], *inputs: Tensor) -> None:
         self.model = model
-        self.fixed = batch.clone()
+        self.fixed = tuple(part.clone() for part in inputs)
         self.graph = torch.cuda.CUDAGraph()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.inference_mode(), torch.cuda.stream(side):
             for _ in range(SIDE_STREAM_CALLS):
-                model(self.fixed)
+                model(*self.fixed)
         torch.cuda.current_stream().wait_stream(side)
         with torch.inference_mode(), torch.cuda.graph(self.graph):
-            self.logits = model(self.fixed)
+            self.logits = model(*self.fixed)
 
-    def __call__(self, batch: Tensor) -> Tensor:
-        """The logits [batch, classes, height, width] of a batch; the next call overwrites them."""
-        self.fixed.copy_(batch)
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """The logits [batch, classes, height, width] of such inputs; the next call overwrites them."""
+        for fixed, part in zip(self.fixed, inputs, strict=True):
+            fixed.copy_(part)
         self.graph.replay()
         return self.logits

@@ -74,15 +74,15 @@ def count_bytes() -> None:
     log.addHandler(logging.NullHandler())
 
 
-def compile_counting_bytes(module: nn.Module, batch: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
-    """The compiled module, after the call on a batch [batch, channels, height, width] that compiled it.
+def compile_counting_bytes(module: nn.Module, *inputs: Tensor) -> tuple[Callable[..., Tensor], int]:
+    """The compiled module, after the call on its inputs that compiled it.
 
     With it the bytes that a call moves through device memory, by Inductor's own count.
     """
     count_bytes()
     before = torch._inductor.metrics.num_bytes_accessed
-    compiled: Callable[[Tensor], Tensor] = torch.compile(module, fullgraph=True)
-    compiled(batch)
+    compiled: Callable[..., Tensor] = torch.compile(module, fullgraph=True)
+    compiled(*inputs)
     return compiled, int(torch._inductor.metrics.num_bytes_accessed - before)
 
 

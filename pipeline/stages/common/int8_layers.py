@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from pipeline.compiler.budget import Budget, Run, keep_within, spent
 from pipeline.config.request_error import nearest
+from pipeline.records.run_record import Precision
 from pipeline.records.samples import Calibration
 from pipeline.stages.api import StageError, Workload
 from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
@@ -41,9 +42,13 @@ class Judges:
 
 
 def judges(workload: Workload, images: int, keep: str | list[str], budget: Budget) -> Judges:
-    """The images of a workload for so many of calibration, none of which the verdict is on, if there are enough."""
+    """The images of a workload for so many of calibration, none of which the verdict is on, if there are enough.
+
+    A stage that scales each batch by itself asks for none; all images are then for the choice.
+    """
     given = workload.calibration(images + JUDGED_BATCHES * workload.shape[0])
-    for_scales, for_choice = apart(given.batches)
+    workload.progress(f"scales and sensitivity on {len(given.batches)} batches")
+    for_scales, for_choice = apart(given.batches) if images else ([], given.batches)
     with torch.inference_mode():
         exact = [workload.model(batch).float() for batch in for_choice]
     sets = calibration(given, len(for_scales), chose=keep == "auto")
@@ -51,17 +56,23 @@ def judges(workload: Workload, images: int, keep: str | list[str], budget: Budge
 
 
 def layers_to_keep(
-    asked: str | list[str], names: list[str], cost: Callable[[list[str]], float]
+    asked: str | list[str],
+    names: list[str],
+    cost: Callable[[list[str]], float],
+    option: str = "keep_fp32",
+    bits: Precision = "int8",
 ) -> tuple[list[str], dict[str, float]]:
-    """The layers that stay in fp32, and each one's sensitivity where it was measured: what it saves of the budget.
+    """The layers that stay as they are, and each one's sensitivity where it was measured: what it saves of the budget.
 
     Args:
-        asked: "auto", "none", or names.
-        names: of the layers that can be int8.
+        asked: "auto", which measures every layer's, "none", or names.
+        names: of the layers that can have fewer bits.
         cost: how much of the budget is used while some stay.
+        option: of the stage, which takes `asked`.
+        bits: that the other layers have.
 
     Raises:
-        StageError: a name is no such layer, or none can be int8 within the budget.
+        StageError: a name is no such layer, or none can have fewer bits within the budget.
     """
     if asked == "none":
         return [], {}
@@ -69,17 +80,23 @@ def layers_to_keep(
         kept, gains = keep_within(names, cost)
         if len(kept) == len(names):
             raise StageError(
-                "no layer can be int8 within the budget; a larger one is set by stage.budget", "wrong answer"
+                f"no layer can be {bits} within the budget; a larger one is set by stage.budget", "wrong answer"
             )
-        return kept, gains
+        return kept, gains or sensitivities(names, cost)
     wanted = [asked] if isinstance(asked, str) else list(asked)
     if strange := sorted(set(wanted) - set(names)):
-        raise StageError(f"stage.keep_fp32={strange[0]}: no such layer; {nearest(strange[0], names)}")
+        raise StageError(f"stage.{option}={strange[0]}: no such layer; {nearest(strange[0], names)}")
     return wanted, {}
 
 
-def passed(run: Run, by: Judges) -> dict[str, float]:
-    """What an int8 net is off fp32 on the images of the choice, for the record.
+def sensitivities(names: list[str], cost: Callable[[list[str]], float]) -> dict[str, float]:
+    """What each layer would save of the budget, were it the only one that stays."""
+    used = cost([])
+    return {name: used - cost([name]) for name in names}
+
+
+def passed(run: Run, by: Judges, bits: Precision = "int8") -> dict[str, float]:
+    """What a net with so few bits is off fp32 on the images of the choice, for the record.
 
     Raises:
         StageError: more than the budget, in the share of pixels that change class, in the logits, or in the Dice of one
@@ -90,7 +107,7 @@ def passed(run: Run, by: Judges) -> dict[str, float]:
     allowed, images = by.budget, sum(len(batch) for batch in by.for_choice)
     if not allowed.share(found) <= 1:
         raise StageError(
-            f"int8 changes {found.flips:.2%} of the pixels ({allowed.flips:.2%} allowed), its logits are off by "
+            f"{bits} changes {found.flips:.2%} of the pixels ({allowed.flips:.2%} allowed), its logits are off by "
             f"{found.error:.2g} (relative L2, {allowed.error:g} allowed) and a class loses {found.dice:.2g} of Dice "
             f"against fp32 ({allowed.dice:g} allowed), on {images} images",
             "wrong answer",

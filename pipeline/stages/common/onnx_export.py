@@ -11,9 +11,10 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from pipeline.measure.batch import Batch, batched
 from pipeline.stages.common.precision import AsItLies
 
-INPUT, OUTPUT = "image", "logits"
+OUTPUT = "logits"
 
 
 class BiasApart(nn.ConvTranspose2d):
@@ -52,7 +53,7 @@ def biases_apart(net: nn.Module) -> nn.Module:
 def export(
     model: nn.Module,
     dtype: torch.dtype,
-    batch: Tensor,
+    batch: Tensor | Batch,
     path: Path,
     dynamic: Sequence[int] = (),
     around: Callable[[nn.Module], nn.Module] = lambda net: net,
@@ -62,7 +63,7 @@ def export(
     Args:
         model: in eval mode, fp32.
         dtype: in which the net is to run.
-        batch: an input.
+        batch: an input, or all of them with their names.
         path: of the file.
         dynamic: the axes of the input that may have other lengths, where torch.export finds that the net allows it.
         around: puts more into the graph, before the net and after it; `batch` is then what that takes.
@@ -78,10 +79,11 @@ def export(
     with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
         warnings.simplefilter("ignore", FutureWarning)  # the exporter's own use of what its torch deprecates
         warnings.simplefilter("ignore", DeprecationWarning)
-        exported = around(Borders(model, dtype, batch.is_cuda).eval())
+        inputs = batched(batch)
+        exported = around(Borders(model, dtype, inputs.is_cuda).eval())
         program = torch.onnx.export(
-            exported, (batch.clone(),), dynamo=True, input_names=[INPUT], output_names=[OUTPUT], verbose=False,
-            dynamic_shapes=(dict.fromkeys(dynamic, torch.export.Dim.AUTO),) if dynamic else None,
+            exported, (*inputs.clone(),), dynamo=True, input_names=[*inputs.names], output_names=[OUTPUT],
+            verbose=False, dynamic_shapes=(dict.fromkeys(dynamic, torch.export.Dim.AUTO),) if dynamic else None,
         )  # fmt: skip
     assert program is not None
     program.save(str(path))

@@ -1,7 +1,7 @@
 """Sessions of ONNX Runtime on one provider, or none at all, and calls of them on fixed buffers of torch's."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,16 @@ import onnxruntime as ort
 import torch
 from torch import Tensor
 
+from pipeline.measure.batch import Batch, batched
 from pipeline.records.error_line import first_line
 from pipeline.stages.api import StageError
-from pipeline.stages.common.onnx_export import INPUT, OUTPUT
+from pipeline.stages.common.onnx_export import OUTPUT
 
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
-NUMPY_TYPES = {torch.float32: np.float32, torch.float16: np.float16}
+NUMPY_TYPES = {
+    torch.float32: np.float32, torch.float16: np.float16, torch.int64: np.int64, torch.bool: np.bool_,
+}  # fmt: skip
 
 
 def open_session(
@@ -65,28 +68,37 @@ def assignments(session: ort.InferenceSession) -> dict[str, dict[str, int]]:
 
 
 def bound(
-    session: ort.InferenceSession, batch: Tensor, precision: torch.dtype
-) -> tuple[Tensor, Tensor, Callable[[], None]]:
-    """Fixed buffers for input and output, as a CUDA graph demands, and the call that goes from one to the other.
+    session: ort.InferenceSession, batch: Tensor | Batch, precision: torch.dtype
+) -> tuple[Batch, Tensor, Callable[[], None]]:
+    """Fixed buffers for inputs and output, as a CUDA graph demands, and the call that goes from these to that.
 
-    Input [batch, channels, height, width], output [batch, classes, height, width].
+    Output [batch, classes, height, width], in `precision`. An input that the exporter found without use isn't bound.
     """
-    fixed = batch.clone()
+    fixed, taken = batched(batch).clone(), {found.name for found in session.get_inputs()}
     shape = [int(length) for length in session.get_outputs()[0].shape]
-    logits = torch.empty(shape, dtype=precision, device=batch.device)
+    logits = torch.empty(shape, dtype=precision, device=fixed.device)
+    kind = fixed.device.type
     binding: Any = session.io_binding()
-    binding.bind_input(INPUT, batch.device.type, 0, np.float32, tuple(fixed.shape), fixed.data_ptr())
-    binding.bind_output(OUTPUT, batch.device.type, 0, NUMPY_TYPES[precision], tuple(logits.shape), logits.data_ptr())
+    for name, part in zip(fixed.names, fixed, strict=True):
+        if name in taken:
+            binding.bind_input(name, kind, 0, NUMPY_TYPES[part.dtype], tuple(part.shape), part.data_ptr())
+    binding.bind_output(OUTPUT, kind, 0, NUMPY_TYPES[precision], tuple(logits.shape), logits.data_ptr())
     unsynchronised = ort.RunOptions()
     unsynchronised.add_run_config_entry("disable_synchronize_execution_providers", "1")
     return fixed, logits, lambda: session.run_with_iobinding(binding, unsynchronised)
 
 
-def in_place(fixed: Tensor, logits: Tensor, replay: Callable[[], None]) -> Callable[[Tensor], Tensor]:
-    """A call on the CPU: from a batch [batch, channels, height, width] to logits [batch, classes, height, width]."""
+def fill(fixed: Batch, inputs: Sequence[Tensor]) -> None:
+    """Copy a call's inputs into the fixed ones."""
+    for part, given in zip(fixed.tensors, inputs, strict=True):
+        part.copy_(given)
 
-    def run(batch: Tensor) -> Tensor:
-        fixed.copy_(batch)
+
+def in_place(fixed: Batch, logits: Tensor, replay: Callable[[], None]) -> Callable[..., Tensor]:
+    """A call on the CPU: from the net's inputs to logits [batch, classes, height, width]."""
+
+    def run(*inputs: Tensor) -> Tensor:
+        fill(fixed, inputs)
         replay()
         return logits
 
@@ -94,18 +106,18 @@ def in_place(fixed: Tensor, logits: Tensor, replay: Callable[[], None]) -> Calla
 
 
 def on_stream(
-    fixed: Tensor, logits: Tensor, replay: Callable[[], None], stream: torch.cuda.Stream
-) -> Callable[[Tensor], Tensor]:
+    fixed: Batch, logits: Tensor, replay: Callable[[], None], stream: torch.cuda.Stream
+) -> Callable[..., Tensor]:
     """A call on the session's stream, which waits for the caller's and is waited for by it.
 
-    From a batch [batch, channels, height, width] to logits [batch, classes, height, width].
+    From the net's inputs to logits [batch, classes, height, width].
     """
 
-    def run(batch: Tensor) -> Tensor:
+    def run(*inputs: Tensor) -> Tensor:
         caller = torch.cuda.current_stream()
         stream.wait_stream(caller)
         with torch.cuda.stream(stream):
-            fixed.copy_(batch)
+            fill(fixed, inputs)
             replay()
         caller.wait_stream(stream)
         return logits

@@ -18,6 +18,8 @@ from pipeline.stages.common.kept_fp32 import in_half
 Dtype = Literal["auto", "fp16", "bf16"]
 SHORT: dict[torch.dtype, Precision] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 FULL = torch.float32
+FOLDED = ((nn.Conv2d, nn.BatchNorm2d), (nn.Conv3d, nn.BatchNorm3d))
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of axes
 HALVES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -96,9 +98,10 @@ def _fold_neighbours(net: nn.Module) -> int:
     return count
 
 
-def in_one(conv: nn.Module, norm: nn.Module) -> nn.Conv2d | None:
+def in_one(conv: nn.Module, norm: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
     """A convolution that does what both do; None where they aren't a convolution and a batch norm in eval mode."""
-    if not isinstance(conv, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d):
+    fits = any(isinstance(conv, kinds[0]) and isinstance(norm, kinds[1]) for kinds in FOLDED)
+    if not fits or not isinstance(conv, nn.Conv2d | nn.Conv3d) or not isinstance(norm, nn.BatchNorm2d | nn.BatchNorm3d):
         return None
     if norm.running_mean is None or norm.running_var is None:
         return None
@@ -120,9 +123,20 @@ def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
 
 
 def in_channels_last(model: nn.Module) -> nn.Module:
-    """The net itself, its weights laid out in NHWC."""
-    # torch takes it; the types of torch 2.12 do not know.
-    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return, unused-ignore]
+    """The net itself, its weights laid out in NHWC; those of a net for volumes in NDHWC."""
+    for part in model.parameters():
+        part.data = laid_out(part.data)
+    return model
+
+
+def laid_out(part: Tensor) -> Tensor:
+    """Images [batch, channels, height, width] in NHWC, volumes [batch, channels, depth, …] in NDHWC; others as is."""
+    return part.contiguous(memory_format=LAST[part.dim()]) if part.dim() in LAST else part
+
+
+def in_dtype(part: Tensor, dtype: torch.dtype) -> Tensor:
+    """An input in the net's precision; whole numbers and one number a sample, such as a time step, stay as they are."""
+    return part.to(dtype) if part.is_floating_point() and part.dim() > 1 else part
 
 
 class Half(nn.Module):
@@ -137,9 +151,12 @@ class Half(nn.Module):
         self.net = in_channels_last(in_half(net, dtype, kept))
         self.dtype = dtype
 
-    def forward(self, batch: Tensor) -> Tensor:
-        """Logits [batch, classes, height, width] in that precision of a batch [batch, channels, height, width]."""
-        logits: Tensor = self.net(batch.to(dtype=self.dtype, memory_format=torch.channels_last))
+    def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
+        """Logits [batch, classes, height, width] in that precision of a batch [batch, channels, height, width].
+
+        Of a net with several inputs they are `others`; volumes have a depth before the height.
+        """
+        logits: Tensor = self.net(*[laid_out(in_dtype(part, self.dtype)) for part in (batch, *others)])
         return logits
 
 
@@ -152,7 +169,7 @@ class AsItLies(nn.Module):
         self.net = net.to(dtype)
         self.dtype = dtype
 
-    def forward(self, batch: Tensor) -> Tensor:
-        """Logits [batch, classes, height, width] in that precision of a batch [batch, channels, height, width]."""
-        logits: Tensor = self.net(batch.to(self.dtype))
+    def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
+        """As `Half`'s."""
+        logits: Tensor = self.net(*[in_dtype(part, self.dtype) for part in (batch, *others)])
         return logits

@@ -7,8 +7,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from pipeline.measure.batch import IMAGE
 from pipeline.stages.api import Workload
-from pipeline.stages.common.onnx_export import INPUT, export, layers_of
+from pipeline.stages.common.onnx_export import export, layers_of
 
 Method = Literal["MinMax", "Entropy", "Percentile"]
 Kind = Literal["int8", "int8 symmetric", "fp8"]
@@ -82,7 +83,7 @@ class Images:
     def get_next(self) -> dict[str, Any] | None:
         """The next batch by the input's name; None after the last."""
         batch = next(self.left, None)
-        return None if batch is None else {INPUT: batch.cpu().numpy()}
+        return None if batch is None else {IMAGE: batch.cpu().numpy()}
 
     def __iter__(self) -> "Images":
         return self

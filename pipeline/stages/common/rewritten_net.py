@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 
 from pipeline.compiler.artifact import save
 from pipeline.compiler.autotune import HOME, Tuner
@@ -26,7 +26,7 @@ from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.records.run_record import Precision as PrecisionName
 from pipeline.records.samples import Calibration
-from pipeline.stages.api import Runner, Workload
+from pipeline.stages.api import IMAGE_RANK, Runner, Workload
 from pipeline.stages.common.graph_capture import Captured
 from pipeline.stages.common.inductor import compile_counting_bytes
 from pipeline.stages.common.precision import Half, allow_tf32, eager_execution
@@ -62,7 +62,7 @@ class Candidate:
     name: str
     captured: Captured
     execution: Execution
-    call: Callable[[Tensor], Tensor]
+    call: Callable[..., Tensor]
     moved_bytes: int
     lowered: fx.GraphModule | None = None
     plan: Plan = field(default_factory=Plan)
@@ -93,7 +93,7 @@ class Rewritten:
         self.refused: dict[str, str] = {}
         plain = fx.GraphModule(self.net.module, copy.deepcopy(self.net.module.graph))
         workload.progress("all of it by Inductor")
-        self.by_inductor = self._built("Inductor", lambda: captured("Inductor", plain, batch, execution("fp16", 0)))
+        self.by_inductor = self._built("Inductor", lambda: captured("Inductor", plain, execution("fp16", 0), batch))
         if barred is None:
             rewrite(self.net, FOR_THE_KERNELS)
 
@@ -141,7 +141,7 @@ class Rewritten:
         layers: dict[str, PrecisionName] = dict.fromkeys(kept, "fp16")
         self.workload.progress(f"{len(plan.tiles)} layers by own kernels, the rest by Inductor")
         how = replace(execution(precision, len(plan.tiles), layers), layer_flops=composed_flops(self.net))
-        found = captured("own kernels", lowered, batch, how)
+        found = captured("own kernels", lowered, how, batch)
         found.lowered, found.plan = lowered, plan
         return found
 
@@ -173,11 +173,11 @@ def execution(precision: PrecisionName, ours: int, layers: dict[str, PrecisionNa
     return Execution(precision, layers or {}, "NHWC", provider, captured=True, fuses=True, own_kernels=ours)
 
 
-def captured(name: str, module: fx.GraphModule, batch: Tensor, how: Execution) -> Candidate:
-    """A candidate, compiled for a batch [batch, channels, height, width] and captured."""
+def captured(name: str, module: nn.Module, how: Execution, *inputs: Tensor) -> Candidate:
+    """A candidate, compiled for inputs of these shapes and captured."""
     with torch.inference_mode():
-        call, moved = compile_counting_bytes(module, batch)
-        return Candidate(name, Captured(call, batch), how, call, moved)
+        call, moved = compile_counting_bytes(module, *inputs)
+        return Candidate(name, Captured(call, *inputs), how, call, moved)
 
 
 def fastest(rewritten: Rewritten, candidates: list[Candidate | None]) -> Runner:
@@ -208,7 +208,7 @@ def fastest(rewritten: Rewritten, candidates: list[Candidate | None]) -> Runner:
         compile_facts=lambda: CompileFacts(candidates_measured=measured),
         save=None if lowered is None else lambda folder: save(lowered, batch, folder / "net"),
         uncaptured=best.call,
-        traffic=lambda _: (best.moved_bytes, "Inductor"),
+        traffic=lambda *_: (best.moved_bytes, "Inductor"),
     )
 
 
@@ -223,8 +223,36 @@ def described(best: Candidate, barred: str, refused: Mapping[str, str]) -> str:
     return text + (f"; kernels are barred: {barred}" if barred else "") + failed
 
 
+def by_inductor_alone(workload: Workload, why: str) -> Runner:
+    """The half net by Inductor in one CUDA graph, for inputs that no kernel of the project takes."""
+    switch_on_the_library()
+    half = Half(workload.model, torch.float16).eval()
+    try:
+        found = captured("Inductor", half, execution("fp16", 0), *workload.inputs[0])
+    except Exception as error:  # noqa: BLE001 - whatever a compiler raises
+        traceback.print_exc()
+        return half_instead(workload, f"{why}; Inductor: {typed_line(error)[:QUOTED_CHARACTERS]}")
+    return Runner(
+        found.captured,
+        description=f"{described(found, '', {})}: {why}",
+        execution=found.execution,
+        details={"not_rewritten": why},
+        uncaptured=found.call,
+        traffic=lambda *_: (found.moved_bytes, "Inductor"),
+    )
+
+
+def beyond_kernels(workload: Workload) -> str:
+    """Why the project's kernels take nothing of a net with such inputs; empty where they may."""
+    if workload.others:
+        return f"the project's kernels are for nets of one input, and this one takes {1 + len(workload.others)}"
+    if (rank := len(workload.shape)) != IMAGE_RANK:
+        return f"the project's kernels are for images of two dimensions, and this net's input has {rank} axes"
+    return ""
+
+
 def half_instead(workload: Workload, why: str) -> Runner:
     """The half net, for a net that torch can't export."""
-    run = Captured(Half(workload.model, torch.float16).eval(), workload.batches[0])
+    run = Captured(Half(workload.model, torch.float16).eval(), *workload.inputs[0])
     how = eager_execution("fp16", "NHWC", captured=True)
     return Runner(run, f"fp16 half net in one CUDA graph: {why}", how, {"not_rewritten": why})

@@ -1,0 +1,196 @@
+"""The user's own tensors: every input of a net by its name, in one file of safetensors (docs/inputs.md)."""
+
+import difflib
+import inspect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from models.errors import TensorError
+
+SUFFIX = ".safetensors"
+MOST_AXES = 5  # samples, channels, depth, height, width
+FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # become fp32
+WHOLE = {
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "U16": torch.uint16,
+    "U32": torch.uint32,
+}  # become int64
+STAY = {"BOOL": torch.bool}
+STEP = 13  # elements by which what comes again is rolled, as images are
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of a tensor before it is read."""
+
+    kind: str  # of its values, as safetensors names it
+    shape: tuple[int, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the tensor as it is given to the net."""
+        each = 4 if self.kind in FLOATS else 1 if self.kind in STAY else 8
+        return each * math.prod(self.shape)
+
+
+def headers(path: str) -> dict[str, Header]:
+    """What a file holds, by name; no tensor is read.
+
+    Raises:
+        TensorError: it can't be read, holds none, or one that is no input of a net.
+    """
+    found: dict[str, Header] = {}
+    try:
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118 - it is no mapping
+                part = file.get_slice(name)
+                found[name] = Header(part.get_dtype(), tuple(part.get_shape()))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise TensorError(f"data.path={path}: no file of safetensors ({_first_line(error)})") from None
+    if not found:
+        raise TensorError(f"data.path={path}: it holds no tensor")
+    for name, header in found.items():
+        check_header(path, name, header)
+    counts = {name: header.shape[0] for name, header in found.items()}
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise TensorError(f"data.path={path}: the tensors hold different numbers of samples, their first axis: {shown}")
+    return found
+
+
+def check_header(path: str, name: str, header: Header) -> None:
+    """That a tensor may be an input.
+
+    Raises:
+        TensorError: its values are of a kind that no net takes, or it has too many axes or none.
+    """
+    if header.kind not in {**FLOATS, **WHOLE, **STAY}:
+        known = ", ".join([*FLOATS, *WHOLE, *STAY])
+        raise TensorError(f"data.path={path}: {name} holds {header.kind}; a net's input is one of {known}")
+    if not header.shape:
+        raise TensorError(f"data.path={path}: {name} is a single number; give one for each sample, [samples]")
+    if len(header.shape) > MOST_AXES:
+        raise TensorError(f"data.path={path}: {name} has {len(header.shape)} axes; at most {MOST_AXES} are taken")
+    if not math.prod(header.shape):
+        raise TensorError(f"data.path={path}: {name} {list(header.shape)} holds no values")
+
+
+def read_tensors(path: str, names: Sequence[str]) -> dict[str, Tensor]:
+    """These tensors of a file, [samples, ...] each: floating ones as fp32, whole ones as int64, others as bool.
+
+    Raises:
+        TensorError: a value is NaN or infinite, or no fp32.
+    """
+    found: dict[str, Tensor] = {}
+    with safe_open(path, "pt") as file:
+        for name in names:
+            part = file.get_tensor(name)
+            if part.is_floating_point():
+                part = part.float()
+                wrong = (~part.isfinite()).reshape(len(part), -1).any(1)
+                if bool(wrong.any()):
+                    first = int(wrong.nonzero()[0])
+                    raise TensorError(
+                        f"data.path={path}: {name} holds NaN or infinite values in {int(wrong.sum())} of {len(part)} "
+                        f"samples, first in sample {first}; leave them out, or mend them"
+                    )
+            found[name] = (part if part.dtype in (torch.float32, torch.bool) else part.long()).contiguous()
+    return found
+
+
+def in_order(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: str) -> list[str]:
+    """The tensors that a net takes, in the order of its forward.
+
+    Args:
+        net: whose forward's arguments name its inputs.
+        given: the tensors that the file holds, but for labels.
+        typed: `data.inputs`, which decides where it is set.
+        path: of the file, for the message.
+
+    Raises:
+        TensorError: one is missing, or is no input of the net; the line names the nearest.
+    """
+    if typed:
+        if missing := [name for name in typed if name not in given]:
+            raise TensorError(f"data.inputs: {path} holds no tensor {missing[0]!r}; {_nearest(missing[0], given)}")
+        return list(typed)
+    needed, known, any_number = arguments_of(net)
+    name = type(net).__name__
+    if any_number or (len(given) == 1 and len(needed) <= 1):
+        if len(given) > 1:
+            raise TensorError(
+                f"data.path={path}: {name}.forward names no inputs; say in which order it takes {', '.join(given)}: "
+                "data.inputs=[FIRST,SECOND]"
+            )
+        return list(given)
+    takes = f"{name} takes {', '.join(known)}"
+    if missing := [each for each in needed if each not in given]:
+        raise TensorError(f"data.path={path}: {takes}; it holds no {missing[0]!r}; {_nearest(missing[0], given)}")
+    if strange := [each for each in given if each not in known]:
+        raise TensorError(f"data.path={path}: {takes}, and not {strange[0]!r}; {_nearest(strange[0], known)}")
+    last = max(known.index(each) for each in given)
+    if gap := [each for each in known[:last] if each not in given]:
+        raise TensorError(f"data.path={path}: {takes}, in this order; {known[last]} needs {gap[0]} before it, too")
+    return [each for each in known if each in given]
+
+
+def arguments_of(net: nn.Module) -> tuple[list[str], list[str], bool]:
+    """What a net's forward must be given, all that it may be given in order, and whether it takes any number.
+
+    Raises:
+        TensorError: it must be given an argument by its name, which no stage can do.
+    """
+    try:
+        parameters = list(inspect.signature(net.forward).parameters.values())
+    except (TypeError, ValueError):  # of a compiled module
+        return [], [], True
+    if named := [part.name for part in parameters if part.kind is part.KEYWORD_ONLY and part.default is part.empty]:
+        raise TensorError(
+            f"model.target: {type(net).__name__}.forward takes {named[0]} by its name alone; name a class that takes "
+            "it in a place"
+        )
+    placed = [part for part in parameters if part.kind in (part.POSITIONAL_ONLY, part.POSITIONAL_OR_KEYWORD)]
+    needed = [part.name for part in placed if part.default is part.empty]
+    return needed, [part.name for part in placed], any(part.kind is part.VAR_POSITIONAL for part in parameters)
+
+
+def repeated(tensors: dict[str, Tensor], count: int) -> dict[str, Tensor]:
+    """So many samples: where there are fewer they come again, the first tensor's floats rolled along its last axis."""
+    found = {}
+    for number, (name, part) in enumerate(tensors.items()):
+        turns = math.ceil(count / len(part))
+        rolls = number == 0 and part.is_floating_point() and part.dim() > 1
+        again = [part.roll(STEP * turn, -1) if rolls and turn else part for turn in range(turns)]
+        found[name] = torch.cat(again)[:count].contiguous()
+    return found
+
+
+def file_at(path: str | None) -> str:
+    """The file.
+
+    Raises:
+        TensorError: there is none.
+    """
+    if not path or not Path(path).is_file():
+        what = "is a folder; name the file in it" if path and Path(path).is_dir() else "no such file of tensors"
+        raise TensorError(f"data.path={path}: {what}, such as data.path=inputs{SUFFIX}")
+    return path
+
+
+def _nearest(name: str, choices: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"there is {', '.join(choices) or 'nothing else'}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,160 @@
+"""torchao's fp8 on a GPU: convolutions whose weights and values are rounded to e4m3, each call scaling its own values.
+
+As torchao 0.18 has it (quantization/quantize_/workflows/float8/float8_tensor.py): convolutions without groups whose
+channels are multiples of 16, none transposed, by kernels of MSLK's for compute capability 10; their bias is left out.
+"""
+
+import copy
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.compiler.budget import Budget
+from pipeline.devices.kinds import is_cuda
+from pipeline.records.error_line import first_line
+from pipeline.records.run_record import Execution, FailureKind, Precision
+from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
+from pipeline.stages.common.inductor import own_cache
+from pipeline.stages.common.int8_layers import Judges, convolutions, judges, layer_facts, layers_to_keep, passed
+from pipeline.stages.common.optional_library import library
+from pipeline.stages.common.precision import Half
+
+EXTRA = "torchao"
+LEAST = (10, 0)  # compute capability
+CHANNELS = 16  # of which a layer's must be a multiple
+KERNELS = "mslk"
+
+
+def build(
+    workload: Workload,
+    *,
+    keep_bf16: str | list[str] = "auto",
+    budget: float = 1e-3,
+    error_budget: float = 5e-2,
+    dice_budget: float = 1e-2,
+) -> Runner:
+    """Quantize the weights, decide what stays in bf16, compile.
+
+    Args:
+        workload: gives the net, and images for the choice of layers: others than those of the verdict.
+        keep_bf16: names of layers, "none", or "auto": as many as it takes to stay within the budget.
+        budget: share of pixels that may change their class against fp32.
+        error_budget: relative L2 by which the logits may differ from fp32's.
+        dice_budget: what a class may lose of Dice against fp32's masks.
+
+    Raises:
+        Skip: no CUDA GPU, no torchao, or no kernels for the GPU.
+        StageError: fp8 is off by more than the budget, or torchao can't take a layer.
+    """
+    if not is_cuda(workload.device.type):
+        raise Skip("torchao's convolutions in fp8 need a CUDA GPU")
+    images_alone(workload, "torchao's fp8")
+    torchao = library("torchao.quantization", EXTRA)
+    check_kernels(torch.cuda.get_device_capability(workload.device), find_spec(KERNELS) is not None)
+    own_cache(workload.caches, workload.earlier is None)
+    by = judges(workload, 0, keep_bf16, Budget(budget, error_budget, dice_budget))
+    half, names = Half(workload.model, torch.bfloat16).eval(), suitable(workload.model)
+    if not names:
+        raise StageError("no convolution of the net has the form that torchao takes in fp8", "unsupported")
+    kept, gains = layers_to_keep(
+        keep_bf16, names, lambda kept: by.used(in_fp8(torchao, half, names, kept)), "keep_bf16", "fp8"
+    )
+    workload.progress("compiling")
+    run = compiled(in_fp8(torchao, half, names, kept), workload.batches[0])
+    in_bits = [name for name in names if name not in kept]
+    facts = layer_facts(kept, gains, passed(run, by, "fp8")) | {"fp8_layers": len(in_bits)}
+    return described(workload.model, run, by, in_bits, facts)
+
+
+def described(
+    net: nn.Module, run: Callable[[Tensor], Tensor], by: Judges, in_bits: list[str], facts: dict[str, Any]
+) -> Runner:
+    """The stage, of whose convolutions these are in fp8."""
+    others: dict[str, Precision] = {name: "bf16" for name in convolutions(net) if name not in in_bits}
+    return Runner(
+        run,
+        description=f"Inductor, {len(in_bits)} convolutions in fp8 by torchao, {len(others)} in bf16",
+        execution=Execution("fp8", others, "NHWC", "Inductor with torchao", captured=False, fuses=True),
+        details=facts,
+        calibration=by.calibration,
+        left_out=by.left_out,
+        compilations=lambda: int(torch._dynamo.utils.counters["stats"]["unique_graphs"]),
+        traffic=no_traffic,
+    )
+
+
+def check_kernels(capability: tuple[int, int], has_kernels: bool) -> None:
+    """Raise `build`'s Skip where torchao would find no kernel for a GPU of that compute capability."""
+    kind: FailureKind = "unsupported"
+    if capability < LEAST:
+        reason = f"torchao's convolutions in fp8 need compute capability 10.0 (this is {capability[0]}.{capability[1]})"
+        raise Skip(f"{reason}; stage=fp8 has this project's kernels", kind)
+    if not has_kernels:
+        raise Skip(
+            f"{KERNELS} isn't installed, whose kernels torchao's convolutions in fp8 are; PyTorch's own package index "
+            "has it, which pip is given by --index-url; PyPI holds no more than its name",
+            "missing library",
+        )
+
+
+def suitable(net: nn.Module) -> list[str]:
+    """The module paths of the convolutions that torchao has fp8 kernels for."""
+    return [name for name, part in net.named_modules() if type(part) is nn.Conv2d and suits(part)]
+
+
+def suits(layer: nn.Conv2d) -> bool:
+    """Whether torchao takes a convolution in fp8, by its form."""
+    plain = layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    return plain and layer.in_channels % CHANNELS == 0 == layer.out_channels % CHANNELS
+
+
+class BiasAfter(nn.Module):
+    """A convolution for torchao, which drops a bias, and the bias as an addition of its own."""
+
+    def __init__(self, layer: nn.Conv2d) -> None:
+        super().__init__()
+        self.conv, self.bias = layer, layer.bias
+        self.conv.bias = None
+
+    def forward(self, image: Tensor) -> Tensor:
+        """As the convolution's, of [batch, in, height, width]."""
+        moved: Tensor = self.conv(image)
+        return moved if self.bias is None else moved + self.bias[:, None, None]
+
+
+def in_fp8(torchao: Any, half: Half, eligible: list[str], kept: list[str]) -> Half:
+    """A copy of a net in bf16 with the eligible layers in fp8, but for those that are kept.
+
+    Raises:
+        StageError: torchao refuses one, or leaves it as it was, which it does without a word.
+    """
+    made, names = copy.deepcopy(half), [name for name in eligible if name not in kept]
+    for name in names:
+        parent, _, leaf = name.rpartition(".")
+        layer: Any = made.net.get_submodule(name)
+        setattr(made.net.get_submodule(parent), leaf, BiasAfter(layer))
+    layers: list[Any] = [made.net.get_submodule(name) for name in names]
+    taken = {id(layer.conv) for layer in layers}
+    # Its advice for Inductor would set switches of the process that other stages' figures rest on.
+    config = torchao.Float8DynamicActivationFloat8WeightConfig(
+        granularity=torchao.PerTensor(), set_inductor_config=False
+    )
+    try:
+        with torch.inference_mode(False), torch.no_grad():
+            torchao.quantize_(made, config, filter_fn=lambda part, _: id(part) in taken)
+    except Exception as error:  # torchao raises many kinds
+        raise StageError(f"torchao can't quantize the net: {first_line(error)}", "unsupported") from error
+    if left := [name for name, layer in zip(names, layers, strict=True) if not hasattr(layer.conv.weight, "qdata")]:
+        raise StageError(f"torchao left {left[0]} in bf16", "wrong device")
+    return made
+
+
+def compiled(net: nn.Module, batch: Tensor) -> Callable[[Tensor], Tensor]:
+    """The compiled net after its first call, on a batch [batch, channels, height, width]."""
+    run: Callable[[Tensor], Tensor] = torch.compile(net)
+    with torch.inference_mode():
+        run(batch)
+    return run

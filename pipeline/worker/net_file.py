@@ -1,0 +1,60 @@
+"""Nets as torch.export writes them (.pt2): a graph with its weights, which needs none of the net's code."""
+
+import warnings
+from pathlib import Path
+
+import torch
+from torch import fx, nn
+
+from models.errors import ModelError
+from pipeline.compiler.checked_archive import ArchiveError, checked_archive
+from pipeline.compiler.exported_net import without_checks
+from pipeline.records.error_line import typed_line
+
+GIB = 2**30
+HOW = "torch.export.save(torch.export.export(net.eval(), (batch,)), FILE) writes one"
+
+
+def net_of_file(path: str, memory: int) -> nn.Module:
+    """The net of a file, in fp32, its graph without the checks of the input that it was exported with.
+
+    The archive is checked before torch reads it (`pipeline.compiler.checked_archive`): nothing in it is run but
+    operations that compute. Its graph holds for one shape, or for any batch where nothing in it says otherwise.
+
+    Args:
+        path: of the file.
+        memory: bytes that this machine has.
+
+    Raises:
+        ModelError: it isn't one, holds what is refused, needs more memory, or computes in another type than fp32.
+    """
+    try:
+        size = Path(path).stat().st_size
+        if size > memory:
+            raise ModelError(
+                f"model.file={path}: it takes {size / GIB:.4g} GiB, and this machine has {memory / GIB:.4g}"
+            )
+        archive = checked_archive(Path(path).read_bytes())
+    except OSError as error:
+        raise ModelError(f"model.file={path}: it can't be read ({error.strerror})") from None
+    except ArchiveError as error:
+        raise ModelError(f"model.file={path}: {error}; {HOW}") from None
+    with warnings.catch_warnings():
+        # torch's own, of the bytes that it reads: nobody writes to the weights
+        warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
+        try:
+            module = torch.export.load(archive).module()
+        except Exception as error:  # noqa: BLE001 - of a graph that doesn't fit together torch raises whatever comes up
+            raise ModelError(f"model.file={path}: torch doesn't load it ({typed_line(error)}); {HOW}") from None
+    if not isinstance(module, fx.GraphModule):
+        raise ModelError(f"model.file={path}: torch gives a {type(module).__name__}, no graph; {HOW}")
+    without_checks(module)
+    floats = {part.dtype for part in (*module.parameters(), *module.buffers()) if part.is_floating_point()}
+    if other := floats - {torch.float32}:
+        raise ModelError(
+            f"model.file={path}: weights in {min(map(str, other))}; export the net in fp32, as it was trained"
+        )
+    net = fx.GraphModule(module, module.graph, Path(path).stem)  # a plain one, which can be put in eval mode and copied
+    for part in (*net.parameters(), *net.buffers()):
+        part.requires_grad_(False)
+    return net.eval()

@@ -1,0 +1,101 @@
+"""What a stage works on where the user gives tensors: every input of the net by its name, and what is right beside."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from models.errors import TensorError
+from models.stain import UNLABELLED
+from models.tensor_files import Header, file_at, headers, in_order, read_tensors, repeated
+from pipeline.config.data_request import GIB
+from pipeline.config.schema import Job
+from pipeline.devices.host import memory_bytes
+from pipeline.measure.batch import Batch
+from pipeline.stages.api import Workload
+from pipeline.worker.rotation_size import batches_of
+
+
+def workload_of_tensors(job: Job, model: nn.Module, device: torch.device, cache_bytes: int | None) -> Workload:
+    """The job's tensors and its net, which is on the device.
+
+    Raises:
+        models.errors.InputError: the file, or a tensor in it, isn't what the net takes; one line.
+    """
+    data = job.data
+    path, labels = file_at(data.path), data.labels
+    found = headers(path)
+    if labels and labels not in found:
+        raise TensorError(f"data.labels={labels}: {path} holds no such tensor; it holds {', '.join(found)}")
+    names = in_order(model, [name for name in found if name != labels], data.inputs, path)
+    size, samples = data.batch_size, next(iter(found.values())).shape[0]
+    each = sum(found[name].size_bytes for name in names) // samples
+    count, verified = batches_of(data, each * size, cache_bytes)
+    judged = max(verified * size, samples if labels else 0)
+    check_memory(path, found, each * max(size * count, judged))
+    read = read_tensors(path, names)
+    stored = repeated(read, max(size * count, math.ceil(judged / size) * size))
+    rotations = {name: list(part[: size * count].to(device).split(size)) for name, part in stored.items()}
+    first, *others = names
+    right = read_tensors(path, [labels])[labels] if labels else None
+    masks = job.task.has_masks
+    return Workload(
+        model=model,
+        batches=rotations[first],
+        device=device,
+        folder=Path(job.folder),
+        seed=job.seed,
+        labels=classes_of(right, labels, len(stored[first])) if masks else None,
+        targets=None if masks else values_of(right, len(stored[first])),
+        sources=tuple(f"{Path(path).name} sample {at % samples}" for at in range(len(stored[first]))),
+        pictures=tuple(f"sample {at % samples}" for at in range(len(stored[first]))),
+        verified=verified,
+        judged=judged,
+        earlier=Path(job.earlier) if job.earlier else None,
+        name=first,
+        others={name: rotations[name] for name in others},
+        further=lambda begin, end: Batch(tuple(stored[name][begin:end].to(device) for name in names), tuple(names)),
+    )
+
+
+def check_memory(path: str, found: dict[str, Header], rotation: int) -> None:
+    """That the file's tensors and a rotation of so many bytes fit into this machine.
+
+    Raises:
+        TensorError: they don't; the line gives the figure.
+    """
+    needed, memory = rotation + sum(header.size_bytes for header in found.values()), memory_bytes()
+    if needed > memory:
+        raise TensorError(
+            f"data.path={path}: its tensors and the rotation take {needed / GIB:.4g} GiB and this machine has "
+            f"{memory / GIB:.4g}; choose a smaller data.batch_size, or a file with fewer samples"
+        )
+
+
+def classes_of(right: Tensor | None, name: str | None, count: int) -> np.ndarray | None:
+    """Labels [samples, ...] as uint8, 255 where none is, for so many samples; None without labels.
+
+    Raises:
+        TensorError: they are no class indices.
+    """
+    if right is None:
+        return None
+    if right.is_floating_point() or int(right.min()) < 0 or int(right.max()) > UNLABELLED:
+        raise TensorError(
+            f"data.labels={name}: class indices are whole numbers from 0 to {UNLABELLED - 1}, and {UNLABELLED} where a "
+            "value has no label; a regression net's are task=regression"
+        )
+    filled = np.full((count, *right.shape[1:]), UNLABELLED, np.uint8)
+    filled[: len(right)] = right[:count].numpy().astype(np.uint8)
+    return filled
+
+
+def values_of(right: Tensor | None, count: int) -> Tensor | None:
+    """What a regression net should answer, [samples, ...] in fp32, NaN beyond what is known; None where nothing is."""
+    if right is None:
+        return None
+    filled = torch.full((count, *right.shape[1:]), math.nan)
+    filled[: len(right)] = right[:count]
+    return filled

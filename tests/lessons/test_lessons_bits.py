@@ -1,0 +1,160 @@
+"""The lessons on 8 bits, sparsity, optimizers and caches: what they do and say, without their device or a clock."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipeline.lessons.claims import HELD, argument_limit
+from pipeline.lessons.experiments import eight_bits, optimizers, sparsity, start_up
+from pipeline.lessons.lesson_records import Row
+from pipeline.lessons.rows import Rows
+from pipeline.lessons.variant_bench import Bench, Call
+from pipeline.profiling.dispatch import Dispatched
+from pipeline.profiling.operator_bytes import moved
+from tests.lessons.made_up_lessons import timed
+
+
+class Calling(Bench):
+    """Calls each variant once, and says that it took a millisecond."""
+
+    def __init__(self, on_gpu: bool = False) -> None:
+        super().__init__(torch.device("cpu"))
+        self.on_gpu = on_gpu
+        self.answers: dict[str, object] = {}
+
+    def sampling(self, variants: list[tuple[Row, Call]], agree: bool = False) -> list[Row]:
+        rows = []
+        for row, call in variants:
+            self.answers[row.name] = call()
+            rows.append(replace(row, samples=timed(row.name, 1e-3).samples))
+        return rows
+
+
+def test_the_three_optimizers_make_the_same_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variant that steps elsewhere fails the lesson."""
+    monkeypatch.setattr(optimizers, "CPU_TENSORS", 3)
+    monkeypatch.setattr(optimizers, "NUMBERS", 16)
+    rows = optimizers.run(Calling())
+    assert [row.against for row in rows] == ["", "one at a time", "one at a time"]
+    assert [row.moved_bytes for row in rows] == [3 * 16 * 80, 3 * 16 * 80, 3 * 16 * 28]
+    monkeypatch.setitem(optimizers.HOW, "fused", {"maximize": True})
+    with pytest.raises(AssertionError):
+        optimizers.run(Calling())
+
+
+def test_the_bytes_of_a_step_are_those_that_its_operators_move() -> None:
+    """One tensor at a time, by torch's dispatcher; the steps' counters of 4 bytes are left aside."""
+    step, (weight,) = optimizers.stepping([torch.randn(512)], [torch.randn(512)], {"foreach": False})
+    step()
+    seen: list[int] = []
+    with Dispatched(lambda operator: seen.append(moved(operator))):
+        step()
+    assert sum(size for size in seen if size > 64) == optimizers.PASSES["one at a time"] * weight.numel() * 4
+
+
+@pytest.mark.parametrize(("kernels", "verdict"), [(20, "right"), (2, "wrong"), (None, "unknown")])
+def test_the_limit_of_arguments_is_told_by_the_launches(kernels: int | None, verdict: str) -> None:
+    """512 tensors in 20 kernels are 25.6 a kernel; in 2 they are more than 4 KB can name."""
+    row = replace(timed("fused", 1e-3), kernels=kernels, note=optimizers.noted(512))
+    found = argument_limit({"optimizers": Rows([row])})
+    assert found.verdict == verdict
+    assert (found.here == "25.6 tensors a kernel in a fused step") == (kernels == 20)
+    assert HELD == 128
+
+
+def test_an_optimizer_s_launches_and_bytes_are_told() -> None:
+    counts = {"one at a time": 4096, "foreach": 100, "fused": 20}
+    sizes = {"one at a time": 2.0**24, "foreach": 2.0**24, "fused": 2.0**22}
+    rows = [replace(timed(name, 1e-3), kernels=counts[name], moved_bytes=sizes[name]) for name in counts]
+    text = " ".join(optimizers.says(Rows(rows)))
+    assert "one at a time 4,096, foreach 100, fused 20" in text
+    assert "moves 16.0 MiB, as one at a time does; fused moves 4.00 MiB" in text
+
+
+def test_outliers_cost_int8_much_and_fp8_nothing() -> None:
+    """With one scale for all; the figures are those of the formats."""
+    torch.manual_seed(0)
+    even = torch.randn(2**16)
+    uneven = even.clone()
+    uneven[:: eight_bits.RARE] *= eight_bits.LARGE
+    errors = {
+        name: [eight_bits.off(eight_bits.rounded(name, x), x) for x in (even, uneven)] for name in ("int8", "fp8")
+    }
+    assert errors["int8"][0] < 0.015 < 0.2 < errors["int8"][1]
+    assert errors["fp8"] == pytest.approx([0.026, 0.026], abs=3e-3)
+
+
+def test_int8_is_a_matmul_of_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into 32 bits; fp8 is skipped where there are no units for it, and its rounding is told all the same."""
+    monkeypatch.setattr(eight_bits, "CPU_SIDE", 32)
+    bench = Calling()
+    rows = eight_bits.run(bench)
+    answer = bench.answers["int8"]
+    assert isinstance(answer, Tensor)
+    assert answer.dtype == torch.int32
+    assert [row.reason[:7] for row in rows] == ["", "", "skipped"]
+    text = " ".join(eight_bits.says(Rows(rows)))
+    assert "Rounded to int8, normal numbers are 1.1 % off, and" in text
+    assert "Rounded to fp8, normal numbers are 2.6 % off, and 2." in text
+
+
+def test_the_two_largest_of_four_stay() -> None:
+    weights = torch.tensor([[1.0, -3.0, 2.0, 0.5, 0.0, 0.1, -0.2, 0.3]])
+    assert torch.equal(sparsity.pruned(weights), torch.tensor([[0, -3.0, 2.0, 0, 0, 0, -0.2, 0.3]]))
+
+
+def test_a_sparse_product_that_is_wrong_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is packed once, and its answer held against the dense product of the same weights."""
+    weights, values, packings = torch.randn(8, 16), torch.randn(16, 4), []
+
+    def pack(kept: Tensor) -> Tensor:
+        packings.append(kept)
+        return kept
+
+    monkeypatch.setattr(torch.sparse, "to_sparse_semi_structured", pack)
+    call = sparsity.sparse_matmul(weights, values)
+    assert torch.equal(call(), call())
+    assert len(packings) == 1
+    monkeypatch.setattr(torch.sparse, "to_sparse_semi_structured", lambda kept: kept * 1.05)
+    with pytest.raises(RuntimeError, match=r"the sparse product is off by 0\.05"):
+        sparsity.sparse_matmul(weights, values)()
+
+
+def test_sparsity_is_timed_on_both_shapes_and_refused_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the FLOPs of the dense product; an older GPU says what it lacks."""
+    monkeypatch.setattr(torch.sparse, "to_sparse_semi_structured", lambda kept: kept)
+    monkeypatch.setattr(sparsity, "SHAPES", {"8,192³": (8, 8, 8), "a convolution's": (4, 8, 16)})
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    rows = sparsity.run(Calling(on_gpu=True))
+    assert [row.name for row in rows] == [
+        "dense, 8,192³", "2:4, 8,192³", "dense, a convolution's", "2:4, a convolution's"
+    ]  # fmt: skip
+    assert rows[3].flops == 2 * 4 * 8 * 16
+    assert "just as fast as dense on 8,192³" in sparsity.lead(Rows(rows))
+    assert "reaches 1.00 times" in " ".join(sparsity.says(Rows(rows)))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))
+    assert all("compute capability 8.0" in row.reason for row in sparsity.run(Calling(on_gpu=True)))
+
+
+def test_each_start_has_a_cache_of_its_own_and_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty for the first of a pair, the same for the second; the user's own cache is as it was."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    seen: list[str] = []
+    starting: Callable[..., Any] = lambda *_: seen.append(os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""))  # noqa: E731
+    monkeypatch.setattr(start_up, "start", starting)
+    rows = start_up.run(Calling())
+    assert [len(row.samples) for row in rows] == [start_up.TIMES, start_up.TIMES]
+    assert seen[0] == ""
+    assert len(set(seen[1:])) == start_up.TIMES
+    assert seen[1] == seen[2]
+    assert not Path(seen[1]).parent.exists()
+    assert (os.environ["TRITON_CACHE_DIR"], "TORCHINDUCTOR_CACHE_DIR" in os.environ) == ("mine", False)
+    slow, fast = timed("empty cache", 4.0), timed("filled cache", 0.5)
+    assert start_up.lead(Rows([slow, fast])) == "A small net is compiled in 4.00 s, and from a filled cache in 500 ms."

@@ -1,0 +1,128 @@
+"""Tensors by name: what the file must hold, in which order the net takes them, and each wrong thing in one line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from models.errors import TensorError
+from models.tensor_files import file_at, headers, in_order, read_tensors, repeated
+from tests.input_nets import Conditioned
+
+NAMES = ["sample", "timestep", "encoder_hidden_states"]
+
+
+def saved(folder: Path, **tensors: Tensor) -> str:
+    save_file(tensors, folder / "inputs.safetensors")
+    return str(folder / "inputs.safetensors")
+
+
+WRONG: dict[str, tuple[dict[str, Tensor], str]] = {
+    "samples": ({"image": torch.ones(2, 3), "time": torch.ones(3)}, "different numbers of samples, their first axis: "),
+    "a number": ({"time": torch.tensor(3.0)}, "time is a single number; give one for each sample, [samples]"),
+    "axes": ({"image": torch.ones(1, 1, 1, 1, 1, 1)}, "image has 6 axes; at most 5 are taken"),
+    "values": ({"image": torch.ones(0, 3)}, "image [0, 3] holds no values"),
+    "type": ({"image": torch.ones(2, 3).to(torch.float8_e4m3fn)}, "image holds F8_E4M3; a net's input is one of F64, "),
+    "nothing": ({}, "it holds no tensor"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_what_is_no_input_is_one_line(kind: str, tmp_path: Path) -> None:
+    """Told from the headers, before any tensor is read."""
+    tensors, said = WRONG[kind]
+    path = saved(tmp_path, **tensors)
+    with pytest.raises(TensorError) as caught:
+        headers(path)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(f"data.path={path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "inputs.safetensors").write_bytes(b"no tensors at all")
+    with pytest.raises(TensorError, match="no file of safetensors"):
+        headers(str(tmp_path / "inputs.safetensors"))
+    with pytest.raises(TensorError, match="is a folder; name the file in it"):
+        file_at(str(tmp_path))
+    with pytest.raises(TensorError, match=r"no such file of tensors, such as data\.path=inputs\.safetensors"):
+        file_at(str(tmp_path / "other"))
+
+
+def test_values_that_are_none_are_named_with_their_sample(tmp_path: Path) -> None:
+    image = torch.zeros(3, 2)
+    image[1, 0] = float("nan")
+    with pytest.raises(TensorError, match="image holds NaN or infinite values in 1 of 3 samples, first in sample 1"):
+        read_tensors(saved(tmp_path, image=image), ["image"])
+
+
+def test_types_become_what_nets_take(tmp_path: Path) -> None:
+    """Floats fp32, whole numbers int64; truths stay."""
+    given = {"a": torch.ones(2, dtype=torch.bfloat16), "b": torch.ones(2, dtype=torch.uint8), "c": torch.ones(2) > 0}
+    found = read_tensors(saved(tmp_path, **given), ["c", "a", "b"])
+    assert [(name, part.dtype) for name, part in found.items()] == [
+        ("c", torch.bool),
+        ("a", torch.float32),
+        ("b", torch.int64),
+    ]
+
+
+class ByName(nn.Module):
+    def forward(self, image: Tensor, *, mask: Tensor) -> Tensor:
+        return image * mask
+
+
+class AnyNumber(nn.Module):
+    def forward(self, *parts: Tensor) -> Tensor:
+        return parts[0]
+
+
+def test_inputs_come_in_the_order_of_the_net() -> None:
+    assert in_order(Conditioned(), sorted(NAMES), (), "f") == NAMES
+    assert in_order(Conditioned(), [*NAMES, "scale"], (), "f") == [*NAMES, "scale"]
+    assert in_order(nn.ReLU(), ["whatever"], (), "f") == ["whatever"]
+    assert in_order(AnyNumber(), ["b", "a"], ("b", "a"), "f") == ["b", "a"]
+
+
+MISFITS: dict[str, tuple[nn.Module, list[str], list[str], str]] = {
+    "missing": (
+        Conditioned(),
+        ["sample", "time_step", NAMES[2]],
+        [],
+        "it holds no 'timestep'; did you mean 'time_step'?",
+    ),
+    "strange": (Conditioned(), [*NAMES, "scales"], [], "and not 'scales'; did you mean 'scale'?"),
+    "typed": (Conditioned(), NAMES, ["sampl"], "data.inputs: f holds no tensor 'sampl'; did you mean 'sample'?"),
+    "by its name": (ByName(), ["image", "mask"], [], "ByName.forward takes mask by its name alone"),
+    "any number": (AnyNumber(), ["a", "b"], [], "names no inputs; say in which order it takes a, b: data.inputs="),
+}
+
+
+@pytest.mark.parametrize("kind", MISFITS)
+def test_a_tensor_that_the_net_does_not_take_is_one_line(kind: str) -> None:
+    """With the nearest name."""
+    net, given, typed, said = MISFITS[kind]
+    with pytest.raises(TensorError) as caught:
+        in_order(net, given, typed, "f")
+    assert said in str(caught.value)
+
+
+def test_an_input_between_two_that_are_given_is_wanted() -> None:
+    class Gap(nn.Module):
+        def forward(self, image: Tensor, first: Any = None, second: Any = None) -> Tensor:
+            return image
+
+    with pytest.raises(TensorError, match="in this order; second needs first before it, too"):
+        in_order(Gap(), ["image", "second"], (), "f")
+
+
+def test_what_comes_again_is_rolled() -> None:
+    """The first input alone, so that no two samples are the same."""
+    given = {"image": torch.arange(40.0).reshape(1, 40), "time": torch.tensor([7])}
+    found = repeated(given, 3)
+    assert found["time"].tolist() == [7, 7, 7]
+    assert torch.equal(found["image"][1], given["image"][0].roll(13))
+    assert len({tuple(part.tolist()) for part in found["image"]}) == 3

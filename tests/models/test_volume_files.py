@@ -1,0 +1,127 @@
+"""Volumes as their files hold them: NIfTI of both versions, either order of bytes, arrays and pages; and wrong ones."""
+
+import gzip
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+
+from models.errors import ImageError
+from models.input_contract import InputContract, LabelRules
+from models.volume_files import folder_volumes, read_volume, voxels
+
+SHAPE = (2, 3, 4)  # depth, height, width
+VALUES = np.arange(24, dtype=np.int16).reshape(SHAPE)
+
+
+def nifti(values: np.ndarray, order: str = "<", slope: float = 0.0, shift: float = 0.0, kind: int = 4) -> bytes:
+    """NIfTI-1 of int16; several values of a voxel come first."""
+    header = bytearray(352)
+    axes = [values.ndim, *values.shape[::-1]]
+    struct.pack_into(f"{order}i", header, 0, 348)
+    struct.pack_into(f"{order}{len(axes)}h", header, 40, *axes)
+    struct.pack_into(f"{order}2h", header, 70, kind, 16)
+    struct.pack_into(f"{order}3f", header, 108, 352.0, slope, shift)
+    header[344:348] = b"n+1\0"
+    return bytes(header) + values.astype(f"{order}i2").tobytes()
+
+
+def nifti2(values: np.ndarray) -> bytes:
+    header = bytearray(544)
+    struct.pack_into("<i", header, 0, 540)
+    header[4:8] = b"n+2\0"
+    struct.pack_into("<2h", header, 12, 4, 16)
+    struct.pack_into("<8q", header, 16, 3, *values.shape[::-1], 1, 1, 1, 1)
+    struct.pack_into("<q2d", header, 168, 544, 2.0, 1.0)
+    return bytes(header) + values.astype("<i2").tobytes()
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def test_nifti_gives_depth_height_width(tmp_path: Path) -> None:
+    """As they are stored, packed or not, in either order of bytes, scaled as the header says."""
+    plain = read_volume(written(tmp_path / "a.nii", nifti(VALUES)), 1)
+    assert plain.dtype == np.float32
+    assert np.array_equal(plain[..., 0], VALUES)
+    other = written(tmp_path / "b.nii.gz", gzip.compress(nifti(VALUES, ">")))
+    assert np.array_equal(read_volume(other, 1), plain)
+    assert voxels(other) == 24
+    scaled = written(tmp_path / "c.nii", nifti(VALUES, slope=2.0, shift=-5.0))
+    assert np.array_equal(read_volume(scaled, 1), 2 * plain - 5)
+    assert np.array_equal(read_volume(written(tmp_path / "d.nii", nifti2(VALUES)), 1), 2 * plain + 1)
+
+
+def test_channels_come_last(tmp_path: Path) -> None:
+    """NIfTI's fourth axis, and an array's."""
+    both = np.stack([VALUES, VALUES + 100])
+    found = read_volume(written(tmp_path / "a.nii", nifti(both)), 2)
+    assert np.array_equal(found, np.moveaxis(both, 0, -1))
+    np.save(tmp_path / "b.npy", np.moveaxis(both, 0, -1))
+    assert np.array_equal(read_volume(tmp_path / "b.npy", 2), found)
+    np.save(tmp_path / "c.npy", both)
+    with pytest.raises(ImageError, match=r"4 channels, data\.channels=2; they come first there, and are read last"):
+        read_volume(tmp_path / "c.npy", 2)
+
+
+def test_pages_of_a_tiff_are_planes(tmp_path: Path) -> None:
+    tifffile.imwrite(tmp_path / "a.tif", VALUES.astype(np.uint16), photometric="minisblack")
+    assert np.array_equal(read_volume(tmp_path / "a.tif", 1)[..., 0], VALUES)
+    assert voxels(tmp_path / "a.tif") == 24
+
+
+BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
+    "torn": (lambda: nifti(VALUES)[:-3], "ends 3 bytes before its last value"),
+    "no header": (lambda: b"\0" * 400, "no NIfTI: its header's length is neither 348 nor 540"),
+    "pair": (lambda: nifti(VALUES)[:344] + b"ni1\0" + nifti(VALUES)[348:], "header and values in one file"),
+    "type": (lambda: nifti(VALUES, kind=32), "values of NIfTI's type 32; integers and floating point are read"),
+    "axes": (lambda: nifti(VALUES[0]), "a volume has three, or more with channels"),
+    "vectors": (lambda: nifti(np.zeros((2, 3, *SHAPE))), "3×2 values of a voxel; one axis of channels is read"),
+    "empty": (lambda: b"", "no NIfTI"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_file_is_named(kind: str, tmp_path: Path) -> None:
+    make, said = BROKEN[kind]
+    path = written(tmp_path / "scan.nii", make())
+    with pytest.raises(ImageError) as caught:
+        read_volume(path, 1)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_folder_is_read_whole(tmp_path: Path) -> None:
+    """With labels of each volume's name, whatever their suffix; strangers and missing labels are named."""
+    scans, masks = tmp_path / "scans", tmp_path / "masks"
+    scans.mkdir()
+    masks.mkdir()
+    np.save(scans / "one.npy", VALUES.astype(np.float32))
+    written(scans / "two.nii.gz", gzip.compress(nifti(VALUES)))
+    np.save(masks / "one.npy", (VALUES > 5).astype(np.uint8))
+    rules, contract = LabelRules(pattern="*"), InputContract(1, "unit", (0.0,), (1.0,), 1.0)
+    with pytest.raises(ImageError, match=r"no labels of two\.nii\.gz, such as two\.nii or two\.nii\.gz"):
+        folder_volumes(str(scans), str(masks), contract, rules)
+    written(masks / "two.nii", nifti((VALUES > 5).astype(np.int16)))
+    found, left_out = folder_volumes(str(scans), str(masks), contract, rules)
+    assert [part.source for part in found] == ["one.npy", "two.nii.gz"]
+    assert found[0].label is not None
+    assert int(found[0].label.sum()) == 18
+    assert left_out == []
+    written(scans / "notes.txt", b"")
+    with pytest.raises(ImageError, match=r"notes\.txt: not a volume; a folder of volumes holds \.nii"):
+        folder_volumes(str(scans), None, contract, rules)
+
+
+def test_a_value_that_is_none_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.full(SHAPE, np.nan, np.float32))
+    with pytest.raises(ImageError, match="it holds NaN or infinite values"):
+        read_volume(tmp_path / "a.npy", 1)
+    np.save(tmp_path / "b.npy", np.zeros((2, 2)))
+    with pytest.raises(ImageError, match=r"an array of shape \[2, 2\]; \[depth, height, width\], or channels after it"):
+        read_volume(tmp_path / "b.npy", 1)

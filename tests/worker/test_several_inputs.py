@@ -1,0 +1,100 @@
+"""A net of several inputs, given as the user's own tensors, from its file to its record; and a denoising loop."""
+
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
+from pipeline.records.run_record import Tolerance
+from pipeline.records.tasks import Task
+from pipeline.stages import onnxruntime_int8
+from pipeline.stages.api import Skip, StageError
+from pipeline.worker import workload
+from pipeline.worker.run_stage import run_stage
+from tests.process_state import own_switches
+from tests.worker.jobs import EAGER, Recorder, job
+
+NAMES = ("sample", "timestep", "encoder_hidden_states")
+LOOP = Task("diffusion", steps=4)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of six samples, the inputs in another order than the net's, and with one type that is not fp32."""
+    torch.manual_seed(0)
+    place = tmp_path_factory.mktemp("tensors")
+    tensors = {
+        "encoder_hidden_states": torch.randn(6, 5, 6).half(),
+        "sample": torch.randn(6, 4, 16, 16),
+        "timestep": torch.arange(1, 900, 150, dtype=torch.int32)[:6],
+    }
+    save_file(tensors, place / "inputs.safetensors")
+    return place
+
+
+def asked(folder: Path, stage: StageSpec = EAGER, role: str = "stage", task: Task = LOOP, **data: Any) -> Job:
+    spec = DataSpec("tensors", str(folder / "inputs.safetensors"), None, None, batch_size=2, batches=3, **data)
+    model = ModelSpec("conditioned", "tests.input_nets.Conditioned", {}, None)
+    return replace(job(stage, folder, role), model=model, data=spec, task=task)
+
+
+def stage(name: str, **options: object) -> StageSpec:
+    tolerance = Tolerance(5e-2, 0.0, "half precision")
+    return replace(EAGER, name=name, target=f"pipeline.stages.{name}", tolerance=tolerance, options=options)
+
+
+def test_each_input_is_known_by_its_name(folder: Path) -> None:
+    """In the order of the net's forward, whole numbers as int64, floats as fp32; none is normalised."""
+    work = workload.load(asked(folder), None)
+    assert (work.name, list(work.others)) == (NAMES[0], list(NAMES[1:]))
+    batch = work.inputs[0]
+    assert [(list(part.shape), part.dtype) for part in batch] == [
+        ([2, 4, 16, 16], torch.float32),
+        ([2], torch.int64),
+        ([2, 5, 6], torch.float32),
+    ]
+    assert work.sources[:2] == ("inputs.safetensors sample 0", "inputs.safetensors sample 1")
+    assert len(work.inputs) >= 3
+
+
+def test_a_stage_goes_the_whole_way(folder: Path) -> None:
+    """In bf16, judged by one step and by a denoising loop of four; nothing says anything of masks."""
+    with own_switches():
+        line = Recorder(0)
+        run_stage(asked(folder, role="reference"), line)
+        assert line.run_facts["reference"].flops_per_image > 0
+        line = Recorder()
+        run_stage(asked(folder, stage("half", dtype="bf16")), line)
+    assert line.fields["status"] == "ok", line.fields["reason"]
+    found = line.fields["accuracy"]
+    assert 0 < found.relative_l2 < 5e-2
+    assert len(found.step_errors) == 4
+    assert 0 < found.final_error < 1
+    assert (found.flipped_share, found.one_class, found.dice, found.psnr) == (None, None, None, None)
+    assert not list(folder.rglob("mask_*.png"))
+    assert line.fields["diagnostics"].notes_on("layers") == []
+
+
+@pytest.mark.parametrize("name", ["amp", "channels_last", "torchscript", "onnxruntime"])
+def test_each_way_takes_all_inputs(name: str, folder: Path, tmp_path: Path) -> None:
+    """And answers as the net does, on another batch than it was built with."""
+    work = replace(workload.load(asked(folder), None), folder=tmp_path)
+    with own_switches(), torch.inference_mode():
+        runner = import_module(f"pipeline.stages.{name}").build(work)
+        batch = work.inputs[1]
+        torch.testing.assert_close(runner.run(*batch).float(), work.model(*batch), rtol=2e-2, atol=2e-2)
+
+
+def test_a_stage_for_one_input_is_refused(folder: Path, tmp_path: Path) -> None:
+    """By what it says of itself, or by its own signature."""
+    work = replace(workload.load(asked(folder), None), folder=tmp_path)
+    with pytest.raises(Skip, match="is here for nets of one input; this one takes 3: sample, timestep, encoder"):
+        onnxruntime_int8.build(work)
+    one = replace(EAGER, name="mine", target="tests.worker.one_input_stage")
+    with pytest.raises(StageError, match=r"the net takes 3 inputs \(sample, timestep, encoder_hidden_states\)"):
+        run_stage(asked(folder, one), Recorder())

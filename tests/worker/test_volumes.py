@@ -1,0 +1,107 @@
+"""A net for volumes, from a folder of NIfTI files to its record, and by each way of running it."""
+
+import gzip
+import struct
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from models.errors import ModelError
+from models.input_contract import InputContract, LabelRules
+from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
+from pipeline.stages import onnxruntime_int8
+from pipeline.stages.api import Skip
+from pipeline.stages.common import rewritten_net
+from pipeline.worker import workload
+from pipeline.worker.run_stage import run_stage
+from tests.process_state import own_switches
+from tests.worker.jobs import EAGER, Recorder, job
+
+RULES = InputContract(1, "zscore", (), (), 1.0)
+
+
+def nifti(values: np.ndarray) -> bytes:
+    """Values [z, y, x] of int16 as NIfTI-1."""
+    header = bytearray(352)
+    struct.pack_into("<i", header, 0, 348)
+    struct.pack_into("<8h", header, 40, 3, *values.shape[::-1], 1, 1, 1, 1)
+    struct.pack_into("<2h", header, 70, 4, 16)
+    struct.pack_into("<3f", header, 108, 352.0, 0.0, 0.0)
+    header[344:348] = b"n+1\0"
+    return bytes(header) + values.astype("<i2").tobytes()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three scans of 8×12×16, packed, with labels in .npy."""
+    place, draw = tmp_path_factory.mktemp("volumes"), np.random.default_rng(0)
+    for name in ("scans", "masks"):
+        (place / name).mkdir()
+    for number in range(3):
+        scan = draw.integers(-1000, 1000, (8, 12, 16))
+        (place / "scans" / f"case{number}.nii.gz").write_bytes(gzip.compress(nifti(scan)))
+        np.save(place / "masks" / f"case{number}.npy", (scan > 0).astype(np.uint8))
+    return place
+
+
+def asked(folder: Path, stage: StageSpec = EAGER, role: str = "stage") -> Job:
+    rules = LabelRules(pattern="*")
+    places = (str(folder / "scans"), str(folder / "masks"))
+    data = DataSpec("volume", *places, 8, batch_size=1, batches=3, contract=RULES, label_rules=rules)
+    model = ModelSpec("volumes", "tests.input_nets.Volumes", {}, None)
+    return replace(job(stage, folder, role), model=model, data=data)
+
+
+def test_volumes_are_cut_into_windows(folder: Path) -> None:
+    """Of 8×8×8: those of one volume cover it, the last ones end at its edge, where labels are known once."""
+    work = workload.load(asked(folder), None)
+    assert work.shape == (1, 1, 8, 8, 8)
+    assert work.judged == 3 * 2 * 2
+    assert work.sources[0] == "case0.nii.gz at 0,0,0"
+    torch.testing.assert_close(work.batches[0].mean(), torch.tensor(0.0), atol=1e-5, rtol=0)
+    assert work.labels is not None
+    assert int((work.labels[: work.judged] != 255).sum()) == 3 * 8 * 12 * 16
+
+
+def test_a_stage_goes_the_whole_way(folder: Path) -> None:
+    """In NDHWC; masks and Dice are those of voxels, and the picture of a mask is its middle plane."""
+    with own_switches():
+        run_stage(asked(folder, role="reference"), Recorder(0))
+        line = Recorder()
+        name = "channels_last"
+        run_stage(asked(folder, replace(EAGER, name=name, target=f"pipeline.stages.{name}")), line)
+    assert line.fields["status"] == "ok", line.fields["reason"]
+    found = line.fields["accuracy"]
+    assert found.images == 12
+    assert len(found.dice) == 2
+    assert (folder / name / "mask_0.png").exists()
+    assert (folder / "reference" / "image_0.png").exists()
+
+
+@pytest.mark.parametrize("name", ["amp", "half", "torchscript", "onnxruntime"])
+def test_each_way_takes_volumes(name: str, folder: Path, tmp_path: Path) -> None:
+    """And answers as the net does, its batch norm folded where that is the way's."""
+    work = replace(workload.load(asked(folder), None), folder=tmp_path)
+    with own_switches(), torch.inference_mode():
+        runner = import_module(f"pipeline.stages.{name}").build(work)
+        batch = work.batches[1]
+        torch.testing.assert_close(runner.run(batch).float(), work.model(batch), rtol=3e-2, atol=3e-2)
+    if name == "half":
+        assert runner.details["folded_batch_norms"] == 1
+
+
+def test_what_has_no_form_for_volumes_says_so(folder: Path, tmp_path: Path) -> None:
+    work = replace(workload.load(asked(folder), None), folder=tmp_path)
+    with pytest.raises(Skip, match=r"is here for images .*; this net's input has 5 axes"):
+        onnxruntime_int8.build(work)
+    assert rewritten_net.beyond_kernels(work).endswith("images of two dimensions, and this net's input has 5 axes")
+
+
+def test_a_net_for_images_is_refused_volumes(folder: Path) -> None:
+    wrong = replace(asked(folder, role="reference"), model=ModelSpec("unet", "models.unet.UNet", {"base": 4}, None))
+    with pytest.raises(ModelError, match=r"UNet has .*Conv2d.* alone; volumes have three dimensions"):
+        run_stage(wrong, Recorder(0))
