@@ -41,6 +41,9 @@ class WithEnds(nn.Module):
         ends: those to be moved.
     """
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(self, net: nn.Module, contract: InputContract, ends: Ends) -> None:
         super().__init__()
         self.net, self.ends = net, ends
