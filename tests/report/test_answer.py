@@ -40,6 +40,14 @@ def untrained() -> RunRecord:
     [
         (RUN, "Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change"),
         (untrained(), "Use compile: 1.6 × as fast as autocast; masks not judged (random weights)"),
+        (
+            planted.with_settings(RUN, model={"checkpoint": None, "target": "my_nets.Net"}),
+            f"Use compile: 1.6 × as fast as autocast; {answer.NOBODY_SAYS}",
+        ),
+        (
+            planted.with_settings(RUN, model={"checkpoint": None, "target": "my_nets.Net", "said_trained": True}),
+            "Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change",
+        ),
         (replace(RUN, stages=[EAGER]), "Only the baseline was measured: eager, 82.0 ms for 8 images"),
         (replace(RUN, stages=[AMP, EAGER]), "Only the baseline was measured: autocast, 12.2 ms for 8 images"),
         (replace(RUN, stages=[AMP, RUN.stages[1]]), "Stay with autocast: nothing measured here is faster"),
