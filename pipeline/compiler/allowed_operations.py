@@ -8,7 +8,7 @@ from torch._ops import OpOverload
 
 from pipeline.compiler.custom_ops import NAMESPACE, OPERATIONS
 
-OWN = {*OPERATIONS, "merged_statistics", "norm_factors"}
+OWN = {*OPERATIONS, "merged_statistics", "norm_factors", "excitation"}
 # Beside those that torch tags as its core or as pointwise: what nets are written with before they are decomposed.
 # A name without its overload stands for all overloads.
 FURTHER = frozenset(
@@ -16,7 +16,9 @@ FURTHER = frozenset(
         "_assert_tensor_metadata",
         "_unsafe_view",
         "adaptive_avg_pool2d",
+        "adaptive_avg_pool3d",
         "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
         "alias_copy",
         "baddbmm",
         "batch_norm",
@@ -43,6 +45,7 @@ FURTHER = frozenset(
         "logsumexp",
         "matmul",
         "max_pool2d",
+        "max_pool3d",
         "mish",
         "movedim",
         "narrow",
@@ -53,8 +56,10 @@ FURTHER = frozenset(
         "pixel_unshuffle",
         "prelu",
         "reflection_pad2d",
+        "reflection_pad3d",
         "repeat_interleave",
         "replication_pad2d",
+        "replication_pad3d",
         "reshape",
         "rms_norm",
         "roll",
@@ -73,6 +78,8 @@ FURTHER = frozenset(
         "unfold",
         "upsample_bicubic2d",
         "upsample_nearest2d",
+        "upsample_nearest3d",
+        "upsample_trilinear3d",
         "upsample_bilinear2d",
         "var_mean",
         "view_as",

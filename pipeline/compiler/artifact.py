@@ -51,10 +51,10 @@ def save(lowered: fx.GraphModule, batch: Tensor, folder: Path) -> list[Path]:
     return [folder / NET, folder / ABOUT]
 
 
-def archive_of(net: nn.Module, batch: Tensor) -> bytes:
-    """A net as torch.export writes it, for batches of the shape of this one, [batch, channels, height, width]."""
+def archive_of(net: nn.Module, *inputs: Tensor) -> bytes:
+    """A net as torch.export writes it, for inputs of the shapes of these, such as [batch, channels, height, width]."""
     with torch.inference_mode(False), torch.no_grad():
-        program = torch.export.export(net, (batch.clone(),))
+        program = torch.export.export(net, tuple(part.clone() for part in inputs))
     with warnings.catch_warnings():
         # torch 2.11 to 2.12 warn of weights that aren't contiguous; those in channels_last are whole all the same
         warnings.filterwarnings("ignore", message="No complete tensor found", category=UserWarning)

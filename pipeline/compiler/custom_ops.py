@@ -19,9 +19,10 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import merged
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs, nhwc
-from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp, SecondSource
+from pipeline.kernels.excitation import Excitation, excitation
+from pipeline.kernels.excitation import reference as excitation_by_torch
 from pipeline.kernels.merged_statistics import Norm, merge_statistics, norm_factors
-from pipeline.kernels.polyphase.polyphase_layers import SecondSource
 from pipeline.records.chrome_trace import LAYER
 
 NAMESPACE = "unet_ladder"
@@ -170,6 +171,32 @@ norm = torch.library.custom_op(f"{NAMESPACE}::norm_factors", _norm_factors, muta
 def _(statistics: Tensor, *__: Any) -> tuple[Tensor, Tensor]:
     batch, _, _, channels = statistics.shape
     return statistics.new_empty(batch, channels), statistics.new_empty(batch, channels)
+
+
+def _excite(
+    statistics: Tensor,
+    weights: list[Tensor],
+    activation: str,
+    slope: float,
+    gate: str,
+    size: list[int],
+    phases: int,
+) -> Tensor:
+    """Factors [N, out] of squeeze-and-excitation, in the weights' type, of a map's statistics [N, blocks, 2, out]."""
+    reduce, reduce_bias, expand, expand_bias = weights
+    layers = Excitation(reduce, reduce_bias, expand, expand_bias, Activation(activation, slope), gate)
+    height, width = size
+    if is_cuda(statistics.device.type):
+        return excitation(statistics, (height, width), phases, layers)
+    return excitation_by_torch(statistics, (height, width), phases, layers).to(expand.dtype)
+
+
+excite = torch.library.custom_op(f"{NAMESPACE}::excitation", _excite, mutates_args=())
+
+
+@excite.register_fake
+def _(statistics: Tensor, weights: list[Tensor], *_: Any) -> Tensor:
+    return weights[0].new_empty(statistics.shape[0], statistics.shape[3])
 
 
 def operation(name: str) -> Any:

@@ -7,9 +7,10 @@ from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_rounding import LEAST
-from pipeline.compiler.fx_graph import channel_concatenations, gives_image, part_of_answer
+from pipeline.compiler.fx_graph import channel_concatenations, gives_image, part_of_answer, shape_of
 from pipeline.compiler.kernel_layer import OUT, POOLED, KernelLayer
 from pipeline.compiler.layer_nodes import inputs_of, layer_of
+from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8
 from pipeline.kernels.common.nhwc import FP8_MAX
 
 Group = set[fx.Node]
@@ -43,12 +44,14 @@ def _is_value(node: fx.Node, dtype: torch.dtype) -> bool:
 def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
     """The groups to be stored in fp8 when the layers named in `keep` read the other type.
 
-    Some layer must multiply a value of it in fp8, and none that can't. What else reads it, reads it converted back, and
-    a layer adds either type.
+    Some layer must multiply a value of it in fp8, and none that can't; the channels of each must be a multiple of 16.
+    What else reads it, reads it converted back, and a layer adds either type.
     """
     kept = set(keep)
     found = []
     for group in groups(net):
+        if any(shape_of(value)[1] % CHANNELS_IN_FP8 for value in group):
+            continue
         users = [(value, user) for value in group for user in value.users]
         readers = [layer_of(net.module, user) for value, user in users if value in inputs_of(user)]
         layers = [layer for layer in readers if layer is not None]
@@ -59,7 +62,8 @@ def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
 
 def reads_fp8(layer: KernelLayer) -> bool:
     """Whether a layer's kernel reads values in fp8."""
-    return "fp8" in layer.op.reads
+    whole = layer.bias is None or len(layer.bias) % CHANNELS_IN_FP8 == 0
+    return "fp8" in layer.op.reads and whole
 
 
 def writes_fp8(layer: KernelLayer) -> bool:

@@ -181,9 +181,10 @@ class _Lowering:
     def _laid_out(self, value: fx.Node, x: fx.Node) -> fx.Node:
         """What is kept of a value, or that as ATen reads it, with its channels side by side.
 
-        Where several layers read it, its steps are forced upon it: Inductor would write a copy for each of them.
+        One pixel has its channels so in any layout. Where several layers read a value, its steps are forced upon it:
+        Inductor would write a copy for each of them.
         """
-        if x in self.laid_out:
+        if x in self.laid_out or shape_of(value)[2:] == (1, 1):
             return x
         if sum(layer_of(self.net.module, user) is not None for user in value.users) == 1:
             return self.graph.call_function(aten.contiguous.default, (x,), {"memory_format": torch.channels_last})

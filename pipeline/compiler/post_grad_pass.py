@@ -4,7 +4,7 @@
     kernels_in_torch_compile()
     compiled = torch.compile(net.half().to(memory_format=torch.channels_last).eval())
 
-It takes what the kernel takes: fp16, channels_last, 3×3 with stride 1 and padding 1, channels in multiples of 16, with
+It takes what the kernel takes: fp16, channels_last, 3×3 with stride 1 and padding 1, channels in multiples of 8, with
 a ReLU where one follows. All else, batch norms among it, is Inductor's as before; fold them first. A stage does more
 with a whole net (`pipeline.stages.fused`): this pass sees it after its operations were taken apart.
 """

@@ -138,6 +138,7 @@ def _check_tensors(knobs: DataKnobs) -> None:
 def _typed_of_labels(knobs: DataKnobs) -> str:
     """A knob about labels that isn't at its default; empty where all are."""
     defaults = {part.name: part.default for part in fields(DataKnobs)}
+    defaults["label_pattern"] = "*" if knobs.name == VOLUME else defaults["label_pattern"]
     return next((key for key in ("positive", "colors", "label_pattern") if getattr(knobs, key) != defaults[key]), "")
 
 

@@ -17,13 +17,13 @@ from pipeline.deploy.bundle_contract import Dynamic
 from pipeline.deploy.carried_kernels import carry
 from pipeline.deploy.recorded_stage import ExportError, RecordedStage
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.batch import IMAGE
 from pipeline.records.bundle_kinds import Kind
 from pipeline.records.error_line import first_line
 from pipeline.stages import onnxruntime, torchscript
+from pipeline.stages.api import IMAGE_RANK
 from pipeline.stages.common.aot_package import build_package
-from pipeline.stages.common.onnx_export import OUTPUT, export
-from pipeline.stages.common.precision import Half, in_channels_last
+from pipeline.stages.common.onnx_export import export
+from pipeline.stages.common.precision import Half, in_channels_last, laid_out
 
 AXES: dict[Dynamic, tuple[int, ...]] = {"batch": (0,), "size": (2, 3)}  # of [batch, channels, height, width]
 MOVABLE = "choose --stage onnxruntime, torchscript, half, compile, or another that is written anew"
@@ -39,14 +39,12 @@ class Made:
         path: within the folder.
         loader: options of the loader.
         notes: how it differs from what was measured.
-        names: of its input and output.
     """
 
     kind: Kind
     path: str
     loader: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    names: tuple[str, str] = (IMAGE, OUTPUT)
 
 
 def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> Made:
@@ -90,6 +88,18 @@ def noted(made: Made, recorded: RecordedStage) -> Made:
     return made
 
 
+def check_dynamic(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> None:
+    """That axes are dynamic of a net that takes images alone, and answers with masks.
+
+    Raises:
+        ExportError: it doesn't.
+    """
+    work = recorded.workload
+    beyond = bool(work.others) or len(work.shape) != IMAGE_RANK or not recorded.run.settings.task.has_masks
+    if dynamic and beyond:
+        raise ExportError(f"--dynamic {dynamic[0]}: it is there for nets of images; leave it out")
+
+
 def as_onnx(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> Made:
     """The model that the run kept, or one of the same precision with dynamic axes."""
     made = Made("onnx", "model.onnx", session_options(recorded, bool(dynamic)))
@@ -97,7 +107,7 @@ def as_onnx(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -
         if recorded.stage.target != onnxruntime.__name__:
             raise ExportError(f"{recorded.ends.flags[0]}: {recorded.stage.name} keeps its model as it is; {MOVABLE}")
         model, path = recorded.workload.model, folder / made.path
-        export(model, recorded.dtype, recorded.given, path, around=recorded.with_ends)
+        export(model, recorded.dtype, recorded.given[0], path, around=recorded.with_ends)
         return made
     if not dynamic:
         copy_all(recorded, made.path, folder)
@@ -148,7 +158,7 @@ def as_torchscript(recorded: RecordedStage, folder: Path) -> Made:
     if recorded.ends.flags:
         net = recorded.with_ends(Half(recorded.workload.model, recorded.dtype).eval())
         with torchscript.deprecations_filtered(), torch.inference_mode():
-            program = torch.jit.trace(net, recorded.given, check_trace=False)
+            program = torch.jit.trace(net, tuple(recorded.given), check_trace=False)
             torch.jit.save(torch.jit.freeze(program), folder / "model.pt")
         return Made("torchscript", "model.pt")
     copy_all(recorded, "model.pt", folder)
@@ -162,7 +172,7 @@ def as_program(recorded: RecordedStage, folder: Path) -> Made:
         ExportError: torch.export can't take the net, or it calls what a saved net may not.
     """
     try:
-        content = archive_of(recorded.with_ends(eager_form(recorded)), recorded.given)
+        content = archive_of(recorded.with_ends(eager_form(recorded)), *recorded.given)
         (folder / PROGRAM).write_bytes(checked_archive(content).getvalue())
     except ArchiveError as error:
         raise ExportError(f"this net can't be saved without its source: {error}") from None
@@ -186,9 +196,9 @@ class InChannelsLast(nn.Module):
         super().__init__()
         self.net = in_channels_last(copy.deepcopy(model))
 
-    def forward(self, batch: Tensor) -> Tensor:
-        """Logits [batch, classes, height, width] of a batch [batch, channels, height, width]."""
-        logits: Tensor = self.net(batch.contiguous(memory_format=torch.channels_last))
+    def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
+        """Logits [batch, classes, height, width] of a batch [batch, channels, height, width], and further inputs."""
+        logits: Tensor = self.net(*map(laid_out, (batch, *others)))
         return logits
 
 
@@ -203,7 +213,7 @@ def as_package(recorded: RecordedStage, folder: Path) -> Made:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on_gpu
     try:
         net = recorded.with_ends(Half(recorded.workload.model, recorded.dtype).eval())
-        build_package(net, [recorded.given], folder / PACKAGE, not on_gpu, tuned)
+        build_package(net, [*recorded.given], folder / PACKAGE, not on_gpu, tuned)
     except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
         raise ExportError(f"no package of this net: {first_line(error)}") from error
     note = f"{stage.name} lives in its process alone: this is the same net, compiled ahead of time by AOTInductor"

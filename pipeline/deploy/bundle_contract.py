@@ -11,6 +11,7 @@ from pipeline.records.atomic_json import write_json
 from pipeline.records.bundle_kinds import Kind
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
+from pipeline.records.tasks import TaskName
 from pipeline.stats.intervals import seconds_per_call
 
 FILE = "contract.json"
@@ -62,7 +63,10 @@ class Contract:
         kind: of the artefact.
         artefact: its path within the bundle, or within the run's folder; empty where the run keeps none.
         input: the normalised batch, unless `images_in`.
-        output: the logits, unless `classes_out`.
+        others: the net's further inputs, in the order in which it takes them after the first.
+        task: what the answer is.
+        takes_images: whether the first input is made of images, or volumes, by `normalisation`; else it is taken as is.
+        output: the logits, or values, unless `classes_out`.
         normalisation: how an image becomes the input.
         tolerance: how far the logits may be from those of the net in fp32.
         masks_judged: False with random weights, whose masks mean nothing.
@@ -96,6 +100,14 @@ class Contract:
     images_in: bool = False
     classes_out: bool = False
     format: int = FORMAT
+    others: list[TensorRule] = field(default_factory=list)
+    task: TaskName = "segmentation"
+    takes_images: bool = True
+
+    @property
+    def makes_masks(self) -> bool:
+        """Whether masks of images are made of it, and of nothing else."""
+        return self.takes_images and not self.others and self.task == "segmentation"
 
     @property
     def batch_shape(self) -> tuple[int, int, int, int]:

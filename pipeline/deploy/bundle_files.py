@@ -32,7 +32,7 @@ README = """# {stage}, exported by unet-ladder
 
     import load  # from within this folder
     net = load.load()
-    masks = load.masks(net, images)  # [n, height, width, channels] as the files hold them; load.py normalises
+    {use}
 
 A batch is {shape}, {dynamic}, on {device}. {speed}
 `python -I load.py --check` compares the net with golden.safetensors, and `sha256sum -c SHA256SUMS` the files.
@@ -48,17 +48,19 @@ def write_loader(kind: Kind, folder: Path) -> None:
     shutil.copyfile(CARRIED / CHECK, folder / CHECK)
 
 
-def write_golden(tensors: Mapping[str, Tensor], images: np.ndarray, folder: Path) -> None:
+def write_golden(tensors: Mapping[str, Tensor], images: np.ndarray | None, folder: Path) -> None:
     """Keep a batch and its answers.
 
     Args:
         tensors: "batch" as the artefact takes it, "reference", the fp32 net's logits [batch, classes, height, width],
             and, once it is known, "logits", the artefact's own answer.
-        images: of the batch before normalisation, [batch, height, width, channels].
+        images: of the batch before normalisation, [batch, height, width, channels]; None of what is taken as it is.
         folder: the bundle's.
     """
     parts = {name: part.detach().cpu().contiguous() for name, part in tensors.items()}
-    save_file(parts | {"images": torch.from_numpy(np.array(images, order="C"))}, folder / GOLDEN)
+    if images is not None:
+        parts["images"] = torch.from_numpy(np.array(images, order="C"))
+    save_file(parts, folder / GOLDEN)
 
 
 def write_requirements(kind: Kind, folder: Path) -> None:
@@ -78,6 +80,7 @@ def write_readme(contract: Contract, folder: Path) -> None:
     known = took.ms_per_call is not None
     speed = f"The run measured {took.ms_per_call:.4g} ms a batch there." if known else "The run measured no speed."
     text = README.format(
+        use=how_to_use(contract),
         stage=contract.stage,
         artefact=contract.artefact,
         kind=contract.kind.replace("_", " "),
@@ -88,6 +91,16 @@ def write_readme(contract: Contract, folder: Path) -> None:
         notes="".join(f"Note: {note}.\n" for note in contract.notes),
     )
     write_text(text, folder / "README.md")
+
+
+def how_to_use(contract: Contract) -> str:
+    """The line that calls the net."""
+    names = [contract.input.name, *(rule.name for rule in contract.others)]
+    if contract.makes_masks:
+        return "masks = load.masks(net, images)  # [n, height, width, channels] as files hold them; load.py normalises"
+    if len(names) == 1 and contract.takes_images:
+        return "answer = net(load.prepare(images))  # [n, height, width, channels] as the files hold them"
+    return f"answer = net({', '.join(names)})  # as contract.json describes each"
 
 
 def write_sums(folder: Path) -> None:

@@ -19,14 +19,16 @@ from torch import Tensor
 from models.errors import InputError
 from models.one_line import guarded, tell
 from pipeline.deploy import bundle_files
-from pipeline.deploy.artefacts import AXES, Made, make
+from pipeline.deploy.artefacts import AXES, Made, check_dynamic, make
 from pipeline.deploy.bundle_contract import Contract, ContractError, Dynamic, TensorRule, measured_of
+from pipeline.deploy.carried.golden_check import FURTHER
 from pipeline.deploy.fresh_process import BundleFails, ask
 from pipeline.deploy.moved_ends import Ends, classes
 from pipeline.deploy.recorded_stage import ExportError, RecordedStage, check_weights, chosen, opened
 from pipeline.records import codec
 from pipeline.report.formatting import clean
 from pipeline.stages.api import Skip, StageError
+from pipeline.stages.common.onnx_export import OUTPUT
 from pipeline.stages.common.precision import allow_tf32
 
 FAILED, REFUSED = 1, 2
@@ -92,17 +94,22 @@ def check_ends(recorded: RecordedStage) -> None:
     Raises:
         ExportError: they can't; the line names the flag.
     """
-    if recorded.ends.images_in and recorded.images.dtype != np.uint8:
-        raise ExportError(f"--uint8-in: the run's images hold {recorded.images.dtype}; leave it out")
-    settings = recorded.run.settings
-    if recorded.ends.classes_out and not settings.task.has_masks:
+    ends, images, settings = recorded.ends, recorded.images, recorded.run.settings
+    if ends.flags and recorded.workload.others:
+        raise ExportError(f"{ends.flags[0]}: it is there for nets of images alone; leave it out")
+    if ends.images_in and (images is None or images.dtype != np.uint8):
+        raise ExportError(
+            f"--uint8-in: the run's inputs are {'tensors' if images is None else images.dtype}; leave it out"
+        )
+    if ends.classes_out and not settings.task.has_masks:
         raise ExportError(f"--classes-out: the net answers with no classes: task={settings.task.name}; leave it out")
-    if recorded.ends.classes_out and not settings.model.trained:
+    if ends.classes_out and not settings.model.trained:
         raise ExportError("--classes-out: the net has random weights, so nothing could check its classes; leave it out")
 
 
 def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: Path) -> Contract:
     """The bundle in a folder, checked; errors as of `export`."""
+    check_dynamic(recorded, asked.dynamic)
     golden = references(recorded, asked.dynamic)
     made = make(recorded, asked.dynamic, folder)
     contract = contract_of(recorded, made, asked, weights, golden["reference"])
@@ -138,26 +145,31 @@ def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str,
             other = torch.cat([other, other.flip(AXES["size"][0])], AXES["size"][0])
         batches["other_"] = other.contiguous()
     found: dict[str, Tensor] = {}
+    others = recorded.inputs.tensors[1:]
     with torch.inference_mode():
         for name, batch in batches.items():
-            found |= {f"{name}batch": batch, f"{name}reference": recorded.workload.model(batch).float()}
-    return found | {"batch": recorded.given}
+            found |= {f"{name}batch": batch, f"{name}reference": recorded.workload.model(batch, *others).float()}
+    further = {f"{FURTHER}{number}": part for number, part in enumerate(others)}
+    return found | {"batch": recorded.given[0]} | further
 
 
 def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str | None, reference: Tensor) -> Contract:
     """The contract of an artefact; `reference` are the fp32 net's logits [batch, classes, height, width]."""
-    run, stage, ends, given = recorded.run, recorded.stage, recorded.ends, recorded.given
+    run, stage, ends = recorded.run, recorded.stage, recorded.ends
     answer = classes(reference) if ends.classes_out else reference
     return Contract(
         stage=stage.name,
         target=stage.target,
         kind=made.kind,
         artefact=made.path,
-        input=TensorRule(made.names[0], list(given.shape), name_of(given.dtype), list(asked.dynamic)),
-        output=TensorRule(made.names[1], list(answer.shape), name_of(answer.dtype), list(asked.dynamic)),
+        input=TensorRule(recorded.workload.name, *described(recorded.given[0]), list(asked.dynamic)),
+        others=[TensorRule(name, *described(parts[0])) for name, parts in recorded.workload.others.items()],
+        task=run.settings.task.name,
+        takes_images=recorded.images is not None,
+        output=TensorRule(OUTPUT, *described(answer), list(asked.dynamic)),
         normalisation=run.settings.data.contract,
         tolerance=stage.tolerance,
-        masks_judged=run.settings.model.trained,
+        masks_judged=run.settings.model.trained and run.settings.task.has_masks,
         measured=measured_of(run, stage),
         weights_sha256=weights,
         command=run.command,
@@ -169,19 +181,21 @@ def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str 
     )
 
 
-def name_of(dtype: torch.dtype) -> str:
-    """Such as "float32"."""
-    return str(dtype).removeprefix("torch.")
+def described(part: Tensor) -> tuple[list[int], str]:
+    """The shape and the type of a tensor of any shape, as a contract has them."""
+    return list(part.shape), str(part.dtype).removeprefix("torch.")
 
 
 def wrong(found: dict[str, float], contract: Contract) -> str:
     """Why the check of a bundle failed, in a line."""
     allowed = contract.tolerance
-    return (
-        f"its answers are {found['relative_l2']:.2g} off (relative L2; {allowed.relative_l2:g} allowed), "
-        f"{100 * found['flipped_share']:.3g} % of the pixels change their class ({100 * allowed.flipped_share:g} % "
-        f"allowed), its normalisation is {found['normalisation']:.2g} off"
-    )
+    said = [f"its answers are {found['relative_l2']:.2g} off (relative L2; {allowed.relative_l2:g} allowed)"]
+    if contract.task == "segmentation":
+        most = f"{100 * allowed.flipped_share:g} % allowed"
+        said.append(f"{100 * found['flipped_share']:.3g} % of the pixels change their class ({most})")
+    if "normalisation" in found:
+        said.append(f"its normalisation is {found['normalisation']:.2g} off")
+    return ", ".join(said)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -10,12 +10,15 @@ from torch import Tensor, nn
 
 from models.checkpoint import digest
 from models.errors import InputError
-from models.samples import load_dataset, to_batch
+from models.samples import load_dataset, to_batch, window
+from models.tensor_files import file_at, headers, in_order, read_tensors, repeated
 from pipeline.analysis.summary import summarize
+from pipeline.config.data_request import TENSORS
 from pipeline.config.request_error import nearest
 from pipeline.config.schema import StageSpec
 from pipeline.deploy.moved_ends import Ends
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.batch import Batch
 from pipeline.records.bundle_kinds import KIND_OF, Kind
 from pipeline.records.run_record import Artefact, RunRecord, StageRecord
 from pipeline.stages.api import Workload
@@ -50,10 +53,12 @@ class RecordedStage:
     ends: Ends = field(default_factory=Ends)
 
     @property
-    def given(self) -> Tensor:
-        """What the artefact takes: the golden batch, or its images [batch, height, width, channels], on the device."""
-        images = torch.from_numpy(np.ascontiguousarray(self.images)).to(self.workload.device)
-        return images if self.ends.images_in else self.batch
+    def given(self) -> list[Tensor]:
+        """What the artefact takes: the batch, or its images [batch, height, width, channels]; then the others."""
+        first, *others = self.inputs
+        if self.ends.images_in and self.images is not None:
+            first = torch.from_numpy(np.ascontiguousarray(self.images)).to(self.workload.device)
+        return [first, *others]
 
     def with_ends(self, net: nn.Module) -> nn.Module:
         """A net from the golden batch to logits, with the ends that are to lie in the graph."""
@@ -70,9 +75,13 @@ class RecordedStage:
         return self.workload.batches[0]
 
     @property
-    def images(self) -> np.ndarray:
-        """The same before normalisation, [batch, height, width, channels]."""
-        assert self.workload.images is not None
+    def inputs(self) -> Batch:
+        """The golden batch with the net's further inputs."""
+        return self.workload.inputs[0]
+
+    @property
+    def images(self) -> np.ndarray | None:
+        """The same before normalisation, [batch, height, width, channels]; None of tensors, which are taken as is."""
         return self.workload.images
 
     @property
@@ -184,15 +193,35 @@ def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> R
         raise ExportError("the record holds no batch size: its request was refused")
     seed = run.config.get("seed")
     model, data = asked.model, asked.data
-    count = run.batch_size * SCRATCH_BATCHES
     try:
-        net = net_of_spec(model, seed if isinstance(seed, int) else 0)
-        rules = (data.contract, data.label_rules)
-        found = load_dataset(data.name, data.path, None, data.image_size, count, *rules)
+        net = net_of_spec(model, seed if isinstance(seed, int) else 0).to(device)
+        golden = of_tensors if data.name == TENSORS else of_images
+        work = golden(run, net, device, scratch / stage.name)
     except InputError as error:
         raise ExportError(str(error)) from None
-    batches = list(to_batch(found.images, data.contract).to(device).split(run.batch_size))
-    images = found.images[: run.batch_size]
-    work = Workload(net.to(device), batches, device, scratch / stage.name, images=images, contract=data.contract)
-    notes = [] if model.trained else ["the net has random weights: its masks mean nothing"]
+    mean = "masks mean" if asked.task.has_masks else "answers mean"
+    notes = [] if model.trained else [f"the net has random weights: its {mean} nothing"]
     return RecordedStage(folder, run, stage, work, notes)
+
+
+def of_images(run: RunRecord, net: nn.Module, device: torch.device, folder: Path) -> Workload:
+    """The net with the run's first images, or volumes."""
+    data, size = run.settings.data, run.batch_size
+    window_size = window(data.name, data.image_size, data.depth)
+    rules = (data.contract, data.label_rules)
+    found = load_dataset(data.name, data.path, None, window_size, size * SCRATCH_BATCHES, *rules)
+    batches = list(to_batch(found.images, data.contract).to(device).split(size))
+    return Workload(net, batches, device, folder, images=found.images[:size], contract=data.contract)
+
+
+def of_tensors(run: RunRecord, net: nn.Module, device: torch.device, folder: Path) -> Workload:
+    """The net with the run's first samples of tensors."""
+    data, size = run.settings.data, run.batch_size
+    path = file_at(data.path)
+    names = in_order(net, [name for name in headers(path) if name != data.labels], data.inputs, path)
+    stored = repeated(read_tensors(path, names), size * SCRATCH_BATCHES)
+    rotations = {name: list(stored[name].to(device).split(size)) for name in names}
+    first, *others = names
+    return Workload(
+        net, rotations[first], device, folder, name=first, others={each: rotations[each] for each in others}
+    )

@@ -1,10 +1,12 @@
 """1×1 convolution: a matrix product over the pixels of an NHWC tensor, with the common epilogue.
 
-The idea: the pixels of all images lie in one line, so tiles know nothing of rows and columns.
+The idea: the pixels of all images lie in one line, so tiles know nothing of rows and columns. Where each image has a
+factor for each input channel, as squeeze-and-excitation asks for it (`GATED_OP`), the pixels of an image are a line,
+and a tile is multiplied by its image's factors on its way to the product: the scaled map is never stored.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -13,7 +15,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
-from pipeline.kernels.common.kernel_op import KernelOp, flops_of
+from pipeline.kernels.common.kernel_op import (
+    Ends,
+    KernelOp,
+    LayerDescription,
+    LibraryParameters,
+    SecondSource,
+    flops_of,
+)
 from pipeline.kernels.common.library import same_size_convolution
 from pipeline.kernels.common.nhwc import check, descriptor, multiprocessors, next_power_of_two
 from pipeline.kernels.common.triton_epilogue import finish, rounded
@@ -52,25 +61,31 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
 
 @triton.jit
 def _conv1x1(
-    x_boxes, weight_boxes, out_boxes, scale, bias, slopes, residual_boxes, residual_scale, channels, tiles_out, tiles,
+    x_boxes, weight_boxes, out_boxes, scale, bias, slopes, gate, residual_boxes, residual_scale,
+    channels, tiles_out, tiles_image, tiles,
     IN: tl.constexpr, PIXELS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
     ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
-    """Read x [pixels, IN], weight [channels, IN], out [pixels, channels]."""
+    """Read x [lines, pixels, IN], weight [channels, IN] and gate [lines, IN]; write out [lines, pixels, channels]."""
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         o0 = tile % tiles_out * OUT
-        p0 = tile // tiles_out * PIXELS
+        p0 = tile // tiles_out % tiles_image * PIXELS
+        line = tile // tiles_out // tiles_image
         acc = tl.zeros((PIXELS, OUT), tl.float32)
         for step in tl.range((IN + DEPTH - 1) // DEPTH):
-            box = x_boxes.load([p0, step * DEPTH])
+            box = x_boxes.load([line, p0, step * DEPTH]).reshape(PIXELS, DEPTH)
             taps = weight_boxes.load([o0, step * DEPTH])
+            if gate is not None:
+                entry = step * DEPTH + tl.arange(0, DEPTH)
+                factor = tl.load(gate + line * IN + entry, mask=entry < IN, other=0.0)
+                box = (box.to(tl.float32) * factor.to(tl.float32)[None, :]).to(taps.dtype)
             acc = tl.dot(box, taps.T, acc)
         channel = o0 + tl.arange(0, OUT)
         added = None
         if residual_boxes is not None:
-            added = residual_boxes.load([p0, o0]).to(tl.float32) * residual_scale
+            added = residual_boxes.load([line, p0, o0]).reshape(PIXELS, OUT).to(tl.float32) * residual_scale
         y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, False, slopes, added)
-        out_boxes.store([p0, o0], rounded(y, out_boxes.dtype))
+        out_boxes.store([line, p0, o0], rounded(y, out_boxes.dtype).reshape(1, PIXELS, OUT))
 
 
 def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
@@ -86,6 +101,48 @@ def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
     Raises:
         ValueError: a shape, dtype or stride is not as above.
     """
+    _checked(x, weight, epilogue, outputs)
+    _launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight, epilogue)))
+
+
+def gated_conv1x1(
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource, tile: Tile | None = None
+) -> None:
+    """The product (x · gate) · weightᵀ through the epilogue, written into `outputs.out`.
+
+    Args:
+        x: [N, H, W, in], fp16, as of `conv1x1`.
+        weight: [out, in] fp16, from `pack`.
+        epilogue: as of `conv1x1`.
+        outputs: as of `conv1x1`.
+        second: its map is the gate: [N, 1, 1, in], fp16.
+        tile: one of `candidates`; the first of them without.
+
+    Raises:
+        ValueError: a shape, dtype or stride is not as above.
+    """
+    _checked(x, weight, epilogue, outputs)
+    gate, (batch, _, _, inner) = second.map, x.shape
+    if gate is None or tuple(gate.shape) != (batch, 1, 1, inner) or gate.dtype != x.dtype or x.dtype.itemsize < 2:
+        found = "none" if gate is None else f"{list(gate.shape)} {gate.dtype}"
+        raise ValueError(f"gate must be {[batch, 1, 1, inner]}, float16 as x, got {found}")
+    factors = gate.reshape(batch, inner).contiguous()
+    _launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight, epilogue)), factors)
+
+
+def gated_reference(
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource
+) -> None:  # fmt: skip
+    """What `gated_conv1x1` computes of x [N, H, W, in] and weight [out, in], in plain PyTorch, on any device.
+
+    The product with the gate [N, 1, 1, in] is rounded to the weight's type, as a map that is stored is.
+    """
+    assert second.map is not None
+    gated = (x.float() * second.map.float()).to(weight.dtype)
+    reference(gated, weight, epilogue, outputs)
+
+
+def _checked(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
     batch, height, width, inner = x.shape
     outer = weight.shape[0]
     check("x", x, (batch, height, width, inner))
@@ -93,27 +150,31 @@ def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
     if weight.dtype != x.dtype:
         raise ValueError(f"weight must have x's dtype, {x.dtype}, got {weight.dtype}")
     check_epilogue(epilogue, outputs, (batch, height, width, outer), FOLDS)
-    tile = tile or next(candidates(x, weight, epilogue))
-    _launch(in_line("x", x), weight, epilogue, in_line("out", required(outputs.out)), tile)
 
 
-def _launch(lines: Tensor, weight: Tensor, epilogue: Epilogue, out_lines: Tensor, tile: Tile) -> None:
-    """Queue the product of lines [pixels, in] and weight [out, in] into out_lines [pixels, out]."""
-    outer, inner = weight.shape
-    tiles_out = -(-outer // tile.out)
-    tiles = -(-len(lines) // tile.pixels) * tiles_out
+def _launch(
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile, gate: Tensor | None = None
+) -> None:
+    """Queue the product of checked operands; with a gate [N, in] the pixels of an image are a line of their own."""
+    lines, (outer, inner) = 1 if gate is None else len(x), weight.shape
+    seen, made = in_lines("x", x, lines), in_lines("out", required(outputs.out), lines)
     residual = epilogue.residual
-    _conv1x1[min(tiles, multiprocessors(lines.device) * tile.programs),](
-        descriptor(lines, [tile.pixels, tile.depth]),
+    tiles_out, tiles_image = -(-outer // tile.out), -(-seen.shape[1] // tile.pixels)
+    tiles = lines * tiles_image * tiles_out
+    box = [1, tile.pixels, tile.out]
+    _conv1x1[min(tiles, multiprocessors(x.device) * tile.programs),](
+        descriptor(seen, [1, tile.pixels, tile.depth]),
         descriptor(weight, [tile.out, tile.depth]),
-        descriptor(out_lines, [tile.pixels, tile.out]),
+        descriptor(made, box),
         epilogue.scale,
         epilogue.bias,
         epilogue.slopes,
-        None if residual is None else descriptor(in_line("residual", residual), [tile.pixels, tile.out]),
+        gate,
+        None if residual is None else descriptor(in_lines("residual", residual, lines), box),
         None if residual is None else epilogue.residual_scale,
         outer,
         tiles_out,
+        tiles_image,
         tiles,
         IN=inner,
         PIXELS=tile.pixels,
@@ -126,20 +187,20 @@ def _launch(lines: Tensor, weight: Tensor, epilogue: Epilogue, out_lines: Tensor
     )
 
 
-def in_line(name: str, tensor: Tensor) -> Tensor:
-    """The tensor [N, H, W, C] as [N · H · W, C], without a copy.
+def in_lines(name: str, tensor: Tensor, lines: int) -> Tensor:
+    """The tensor [N, H, W, C] as [lines, N · H · W / lines, C], without a copy.
 
     Raises:
         ValueError: its pixels don't follow each other at one step.
     """
     try:
-        return tensor.view(-1, tensor.shape[3])
+        return tensor.view(lines, -1, tensor.shape[3])
     except RuntimeError as error:
         steps = list(tensor.stride())
         raise ValueError(f"{name}'s pixels must follow each other at one step, got strides {steps}") from error
 
 
-def candidates(x: Tensor, weight: Tensor, _: Epilogue) -> Iterator[Tile]:
+def candidates(x: Tensor, weight: Tensor, _: Epilogue, *__: object) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, in] and weight [out, in], the likeliest first."""
     fp8 = x.dtype == torch.float8_e4m3fn
     depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(x.shape[3])))
@@ -149,9 +210,20 @@ def candidates(x: Tensor, weight: Tensor, _: Epilogue) -> Iterator[Tile]:
     yield Tile(64, min(out, 64), depth, warps=4, stages=4, programs=2)
 
 
+def gated_by_library(x: Tensor, gate: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
+    """The convolution of x [N, in, H, W] times gate [N, in, 1, 1], and what follows, as [N, out, H, W]."""
+    return same_size_convolution(x * gate, parameters, ends)
+
+
+def _accepts(layer: LayerDescription) -> bool:
+    """Any but those of one pixel, as squeeze-and-excitation has them."""
+    wide = layer.suits_bulk_copies and layer.in_size != (1, 1)
+    return layer.kind == "conv2d" and layer.is_square(1, 1, 0) and wide
+
+
 OP: KernelOp[Tile] = KernelOp(
     name="conv1x1",
-    accepts=lambda layer: layer.kind == "conv2d" and layer.is_square(1, 1, 0) and layer.suits_bulk_copies,
+    accepts=_accepts,
     reference=reference,
     launch=conv1x1,
     candidates=candidates,
@@ -161,4 +233,13 @@ OP: KernelOp[Tile] = KernelOp(
     pack=pack,
     weight_shape=lambda inner, outer: (outer, inner, 1, 1),
     folds=FOLDS,
+)
+GATED_OP: KernelOp[Tile] = replace(
+    OP,
+    name="gated_conv1x1",
+    accepts=None,
+    reference=gated_reference,
+    launch=gated_conv1x1,
+    reads=frozenset({"fp16"}),
+    takes_second=True,
 )

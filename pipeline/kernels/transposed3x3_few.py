@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_few
-from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription
+from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8, KernelOp, LayerDescription
 from pipeline.kernels.common.nhwc import next_power_of_two
 from pipeline.kernels.common.triton_epilogue import rounded
 from pipeline.kernels.polyphase import polyphase_layers
@@ -120,7 +120,9 @@ def candidates(x: Tensor, _: Tensor, __: Epilogue) -> Iterator[Tile]:
 def _accepts(layer: LayerDescription) -> bool:
     known = (layer.window, layer.stride, layer.padding, layer.dilation, layer.groups, layer.output_padding)
     square = known == ((3, 3), (2, 2), (1, 1), (1, 1), 1, (1, 1))
-    return layer.kind == "conv_transpose2d" and square and layer.outer <= MOST_OUT and layer.inner % CHANNELS == 0
+    return (
+        layer.kind == "conv_transpose2d" and square and layer.outer <= MOST_OUT and layer.inner % CHANNELS_IN_FP8 == 0
+    )
 
 
 OP: KernelOp[Tile] = KernelOp(

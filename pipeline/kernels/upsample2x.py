@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, required
-from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
+from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8, KernelOp, LayerDescription
 from pipeline.kernels.common.library import bilinear
 from pipeline.kernels.common.nhwc import check_vector, next_power_of_two, store
 from pipeline.kernels.common.triton_epilogue import rounded
@@ -137,7 +137,8 @@ def candidates(_: Tensor, __: Tensor, ___: Epilogue) -> Iterator[Tile]:
 def _accepts(layer: LayerDescription, *, align_corners: bool) -> bool:
     twice = layer.out_size == (2 * layer.in_size[0], 2 * layer.in_size[1])
     aligned = layer.align_corners == align_corners
-    return layer.kind == "upsample_bilinear2d" and twice and aligned and layer.suits_bulk_copies
+    # each thread loads 16 neighbouring channels
+    return layer.kind == "upsample_bilinear2d" and twice and aligned and layer.inner % CHANNELS_IN_FP8 == 0
 
 
 def _flops(shape: tuple[int, ...], _: int) -> float:

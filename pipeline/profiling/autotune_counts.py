@@ -24,7 +24,7 @@ def searches(runner: Runner, batch: Batch | Tensor) -> list[SearchCount]:
 
     Args:
         runner: the stage, warm; its functions take a Batch.
-        batch: the inputs of one call.
+        batch: the inputs of one call, each [batch, ...].
     """
     cudnn = batch.is_cuda and torch.backends.cudnn.benchmark
     compiled = sys.modules[DYNAMO].counters["inductor"] if DYNAMO in sys.modules else {}

@@ -42,7 +42,7 @@ Part = TypeVar("Part")
 
 
 class Explained:
-    """A stage on its way to a `Diagnostics`; its functions take a Batch."""
+    """A stage on its way to a `Diagnostics`; its functions take a Batch, or tensors [batch, ...]."""
 
     def __init__(self, runner: Runner, net: nn.Module, batches: Sequence[Batch | Tensor], folder: Path) -> None:
         self.runner = runner

@@ -22,7 +22,7 @@ def fusion(runner: Runner, batch: Batch | Tensor, events: list[TraceEvent], call
 
     Args:
         runner: the stage, whose functions take a Batch.
-        batch: the inputs of one call.
+        batch: the inputs of one call, each [batch, ...].
         events: of its profile of `calls` calls.
         calls: how many.
         shown: the stage's folder, as the record names it.
@@ -41,7 +41,7 @@ def fusion(runner: Runner, batch: Batch | Tensor, events: list[TraceEvent], call
 
 
 def traffic(runner: Runner, batch: Batch | Tensor) -> tuple[int | None, BytesSource | None, str]:
-    """Bytes that one call on a batch moves and who counted them; or why not."""
+    """Bytes that one call on a batch [batch, ...] moves and who counted them; or why not."""
     try:
         found: Traffic | None
         found = runner.traffic(batch) if runner.traffic else (counted(runner.one_by_one, batch), "operators")

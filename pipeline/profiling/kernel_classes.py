@@ -28,10 +28,10 @@ PATTERNS: list[tuple[KernelClass, str]] = [
         "convolution",
         (
             r"conv|winograd|wgrad|dgrad|fprop|implicit_gemm|cudnn.*(xmma|sm\d\d)|xmma_.*(fprop|dgrad)|mkldnn_conv|upconv|polyphase|"
-            r"transposed3x3|fft|flip_filter|mult_and_sum_complex"
+            r"transposed3x3|depthwise|fft|flip_filter|mult_and_sum_complex"
         ),
     ),
-    ("matmul", r"gemm|matmul|cublas|cutlass|nvjet|aten::(addmm|mm|bmm|linear)|wgmma"),
+    ("matmul", r"gemm|matmul|excitation|cublas|cutlass|nvjet|aten::(addmm|mm|bmm|linear)|wgmma"),
     (
         "pointwise",
         (

@@ -54,7 +54,7 @@ def compute_layers(net: nn.Module, *batch: Tensor) -> list[ComputeLayer]:
 
     Args:
         net: untouched.
-        batch: the inputs of one call.
+        batch: the inputs of one call, each [batch, ...].
 
     Raises:
         Exception: torch can't export the net.

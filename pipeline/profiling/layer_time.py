@@ -36,7 +36,7 @@ def layer_work(net: nn.Module, *image: Tensor) -> list[LayerWork]:
 
     Args:
         net: in eval mode.
-        image: the inputs of one sample, each [1, ...], on the net's device.
+        image: the inputs of one sample, of any shape, each [1, channels, …], on the net's device.
 
     The FLOPs add up to what torch.utils.flop_counter counts for the whole net.
     """

@@ -117,7 +117,7 @@ def memory_timeline(
 
     Args:
         runner: the stage, whose functions take a Batch; where its module is known, they are read at every layer.
-        batch: the inputs of one call.
+        batch: the inputs of one call, each [batch, ...].
         statistics: of the allocator.
         context_bytes: what the process held of the device before its first tensor.
         history: of the allocator, for a stage without layers to watch.
@@ -148,6 +148,8 @@ def watched_call(
     runner: Runner, batch: Batch | Tensor, statistics: AllocatorStatistics, history: History
 ) -> tuple[Watch, list[Change] | None]:
     """What was read before, during and after the call, and its changes where no layer could be watched.
+
+    The inputs may be of any shape.
 
     Raises:
         HistoryError: the call allocates, and the history has nothing of it.

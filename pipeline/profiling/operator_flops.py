@@ -30,7 +30,7 @@ def flops(operator: Operator) -> int | None:
 
 
 def net_flops(net: nn.Module, *image: Tensor) -> int:
-    """Those of the convolutions and matrix products of a net for one sample, whose inputs are each [1, ...].
+    """Those of the convolutions and matrix products of a net for one sample, its inputs of any shape.
 
     As many as torch.utils.flop_counter counts.
     """

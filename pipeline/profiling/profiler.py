@@ -26,7 +26,7 @@ def record(
 
     Args:
         run: the stage.
-        batches: its inputs, taken in turn.
+        batches: its inputs, of any shape, taken in turn.
         calls: how many calls the pass holds.
         folder: where the trace may lie meanwhile.
         shapes: keep the shapes of the operators' inputs as well, at the price of slower operators.

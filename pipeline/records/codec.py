@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from pipeline.records.atomic_json import write_json
+from pipeline.records.atomic_json import json_text, write_text
 from pipeline.records.error_line import first_line
 from pipeline.records.masking import masked, referred_to, values_to_hide
 from pipeline.records.migrations import STEPS, migrated
@@ -111,7 +111,8 @@ def save(run: RunRecord, folder: Path) -> Path:
     """
     path = folder / FILE
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(_masked_json(run), path)
+    text = json_text(_masked_json(run))
+    write_text(msgspec.json.format(text, indent=1), path)  # as json would, which indents in Python
     return path
 
 

@@ -67,7 +67,7 @@ def execution(half: torch.dtype, mode: Mode, device: torch.device) -> Execution:
 def compile_net(
     model: nn.Module, inputs: Iterable[Tensor], mode: Mode, dynamic: bool | None, fullgraph: bool, freezing: bool
 ) -> Any:
-    """The compiled net, after the call on its inputs that compiled it."""
+    """The compiled net, after the call on its inputs, of any shape, that compiled it."""
     torch.backends.cudnn.benchmark = True
     torch._inductor.config.freezing = freezing
     count_bytes()
@@ -78,7 +78,7 @@ def compile_net(
 
 
 def run_compiled(compiled: Any, *inputs: Tensor) -> Tensor:
-    """One call on the net's inputs.
+    """One call on the net's inputs, of any shape.
 
     It tells CUDA graph trees that the last answer may be overwritten.
     """

@@ -54,11 +54,7 @@ def build(
         Skip: not on a CPU, no torchao, or no C++ compiler.
         StageError: int8 is off by more than the budget, or no convolution is in int8.
     """
-    if workload.device.type != "cpu":
-        raise Skip("torchao's quantizer for x86 is a CPU's")
-    images_alone(workload, "int8 by PT2E")
-    library("torchao", EXTRA)
-    check_possible(workload.device)
+    check_here(workload)
     own_cache(workload.caches, workload.earlier is None)
     by = judges(workload, calibration_images, keep_fp32, Budget(budget, error_budget, dice_budget))
     narrow = not host.sums_int8_exactly() if reduce_range is None else reduce_range
@@ -70,6 +66,15 @@ def build(
     in_bits = [name for name in layers if name not in kept]
     facts = layer_facts(kept, gains, passed(run, by), in_bits) | {"values_of_7_bits": narrow}
     return described(workload.model, run, by, in_bits, facts)
+
+
+def check_here(workload: Workload) -> None:
+    """Raise `build`'s Skip where there is no such stage."""
+    if workload.device.type != "cpu":
+        raise Skip("torchao's quantizer for x86 is a CPU's")
+    images_alone(workload, "int8 by PT2E")
+    library("torchao", EXTRA)
+    check_possible(workload.device)
 
 
 def described(

@@ -44,9 +44,7 @@ def build(
         Skip: not on a CPU, no OpenVINO, or bf16 on a CPU without units for it.
         StageError: another precision runs than was asked for, or int8 is over its budget.
     """
-    if workload.device.type != "cpu":
-        raise Skip("this project runs OpenVINO on CPUs; it has no plugin for NVIDIA's GPUs")
-    images_alone(workload, "OpenVINO")
+    check_here(workload)
     openvino, asked = library("openvino", EXTRA), chosen(dtype, host.computes_bf16())
     export(workload.model, torch.float32, workload.batches[0], path := workload.folder / "fp32.onnx")
     layers, model = layers_of(path, "Conv", "ConvTranspose"), openvino.convert_model(str(path))
@@ -58,6 +56,13 @@ def build(
         keep_fp32, list(layers), lambda kept: by.used(Compiled(openvino, restored(quantized, layers, kept)))
     )
     return judged(runner(openvino, restored(quantized, layers, kept), layers, asked), by, list(layers), kept, gains)
+
+
+def check_here(workload: Workload) -> None:
+    """Raise `build`'s Skip where there is no such stage."""
+    if workload.device.type != "cpu":
+        raise Skip("this project runs OpenVINO on CPUs; it has no plugin for NVIDIA's GPUs")
+    images_alone(workload, "OpenVINO")
 
 
 def runner(openvino: Any, model: Any, layers: dict[str, str], asked: Precision) -> Runner:

@@ -68,7 +68,7 @@ class OfOneInput(nn.Module):
         self.net, self.dtype = half.net, half.dtype
 
     def forward(self, batch: Tensor) -> Tensor:
-        """As `Half`'s."""
+        """As `Half`'s: logits [batch, classes, height, width]."""
         if batch.dim() == 4:
             logits: Tensor = self.net(batch.to(dtype=self.dtype, memory_format=torch.channels_last))
             return logits

@@ -88,7 +88,7 @@ def fits_samples(answer: Tensor, images: Tensor) -> bool:
 
 
 def fits_latents(answer: Tensor, images: Tensor) -> bool:
-    """Whether it is of the latents' own shape."""
+    """Whether it is of the latents' own shape, [batch, channels, …]."""
     return answer.shape == images.shape
 
 
@@ -108,7 +108,7 @@ def wanted_shape(net: Net) -> str:
 
 
 def check_targets(work: Workload, answer: Tensor) -> None:
-    """That what a regression net should answer has the shape of what it answers.
+    """That what a regression net should answer is of the shape of what it answers.
 
     Raises:
         TensorError: it hasn't.

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -26,6 +25,7 @@ from pipeline.records.run_record import Artefact, CompileFacts, Execution, Failu
 from pipeline.records.samples import Accuracy, Energy, Memory, Sample, WarmUp
 from pipeline.stages.api import Runner, Workload
 from pipeline.worker import contract, mask_images, reference, unseen
+from pipeline.worker.artefact_entry import describe
 from pipeline.worker.guard import ANSWER_MOVED, RIGHT, Finding, Guard, exact
 from pipeline.worker.stage_target import build_function
 from pipeline.worker.workload import further_batches, judged_images
@@ -298,15 +298,3 @@ class Bench:
             return None
         gpu, images = gpu_behind(self.workload.device), self.workload.shape[0]
         return energy.energy(self.run, self.rotation.next, self.clock, seconds, images, gpu)
-
-
-def describe(path: Path, run_folder: Path) -> Artefact:
-    """A file's entry in the record."""
-    kinds = {".onnx": "onnx", ".pt": "torchscript", ".py": "generated code", ".cpp": "generated code"}
-    digest = sha256(path.read_bytes()).hexdigest()
-    return Artefact(
-        path=str(path.relative_to(run_folder)),
-        kind=kinds.get(path.suffix, path.suffix.lstrip(".")),
-        size_bytes=path.stat().st_size,
-        sha256=digest,
-    )

@@ -167,7 +167,7 @@ def answer_fault(answer: object, batch: Iterable[Tensor]) -> str:
 
     Args:
         answer: what a call returned.
-        batch: its inputs.
+        batch: its inputs, each [batch, ...].
     """
     inputs = [*batch]
     if type(answer) is not Tensor:

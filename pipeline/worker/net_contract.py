@@ -8,7 +8,7 @@ import inspect
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from models.errors import InputError, ModelError
 from pipeline.config.data_request import GIB
@@ -180,10 +180,18 @@ def called(net: Net) -> object:
         if kind == "out of memory":
             raise
         shape = described_inputs(given)
-        raise ModelError(f"model.target: {net.name} fails on {shape}: {reason}{channel_hint(net)}") from error
+        hint = channel_hint(net) or batch_hint(net)
+        raise ModelError(f"model.target: {net.name} fails on {shape}: {reason}{hint}") from error
     if not all(torch.equal(one, other) for one, other in zip(given, net.inputs, strict=True)):
         raise ModelError(f"model.target: {net.name} changes its input in place: a second call would see another image")
     return answer
+
+
+def batch_hint(net: Net) -> str:
+    """A clause for a net of torch.export's, whose graph may name the batch that it was exported with."""
+    if not isinstance(net.model, fx.GraphModule):
+        return ""
+    return "; its graph may be for one batch alone: export the net with a batch of 1, and set data.batch_size=1"
 
 
 def described_inputs(given: Batch) -> str:

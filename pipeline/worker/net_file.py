@@ -4,11 +4,12 @@ import warnings
 from pathlib import Path
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from models.errors import ModelError
 from pipeline.compiler.checked_archive import ArchiveError, checked_archive
 from pipeline.compiler.exported_net import without_checks
+from pipeline.compiler.fx_graph import is_call
 from pipeline.records.error_line import typed_line
 
 GIB = 2**30
@@ -28,6 +29,44 @@ def net_of_file(path: str, memory: int) -> nn.Module:
     Raises:
         ModelError: it isn't one, holds what is refused, needs more memory, or computes in another type than fp32.
     """
+    module = loaded(path, memory)
+    if not isinstance(module, fx.GraphModule):
+        raise ModelError(f"model.file={path}: torch gives a {type(module).__name__}, no graph; {HOW}")
+    without_checks(module)
+    follow_the_weights(module)
+    floats = {part.dtype for part in (*module.parameters(), *module.buffers()) if part.is_floating_point()}
+    if other := floats - {torch.float32}:
+        raise ModelError(
+            f"model.file={path}: weights in {min(map(str, other))}; export the net in fp32, as it was trained"
+        )
+    net = fx.GraphModule(module, module.graph, Path(path).stem)  # a plain one, which can be put in eval mode and copied
+    for part in (*net.parameters(), *net.buffers()):
+        part.requires_grad_(False)
+    return net.eval()
+
+
+def follow_the_weights(module: fx.GraphModule) -> None:
+    """Have casts of floating values to fp32 follow the weights: the net says `x.to(y.dtype)`, and its graph says fp32.
+
+    What is cast from whole numbers, as a time step is, stays fp32 there.
+    """
+    weight = next((name for name, part in module.named_parameters() if part.is_floating_point()), None)
+    for node in [node for node in module.graph.nodes if is_call(node, "aten.to.dtype")]:
+        before = node.args[0].meta.get("val")
+        if weight is None or node.args[1] is not torch.float32 or not isinstance(before, Tensor):
+            continue
+        if before.is_floating_point():
+            with module.graph.inserting_before(node):
+                like = module.graph.get_attr(weight)
+                cast = module.graph.call_function(torch.ops.aten.type_as.default, (node.args[0], like))
+            cast.meta = dict(node.meta)
+            node.replace_all_uses_with(cast)
+            module.graph.erase_node(node)
+    module.recompile()
+
+
+def loaded(path: str, memory: int) -> nn.Module:
+    """What torch makes of a file that holds nothing but what was checked; arguments and errors as of `net_of_file`."""
     try:
         size = Path(path).stat().st_size
         if size > memory:
@@ -43,18 +82,6 @@ def net_of_file(path: str, memory: int) -> nn.Module:
         # torch's own, of the bytes that it reads: nobody writes to the weights
         warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
         try:
-            module = torch.export.load(archive).module()
+            return torch.export.load(archive).module()
         except Exception as error:  # noqa: BLE001 - of a graph that doesn't fit together torch raises whatever comes up
             raise ModelError(f"model.file={path}: torch doesn't load it ({typed_line(error)}); {HOW}") from None
-    if not isinstance(module, fx.GraphModule):
-        raise ModelError(f"model.file={path}: torch gives a {type(module).__name__}, no graph; {HOW}")
-    without_checks(module)
-    floats = {part.dtype for part in (*module.parameters(), *module.buffers()) if part.is_floating_point()}
-    if other := floats - {torch.float32}:
-        raise ModelError(
-            f"model.file={path}: weights in {min(map(str, other))}; export the net in fp32, as it was trained"
-        )
-    net = fx.GraphModule(module, module.graph, Path(path).stem)  # a plain one, which can be put in eval mode and copied
-    for part in (*net.parameters(), *net.buffers()):
-        part.requires_grad_(False)
-    return net.eval()

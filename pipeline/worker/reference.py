@@ -87,7 +87,7 @@ def count_activation_bytes(model: nn.Module, *inputs: Tensor) -> int:
 
     Args:
         model: the net.
-        inputs: of one sample, each [1, ...].
+        inputs: of one sample, of any shape.
     """
     total = 0
 
@@ -114,5 +114,5 @@ def _fp64_error(model: nn.Module, one: Batch, logits: Tensor) -> float | None:
 
 
 def in_fp64(part: Tensor) -> Tensor:
-    """A tensor in fp64, where it holds floating numbers."""
+    """A tensor of any shape in fp64, where it holds floating numbers."""
     return part.double() if part.is_floating_point() else part

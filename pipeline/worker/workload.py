@@ -50,10 +50,9 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
     judged = max(verified * batch_size, labelled_images(data, first))
     dataset = images_of(data, max(batch_size * count, judged))
     protect(dataset)
-    batches = list(to_batch(dataset.images[: batch_size * count], data.contract).to(device).split(batch_size))
     return Workload(
         model=model,
-        batches=batches,
+        batches=in_batches(dataset.images[: batch_size * count], data, device),
         device=device,
         folder=Path(job.folder),
         seed=job.seed,

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.unet import UNet
+from tests.compiler.inverted_residuals import InvertedResiduals
 from tests.compiler.last_layers import Few, normed_head
 
 Size = tuple[int, ...]
@@ -285,6 +286,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Size]] = {
     "squeeze and excitation": (Excited, (2, 3, 16, 24)),
     "padding by a word": (same_padding, (2, 3, 16, 24)),
     "dropouts and pads": (Padded, (2, 3, 16, 24)),
+    "late windows, depthwise, squeeze and excitation": (InvertedResiduals, (2, 3, 16, 24)),
     "depthwise": (depthwise, (2, 3, 16, 24)),
     "transposed with norm": (transposed_with_norm, (2, 3, 5, 4)),
     "residuals, sums for norms, slopes": (Wide, (2, 3, 16, 24)),

@@ -50,7 +50,8 @@ def joins(graph: fx.GraphModule) -> int:
         (lambda a, b, c: torch.cat([c, a, b], dim=-3), 48, 16, 0),
         (lambda a, b, c: torch.cat([a, a], 1), 32, 16, 1),
         (lambda a, b, c: torch.cat([a, b], 2), 16, 16, 1),
-        (lambda a, b, c: torch.cat([b, a], 1), 24, 8, 1),
+        (lambda a, b, c: torch.cat([b, a], 1), 24, 8, 0),
+        (lambda a, b, c: torch.cat([b, a], 1), 20, 4, 1),
         (lambda a, b, c: torch.cat([c[:, :3], a], 1), 19, 16, 1),
     ],
     ids=[
@@ -59,7 +60,8 @@ def joins(graph: fx.GraphModule) -> int:
         "all three, counted from behind",
         "a part twice",
         "rows",
-        "channels in no multiple of 16",
+        "channels in a multiple of 8",
+        "channels in no multiple of 8",
         "a part that begins between",
     ],
 )

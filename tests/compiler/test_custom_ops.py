@@ -29,6 +29,7 @@ NETS = (
     "residuals, sums for norms, slopes",
     "few channels",
     "norms up to the logits",
+    "late windows, depthwise, squeeze and excitation",
 )
 
 

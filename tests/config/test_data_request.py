@@ -9,6 +9,7 @@ import pytest
 from models.input_contract import InputContract, LabelRules
 from pipeline.config.data_request import DataKnobs, check_memory, meant_everywhere, read_data
 from pipeline.config.request_error import RequestError
+from pipeline.config.task_request import read_task
 from pipeline.devices.host import memory_bytes
 
 
@@ -128,3 +129,63 @@ def test_a_path_that_is_no_folder_says_what_it_is(tmp_path: Path) -> None:
     for name, said in (("link", "a link that leads nowhere"), ("file", "a file"), ("a" * 5000, "File name too long")):
         with pytest.raises(RequestError, match=said):
             read_data({**knobs(tmp_path), "path": str(tmp_path / name)})
+
+
+def of_tensors(folder: Path, **typed: object) -> dict[str, Any]:
+    """What conf/data/tensors.yaml gives, with a file that is there, and with what is typed."""
+    (folder / "inputs.safetensors").touch()
+    path = str(folder / "inputs.safetensors")
+    return {"name": "tensors", "path": path, "labels": None, "size": None, "batch_size": 2, "batches": 3, **typed}
+
+
+def test_tensors_are_a_file_and_have_their_own_size(tmp_path: Path) -> None:
+    """Labels are the name of a tensor, no folder; a preset's size isn't for them."""
+    found = read_data(of_tensors(tmp_path, labels="right", inputs=["image", "mask"]))
+    assert (found.labels, found.inputs, found.size) == ("right", ("image", "mask"), None)
+    assert meant_everywhere(of_tensors(tmp_path, size=64), "smoke", [])["size"] is None
+    for typed, said in (
+        ({"path": None}, "data.path: name the file of your tensors, such as data.path=inputs.safetensors"),
+        ({"path": str(tmp_path / "input.safetensors")}, "no such file; did you mean "),
+        ({"size": 64}, "data.size=64: data=tensors takes tensors as they are; leave it out"),
+    ):
+        with pytest.raises(RequestError) as caught:
+            read_data(of_tensors(tmp_path, **typed))
+        assert said in str(caught.value)
+
+
+def test_volumes_are_windows_of_three_sides(tmp_path: Path) -> None:
+    """The depth is the size unless it is typed; a window that can't fit is refused with its figure."""
+    volumes = {"name": "volume", "label_pattern": "*", "channels": 1, "normalize": "zscore"}
+    asked = knobs(tmp_path, **volumes, labels=None, size=64, depth=32)
+    assert (read_data(asked).size, read_data(asked).depth) == (64, 32)
+    with pytest.raises(RequestError, match=r"data\.depth=32: it goes with data\.size, of data=volume"):
+        read_data({**asked, "size": None})
+    with pytest.raises(RequestError, match="volumes of 5000×5000×5000×1 take"):
+        check_memory(DataKnobs("volume", "x", None, 5000, 1, 3, channels=1), 64 * 2**30)
+
+
+TASKS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"name": "diffusion"}, {}, "data=samples gives a net one input, and a denoising loop counts a second one"),
+    ({"name": "regression", "data_range": 0}, {}, "task.data_range=0: expected a number above 0"),
+    ({"name": "regresion"}, {}, "task.name=regresion: did you mean 'regression'?"),
+    ({"name": "diffusion", "steps": 2000}, {}, "task.steps=2000: expected an integer ≥ 1 and ≤ 1000"),
+]
+
+
+@pytest.mark.parametrize(("task", "data", "said"), TASKS)
+def test_a_task_that_cannot_be_judged_is_refused(task: dict[str, Any], data: dict[str, Any], said: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_task(task, read_data(knobs(**data)))
+    assert said in str(caught.value)
+
+
+def test_labels_go_with_their_task(tmp_path: Path) -> None:
+    """Masks are for segmentation; what is right of a regression net is a tensor; a diffusion net has none."""
+    folder, tensors = read_data(knobs(tmp_path)), read_data(of_tensors(tmp_path, labels="right"))
+    assert read_task({"name": "regression"}, tensors).name == "regression"
+    for data, name, said in (
+        (folder, "regression", "isn't judged by masks; leave it out, or give what is right as a tensor: data=tensors"),
+        (tensors, "diffusion", "task=diffusion is judged by its own loop in fp32; leave it out"),
+    ):
+        with pytest.raises(RequestError, match=said):
+            read_task({"name": name}, data)

@@ -52,12 +52,23 @@ def test_every_stage_file_composes_into_a_run(name: str) -> None:
     assert all(len(stage.tolerance.reason) > 20 for stage in stages)
 
 
-@pytest.mark.parametrize("group", ["model", "data", "measure", "preset"])
+@pytest.mark.parametrize("group", ["model", "data", "task", "measure", "preset"])
 def test_every_other_file_composes(group: str, tmp_path: Path) -> None:
     """Each file of the other groups gives a run, with what it needs filled in."""
+    file, tensors = tmp_path / "net.pt2", tmp_path / "inputs.safetensors"
+    for made in (file, tensors):
+        made.touch()
+    given = ["data=tensors", f"data.path={tensors}"]
+    needed = {
+        "custom": ["model.target=my.Net"],
+        "file": [f"model.file={file}"],
+        "folder": [f"data.path={tmp_path}"],
+        "volume": [f"data.path={tmp_path}"],
+        "tensors": given[1:],
+        "diffusion": given,
+    }
     for path in sorted((CONF / group).glob("*.yaml")):
-        needed = {"custom": ["model.target=my.Net"], "folder": [f"data.path={tmp_path}"]}.get(path.stem, [])
-        assert asked(composed(f"{group}={path.stem}", "stage=eager", *needed)).stages
+        assert asked(composed(f"{group}={path.stem}", "stage=eager", *needed.get(path.stem, []))).stages
 
 
 def test_a_gpus_baseline_is_autocast_with_eager_beside_it() -> None:

@@ -266,7 +266,7 @@ def test_logits_are_written_in_the_order_of_their_axes(tmp_path: Path) -> None:
 
 def loader_in(folder: Path, name: str, **contract: object) -> dict[str, Any]:
     """What a file of a bundle defines, for a contract of these fields."""
-    fields = {"measured": {"device": "cpu"}, "loader": {}, **contract}
+    fields = {"measured": {"device": "cpu"}, "loader": {}, "input": {"name": "image"}, **contract}
     (folder / "contract.json").write_text(json.dumps(fields))
     place: dict[str, Any] = {"__name__": "load", "__file__": str(folder / "load.py")}
     exec(compile((bundle_files.CARRIED / name).read_text(), name, "exec"), place)

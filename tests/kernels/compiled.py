@@ -17,13 +17,15 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from pipeline.compiler.ops import BY_NAME
-from pipeline.kernels import conv3x3, conv_first, conv_head
+from pipeline.kernels import conv1x1, conv3x3, conv_first, conv_head
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.capability import HOPPER
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.common.kernel_op import SecondSource
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
+from pipeline.kernels.excitation import Excitation, excitation
 from pipeline.kernels.polyphase import Operands, candidates, polyphase
 from tests.kernels.examples import FP8, HALF, Layer, example
 
@@ -98,13 +100,19 @@ def gluon_kernels() -> None:
 
 
 def plain_kernels() -> None:
-    """Of those whose addresses Triton finds itself, the smaller half: 3×3, and the phases of an up-sampling."""
+    """Those that no other file compiles: 3×3, the phases of an up-sampling, depthwise, squeeze-and-excitation."""
     made = example(BY_NAME["conv3x3"], HALF, Layer(size=(32, 32), inner=64, outer=64))
     made.run(made.candidates()[-1])
     small, full = (torch.zeros(1, size, size, 32).half() for size in (16, 32))
     epilogue, taps = Epilogue(bias=torch.zeros(32)), torch.zeros(16, 32, 32).half()
     grown = Operands(epilogue, Outputs(torch.zeros_like(full)), small, taps, full, taps[:9], torch.zeros(3, 3, 32))
     polyphase(grown, next(candidates(grown)))
+    squeezed = example(BY_NAME["depthwise_strided"], HALF, Layer(size=(32, 32), inner=40, outer=40, statistics=True))
+    squeezed.run()
+    layers = Excitation(taps[0, :4], torch.zeros(4), taps[1, :4], torch.zeros(32), Activation("silu"), "sigmoid")
+    excitation(torch.zeros(1, blocks_of(16, 16), 2, 32), (16, 16), 1, layers)
+    gate = SecondSource(torch.zeros(1, 1, 1, 32).half())
+    conv1x1.gated_conv1x1(small, taps[0], epilogue, Outputs(torch.zeros_like(small)), gate)
 
 
 def compile_polyphase() -> None:

@@ -199,7 +199,7 @@ def for_kernel(op: KernelOp[Any], layer: Layer) -> Layer:
     return replace(
         layer,
         inner=3 if op.reads_image else min(layer.inner, inner or layer.inner),
-        outer=min(layer.outer, outer or layer.outer),
+        outer=layer.inner if op.by_channel else min(layer.outer, outer or layer.outer),
         pool=layer.pool and "pool" in op.folds,
         classes=layer.classes if "head" in op.folds else 0,
         stored=layer.stored or not {"pool", "head"} & op.folds,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.kernels import conv3x3, conv_first, upsample2x
+from pipeline.kernels import conv3x3, conv_first, depthwise, upsample2x
 from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
@@ -31,7 +31,9 @@ ENDS = [
     (op, activation)
     for op in PLAIN
     for activation in ACTIVE
-    if op.pack and op is not conv_first.STRIDED_OP and (not activation.by_channel or "slopes" in op.folds)
+    if op.pack
+    and op not in (conv_first.STRIDED_OP, depthwise.STRIDED_OP)
+    and (not activation.by_channel or "slopes" in op.folds)
 ]
 
 

@@ -53,4 +53,5 @@ def test_the_gluon_kernels_compile_for_hopper(compiled: list[str]) -> None:
 @pytest.mark.slow
 def test_before_hopper_the_plain_kernels_compile(compiled: list[str]) -> None:
     """To matrix products that Ampere has."""
-    assert compiled_for(AMPERE, compiled) == ["_conv3x3_triton mma.sync", "_polyphase_triton mma.sync"]
+    kernels = ["_conv3x3_triton mma.sync", "_polyphase_triton mma.sync", "_depthwise none", "_excitation none"]
+    assert compiled_for(AMPERE, compiled) == [*kernels, "_conv1x1 mma.sync"]

@@ -58,7 +58,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
     (folder / "eager" / SCRATCH / "inductor").mkdir(parents=True)
     (folder / "mine" / SCRATCH).mkdir(parents=True)
     kinds = ["zeros", "dies_in_build", "dies_at_work", "hangs_in_build", "raises", "falls_back", "has_no_form_here"]
-    plan = replace(SMOKE, build_limit_seconds=8.0)
+    plan = replace(SMOKE, build_limit_seconds=8.0, aa_pairs=1)
     stages = [
         *(plant(kind) for kind in kinds),
         EAGER,
@@ -134,11 +134,12 @@ def test_a_checkpoint_of_another_net_is_refused(tmp_path: Path) -> None:
     assert not codec.load(tmp_path / "run").finished
 
 
-def test_a_b_pairs_of_equal_stages_are_recorded(tmp_path: Path) -> None:
+def test_a_b_pairs_of_equal_stages_are_recorded(mixed: tuple[RunRecord, Path]) -> None:
     """The aa_pairs are fresh workers of the baseline, with exactly as many blocks as the plan says."""
-    record = ask(tmp_path, [EAGER], plan=replace(SMOKE, aa_pairs=1))
+    record = mixed[0]
     assert [len(pair.blocks) for pair in record.aa_pairs] == [SMOKE.aa_blocks]
-    assert record.stages[0].pairs[0].baseline == "eager"
+    eager = next(stage for stage in record.stages if stage.name == "eager")
+    assert eager.pairs[0].baseline == "eager"
 
 
 def test_eager_takes_the_place_of_a_baseline_that_cannot_run(tmp_path: Path) -> None:
@@ -150,22 +151,27 @@ def test_eager_takes_the_place_of_a_baseline_that_cannot_run(tmp_path: Path) -> 
     assert record.finished
 
 
-def test_what_does_not_fit_beside_the_baseline_alternates_with_it(tmp_path: Path) -> None:
-    """It is built again with the memory to itself; the record says so, and the stage after it has turns again."""
-    record = ask(tmp_path, [plant("too_large_with_another"), EAGER])
-    large, eager = record.stages
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
+    """A stage too large beside another process, one too large for any memory, and one that fits."""
+    stages = [plant("too_large_with_another"), plant("too_large_for_any"), EAGER]
+    return ask(tmp_path_factory.mktemp("crowded"), stages)
+
+
+def test_what_does_not_fit_beside_the_baseline_alternates_with_it(crowded: RunRecord) -> None:
+    """It is built again with the memory to itself; the record says so, and the stages after it have turns again."""
+    large, _, eager = crowded.stages
     assert large.status == "ok"
     (pair,) = large.pairs
     assert pair.alternated
     assert len(pair.blocks) == SMOKE.interim_analyses[0]
     assert any(pair.alternated for pair in large.pairs)
-    assert large.name in ranking(record).ratios
+    assert large.name in ranking(crowded).ratios
     assert eager.status == "ok"
     assert not eager.pairs[0].alternated
 
 
-def test_what_fits_in_no_memory_fails_with_its_reason(tmp_path: Path) -> None:
+def test_what_fits_in_no_memory_fails_with_its_reason(crowded: RunRecord) -> None:
     """Also alone."""
-    record = ask(tmp_path, [plant("too_large_for_any"), EAGER])
-    assert [stage.status for stage in record.stages] == ["failed", "ok"]
-    assert record.stages[0].failure == "out of memory"
+    assert [stage.status for stage in crowded.stages] == ["ok", "failed", "ok"]
+    assert crowded.stages[1].failure == "out of memory"

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.ops import KERNELS
 from pipeline.compiler.passes.batch_norm_folding import fold_batch_norm
+from pipeline.compiler.passes.centred_windows import centre_windows
+from pipeline.compiler.passes.excitation_folding import excite_where_summed, take_gated_conv1x1
 from pipeline.compiler.passes.kernel_folding import (
     fold_activation,
     fold_head,
@@ -30,11 +32,14 @@ FOR_ANY_BACKEND: list[Pass] = [
     norms_in_nhwc,
 ]
 FOR_THE_KERNELS: list[Pass] = [
+    centre_windows,
     compose_upsampling,
+    take_gated_conv1x1,
     *(pass_for(op) for op in KERNELS if op.accepts and not op.writes_logits),
     fold_residual,
     fold_activation,
     sum_where_made,
+    excite_where_summed,
     pool_where_it_is_made,
     fold_head,
     head_after_pointwise,

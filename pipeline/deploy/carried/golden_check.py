@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-TYPES = {"F32": "float32", "U8": "uint8", "U16": "uint16", "I64": "int64"}  # safetensors' names of them
+TYPES = {"F32": "float32", "U8": "uint8", "U16": "uint16", "I64": "int64", "BOOL": "bool"}  # safetensors' names of them
+FURTHER = "further_batch_"  # before the number of an input beside the first
 STRETCHES = 10
 NORMALISED_ALIKE = 1e-4  # a z-score's sums may be taken in another order
 
@@ -28,7 +29,7 @@ def main(loader: Mapping[str, Any]) -> int:
     parser.add_argument("--time", type=float, default=0.0, metavar="SECONDS", help="time calls for so long")
     asked = parser.parse_args()
     golden, run = tensors(loader, loader["HERE"] / "golden.safetensors"), loader["load"]()
-    logits = run(golden["batch"])
+    logits = run(*inputs_of(golden))
     dtype = str(logits.dtype).removeprefix("torch.")
     found: dict[str, Any] = {"shape": list(logits.shape), "dtype": dtype}
     exact = loader["exact"](logits)
@@ -37,11 +38,18 @@ def main(loader: Mapping[str, Any]) -> int:
     if asked.check:
         found |= compared(loader, run, golden, exact)
     if asked.time:
-        found["milliseconds"] = 1e3 * seconds_per_call(lambda: run(golden["batch"]), loader["wait"], asked.time)
-        path = partial(masks_on_the_host, loader, run, loader["on_the_host"](golden["images"]))
-        found["path_milliseconds"] = 1e3 * seconds_per_call(path, loader["wait"], asked.time)
+        found["milliseconds"] = 1e3 * seconds_per_call(lambda: run(*inputs_of(golden)), loader["wait"], asked.time)
+        if "images" in golden and is_of_masks(loader["CONTRACT"]):
+            path = partial(masks_on_the_host, loader, run, loader["on_the_host"](golden["images"]))
+            found["path_milliseconds"] = 1e3 * seconds_per_call(path, loader["wait"], asked.time)
     sys.stdout.write(f"{json.dumps(found)}\n")
     return 0 if found.get("right", True) else 1
+
+
+def inputs_of(golden: Mapping[str, Any]) -> list[Any]:
+    """The golden batch and the net's further inputs, in order."""
+    further = [name for name in golden if name.startswith(FURTHER)]
+    return [golden["batch"], *(golden[f"{FURTHER}{number}"] for number in range(len(further)))]
 
 
 def compared(
@@ -49,20 +57,29 @@ def compared(
 ) -> dict[str, Any]:
     """Distances of an answer, logits or classes, from the fp32 net's, and from the answer that was exported."""
     contract, classes = loader["CONTRACT"], loader["classes"]
+    masks = is_of_masks(contract)
     pairs = [(logits, golden["reference"])]
     if "other_batch" in golden:
         pairs.append((loader["exact"](run(golden["other_batch"])), golden["other_reference"]))
-    off, flipped = zip(*(distances(classes, one, loader["exact"](other)) for one, other in pairs), strict=True)
+    off, flipped = zip(
+        *(distances(classes if masks else None, one, loader["exact"](other)) for one, other in pairs), strict=True
+    )
     allowed = contract["tolerance"]
     judged = contract["masks_judged"]
-    inputs = relative_l2(*(loader["exact"](part) for part in (loader["prepare"](golden["images"]), golden["batch"])))
-    right = max(off) <= allowed["relative_l2"] and inputs <= NORMALISED_ALIKE
-    found = {"relative_l2": max(off), "flipped_share": max(flipped), "normalisation": inputs}
+    found: dict[str, Any] = {"relative_l2": max(off)}
+    right = max(off) <= allowed["relative_l2"]
+    if masks:
+        found["flipped_share"] = max(flipped)
+    if "images" in golden:
+        pair = loader["prepare"](golden["images"]), golden["batch"]
+        found["normalisation"] = relative_l2(*(loader["exact"](part) for part in pair))
+        right = right and found["normalisation"] <= NORMALISED_ALIKE
     found["right"] = bool(right and (not judged or max(flipped) <= allowed["flipped_share"]))
     if "logits" in golden:
         before = loader["exact"](golden["logits"])
         found["same_bits"] = bool((logits == before).all())
-        found["masks_moved"] = int((classes(logits) != classes(before)).sum())
+        if masks:
+            found["masks_moved"] = int((classes(logits) != classes(before)).sum())
     return found
 
 
@@ -72,14 +89,25 @@ def masks_on_the_host(loader: Mapping[str, Any], run: Callable[[Any], Any], imag
     return masks.cpu() if hasattr(masks, "cpu") else masks
 
 
-def distances(classes: Callable[[Any], Any], answer: Any, logits: Any) -> tuple[float, float]:
-    """Relative L2 of an answer in fp64 to the logits, 0 where it holds classes, and the share whose class differs."""
-    of_classes = answer.ndim == logits.ndim - 1
-    expected = classes(logits) if of_classes else logits
+def is_of_masks(contract: Mapping[str, Any]) -> bool:
+    """Whether the answer is of classes, by their logits or by themselves."""
+    return bool(contract.get("task", "segmentation") == "segmentation")
+
+
+def distances(classes: Callable[[Any], Any] | None, answer: Any, logits: Any) -> tuple[float, float]:
+    """Relative L2 of an answer in fp64 to the logits, 0 where it holds classes, and the share whose class differs.
+
+    Without `classes` the answer holds values of any shape, of which none differs.
+    """
+    of_classes = classes is not None and answer.ndim == logits.ndim - 1
+    expected = classes(logits) if classes and of_classes else logits
     if tuple(answer.shape) != tuple(expected.shape):
         raise ValueError(f"an answer of shape {list(answer.shape)}, the golden one has {list(expected.shape)}")
+    off = 0.0 if of_classes else relative_l2(answer, logits)
+    if classes is None:
+        return off, 0.0
     differ = classes(answer) != classes(logits)
-    return 0.0 if of_classes else relative_l2(answer, logits), int(differ.sum()) / math.prod(differ.shape)
+    return off, int(differ.sum()) / math.prod(differ.shape)
 
 
 def relative_l2(one: Any, other: Any) -> float:

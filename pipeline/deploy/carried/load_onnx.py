@@ -14,17 +14,14 @@ CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
 SUPPORT = runpy.run_path(str(HERE / "support.py"))  # the session, its CUDA graph, the normalisation
 
 
-def load() -> Callable[[np.ndarray], np.ndarray]:
-    """From a batch as contract.json describes it to the answer, logits or classes; ValueError for a changed file."""
+def load() -> Callable[..., np.ndarray]:
+    """From the inputs that contract.json describes, in its order, to the answer; ValueError for a changed file."""
     for line in (HERE / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
         wanted, _, name = line.partition("  ")
         if hashlib.sha256((HERE / name).read_bytes()).hexdigest() != wanted:
             raise ValueError(f"{name}: not the file that was exported")
-    session = SUPPORT["opened"](HERE / CONTRACT["artefact"])
-    if CONTRACT["loader"].get("enable_cuda_graph") == "1":
-        replayed: Callable[[np.ndarray], np.ndarray] = SUPPORT["replayed"](session)
-        return replayed
-    return lambda batch: session.run(None, {CONTRACT["input"]["name"]: batch})[0]
+    answer: Callable[..., np.ndarray] = SUPPORT["opened"](HERE / CONTRACT["artefact"])
+    return answer
 
 
 def masks(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray) -> np.ndarray:

@@ -15,15 +15,15 @@ CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
 SUPPORT = runpy.run_path(str(HERE / "support.py"))  # the forms of a net, torch's switches, the normalisation
 
 
-def load() -> Callable[[Tensor], Tensor]:
-    """From a batch as contract.json describes it to the answer, logits or classes; ValueError for a changed file."""
+def load() -> Callable[..., Tensor]:
+    """From the inputs that contract.json describes, in its order, to the answer; ValueError for a changed file."""
     for line in (HERE / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
         wanted, _, name = line.partition("  ")
         if hashlib.sha256((HERE / name).read_bytes()).hexdigest() != wanted:
             raise ValueError(f"{name}: not the file that was exported")
     SUPPORT["set_switches"](CONTRACT)
     net = SUPPORT["BY_KIND"][CONTRACT["kind"]](HERE / CONTRACT["artefact"])
-    answer: Callable[[Tensor], Tensor] = torch.inference_mode()(net)
+    answer: Callable[..., Tensor] = torch.inference_mode()(net)
     return answer
 
 

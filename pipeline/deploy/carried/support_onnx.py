@@ -12,11 +12,12 @@ HERE = Path(__file__).resolve().parent
 CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
 DEVICE, LOADER = CONTRACT["measured"]["device"], CONTRACT["loader"]
 PROVIDER = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}[DEVICE]
+NAMES = [CONTRACT["input"]["name"], *(rule["name"] for rule in CONTRACT.get("others", []))]
 TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
 
 
-def opened(model: Path) -> Any:
-    """The session; ValueError where it lands on another provider than was asked for."""
+def opened(model: Path) -> Callable[..., np.ndarray]:
+    """The net's call; ValueError where the session lands on another provider than was asked for."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = CONTRACT["measured"]["threads"] or 0
     if DEVICE == "cuda":
@@ -24,23 +25,38 @@ def opened(model: Path) -> Any:
     session = ort.InferenceSession(str(model), options, providers=[(PROVIDER, LOADER)])
     if session.get_providers()[0] != PROVIDER:
         raise ValueError(f"asked for {PROVIDER}, the session landed on {session.get_providers()[0]}")
-    return session
+    if LOADER.get("enable_cuda_graph") == "1":
+        return replayed(session)
+    taken = {given.name for given in session.get_inputs()}
+
+    def run(*batch: np.ndarray) -> np.ndarray:
+        named = {name: part for name, part in zip(NAMES, batch, strict=True) if name in taken}
+        answer: np.ndarray = session.run(None, named)[0]
+        return answer
+
+    return run
 
 
-def replayed(session: Any) -> Callable[[np.ndarray], np.ndarray]:
+def replayed(session: Any) -> Callable[..., np.ndarray]:
     """The session as a CUDA graph, which reads and writes the same memory at every call."""
-    given, output = session.get_inputs()[0], session.get_outputs()[0]
-    shape = CONTRACT["input"]["shape"]
-    batch_there = ort.OrtValue.ortvalue_from_shape_and_type(shape, TYPES[given.type], DEVICE, 0)
+    rules, output = [CONTRACT["input"], *CONTRACT.get("others", [])], session.get_outputs()[0]
+    taken = {given.name for given in session.get_inputs()}
+    there = [
+        ort.OrtValue.ortvalue_from_shape_and_type(rule["shape"], np.dtype(rule["dtype"]).type, DEVICE, 0)
+        for rule in rules
+    ]
     answer_there = ort.OrtValue.ortvalue_from_shape_and_type(output.shape, TYPES[output.type], DEVICE, 0)
     binding = session.io_binding()
-    binding.bind_ortvalue_input(given.name, batch_there)
+    for name, part in zip(NAMES, there, strict=True):
+        if name in taken:
+            binding.bind_ortvalue_input(name, part)
     binding.bind_ortvalue_output(output.name, answer_there)
 
-    def run(batch: np.ndarray) -> np.ndarray:
-        if list(batch.shape) != shape:
-            raise ValueError(f"a batch of shape {list(batch.shape)}; this net takes {shape}")
-        batch_there.update_inplace(batch)
+    def run(*batch: np.ndarray) -> np.ndarray:
+        for part, rule, value in zip(batch, rules, there, strict=True):
+            if list(part.shape) != rule["shape"]:
+                raise ValueError(f"a batch of shape {list(part.shape)}; this net takes {rule['shape']}")
+            value.update_inplace(part)
         session.run_with_iobinding(binding)
         answer: np.ndarray = answer_there.numpy()
         return answer

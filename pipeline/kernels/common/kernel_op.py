@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pipeline.kernels.common.activation import Activation
 
-CHANNELS = 16  # TMA moves rows of 16 bytes: a multiple of 16 channels does for fp8 and fp16
+CHANNELS, CHANNELS_IN_FP8 = 8, 16  # TMA moves rows of 16 bytes: multiples of so many channels in fp16 and in fp8
 FP16_AND_FP8 = frozenset({"fp16", "fp8"})
 NO_WEIGHT = torch.empty(0)  # of a kernel that has none
 Tile = TypeVar("Tile")
@@ -34,6 +34,21 @@ class Ends(NamedTuple):
     activation: Activation
     slopes: Tensor | None = None
     residual: Tensor | None = None
+
+
+class SecondSource(NamedTuple):
+    """What a layer reads besides its input, and what that adds at the border.
+
+    Attributes:
+        map: [N, 2 h, 2 w, skip], at the output's resolution; None for an up-sampling without a skip. Of a kernel that
+            multiplies its input by a factor for each image and channel these, [N, 1, 1, in].
+        weight: [9, out, skip]; None without a map.
+        border: [3, 3, out] fp32; None for nothing.
+    """
+
+    map: Tensor | None = None
+    weight: Tensor | None = None
+    border: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +91,7 @@ class LayerDescription:
 
     @property
     def suits_bulk_copies(self) -> bool:
-        """Whether the channels of input and output are multiples that TMA moves."""
+        """Whether the channels of input and output are multiples that TMA moves in fp16; `fp8_values` asks for more."""
         return self.inner % CHANNELS == 0 and self.outer % CHANNELS == 0
 
 
@@ -117,6 +132,7 @@ class KernelOp(Generic[Tile]):
         most_channels: how many input and output channels it takes; None for any number.
         phases: 2 where its statistics are of one phase's pixels each, as `block_statistics` has it.
         growth: output pixels for each input pixel along a side.
+        by_channel: whether each output channel is made of the input's channel of its number alone.
     """
 
     name: str
@@ -140,3 +156,4 @@ class KernelOp(Generic[Tile]):
     most_channels: tuple[int | None, int | None] = (None, None)
     phases: int = 1
     growth: float = 1
+    by_channel: bool = False

@@ -58,6 +58,34 @@ def store_statistics(
 
 
 @triton.jit
+def count_row(
+    y, mean, squares, statistics, row, stored, col, height, width, channel, channels, COLS: tl.constexpr
+):  # fmt: skip
+    """Running mean and squared deviations (Welford, 1962) of each value of a block's rows, y [COLS, out] among them.
+
+    After the eighth row, or the image's last, they go to statistics [blocks, 2, channels] of an image, which begins at
+    the block in whose columns the program is. A row that isn't `stored` doesn't count; the block's first begins anew.
+    """
+    place = (row + 8) % 8  # a row that isn't stored may lie above the image
+    seen = (place + 1).to(tl.float32)
+    new = place == 0
+    before = tl.where(new, 0.0, mean)
+    away = y - before
+    after = before + away / seen
+    spread = tl.where(new, 0.0, squares) + away * (y - after)
+    if stored & ((place == 7) | (row == height - 1)):
+        inside = (col < width)[:, None]
+        pixels = tl.sum((col < width).to(tl.float32), axis=0)
+        whole = tl.sum(tl.where(inside, after, 0.0), axis=0) / pixels
+        between = after - whole[None, :]
+        squared = tl.sum(tl.where(inside, spread + between * between * seen, 0.0), axis=0)
+        at = statistics + row // 8 * ((width + COLS - 1) // COLS) * 2 * channels + channel
+        tl.store(at, whole, mask=channel < channels)
+        tl.store(at + channels, squared, mask=channel < channels)
+    return after, spread
+
+
+@triton.jit
 def rounded(value, dtype: tl.constexpr):
     """The value, of any shape, as it is stored: fp8 saturates at ±448, fp16 overflows to infinity."""
     if dtype == tl.float8e4nv:

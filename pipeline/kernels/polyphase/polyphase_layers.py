@@ -1,14 +1,21 @@
 """The layers that the kernels of the phases run: strided and transposed convolutions, and one after an up-sampling."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import Ends, KernelOp, LayerDescription, LibraryParameters, flops_of
+from pipeline.kernels.common.kernel_op import (
+    Ends,
+    KernelOp,
+    LayerDescription,
+    LibraryParameters,
+    SecondSource,
+    flops_of,
+)
 from pipeline.kernels.common.library import convolution, ended
 from pipeline.kernels.conv3x3 import pack as nine_taps
 from pipeline.kernels.polyphase import (
@@ -26,20 +33,6 @@ from pipeline.kernels.polyphase.polyphase_reference import phases_of
 
 TILES = (polyphase_triton.Tile, polyphase_gluon.Tile)
 PHASE_TAPS = 16  # four phases of 2×2 taps
-
-
-class SecondSource(NamedTuple):
-    """What a layer reads besides its input, and what that adds at the border.
-
-    Attributes:
-        map: [N, 2 h, 2 w, skip], at the output's resolution; None for an up-sampling without a skip.
-        weight: [9, out, skip]; None without a map.
-        border: [3, 3, out] fp32; None for nothing.
-    """
-
-    map: Tensor | None = None
-    weight: Tensor | None = None
-    border: Tensor | None = None
 
 
 NO_SECOND = SecondSource()

@@ -25,7 +25,7 @@ def build_package(
 
     Args:
         model: in eval mode.
-        inputs: of one call; the package takes these shapes alone, on this device.
+        inputs: of one call, of any shape; the package takes these shapes alone, on this device.
         path: of the package; ends in .pt2.
         freezing: fold what depends on weights alone, and pack them as oneDNN likes them.
         max_autotune: time the candidates of matrix products and convolutions.
@@ -58,7 +58,7 @@ def cold_start(path: Path, device: str, inputs: "Sequence[Tensor]") -> dict[str,
     Args:
         path: of the package.
         device: "cuda" or "cpu".
-        inputs: of a call, for their shapes and types.
+        inputs: of a call, of any shape, for their shapes and types.
 
     Raises:
         RuntimeError: the process gave no answer; with the last line that it wrote.

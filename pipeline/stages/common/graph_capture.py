@@ -9,7 +9,7 @@ SIDE_STREAM_CALLS = 3  # before the capture, as torch's notes on CUDA graphs ask
 
 
 class Captured:
-    """One call of a net as a CUDA graph, on fixed inputs.
+    """One call of a net as a CUDA graph, on fixed inputs of any shape.
 
     It keeps the net: a graph knows its weights by address alone, and freed memory is soon another's.
     """

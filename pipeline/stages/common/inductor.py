@@ -75,7 +75,7 @@ def count_bytes() -> None:
 
 
 def compile_counting_bytes(module: nn.Module, *inputs: Tensor) -> tuple[Callable[..., Tensor], int]:
-    """The compiled module, after the call on its inputs that compiled it.
+    """The compiled module, after the call on its inputs, of any shape, that compiled it.
 
     With it the bytes that a call moves through device memory, by Inductor's own count.
     """

@@ -89,7 +89,7 @@ def bound(
 
 
 def fill(fixed: Batch, inputs: Sequence[Tensor]) -> None:
-    """Copy a call's inputs into the fixed ones."""
+    """Copy a call's inputs, of any shape, into the fixed ones."""
     for part, given in zip(fixed.tensors, inputs, strict=True):
         part.copy_(given)
 

@@ -135,7 +135,7 @@ def laid_out(part: Tensor) -> Tensor:
 
 
 def in_dtype(part: Tensor, dtype: torch.dtype) -> Tensor:
-    """An input in the net's precision; whole numbers and one number a sample, such as a time step, stay as they are."""
+    """An input of any shape in the net's precision; whole numbers, and one number a sample as a time step is, stay."""
     return part.to(dtype) if part.is_floating_point() and part.dim() > 1 else part
 
 
@@ -170,6 +170,6 @@ class AsItLies(nn.Module):
         self.dtype = dtype
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
-        """As `Half`'s."""
+        """As `Half`'s: logits [batch, classes, height, width]."""
         logits: Tensor = self.net(*[in_dtype(part, self.dtype) for part in (batch, *others)])
         return logits

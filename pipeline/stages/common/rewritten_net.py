@@ -174,7 +174,7 @@ def execution(precision: PrecisionName, ours: int, layers: dict[str, PrecisionNa
 
 
 def captured(name: str, module: nn.Module, how: Execution, *inputs: Tensor) -> Candidate:
-    """A candidate, compiled for inputs of these shapes and captured."""
+    """A candidate, compiled for inputs of any shape, these, and captured."""
     with torch.inference_mode():
         call, moved = compile_counting_bytes(module, *inputs)
         return Candidate(name, Captured(call, *inputs), how, call, moved)

@@ -1,0 +1,246 @@
+"""Depthwise convolution, 3×3 to 7×7 with stride 1 or 2 and half of the window as padding, of an NHWC map.
+
+The idea: a channel has k² multiplications a pixel and nothing for tensor cores, so it is bound by memory as long as a
+value isn't loaded, and converted from fp16, k² times. A program walks down a strip of 16 columns: it loads an input row
+once for each of the k columns of the window, and adds it to the sums of all output rows that it belongs to. The oldest
+of them is then complete.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn import functional
+
+from pipeline.kernels.common.block_statistics import COLS
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_epilogue, required, store_reference
+from pipeline.kernels.common.kernel_op import Ends, KernelOp, LayerDescription, LibraryParameters
+from pipeline.kernels.common.library import convolution
+from pipeline.kernels.common.nhwc import check
+from pipeline.kernels.common.triton_epilogue import count_row, finish, rounded
+
+FOLDS = frozenset({"slopes", "statistics"})
+WINDOWS = (3, 5, 7)
+UNIT = 8  # channels of 16 bytes, which one load moves
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How the work is cut: strips of `rows` × 16 output pixels × `channels`."""
+
+    rows: int
+    channels: int
+    warps: int = 4
+    stages: int = 1
+
+
+def pack(weight: Tensor) -> Tensor:
+    """A depthwise convolution's weight [channels, 1, k, k] as [k², channels]."""
+    return weight.flatten(1).T.contiguous()
+
+
+def unpacked(packed: Tensor) -> Tensor:
+    """The weight [channels, 1, k, k] of a packed one [k², channels]."""
+    whole: Tensor = packed.T.unflatten(1, (side_of(packed), -1))[:, None]
+    return whole
+
+
+def side_of(packed: Tensor) -> int:
+    """The side of the window of a packed weight [k², channels]."""
+    return math.isqrt(len(packed))
+
+
+def stride_of(size: tuple[int, ...], out_size: tuple[int, ...]) -> int:
+    """The stride, 1 or 2, that makes a map of `out_size` of one of `size`.
+
+    Raises:
+        ValueError: neither does.
+    """
+    for stride in (1, 2):
+        if tuple(-(-side // stride) for side in size) == out_size:
+            return stride
+    raise ValueError(f"out must have the height and width {list(size)} or half of it, got {list(out_size)}")
+
+
+def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+    """What `depthwise` computes, in plain PyTorch and fp32, on any device.
+
+    Args:
+        x: [N, H, W, channels].
+        weight: [k², channels].
+        epilogue: scale, bias and slopes [channels], statistics.
+        outputs: out [N, H', W', channels], whose size tells the stride; statistics [N, blocks, 2, channels].
+    """
+    stride = stride_of(tuple(x.shape[1:3]), tuple(required(outputs.out).shape[1:3]))
+    taps, side = unpacked(weight.float()), side_of(weight)
+    sums = functional.conv2d(x.float().permute(0, 3, 1, 2), taps, stride=stride, padding=side // 2, groups=x.shape[3])
+    store_reference(epilogue.of(sums.permute(0, 2, 3, 1)), epilogue, outputs)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _depthwise(
+    x, weight, out, scale, bias, slopes, statistics, x_image, x_row, x_unit, out_image, out_row, out_unit,
+    height, width, out_height, out_width, channels, rows,
+    SIDE: tl.constexpr, STRIDE: tl.constexpr, COLS: tl.constexpr, EACH: tl.constexpr,
+    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Read x [N, H, W, channels] and weight [SIDE², channels]; write out [N, H', W', channels] and statistics.
+
+    Rows and pixels of x and out step by multiples of 8 values, which `x_row`, `x_unit` and their like count.
+    """
+    OPEN: tl.constexpr = (SIDE + STRIDE - 1) // STRIDE  # output rows that an input row belongs to
+    parts = (channels + EACH - 1) // EACH
+    channel = tl.program_id(0) % parts * EACH + tl.arange(0, EACH)
+    col = tl.program_id(0) // parts * COLS + tl.arange(0, COLS)
+    first, number = tl.program_id(1) * rows, tl.program_id(2).to(tl.int64)
+    known = channel < channels
+    source = x + number * x_image + channel[None, :]
+    target = out + number * out_image + (col * out_unit)[:, None] * 8 + channel[None, :]
+    counted = number * ((out_height + 7) // 8) * ((out_width + COLS - 1) // COLS) + tl.program_id(0) // parts
+    taps = ()
+    for tap in tl.static_range(SIDE * SIDE):
+        factor = tl.load(weight + tap * channels + channel, mask=known, other=0.0).to(tl.float32)[None, :]
+        taps = taps + (factor,)  # type: ignore[assignment]
+    nothing = tl.zeros((COLS, EACH), tl.float32)
+    sums = ()
+    for _ in tl.static_range(OPEN):
+        sums = sums + (nothing,)  # type: ignore[assignment]
+    mean, squares = nothing, nothing
+    for step in tl.range(0, tl.minimum(rows, out_height - first) + OPEN - 1, num_stages=STAGES):
+        for line in tl.static_range(STRIDE):
+            y = (first + step) * STRIDE + line - SIDE // 2
+            for shift in tl.static_range(SIDE):
+                at = col * STRIDE + shift - SIDE // 2
+                seen = (at >= 0) & (at < width) & (y >= 0) & (y < height)
+                place = source + (y * x_row + at * x_unit)[:, None] * 8
+                value = tl.load(place, mask=seen[:, None] & known[None, :], other=0.0).to(tl.float32)
+                grown = ()
+                for age in tl.static_range(OPEN):
+                    if STRIDE * (OPEN - 1 - age) + line < SIDE:
+                        added = sums[age] + value * taps[(STRIDE * (OPEN - 1 - age) + line) * SIDE + shift]
+                        grown = grown + (added,)  # type: ignore[assignment]
+                    else:
+                        grown = grown + (sums[age],)  # type: ignore[assignment]
+                sums = grown
+        row = first + step - (OPEN - 1)
+        complete = sums[0]  # type: ignore[misc]
+        y = finish(complete, scale, bias, channel, channels, ACTIVATION, SLOPE, False, slopes)
+        stored = (col < out_width)[:, None] & known[None, :] & (row >= first)
+        tl.store(target + row * out_row * 8, rounded(y, out.dtype.element_ty), mask=stored)
+        if statistics is not None:
+            mean, squares = count_row(
+                y, mean, squares, statistics + counted * 2 * channels, row, row >= first, col, out_height, out_width,
+                channel, channels, COLS,
+            )  # fmt: skip
+        sums = sums[1:] + (nothing,)  # type: ignore[assignment]
+
+
+def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
+    """The depthwise convolution of x through the epilogue, written into `outputs`.
+
+    The padding is k // 2, and the stride is 1 or 2, as the output's size tells.
+
+    Args:
+        x: [N, H, W, channels], fp16, a channel slice of a wider tensor at will; a multiple of 8 channels.
+        weight: [k², channels] of x's dtype, from `pack`, with a k of 3, 5 or 7.
+        epilogue: scale, bias and slopes [channels], an activation, and statistics.
+        outputs: out [N, H', W', channels] fp16 or fp8, as x, with H' = ⌈H / stride⌉; statistics
+            [N, blocks, 2, channels].
+        tile: one of `candidates`; the first of them without.
+
+    Raises:
+        ValueError: a shape, dtype or stride is not as above.
+    """
+    batch, height, width, channels = x.shape
+    out, side = required(outputs.out), side_of(weight)
+    stride = stride_of((height, width), tuple(out.shape[1:3]))
+    check("x", x, (batch, height, width, channels))
+    if side not in WINDOWS or tuple(weight.shape) != (side**2, channels) or weight.dtype != x.dtype:
+        found = f"{list(weight.shape)} {weight.dtype}"
+        raise ValueError(f"weight must be [9, 25 or 49, {channels}] {x.dtype}, got {found}")
+    shape = (batch, -(-height // stride), -(-width // stride), channels)
+    check_epilogue(epilogue, outputs, shape, FOLDS)
+    if any(step % UNIT for part in (x, out) for step in part.stride()[:3]):
+        raise ValueError(f"x and out must step by multiples of {UNIT} values, got {x.stride()} and {out.stride()}")
+    tile = tile or next(candidates(x, weight, epilogue))
+    check_blocks(epilogue, tile.rows, COLS)
+    across, parts = triton.cdiv(shape[2], COLS), triton.cdiv(channels, tile.channels)
+    grid = (across * parts, triton.cdiv(shape[1], tile.rows), batch)
+    _depthwise[grid](
+        x, weight, out, epilogue.scale, epilogue.bias, epilogue.slopes, outputs.statistics,
+        x.stride(0), x.stride(1) // UNIT, x.stride(2) // UNIT,
+        out.stride(0), out.stride(1) // UNIT, out.stride(2) // UNIT,
+        height, width, *shape[1:3], channels, tile.rows,
+        SIDE=side, STRIDE=stride, COLS=COLS, EACH=tile.channels,
+        ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, STAGES=tile.stages,
+        num_warps=tile.warps,
+    )  # fmt: skip
+
+
+def candidates(x: Tensor, weight: Tensor, _: Epilogue) -> Iterator[Tile]:
+    """The tiles worth measuring for x [N, H, W, channels] and weight [k², channels], the likeliest first.
+
+    A thread has 2 to 4 channels, whose taps it holds in registers.
+    """
+    rows = 32 if x.shape[1] > 64 else 16 if x.shape[1] > 16 else 8
+    yield Tile(rows, 32, 8 if len(weight) > 9 else 4, 3)
+    yield Tile(rows, 32, 8 if len(weight) > 9 else 4)
+    if x.shape[3] > 32:
+        yield Tile(rows, 64, 8, 3)
+        yield Tile(rows, 64, 8)
+
+
+def _library(stride: int) -> Callable[[Tensor, LibraryParameters, Ends], Tensor]:
+    def run(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
+        weight = parameters.weight
+        side = weight.shape[2] // 2
+        x = x.to(weight.dtype, memory_format=torch.channels_last)
+        geometry = {"stride": (stride, stride), "padding": (side, side)}
+        return convolution(x, parameters, ends, **geometry, groups=len(weight))
+
+    return run
+
+
+def _accepts(stride: int) -> Callable[[LayerDescription], bool]:
+    def accepts(layer: LayerDescription) -> bool:
+        side = layer.window[0]
+        own = layer.kind == "conv2d" and layer.groups == layer.inner == layer.outer and layer.inner % UNIT == 0
+        square = layer.window == (side, side) and layer.padding == (side // 2, side // 2)
+        return own and square and side in WINDOWS and layer.stride == (stride, stride) and layer.dilation == (1, 1)
+
+    return accepts
+
+
+def _op(name: str, stride: int) -> KernelOp[Tile]:
+    """The kernel's description for one stride; operations are counted for a window of 3×3."""
+
+    def flops(shape: tuple[int, ...], _: int) -> float:
+        batch, channels, height, width = shape
+        return 2.0 * 9 * batch * channels * height * width / stride**2
+
+    return KernelOp(
+        name=name,
+        accepts=_accepts(stride),
+        reference=reference,
+        launch=depthwise,
+        candidates=candidates,
+        library=_library(stride),
+        flops=flops,
+        tile_types=(Tile,),
+        pack=pack,
+        weight_shape=lambda _, outer: (outer, 1, 3, 3),
+        out_axis=1,
+        tap_axis=0,
+        reads=frozenset({"fp16"}),
+        folds=FOLDS,
+        growth=1 / stride,
+        by_channel=True,
+    )
+
+
+OP = _op("depthwise", 1)
+STRIDED_OP = _op("depthwise_strided", 2)

@@ -1,0 +1,133 @@
+"""Bundles of nets that take several tensors or volumes, or answer with values; and what predict says to them."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from models.input_contract import InputContract
+from pipeline.config.request_error import RequestError
+from pipeline.deploy import bundle_contract, exporting
+from pipeline.deploy.bundle_predictor import of_bundle
+from pipeline.deploy.predictor import Wanted, check_masks
+from pipeline.deploy.verification import answer_lines
+from pipeline.records import codec
+from pipeline.records.run_record import RunRecord
+from pipeline.records.run_settings import DataSettings, ModelSettings
+from pipeline.records.tasks import Task
+from pipeline.stages import onnxruntime
+from tests.deploy.recorded import run_folder, stage
+from tests.process_state import own_switches
+
+VOLUMES = InputContract(1, "zscore", (), (), 1.0)
+
+
+@pytest.fixture(autouse=True)
+def process_state() -> Iterator[None]:
+    """An export owns the switches of its process: put those back."""
+    with own_switches():
+        yield
+
+
+def rewritten(folder: Path, **settings: Any) -> RunRecord:
+    """The record of a folder with other settings."""
+    run = codec.load(folder)
+    found = replace(run, settings=replace(run.settings, **settings))
+    codec.save(found, folder)
+    return found
+
+
+def of_tensors(folder: Path, task: str = "diffusion", **fields: Any) -> Path:
+    """A run of a net of three inputs, with random weights."""
+    torch.manual_seed(0)
+    run = run_folder(folder, [stage("eager", **fields)], trained=False)
+    path = folder / "inputs.safetensors"
+    sample, states = torch.randn(4, 4, 8, 8), torch.randn(4, 5, 6)
+    save_file({"sample": sample, "timestep": torch.arange(4), "encoder_hidden_states": states}, path)
+    rewritten(
+        run,
+        model=ModelSettings("mine", "tests.input_nets.Conditioned"),
+        data=DataSettings("tensors", str(path), batch_size=2),
+        task=Task(task),  # type: ignore[arg-type]
+    )
+    return run
+
+
+def test_a_bundle_of_several_inputs_answers_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """Its contract names each input with shape and type; nothing in it is of masks; predict refuses it in a line."""
+    run, bundle = of_tensors(tmp_path / "run"), tmp_path / "bundle"
+    assert exporting.main([str(run), "--stage", "eager", "--to", str(bundle)]) == 0
+    found = bundle_contract.load(bundle)
+    rules = [(rule.name, rule.shape, rule.dtype) for rule in (found.input, *found.others)]
+    assert rules == [
+        ("sample", [2, 4, 8, 8], "float32"),
+        ("timestep", [2], "int64"),
+        ("encoder_hidden_states", [2, 5, 6], "float32"),
+    ]
+    assert (found.task, found.masks_judged, found.deterministic) == ("diffusion", False, True)
+    assert "answer = net(sample, timestep, encoder_hidden_states)" in (bundle / "README.md").read_text()
+    assert "mask" not in " ".join(found.notes)
+    lines = list(answer_lines(found, {"relative_l2": 0.0, "right": True, "same_bits": True}))
+    assert len(lines) == 1
+    assert "pixel" not in lines[0].text()
+    with pytest.raises(RequestError, match=r"masks of images; this net takes sample \[2, 4, 8, 8\], timestep"):
+        of_bundle(bundle, Wanted())
+
+
+@pytest.fixture
+def no_process(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the loader would say, in place of a process."""
+    said: dict[str, Any] = {"dtype": "float32", "right": True, "same_bits": True, "relative_l2": 0.0}
+
+    def answer(folder: Path, *words: str) -> dict[str, Any]:
+        contract = json.loads((folder / "contract.json").read_text())
+        if words[0] == "--answer":
+            Path(words[1]).write_bytes(np.zeros(contract["output"]["shape"]).tobytes())
+        return said | {"shape": contract["output"]["shape"]}
+
+    monkeypatch.setattr(exporting, "ask", answer)
+    return said
+
+
+def test_a_bundle_of_volumes(no_process: dict[str, Any], tmp_path: Path) -> None:
+    """Images and masks have a depth; what is wrong of it says no more than was looked at."""
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    np.save(scans / "a.npy", np.random.default_rng(0).normal(size=(8, 8, 8)))
+    run = run_folder(tmp_path / "run", [stage("half", options={"dtype": "bf16"})], trained=False)
+    rewritten(
+        run,
+        model=ModelSettings("mine", "tests.input_nets.Volumes"),
+        data=DataSettings("volume", str(scans), None, 8, 1, VOLUMES),
+    )
+    bundle = tmp_path / "bundle"
+    assert exporting.main([str(run), "--stage", "half", "--to", str(bundle)]) == 0
+    found = bundle_contract.load(bundle)
+    assert (found.input.shape, found.output.shape) == ([1, 1, 8, 8, 8], [1, 2, 8, 8, 8])
+    assert "masks = load.masks(net, images)" in (bundle / "README.md").read_text()
+    with pytest.raises(RequestError, match="predict makes masks of images; this net takes image"):
+        of_bundle(bundle, Wanted())
+    assert exporting.wrong({"relative_l2": 1.0}, replace(found, task="regression")) == (
+        "its answers are 1 off (relative L2; 0.001 allowed)"
+    )
+
+
+def test_a_dynamic_axis_is_for_images_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = of_tensors(tmp_path / "run", target=onnxruntime.__name__)
+    assert exporting.main([str(run), "--stage", "eager", "--to", str(tmp_path / "b"), "--dynamic", "batch"]) == 2
+    assert "--dynamic batch: it is there for nets of images; leave it out" in capsys.readouterr().err
+
+
+def test_predict_makes_masks_of_images_alone(tmp_path: Path) -> None:
+    run = codec.load(of_tensors(tmp_path / "run"))
+    with pytest.raises(RequestError, match="this run's net answers with none: task=diffusion"):
+        check_masks(run)
+    masks = replace(run, settings=replace(run.settings, task=Task()))
+    with pytest.raises(RequestError, match=r"net takes data=tensors; python -m pipeline\.export"):
+        check_masks(masks)

@@ -1,0 +1,121 @@
+"""Depthwise convolutions of every window and stride: in Triton's interpreter, or every tile on a GPU."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from pipeline.compiler.autotune import build_side_by_side
+from pipeline.kernels import depthwise
+from pipeline.kernels.common.activation import Activation
+from pipeline.kernels.common.block_statistics import blocks_of
+from pipeline.kernels.common.capability import supported
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.common.kernel_op import Ends, LayerDescription, LibraryParameters
+from tests.kernels.examples import DEVICE, HALF, Example, poisoned, twice, values
+from tests.process_state import own_switches
+
+SILU = Activation("silu")
+
+
+def windowed(side: int, stride: int, size: tuple[int, int] = (9, 19), channels: int = 24, batch: int = 2) -> Example:
+    """A layer that reads a part of the channels of a wider map, with statistics of an odd size."""
+    x = values(batch, *size, 2 * channels)[..., channels:]
+    weight = depthwise.pack(values(channels, 1, side, side, dtype=torch.float32) / side).half()
+    height, width = (-(-length // stride) for length in size)
+    wide = poisoned(batch, height, width, 2 * channels)
+    counted = poisoned(batch, blocks_of(height, width), 2, channels, dtype=torch.float32)
+    bias = torch.linspace(-1, 1, channels, device=DEVICE)
+    epilogue = Epilogue(bias=bias, activation=SILU, statistics=True)
+    op = depthwise.OP if stride == 1 else depthwise.STRIDED_OP
+    outputs = Outputs(wide[..., channels:], statistics=counted)
+    return Example(op, x, weight, epilogue, outputs, [wide, counted], HALF)
+
+
+@pytest.mark.parametrize(("side", "stride"), [(3, 1), (5, 2)])
+def test_a_window_is_the_reference_s(side: int, stride: int) -> None:
+    """By strips of which several meet, one block of statistics below the other."""
+    made = windowed(side, stride, (9, 19) if stride == 1 else (7, 18), 16, 1)
+    made.run(depthwise.Tile(8, 16, 1))
+    made.check()
+
+
+@pytest.mark.parametrize(("side", "stride"), [(3, 1), (5, 1), (7, 2)])
+def test_the_reference_is_torch_s(side: int, stride: int) -> None:
+    """And so is the library's way."""
+    x, weight, bias = torch.randn(2, 8, 9, 7), torch.randn(8, 1, side, side), torch.randn(8)
+    wanted = functional.silu(functional.conv2d(x, weight, bias, stride=stride, padding=side // 2, groups=8))
+    out = torch.empty_like(wanted).permute(0, 2, 3, 1).contiguous()
+    packed = depthwise.pack(weight)
+    assert torch.equal(depthwise.unpacked(packed), weight)
+    depthwise.reference(x.permute(0, 2, 3, 1), packed, Epilogue(bias=bias, activation=SILU), Outputs(out))
+    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-5)
+    op = depthwise.OP if stride == 1 else depthwise.STRIDED_OP
+    torch.testing.assert_close(op.library(x, LibraryParameters(weight, bias), Ends(SILU)), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_it_takes_the_layers_that_it_can() -> None:
+    layer = LayerDescription("conv2d", 24, 24, (8, 8), (8, 8), (5, 5), (1, 1), (2, 2), groups=24)
+    strided = replace(layer, stride=(2, 2), out_size=(4, 4))
+    assert depthwise.OP.accepts is not None
+    assert depthwise.STRIDED_OP.accepts is not None
+    assert depthwise.OP.accepts(layer)
+    assert depthwise.STRIDED_OP.accepts(strided)
+    assert not depthwise.OP.accepts(strided)
+    assert not depthwise.STRIDED_OP.accepts(layer)
+    changes: list[dict[str, Any]] = [
+        {"groups": 12}, {"outer": 48}, {"padding": (1, 1)}, {"window": (5, 3)}, {"dilation": (2, 2)},
+        {"inner": 12, "outer": 12, "groups": 12}, {"window": (9, 9), "padding": (4, 4)}, {"kind": "conv_transpose2d"},
+    ]  # fmt: skip
+    for changed in changes:
+        assert not depthwise.OP.accepts(replace(layer, **changed))
+
+
+def test_the_operand_at_fault_is_named() -> None:
+    x, weight, bias = torch.zeros(1, 8, 8, 16).half(), torch.zeros(9, 16).half(), torch.zeros(16)
+    ends, out = Epilogue(bias=bias), Outputs(torch.zeros_like(x))
+    tile = depthwise.Tile(4, 32)
+    counts = Epilogue(bias=bias, statistics=True), Outputs(out.out, statistics=torch.zeros(1, 1, 2, 16))
+    by_bytes = torch.zeros(1, 8, 8, 32).to(torch.float8_e4m3fn)[..., :16]
+    refused: list[tuple[str, tuple[Any, ...]]] = [
+        ("^x must be float16", (x.float(), weight.float(), ends, out)),
+        (r"^weight must be \[9, 25 or 49, 16\]", (x, weight.float(), ends, out)),
+        (r"^weight must be \[9, 25 or 49, 16\]", (x, weight[:4], ends, out)),
+        ("^out must have the height and width", (x, weight, ends, Outputs(torch.zeros(1, 3, 3, 16).half()))),
+        ("^bias must be 16", (x, weight, Epilogue(bias=bias[:8].clone()), out)),
+        ("^pool must not be asked", (x, weight, Epilogue(bias=bias, pool=True), Outputs(out.out, out.out))),
+        ("the tile has 4 × 16", (x, weight, *counts, tile)),
+        ("^weight must be", (by_bytes, weight, ends, out)),
+    ]
+    for message, operands in refused:
+        with pytest.raises(ValueError, match=message):
+            depthwise.depthwise(*operands)
+
+
+@pytest.fixture
+def gpu() -> Iterator[None]:
+    """Skip a GPU that runs no kernel of this room; sums in fp32 are exact, as the references need them."""
+    if reason := supported(torch.cuda.get_device_capability(), HALF):
+        pytest.skip(reason)
+    with own_switches():
+        torch.backends.cudnn.allow_tf32 = False
+        yield
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("side", depthwise.WINDOWS)
+def test_every_tile_is_the_reference_s(side: int, stride: int) -> None:
+    """With statistics, and without; each run twice, with the same bits."""
+    made = [windowed(side, stride, size, 96) for size in ((13, 18), (130, 77))]
+    bare = [
+        replace(one, epilogue=replace(one.epilogue, statistics=False), outputs=Outputs(one.outputs.out)) for one in made
+    ]
+    cases = [(one, tile) for one in (*made, *bare) for tile in one.candidates()]
+    build_side_by_side([lambda one=one, tile=tile: one.run(tile) for one, tile in cases])  # type: ignore[misc]
+    for one, tile in cases:
+        twice(one, tile)

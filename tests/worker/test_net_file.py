@@ -1,0 +1,104 @@
+"""A net as torch.export wrote it: loaded without its code, checked before torch reads it, and run by the stages."""
+
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from models.errors import ModelError
+from pipeline.config.load import read_model
+from pipeline.config.request_error import RequestError
+from pipeline.config.schema import ModelSpec
+from pipeline.stages.api import Workload
+from pipeline.worker import workload
+from pipeline.worker.net_file import net_of_file
+from tests.input_nets import Conditioned
+from tests.process_state import own_switches
+from tests.worker.jobs import EAGER, job
+
+INPUTS = (torch.randn(2, 4, 8, 8), torch.tensor([10, 900]), torch.randn(2, 5, 6))
+MEMORY = 2**40
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The net of three inputs, for a batch of two."""
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("exported") / "net.pt2"
+    torch.export.save(torch.export.export(Conditioned().eval(), INPUTS), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def net(file: Path) -> nn.Module:
+    return net_of_file(str(file), MEMORY)
+
+
+def test_it_answers_as_the_net_does(net: nn.Module) -> None:
+    """In fp32 and eval mode, on other samples, and on one alone, as nothing in its graph names the batch."""
+    torch.manual_seed(0)
+    exact = Conditioned().eval()
+    other = (torch.randn(2, 4, 8, 8), torch.tensor([1, 2]), torch.randn(2, 5, 6))
+    with torch.inference_mode():
+        torch.testing.assert_close(net(*other), exact(*other))
+        alone = tuple(part[:1] for part in other)
+        torch.testing.assert_close(net(*alone), exact(*alone))
+    assert not net.training
+
+
+@pytest.mark.parametrize("name", ["half", "torchscript"])
+def test_stages_run_it(name: str, net: nn.Module, tmp_path: Path) -> None:
+    """As copies in another precision: the graph's checks of its input's type are gone."""
+    first, *rest = INPUTS
+    others = {name: [part] for name, part in zip(("timestep", "encoder_hidden_states"), rest, strict=True)}
+    work = Workload(net, [first], torch.device("cpu"), tmp_path, name="sample", others=others)
+    with own_switches(), torch.inference_mode():
+        runner = import_module(f"pipeline.stages.{name}").build(work, dtype="bf16")
+        torch.testing.assert_close(runner.run(*INPUTS).float(), net(*INPUTS), rtol=5e-2, atol=5e-2)
+
+
+def test_a_job_names_it(file: Path, tmp_path: Path) -> None:
+    spec = read_model({"name": "file", "file": str(file), "target": None, "options": {}, "checkpoint": None})
+    assert (spec.file, spec.weights) == (str(file), str(file))
+    found = workload.net_of(replace(job(EAGER, tmp_path), model=spec))
+    assert sum(part.numel() for part in found.parameters()) == sum(part.numel() for part in Conditioned().parameters())
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"target": "my.Net"}, "is a whole net with its weights; leave one of them out"),
+        ({"checkpoint": "w.pt"}, "is a whole net with its weights; leave one of them out"),
+        ({"file": "missing.pt2"}, "model.file=missing.pt2: no such .pt2 file; torch.export.save(torch.export.export"),
+        ({"file": __file__}, "not a .pt2 file"),
+    ],
+)
+def test_a_wrong_request_is_one_line(typed: dict[str, str], said: str, file: Path) -> None:
+    whole: dict[str, object] = {"name": "file", "file": str(file), "target": None, "options": {}, "checkpoint": None}
+    with pytest.raises(RequestError) as caught:
+        read_model({**whole, **typed})
+    assert said in str(caught.value)
+
+
+def test_a_file_that_is_none_is_refused_by_name(file: Path, tmp_path: Path) -> None:
+    """Torn, of half precision, more than there is memory for."""
+    torn = tmp_path / "torn.pt2"
+    torn.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(ModelError, match=r"model\.file=.*torn\.pt2: .*; torch\.export\.save"):
+        net_of_file(str(torn), MEMORY)
+    half = tmp_path / "half.pt2"
+    torch.export.save(torch.export.export(nn.Conv2d(3, 2, 1).half().eval(), (torch.ones(1, 3, 4, 4).half(),)), half)
+    with pytest.raises(ModelError, match=r"weights in torch\.float16; export the net in fp32"):
+        net_of_file(str(half), MEMORY)
+    with pytest.raises(ModelError, match=r"it takes .* GiB, and this machine has"):
+        net_of_file(str(file), 10)
+    with pytest.raises(ModelError, match="it can't be read"):
+        net_of_file(str(tmp_path / "missing.pt2"), MEMORY)
+
+
+def test_a_spec_without_a_file_is_as_it_was() -> None:
+    assert ModelSpec("small", "a.B", {}, "w.pt").weights == "w.pt"
+    assert ModelSpec("small", "a.B", {}, None).weights is None
