@@ -3,6 +3,7 @@
 docs/inputs.md states the rules.
 """
 
+import logging
 import struct
 import warnings
 from collections.abc import Callable, Iterable
@@ -28,6 +29,8 @@ UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError
 SAID = 5  # files that a line names
 
 Read = TypeVar("Read")
+
+logging.getLogger("tifffile").setLevel(logging.CRITICAL + 1)  # or it tells on stderr what the error tells
 
 
 def each(files: Iterable[Path], read: Callable[[Path], Read]) -> list[Read]:
@@ -94,8 +97,8 @@ def read_values(path: Path, raw: bool = False) -> np.ndarray:
     if path.suffix.lower() == ".npy":
         return _read_array(path)
     try:
-        with warnings.catch_warnings(), Image.open(path) as image:
-            warnings.simplefilter("ignore")  # of what a header holds beside the image
+        # Of what a header holds beside the image, and of a torn one, Pillow warns already as it opens the file.
+        with warnings.catch_warnings(action="ignore"), Image.open(path) as image:
             _check_pages(path, image)
             if (raw and image.format == "TIFF") or deeper_than_pillow_reads(path, image):
                 return _read_deep(path)

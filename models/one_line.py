@@ -72,7 +72,8 @@ def prepare_streams() -> None:
         if stream is None:  # closed before the program began
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - for the whole program
         elif hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+            with suppress(OSError):  # it writes out what is waiting
+                stream.reconfigure(errors="backslashreplace")
 
 
 def settle_streams() -> None:

@@ -9,6 +9,8 @@ import numpy as np
 from models.errors import ImageError
 from models.stain import UNLABELLED
 
+MOST_MIRRORED = 2  # times its side that an image is continued to
+
 
 class Named(NamedTuple):
     """An image with its labels; a volume has a depth before the height."""
@@ -19,7 +21,7 @@ class Named(NamedTuple):
 
 
 def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Named]:
-    """The image in windows of `size`; a smaller image is mirrored up to the size.
+    """The image in windows of `size`; a smaller image is mirrored up to the size, to twice its own at most.
 
     Args:
         named: the image.
@@ -29,7 +31,7 @@ def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Nam
             side, and what is left at the right and lower edge belongs to none.
 
     Raises:
-        ImageError: the labels are of another size than the image.
+        ImageError: the labels are of another size than the image, or it is less than half as high or wide as a window.
     """
     source, image, label = named
     if label is not None and label.shape != image.shape[:-1]:
@@ -38,6 +40,10 @@ def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Nam
     if size is None:
         return [named]
     lengths = [size] * (image.ndim - 1) if isinstance(size, int) else list(size)
+    sides, wanted = image.shape[-3:-1], lengths[-2:]  # a volume may be thin
+    if any(MOST_MIRRORED * side < length for side, length in zip(sides, wanted, strict=True)):
+        pixels = "×".join(map(str, sides))
+        raise ImageError(f"{source}: {pixels} pixels, data.size={size}: most would be mirrored; choose a smaller one")
     image = _mirrored(image, lengths)
     if label is not None:
         label = _unlabelled_up_to(label, lengths) if whole else _mirrored(label, lengths)

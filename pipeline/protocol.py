@@ -77,6 +77,12 @@ class SampleTaken(msgspec.Struct, tag="sample", frozen=True):
     sample: Sample
 
 
+class AuditAnswered(msgspec.Struct, tag="audited", frozen=True):
+    """The answer to Audit: some logits of each call."""
+
+    answers: list[list[float]]
+
+
 class Refused(msgspec.Struct, tag="refused", frozen=True):
     """The request was wrong; one line."""
 
@@ -98,12 +104,35 @@ class TakeSample(msgspec.Struct, tag="sample", frozen=True):
     """To the worker: take one sample now."""
 
 
+class Audit(msgspec.Struct, tag="audit", frozen=True):
+    """To the worker: answer so many pictures, drawn from this seed; without a call where it is blank."""
+
+    seed: int
+    calls: int
+    blank: bool = False
+
+    def without_calls(self) -> "Audit":
+        """The same pictures, and nothing done with them."""
+        return msgspec.structs.replace(self, blank=True)
+
+
 class EndSampling(msgspec.Struct, tag="end", frozen=True):
     """To the worker: go on to what follows the samples."""
 
 
-Message = Entered | Progress | StageReport | RunReport | ReadyToSample | SampleTaken | Refused | Done | Nonsense
-Command = TakeSample | EndSampling
+Message = (
+    Entered
+    | Progress
+    | StageReport
+    | RunReport
+    | ReadyToSample
+    | SampleTaken
+    | AuditAnswered
+    | Refused
+    | Done
+    | Nonsense
+)
+Command = TakeSample | Audit | EndSampling
 QUOTED_CHARACTERS = 200  # of a line that is no message
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -171,11 +200,11 @@ class PipeReporter:
         """Say that the request was wrong."""
         self._say(Refused(reason))
 
-    def sampling(self) -> Iterator[None]:
-        """Yields when a sample is wanted; ends when the parent has enough."""
+    def sampling(self) -> Iterator[TakeSample | Audit]:
+        """Yields what is wanted; ends when the parent has enough."""
         self._say(ReadyToSample())
-        while isinstance(self._command(), TakeSample):
-            yield
+        while not isinstance(asked := self._command(), EndSampling):
+            yield asked
 
     def _command(self) -> Command:
         return msgspec.convert(json.loads(self._lines.get()), Command)  # type: ignore[no-any-return]
@@ -183,6 +212,10 @@ class PipeReporter:
     def sample(self, taken: Sample) -> None:
         """Give the sample that was wanted."""
         self._say(SampleTaken(taken))
+
+    def audited(self, answers: list[list[float]]) -> None:
+        """Give what an audit asked for."""
+        self._say(AuditAnswered(answers))
 
     def done(self) -> None:
         """Say that nothing more will come."""

@@ -24,7 +24,7 @@ from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweep_jobs import read_jobs
 from pipeline.cli.config_errors import one_line
-from pipeline.cli.preset import check_groups, config_folders, overrides_first, preset_for
+from pipeline.cli.preset import check_flags, check_groups, config_folders, overrides_first, preset_for
 from pipeline.cli.progress import Progress, SteadyConsole, complain
 from pipeline.cli.resumed import job_of, resumed_words
 from pipeline.cli.run_folder import claim, stages_in, withdraw
@@ -82,6 +82,7 @@ def guard(answer: Callable[[], None]) -> int:
         try:
             words += resumed_words(words)
             sys.argv[1:] = overrides_first([*words, *preset_for(words, [gpu.name for gpu in cuda_gpus()])])
+            check_flags(sys.argv[1:])
             check_groups(sys.argv[1:], CONF)
             check_sizes([CONF, *config_folders(sys.argv[1:])])
             with interruption.heeded(kill_all), refused_before_it_began():
@@ -110,8 +111,19 @@ def refused_before_it_began() -> Iterator[None]:
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, BrokenPipeError) or Invocation.begun > begun:
             raise
-        named = f"{shown(error.filename)}: {error.strerror}" if isinstance(error, OSError) and error.filename else None
-        raise RequestError(named or first_line(error)) from error
+        raise RequestError(why_it_cannot_begin(error)) from error
+
+
+def why_it_cannot_begin(error: Exception) -> str:
+    """The line for an error before a run has its folder: what is wrong, and with which file."""
+    if not isinstance(error, OSError):
+        return first_line(error)
+    try:
+        here = Path.cwd()
+    except OSError:
+        return "the folder that this was started in is gone; change into one that is there"
+    what = shown(error.filename) if error.filename else f"a file of the run, started in {here}"
+    return f"{what}: {error.strerror or first_line(error)}"
 
 
 @contextmanager

@@ -32,6 +32,8 @@ def one_line(error: Exception, conf: Path) -> str:
 
 def _unknown_file(conf: Path, group: str, name: str) -> str:
     """The line for a group that has no file of that name."""
+    if group.startswith("hydra/"):
+        return f"{group}={name}: Hydra finds none of that name; a plugin that brings one must be installed"
     names = sorted(path.stem for path in (conf / group).glob("*.yaml"))
     return f"{group}={name}: no such file in conf/{group}; {nearest(name, names)}"
 

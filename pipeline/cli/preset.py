@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NoReturn
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString, Sweep
 from hydra.errors import HydraException
 
 from pipeline.config.checks import shown
-from pipeline.config.request_error import RequestError
+from pipeline.config.request_error import RequestError, nearest
 from pipeline.devices.kinds import is_cuda
+from pipeline.records.error_line import first_line
 
 # Hydra's flags that are followed by a word, and what may follow --info (hydra 1.3).
 TAKES_A_WORD = frozenset(
@@ -48,6 +51,25 @@ def overrides_first(arguments: list[str]) -> list[str]:
         (flags if of_the_flag or word.startswith("-") else overrides).append(word)
         before = "" if of_the_flag else word
     return [*overrides, *flags]
+
+
+def check_flags(arguments: list[str]) -> None:
+    """That Hydra knows every flag, in the order of `overrides_first`; it would print how it is used over many lines.
+
+    Raises:
+        RequestError: it doesn't, or a flag lacks its word.
+    """
+    parser = get_args_parser()
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+
+    def refuse(text: str) -> NoReturn:
+        unknown = text.removeprefix("unrecognized arguments: ").split()
+        if text.startswith("unrecognized") and unknown:
+            raise RequestError(f"{shown(unknown[0])}: no such flag; {nearest(unknown[0].partition('=')[0], flags)}")
+        raise RequestError(f"{first_line(ValueError(text)).removeprefix('argument ')}; python -m pipeline --help")
+
+    parser.error = refuse  # type: ignore[assignment, method-assign]
+    parser.parse_args(arguments)
 
 
 def config_folders(arguments: list[str]) -> list[Path]:

@@ -3,7 +3,7 @@
 import sys
 import time
 from contextlib import suppress
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,13 +15,25 @@ from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.formatting import clean, visible
 from pipeline.report.terminal import outcome_line
 
+NARROWEST, WIDEST = 20, 400  # columns: nothing fits in fewer, and lines are filled up to as many as there are
+
 
 class SteadyConsole(Console):
-    """A console that falls silent when nobody reads it any more; rich's own would end the program."""
+    """A console of a width that can be written in, which falls silent where nobody takes what it says."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if not NARROWEST <= self.width <= WIDEST:  # by COLUMNS, or a terminal that says 0
+            self.width = min(WIDEST, max(NARROWEST, self.width))
 
     def on_broken_pipe(self) -> None:
-        """Say nothing from now on."""
+        """Say nothing from now on; rich's own would end the program."""
         self.quiet = True
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print, where the disk takes it or the pipe has room."""
+        with suppress(OSError, ValueError):
+            super().print(*objects, **options)
 
 
 class Progress:
@@ -49,8 +61,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line that stays; a terminal that is gone costs no measurement."""
-        with suppress(OSError, ValueError):
-            self.console.print(visible(text), markup=False, soft_wrap=True)
+        self.console.print(visible(text), markup=False, soft_wrap=True)
 
     def stage_started(self, name: str, adds: str) -> None:
         """The next stage begins."""

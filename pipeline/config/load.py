@@ -18,6 +18,7 @@ from pipeline.config.schema import STAGE_FIELDS, ModelSpec, RunConfig, StageSpec
 from pipeline.config.stage_options import Signature, signature_of, signature_of_net
 from pipeline.config.task_request import read_task
 from pipeline.devices.kinds import is_cuda
+from pipeline.records.codec import STAGE_NAME
 from pipeline.records.run_record import AUTOCAST, EAGER, Tolerance
 
 REPORT_KEYS = ("gpu_hour_price", "target_images_per_second", "target_p99_ms")
@@ -222,7 +223,7 @@ def stage_name(name: str, group: str) -> str:
     Raises:
         RequestError: it can't be a folder's, or the run has a file or folder of that name.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) or len(name) > LONGEST_NAME:
+    if not STAGE_NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         wanted = f"at most {LONGEST_NAME} letters, digits, '_', '-' and '.'"
         raise RequestError(f"{group}.name={shown(name)!r}: a stage's name is a folder's: {wanted}")
     if name.lower() in OF_THE_RUN or re.search(r"\.(json|yaml|html|md|csv|py|txt|log)$", name.lower()):

@@ -16,6 +16,7 @@ MOST, LONGEST = 1_000_000, 10_000_000  # of calls and blocks; seconds, some hund
 Count = Annotated[int, AtLeast(1), AtMost(MOST)]
 CountOrNone = Annotated[int, AtLeast(0), AtMost(MOST)]
 Number = Annotated[float, AtLeast(0), AtMost(LONGEST)]  # of seconds, or a share
+Limit = Annotated[float, AtLeast(1), AtMost(LONGEST)]  # seconds of a phase: in less, no process starts
 BY_DEVICE = ("interim_analyses", "sampling_seconds", "aa_blocks")  # knobs of which a GPU has its own, gpu_ before it
 
 
@@ -64,17 +65,17 @@ class Plan:
     profile_calls: CountOrNone = 10
     counters: bool = True
     measured_peaks: bool = True
-    start_limit_seconds: Number = 300.0
-    peaks_limit_seconds: Number = 120.0
-    reference_limit_seconds: Number = 600.0
-    build_limit_seconds: Number = 1800.0
-    verify_limit_seconds: Number = 600.0
-    warmup_phase_limit_seconds: Number = 600.0
-    sample_limit_seconds: Number = 120.0
-    latency_limit_seconds: Number = 300.0
-    profile_limit_seconds: Number = 300.0
-    export_limit_seconds: Number = 600.0
-    counters_limit_seconds: Number = 600.0
+    start_limit_seconds: Limit = 300.0
+    peaks_limit_seconds: Limit = 120.0
+    reference_limit_seconds: Limit = 600.0
+    build_limit_seconds: Limit = 1800.0
+    verify_limit_seconds: Limit = 600.0
+    warmup_phase_limit_seconds: Limit = 600.0
+    sample_limit_seconds: Limit = 120.0
+    latency_limit_seconds: Limit = 300.0
+    profile_limit_seconds: Limit = 300.0
+    export_limit_seconds: Limit = 600.0
+    counters_limit_seconds: Limit = 600.0
 
     def __post_init__(self) -> None:
         """Check what no annotation says.

@@ -98,13 +98,25 @@ def check(asked: argparse.Namespace) -> None:
     Raises:
         RequestError: the masks would lie among the images, or a number is out of range.
     """
-    if asked.out.resolve() == asked.images.resolve():
+    if resolved(asked.out) == resolved(asked.images):
         raise RequestError(f"--out {asked.out}: the folder of the images; name another one")
     if asked.batch is not None and asked.batch < 1:
         raise RequestError(f"--batch {asked.batch}: expected an integer ≥ 1")
     if asked.overlap is not None and (asked.overlap < 0 or asked.whole):
         said = "a whole image has no windows" if asked.whole else "expected an integer ≥ 0"
         raise RequestError(f"--overlap {asked.overlap}: {said}")
+
+
+def resolved(folder: Path) -> Path:
+    """The folder without links.
+
+    Raises:
+        RequestError: they lead around in a circle.
+    """
+    try:
+        return folder.resolve()
+    except (RuntimeError, OSError):  # the former before Python 3.13
+        raise RequestError(f"{folder}: its links lead around in a circle") from None
 
 
 def make_all(predictor: Predictor, cases: list[Case], asked: argparse.Namespace) -> Outcome:

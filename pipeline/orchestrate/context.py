@@ -20,6 +20,7 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.forking import ForkServer
 from pipeline.orchestrate.interleave import interleave
+from pipeline.orchestrate.turns import Turn, in_turns
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, Entered, Phase, Progress, ReadyToSample
 from pipeline.records import codec
@@ -141,6 +142,11 @@ class RunContext:
 
     def interleave(self, baseline: WorkerProcess, stage: WorkerProcess, title: str, plan: Plan | None = None) -> Pair:
         """Interleaved blocks of two warm workers, as many as `plan` says, else the run's."""
+        with in_turns(baseline, stage) as turns:
+            return self.sampled(*turns, title, plan)
+
+    def sampled(self, baseline: Turn, stage: Turn, title: str, plan: Plan | None = None) -> Pair:
+        """Interleaved blocks of two that take turns."""
         self.observer.phase_entered(title, Phase.SAMPLING)
         plan = plan or self.config.plan
 

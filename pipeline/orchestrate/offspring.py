@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 PROC = Path("/proc")
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -60,21 +61,86 @@ def _session(process: int) -> int | None:
         return None
 
 
+def state(process: int, proc: Path = PROC) -> str:
+    """The letter of a process's state, such as T where a signal has stopped it; empty where nobody says."""
+    try:
+        return (proc / str(process) / "stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+
+
 def end_all() -> None:
     """Kill every descendant of this process, also those that are started meanwhile."""
     for _ in range(ROUNDS):
-        _kill(descendants([os.getpid()], parents()))
+        signalled(descendants([os.getpid()], parents()), signal.SIGKILL)
 
 
-def _kill(processes: Iterable[int]) -> None:
+def signalled(processes: Iterable[int], number: int) -> None:
+    """Send each of them a signal; one that is gone, or another user's, is passed over."""
     for process in processes:
         with suppress(ProcessLookupError, PermissionError):
-            os.kill(process, signal.SIGKILL)
+            os.kill(process, number)
 
 
 def end(processes: Iterable[int]) -> None:
     """Kill the processes, and take note of the end of those that are this process's children."""
-    _kill(processes)
+    signalled(processes, signal.SIGKILL)
     for process in processes:
         with suppress(ChildProcessError):
             os.waitpid(process, os.WNOHANG)
+
+
+class Family:
+    """A worker's process and all that it started, however far that went from it.
+
+    Attributes:
+        leader: the worker's process.
+        living: every worker's that isn't forgotten yet, the youngest last.
+    """
+
+    living: ClassVar[list["Family"]] = []
+
+    def __init__(self, leader: int) -> None:
+        self.leader = leader
+        self._before = adopted(parents())
+        self._suspended: set[int] = set()
+        self.living.append(self)
+
+    def forget(self) -> None:
+        """The worker has ended."""
+        if self in self.living:
+            self.living.remove(self)
+
+    def started(self) -> set[int]:
+        """The descendants of its process."""
+        return descendants([self.leader], parents())
+
+    def members(self) -> set[int]:
+        """All of it; what has lost its parent is the youngest worker's."""
+        of = parents()
+        left = self._left_behind(of) if self.living[-1:] == [self] else set()
+        return {self.leader} | descendants([self.leader], of) | left
+
+    def _left_behind(self, of: Mapping[int, int]) -> set[int]:
+        """What was started since the worker was, has lost its parent, and is now this process's; with its children."""
+        lost = adopted(of) - self._before - {family.leader for family in self.living}
+        return lost | descendants(lost, of)
+
+    def end(self, known: Iterable[int]) -> None:
+        """Kill what is left of its descendants: those known, and those that this process has adopted."""
+        of = parents()
+        end((set(known) & of.keys()) | self._left_behind(of))
+
+    def suspend(self) -> None:
+        """Stop all of it, until `resume`."""
+        for _ in range(ROUNDS):
+            running = self.members() - self._suspended
+            signalled(running, signal.SIGSTOP)
+            self._suspended |= running
+            if not running:
+                break
+
+    def resume(self) -> None:
+        """Let go on what `suspend` has stopped."""
+        signalled(self._suspended, signal.SIGCONT)
+        self._suspended = set()

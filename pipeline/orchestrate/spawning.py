@@ -8,7 +8,12 @@ import sys
 from pathlib import Path
 from typing import IO
 
+from pipeline.devices.host import oom_kills
 from pipeline.orchestrate.forking import ForkedProcess, ForkServer
+from pipeline.records.masking import MaskedBytes, values_to_hide
+from pipeline.records.run_record import FailureKind
+
+LOG_LIMIT_BYTES = 2_000_000  # a stage that prints without end fills no disk
 
 
 def started(server: ForkServer | None = None) -> tuple[subprocess.Popen[bytes] | ForkedProcess, int]:
@@ -37,6 +42,16 @@ def started(server: ForkServer | None = None) -> tuple[subprocess.Popen[bytes] |
     return process, read_end
 
 
+def keep_log(output: IO[bytes], path: Path) -> None:
+    """Keep what a worker prints; where the disk takes no more, read on, so that the worker never waits for it."""
+    left, log, hiding = LOG_LIMIT_BYTES, opened(path), MaskedBytes(values_to_hide())
+    while chunk := os.read(output.fileno(), 65536):
+        log = written(log, hiding.add(chunk[: max(left, 0)]))
+        left -= len(chunk)
+    if log := written(log, hiding.rest()):
+        log.close()
+
+
 def opened(path: Path) -> IO[bytes] | None:
     """The log, open for writing; None where the disk takes none."""
     try:
@@ -61,6 +76,23 @@ def peak_of_children() -> int:
     """The largest peak, in bytes of resident memory, of all processes that this one has waited for."""
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB
+
+
+def cause_of(code: int, peak_before: int, kills_before: int) -> tuple[FailureKind, str]:
+    """What ended a worker that left with this code, and how that reads.
+
+    Args:
+        code: negative where a signal ended it.
+        peak_before: `peak_of_children` before its end was waited for.
+        kills_before: `oom_kills` before it was started.
+    """
+    if code == -signal.SIGKILL:
+        peak = peak_of_children()
+        said = f"; its peak was {peak / 2**30:.3g} GiB" if peak > peak_before else ""
+        if oom_kills() > kills_before:
+            return "out of memory", f"killed by the system, which had run out of memory{said}"
+        return "killed", f"killed by SIGKILL (out of memory?){said}"
+    return "died", f"killed by {name_of(-code)}" if code < 0 else f"exit code {code}"
 
 
 def name_of(number: int) -> str:

@@ -1,15 +1,19 @@
 """One stage, trial by trial: interleaved with the baseline, or between two processes of it."""
 
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pipeline.config.schema import StageSpec
+from pipeline.orchestrate.audit import ROUNDS_APART, Audited, Doubt, audited, audited_apart, claim_of, questions
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
+from pipeline.orchestrate.turns import in_turns
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
-from pipeline.protocol import AFTER_CHECK, Done, ReadyToSample
+from pipeline.protocol import AFTER_CHECK, Audit, Done, ReadyToSample
 from pipeline.records.error_line import shortened
 from pipeline.records.run_record import FailureKind, StageRecord
 from pipeline.records.samples import Block, Pair, Sample
@@ -17,7 +21,9 @@ from pipeline.stats.plausibility import within_physics
 
 LOG_TAIL_LINES = 30
 # The baseline's worker holds a part of the memory: a stage that failed for want of it gets another try without.
-FOR_WANT_OF_MEMORY: frozenset[FailureKind] = frozenset({"out of memory", "killed"})
+# One whose rival was killed while it waited gets one too, with no rival in reach.
+Sampled = tuple[Pair, Doubt | None]
+ALONE_ONCE_MORE: frozenset[FailureKind] = frozenset({"out of memory", "killed"})
 
 
 def measure_stage(context: RunContext, spec: StageSpec) -> StageRecord:
@@ -33,21 +39,30 @@ def measure_stage(context: RunContext, spec: StageSpec) -> StageRecord:
         record = measure_trial(context, spec, record, trial, partial(beside, context, spec))
         if record.status != "ok":
             break
-    if record.status == "failed" and record.failure in FOR_WANT_OF_MEMORY:
+    if record.status == "failed" and record.failure in ALONE_ONCE_MORE:
         record = measure_alternating(context, spec)
     record = within_physics(context.record, record)
     context.observer.stage_finished(context.record, record)
     return record
 
 
-def beside(context: RunContext, spec: StageSpec, worker: WorkerProcess) -> Pair:
-    """Samples interleaved with those of the baseline's worker, which waits in memory."""
+def beside(context: RunContext, spec: StageSpec, worker: WorkerProcess) -> Sampled:
+    """Samples interleaved with those of the baseline's worker, which waits in memory; and whether they can be."""
     assert context.baseline is not None
-    return context.interleave(context.baseline, worker, spec.name)
+    with in_turns(context.baseline, worker) as (baseline, stage):
+        pair = context.sampled(baseline, stage, spec.name)
+        if worker.fields.get("status", "ok") != "ok":  # nobody believes it anyway
+            return pair, None
+        return pair, audited(baseline, stage, claim_of([pair], tolerances(context, spec)))
+
+
+def tolerances(context: RunContext, spec: StageSpec) -> list[float]:
+    """Of a stage and of its baseline, relative L2."""
+    return [part.tolerance.relative_l2 for part in (spec, context.spec)]
 
 
 def measure_trial(
-    context: RunContext, spec: StageSpec, record: StageRecord, trial: int, sampling: Callable[[WorkerProcess], Pair]
+    context: RunContext, spec: StageSpec, record: StageRecord, trial: int, sampling: Callable[[WorkerProcess], Sampled]
 ) -> StageRecord:
     """One fresh process of the stage, measured by `sampling`; the first also profiles and exports."""
     folder = spec.name if trial == 1 else f"{spec.name}/trial_{trial}"
@@ -55,12 +70,13 @@ def measure_trial(
         worker = context.start(spec, "stage" if trial == 1 else "companion", folder)
     except OSError as error:
         return replace(record, status="failed", failure="error", reason=f"its process can't start: {error.strerror}")
-    pairs, interrupted = record.pairs, False
+    pairs, interrupted, doubt = record.pairs, False, None
     ending: dict[str, Any] = {}
     with stopping(worker):
         try:
             if context.advance(worker, spec.name, ReadyToSample):
-                pairs = [*pairs, sampling(worker)]
+                pair, doubt = sampling(worker)
+                pairs = [*pairs, pair]
                 worker.end_sampling()
                 context.advance(worker, spec.name, Done)
             ending = {"status": "ok", **_ending(worker.fields)}
@@ -69,6 +85,8 @@ def measure_trial(
         except KeyboardInterrupt:
             interrupted = True
             ending = _gone(WorkerGone("interrupted", f"interrupted in {worker.phase}"), worker, context)
+    if doubt and ending["status"] == "ok":  # what the worker itself has found says more
+        ending |= doubt.fields
     fields = worker.fields if trial == 1 else {}
     record = as_built(replace(record, **{**fields, **ending}, pairs=pairs, log=f"{folder}/log.txt"))
     if record.status in ("failed", "timeout"):
@@ -115,27 +133,35 @@ def measure_alternating(context: RunContext, spec: StageSpec) -> StageRecord:
     context.baseline.stop()
     context.baseline = None
     sustained = context.config.plan.sustained(context.config.device)
-    before = baseline_samples(context, count, f"{spec.name}/baseline_before")
+    with baseline_alone(context, f"{spec.name}/baseline_before") as worker:
+        before = [worker.sample() for _ in range(count)]
     taken: list[Sample] = []
+    answers: list[tuple[Audit, Audited]] = []
+    pace = statistics.median(part.per_call for part in before)
 
-    def collect(worker: WorkerProcess) -> Pair:
+    def collect(worker: WorkerProcess) -> Sampled:
         taken.extend(worker.sample() for _ in range(2 * count))
-        return Pair(name, spec.name, [], alternated=True, sustained=sustained)
+        answers.extend((asked, worker.audit(asked)) for asked in questions(pace, ROUNDS_APART))
+        return Pair(name, spec.name, [], alternated=True, sustained=sustained), None
 
     record = measure_trial(context, spec, empty_record(context, spec), 1, collect)
     if len(taken) == 2 * count and record.status == "ok":
-        after = baseline_samples(context, count, f"{spec.name}/baseline_after")
-        blocks = [
-            Block("ABBA", (first, last), (second, third))
-            for first, second, third, last in zip(before, taken[:count], taken[count:], after, strict=True)
-        ]
-        record = replace(record, pairs=[Pair(name, spec.name, blocks, alternated=True, sustained=sustained)])
+        with baseline_alone(context, f"{spec.name}/baseline_after") as worker:
+            after = [worker.sample() for _ in range(count)]
+            blocks = [
+                Block("ABBA", (first, last), (second, third))
+                for first, second, third, last in zip(before, taken[:count], taken[count:], after, strict=True)
+            ]
+            pairs = [Pair(name, spec.name, blocks, alternated=True, sustained=sustained)]
+            doubt = audited_apart(answers, worker, claim_of(pairs, tolerances(context, spec)))
+        record = replace(record, pairs=pairs, **(doubt.fields if doubt else {}))
     start_baseline(context)
     return record
 
 
-def baseline_samples(context: RunContext, count: int, folder: str) -> list[Sample]:
-    """So many samples of the baseline, in a process of its own.
+@contextmanager
+def baseline_alone(context: RunContext, folder: str) -> Iterator[WorkerProcess]:
+    """A warm process of the baseline, for as long as it is within.
 
     Raises:
         RequestError: the baseline can't run.
@@ -143,7 +169,7 @@ def baseline_samples(context: RunContext, count: int, folder: str) -> list[Sampl
     with stopping(context.start(context.spec, "companion", folder)) as (worker,):
         try:
             context.warm(worker, f"{context.spec.name} (alternating)")
-            return [worker.sample() for _ in range(count)]
+            yield worker
         except WorkerGone as gone:
             refuse_baseline(context, gone.reason)
 

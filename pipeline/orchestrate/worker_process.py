@@ -10,15 +10,19 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from pipeline.config.schema import Job, job_document
 from pipeline.devices.host import oom_kills
 from pipeline.orchestrate import offspring
+from pipeline.orchestrate.audit import Audited
 from pipeline.orchestrate.forking import ForkServer
 from pipeline.orchestrate.interruption import waiting
-from pipeline.orchestrate.spawning import name_of, opened, peak_of_children, started, written
+from pipeline.orchestrate.offspring import Family
+from pipeline.orchestrate.spawning import cause_of, keep_log, peak_of_children, started
 from pipeline.protocol import (
+    Audit,
+    AuditAnswered,
     Command,
     Done,
     EndSampling,
@@ -36,16 +40,15 @@ from pipeline.protocol import (
     encoded,
 )
 from pipeline.records.codec import fields_from_json, impossible
-from pipeline.records.masking import MaskedBytes, values_to_hide
 from pipeline.records.run_record import FailureKind, RunRecord, StageRecord, Status
 from pipeline.records.samples import Sample
 
-LOG_LIMIT_BYTES = 2_000_000  # a stage that prints without end fills no disk
 GRACE_SECONDS = 5.0  # between TERM and KILL; native code ignores TERM
 MESSAGE_LIMIT = 64 * 2**20  # characters; the longest seen, the diagnostics of a net of 300 layers, has under 1 MiB
 UNREAD_MESSAGES = 1000  # beyond which a worker that talks without end waits
 LAST_CALL_SECONDS = 10.0  # that an interruption leaves a sample to come to its end
 PHASES = list(Phase)
+Answer = TypeVar("Answer", SampleTaken, AuditAnswered)
 # Fields of a StageRecord that are known before a worker starts, or are made of what it is asked for.
 OF_THE_PARENT = {"name", "summary", "adds", "tolerance", "options", "target", "legacy", "pairs", "log", "log_tail"}
 # Fields of a RunRecord that a worker finds out.
@@ -86,14 +89,15 @@ class WorkerProcess:
         self._born = time.monotonic()
         self._deadline = self._born + limits[Phase.START]
         self._messages: queue.Queue[Message | None] = queue.Queue(UNREAD_MESSAGES)
-        self._ready = self._sample_wanted = False
+        self._ready = False
+        self._wanted: type[SampleTaken | AuditAnswered] | None = None
         self._kills_before = oom_kills()
         self._process, read_end = started(server)
         self.living.add(self)
-        self._siblings = offspring.adopted(offspring.parents())
+        self._family = Family(self._process.pid)
         self._threads = [
             threading.Thread(target=self._collect, args=(read_end,), daemon=True),
-            threading.Thread(target=self._keep_log, args=(log,), daemon=True),
+            threading.Thread(target=keep_log, args=(self._process.stdout, log), daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -104,16 +108,6 @@ class WorkerProcess:
             while line := lines.readline(MESSAGE_LIMIT):
                 self._messages.put(decoded(line))
         self._messages.put(None)
-
-    def _keep_log(self, path: Path) -> None:
-        """Keep what the worker prints; where the disk takes no more, read on, so that the worker never waits for it."""
-        assert self._process.stdout is not None
-        left, log, hiding = LOG_LIMIT_BYTES, opened(path), MaskedBytes(values_to_hide())
-        while chunk := os.read(self._process.stdout.fileno(), 65536):
-            log = written(log, hiding.add(chunk[: max(left, 0)]))
-            left -= len(chunk)
-        if log := written(log, hiding.rest()):
-            log.close()
 
     def _command(self, command: Command) -> None:
         self._write(encoded(command))
@@ -134,11 +128,12 @@ class WorkerProcess:
             try:
                 message = self._next()
             except queue.Empty:
+                stopped = ", as a signal had stopped it" if offspring.state(self._process.pid) == "T" else ""
                 self.stop()
-                reason = f"{self.phase} took longer than {self._limits[self.phase]:g} s and was ended"
+                reason = f"{self.phase} took longer than {self._limits[self.phase]:g} s and was ended{stopped}"
                 raise WorkerGone("timeout", reason, "timeout") from None
             if message is None:
-                kind, cause = self._death()
+                kind, cause = self.death()
                 raise WorkerGone(kind, f"died in {self.phase}: {cause}")
             self._keep(message)
             yield message
@@ -156,7 +151,7 @@ class WorkerProcess:
             with waiting():
                 return self._messages.get(timeout=max(0.0, self._deadline - time.monotonic()))
         except KeyboardInterrupt:
-            if self._sample_wanted:
+            if self._wanted:
                 with suppress(queue.Empty):
                     self._messages.get(timeout=LAST_CALL_SECONDS)
             raise
@@ -181,15 +176,19 @@ class WorkerProcess:
                 case ReadyToSample():
                     self._once(not self._ready, "is ready for the second time")
                     self._ready = True
-                case SampleTaken(sample):
-                    self._once(self._sample_wanted, "gives a sample that nobody asked for")
-                    self._once(not (wrong := impossible(sample)), wrong)
-                    self._sample_wanted = False
+                case SampleTaken() | AuditAnswered():
+                    self._take(message)
                 case Nonsense(line, error):
                     raise ValueError(f"{error}: {line!r}")
         except ValueError as error:
             self.stop()
             raise WorkerGone("protocol", f"said what is no message in {self.phase} ({error})") from error
+
+    def _take(self, answer: SampleTaken | AuditAnswered) -> None:
+        self._once(type(answer) is self._wanted, "gives a sample or answers that nobody asked for")
+        if isinstance(answer, SampleTaken):
+            self._once(not (wrong := impossible(answer.sample)), wrong)
+        self._wanted = None
 
     def _once(self, right: bool, wrong: str) -> None:
         if not right:
@@ -208,12 +207,21 @@ class WorkerProcess:
         Raises:
             WorkerGone: as `messages`.
         """
+        return self._asked(TakeSample(), SampleTaken).sample
+
+    def audit(self, asked: Audit) -> Audited:
+        """Some logits of drawn pictures, and how long they took by this process's clock; errors as of `sample`."""
+        began = time.monotonic()
+        answers = self._asked(asked, AuditAnswered).answers
+        return Audited(answers, time.monotonic() - began)
+
+    def _asked(self, command: Command, kind: type[Answer]) -> Answer:
         self._enter(Phase.SAMPLING)
-        self._sample_wanted = True
-        self._command(TakeSample())
+        self._wanted = kind
+        self._command(command)
         for message in self.messages():
-            if isinstance(message, SampleTaken):
-                return message.sample
+            if isinstance(message, kind):
+                return message
         fields = self.fields  # of a stage that failed at a call, and could still say how
         reason = str(fields.get("reason") or "ended while a sample was being taken")
         raise WorkerGone(fields.get("failure") or "died", reason, fields.get("status", "failed"))
@@ -223,11 +231,16 @@ class WorkerProcess:
         """Whether its process still runs."""
         return self._process.poll() is None
 
+    @property
+    def process_id(self) -> int:
+        """Of its process, which leads its group."""
+        return self._process.pid
+
     def end_sampling(self) -> None:
         """Let the worker go on to what follows the samples."""
         self._command(EndSampling())
 
-    def _death(self) -> tuple[FailureKind, str]:
+    def death(self) -> tuple[FailureKind, str]:
         """What ended the process, and how that reads."""
         peak_before = peak_of_children()
         try:
@@ -236,17 +249,12 @@ class WorkerProcess:
             self.stop()
             return "died", "the worker closed its pipe but kept running, and was killed"
         self.stop()
-        if code == -signal.SIGKILL:
-            peak = peak_of_children()
-            said = f"; its peak was {peak / 2**30:.3g} GiB" if peak > peak_before else ""
-            if oom_kills() > self._kills_before:
-                return "out of memory", f"killed by the system, which had run out of memory{said}"
-            return "killed", f"killed by SIGKILL (out of memory?){said}"
-        return "died", f"killed by {name_of(-code)}" if code < 0 else f"exit code {code}"
+        return cause_of(code, peak_before, self._kills_before)
 
     def stop(self) -> None:
         """End the worker and all that it started: TERM, a grace, KILL."""
-        known = offspring.descendants([self._process.pid], offspring.parents())
+        known = self._family.started()
+        self.resume()  # or it would not hear TERM
         for sign in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self._process.pid, sign)
@@ -254,18 +262,20 @@ class WorkerProcess:
                 break
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=GRACE_SECONDS)
-        self._end_offspring(known)
+        self._family.end(known)
         with suppress(subprocess.TimeoutExpired):  # a driver may hold it for ever; it keeps what it holds
             self._process.wait(timeout=GRACE_SECONDS)
         self._close()
+        self._family.forget()
         self.living.discard(self)
 
-    def _end_offspring(self, known: set[int]) -> None:
-        """Kill what is left of the worker's descendants: those known, and those that this process has adopted."""
-        of = offspring.parents()
-        workers = {worker._process.pid for worker in list(self.living)}
-        adopted = offspring.adopted(of) - self._siblings - workers
-        offspring.end((known & of.keys()) | adopted | offspring.descendants(adopted, of))
+    def suspend(self) -> None:
+        """Stop the worker and all that it started, whatever they are at, until `resume`."""
+        self._family.suspend()
+
+    def resume(self) -> None:
+        """Let go on what `suspend` has stopped."""
+        self._family.resume()
 
     def _close(self) -> None:
         """Let go of the pipes and their threads."""

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import cache
@@ -12,13 +13,16 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from pipeline.records.atomic_json import json_text, write_text
-from pipeline.records.error_line import first_line
+from pipeline.records.error_line import first_line, shortened
 from pipeline.records.masking import masked, referred_to, values_to_hide
 from pipeline.records.migrations import STEPS, migrated
 from pipeline.records.run_record import SCHEMA_VERSION, RunRecord
 from pipeline.records.samples import Sample
 
 FILE = "results.json"
+STAGE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")  # a folder's
+MOST_CALLS = 10**12  # of a sample
+MOST_BYTES = 2**30  # of a record; the longest seen has 5 MB
 SHORTEST_CALL = 1e-12  # seconds: no clock tells so little
 Kind = TypeVar("Kind")
 
@@ -133,20 +137,48 @@ def load(folder: Path) -> RunRecord:
     """
     path = folder if folder.suffix == ".json" else folder / FILE
     try:
+        check_file(path)
         value = json.loads(path.read_text(encoding="utf-8"))
-        if value.get("schema_version") not in (*STEPS, SCHEMA_VERSION):
-            raise RecordError(
-                f"{path}: schema version {value.get('schema_version')}, this program reads {SCHEMA_VERSION}"
-            )
+        version = value.get("schema_version")
+        if type(version) is not int or version not in (*STEPS, SCHEMA_VERSION):
+            raise RecordError(f"{path}: schema version {shortened(repr(version))}, this program reads {SCHEMA_VERSION}")
         run = from_json(RunRecord, migrated(value))
+        check_names(run)
         check_times(run)
     except (FileNotFoundError, NotADirectoryError):
         raise RecordError(f"{path}: no such file; name the folder of a run, such as outputs/DATE/TIME") from None
+    except OSError as error:
+        raise RecordError(f"{path}: {error.strerror or first_line(error)}") from None
     except RecursionError:
         raise RecordError(f"{path}: not a run's record (nested too deeply)") from None
     except (TypeError, AttributeError, KeyError, ValueError, IndexError) as error:
         raise RecordError(f"{path}: not a run's record ({first_line(error)})") from None
     return run
+
+
+def check_file(path: Path) -> None:
+    """That there is a file to be read from begin to end: a pipe or a device might never end.
+
+    Raises:
+        RecordError: it is none, or larger than any record.
+    """
+    if path.exists() and not path.is_file():
+        raise RecordError(f"{path}: no regular file")
+    if path.is_file() and path.stat().st_size > MOST_BYTES:
+        raise RecordError(f"{path}: {path.stat().st_size / 2**30:.3g} GiB, which no run's record has")
+
+
+def check_names(run: RunRecord) -> None:
+    """Look at the names of the stages, which are also those of folders.
+
+    Raises:
+        ValueError: one can't be a folder's, or two are the same.
+    """
+    names = [stage.name for stage in run.stages]
+    for name in names:
+        if not STAGE_NAME.fullmatch(name) or names.count(name) > 1:
+            what = "two stages are called" if STAGE_NAME.fullmatch(name) else "no stage can be called"
+            raise ValueError(f"{what} {shortened(repr(name))}")
 
 
 def check_times(run: RunRecord) -> None:
@@ -170,8 +202,8 @@ def check_times(run: RunRecord) -> None:
 
 def impossible(sample: Sample) -> str:
     """Why no clock gives such a sample, in a clause; empty for one that can be."""
-    if sample.calls < 1:
-        return f"a sample of {sample.calls} calls"
+    if not 1 <= sample.calls <= MOST_CALLS:
+        return shortened(f"a sample of {sample.calls} calls")
     if not SHORTEST_CALL <= sample.seconds / sample.calls < math.inf:
         return f"a sample of {sample.calls} calls in {sample.seconds:g} s"
     if sample.device_seconds is not None and not 0 <= sample.device_seconds < math.inf:

@@ -19,12 +19,13 @@ from pipeline.measure.torch_device import gpu_behind
 from pipeline.measure.warmup import warm_up
 from pipeline.profiling import fallback, gpu_idle, observed_execution, profiler
 from pipeline.profiling.collect import explain
+from pipeline.protocol import Audit
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import Diagnostics, Profile
 from pipeline.records.run_record import Artefact, CompileFacts, Execution, FailureKind, RunWarning, WarningCode
-from pipeline.records.samples import Accuracy, Energy, Memory, Sample, WarmUp
+from pipeline.records.samples import Accuracy, Energy, Sample, WarmUp
 from pipeline.stages.api import Runner, Workload
-from pipeline.worker import contract, mask_images, reference, unseen
+from pipeline.worker import audited_calls, contract, mask_images, reference, unseen
 from pipeline.worker.artefact_entry import describe
 from pipeline.worker.guard import ANSWER_MOVED, RIGHT, Finding, Guard, exact
 from pipeline.worker.stage_target import build_function
@@ -153,18 +154,19 @@ class Bench:
 
     def sample(self) -> Sample:
         """One timed sample, of inputs that lie elsewhere than in the sample before; its last answer is looked at."""
-        self.guard.rest.end()
         self.rotation.move_on()
         plan = self.job.plan
         calls = self.guard.begin_sample(max(plan.sample_warmup_calls, self.run_in_calls), self.calls)
         watch = sampling.Watch(self.guards, self.state, self.guard.look_at)
-        taken = sampling.take_sample(self.run, self.rotation.next, calls, self.clock, plan, watch, self.run_in_calls)
-        self.guard.rest.begin()
-        return taken
+        return sampling.take_sample(self.run, self.rotation.next, calls, self.clock, plan, watch, self.run_in_calls)
+
+    def audit(self, asked: Audit) -> list[list[float]]:
+        """Some values of the answers to pictures that are drawn now."""
+        return audited_calls.values(self._owed, self.rotation, self.verified[0].shape, asked)
 
     def kept_faith(self) -> Finding:
         """What the samples have shown of a stage that changes what it was given, or answers otherwise when timed."""
-        found = (self.guard.changes(), self.guard.found, self.guard.rest.finding())
+        found = (self.guard.changes(), self.guard.found)
         return next((part for part in found if part is not RIGHT), RIGHT)
 
     def check(self) -> Finding:
@@ -216,7 +218,7 @@ class Bench:
             "latencies": latency.take_latencies(run, self.rotation.next, self.clock, plan),
             "latency_steady": steady,
             "host_latencies": latency.take_host_latencies(run, batches, self.clock, plan),
-            "memory": self._memory(),
+            "memory": memory_use.measure(self.run, self.inputs[0], self.workload.model, self.context_bytes),
             "energy": self._energy(),
         }
 
@@ -272,7 +274,7 @@ class Bench:
 
     def _answers(self) -> list[Tensor]:
         """The logits of the verified batches."""
-        return [self._answer(batch) for batch in self._verified_batches()]
+        return [self._answer(self.rotation.holding(index)) for index in range(self.workload.verified)]
 
     def _answer(self, batch: Batch) -> Tensor:
         """The logits of a batch, on the CPU, in fp32.
@@ -281,16 +283,14 @@ class Bench:
             StageError: the answer isn't a plain tensor of logits.
         """
         with torch.inference_mode():
-            answer = self.run(batch)
-            if reason := contract.answer_fault(answer, batch):
-                raise contract.broken(reason)
-            return exact(answer)
+            return exact(self._owed(batch))
 
-    def _verified_batches(self) -> list[Batch]:
-        return [self.rotation.holding(index) for index in range(self.workload.verified)]
-
-    def _memory(self) -> Memory:
-        return memory_use.measure(self.run, self.inputs[0], self.workload.model, self.context_bytes)
+    def _owed(self, batch: Batch) -> Tensor:
+        """The stage's answer to a batch; errors as of `_answer`."""
+        answer = self.run(batch)
+        if reason := contract.answer_fault(answer, batch):
+            raise contract.broken(reason)
+        return answer
 
     def _energy(self) -> Energy | None:
         seconds = self.job.plan.energy_seconds

@@ -1,8 +1,6 @@
 """Watches one stage for ways of fooling: what it changes, and what it answers while it is timed."""
 
 import random
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +19,6 @@ from pipeline.stages.api import Workload
 from pipeline.worker.contract import answer_fault
 
 ANSWER_MOVED = 1e-2  # relative L2 between two answers to one picture; a deterministic stage gives 0
-BUSY_SHARE, LEAST_REST = 0.5, 0.5  # of its rest's seconds at work on a processor; seconds of rest that say something
 MORE_CALLS_SHARE = 8  # a sample has up to an eighth more calls than are wanted, so that none is known to be the last
 
 
@@ -40,41 +37,6 @@ class Finding(NamedTuple):
 RIGHT = Finding()
 
 
-class Rest:
-    """What a process does between its samples, while another one is timed: it should wait.
-
-    Whoever works then, or lets a thread of its own work, slows the other side and looks the faster for it.
-
-    Attributes:
-        wall: seconds of rest so far.
-        work: seconds of all its threads on a processor within them.
-    """
-
-    def __init__(
-        self, now: Callable[[], float] = time.perf_counter, worked: Callable[[], float] = time.process_time
-    ) -> None:
-        self.wall = self.work = 0.0
-        self._now, self._worked = now, worked
-        self._since: tuple[float, float] | None = None
-
-    def begin(self) -> None:
-        """A sample has ended."""
-        self._since = self._now(), self._worked()
-
-    def end(self) -> None:
-        """The next one begins."""
-        if self._since:
-            self.wall += self._now() - self._since[0]
-            self.work += self._worked() - self._since[1]
-
-    def finding(self) -> Finding:
-        """Whether it rested."""
-        if self.wall < LEAST_REST or self.work <= BUSY_SHARE * self.wall:
-            return RIGHT
-        reason = f"{self.work:.2g} s of processor time in the {self.wall:.2g} s in which the other side was timed"
-        return Finding("broken contract", f"works between its samples: {reason}")
-
-
 class Guard:
     """What one stage was given, as it was before, and whether it has kept to it.
 
@@ -82,14 +44,12 @@ class Guard:
         rotation: the inputs.
         found: what a timed sample has shown; nothing yet where it is RIGHT.
         looked_at: how many answers of timed calls were compared.
-        rest: what it does between its samples.
     """
 
     def __init__(self, work: Workload, rotation: Rotation, seed: int, reference: Path) -> None:
         self.rotation = rotation
         self.found = RIGHT
         self.looked_at = 0
-        self.rest = Rest()
         self._rotations = [work.batches, *work.others.values()]
         self._buffers = [list(held) for held in self._rotations]
         self._reference, self._reference_mark = reference, mark_of(reference)

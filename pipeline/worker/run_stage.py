@@ -17,7 +17,7 @@ from pipeline.measure.accuracy import classes
 from pipeline.measure.batch import of_batches
 from pipeline.measure.denoising import denoised
 from pipeline.measure.torch_device import cache_bytes, open_device
-from pipeline.protocol import Phase
+from pipeline.protocol import Audit, Phase, TakeSample
 from pipeline.records.run_record import RunWarning
 from pipeline.records.samples import Sample
 from pipeline.stages.api import StageError, Workload
@@ -44,11 +44,14 @@ class Reporter(Protocol):
     def report_run(self, **fields: object) -> None:
         """Fields of the RunRecord."""
 
-    def sampling(self) -> Iterator[None]:
-        """Yields when a sample is wanted; ends when there are enough."""
+    def sampling(self) -> Iterator[TakeSample | Audit]:
+        """Yields what is wanted; ends when there is enough."""
 
     def sample(self, taken: Sample) -> None:
         """The sample that was wanted."""
+
+    def audited(self, answers: list[list[float]]) -> None:
+        """What an audit wanted."""
 
 
 def run_stage(job: Job, reporter: Reporter) -> None:
@@ -74,8 +77,11 @@ def run_stage(job: Job, reporter: Reporter) -> None:
         return
     reporter.enter(Phase.WARMUP)
     reporter.report(warm_up=bench.warm_up())
-    for _ in reporter.sampling():
-        reporter.sample(bench.sample())
+    for asked in reporter.sampling():
+        if isinstance(asked, Audit):
+            reporter.audited(bench.audit(asked))
+        else:
+            reporter.sample(bench.sample())
     if job.role == "stage":
         finish(bench, reporter)
     elif (late := bench.kept_faith()) is not RIGHT:
@@ -104,6 +110,7 @@ def describe_run(bench: Bench, reporter: Reporter) -> None:
     """What the first worker finds out for the whole run: machine, measured peaks, the reference and its logits."""
     job, work = bench.job, bench.workload
     found = [*net_contract.check(work, job.task), *files_left_out(work)]
+    reporter.progress("the net takes its inputs and answers as it should")
     reporter.report_run(environment=environment.describe(work.device, job.launcher), warnings=found)
     if job.plan.measured_peaks:
         reporter.enter(Phase.MEASURED_PEAKS)

@@ -9,7 +9,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cli.app import Invocation, refused_before_it_began
 from pipeline.cli.config_errors import one_line
-from pipeline.cli.preset import check_groups, overrides_in
+from pipeline.cli.preset import check_flags, check_groups, overrides_in
 from pipeline.cli.progress import complain
 from pipeline.cli.run_folder import claim
 from pipeline.config.request_error import RequestError
@@ -47,6 +47,27 @@ def test_words_that_name_a_file_or_a_sweep_of_them_are_taken() -> None:
     assert len(overrides_in(words)) == 4
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["stage=eager", "--cgf", "job"], "--cgf: no such flag; did you mean '--cfg'?"),
+        (["--multi-run=1"], "--multi-run=1: no such flag; did you mean '--multirun'?"),
+        (["--cfg", "weird"], "--cfg/-c: invalid choice: 'weird'"),
+        (["--cfg"], "--cfg/-c: expected one argument; python -m pipeline --help"),
+    ],
+)
+def test_a_flag_that_hydra_does_not_know_is_one_line(words: list[str], said: str) -> None:
+    """Its own answer is a page of usage."""
+    with pytest.raises(RequestError) as refused:
+        check_flags(words)
+    assert str(refused.value).startswith(said)
+    assert "\n" not in str(refused.value)
+
+
+def test_flags_that_hydra_knows_are_taken() -> None:
+    check_flags(["stage=eager", "-m", "--cfg", "job"])
+
+
 def test_a_sweep_without_its_flag_is_told_so() -> None:
     """Hydra's own line doesn't say what to type."""
     said = one_line(ValueError("Ambiguous value for argument 'stage=eager,compile'\n1. To use it as ..."), CONF)
@@ -79,6 +100,7 @@ def test_a_folder_with_what_a_run_would_write_over_is_left_alone(name: str, tmp_
     [
         (FileExistsError(17, "File exists", "/a/file"), "/a/file: File exists"),
         (OSError(36, "File name too long", "a" * 5000), "(5000 characters): File name too long"),
+        (OSError(27, "File too large"), "a file of the run, started in "),
         (ValueError("embedded null byte"), "embedded null byte"),
         (RecursionError("maximum recursion depth exceeded"), "maximum recursion depth exceeded"),
     ],
@@ -89,6 +111,21 @@ def test_what_fails_before_a_run_has_its_folder_is_the_request_s(error: Exceptio
         raise error
     assert said in str(refused.value)
     assert len(str(refused.value)) < 200
+
+
+def test_a_folder_that_is_gone_is_named_as_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's own words name no file."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(RequestError, match="the folder that this was started in is gone"), refused_before_it_began():
+        Path.cwd()
+
+
+def test_a_launcher_that_is_not_installed_is_told_so() -> None:
+    """No folder of ours holds it."""
+    said = one_line(ValueError("Could not find 'hydra/launcher/joblib'"), CONF)
+    assert said == "hydra/launcher=joblib: Hydra finds none of that name; a plugin that brings one must be installed"
 
 
 def begin_and_fail() -> None:

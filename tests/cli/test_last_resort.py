@@ -1,6 +1,7 @@
 """No traceback reaches a user, no folder of a refused run stays, and no closed terminal ends a run."""
 
 import errno
+import io
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from models import train
 from models.one_line import unforeseen
 from pipeline.analysis.summary import RunSummary
 from pipeline.cli import app
-from pipeline.cli.progress import Progress
+from pipeline.cli.progress import Progress, SteadyConsole
 from pipeline.cli.resumed import job_of, resumed_words
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import RunConfig
@@ -239,6 +240,23 @@ def test_progress_outlasts_its_terminal(tmp_path: Path) -> None:
         progress.console.quiet = False
         progress.say("nor this")
         assert stream.closed
+
+
+def test_an_answer_that_no_disk_takes_is_no_error() -> None:
+    """Unbuffered, stdout on a full disk fails where it is written."""
+    with open("/dev/full", "w", buffering=1) as full:  # noqa: PTH123 - a device
+        console = SteadyConsole(file=full)
+        console.print("the answer")
+        console.print("and its path")
+        with suppress(OSError):
+            full.close()
+
+
+@pytest.mark.parametrize(("columns", "width"), [("0", 20), ("7", 20), ("93", 93), ("999999999", 400), ("many", 80)])
+def test_a_line_is_as_wide_as_can_be_written(columns: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In none nothing would be seen, and a thousand million would be filled up with spaces."""
+    monkeypatch.setenv("COLUMNS", columns)
+    assert SteadyConsole(file=io.StringIO()).width == width
 
 
 def test_resume_alone_asks_what_the_run_was_asked(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from pipeline.config.groups import read_group
-from pipeline.config.plan import Plan, for_every_device
+from pipeline.config.plan import Limit, Plan, for_every_device
 from pipeline.config.request_error import RequestError
 from tests.config.test_load import composed
 
@@ -110,3 +110,20 @@ def test_a_plan_that_no_machine_carries_out_is_refused(knob: str, value: float) 
     knobs = composed("stage=eager")["measure"]
     with pytest.raises(RequestError, match=f"measure.{knob}=.* ≤ 1000000"):
         read_group(Plan, "measure", {**knobs, knob: value})
+
+
+@pytest.mark.parametrize("name", [knob.name for knob in fields(Plan) if knob.type is Limit])
+def test_a_phase_is_given_a_second_at_least(name: str) -> None:
+    """In less no process starts, and 0 would end every stage."""
+    knobs = {**composed("stage=eager")["measure"], name: 0.5}
+    with pytest.raises(RequestError, match=rf"measure\.{name}=0\.5: expected a number ≥ 1"):
+        read_group(
+            Plan, "measure", {key: list(part) if isinstance(part, tuple) else part for key, part in knobs.items()}
+        )
+    assert name.endswith("_limit_seconds")
+
+
+def test_every_phase_has_such_a_limit() -> None:
+    """But for the warm-up's own, after which it is measured all the same."""
+    limits = {knob.name for knob in fields(Plan) if knob.name.endswith("_limit_seconds")}
+    assert limits - {knob.name for knob in fields(Plan) if knob.type is Limit} == {"warmup_limit_seconds"}

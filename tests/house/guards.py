@@ -12,6 +12,9 @@ NOTEBOOK_TESTS = "tests/notebook/test_measured_net.py::"
 OPENVINO_TESTS = "tests/stages/test_openvino_compile.py::"
 EXPORTING = "tests/deploy/test_exporting.py::"
 FORKING = "tests/orchestrate/test_forking.py::"
+TURNS = "tests/orchestrate/test_turns.py::"
+AUDIT, AUDIT_TESTS = "pipeline/orchestrate/audit.py", "tests/orchestrate/test_audit.py::"
+CODEC, CODEC_TESTS = "pipeline/records/codec.py", "tests/records/test_codec.py::"
 
 GUARDS = [
     Guard(
@@ -52,7 +55,7 @@ GUARDS = [
     ),
     Guard(
         "secrets in logs",
-        "pipeline/orchestrate/worker_process.py",
+        "pipeline/orchestrate/spawning.py",
         "MaskedBytes(values_to_hide())",
         "MaskedBytes({})",
         f"{MASKING_TESTS}test_no_log_holds_a_secret",
@@ -252,6 +255,83 @@ GUARDS = [
         "if pickled or (",
         "if False and (",
         f"{EXPORTING}test_a_loader_reads_no_pickle",
+    ),
+    Guard(
+        "a rival that works while the other side is timed",
+        "pipeline/orchestrate/turns.py",
+        "        self._rival.suspend()\n",
+        "",
+        f"{TURNS}test_whoever_is_not_timed_is_stopped_with_its_children",
+    ),
+    Guard(
+        "children in sessions of their own that work on",
+        "pipeline/orchestrate/offspring.py",
+        "return {self.leader} | descendants([self.leader], of) | left",
+        "return {self.leader}",
+        f"{TURNS}test_whoever_is_not_timed_is_stopped_with_its_children",
+    ),
+    Guard(
+        "a rival that was ended while it waited",
+        "pipeline/orchestrate/turns.py",
+        "if not self._worker.alive:",
+        "if False:",
+        f"{TURNS}test_a_rival_that_was_ended_while_it_waited_is_told_so",
+    ),
+    Guard(
+        "a rival that was given other conditions",
+        "pipeline/orchestrate/turns.py",
+        "if first.alive and (difference := ",
+        "if False and (difference := ",
+        f"{TURNS}test_a_rival_that_is_given_other_conditions_counts_no_more",
+    ),
+    Guard(
+        "a clock that was forged in the stage's process",
+        AUDIT,
+        "if given.seconds <= SLACK * lag * said",
+        "if True or given.seconds <= SLACK * lag * said",
+        f"{AUDIT_TESTS}test_whoever_takes_longer_than_its_samples_say_is_found_out",
+    ),
+    Guard(
+        "answers that were not computed",
+        AUDIT,
+        "if (off := distance(given.answers, right.answers)) > claim.allowed:",
+        "if (off := 0.0) > claim.allowed:",
+        f"{AUDIT_TESTS}test_answers_that_are_not_the_baseline_s_are_found_out",
+    ),
+    Guard(
+        "records that are no regular files",
+        CODEC,
+        "if path.exists() and not path.is_file():",
+        "if False:",
+        f"{CODEC_TESTS}test_what_is_no_regular_file_is_never_read",
+    ),
+    Guard(
+        "names of stages that lead elsewhere",
+        CODEC,
+        "        check_names(run)\n",
+        "",
+        f"{CODEC_TESTS}test_names_that_no_folder_of_a_stage_has_are_refused",
+    ),
+    Guard(
+        "hooks of every layer",
+        "pipeline/measure/lasting_state.py",
+        '        "hooks of every layer": sum(map(len, every_layers_hooks())),\n',
+        "",
+        "tests/worker/test_judges.py::test_what_all_calls_of_the_process_pass_through_is_named",
+    ),
+    Guard(
+        "flags that nobody knows",
+        "pipeline/cli/preset.py",
+        "    parser.error = refuse",
+        "    parser.failing = refuse",
+        "tests/cli/test_absurd_words.py::test_a_flag_that_hydra_does_not_know_is_one_line",
+    ),
+    Guard(
+        "images that would be mostly mirrored",
+        "models/windows.py",
+        "if any(MOST_MIRRORED * side < length",
+        "if False and any(MOST_MIRRORED * side < length",
+        "tests/models/test_windows.py::test_an_image_is_not_made_of_its_mirror_image",
     ),
     Guard(
         "fewer bits that lose a rare class",

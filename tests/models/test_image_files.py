@@ -197,3 +197,11 @@ def test_a_file_says_how_large_it_is_before_it_is_read(tmp_path: Path) -> None:
     assert pixels(tmp_path / "a.npy") == 4 * 6
     (tmp_path / "b.png").write_text("no picture")
     assert pixels(tmp_path / "b.png") == 0
+
+
+def test_a_spoilt_tiff_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """tifffile would tell of it on stderr as well, and of each of its tags."""
+    (tmp_path / "a.tif").write_bytes(b"II*\0\xff\xff\xff\x7f")
+    with pytest.raises(ImageError, match=r"a\.tif"):
+        read_image(tmp_path / "a.tif")
+    assert not caplog.records

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from models.errors import ImageError
 from models.windows import Named, cut
 
 SIZES = [(8, 8), (20, 8), (21, 30), (5, 6), (8, 5), (16, 24)]
@@ -31,3 +32,14 @@ def test_the_programs_own_images_are_cut_side_by_side() -> None:
     (tile,) = cut(Named("a", image[:5], label[:5]), 8, whole=False)
     assert tile.label is not None
     assert (tile.label == 0).all()
+
+
+@pytest.mark.parametrize(("side", "taken"), [(1, False), (3, False), (4, True)])
+def test_an_image_is_not_made_of_its_mirror_image(side: int, taken: bool) -> None:
+    """Half of a window at least is the image's own."""
+    small = Named("a.png", np.zeros((side, 20, 3), np.uint8), None)
+    if taken:
+        assert cut(small, 8, whole=False)[0].image.shape == (8, 8, 3)
+        return
+    with pytest.raises(ImageError, match=rf"a\.png: {side}×20 pixels, data\.size=8: most would be mirrored"):
+        cut(small, 8, whole=False)

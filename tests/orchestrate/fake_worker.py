@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.config.schema import DataSpec, Job, ModelSpec, RunConfig, StageSpec
+from pipeline.orchestrate.audit import Audited
 from pipeline.orchestrate.worker_process import WorkerGone
-from pipeline.protocol import Done, Entered, Message, Phase, ReadyToSample
+from pipeline.protocol import Audit, Done, Entered, Message, Phase, ReadyToSample
 from pipeline.records.machine import Environment
 from pipeline.records.run_record import Reference, RunRecord, StageRecord
 from pipeline.records.samples import Sample
@@ -67,8 +68,19 @@ class FakeWorker:
     def sample(self) -> Sample:
         return Sample(10, 0.02, None)
 
+    def audit(self, asked: Audit) -> Audited:
+        return Audited([[1.0]], 0.0)
+
     def end_sampling(self) -> None:
         self.phase = Phase.CHECK
+
+    process_id = 0  # of no process
+
+    def suspend(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
 
     def stop(self) -> None:
         self.alive = False

@@ -57,7 +57,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
     folder = tmp_path_factory.mktemp("mixed")
     (folder / "eager" / SCRATCH / "inductor").mkdir(parents=True)
     (folder / "mine" / SCRATCH).mkdir(parents=True)
-    kinds = ["zeros", "dies_in_build", "dies_at_work", "hangs_in_build", "raises", "falls_back", "has_no_form_here"]
+    kinds = ["zeros", "dies_in_build", "dies_at_work", "hangs_in_build", "raises", "falls_back"]
+    kinds += ["has_no_form_here", "forges_its_clock"]
     plan = replace(SMOKE, build_limit_seconds=8.0, aa_pairs=1)
     stages = [
         *(plant(kind) for kind in kinds),
@@ -78,6 +79,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
         ("falls_back", "failed", "wrong device", "landed on CPUExecutionProvider"),
         ("has_no_form_here", "skipped", "unsupported", "lacks"),
         ("gpu_only", "skipped", "unsupported", "no GPU"),
+        ("forges_its_clock", "inaccurate", "impossible", "by the run's own clock"),
         ("eager", "ok", None, ""),
     ],
 )

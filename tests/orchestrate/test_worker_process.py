@@ -6,13 +6,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pipeline.orchestrate import interruption, offspring, worker_process
+from pipeline.orchestrate import interruption, offspring, spawning, worker_process
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess, kill_all
 from pipeline.protocol import (
     Done,
@@ -27,44 +26,15 @@ from pipeline.protocol import (
     StageReport,
     encoded,
 )
+from pipeline.records.codec import impossible
 from pipeline.records.samples import Sample
-from tests.worker.jobs import EAGER, PLAN, job
+from tests.orchestrate.script_worker import LIMITS, Start
 
 pytestmark = pytest.mark.fresh_process
 
-LIMITS = replace(PLAN, start_limit_seconds=20.0, sample_limit_seconds=20.0).limits
-PRELUDE = """
-import os, signal, subprocess, sys, time
-def say(line):
-    os.write(int(sys.argv[3]), line.encode())
-def heard():
-    return sys.stdin.readline()
-heard()
-"""
 READY, DONE = encoded(ReadyToSample()), encoded(Done())
 SAMPLE = encoded(SampleTaken(Sample(1, 0.5, None)))
 KEYS = ("failure", "reason", "status")
-Start = Callable[..., WorkerProcess]
-
-
-@pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Starts a worker that does as its script says, in an interpreter without anything."""
-    monkeypatch.setattr(worker_process, "GRACE_SECONDS", 0.3)
-    workers: list[WorkerProcess] = []
-    python = sys.executable
-
-    def started(script: str, log: Path | None = None, limits: dict[Phase, float] = LIMITS) -> WorkerProcess:
-        program = tmp_path / f"python{len(workers)}"
-        program.write_text(f"#!{python} -SE\n{PRELUDE}{script}\n")
-        program.chmod(0o755)
-        monkeypatch.setattr("sys.executable", str(program))
-        workers.append(WorkerProcess(job(EAGER, tmp_path), log or tmp_path / "log.txt", limits))
-        return workers[-1]
-
-    yield started
-    for worker in workers:
-        worker.stop()
 
 
 def gone(worker: WorkerProcess) -> WorkerGone:
@@ -114,6 +84,12 @@ def test_a_sample_that_no_clock_gives_is_no_sample(seconds: float, start: Start)
         worker.sample()
 
 
+@pytest.mark.parametrize("calls", [0, -3, 10**400])
+def test_so_many_calls_no_sample_has(calls: int) -> None:
+    """A time would be divided by them; of more digits than a float has, nothing could be."""
+    assert impossible(Sample(calls, 1.0, None)).startswith(f"a sample of {calls}"[:60])
+
+
 def test_a_worker_that_dies_at_a_sample_is_gone_in_sampling(start: Start) -> None:
     """The phase is named, with its own limit."""
     worker = start(f"say({READY!r}); heard(); time.sleep(60)", limits={**LIMITS, Phase.SAMPLING: 0.2})
@@ -155,8 +131,8 @@ def test_a_stage_that_fails_at_a_sample_fails_as_it_says(start: Start) -> None:
 
 def test_the_system_s_lack_of_memory_is_told_from_any_other_kill(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the kernel's own count of such kills."""
-    counts = iter([3, 4])
-    monkeypatch.setattr(worker_process, "oom_kills", lambda: next(counts))
+    monkeypatch.setattr(worker_process, "oom_kills", lambda: 3)
+    monkeypatch.setattr(spawning, "oom_kills", lambda: 4)
     end = gone(start("os.kill(os.getpid(), signal.SIGKILL)"))
     assert end.kind == "out of memory"
     assert "killed by the system, which had run out of memory" in end.reason
@@ -211,15 +187,7 @@ def test_nothing_that_a_worker_started_outlives_it(start: Start, adopting: None)
     assert len(detached) >= 1
     assert len(its_own) >= 2
     worker.stop()
-    assert not {pid for pid in its_own if state(pid) not in ("", "Z")}
-
-
-def state(pid: int) -> str:
-    """A process's state as Linux has it; empty for one that is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
+    assert not {pid for pid in its_own if offspring.state(pid) not in ("", "Z")}
 
 
 def test_a_worker_that_no_signal_ends_holds_up_nobody(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ import errno
 import json
 import math
 import os
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,43 @@ def test_latencies_and_batches_that_cannot_be_are_refused(tmp_path: Path) -> Non
         codec.save(wrong, tmp_path)
         with pytest.raises(codec.RecordError, match="not a run's record"):
             codec.load(tmp_path)
+
+
+@pytest.mark.parametrize("names", [["a", "a"], ["../../x"], [""], ["a\n\u202eb"], ["/etc"], [".hidden"]])
+def test_names_that_no_folder_of_a_stage_has_are_refused(names: list[str], tmp_path: Path) -> None:
+    """They become paths beside the record, and lines on a terminal."""
+    codec.save(replace(RUN, stages=[replace(STAGE, name=name) for name in names]), tmp_path)
+    with pytest.raises(codec.RecordError, match=r"(two stages are|no stage can be) called") as refused:
+        codec.load(tmp_path)
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path)],
+    ids=["pipe", "folder", "device", "loop"],
+)
+def test_what_is_no_regular_file_is_never_read(make: Callable[[Path], object], tmp_path: Path) -> None:
+    """A pipe without a writer, and a device, would never end."""
+    make(tmp_path / "results.json")
+    with pytest.raises(codec.RecordError, match=r"results\.json: (no regular file|Too many levels)"):
+        codec.load(tmp_path)
+
+
+def test_a_file_larger_than_any_record_is_not_read(tmp_path: Path) -> None:
+    """It holds nothing but a hole here."""
+    with (tmp_path / "results.json").open("wb") as file:
+        file.truncate(codec.MOST_BYTES + 1)
+    with pytest.raises(codec.RecordError, match="which no run's record has"):
+        codec.load(tmp_path)
+
+
+@pytest.mark.parametrize("version", ["7", True, None, 7.0])
+def test_a_version_of_another_type_is_shown_as_what_it_is(version: object, tmp_path: Path) -> None:
+    """The text 7 isn't the number 7."""
+    (tmp_path / "results.json").write_text(json.dumps({"schema_version": version}))
+    with pytest.raises(codec.RecordError, match=re.escape(f"schema version {version!r}, this program reads")):
+        codec.load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline.cli import app
 from pipeline.cli.progress import complain
 from pipeline.config.request_error import RequestError
-from pipeline.orchestrate.worker_process import WorkerProcess
+from pipeline.orchestrate.spawning import keep_log
 from pipeline.records import codec
 from pipeline.records.masking import MaskedBytes, masked, referred_to, values_to_hide
 from pipeline.records.run_record import RunRecord
@@ -87,10 +86,8 @@ def test_no_log_holds_a_secret(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     os.write(write_end, f"before {TOKEN} after".encode())
     os.close(write_end)
-    worker = WorkerProcess.__new__(WorkerProcess)
     with os.fdopen(read_end, "rb") as stdout:
-        worker._process = SimpleNamespace(stdout=stdout)  # type: ignore[assignment]
-        worker._keep_log(tmp_path / "log.txt")
+        keep_log(stdout, tmp_path / "log.txt")
     assert (tmp_path / "log.txt").read_text() == "before ${oc.env:MY_TOKEN} after"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.config.plan import Plan
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
-from pipeline.protocol import Phase
+from pipeline.protocol import Audit, Phase, TakeSample
 from pipeline.records.run_record import Tolerance
 from pipeline.records.samples import Sample
 
@@ -39,6 +39,7 @@ class Recorder:
         self.phases: list[str] = []
         self.samples: list[Sample] = []
         self.wanted = samples
+        self.answers: list[list[float]] = []
 
     def progress(self, text: str) -> None:
         self.said.append(text)
@@ -52,11 +53,14 @@ class Recorder:
     def report_run(self, **fields: Any) -> None:
         self.run_facts |= fields
 
-    def sampling(self) -> Iterator[None]:
-        yield from [None] * self.wanted
+    def sampling(self) -> Iterator[TakeSample | Audit]:
+        yield from [TakeSample()] * self.wanted
 
     def sample(self, taken: Sample) -> None:
         self.samples.append(taken)
+
+    def audited(self, answers: list[list[float]]) -> None:
+        self.answers = answers
 
 
 def job(stage: StageSpec, folder: Path, role: str = "stage") -> Job:

@@ -1,8 +1,10 @@
 """A stage that changes what it is judged by is refused: its inputs, the net's layers, this program, the answers."""
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -60,6 +62,60 @@ def test_it_is_named(said: str, work: Workload) -> None:
     found = watch.changes()
     assert found.failure == "broken contract"
     assert said in found.reason
+
+
+def own_hook() -> Iterator[None]:
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    yield
+    handle.remove()
+
+
+class Through(torch.overrides.TorchFunctionMode):
+    """Passes every call on."""
+
+    def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        """The call's own answer."""
+        return function(*given, **(named or {}))
+
+
+def own_mode() -> Iterator[None]:
+    with Through():
+        yield
+
+
+def own_profile() -> Iterator[None]:
+    before = sys.getprofile()
+    sys.setprofile(lambda *_: None)
+    yield
+    sys.setprofile(before)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(own_hook, "hooks of every layer was 0, is 1"), (own_mode, "torch's modes was"), (own_profile, "tracing was")],
+)
+def test_what_all_calls_of_the_process_pass_through_is_named(
+    change: Callable[[], Iterator[None]], said: str, work: Workload
+) -> None:
+    """A hook of every layer, a mode of torch, a tracer: each could answer in the place of what is called."""
+    watch = guarded(work)
+    for _ in change():
+        found = watch.changes()
+        assert found.failure == "broken contract"
+        assert said in found.reason
+    assert watch.changes() is RIGHT
+
+
+def test_more_processors_and_another_priority_are_named(work: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer processors are a stage's own affair, as a runtime may bind its threads."""
+    watch, own = guarded(work), os.sched_getaffinity(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda _: {min(own)})
+        assert watch.changes() is RIGHT
+        patch.setattr(os, "sched_getaffinity", lambda _: own | {999})
+        assert "processors beyond its own was [], is [999]" in watch.changes().reason
+    monkeypatch.setattr(os, "getpriority", lambda *_: -20)
+    assert "priority was" in watch.changes().reason
 
 
 def test_a_reference_that_somebody_removed_is_no_fault_of_the_stage(work: Workload) -> None:

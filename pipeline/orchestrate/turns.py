@@ -1,0 +1,99 @@
+"""Of two workers that are timed in turns one runs, and the other one is stopped with all that it has started.
+
+A stage could otherwise slow its rival, and look the faster for it: by a thread or a child at work while the rival is
+timed, or by the processors and priorities that any process may give another one of its user.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.orchestrate.audit import Audited
+from pipeline.orchestrate.offspring import PROC
+from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
+from pipeline.protocol import Audit
+from pipeline.records.samples import Sample
+
+
+class Turn:
+    """One of the two, whose rival is stopped while it is timed."""
+
+    def __init__(self, worker: WorkerProcess, rival: WorkerProcess) -> None:
+        self.name = worker.name
+        self._worker, self._rival = worker, rival
+
+    def take(self) -> WorkerProcess:
+        """The worker, running while its rival is stopped.
+
+        Raises:
+            WorkerGone: it was ended while it waited, and did nothing by which it could have ended.
+        """
+        if not self._worker.alive:
+            raise WorkerGone("killed", f"{self._worker.death()[1]} while it waited for its turn")
+        self._worker.resume()
+        self._rival.suspend()
+        return self._worker
+
+    def sample(self) -> Sample:
+        """One timed sample, taken now.
+
+        Raises:
+            WorkerGone: as `take` and `WorkerProcess.sample`.
+        """
+        return self.take().sample()
+
+    def audit(self, asked: Audit) -> Audited:
+        """Answers to drawn pictures; errors as of `sample`."""
+        return self.take().audit(asked)
+
+
+class Standing(NamedTuple):
+    """What a process is allowed of the machine, over all its threads."""
+
+    processors: frozenset[int]
+    niceness: frozenset[int]
+    scheduling: frozenset[int]
+
+
+def standing(process: int, proc: Path = PROC) -> Standing | None:
+    """Of a process; None where the system doesn't say."""
+    processors, niceness, scheduling = set(), set(), set()
+    with suppress(OSError):
+        for task in (proc / str(process) / "task").iterdir():
+            with suppress(ProcessLookupError):  # a thread that has ended meanwhile
+                processors |= os.sched_getaffinity(int(task.name))
+                niceness.add(os.getpriority(os.PRIO_PROCESS, int(task.name)))
+                scheduling.add(os.sched_getscheduler(int(task.name)))
+    found = Standing(frozenset(processors), frozenset(niceness), frozenset(scheduling))
+    return found if processors else None
+
+
+def changed(before: Standing | None, after: Standing | None) -> str:
+    """What differs, in a clause; empty where nothing does, or where nobody says."""
+    if before is None or after is None:
+        return ""
+    for name, old, new in zip(Standing._fields, before, after, strict=True):
+        if old != new:
+            return f"{name} {sorted(old)} → {sorted(new)}"
+    return ""
+
+
+@contextmanager
+def in_turns(first: WorkerProcess, second: WorkerProcess) -> Iterator[tuple[Turn, Turn]]:
+    """Both in turns, of which each begins by stopping the other; both run again afterwards.
+
+    Raises:
+        WorkerGone: the first, whose times the second is compared with, was given other processors or another priority;
+            it is stopped, as its times are worth nothing now.
+    """
+    before = standing(first.process_id)
+    try:
+        yield Turn(first, second), Turn(second, first)
+        if first.alive and (difference := changed(before, standing(first.process_id))):
+            first.stop()
+            raise WorkerGone("broken contract", f"{first.name}'s worker was given other conditions: {difference}")
+    finally:
+        for worker in (first, second):
+            worker.resume()

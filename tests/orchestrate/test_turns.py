@@ -1,0 +1,107 @@
+"""While one of two workers is timed, the other one is stopped with all that it has started, and can't touch it."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from pipeline.orchestrate import offspring
+from pipeline.orchestrate.turns import Standing, Turn, changed, in_turns, standing
+from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
+from pipeline.protocol import Phase, ReadyToSample, SampleTaken, encoded
+from pipeline.records.samples import Sample
+from tests.orchestrate.script_worker import LIMITS, Start
+
+pytestmark = pytest.mark.fresh_process
+
+PYTHON = sys.executable
+READY, SAMPLE = encoded(ReadyToSample()), encoded(SampleTaken(Sample(1, 0.5, None)))
+HONEST = f"say({READY!r})\nwhile heard(): say({SAMPLE!r})"
+BURNS = "import time\nwhile time.sleep(0.001) is None: pass"
+
+
+def family(worker: WorkerProcess) -> list[str]:
+    """The state of the worker and of its child, once there is one."""
+    ends = time.monotonic() + 5
+    while time.monotonic() < ends and len(worker._family.members()) < 2:
+        time.sleep(0.01)
+    return [offspring.state(process) for process in worker._family.members()]
+
+
+def ready(worker: WorkerProcess) -> WorkerProcess:
+    next(iter(worker.messages()))
+    return worker
+
+
+def until(right: Callable[[], bool]) -> bool:
+    """Whether it comes true within a second: a signal takes a moment."""
+    ends = time.monotonic() + 1
+    while not right() and time.monotonic() < ends:
+        time.sleep(0.005)
+    return right()
+
+
+def test_whoever_is_not_timed_is_stopped_with_its_children(start: Start) -> None:
+    """Also a child in a session of its own; all of them go on at their own turn, and at the end."""
+    honest = ready(start(HONEST))
+    burning = f"subprocess.Popen([{PYTHON!r}, '-SEc', {BURNS!r}], start_new_session=True)\n{HONEST}"
+    stage = ready(start(burning))
+    assert len(family(stage)) == 2
+    with in_turns(honest, stage) as (first, second):
+        first.sample()
+        assert until(lambda: family(stage) == ["T", "T"])
+        assert offspring.state(honest.process_id) != "T"
+        second.sample()
+        assert until(lambda: "T" not in family(stage))
+        assert until(lambda: offspring.state(honest.process_id) == "T")
+    assert until(lambda: "T" not in [*family(stage), offspring.state(honest.process_id)])
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_rival_that_was_ended_while_it_waited_is_told_so(number: int, start: Start) -> None:
+    """Nothing of its own ran at that time; the stage is then measured once more, with no rival in reach."""
+    honest, stage = ready(start(HONEST)), ready(start(HONEST))
+    os.kill(honest.process_id, number)
+    honest._process.wait(timeout=5)
+    with pytest.raises(WorkerGone, match=f"killed by {signal.Signals(number).name}.* while it waited") as gone:
+        Turn(honest, stage).sample()
+    assert gone.value.kind == "killed"
+
+
+def test_a_rival_that_is_given_other_conditions_counts_no_more(start: Start) -> None:
+    """Niceness any process may raise for another one of its user; the baseline is then to be started anew."""
+    honest, stage = ready(start(HONEST)), ready(start(HONEST))
+    before = os.getpriority(os.PRIO_PROCESS, honest.process_id)
+    said = rf"other conditions: niceness \[{before}\] → \[{before + 1}\]"
+    with pytest.raises(WorkerGone, match=said) as gone, in_turns(honest, stage):
+        os.setpriority(os.PRIO_PROCESS, honest.process_id, before + 1)
+    assert gone.value.kind == "broken contract"
+    assert not honest.alive
+
+
+def test_processors_are_part_of_the_conditions() -> None:
+    """Of any thread; where the system says nothing, nothing is said."""
+    own = standing(os.getpid())
+    assert own is not None
+    assert own.processors == os.sched_getaffinity(0)
+    fewer = Standing(frozenset({999}), own.niceness, own.scheduling)
+    assert changed(own, fewer).endswith("→ [999]")
+    assert changed(own, own) == changed(None, own) == changed(own, standing(-1)) == ""
+
+
+def test_a_worker_that_a_signal_has_stopped_is_told_so(start: Start) -> None:
+    """A hang is another thing."""
+    worker = start("os.kill(os.getpid(), signal.SIGSTOP)", limits={**LIMITS, Phase.START: 0.2})
+    with pytest.raises(WorkerGone, match=r"took longer than 0\.2 s and was ended, as a signal had stopped it"):
+        next(iter(worker.messages()))
+
+
+def test_a_stopped_worker_ends_as_any_other(start: Start) -> None:
+    """It hears TERM, and nothing is waited for."""
+    worker = ready(start(f"signal.signal(signal.SIGTERM, lambda *_: os._exit(7))\n{HONEST}"))
+    worker.suspend()
+    worker.stop()
+    assert worker._process.returncode in (7, -signal.SIGTERM)
