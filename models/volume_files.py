@@ -22,7 +22,7 @@ NIFTI, NPY, TIFF, ZARR = (".nii", ".nii.gz"), (".npy",), (".tif", ".tiff"), (".z
 SUFFIXES = (*NIFTI, *NPY, *TIFF, *ZARR)
 # What the readers raise on bytes that are no volume, or that announce more than there can be.
 GIVEN_UP = (
-    *UNREADABLE, tifffile.TiffFileError, IndexError, MemoryError, OverflowError, zlib.error,
+    *UNREADABLE, tifffile.TiffFileError, IndexError, MemoryError, ArithmeticError, zlib.error,
     RuntimeError,  # tifffile's, of pages that don't go together
     tokenize.TokenError,  # numpy's, of a header that is no Python
 )  # fmt: skip
