@@ -24,6 +24,7 @@ DEEPEST = 10  # such names within each other; a mapping can hold itself
 READABLE = f"weights are read from .safetensors and, as a state dict, {', '.join(sorted(PICKLES))}"
 # Before every name: DataParallel and torch.compile put the first two there, a LightningModule its attribute's name.
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
+TRAINING_HEAD = "aux_classifier."  # as torchvision calls it
 # Code that makes nothing but a number: nnU-Net keeps its losses as numpy's, beside the weights.
 NUMBERS = [np.dtype, np.dtypes.Float64DType, np.dtypes.Float32DType, np.dtypes.Int64DType]
 SCALAR: Any = np.float64(0).__reduce__()[0]  # numpy's function that unpickles one
@@ -50,8 +51,10 @@ def load_into(model: nn.Module, path: str) -> None:
         CheckpointError: the file can't be read safely, belongs to another net, or holds what a net can't compute with.
     """
     state, told = without_prefixes(model.state_dict(), read(find(path)))
-    if told:
-        tell(f"{path}: {told}")
+    state, left_out = without_training_head(model.state_dict(), state)
+    for said in (told, left_out):
+        if said:
+            tell(f"{path}: {said}")
     if misfit := difference(model.state_dict(), state):
         raise CheckpointError(f"{path}: weights of another net than {type(model).__name__}: {misfit}")
     if unfit := unfit_values(model.state_dict(), state):
@@ -86,6 +89,22 @@ def without_prefixes(wanted: Mapping[str, Tensor], given: dict[str, Tensor]) -> 
         return given, ""
     beside = f", {len(left_out)} tensors beside them left out, first {left_out[0]}" if left_out else ""
     return state, f"its weights are those under {taken!r}{beside}" if taken else ""
+
+
+def without_training_head(wanted: Mapping[str, Tensor], given: dict[str, Tensor]) -> tuple[dict[str, Tensor], str]:
+    """The tensors without those of an auxiliary head, which only training needs, and what was left out, in a clause.
+
+    A net that has such a head itself keeps it.
+
+    Args:
+        wanted: the net's own, any shapes.
+        given: a checkpoint's, under the net's names.
+    """
+    head = [name for name in given if name.startswith(TRAINING_HEAD)]
+    if not head or any(name.startswith(TRAINING_HEAD) for name in wanted):
+        return given, ""
+    kept = {name: part for name, part in given.items() if name not in head}
+    return kept, f"{len(head)} tensors of an auxiliary head for training left out, first {head[0]}"
 
 
 def read(path: Path) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ NETS: dict[str, Callable[..., Any]] = {
 class SegmentationNet(nn.Module):
     """One of torchvision's nets, whose answer is the tensor "out" alone; its layers keep torchvision's names.
 
-    So a state dict that was saved from torchvision's own class fits, unless that had an auxiliary classifier.
+    So a state dict that was saved from torchvision's own class fits; what its auxiliary classifier had is left out.
 
     Args:
         net: a name in `NETS`.

@@ -95,7 +95,8 @@ class Remaining:
 def way(summary: RunSummary) -> tuple[list[StageSummary], list[str]]:
     """The rungs from the first ranked one to the winner, and the names of those left out between them.
 
-    A rung that is not faster than the best before it by at least the minimum detectable effect is left out.
+    A rung that is not faster than the best before it by at least the minimum detectable effect is left out, and so is
+    one whose own ratio isn't resolved; the baseline, to which the ratios are, begins the way all the same.
     """
     each = seconds_per_image(summary.run)
     names = [stage.name for stage in summary.ranked]
@@ -104,6 +105,8 @@ def way(summary: RunSummary) -> tuple[list[StageSummary], list[str]]:
     *before, winner = summary.ranked[: names.index(summary.ranking.winner) + 1]
     kept: list[StageSummary] = []
     for stage in before:
+        if stage.compared.outcome == "not resolved" and stage.name != summary.run.baseline:
+            continue
         if not kept or each[stage.name] * (1 + summary.ranking.effect) <= each[kept[-1].name]:
             kept.append(stage)
     return [*kept, winner], [stage.name for stage in before if stage not in kept]

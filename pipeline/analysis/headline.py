@@ -9,15 +9,14 @@ from dataclasses import dataclass
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, StageRecord
+from pipeline.stats.drift import steady_composed, steady_ratio
 from pipeline.stats.intervals import (
     ITSELF,
     Outcome,
     Ratio,
     Unresolved,
-    composed,
     latency,
     outcome_of,
-    ratio,
     seconds_per_call,
     unresolved,
 )
@@ -57,7 +56,7 @@ def compared(run: RunRecord, stage: StageRecord, order: Ranking, spread: float) 
     baseline = headline_baseline(run)
     if baseline != run.baseline:
         return _of_a_rested_gpu(run, stage, baseline, order, spread)
-    first = ratio(stage.pairs, spread)
+    first = steady_ratio(stage.pairs, spread)
     if not is_ranked(stage, order):
         return Compared(first, None, _to_eager(run, stage, first, spread))
     outcome = outcome_of(first, order.effect)
@@ -92,7 +91,7 @@ def _to_eager(run: RunRecord, stage: StageRecord, first: Ratio, spread: float) -
     if stage.name == EAGER:
         return ITSELF
     eager = _stage(run, EAGER)
-    return composed(stage.pairs, eager.pairs, spread) if eager and rankable(eager) else None
+    return steady_composed(stage.pairs, eager.pairs, spread) if eager and rankable(eager) else None
 
 
 def _of_a_rested_gpu(run: RunRecord, stage: StageRecord, baseline: str, order: Ranking, spread: float) -> Compared:
@@ -101,9 +100,9 @@ def _of_a_rested_gpu(run: RunRecord, stage: StageRecord, baseline: str, order: R
     assert today is not None
     if stage.name == baseline:
         return Compared(ITSELF, "same" if ranked else None, _full_load_ratio(run, EAGER, stage))
-    interleaved = composed(stage.pairs, today.pairs, spread)
+    interleaved = steady_composed(stage.pairs, today.pairs, spread)
     first = _full_load_ratio(run, baseline, stage) or interleaved
-    to_eager = _full_load_ratio(run, EAGER, stage) or ratio(stage.pairs, spread)
+    to_eager = _full_load_ratio(run, EAGER, stage) or steady_ratio(stage.pairs, spread)
     if not ranked:
         return Compared(first, None, to_eager)
     outcome = outcome_of(interleaved, order.effect)

@@ -12,7 +12,8 @@ from typing import Literal
 from pipeline.analysis.summary import baseline_seconds
 from pipeline.records.machine import Environment
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.stats.intervals import Ratio, between_run_std, composed, minimum_detectable_effect, outcome_of, ratio
+from pipeline.stats.drift import steady_composed, steady_ratio
+from pipeline.stats.intervals import Ratio, between_run_std, minimum_detectable_effect, outcome_of
 from pipeline.stats.ranking import rankable, ranking
 
 # Which change what is shown, and when it is measured, not what; `accuracy` is compared as the settings hold it.
@@ -65,12 +66,12 @@ def _lost(change: Change) -> Change:
 
 
 def _change(name: str, old: StageRecord | None, new: StageRecord | None, effect: float, spread: float) -> Change:
-    before = ratio(old.pairs, spread) if old and rankable(old) else None
-    after = ratio(new.pairs, spread) if new and rankable(new) else None
+    before = steady_ratio(old.pairs, spread) if old and rankable(old) else None
+    after = steady_ratio(new.pairs, spread) if new and rankable(new) else None
     if old is None or new is None:
         return Change(name, before, after, None, "gone" if new is None else "new")
     if before and after:
-        change = composed(new.pairs, old.pairs, spread * math.sqrt(2))  # both runs launched both
+        change = steady_composed(new.pairs, old.pairs, spread * math.sqrt(2))  # both runs launched both
         return Change(name, before, after, change, outcome_of(change, effect))
     note = new.reason or new.status
     if before:

@@ -21,6 +21,7 @@ from pipeline.analysis.roofline import Roofline, roofline_of
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.records.tasks import SEGMENTATION, Task
+from pipeline.stats.drift import drifts_of, is_unfair
 from pipeline.stats.intervals import (
     Estimate,
     Latency,
@@ -30,7 +31,7 @@ from pipeline.stats.intervals import (
     seconds_per_call,
 )
 from pipeline.stats.ranking import Ranking, ranking, seconds_per_image
-from pipeline.stats.warnings import drifts_of, is_unfair, run_warnings, stage_warnings
+from pipeline.stats.warnings import run_warnings, stage_warnings
 
 THOROUGH_SECONDS = 60.0  # of sampling, as conf/measure/thorough.yaml has it
 FEW, MANY = 100, 10_000_000  # images, for which the best stage is named

@@ -113,8 +113,8 @@ def read_accuracy(
     if limits.asked and not trained:
         first = next(iter(limits.asked))
         raise RequestError(
-            f"accuracy.{first}: the net's weights are random, so that its "
-            f"{'masks' if task == 'segmentation' else 'answers'} mean nothing; add model.checkpoint=FILE"
+            f"accuracy.{first}: without trained weights the net's {'masks' if task == 'segmentation' else 'answers'} "
+            "mean nothing; add model.checkpoint=FILE, or model.trained=true where the net's own code loads them"
         )
     if limits.need_labels and not labelled:
         first = limits.need_labels[0]

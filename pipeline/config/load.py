@@ -57,7 +57,7 @@ def read(config: Mapping[str, Any], device: str, files: StageFiles, launcher: st
     stages, model, data = read_stages(config["stage"]), read_model(config["model"]), read_data(config["data"])
     labelled = data.name in OWN_IMAGES or data.labels is not None
     task = read_task(config["task"], data)
-    accuracy = read_accuracy(config["accuracy"], labelled, model.weights is not None, task.name)
+    accuracy = read_accuracy(config["accuracy"], labelled, model.is_trained, task.name)
     stages = with_eager(stages, eager) if is_cuda(device) and beside else stages
     return RunConfig(
         stages=[in_place(stage) for stage in stages] if accuracy.replace_flipped_share else stages,
@@ -132,7 +132,7 @@ def read_model(value: Mapping[str, Any]) -> ModelSpec:
             "model.target: name the class of your net, or a function that makes it: model.target=my_package.MyNet"
         )
     check_target("model.target", value["target"], "my_package.MyNet")
-    empty: dict[str, object] = {"options": {}, "checkpoint": None, "output": None}
+    empty: dict[str, object] = {"options": {}, "checkpoint": None, "output": None, "trained": None}
     given = {key: empty[key] if key in empty and part in (None, "") else part for key, part in value.items()}
     model = read_group(ModelSpec, "model", given)
     for named in classes_named_in(model.options):

@@ -56,6 +56,7 @@ class Plan:
     aa_blocks: Count = 30
     gpu_aa_blocks: Count = 12
     trials: Count = 1
+    fork_workers: bool = False
     head_to_head: CountOrNone = 3
     latency_calls: CountOrNone = 100
     latency_seconds: Number = 10.0

@@ -45,6 +45,12 @@ class ModelSpec:
     checkpoint: str | None
     output: int | str | None = None  # which part of the net's answer holds the logits; None where the answer is they
     file: str | None = None  # a net as torch.export wrote it, in place of class, arguments and weights
+    trained: bool | None = None  # whether the net brings trained weights itself; None where nobody says
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether its answers mean something: without a file of weights they do where the user says so."""
+        return self.weights is not None if self.trained is None else self.trained
 
     @property
     def weights(self) -> str | None:

@@ -19,13 +19,14 @@ from pipeline.deploy.recorded_stage import ExportError, RecordedStage
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.bundle_kinds import Kind
 from pipeline.records.error_line import first_line
-from pipeline.stages import onnxruntime
+from pipeline.stages import onnxruntime, torchscript
 from pipeline.stages.api import IMAGE_RANK
 from pipeline.stages.common.aot_package import build_package
 from pipeline.stages.common.onnx_export import export
 from pipeline.stages.common.precision import Half, in_channels_last, laid_out
 
 AXES: dict[Dynamic, tuple[int, ...]] = {"batch": (0,), "size": (2, 3)}  # of [batch, channels, height, width]
+MOVABLE = "choose --stage onnxruntime, torchscript, half, compile, or another that is written anew"
 PACKAGE, PROGRAM, GRAPH = "package.pt2", "net.pt2", "net"
 
 
@@ -62,8 +63,11 @@ def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> M
     if dynamic and recorded.stage.target != onnxruntime.__name__:
         name = recorded.stage.name
         raise ExportError(f"--dynamic: {name} leaves a net of one shape; --stage onnxruntime takes other lengths")
+    if dynamic and recorded.ends.flags:
+        raise ExportError(f"--dynamic: not together with {' and '.join(recorded.ends.flags)}; leave one out")
     if kind == "onnx":
-        return as_onnx(recorded, dynamic, folder)
+        made = as_onnx(recorded, dynamic, folder)
+        return noted(made, recorded)
     made = MAKERS[kind](recorded, folder)
     on_gpu = is_cuda(recorded.workload.device.type)
     fp32 = recorded.stage.target == "pipeline.stages.eager"
@@ -71,6 +75,16 @@ def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> M
         "tf32": str(int(on_gpu and not fp32)),
         "cudnn_benchmark": str(int(on_gpu and not fp32 and recorded.stage.options.get("cudnn_benchmark", True))),
     }
+    return noted(made, recorded)
+
+
+def noted(made: Made, recorded: RecordedStage) -> Made:
+    """The artefact, with a note of the ends that were moved into its graph."""
+    if recorded.ends.flags:
+        moved = {"the normalisation": recorded.ends.images_in, "the choice of classes": recorded.ends.classes_out}
+        named = " and ".join(name for name, there in moved.items() if there)
+        verb = "are" if named.count(" and ") else "is"
+        made.notes.append(f"{named} {verb} inside the graph; the milliseconds are those of the net alone")
     return made
 
 
@@ -89,6 +103,12 @@ def check_dynamic(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> None:
 def as_onnx(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> Made:
     """The model that the run kept, or one of the same precision with dynamic axes."""
     made = Made("onnx", "model.onnx", session_options(recorded, bool(dynamic)))
+    if recorded.ends.flags:
+        if recorded.stage.target != onnxruntime.__name__:
+            raise ExportError(f"{recorded.ends.flags[0]}: {recorded.stage.name} keeps its model as it is; {MOVABLE}")
+        model, path = recorded.workload.model, folder / made.path
+        export(model, recorded.dtype, recorded.given[0], path, around=recorded.with_ends)
+        return made
     if not dynamic:
         copy_all(recorded, made.path, folder)
         return made
@@ -134,7 +154,13 @@ def copy_all(recorded: RecordedStage, name: str, folder: Path) -> None:
 
 
 def as_torchscript(recorded: RecordedStage, folder: Path) -> Made:
-    """The frozen program of the run."""
+    """The frozen program of the run; written anew where ends are moved into it."""
+    if recorded.ends.flags:
+        net = recorded.with_ends(Half(recorded.workload.model, recorded.dtype).eval())
+        with torchscript.deprecations_filtered(), torch.inference_mode():
+            program = torch.jit.trace(net, tuple(recorded.given), check_trace=False)
+            torch.jit.save(torch.jit.freeze(program), folder / "model.pt")
+        return Made("torchscript", "model.pt")
     copy_all(recorded, "model.pt", folder)
     return Made("torchscript", "model.pt")
 
@@ -146,7 +172,7 @@ def as_program(recorded: RecordedStage, folder: Path) -> Made:
         ExportError: torch.export can't take the net, or it calls what a saved net may not.
     """
     try:
-        content = archive_of(eager_form(recorded), *recorded.inputs)
+        content = archive_of(recorded.with_ends(eager_form(recorded)), *recorded.given)
         (folder / PROGRAM).write_bytes(checked_archive(content).getvalue())
     except ArchiveError as error:
         raise ExportError(f"this net can't be saved without its source: {error}") from None
@@ -179,20 +205,15 @@ class InChannelsLast(nn.Module):
 def as_package(recorded: RecordedStage, folder: Path) -> Made:
     """A package of AOTInductor: the run's own, or the half net compiled ahead of time."""
     stage, on_gpu = recorded.stage, is_cuda(recorded.workload.device.type)
-    if stage.target == "pipeline.stages.aot_inductor":
+    if stage.target == "pipeline.stages.aot_inductor" and not recorded.ends.flags:
         copy_all(recorded, PACKAGE, folder)
         return Made("aot_inductor", PACKAGE)
     tuned = str(stage.options.get("mode", "")).startswith("max-autotune")
     torch.backends.cudnn.benchmark = on_gpu
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on_gpu
     try:
-        build_package(
-            Half(recorded.workload.model, recorded.dtype).eval(),
-            [*recorded.inputs],
-            folder / PACKAGE,
-            not on_gpu,
-            tuned,
-        )
+        net = recorded.with_ends(Half(recorded.workload.model, recorded.dtype).eval())
+        build_package(net, [*recorded.given], folder / PACKAGE, not on_gpu, tuned)
     except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
         raise ExportError(f"no package of this net: {first_line(error)}") from error
     note = f"{stage.name} lives in its process alone: this is the same net, compiled ahead of time by AOTInductor"
@@ -203,6 +224,8 @@ def as_own_kernels(recorded: RecordedStage, folder: Path) -> Made:
     """The rewritten graph, its tiles and the sources of its kernels; a package where the stage chose Inductor."""
     if not any(Path(part.path).name == NET for part in recorded.stage.artefacts):
         return as_package(recorded, folder)
+    if recorded.ends.flags:
+        raise ExportError(f"{recorded.ends.flags[0]}: {recorded.stage.name} keeps its graph as it is; {MOVABLE}")
     (folder / GRAPH).mkdir()
     for name in (NET, ABOUT):
         if (path := recorded.kept(name)) is None:

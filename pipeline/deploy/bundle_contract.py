@@ -29,7 +29,7 @@ class TensorRule:
 
     Attributes:
         name: within the artefact.
-        shape: of the golden batch: batch, channels or classes, height, width.
+        shape: of the golden batch: batch, channels or classes, height, width; other where ends were moved.
         dtype: such as "float32".
         dynamic: the axes of which other lengths are taken; none but these.
     """
@@ -62,11 +62,11 @@ class Contract:
         target: import path of the module that built it.
         kind: of the artefact.
         artefact: its path within the bundle, or within the run's folder; empty where the run keeps none.
-        input: the normalised batch.
+        input: the normalised batch, unless `images_in`.
         others: the net's further inputs, in the order in which it takes them after the first.
         task: what the answer is.
         takes_images: whether the first input is made of images, or volumes, by `normalisation`; else it is taken as is.
-        output: the logits, or values.
+        output: the logits, or values, unless `classes_out`.
         normalisation: how an image becomes the input.
         tolerance: how far the logits may be from those of the net in fp32.
         masks_judged: False with random weights, whose masks mean nothing.
@@ -76,6 +76,8 @@ class Contract:
         rebuild: the command that makes the bundle again.
         deterministic: another process gave the same bits; None where nobody tried.
         loader: what the loader needs besides, such as a session's options.
+        images_in: the input is the images as their files hold them, [batch, height, width, channels], uint8.
+        classes_out: the output is classes, [batch, height, width].
         notes: for a reader, such as that another form than the one that was measured is in the bundle.
     """
 
@@ -95,6 +97,8 @@ class Contract:
     deterministic: bool | None = None
     loader: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    images_in: bool = False
+    classes_out: bool = False
     format: int = FORMAT
     others: list[TensorRule] = field(default_factory=list)
     task: TaskName = "segmentation"
@@ -106,9 +110,10 @@ class Contract:
         return self.takes_images and not self.others and self.task == "segmentation"
 
     @property
-    def classes(self) -> int:
-        """Of the logits."""
-        return self.output.shape[1]
+    def batch_shape(self) -> tuple[int, int, int, int]:
+        """Batch, channels, height and width."""
+        first, second, third, fourth = self.input.shape
+        return (first, fourth, second, third) if self.images_in else (first, second, third, fourth)
 
 
 def measured_of(run: RunRecord, stage: StageRecord) -> Measured:

@@ -16,7 +16,8 @@ from pipeline.deploy.recorded_stage import file_digest
 from pipeline.records.atomic_json import write_text
 from pipeline.records.bundle_kinds import Kind
 
-GOLDEN, SUMS, LOADER, CHECK = "golden.safetensors", "SHA256SUMS", "load.py", "golden_check.py"
+GOLDEN, SUMS = "golden.safetensors", "SHA256SUMS"
+LOADER, SUPPORT, CHECK = "load.py", "support.py", "golden_check.py"
 CARRIED = Path(carried.__file__).parent
 PACKAGES: dict[Kind, tuple[str, ...]] = {  # distributions, of which those that are installed are required
     "onnx": ("onnxruntime-gpu", "onnxruntime", "numpy"),
@@ -40,9 +41,10 @@ With unet-ladder installed, `python -m pipeline.verify .` compares the machine a
 
 
 def write_loader(kind: Kind, folder: Path) -> None:
-    """Copy load.py for this form, and what checks the golden answers."""
-    loader = "load_onnx.py" if kind == "onnx" else "load_torch.py"
-    shutil.copyfile(CARRIED / loader, folder / LOADER)
+    """Copy load.py for this form, what it needs, and what checks the golden answers."""
+    library = "onnx" if kind == "onnx" else "torch"
+    shutil.copyfile(CARRIED / f"load_{library}.py", folder / LOADER)
+    shutil.copyfile(CARRIED / f"support_{library}.py", folder / SUPPORT)
     shutil.copyfile(CARRIED / CHECK, folder / CHECK)
 
 
@@ -50,13 +52,14 @@ def write_golden(tensors: Mapping[str, Tensor], images: np.ndarray | None, folde
     """Keep a batch and its answers.
 
     Args:
-        tensors: "batch", "reference" and, once they are known, "logits", each [batch, channels, height, width].
+        tensors: "batch" as the artefact takes it, "reference", the fp32 net's logits [batch, classes, height, width],
+            and, once it is known, "logits", the artefact's own answer.
         images: of the batch before normalisation, [batch, height, width, channels]; None of what is taken as it is.
         folder: the bundle's.
     """
     parts = {name: part.detach().cpu().contiguous() for name, part in tensors.items()}
     if images is not None:
-        parts["images"] = torch.from_numpy(np.ascontiguousarray(images))
+        parts["images"] = torch.from_numpy(np.array(images, order="C"))
     save_file(parts, folder / GOLDEN)
 
 

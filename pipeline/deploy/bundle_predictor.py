@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,7 +36,7 @@ def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
         raise RequestError(
             f"{folder}: predict makes masks of images; this net takes {takes}, task={contract.task}: call its load.py"
         )
-    device, (batch, channels, height, width) = contract.measured.device, contract.input.shape
+    device, (batch, channels, height, width) = contract.measured.device, contract.batch_shape
     if wanted.stage not in (None, contract.stage):
         raise RequestError(f"--stage {wanted.stage}: the bundle holds {contract.stage} alone")
     if wanted.device not in (None, "auto", device):
@@ -48,7 +49,7 @@ def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
         shape=(wanted.batch or batch, channels, height, width),
         device=torch.device(device),
         contract=contract.normalisation,
-        kind=None,
+        kind=np.dtype(np.uint8) if contract.images_in else None,
         any_size="size" in contract.input.dynamic,
         made_of={
             "bundle": hashlib.sha256((folder / "SHA256SUMS").read_bytes()).hexdigest(),
@@ -58,12 +59,13 @@ def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
             "device": device,
             "torch": torch.__version__,
         },
+        images_in=contract.images_in,
         notes=[] if contract.masks_judged else ["the net has random weights: its masks mean nothing"],
     )
 
 
 def loaded(folder: Path, kind: Kind) -> Callable[[Tensor], Tensor]:
-    """The bundle's net, from a normalised batch [batch, channels, height, width] to logits.
+    """The bundle's net, from what its contract takes to logits or classes.
 
     Raises:
         RequestError: a file isn't the one that was exported, or this machine can't run it.

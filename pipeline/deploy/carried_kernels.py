@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipeline.records.content_digest import PACKAGE
 
-NAME = "net_kernels"  # of the package in a bundle; load_torch.py imports it by this name
+NAME = "net_kernels"  # of the package in a bundle; support_torch.py imports it by this name
 ENTRY = "pipeline.compiler.artifact"
 OWN = PACKAGE.name
 ROOT = PACKAGE / "__init__.py"  # names what a notebook may call, which no kernel does; the bundle's own is empty

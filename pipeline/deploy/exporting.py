@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from pipeline.deploy.artefacts import AXES, Made, check_dynamic, make
 from pipeline.deploy.bundle_contract import Contract, ContractError, Dynamic, TensorRule, measured_of
 from pipeline.deploy.carried.golden_check import FURTHER
 from pipeline.deploy.fresh_process import BundleFails, ask
+from pipeline.deploy.moved_ends import Ends, classes
 from pipeline.deploy.recorded_stage import ExportError, RecordedStage, check_weights, chosen, opened
 from pipeline.records import codec
 from pipeline.report.formatting import clean
@@ -44,18 +45,20 @@ class Asked:
         to: the bundle's, which must not be there.
         stage: its name; None for the run's winner.
         dynamic: the axes of which other lengths are to be taken.
+        ends: of the path from an image to its mask, that are to lie in the graph.
     """
 
     run: Path
     to: Path
     stage: str | None = None
     dynamic: tuple[Dynamic, ...] = ()
+    ends: Ends = field(default_factory=Ends)
 
     def command(self, stage: str) -> str:
         """The command that makes the bundle again."""
         dynamic = [word for name in self.dynamic for word in ("--dynamic", name)]
-        words = ["python", "-m", "pipeline.export", str(self.run), "--stage", stage, *dynamic, "--to", str(self.to)]
-        return shlex.join(words)
+        words = ["--stage", stage, *dynamic, *self.ends.flags, "--to", str(self.to)]
+        return shlex.join(["python", "-m", "pipeline.export", str(self.run), *words])
 
 
 def export(asked: Asked) -> Contract:
@@ -76,12 +79,32 @@ def export(asked: Asked) -> Contract:
     try:
         folder = scratch / "bundle"
         folder.mkdir()
-        recorded = opened(asked.run, run, stage, scratch)
+        recorded = replace(opened(asked.run, run, stage, scratch), ends=asked.ends)
+        check_ends(recorded)
         contract = written(recorded, asked, weights, folder)
         folder.rename(asked.to)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return contract
+
+
+def check_ends(recorded: RecordedStage) -> None:
+    """That the ends can be moved, and the bundle that has them be checked.
+
+    Raises:
+        ExportError: they can't; the line names the flag.
+    """
+    ends, images, settings = recorded.ends, recorded.images, recorded.run.settings
+    if ends.flags and recorded.workload.others:
+        raise ExportError(f"{ends.flags[0]}: it is there for nets of images alone; leave it out")
+    if ends.images_in and (images is None or images.dtype != np.uint8):
+        raise ExportError(
+            f"--uint8-in: the run's inputs are {'tensors' if images is None else images.dtype}; leave it out"
+        )
+    if ends.classes_out and not settings.task.has_masks:
+        raise ExportError(f"--classes-out: the net answers with no classes: task={settings.task.name}; leave it out")
+    if ends.classes_out and not settings.model.trained:
+        raise ExportError("--classes-out: the net has random weights, so nothing could check its classes; leave it out")
 
 
 def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: Path) -> Contract:
@@ -96,7 +119,7 @@ def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: 
     bundle_files.write_contract(contract, folder)
     answer = ask(folder, "--answer", str(folder.parent / ANSWER))
     if answer["shape"] != contract.output.shape:
-        raise BundleFails(f"logits of shape {answer['shape']}, the net's are {contract.output.shape}")
+        raise BundleFails(f"an answer of shape {answer['shape']}, the net's is {contract.output.shape}")
     logits = np.fromfile(folder.parent / ANSWER, np.float64).reshape(answer["shape"]).astype(np.float32)
     bundle_files.write_golden({**golden, "logits": torch.from_numpy(logits)}, recorded.images, folder)
     contract = replace(contract, output=replace(contract.output, dtype=answer["dtype"]))
@@ -110,12 +133,12 @@ def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: 
 
 
 def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str, Tensor]:
-    """The golden batch and the fp32 net's logits, [batch, channels or classes, height, width].
+    """What the artefact takes, and the fp32 net's logits, [batch, classes, height, width].
 
     With dynamic axes there is a second batch, of other lengths.
     """
     allow_tf32(False)
-    batches = {"": recorded.batch}
+    batches = {"": recorded.batch}  # what the fp32 net takes
     if dynamic:
         other = torch.cat([recorded.batch, recorded.batch[:1]]) if "batch" in dynamic else recorded.batch
         if "size" in dynamic:
@@ -126,22 +149,24 @@ def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str,
     with torch.inference_mode():
         for name, batch in batches.items():
             found |= {f"{name}batch": batch, f"{name}reference": recorded.workload.model(batch, *others).float()}
-    return found | {f"{FURTHER}{number}": part for number, part in enumerate(others)}
+    further = {f"{FURTHER}{number}": part for number, part in enumerate(others)}
+    return found | {"batch": recorded.given[0]} | further
 
 
 def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str | None, reference: Tensor) -> Contract:
     """The contract of an artefact; `reference` are the fp32 net's logits [batch, classes, height, width]."""
-    run, stage = recorded.run, recorded.stage
+    run, stage, ends = recorded.run, recorded.stage, recorded.ends
+    answer = classes(reference) if ends.classes_out else reference
     return Contract(
         stage=stage.name,
         target=stage.target,
         kind=made.kind,
         artefact=made.path,
-        input=TensorRule(recorded.workload.name, *described(recorded.batch), list(asked.dynamic)),
+        input=TensorRule(recorded.workload.name, *described(recorded.given[0]), list(asked.dynamic)),
         others=[TensorRule(name, *described(parts[0])) for name, parts in recorded.workload.others.items()],
         task=run.settings.task.name,
         takes_images=recorded.images is not None,
-        output=TensorRule(OUTPUT, list(reference.shape), "float32", list(asked.dynamic)),
+        output=TensorRule(OUTPUT, *described(answer), list(asked.dynamic)),
         normalisation=run.settings.data.contract,
         tolerance=stage.tolerance,
         masks_judged=run.settings.model.trained and run.settings.task.has_masks,
@@ -151,6 +176,8 @@ def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str 
         rebuild=asked.command(stage.name),
         loader=made.loader,
         notes=[*recorded.notes, *made.notes],
+        images_in=ends.images_in,
+        classes_out=ends.classes_out,
     )
 
 
@@ -185,9 +212,12 @@ def exported(arguments: list[str] | None) -> int:
     parser.add_argument(
         "--dynamic", action="append", default=[], choices=sorted(AXES), help="of an ONNX model: take others"
     )
+    parser.add_argument("--uint8-in", action="store_true", help="the graph takes uint8 images and normalises them")
+    parser.add_argument("--classes-out", action="store_true", help="the graph gives the class of every pixel")
     typed = parser.parse_args(arguments)
+    ends = Ends(typed.uint8_in, typed.classes_out)
     try:
-        contract = export(Asked(typed.run, typed.to, typed.stage, tuple(dict.fromkeys(typed.dynamic))))
+        contract = export(Asked(typed.run, typed.to, typed.stage, tuple(dict.fromkeys(typed.dynamic)), ends))
     except REFUSALS as error:
         tell(f"error: {clean(error)}")
         return REFUSED

@@ -17,13 +17,17 @@ from pipeline.records.atomic_json import write_bytes
 
 STAMP = "unet-ladder"  # the keyword of the PNG's text that says what made the mask, and of what
 EIGHT_BITS = 256  # classes
+CLASSES_ALREADY = 3  # axes of an answer that holds no logits
 
 
 def class_indices(logits: Tensor) -> np.ndarray:
     """The class of each pixel [batch, height, width] of logits [batch, classes, height, width].
 
-    uint8 of up to 256 classes, else uint16; of a single channel class 1 is what lies above 0.
+    uint8 of up to 256 classes, else uint16; of a single channel class 1 is what lies above 0. Classes already, as a net
+    may give them, [batch, height, width], uint8 or int32, stay what they are.
     """
+    if logits.ndim == CLASSES_ALREADY:
+        return logits.cpu().numpy().astype(np.uint8 if logits.dtype == torch.uint8 else np.uint16)
     if logits.shape[1] <= EIGHT_BITS:
         return classes(logits).cpu().numpy()
     return logits.argmax(1).to(torch.int32).cpu().numpy().astype(np.uint16)

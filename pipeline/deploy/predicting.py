@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from models.errors import ImageError
-from models.input_contract import InputContract
 from models.samples import to_batch
 from pipeline.deploy import mask_files
 from pipeline.deploy.image_cases import Case, read_case
@@ -134,6 +133,8 @@ class Prediction:
                 self.outcome.kept.append(case.name)
                 return
             image = read_case(case, self.predictor.contract, self.predictor.kind)
+            if self.predictor.images_in and image.dtype != np.uint8:
+                raise ImageError(f"{case.files[0]}: {image.dtype}, and this bundle takes uint8 alone")
         except (ImageError, OSError) as error:
             self.fail(case, first_line(error))
             return
@@ -159,7 +160,7 @@ class Prediction:
         A batch that isn't full is filled up with its first window: a stage is built for one number of images.
         """
         windows, self.waiting = self.waiting, []
-        batch = batch_of([window.values() for window in windows], self.predictor.contract, self.predictor.shape[0])
+        batch = batch_of([window.values() for window in windows], self.predictor)
         with torch.inference_mode():
             logits = self.predictor.run(batch.to(self.predictor.device))
             chosen = mask_files.class_indices(logits)
@@ -187,8 +188,10 @@ class Prediction:
             self.outcome.made.append(opened.case.name)
 
 
-def batch_of(windows: Sequence[np.ndarray], contract: InputContract, size: int) -> Tensor:
-    """Windows, each [height, width, channels], as a batch [size, channels, height, width], filled up with the first."""
-    filled = [*windows, *[windows[0]] * (size - len(windows))]
+def batch_of(windows: Sequence[np.ndarray], predictor: Predictor) -> Tensor:
+    """Windows, each [height, width, channels], as the predictor takes a batch; filled up with the first."""
+    filled = [*windows, *[windows[0]] * (predictor.shape[0] - len(windows))]
+    if predictor.images_in:
+        return torch.from_numpy(np.stack(filled))
     alike = [np.stack(list(part)) for _, part in groupby(filled, key=lambda window: window.dtype)]
-    return torch.cat([to_batch(part, contract) for part in alike])
+    return torch.cat([to_batch(part, predictor.contract) for part in alike])

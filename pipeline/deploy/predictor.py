@@ -45,6 +45,8 @@ class Predictor:
         any_size: whether it takes other heights and widths, too.
         made_of: what its answers depend on, as JSON values.
         notes: what a user must know of it.
+        images_in: it takes images [batch, height, width, channels], uint8, in place of a normalised batch. What it
+            gives may be classes [batch, height, width] in place of logits.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Predictor:
     any_size: bool
     made_of: dict[str, Any]
     notes: list[str] = field(default_factory=list)
+    images_in: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,9 +175,9 @@ def check_unchanged(run: RunRecord, stage: StageRecord) -> list[str]:
         ExportError: the weights are others.
         CheckpointError: their file is gone.
     """
-    checkpoint, data, notes = run.settings.model.weights, run.settings.data, []
+    data, notes = run.settings.data, []
     check_weights(run)
-    if not checkpoint:
+    if not run.settings.model.trained:
         notes.append("the net has random weights: its masks mean nothing")
     if stage.status == "inaccurate":
         notes.append(f"{stage.name} is inaccurate: {stage.reason}")
@@ -202,7 +205,9 @@ def job_of(run: RunRecord, stage: StageRecord, wanted: Wanted, scratch: Path) ->
             stage.name, stage.target, stage.summary, stage.adds, [device], "", stage.legacy, stage.tolerance,
             stage.options,
         ),
-        model=ModelSpec(model.name, model.target, model.options, model.checkpoint, model.output, model.file),
+        model=ModelSpec(
+            model.name, model.target, model.options, model.checkpoint, model.output, model.file, model.said_trained
+        ),
         data=DataSpec(
             name=data.name, path=data.path, labels=data.labels, size=data.image_size,
             batch_size=wanted.batch or run.batch_size, batches=int(run.config["data"]["batches"]),

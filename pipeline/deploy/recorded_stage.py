@@ -16,6 +16,7 @@ from pipeline.analysis.summary import summarize
 from pipeline.config.data_request import TENSORS
 from pipeline.config.request_error import nearest
 from pipeline.config.schema import StageSpec
+from pipeline.deploy.moved_ends import Ends
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.batch import Batch
 from pipeline.records.bundle_kinds import KIND_OF, Kind
@@ -41,6 +42,7 @@ class RecordedStage:
         run, stage: of the record.
         workload: the net, and one batch of the run's first images.
         notes: what a reader of the bundle must know.
+        ends: of the path to a mask, that are to lie in the artefact's graph.
     """
 
     folder: Path
@@ -48,6 +50,19 @@ class RecordedStage:
     stage: StageRecord
     workload: Workload
     notes: list[str] = field(default_factory=list)
+    ends: Ends = field(default_factory=Ends)
+
+    @property
+    def given(self) -> list[Tensor]:
+        """What the artefact takes: the batch, or its images [batch, height, width, channels]; then the others."""
+        first, *others = self.inputs
+        if self.ends.images_in and self.images is not None:
+            first = torch.from_numpy(np.ascontiguousarray(self.images)).to(self.workload.device)
+        return [first, *others]
+
+    def with_ends(self, net: nn.Module) -> nn.Module:
+        """A net from the golden batch to logits, with the ends that are to lie in the graph."""
+        return self.ends.around(net, self.workload.contract)
 
     @property
     def kind(self) -> Kind:

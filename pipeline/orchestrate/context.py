@@ -18,6 +18,7 @@ from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.host import others_on
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.events import Observer
+from pipeline.orchestrate.forking import ForkServer
 from pipeline.orchestrate.interleave import interleave
 from pipeline.orchestrate.turns import Turn, in_turns
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
@@ -42,6 +43,7 @@ class RunContext:
         no_counters: why no stage's bytes can be counted by the GPU; empty as long as nothing says so.
         unsaved: why the record on disk isn't this one; empty where it is.
         taken_over: stages that an earlier run has measured.
+        server: forks the workers; None where each is an interpreter of its own.
     """
 
     def __init__(self, config: RunConfig, folder: Path, record: RunRecord, observer: Observer) -> None:
@@ -54,6 +56,7 @@ class RunContext:
         self.no_counters = self.unsaved = ""
         self.taken_over: set[str] = set()
         self.reference_mark: FileMark | None = None  # of the reference's answers, as they were computed
+        self.server: ForkServer | None = None
         self.scratch: list[Path] = []  # of the workers that were started
         self.load_before = os.getloadavg()[0]
         self.order = random.Random(config.seed)  # noqa: S311 - the order of samples is no secret
@@ -87,7 +90,17 @@ class RunContext:
         """A fresh worker for the stage."""
         job = self.config.job(spec, role, self.folder, folder)
         self.scratch.append(Path(job.folder) / SCRATCH)
-        return WorkerProcess(job, Path(job.folder) / "log.txt", self.config.plan.limits)
+        worker = WorkerProcess(job, Path(job.folder) / "log.txt", self.config.plan.limits, self.server)
+        if self.server and self.server.failed:
+            self.observer.say(f"{self.server.failed}; from here on each worker is an interpreter of its own")
+            self.stop_forking()
+        return worker
+
+    def stop_forking(self) -> None:
+        """End the fork server, where there is one."""
+        if self.server:
+            self.server.stop()
+        self.server = None
 
     def drop_what_only_workers_need(self) -> None:
         """The reference's logits, 50 MB at 24 images of 512×512, and the compilers' caches of this run's workers."""

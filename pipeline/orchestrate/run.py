@@ -12,6 +12,7 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import check_script, interruption, offspring, resume
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.events import Observer
+from pipeline.orchestrate.forking import fork_server
 from pipeline.orchestrate.gpu_lock import held
 from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.resume import Earlier
@@ -20,9 +21,10 @@ from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Done
 from pipeline.records.file_mark import mark_of
 from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.stats.drift import drift
 from pipeline.stats.intervals import samples_of
 from pipeline.stats.ranking import contenders
-from pipeline.stats.warnings import busy_processor, drift
+from pipeline.stats.warnings import busy_processor
 
 
 def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Observer) -> RunRecord:
@@ -38,12 +40,14 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
     offspring.adopt()
     try:
         earlier = resume.opened(config, record)
+        context.server = fork_server(config)
         with interruption.run(), gpu_held(context):
             measure(context, earlier)
         context.keep(finished=True)
     finally:
         if context.baseline:
             context.baseline.stop()
+        context.stop_forking()
         context.drop_what_only_workers_need()
         context.keep(seconds=time.monotonic() - started)
         context.rescue()

@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import IO
 
 from pipeline.devices.host import oom_kills
+from pipeline.orchestrate.forking import ForkedProcess, ForkServer
 from pipeline.records.masking import MaskedBytes, values_to_hide
 from pipeline.records.run_record import FailureKind
 
 LOG_LIMIT_BYTES = 2_000_000  # a stage that prints without end fills no disk
 
 
-def started() -> tuple[subprocess.Popen[bytes], int]:
-    """A worker's process, and the descriptor that its messages come from.
+def started(server: ForkServer | None = None) -> tuple[subprocess.Popen[bytes] | ForkedProcess, int]:
+    """A worker's process, and the descriptor that its messages come from; an interpreter of its own without a server.
 
     Raises:
         OSError: the system starts no further process.
     """
+    if server and (forked := server.worker()):
+        return forked
     read_end, write_end = os.pipe()
     try:
         process = subprocess.Popen(

@@ -16,6 +16,7 @@ from pipeline.config.schema import Job, job_document
 from pipeline.devices.host import oom_kills
 from pipeline.orchestrate import offspring
 from pipeline.orchestrate.audit import Audited
+from pipeline.orchestrate.forking import ForkServer
 from pipeline.orchestrate.interruption import waiting
 from pipeline.orchestrate.offspring import Family
 from pipeline.orchestrate.spawning import cause_of, keep_log, peak_of_children, started
@@ -78,7 +79,7 @@ class WorkerProcess:
 
     living: ClassVar[set["WorkerProcess"]] = set()
 
-    def __init__(self, job: Job, log: Path, limits: Mapping[Phase, float]) -> None:
+    def __init__(self, job: Job, log: Path, limits: Mapping[Phase, float], server: ForkServer | None = None) -> None:
         self.name = job.stage.name
         self.fields: dict[str, Any] = {}
         self.run_fields: dict[str, Any] = {}
@@ -91,7 +92,7 @@ class WorkerProcess:
         self._ready = False
         self._wanted: type[SampleTaken | AuditAnswered] | None = None
         self._kills_before = oom_kills()
-        self._process, read_end = started()
+        self._process, read_end = started(server)
         self.living.add(self)
         self._family = Family(self._process.pid)
         self._threads = [

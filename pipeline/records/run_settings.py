@@ -19,6 +19,7 @@ class ModelSettings:
     checkpoint: str | None = None  # file of trained weights
     output: int | str | None = None  # which part of the net's answer holds the logits; None where the answer is they
     file: str | None = None  # a net as torch.export wrote it, in place of class, arguments and weights
+    said_trained: bool | None = None  # model.trained: whether it brings trained weights itself; None where nobody says
 
     @property
     def weights(self) -> str | None:
@@ -27,8 +28,8 @@ class ModelSettings:
 
     @property
     def trained(self) -> bool:
-        """Whether its masks mean something: without a checkpoint the weights are random."""
-        return self.weights is not None
+        """Whether its masks mean something: without a checkpoint they do where the user says so."""
+        return self.weights is not None if self.said_trained is None else self.said_trained
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def settings_of(config: Mapping[str, object]) -> RunSettings:
             target=_text(model.get("target")) or "",
             options=dict(options) if isinstance(options, Mapping) else {},
             checkpoint=_text(model.get("checkpoint")),
+            said_trained=said if isinstance(said := model.get("trained"), bool) else None,
         ),
         DataSettings(
             name=_text(data.get("name")) or "",

@@ -33,6 +33,7 @@ from pipeline.report.sections.ladder_section import MARKS, mean_dice
 from pipeline.report.tables import Cell, Column, Table, figure, table_of
 
 NOT_JUDGED = "masks not judged (random weights)"
+NOBODY_SAYS = "masks not judged (no checkpoint: model.trained=true where the net loads its own weights)"
 
 
 @dataclass(frozen=True)
@@ -92,12 +93,19 @@ def _only(summary: RunSummary) -> str:
 def _rightness(summary: RunSummary, stage: StageSummary) -> str:
     accuracy, task = stage.stage.accuracy, summary.run.settings.task
     if not summary.run.settings.model.trained and task.has_masks:
-        return NOT_JUDGED
+        return not_judged(summary)
     if accuracy is None:
         return "its answer was not checked"
     if not task.has_masks:
         return task_text.said_in_brief(accuracy, task)
     return f"{share(accuracy.flipped_share)} of pixels change" if accuracy.flipped_share else "no pixel changes"
+
+
+def not_judged(summary: RunSummary) -> str:
+    """Why masks aren't judged: random weights, or a net that may bring weights of its own, of which nobody says so."""
+    model = summary.run.settings.model
+    ours = not model.target or model.target.startswith("models.")
+    return NOT_JUDGED if ours or model.said_trained is False else NOBODY_SAYS
 
 
 def numbers(summary: RunSummary) -> list[Number]:
@@ -142,7 +150,7 @@ def _accuracy(summary: RunSummary, stage: StageSummary) -> Number | None:
         return _value_error(summary, found, limit.relative_l2)
     if not summary.run.settings.model.trained:
         said = f"relative L2 of the logits (limit {significant(limit.relative_l2, 2)})"
-        return Number(significant(found.relative_l2, 2), said, NOT_JUDGED)
+        return Number(significant(found.relative_l2, 2), said, not_judged(summary))
     label = f"of pixels change (limit {share(limit.flipped_share)})"
     return Number(share(found.flipped_share), label, f"on {plural(found.images, 'image')}, against fp32")
 

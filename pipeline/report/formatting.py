@@ -166,6 +166,11 @@ def remedy(cause: Unresolved) -> str:
         return (
             f"The difference of {100 * cause.difference:.1f} % is below {least}: measure.trials=3 averages over trials."
         )
+    if cause.cause == "baseline drifted":
+        return (
+            f"The baseline drifted by {100 * cause.drift:.0f} % while it was measured, so the interval is "
+            f"±{100 * cause.half_width:.0f} % wide: run again on an idle machine."
+        )
     return (
         f"The interval is ±{100 * cause.half_width:.1f} % wide: about {cause.needed_blocks} blocks "
         f"(now {cause.blocks}) or a quieter machine would resolve it."

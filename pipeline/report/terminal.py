@@ -13,7 +13,8 @@ from pipeline.report.formatting import clean, interval, plural, prose, seconds, 
 from pipeline.report.sections.ladder_section import StageColumn, headings_of, shown_in, stage_columns
 from pipeline.report.tables import Cell
 from pipeline.report.usage import usage
-from pipeline.stats.intervals import between_run_std, minimum_detectable_effect, outcome_of, ratio, seconds_per_call
+from pipeline.stats.drift import steady_ratio
+from pipeline.stats.intervals import between_run_std, minimum_detectable_effect, outcome_of, seconds_per_call
 from pipeline.stats.ranking import rankable
 
 COLOURS = {"good": "green", "bad": "red"}
@@ -71,7 +72,7 @@ def outcome_line(run: RunRecord, stage: StageRecord) -> str:
     each = seconds(seconds_per_call(stage.pairs).value)
     if not rankable(stage):
         return f"{name}: not ranked, {each} per call; the report says why"
-    found = ratio(stage.pairs, between_run_std(run.aa_pairs))
+    found = steady_ratio(stage.pairs, between_run_std(run.aa_pairs))
     outcome = outcome_of(found, minimum_detectable_effect(run.aa_pairs))
     return f"{name}: {times(found)} {interval(found)} {run.baseline}, {outcome}; {each} per call"
 

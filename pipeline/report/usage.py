@@ -9,7 +9,7 @@ from typing import Literal
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.bundle_kinds import KIND_OF
-from pipeline.records.run_record import Artefact, StageRecord
+from pipeline.records.run_record import Artefact, RunRecord, StageRecord
 from pipeline.report.formatting import clean
 
 DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}
@@ -45,10 +45,18 @@ def usage(summary: RunSummary, stage: StageSummary) -> Usage:
     return replace(found, code=f"{found.code}\n# {command}  packs what runs without this project")
 
 
+def one_channel(run: RunRecord) -> bool:
+    """Whether the net's last layer gives a single channel, of which class 1 is what lies above 0."""
+    last = [layer.out_channels for layer in run.reference.layers if layer.out_channels] if run.reference else []
+    return last[-1:] == [1]
+
+
 def _in_words(found: Usage, summary: RunSummary) -> Usage:
     """The lines for what the net answers with, and for all of its inputs, which else are images and masks."""
     settings = summary.run.settings
     code = found.code
+    if one_channel(summary.run):
+        code = code.replace(".argmax(1)", "[:, 0] > 0" if settings.task.has_masks else "")
     if not settings.task.has_masks:
         code = code.replace("masks = ", "answer = ").replace(".argmax(1)", "")
         code = code.replace("logits = ", "answer = ").replace("the answer is in logits", "it is in answer")

@@ -6,7 +6,7 @@ assumes independent blocks and no distribution of the noise.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
 from typing import Literal
@@ -40,6 +40,7 @@ class Ratio:
     blocks: int
     trials: int = 1
     bounded: bool = True  # False with fewer than six blocks: no 95 % interval exists, low and high are the extremes
+    drift: float = 0.0  # of the baseline, as a difference of logs, by which both ends of the interval were moved apart
 
 
 ITSELF = Ratio(1.0, 1.0, 1.0, 0)
@@ -164,7 +165,7 @@ def half_width(found: Ratio) -> float:
 
 def inverse(found: Ratio) -> Ratio:
     """The ratio of the other stage to this one."""
-    return Ratio(1 / found.value, 1 / found.high, 1 / found.low, found.blocks, found.trials, found.bounded)
+    return replace(found, value=1 / found.value, low=1 / found.high, high=1 / found.low)
 
 
 def minimum_detectable_effect(aa_pairs: Sequence[Pair]) -> float:
@@ -191,26 +192,30 @@ def outcome_of(found: Ratio, effect: float) -> Outcome:
     return "not resolved"
 
 
+Cause = Literal["few blocks", "below the effect", "baseline drifted", "wide interval"]
+
+
 @dataclass(frozen=True)
 class Unresolved:
     """Why a ratio is not resolved, and the figures that say what would resolve it."""
 
-    cause: Literal["few blocks", "below the effect", "wide interval"]
+    cause: Cause
     blocks: int
     difference: float  # of the ratio from 1
     effect: float  # the minimum detectable one
     half_width: float  # of the interval, relative to the value
     needed_blocks: int  # for an interval of ± SAME / 2
+    drift: float = 0.0  # of the baseline, as a share, that widened the interval
 
 
 def unresolved(found: Ratio, effect: float) -> Unresolved:
     """Why a ratio is not resolved; an interval shrinks with the square root of the number of blocks."""
     width = half_width(found)
     outside = found.low > 1 or found.high < 1
-    cause: Literal["few blocks", "below the effect", "wide interval"]
-    cause = "few blocks" if not found.bounded else "below the effect" if outside else "wide interval"
+    open_end: Cause = "baseline drifted" if found.drift else "wide interval"
+    cause: Cause = "few blocks" if not found.bounded else "below the effect" if outside else open_end
     needed = round(found.blocks * (width / (0.5 * SAME)) ** 2)
-    return Unresolved(cause, found.blocks, abs(found.value - 1), effect, width, needed)
+    return Unresolved(cause, found.blocks, abs(found.value - 1), effect, width, needed, math.expm1(found.drift))
 
 
 def composed(stage: Pair | Sequence[Pair], other: Pair | Sequence[Pair], spread: float = 0.0, seed: int = 0) -> Ratio:

@@ -4,6 +4,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.stats.drift import steady_ratio
 from pipeline.stats.intervals import (
     ITSELF,
     Outcome,
@@ -13,7 +14,6 @@ from pipeline.stats.intervals import (
     inverse,
     minimum_detectable_effect,
     outcome_of,
-    ratio,
     seconds_per_call,
     unresolved,
 )
@@ -51,7 +51,7 @@ def rankable(stage: StageRecord) -> bool:
 def ratios_of(run: RunRecord) -> dict[str, Ratio]:
     """Each rankable stage's ratio to the baseline; the baseline's own is 1 unless it was a stage as well."""
     spread = between_run_std(run.aa_pairs)
-    found = {stage.name: ratio(stage.pairs, spread) for stage in run.stages if rankable(stage)}
+    found = {stage.name: steady_ratio(stage.pairs, spread) for stage in run.stages if rankable(stage)}
     if any(stage.name == run.baseline for stage in run.stages if stage.status != "ok"):
         return found
     return found if not found or run.baseline in found else {**found, run.baseline: ITSELF}
@@ -103,7 +103,7 @@ def _direct(run: RunRecord, leader: str, ratios: dict[str, Ratio]) -> dict[str, 
     """Ratios to the leader from head-to-head samples, its own (1) included; every stage has met the baseline."""
     met = [pair for pair in run.head_to_head if pair.baseline == leader and pair.stage in ratios and pair.blocks]
     names, spread = {pair.stage for pair in met}, between_run_std(run.aa_pairs)
-    found = {name: ratio([pair for pair in met if pair.stage == name], spread) for name in names}
+    found = {name: steady_ratio([pair for pair in met if pair.stage == name], spread) for name in names}
     if leader != run.baseline and run.baseline in ratios:
         found.setdefault(run.baseline, inverse(ratios[leader]))
     return {**found, leader: ITSELF}

@@ -6,13 +6,13 @@ from statistics import median
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.machine import Environment
 from pipeline.records.run_record import AUTOCAST, EAGER, Reference, RunRecord, RunWarning, StageRecord, WarningCode
-from pipeline.records.samples import Pair, Sample, WarmUp
+from pipeline.records.samples import Pair, WarmUp
+from pipeline.stats.drift import drifts_of, is_unfair
 from pipeline.stats.intervals import Side, outliers, ratio, samples_of, seconds_per_call
 
 CLOCKS_SHARE, CLOCKS_SECONDS = 0.02, 20e-6  # by which wall and device may differ, whichever is more
 CLOCK_SHARE = 0.02  # by which the SM clocks of A and B may differ
-DRIFT_WARNS, DRIFT_UNFAIR = 0.02, 0.10
-END_SHARE = 0.25  # of the samples at each end, between which the baseline's drift is taken
+DRIFT_WARNS = 0.02
 CLOCKS_DISAGREE: WarningCode = "clocks disagree"
 SLOWER_AT_FULL_LOAD: WarningCode = "slower at full load"
 POWER = "power"  # the reason for a lower clock that NVML's counter of power violations gives
@@ -234,28 +234,6 @@ def reference_in_doubt(reference: Reference) -> RunWarning | None:
     )
 
 
-def drift(first: Sequence[Sample], last: Sequence[Sample]) -> float:
-    """How much slower the last samples are than the first: the ratio of the medians, minus 1."""
-    return median(part.per_call for part in last) / median(part.per_call for part in first) - 1
-
-
-def drift_within(pair: Pair) -> float:
-    """The baseline's drift from the first to the last quarter of its samples."""
-    taken = samples_of(pair, "baseline")
-    end = max(1, int(END_SHARE * len(taken)))
-    return drift(taken[:end], taken[-end:])
-
-
-def drifts_of(pairs: Sequence[Pair]) -> list[float]:
-    """The baseline's drift within each pair that is long enough to show one."""
-    return [drift_within(pair) for pair in pairs if len(pair.blocks) >= 1 / END_SHARE]
-
-
-def is_unfair(change: float | None) -> bool:
-    """Whether the baseline drifted so far that times taken at different moments mislead."""
-    return change is not None and abs(change) >= DRIFT_UNFAIR
-
-
 def drifted(change: float) -> RunWarning | None:
     """The baseline drifted by at least 2 %; from 10 % on, absolute times taken at different moments mislead."""
     if abs(change) < DRIFT_WARNS:
@@ -265,7 +243,7 @@ def drifted(change: float) -> RunWarning | None:
         return RunWarning(
             "unfair",
             text,
-            "trust the ratios, which come from interleaved samples, and no time; run again on a quiet machine",
+            "trust no time; a drift within a ratio's own samples widens its interval; run again on a quiet machine",
         )
     return RunWarning(
         "drift", text, "the ratios hold, as they come from interleaved samples; absolute times carry this error"

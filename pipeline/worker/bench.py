@@ -113,7 +113,7 @@ class Bench:
         labels = None if work.labels is None else torch.from_numpy(work.labels[images])
         labels = labels if work.targets is None else work.targets[images]
         kept = [part for number, part in enumerate(expected) if number not in left_out]
-        trained, tolerance = self.job.model.weights is not None, self.job.stage.tolerance
+        trained, tolerance = self.job.model.is_trained, self.job.stage.tolerance
         task = self.job.task
         found, status, reason = accuracy.check(self._judged_answers(), kept, labels, tolerance, trained, task)
         self.right = status == "ok"

@@ -13,7 +13,7 @@ from pipeline.records.run_record import AUTOCAST, RunRecord
 from pipeline.report.__main__ import main
 from pipeline.report.comparison import main as compare
 from pipeline.report.write import write_report
-from pipeline.stats import intervals
+from pipeline.stats import drift
 from tests.report import made_up_run as planted
 
 STAGES = planted.run().stages
@@ -32,7 +32,7 @@ def bootstrapped(record: RunRecord) -> int:
 
 def test_one_report_takes_one_summary(small: RunRecord, tmp_path: Path) -> None:
     """Each stage is bootstrapped against the second baseline once, for HTML, Markdown and CSV together."""
-    with patch.object(headline, "composed", wraps=intervals.composed) as composed:
+    with patch.object(headline, "steady_composed", wraps=drift.steady_composed) as composed:
         write_report(summarize(small), tmp_path)
     assert composed.call_count == bootstrapped(small) == 2
 
@@ -51,8 +51,8 @@ def test_a_comparison_bootstraps_what_it_compares_alone(small: RunRecord, tmp_pa
     """One ratio of ratios for each stage of both runs; neither run is compared with its second baseline."""
     codec.save(small, tmp_path)
     with (
-        patch.object(run_comparison, "composed", wraps=intervals.composed) as changes,
-        patch.object(headline, "composed", wraps=intervals.composed) as composed,
+        patch.object(run_comparison, "steady_composed", wraps=drift.steady_composed) as changes,
+        patch.object(headline, "steady_composed", wraps=drift.steady_composed) as composed,
     ):
         assert compare([str(tmp_path), str(tmp_path)]) == 0
     assert (changes.call_count, composed.call_count) == (3, 0)

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from pipeline.config.load import read
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import RunConfig
+from pipeline.records.run_settings import settings_of
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -268,3 +269,16 @@ def test_nearest_lists_all_where_none_is_alike() -> None:
     """A word from nowhere gets the whole list."""
     assert nearest("compil", ["eager", "compile"]) == "did you mean 'compile'?"
     assert nearest("xyz", ["eager", "compile"]) == "choose one of: eager, compile"
+
+
+def test_whether_a_net_is_trained_is_what_the_user_says() -> None:
+    """Else a checkpoint says so; the record's settings read the same words."""
+    for words, trained in (([], True), (["model.trained=false"], False), (["model.checkpoint=null"], False)):
+        config = composed("preset=cpu", "stage=eager", *words)
+        assert asked(config).model.is_trained is trained
+        assert settings_of(config).model.trained is trained
+    brought = composed("preset=cpu", "stage=eager", "model.checkpoint=null", "model.trained=true")
+    assert asked(brought).model.is_trained
+    assert settings_of(brought).model.trained
+    with pytest.raises(RequestError, match=r"model\.trained"):
+        asked(composed("stage=eager", "model.trained=perhaps"))

@@ -65,7 +65,7 @@ def test_the_contract_says_what_was_measured(small: dict[str, Any], tmp_path: Pa
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
     found, record = bundle_contract.load(tmp_path / "out"), codec.load(run)
-    assert (found.input.shape, found.output.shape, found.classes) == ([2, 3, SIDE, SIDE], [2, 2, SIDE, SIDE], 2)
+    assert (found.input.shape, found.output.shape) == ([2, 3, SIDE, SIDE], [2, 2, SIDE, SIDE])
     assert found.normalisation == InputContract()
     assert (found.measured.device_name, found.measured.packages["torch"]) == ("a processor", "2.11.0")
     assert found.measured.ms_per_call == pytest.approx(2.0, rel=0.02)
@@ -76,7 +76,7 @@ def test_the_contract_says_what_was_measured(small: dict[str, Any], tmp_path: Pa
     assert bundle_files.changed_files(tmp_path / "out") == []
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {
-        *("net.pt2", "load.py", "golden_check.py", "golden.safetensors"),
+        *("net.pt2", "load.py", "support.py", "golden_check.py", "golden.safetensors"),
         *("contract.json", "requirements.txt", "README.md", "SHA256SUMS"),
     }
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
@@ -210,6 +210,25 @@ def test_a_rewritten_net_carries_its_kernels(tmp_path: Path, monkeypatch: pytest
     assert foreign == {"torch", "triton", "net_kernels"}
 
 
+@pytest.mark.parametrize("library", ["onnx", "torch"])
+def test_a_single_channel_is_cut_at_zero(library: str, tmp_path: Path) -> None:
+    """Class 1 is what lies above; of several channels the largest counts."""
+    place = loader_in(tmp_path, f"support_{library}.py")
+    draw = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype(np.float32)
+    given = [draw if library == "onnx" else torch.from_numpy(draw)]
+    given.append(given[0][:, :1])
+    found = [np.asarray(place["classes"](logits)) for logits in given]
+    np.testing.assert_array_equal(found[0], draw.argmax(1))
+    np.testing.assert_array_equal(found[1], draw[:, 0] > 0)
+    assert 0 < found[1].sum() < found[1].size
+
+
+def test_a_loader_is_read_in_a_minute() -> None:
+    """At most forty lines; what is more is support.py's."""
+    for path in bundle_files.CARRIED.glob("load_*.py"):
+        assert len(path.read_text().splitlines()) <= 40
+
+
 def answered(folder: Path, *words: str) -> dict[str, Any]:
     """The loader's own check, and zeros for an answer."""
     if words[0] == "--check":
@@ -232,7 +251,7 @@ def test_a_program_of_torch_answers_as_the_net(name: str, tmp_path: Path) -> Non
     record = codec.load(run)
     recorded = recorded_stage.opened(run, record, record.stages[0], tmp_path / "scratch")
     made = artefacts.make(recorded, (), tmp_path)
-    load = loader_in(tmp_path, "load_torch.py")["BY_KIND"][made.kind]
+    load = loader_in(tmp_path, "support_torch.py")["BY_KIND"][made.kind]
     with torch.inference_mode(), torchscript.deprecations_filtered():
         found, wanted = load(tmp_path / made.path)(recorded.batch), recorded.workload.model(recorded.batch)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
@@ -241,13 +260,13 @@ def test_a_program_of_torch_answers_as_the_net(name: str, tmp_path: Path) -> Non
 def test_logits_are_written_in_the_order_of_their_axes(tmp_path: Path) -> None:
     """Whatever their layout is."""
     logits = torch.arange(24.0).reshape(1, 2, 3, 4)
-    exact = loader_in(tmp_path, "load_torch.py")["exact"](logits.to(memory_format=torch.channels_last))
+    exact = loader_in(tmp_path, "support_torch.py")["exact"](logits.to(memory_format=torch.channels_last))
     assert bytes(exact.untyped_storage()) == logits.double().numpy().tobytes()
 
 
 def loader_in(folder: Path, name: str, **contract: object) -> dict[str, Any]:
-    """What a bundle's loader defines, for a contract of these fields."""
-    fields = {"measured": {"device": "cpu"}, "loader": {}, **contract}
+    """What a file of a bundle defines, for a contract of these fields."""
+    fields = {"measured": {"device": "cpu"}, "loader": {}, "input": {"name": "image"}, **contract}
     (folder / "contract.json").write_text(json.dumps(fields))
     place: dict[str, Any] = {"__name__": "load", "__file__": str(folder / "load.py")}
     exec(compile((bundle_files.CARRIED / name).read_text(), name, "exec"), place)
@@ -262,11 +281,11 @@ def test_a_loader_reads_no_pickle(member: str, content: str, tmp_path: Path) -> 
     with zipfile.ZipFile(tmp_path / "net.pt2", "w") as archive:
         archive.writestr(f"net/{member}", content)
     with pytest.raises(ValueError, match="is a pickle"):
-        loader_in(tmp_path, "load_torch.py")["exported"](tmp_path / "net.pt2")
+        loader_in(tmp_path, "support_torch.py")["exported"](tmp_path / "net.pt2")
 
 
 @pytest.mark.parametrize("normalize", ["imagenet", "zscore"])
-@pytest.mark.parametrize("loader", ["load_onnx.py", "load_torch.py"])
+@pytest.mark.parametrize("loader", ["support_onnx.py", "support_torch.py"])
 def test_a_loader_normalises_as_the_project_does(loader: str, normalize: str, tmp_path: Path) -> None:
     """Images of 8 and 16 bits and floats, one of them a plain colour."""
     mean, std = NAMED[normalize]

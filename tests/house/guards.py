@@ -11,11 +11,26 @@ PREDICT_TESTS = "tests/deploy/test_predict.py::"
 NOTEBOOK_TESTS = "tests/notebook/test_measured_net.py::"
 OPENVINO_TESTS = "tests/stages/test_openvino_compile.py::"
 EXPORTING = "tests/deploy/test_exporting.py::"
+FORKING = "tests/orchestrate/test_forking.py::"
 TURNS = "tests/orchestrate/test_turns.py::"
 AUDIT, AUDIT_TESTS = "pipeline/orchestrate/audit.py", "tests/orchestrate/test_audit.py::"
 CODEC, CODEC_TESTS = "pipeline/records/codec.py", "tests/records/test_codec.py::"
 
 GUARDS = [
+    Guard(
+        "copies of a process with further threads",
+        "pipeline/worker/fork_server.py",
+        'if len(list(Path("/proc/self/task").iterdir())) > 1:',
+        "if False:",
+        f"{FORKING}test_a_server_that_cannot_fork_starts_no_worker",
+    ),
+    Guard(
+        "forked workers that the run could not wait for",
+        "pipeline/orchestrate/forking.py",
+        "        except ChildProcessError:\n            with",
+        "        except AssertionError:\n            with",
+        f"{FORKING}test_what_is_no_child_of_the_run_is_ended",
+    ),
     *AGAINST_CODE,
     Guard(
         "packages of the user's own with our names",
@@ -236,7 +251,7 @@ GUARDS = [
     ),
     Guard(
         "pickles in a bundle's program",
-        "pipeline/deploy/carried/load_torch.py",
+        "pipeline/deploy/carried/support_torch.py",
         "if pickled or (",
         "if False and (",
         f"{EXPORTING}test_a_loader_reads_no_pickle",

@@ -8,7 +8,7 @@ from torchvision.models import segmentation
 
 from models import checkpoint
 from models.build import build_model
-from models.errors import ModelError
+from models.errors import CheckpointError, ModelError
 from models.torchvision_nets import NETS, SegmentationNet
 from pipeline.stages import channels_last
 from pipeline.stages.api import Workload
@@ -39,6 +39,23 @@ def test_a_checkpoint_of_torchvision_s_own_class_loads(tmp_path: Path) -> None:
     ours = SegmentationNet(SMALLEST)
     checkpoint.load_into(ours, str(tmp_path / "net.pt"))
     assert torch.equal(ours.get_parameter("classifier.low_classifier.weight"), theirs.classifier.low_classifier.weight)
+
+
+def test_an_auxiliary_head_of_a_checkpoint_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It helped training; one line says so, and other strange names are refused all the same."""
+    ours, other = SegmentationNet(SMALLEST), SegmentationNet(SMALLEST)
+    head = {"aux_classifier.0.weight": torch.zeros(1), "aux_classifier.4.bias": torch.zeros(1)}
+    torch.save(other.state_dict() | head, tmp_path / "net.pt")
+    checkpoint.load_into(ours, str(tmp_path / "net.pt"))
+    assert torch.equal(ours.state_dict()["backbone.0.0.weight"], other.state_dict()["backbone.0.0.weight"])
+    assert (
+        "2 tensors of an auxiliary head for training left out, first aux_classifier.0.weight" in capsys.readouterr().err
+    )
+    torch.save(other.state_dict() | {"another.weight": torch.zeros(1)}, tmp_path / "net.pt")
+    with pytest.raises(CheckpointError, match="another"):
+        checkpoint.load_into(ours, str(tmp_path / "net.pt"))
+    named = {"aux_classifier.0.weight": torch.zeros(1)}
+    assert checkpoint.without_training_head(named, named) == (named, "")
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_a_worker_that_no_signal_ends_holds_up_nobody(start: Start, monkeypatch:
         assert time.monotonic() - began < 10 * worker_process.GRACE_SECONDS + 1
     assert process.poll() is None
     assert worker not in WorkerProcess.living
-    process.kill()
+    os.kill(process.pid, signal.SIGKILL)
 
 
 def test_every_worker_can_be_ended_at_once(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,14 @@ def untrained() -> RunRecord:
     [
         (RUN, "Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change"),
         (untrained(), "Use compile: 1.6 × as fast as autocast; masks not judged (random weights)"),
+        (
+            planted.with_settings(RUN, model={"checkpoint": None, "target": "my_nets.Net"}),
+            f"Use compile: 1.6 × as fast as autocast; {answer.NOBODY_SAYS}",
+        ),
+        (
+            planted.with_settings(RUN, model={"checkpoint": None, "target": "my_nets.Net", "said_trained": True}),
+            "Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change",
+        ),
         (replace(RUN, stages=[EAGER]), "Only the baseline was measured: eager, 82.0 ms for 8 images"),
         (replace(RUN, stages=[AMP, EAGER]), "Only the baseline was measured: autocast, 12.2 ms for 8 images"),
         (replace(RUN, stages=[AMP, RUN.stages[1]]), "Stay with autocast: nothing measured here is faster"),
@@ -110,6 +118,17 @@ def test_the_lines_that_use_a_stage_run(name: str, monkeypatch: pytest.MonkeyPat
     place: dict[str, Any] = {"net": nn.Conv2d(3, 2, 3, padding=1).eval(), "batch": torch.rand(2, 3, 8, 8)}
     exec(usage(planted.summary(on_cpu), found).code, place)
     assert place["masks"].shape == (2, 8, 8)
+
+
+def test_a_single_channel_is_cut_at_zero() -> None:
+    """Its largest channel is always the first."""
+    assert RUN.reference is not None
+    layers = [replace(layer, out_channels=1) for layer in RUN.reference.layers]
+    binary = replace(RUN, reference=replace(RUN.reference, layers=layers))
+    summary = planted.summary(binary)
+    for stage in summary.ranked:
+        assert ".argmax(1)" not in usage(summary, stage).code
+    assert any("[:, 0] > 0" in usage(summary, stage).code for stage in summary.ranked)
 
 
 def _in_bf16(stage: Any) -> Any:

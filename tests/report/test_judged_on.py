@@ -85,7 +85,7 @@ def test_masks_of_random_weights_are_judged_nowhere() -> None:
     stage = found.stage("half")
     assert stage is not None
     said = right(stage)
-    assert said.startswith("Its masks are not judged: without a checkpoint the net's weights are random")
+    assert said.startswith("Its masks are not judged: without a checkpoint the net's weights count as random")
     assert "The logits alone: yes, relative L2" in said
     assert "pixels change" not in said
     assert "Dice" not in said

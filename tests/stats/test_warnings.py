@@ -11,6 +11,7 @@ from pipeline.records.diagnostics import BatchGrowth, Diagnostics, KernelRow, Pr
 from pipeline.records.run_record import Reference, RunRecord, RunWarning
 from pipeline.records.samples import Block, Energy, Pair, Sample, WarmUp
 from pipeline.stats import warnings
+from pipeline.stats.drift import drift
 from tests.fake_machine import FalseClock, pair_of, run_record, stage_record, steady_pair
 from tests.report import made_up_run as made_up
 
@@ -78,7 +79,7 @@ def test_a_stage_that_returns_early_is_caught_by_its_slices(seen: float) -> None
 
 def test_drift_is_the_last_medians_over_the_first() -> None:
     first, last = ([Sample(2, seconds, None) for seconds in times] for times in ((1.0, 2.0, 9.0), (2.1, 2.2, 2.3)))
-    assert warnings.drift(first, last) == pytest.approx(0.1)
+    assert drift(first, last) == pytest.approx(0.1)
     names = [found.code if (found := warnings.drifted(change)) else None for change in (0.019, -0.02, 0.099, -0.1)]
     assert names == [None, "drift", "drift", "unfair"]
 

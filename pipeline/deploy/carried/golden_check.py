@@ -1,6 +1,7 @@
 """`python -I load.py --check`: whether this bundle's net still answers as it did, as JSON; 0 if it does, else 1.
 
-`--answer FILE` writes the logits of the golden batch into FILE, as fp64; `--time SECONDS` adds how long a call takes.
+`--answer FILE` writes the answer to the golden batch into FILE, as fp64; `--time SECONDS` adds how long a call takes,
+and how long the whole path from images in the host's memory to their masks there.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,9 @@ def main(loader: Mapping[str, Any]) -> int:
         found |= compared(loader, run, golden, exact)
     if asked.time:
         found["milliseconds"] = 1e3 * seconds_per_call(lambda: run(*inputs_of(golden)), loader["wait"], asked.time)
+        if "images" in golden and is_of_masks(loader["CONTRACT"]):
+            path = partial(masks_on_the_host, loader, run, loader["on_the_host"](golden["images"]))
+            found["path_milliseconds"] = 1e3 * seconds_per_call(path, loader["wait"], asked.time)
     sys.stdout.write(f"{json.dumps(found)}\n")
     return 0 if found.get("right", True) else 1
 
@@ -50,39 +55,65 @@ def inputs_of(golden: Mapping[str, Any]) -> list[Any]:
 def compared(
     loader: Mapping[str, Any], run: Callable[[Any], Any], golden: Mapping[str, Any], logits: Any
 ) -> dict[str, Any]:
-    """Distances of logits [batch, classes, height, width] from the fp32 net's, and from those that were exported."""
-    contract = loader["CONTRACT"]
+    """Distances of an answer, logits or classes, from the fp32 net's, and from the answer that was exported."""
+    contract, classes = loader["CONTRACT"], loader["classes"]
+    masks = is_of_masks(contract)
     pairs = [(logits, golden["reference"])]
     if "other_batch" in golden:
         pairs.append((loader["exact"](run(golden["other_batch"])), golden["other_reference"]))
-    off, flipped = zip(*(distances(one, loader["exact"](other)) for one, other in pairs), strict=True)
+    off, flipped = zip(
+        *(distances(classes if masks else None, one, loader["exact"](other)) for one, other in pairs), strict=True
+    )
     allowed = contract["tolerance"]
     judged = contract["masks_judged"]
     found: dict[str, Any] = {"relative_l2": max(off)}
     right = max(off) <= allowed["relative_l2"]
-    masks = contract.get("task", "segmentation") == "segmentation"
     if masks:
         found["flipped_share"] = max(flipped)
     if "images" in golden:
         pair = loader["prepare"](golden["images"]), golden["batch"]
-        found["normalisation"], _ = distances(*(loader["exact"](part) for part in pair))
+        found["normalisation"] = relative_l2(*(loader["exact"](part) for part in pair))
         right = right and found["normalisation"] <= NORMALISED_ALIKE
     found["right"] = bool(right and (not judged or max(flipped) <= allowed["flipped_share"]))
     if "logits" in golden:
         before = loader["exact"](golden["logits"])
         found["same_bits"] = bool((logits == before).all())
         if masks:
-            found["masks_moved"] = int((logits.argmax(1) != before.argmax(1)).sum())
+            found["masks_moved"] = int((classes(logits) != classes(before)).sum())
     return found
 
 
-def distances(one: Any, other: Any) -> tuple[float, float]:
-    """Relative L2 of two fp64 arrays of one shape, infinite for NaN, and the share of pixels whose class differs."""
-    if tuple(one.shape) != tuple(other.shape):
-        raise ValueError(f"logits of shape {list(one.shape)}, the golden ones have {list(other.shape)}")
+def masks_on_the_host(loader: Mapping[str, Any], run: Callable[[Any], Any], images: Any) -> Any:
+    """The whole path: images in the host's memory, normalised, answered, and their masks back in it."""
+    masks = loader["masks"](run, images)
+    return masks.cpu() if hasattr(masks, "cpu") else masks
+
+
+def is_of_masks(contract: Mapping[str, Any]) -> bool:
+    """Whether the answer is of classes, by their logits or by themselves."""
+    return bool(contract.get("task", "segmentation") == "segmentation")
+
+
+def distances(classes: Callable[[Any], Any] | None, answer: Any, logits: Any) -> tuple[float, float]:
+    """Relative L2 of an answer in fp64 to the logits, 0 where it holds classes, and the share whose class differs.
+
+    Without `classes` the answer holds values of any shape, of which none differs.
+    """
+    of_classes = classes is not None and answer.ndim == logits.ndim - 1
+    expected = classes(logits) if classes and of_classes else logits
+    if tuple(answer.shape) != tuple(expected.shape):
+        raise ValueError(f"an answer of shape {list(answer.shape)}, the golden one has {list(expected.shape)}")
+    off = 0.0 if of_classes else relative_l2(answer, logits)
+    if classes is None:
+        return off, 0.0
+    differ = classes(answer) != classes(logits)
+    return off, int(differ.sum()) / math.prod(differ.shape)
+
+
+def relative_l2(one: Any, other: Any) -> float:
+    """Of two fp64 arrays of one shape, any; infinite for NaN."""
     off = float(((one - other) ** 2).sum() / (other**2).sum()) ** 0.5
-    differ = one.argmax(-1 if len(one.shape) < 2 else 1) != other.argmax(-1 if len(one.shape) < 2 else 1)
-    return (math.inf if math.isnan(off) else off), int(differ.sum()) / math.prod(differ.shape)
+    return math.inf if math.isnan(off) else off
 
 
 def seconds_per_call(

@@ -1,13 +1,10 @@
-"""The net of this bundle: `masks(load(), images)`, with torch and nothing of the project that made it."""
+"""The net of this bundle, with torch and nothing of the project that made it: `masks(load(), images)`."""
 
 import hashlib
 import json
 import runpy
 import sys
-import warnings
-import zipfile
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -15,92 +12,26 @@ from torch import Tensor
 
 HERE = Path(__file__).resolve().parent
 CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
-DEVICE, LOADER = CONTRACT["measured"]["device"], CONTRACT["loader"]
+SUPPORT = runpy.run_path(str(HERE / "support.py"))  # the forms of a net, torch's switches, the normalisation
 
 
 def load() -> Callable[..., Tensor]:
-    """From a batch as `prepare` makes it to logits, [batch, classes, height, width]; ValueError for a changed file.
-
-    A net of several inputs takes them one by one, in the order of contract.json: `input`, then `others`.
-    """
+    """From the inputs that contract.json describes, in its order, to the answer; ValueError for a changed file."""
     for line in (HERE / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
         wanted, _, name = line.partition("  ")
         if hashlib.sha256((HERE / name).read_bytes()).hexdigest() != wanted:
             raise ValueError(f"{name}: not the file that was exported")
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = LOADER["tf32"] == "1"
-    torch.backends.cudnn.benchmark = LOADER["cudnn_benchmark"] == "1"
-    if CONTRACT["measured"]["threads"]:
-        torch.set_num_threads(CONTRACT["measured"]["threads"])
-    net = BY_KIND[CONTRACT["kind"]](HERE / CONTRACT["artefact"])
+    SUPPORT["set_switches"](CONTRACT)
+    net = SUPPORT["BY_KIND"][CONTRACT["kind"]](HERE / CONTRACT["artefact"])
     answer: Callable[..., Tensor] = torch.inference_mode()(net)
     return answer
 
 
-def exported(path: Path) -> Callable[[Tensor], Tensor]:
-    """A program of torch.export, of whose archive no member is a pickle."""
-    with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            pickled = name.endswith(".pt") and archive.read(name)
-            if pickled or (name.endswith("_config.json") and b'"use_pickle": true' in archive.read(name)):
-                raise ValueError(f"{path.name}: {name} is a pickle, which could run code")
-    with warnings.catch_warnings():
-        # torch's own, of the bytes that it reads: nobody writes to the weights
-        warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
-        return torch.export.load(path).module()
-
-
-def own_kernels(folder: Path) -> Callable[[Tensor], Tensor]:
-    """A graph that calls the kernels in the folder beside it."""
-    sys.path.insert(0, str(HERE))
-    graph: Callable[[Tensor], Tensor] = import_module("net_kernels.compiler.artifact").load(folder)
-    return torch.compile(graph, mode="reduce-overhead") if DEVICE == "cuda" else graph
-
-
-def prepare(images: Tensor) -> Tensor:
-    """Images [n, height, width, channels], uint8, uint16 or fp32, as the net takes them, on its device.
-
-    Volumes have a depth before the height.
-    """
-    space, ones = tuple(range(2, images.dim())), [1] * (images.dim() - 2)
-    rule = CONTRACT["normalisation"]
-    scale = rule["scale"] or (1.0 if images.is_floating_point() else float(torch.iinfo(images.dtype).max))
-    planes = images.to(torch.float32).movedim(-1, 1) / scale
-    mean, std = (torch.tensor(rule[key], dtype=torch.float32).reshape(-1, *ones) for key in ("mean", "std"))
-    if rule["normalize"] == "zscore":
-        mean, std = planes.mean(space, keepdim=True), planes.std(space, correction=0, keepdim=True)
-        std = torch.where(planes.amax(space, keepdim=True) == planes.amin(space, keepdim=True), 1.0, std)
-    return ((planes - mean) / std).contiguous().to(DEVICE)
-
-
 def masks(run: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """The class of every pixel, [n, height, width], of images as `prepare` takes them."""
-    return run(prepare(images)).argmax(1)
-
-
-BY_KIND: dict[str, Callable[[Path], Callable[[Tensor], Tensor]]] = {
-    "exported": exported,
-    "own_kernels": own_kernels,
-    "aot_inductor": lambda path: torch._inductor.aoti_load_package(str(path)),
-    "torchscript": lambda path: torch.jit.optimize_for_inference(torch.jit.load(path, map_location=DEVICE)),
-}
-
-
-def array(content: bytes, dtype: str, shape: list[int]) -> Tensor:
-    """A tensor of any shape from its bytes, on the device, in memory that torch has aligned."""
-    values = torch.frombuffer(bytearray(content), dtype=getattr(torch, dtype))
-    return values.reshape(shape).to(DEVICE, copy=True)
-
-
-def exact(values: Tensor) -> Tensor:
-    """The same values, of any shape, in fp64 on the CPU, once the device is done; a copy, whose last axis is dense."""
-    return values.to("cpu", torch.float64, copy=True).contiguous()
-
-
-def wait() -> None:
-    """Until the device is done."""
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
+    """The class of every pixel, [n, height, width], of images [n, height, width, channels] as their files hold them."""
+    classes: Tensor = SUPPORT["classes"](run(SUPPORT["prepare"](images)))
+    return classes
 
 
 if __name__ == "__main__":
-    sys.exit(runpy.run_path(str(HERE / "golden_check.py"))["main"](globals()))
+    sys.exit(runpy.run_path(str(HERE / "golden_check.py"))["main"](SUPPORT | globals()))

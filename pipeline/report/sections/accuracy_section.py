@@ -9,7 +9,10 @@ from pipeline.records.samples import Accuracy, ImageSet
 from pipeline.report.formatting import clean, plural, share, significant
 from pipeline.report.sections import task_text
 
-NOT_JUDGED_WHY = "Its masks are not judged: without a checkpoint the net's weights are random (model.checkpoint=FILE)."
+NOT_JUDGED_WHY = (
+    "Its masks are not judged: without a checkpoint the net's weights count as random (model.checkpoint=FILE, or "
+    "model.trained=true where its own code loads them)."
+)
 
 
 def right(stage: StageSummary) -> str:

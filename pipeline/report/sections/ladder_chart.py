@@ -15,4 +15,5 @@ def _kind(stage: StageSummary) -> str:
     """What colour the bar takes, or what stands in its place."""
     if not stage.ranked:
         return stage.status
-    return stage.place or (stage.compared.outcome == "not resolved" and "not resolved") or ""
+    unresolved = stage.compared.outcome == "not resolved" and stage.place != "winner"
+    return "not resolved" if unresolved else stage.place

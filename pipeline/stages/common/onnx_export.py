@@ -3,7 +3,7 @@
 import logging
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,14 @@ def biases_apart(net: nn.Module) -> nn.Module:
     return net
 
 
-def export(model: nn.Module, dtype: torch.dtype, batch: Tensor | Batch, path: Path, dynamic: Sequence[int] = ()) -> int:
+def export(
+    model: nn.Module,
+    dtype: torch.dtype,
+    batch: Tensor | Batch,
+    path: Path,
+    dynamic: Sequence[int] = (),
+    around: Callable[[nn.Module], nn.Module] = lambda net: net,
+) -> int:
     """Write the net as ONNX, checked by onnx.checker, for batches of this shape: [batch, channels, height, width].
 
     Args:
@@ -59,6 +66,7 @@ def export(model: nn.Module, dtype: torch.dtype, batch: Tensor | Batch, path: Pa
         batch: an input, or all of them with their names.
         path: of the file.
         dynamic: the axes of the input that may have other lengths, where torch.export finds that the net allows it.
+        around: puts more into the graph, before the net and after it; `batch` is then what that takes.
 
     Returns:
         The opset.
@@ -72,7 +80,7 @@ def export(model: nn.Module, dtype: torch.dtype, batch: Tensor | Batch, path: Pa
         warnings.simplefilter("ignore", FutureWarning)  # the exporter's own use of what its torch deprecates
         warnings.simplefilter("ignore", DeprecationWarning)
         inputs = batched(batch)
-        exported = Borders(model, dtype, inputs.is_cuda).eval()
+        exported = around(Borders(model, dtype, inputs.is_cuda).eval())
         program = torch.onnx.export(
             exported, (*inputs.clone(),), dynamo=True, input_names=[*inputs.names], output_names=[OUTPUT],
             verbose=False, dynamic_shapes=(dict.fromkeys(dynamic, torch.export.Dim.AUTO),) if dynamic else None,

@@ -1,0 +1,106 @@
+"""What load.py needs besides the net: the session, its CUDA graph, and the ends of the path to a mask."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+HERE = Path(__file__).resolve().parent
+CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
+DEVICE, LOADER = CONTRACT["measured"]["device"], CONTRACT["loader"]
+PROVIDER = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}[DEVICE]
+NAMES = [CONTRACT["input"]["name"], *(rule["name"] for rule in CONTRACT.get("others", []))]
+TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
+
+
+def opened(model: Path) -> Callable[..., np.ndarray]:
+    """The net's call; ValueError where the session lands on another provider than was asked for."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = CONTRACT["measured"]["threads"] or 0
+    if DEVICE == "cuda":
+        ort.preload_dlls()
+    session = ort.InferenceSession(str(model), options, providers=[(PROVIDER, LOADER)])
+    if session.get_providers()[0] != PROVIDER:
+        raise ValueError(f"asked for {PROVIDER}, the session landed on {session.get_providers()[0]}")
+    if LOADER.get("enable_cuda_graph") == "1":
+        return replayed(session)
+    taken = {given.name for given in session.get_inputs()}
+
+    def run(*batch: np.ndarray) -> np.ndarray:
+        named = {name: part for name, part in zip(NAMES, batch, strict=True) if name in taken}
+        answer: np.ndarray = session.run(None, named)[0]
+        return answer
+
+    return run
+
+
+def replayed(session: Any) -> Callable[..., np.ndarray]:
+    """The session as a CUDA graph, which reads and writes the same memory at every call."""
+    rules, output = [CONTRACT["input"], *CONTRACT.get("others", [])], session.get_outputs()[0]
+    taken = {given.name for given in session.get_inputs()}
+    there = [
+        ort.OrtValue.ortvalue_from_shape_and_type(rule["shape"], np.dtype(rule["dtype"]).type, DEVICE, 0)
+        for rule in rules
+    ]
+    answer_there = ort.OrtValue.ortvalue_from_shape_and_type(output.shape, TYPES[output.type], DEVICE, 0)
+    binding = session.io_binding()
+    for name, part in zip(NAMES, there, strict=True):
+        if name in taken:
+            binding.bind_ortvalue_input(name, part)
+    binding.bind_ortvalue_output(output.name, answer_there)
+
+    def run(*batch: np.ndarray) -> np.ndarray:
+        for part, rule, value in zip(batch, rules, there, strict=True):
+            if list(part.shape) != rule["shape"]:
+                raise ValueError(f"a batch of shape {list(part.shape)}; this net takes {rule['shape']}")
+            value.update_inplace(part)
+        session.run_with_iobinding(binding)
+        answer: np.ndarray = answer_there.numpy()
+        return answer
+
+    return run
+
+
+def prepare(images: np.ndarray) -> np.ndarray:
+    """Images [n, height, width, channels], uint8, uint16 or fp32, as the net takes them; of volumes a depth before."""
+    if CONTRACT.get("images_in"):
+        return np.ascontiguousarray(images)
+    space, ones = tuple(range(2, images.ndim)), [1] * (images.ndim - 2)
+    rule = CONTRACT["normalisation"]
+    scale = rule["scale"] or (1.0 if images.dtype.kind == "f" else float(np.iinfo(images.dtype).max))
+    planes = np.moveaxis(images.astype(np.float32), -1, 1) / np.float32(scale)
+    mean, std = (np.array(rule[key], np.float32).reshape(-1, *ones) for key in ("mean", "std"))
+    if rule["normalize"] == "zscore":
+        mean, std = planes.mean(space, keepdims=True), planes.std(space, keepdims=True)
+        std = np.where(planes.max(space, keepdims=True) == planes.min(space, keepdims=True), np.float32(1), std)
+    return np.ascontiguousarray((planes - mean) / std)
+
+
+def classes(answer: np.ndarray) -> np.ndarray:
+    """The class of every pixel, [n, height, width], of logits [n, classes, height, width]; of one channel, above 0."""
+    if CONTRACT.get("classes_out") and answer.ndim == len(CONTRACT["output"]["shape"]):
+        return answer  # the net itself gives classes
+    chosen: np.ndarray = answer.argmax(1) if answer.shape[1] > 1 else (answer[:, 0] > 0).astype(np.int64)
+    return chosen
+
+
+def array(content: bytes, dtype: str, shape: list[int]) -> np.ndarray:
+    """An array of any shape from its bytes."""
+    return np.frombuffer(content, dtype).reshape(shape)
+
+
+def exact(values: np.ndarray) -> np.ndarray:
+    """The same values, of any shape, in fp64; a copy."""
+    return values.astype(np.float64)
+
+
+def on_the_host(values: np.ndarray) -> np.ndarray:
+    """The values, of any shape, in the host's memory."""
+    return values
+
+
+def wait() -> None:
+    """Nothing: an answer in the host's memory is complete."""

@@ -1,0 +1,101 @@
+"""What load.py needs besides the net: the forms of a net, torch's switches, and the ends of the path to a mask."""
+
+import json
+import sys
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+HERE = Path(__file__).resolve().parent
+CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
+DEVICE = CONTRACT["measured"]["device"]
+
+
+def set_switches(contract: Mapping[str, Any]) -> None:
+    """TF32, cuDNN's search and the number of threads, as the run had them."""
+    loader, threads = contract["loader"], contract["measured"]["threads"]
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = loader["tf32"] == "1"
+    torch.backends.cudnn.benchmark = loader["cudnn_benchmark"] == "1"
+    if threads:
+        torch.set_num_threads(threads)
+
+
+def exported(path: Path) -> Callable[[Tensor], Tensor]:
+    """A program of torch.export, of whose archive no member is a pickle."""
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            pickled = name.endswith(".pt") and archive.read(name)
+            if pickled or (name.endswith("_config.json") and b'"use_pickle": true' in archive.read(name)):
+                raise ValueError(f"{path.name}: {name} is a pickle, which could run code")
+    with warnings.catch_warnings():
+        # torch's own, of the bytes that it reads: nobody writes to the weights
+        warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
+        return torch.export.load(path).module()
+
+
+def own_kernels(folder: Path) -> Callable[[Tensor], Tensor]:
+    """A graph that calls the kernels in the folder beside it."""
+    sys.path.insert(0, str(HERE))
+    graph: Callable[[Tensor], Tensor] = import_module("net_kernels.compiler.artifact").load(folder)
+    return torch.compile(graph, mode="reduce-overhead") if DEVICE == "cuda" else graph
+
+
+BY_KIND: dict[str, Callable[[Path], Callable[[Tensor], Tensor]]] = {
+    "exported": exported,
+    "own_kernels": own_kernels,
+    "aot_inductor": lambda path: torch._inductor.aoti_load_package(str(path)),
+    "torchscript": lambda path: torch.jit.optimize_for_inference(torch.jit.load(path, map_location=DEVICE)),
+}
+
+
+def prepare(images: Tensor) -> Tensor:
+    """Images [n, height, width, channels], uint8, uint16 or fp32, as the net takes them, on its device.
+
+    Volumes have a depth before the height.
+    """
+    if CONTRACT.get("images_in"):
+        return images.to(DEVICE)
+    space, ones = tuple(range(2, images.dim())), [1] * (images.dim() - 2)
+    rule = CONTRACT["normalisation"]
+    scale = rule["scale"] or (1.0 if images.is_floating_point() else float(torch.iinfo(images.dtype).max))
+    planes = images.to(torch.float32).movedim(-1, 1) / scale
+    mean, std = (torch.tensor(rule[key], dtype=torch.float32).reshape(-1, *ones) for key in ("mean", "std"))
+    if rule["normalize"] == "zscore":
+        mean, std = planes.mean(space, keepdim=True), planes.std(space, correction=0, keepdim=True)
+        std = torch.where(planes.amax(space, keepdim=True) == planes.amin(space, keepdim=True), 1.0, std)
+    return ((planes - mean) / std).contiguous().to(DEVICE)
+
+
+def classes(answer: Tensor) -> Tensor:
+    """The class of every pixel, [n, height, width], of logits [n, classes, height, width]; of one channel, above 0."""
+    if CONTRACT.get("classes_out") and answer.ndim == len(CONTRACT["output"]["shape"]):
+        return answer  # the net itself gives classes
+    return answer.argmax(1) if answer.shape[1] > 1 else (answer[:, 0] > 0).long()
+
+
+def array(content: bytes, dtype: str, shape: list[int]) -> Tensor:
+    """A tensor of any shape from its bytes, on the device, in memory that torch has aligned."""
+    values = torch.frombuffer(bytearray(content), dtype=getattr(torch, dtype))
+    return values.reshape(shape).to(DEVICE, copy=True)
+
+
+def exact(values: Tensor) -> Tensor:
+    """The same values, of any shape, in fp64 on the CPU, once the device is done; a copy, whose last axis is dense."""
+    return values.to("cpu", torch.float64, copy=True).contiguous()
+
+
+def on_the_host(values: Tensor) -> Tensor:
+    """The values, of any shape, in the host's memory."""
+    return values.cpu()
+
+
+def wait() -> None:
+    """Until the device is done."""
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()

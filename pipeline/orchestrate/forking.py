@@ -1,0 +1,133 @@
+"""The parent's end of the fork server, and of a worker that came from it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import IO
+
+from pipeline.config.schema import RunConfig
+
+# What a worker imports before it builds its stage; the first one's `main` is the worker.
+MODULES = ("pipeline.worker.__main__", "torch._dynamo")
+PATIENCE_SECONDS = 300.0  # for the server's imports
+POLL_SECONDS = 0.01
+
+
+class ForkedProcess:
+    """What `subprocess.Popen` is to a process that this one started, for one that the fork server made its child.
+
+    Attributes:
+        pid: its own, and its session's.
+        stdin, stdout: this process's ends of its pipes.
+        returncode: as of `subprocess.Popen`; None while it runs.
+    """
+
+    def __init__(self, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+        self.pid = pid
+        self.stdin = stdin
+        self.stdout = stdout
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit status, negative for a signal's number; None while it runs."""
+        if self.returncode is None:
+            try:
+                ended, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # whoever killed all that was left has taken note of its end
+                self.returncode = -signal.SIGKILL
+            else:
+                self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        """The exit status, waited for.
+
+        Raises:
+            TimeoutExpired: it runs on after so many seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            time.sleep(POLL_SECONDS)
+        return code
+
+
+class ForkServer:
+    """A process that has imported what workers need, and forks each of them.
+
+    Expects `offspring.adopt` to have been called: the workers become this process's children.
+
+    Attributes:
+        failed: why it starts no worker; empty as long as it does.
+    """
+
+    def __init__(self, modules: tuple[str, ...] = MODULES) -> None:
+        self.failed = ""
+        self._line, theirs = socket.socketpair()
+        self._line.settimeout(PATIENCE_SECONDS)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "pipeline.worker.fork_server", str(theirs.fileno()), *modules],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                process_group=0,  # Ctrl-C is for the run, which then ends its workers
+            )
+
+    def worker(self) -> tuple[ForkedProcess, int] | None:
+        """A new worker, and the descriptor that its messages come from; None, and why in `failed`, where there is none.
+
+        Raises:
+            OSError: the system has no further pipe.
+        """
+        pairs = [os.pipe() for _ in range(3)]
+        (stdin, to_worker), (from_worker, stdout), (messages, report) = pairs
+        pid = self._ask([stdin, stdout, report])
+        for end in (stdin, stdout, report):
+            os.close(end)
+        if pid is None:
+            for end in (to_worker, from_worker, messages):
+                os.close(end)
+            return None
+        return ForkedProcess(pid, os.fdopen(to_worker, "wb"), os.fdopen(from_worker, "rb")), messages
+
+    def _ask(self, ends: list[int]) -> int | None:
+        """The pid of a worker that has these ends of its pipes, and is a child of this process."""
+        try:
+            socket.send_fds(self._line, [b"w"], ends)
+            pid = int(self._line.recv(20) or b"0")
+        except OSError:  # it ended, or says nothing for so long
+            pid = 0
+        if not pid:
+            self.failed = "the fork server could start no process"
+            return None
+        try:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            self.failed = "what the fork server starts is no child of the run"
+            return None
+        return pid
+
+    def stop(self) -> None:
+        """End the server; the workers that it started live on."""
+        self._line.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def fork_server(config: RunConfig) -> ForkServer | None:
+    """The fork server of a run that wants one; None where workers are interpreters of their own.
+
+    On a GPU they always are: a copy of a process that has opened one can't use it.
+    """
+    if not (config.plan.fork_workers and config.device == "cpu" and sys.platform == "linux"):
+        return None
+    return ForkServer()

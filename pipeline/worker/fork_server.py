@@ -1,0 +1,102 @@
+"""Starts workers as copies of one process that has imported the worker's modules: `… fork_server FD MODULE [MODULE …]`.
+
+Importing torch takes most of a short job's start. A copy has the pid, session, pipes, log and end of a process of its
+own; it shares with the other copies what was imported, and so the places of libraries in memory and the seed of
+Python's hashes, which a fresh interpreter draws anew. Linux alone: a copy becomes the child of the run that asked.
+"""
+
+import importlib
+import os
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+STREAMS = 3  # of a worker: stdin, stdout with stderr, and the descriptor of its messages
+NONE_STARTED = 0  # in place of a pid
+
+
+def main() -> int:
+    """Import the modules, then fork for every request; a copy goes on as the first module's `main`."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    names = sys.argv[2:]
+    for name in names:
+        importlib.import_module(name)
+    if os.fork() == 0:
+        os._exit(0)  # numpy's BLAS ends its threads at a fork; whatever thread is left then, a copy would lack
+    os.wait()
+    if len(list(Path("/proc/self/task").iterdir())) > 1:
+        return 1
+    streams = serve(connection)
+    if streams is None:
+        return 0
+    take_over(streams)
+    sys.argv = [names[0], str(streams[-1])]
+    importlib.import_module(names[0]).main()
+    return 0
+
+
+def serve(connection: socket.socket) -> list[int] | None:
+    """Fork for every request until the other end is closed; in a copy, the descriptors that came with its request."""
+    while True:
+        _, descriptors, _, _ = socket.recv_fds(connection, 1, STREAMS)
+        if not descriptors:
+            return None
+        try:
+            pid = forked()
+        except OSError:  # the system starts no further process
+            pid = NONE_STARTED
+        if pid is None:
+            connection.close()
+            return descriptors
+        for descriptor in descriptors:
+            os.close(descriptor)
+        with suppress(BrokenPipeError):
+            connection.sendall(f"{pid}\n".encode())
+
+
+def forked() -> int | None:
+    """The pid of a new copy, which leads a session; None in the copy itself, which by then is its adopter's child.
+
+    Raises:
+        OSError: the system starts no further process.
+    """
+    begins, began = os.pipe()
+    between = os.fork()
+    if between == 0:
+        between = os.getpid()
+        if fork_or_leave():
+            os._exit(0)
+        os.setsid()  # from here on its group can be killed
+        os.write(began, f"{os.getpid()}".encode())
+        os.close(begins)
+        os.close(began)
+        while os.getppid() == between:
+            time.sleep(0.001)
+        return None
+    os.close(began)
+    os.waitpid(between, 0)
+    pid = os.read(begins, 20)
+    os.close(begins)
+    return int(pid or NONE_STARTED)
+
+
+def fork_or_leave() -> int:
+    """As `os.fork`; where the system starts no further process, this one is left at once."""
+    try:
+        return os.fork()
+    except OSError:
+        os._exit(1)
+
+
+def take_over(streams: list[int]) -> None:
+    """Make the descriptors this process's stdin, stdout and stderr; the last stays what it is."""
+    for descriptor, standard in ((streams[0], 0), (streams[1], 1), (streams[1], 2)):
+        os.dup2(descriptor, standard)
+    for descriptor in streams[:-1]:
+        os.close(descriptor)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

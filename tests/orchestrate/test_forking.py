@@ -1,0 +1,140 @@
+"""Workers that are copies of a server: each is a process of its own, and where there is no server, one is started."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.config.plan import Plan
+from pipeline.orchestrate import context, offspring, run, spawning
+from pipeline.orchestrate.forking import ForkedProcess, ForkServer, fork_server
+from tests.fork_server import suspended
+from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, config
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers fork under Linux alone")
+
+ECHO = "tests.orchestrate.forked_echo"
+SLEEPING_THREAD = "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+
+
+@contextmanager
+def started(*modules: str) -> Iterator[ForkServer]:
+    """A server whose workers are copies of an interpreter that has these modules."""
+    offspring.adopt()
+    with suspended():
+        server = ForkServer(modules)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def two_workers(server: ForkServer) -> Iterator[list[tuple[ForkedProcess, int]]]:
+    """Two of its workers and their messages; closed afterwards."""
+    found = [worker for worker in (server.worker(), server.worker()) if worker]
+    try:
+        yield found
+    finally:
+        for process, messages in found:
+            with closing(process.stdout), closing(process.stdin):
+                os.close(messages)
+
+
+def told(process: ForkedProcess, messages: int, line: str) -> list[str]:
+    """What a worker answers to a line."""
+    process.stdin.write(f"{line}\n".encode())
+    process.stdin.flush()
+    return os.read(messages, 1000).decode().split()
+
+
+def test_a_forked_worker_is_a_process_of_its_own() -> None:
+    """It leads a session, is this process's child, and has pipes and an end of its own; another one lives on."""
+    with started(ECHO) as server, two_workers(server) as [(first, of_first), (second, of_second)]:
+        here = str(os.getpid())
+        assert told(first, of_first, "one") == [str(first.pid), str(first.pid), here, "one"]
+        assert told(second, of_second, "two") == [str(second.pid), str(second.pid), here, "two"]
+        with pytest.raises(subprocess.TimeoutExpired):
+            first.wait(timeout=0.0)
+        os.killpg(first.pid, signal.SIGKILL)
+        assert first.wait(timeout=5.0) == -signal.SIGKILL
+        assert os.read(of_first, 10) == b""
+        assert second.poll() is None
+        server.stop()
+        second.stdin.close()
+        assert second.stdout.read() == b"two\n"
+        assert second.wait(timeout=5.0) == 7
+
+
+def test_a_worker_whose_end_another_has_noted_is_gone(tmp_path: Path) -> None:
+    """Whoever ends all that is left takes note of a worker's end, too."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    with (tmp_path / "in").open("wb") as stdin, (tmp_path / "in").open("rb") as stdout:
+        assert ForkedProcess(child, stdin, stdout).poll() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("program", ["import no_such_module", SLEEPING_THREAD])
+def test_a_server_that_cannot_fork_starts_no_worker(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its modules can't be imported, or leave a thread that a copy would lack; a worker is then started as usual."""
+    (tmp_path / "unforkable.py").write_text(program)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path.cwd()}")
+    with started("unforkable") as server:
+        assert server.worker() is None
+        assert server.failed == "the fork server could start no process"
+        monkeypatch.setattr("sys.executable", "/bin/true")
+        with suspended():
+            process, messages = spawning.started(server)
+        assert not isinstance(process, ForkedProcess)
+        process.communicate()
+        os.close(messages)
+
+
+def test_what_is_no_child_of_the_run_is_ended() -> None:
+    """Where nobody adopts the orphans of the run, its end could not be told."""
+    with started(ECHO) as server:
+        ctypes.CDLL(None).prctl(offspring.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        assert server.worker() is None
+        offspring.adopt()
+        assert "no child of the run" in server.failed
+
+
+def test_a_run_goes_on_without_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so once, and starts interpreters."""
+
+    class Failed:
+        failed, stopped = "the fork server ended", 0
+
+        def stop(self) -> None:
+            self.stopped += 1
+
+    server, watcher = Failed(), Watcher()
+    monkeypatch.setattr(run, "fork_server", lambda _: server)
+    monkeypatch.setattr(context, "WorkerProcess", FakeWorker)
+    record = run.run_ladder(config("fine"), tmp_path, blank(), watcher)
+    assert [stage.status for stage in record.stages] == ["ok"]
+    assert watcher.said == ["the fork server ended; from here on each worker is an interpreter of its own"]
+    assert server.stopped == 1
+
+
+def test_workers_fork_on_a_cpu_where_the_plan_says_so() -> None:
+    """On a GPU never, and by default not: published figures come from interpreters of their own."""
+    forking = replace(QUICK, fork_workers=True)
+    assert not Plan().fork_workers
+    assert fork_server(config(plan=QUICK)) is None
+    assert fork_server(config(plan=forking, device="cuda")) is None
+    with suspended():
+        server = fork_server(config(plan=forking))
+    assert server is not None
+    server.stop()
