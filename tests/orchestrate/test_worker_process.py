@@ -112,7 +112,8 @@ def test_a_stage_refuses_itself_and_no_run(start: Start) -> None:
 
 def test_a_worker_that_runs_ahead_of_its_samples_is_no_error_of_the_run(start: Start) -> None:
     """It says that it is past them, and is asked for one all the same."""
-    worker = start(f"say({READY + encoded(Entered(Phase.CHECK))!r}); heard(); say('odd'); time.sleep(60)")
+    script = f"say({READY + encoded(Entered(Phase.CHECK))!r}); heard(); say('odd'); time.sleep(60)"
+    worker = start(script, limits={**dict.fromkeys(LIMITS, 1.0), Phase.START: 20.0})
     messages = worker.messages()
     assert [type(next(messages)) for _ in range(2)] == [ReadyToSample, Entered]
     with pytest.raises(WorkerGone):
