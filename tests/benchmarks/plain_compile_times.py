@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.plain_compile_times [--batch 8] [--size 512]
 
-Batch norms are folded first, in fp16 and channels_last. Each side is a replayed CUDA graph, in turns: 0.3 s that aren't
-timed, then forty replays.
+Batch norms are folded first, in fp16 and channels_last. Each side is a replayed CUDA graph, in turns: 0.3 s of each
+that aren't timed, then 0.3 s of each that are.
 """
 
 import argparse
@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from models.unet import UNet
 from pipeline.compiler.post_grad_pass import kernels_in_torch_compile
+from pipeline.measure.timers import full_load_ms
 from pipeline.stages.common.precision import folded
 
-RUN_IN_SECONDS, REPLAYS, BLOCKS = 0.3, 40, 6
+SECONDS, SAMPLES = 0.3, 12
 SIDES = {"plain": False, "kernels": True}
 
 
@@ -40,21 +41,6 @@ def captured(net: nn.Module, batch: Tensor, kernels: bool) -> tuple[torch.cuda.C
     return graph, answer, built
 
 
-def sample(graph: torch.cuda.CUDAGraph) -> float:
-    """Milliseconds of a replay at full load."""
-    began = time.monotonic()
-    while time.monotonic() - began < RUN_IN_SECONDS:
-        graph.replay()
-        torch.cuda.synchronize()
-    before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    before.record()
-    for _ in range(REPLAYS):
-        graph.replay()
-    after.record()
-    torch.cuda.synchronize()
-    return float(before.elapsed_time(after)) / REPLAYS
-
-
 def main() -> int:
     """Print a line for each side: build, error, median and extremes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -71,10 +57,9 @@ def main() -> int:
         half.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         batch = images.half().to(memory_format=torch.channels_last)
         sides = {name: captured(half, batch, kernels) for name, kernels in SIDES.items()}
-        times: dict[str, list[float]] = {name: [] for name in sides}
-        for _ in range(BLOCKS):
-            for name in ("plain", "kernels", "kernels", "plain"):
-                times[name].append(sample(sides[name][0]))
+        graphs = [graph for graph, _, _ in sides.values()]
+        rounds = [full_load_ms(graphs, SECONDS, rounds=1) for _ in range(SAMPLES)]
+        times = dict(zip(sides, zip(*rounds, strict=True), strict=True))
     sys.stdout.write(f"{torch.cuda.get_device_name()}\n")
     for name, (_, answer, built) in sides.items():
         error = float((answer - exact).norm() / exact.norm())

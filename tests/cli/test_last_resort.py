@@ -248,6 +248,8 @@ def test_an_answer_that_no_disk_takes_is_no_error() -> None:
         console = SteadyConsole(file=full)
         console.print("the answer")
         console.print("and its path")
+        with pytest.raises(OSError, match="No space left"):
+            full.flush()
         with suppress(OSError):
             full.close()
 

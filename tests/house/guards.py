@@ -2,35 +2,18 @@
 
 from tests.house.guard import Guard
 from tests.house.guards_against_code import AGAINST_CODE
+from tests.house.guards_of_deploy import OF_DEPLOY
+from tests.house.guards_of_measuring import OF_MEASURING
 
-MASKING, MASKING_TESTS = "pipeline/records/masking.py", "tests/records/test_masking.py::"
+MASKING = "pipeline/records/masking.py"
+MASKING_TESTS = "tests/records/test_masking.py::"
 SIGNS = "tests/report/test_signs.py::"
 GOAL_TESTS = "tests/config/test_goal_request.py::"
 CHECKPOINT_TESTS = "tests/models/test_checkpoint.py::"
-PREDICT_TESTS = "tests/deploy/test_predict.py::"
-NOTEBOOK_TESTS = "tests/notebook/test_measured_net.py::"
-OPENVINO_TESTS = "tests/stages/test_openvino_compile.py::"
-EXPORTING = "tests/deploy/test_exporting.py::"
-FORKING = "tests/orchestrate/test_forking.py::"
-TURNS = "tests/orchestrate/test_turns.py::"
-AUDIT, AUDIT_TESTS = "pipeline/orchestrate/audit.py", "tests/orchestrate/test_audit.py::"
-CODEC, CODEC_TESTS = "pipeline/records/codec.py", "tests/records/test_codec.py::"
+CODEC = "pipeline/records/codec.py"
+CODEC_TESTS = "tests/records/test_codec.py::"
 
 GUARDS = [
-    Guard(
-        "copies of a process with further threads",
-        "pipeline/worker/fork_server.py",
-        'if len(list(Path("/proc/self/task").iterdir())) > 1:',
-        "if False:",
-        f"{FORKING}test_a_server_that_cannot_fork_starts_no_worker",
-    ),
-    Guard(
-        "forked workers that the run could not wait for",
-        "pipeline/orchestrate/forking.py",
-        "        except ChildProcessError:\n            with",
-        "        except AssertionError:\n            with",
-        f"{FORKING}test_what_is_no_child_of_the_run_is_ended",
-    ),
     *AGAINST_CODE,
     Guard(
         "packages of the user's own with our names",
@@ -52,13 +35,6 @@ GUARDS = [
         "words = masked(sys.argv[1:], values_to_hide())",
         "words = sys.argv[1:]",
         f"{MASKING_TESTS}test_the_program_sees_the_variable_in_place_of_its_value",
-    ),
-    Guard(
-        "secrets in logs",
-        "pipeline/orchestrate/spawning.py",
-        "MaskedBytes(values_to_hide())",
-        "MaskedBytes({})",
-        f"{MASKING_TESTS}test_no_log_holds_a_secret",
     ),
     Guard(
         "a secret in two pieces",
@@ -94,13 +70,6 @@ GUARDS = [
         "if limits.asked and not trained:",
         "if False:",
         f"{GOAL_TESTS}test_a_limit_that_nothing_can_decide_is_refused",
-    ),
-    Guard(
-        "stages beyond a limit of accuracy",
-        "pipeline/worker/run_stage.py",
-        "(missed := limits.missed(accuracy))",
-        '(missed := "")',
-        "tests/worker/test_judged_images.py::test_a_limit_of_accuracy_is_asked_of_stages_and_not_of_the_baseline",
     ),
     Guard(
         "a winner that keeps no bound",
@@ -166,139 +135,6 @@ GUARDS = [
         "tests/report/test_written_files.py",
     ),
     Guard(
-        "masks over files of the user's own",
-        "pipeline/deploy/mask_files.py",
-        "    if not isinstance(stamp, str):\n",
-        "    if False:\n",
-        f"{PREDICT_TESTS}test_what_is_refused_says_why",
-    ),
-    Guard(
-        "masks of logits that are no numbers",
-        "pipeline/deploy/predicting.py",
-        "            if right:\n",
-        "            if True:\n",
-        f"{PREDICT_TESTS}test_an_answer_that_is_no_number_makes_no_mask",
-    ),
-    Guard(
-        "one scale for images of two types",
-        "pipeline/deploy/image_cases.py",
-        "if contract.scale is not None and kind is not None and image.dtype != kind:",
-        "if False:",
-        f"{PREDICT_TESTS}test_a_scale_is_for_one_type_of_image",
-    ),
-    Guard(
-        "two processes that write into one folder of masks",
-        "pipeline/deploy/predict_command.py",
-        "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)",
-        "pass",
-        f"{PREDICT_TESTS}test_two_at_once_are_refused",
-    ),
-    Guard(
-        "a notebook's net that the workers would make otherwise",
-        "pipeline/notebook/measured_net.py",
-        "if isinstance(one, Tensor) and not (one - other).norm() <= SAME_ANSWER * other.norm():",
-        "if False:",
-        f"{NOTEBOOK_TESTS}test_what_no_worker_could_make_again_is_refused",
-    ),
-    Guard(
-        "a notebook's class that no worker can import",
-        "pipeline/notebook/measured_net.py",
-        'if cls.__module__ == "__main__" or "." in cls.__qualname__:',
-        "if False:",
-        f"{NOTEBOOK_TESTS}test_what_no_worker_could_make_again_is_refused",
-    ),
-    Guard(
-        "an export of other weights than were measured",
-        "pipeline/deploy/recorded_stage.py",
-        "if (found := digest(checkpoint)) != measured:",
-        "if (found := digest(checkpoint)) is None:",
-        f"{EXPORTING}test_other_weights_than_were_measured_are_refused",
-    ),
-    Guard(
-        "an export of a file that changed since the run",
-        "pipeline/deploy/recorded_stage.py",
-        "if file_digest(path) != artefact.sha256:",
-        "if False:",
-        f"{EXPORTING}test_a_file_that_changed_since_the_run_is_refused",
-    ),
-    Guard(
-        "artefacts outside the run's folder",
-        "pipeline/deploy/recorded_stage.py",
-        "if not path.resolve().is_relative_to(self.folder.resolve()):",
-        "if False:",
-        f"{EXPORTING}test_a_file_that_changed_since_the_run_is_refused",
-    ),
-    Guard(
-        "a bundle that failed its own check",
-        "pipeline/deploy/exporting.py",
-        'if not found["right"]:',
-        "if False:",
-        f"{EXPORTING}test_a_bundle_that_answers_otherwise_is_taken_away",
-    ),
-    Guard(
-        "a bundle whose loader needs this project",
-        "pipeline/deploy/fresh_process.py",
-        'sys.modules |= dict.fromkeys(["pipeline", "models", "conf"])',
-        "",
-        f"{EXPORTING}test_nothing_of_the_project_can_be_imported_by_a_loader",
-    ),
-    Guard(
-        "files of a bundle that were changed",
-        "pipeline/deploy/verification.py",
-        "    if changed:",
-        "    if False:",
-        "tests/deploy/test_verification.py::test_nothing_is_loaded_of_a_bundle_that_was_changed",
-    ),
-    Guard(
-        "pickles in a bundle's program",
-        "pipeline/deploy/carried/support_torch.py",
-        "if pickled or (",
-        "if False and (",
-        f"{EXPORTING}test_a_loader_reads_no_pickle",
-    ),
-    Guard(
-        "a rival that works while the other side is timed",
-        "pipeline/orchestrate/turns.py",
-        "        self._rival.suspend()\n",
-        "",
-        f"{TURNS}test_whoever_is_not_timed_is_stopped_with_its_children",
-    ),
-    Guard(
-        "children in sessions of their own that work on",
-        "pipeline/orchestrate/offspring.py",
-        "return {self.leader} | descendants([self.leader], of) | left",
-        "return {self.leader}",
-        f"{TURNS}test_whoever_is_not_timed_is_stopped_with_its_children",
-    ),
-    Guard(
-        "a rival that was ended while it waited",
-        "pipeline/orchestrate/turns.py",
-        "if not self._worker.alive:",
-        "if False:",
-        f"{TURNS}test_a_rival_that_was_ended_while_it_waited_is_told_so",
-    ),
-    Guard(
-        "a rival that was given other conditions",
-        "pipeline/orchestrate/turns.py",
-        "if first.alive and (difference := ",
-        "if False and (difference := ",
-        f"{TURNS}test_a_rival_that_is_given_other_conditions_counts_no_more",
-    ),
-    Guard(
-        "a clock that was forged in the stage's process",
-        AUDIT,
-        "if given.seconds <= SLACK * lag * said",
-        "if True or given.seconds <= SLACK * lag * said",
-        f"{AUDIT_TESTS}test_whoever_takes_longer_than_its_samples_say_is_found_out",
-    ),
-    Guard(
-        "answers that were not computed",
-        AUDIT,
-        "if (off := distance(given.answers, right.answers)) > claim.allowed:",
-        "if (off := 0.0) > claim.allowed:",
-        f"{AUDIT_TESTS}test_answers_that_are_not_the_baseline_s_are_found_out",
-    ),
-    Guard(
         "records that are no regular files",
         CODEC,
         "if path.exists() and not path.is_file():",
@@ -313,13 +149,6 @@ GUARDS = [
         f"{CODEC_TESTS}test_names_that_no_folder_of_a_stage_has_are_refused",
     ),
     Guard(
-        "hooks of every layer",
-        "pipeline/measure/lasting_state.py",
-        '        "hooks of every layer": sum(map(len, every_layers_hooks())),\n',
-        "",
-        "tests/worker/test_judges.py::test_what_all_calls_of_the_process_pass_through_is_named",
-    ),
-    Guard(
         "flags that nobody knows",
         "pipeline/cli/preset.py",
         "    parser.error = refuse",
@@ -332,34 +161,6 @@ GUARDS = [
         "if any(MOST_MIRRORED * side < length",
         "if False and any(MOST_MIRRORED * side < length",
         "tests/models/test_windows.py::test_an_image_is_not_made_of_its_mirror_image",
-    ),
-    Guard(
-        "fewer bits that lose a rare class",
-        "pipeline/stages/common/int8_layers.py",
-        "if not allowed.share(found) <= 1:",
-        "if False:",
-        "tests/stages/test_int8.py::test_a_stage_that_loses_the_rare_class_silently_does_not_pass",
-    ),
-    Guard(
-        "a net that Inductor runs under OpenVINO's name",
-        "pipeline/stages/openvino_compile.py",
-        "    if not found:",
-        "    if False:",
-        f"{OPENVINO_TESTS}test_a_net_that_inductor_runs_is_no_stage_of_openvinos",
-    ),
-    Guard(
-        "a piece of a net that torch runs under OpenVINO's name",
-        "pipeline/stages/openvino_compile.py",
-        'if any(getattr(part, "perm_fallback", False) for part in parts):',
-        "if False:",
-        f"{OPENVINO_TESTS}test_a_piece_that_torch_runs_is_none_either",
-    ),
-    Guard(
-        "a layer in bf16 that is called fp8",
-        "pipeline/stages/torchao_fp8.py",
-        'if not hasattr(layer.conv.weight, "qdata")',
-        "if False",
-        "tests/stages/test_torchao_fp8.py::test_a_layer_that_torchao_leaves_alone_is_not_called_fp8",
     ),
     Guard(
         "inputs of different numbers of samples",
@@ -383,32 +184,11 @@ GUARDS = [
         "tests/models/test_volume_files.py::test_a_broken_file_is_named",
     ),
     Guard(
-        "a stage of one input on a net of several",
-        "pipeline/worker/contract.py",
-        "        signature.bind(*names)",
-        "        pass",
-        "tests/worker/test_several_inputs.py::test_a_stage_for_one_input_is_refused",
-    ),
-    Guard(
         "limits of another task",
         "pipeline/config/goal_request.py",
         "        if name not in OF_TASK[task]:",
         "        if False:",
         "tests/measure/test_tasks.py::test_a_limit_of_another_task_is_refused",
-    ),
-    Guard(
-        "a file of torch.export that was not checked",
-        "pipeline/worker/net_file.py",
-        "    except ArchiveError as error:",
-        "    except ZeroDivisionError as error:",
-        "tests/worker/test_net_file.py::test_a_file_that_is_none_is_refused_by_name",
-    ),
-    Guard(
-        "masks of a net without",
-        "pipeline/deploy/predictor.py",
-        "    if not settings.task.has_masks:",
-        "    if False:",
-        "tests/deploy/test_other_inputs.py::test_predict_makes_masks_of_images_alone",
     ),
     Guard(
         "a sparse product that is wrong",
@@ -417,4 +197,6 @@ GUARDS = [
         "if False:",
         "tests/lessons/test_lessons_bits.py::test_a_sparse_product_that_is_wrong_is_not_timed",
     ),
+    *OF_DEPLOY,
+    *OF_MEASURING,
 ]

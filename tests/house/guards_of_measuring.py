@@ -1,0 +1,132 @@
+"""The guards of workers and stages: how they are started, timed in turns, audited and held to what they owe."""
+
+from tests.house.guard import Guard
+
+MASKING_TESTS = "tests/records/test_masking.py::"
+OPENVINO_TESTS = "tests/stages/test_openvino_compile.py::"
+FORKING = "tests/orchestrate/test_forking.py::"
+TURNS = "tests/orchestrate/test_turns.py::"
+AUDIT = "pipeline/orchestrate/audit.py"
+AUDIT_TESTS = "tests/orchestrate/test_audit.py::"
+
+OF_MEASURING = [
+    Guard(
+        "copies of a process with further threads",
+        "pipeline/worker/fork_server.py",
+        'if len(list(Path("/proc/self/task").iterdir())) > 1:',
+        "if False:",
+        f"{FORKING}test_a_server_that_cannot_fork_starts_no_worker",
+    ),
+    Guard(
+        "forked workers that the run could not wait for",
+        "pipeline/orchestrate/forking.py",
+        "        except ChildProcessError:\n            with",
+        "        except AssertionError:\n            with",
+        f"{FORKING}test_what_is_no_child_of_the_run_is_ended",
+    ),
+    Guard(
+        "secrets in logs",
+        "pipeline/orchestrate/spawning.py",
+        "MaskedBytes(values_to_hide())",
+        "MaskedBytes({})",
+        f"{MASKING_TESTS}test_no_log_holds_a_secret",
+    ),
+    Guard(
+        "stages beyond a limit of accuracy",
+        "pipeline/worker/run_stage.py",
+        "(missed := limits.missed(accuracy))",
+        '(missed := "")',
+        "tests/worker/test_judged_images.py::test_a_limit_of_accuracy_is_asked_of_stages_and_not_of_the_baseline",
+    ),
+    Guard(
+        "a rival that works while the other side is timed",
+        "pipeline/orchestrate/turns.py",
+        "        self._rival.suspend()\n",
+        "",
+        f"{TURNS}test_whoever_is_not_timed_is_stopped_with_its_children",
+    ),
+    Guard(
+        "children in sessions of their own that work on",
+        "pipeline/orchestrate/offspring.py",
+        "return {self.leader} | descendants([self.leader], of) | left",
+        "return {self.leader}",
+        f"{TURNS}test_whoever_is_not_timed_is_stopped_with_its_children",
+    ),
+    Guard(
+        "a rival that was ended while it waited",
+        "pipeline/orchestrate/turns.py",
+        "if not self._worker.alive:",
+        "if False:",
+        f"{TURNS}test_a_rival_that_was_ended_while_it_waited_is_told_so",
+    ),
+    Guard(
+        "a rival that was given other conditions",
+        "pipeline/orchestrate/turns.py",
+        "if first.alive and (difference := ",
+        "if False and (difference := ",
+        f"{TURNS}test_a_rival_that_is_given_other_conditions_counts_no_more",
+    ),
+    Guard(
+        "a clock that was forged in the stage's process",
+        AUDIT,
+        "if given.seconds <= SLACK * lag * said",
+        "if True or given.seconds <= SLACK * lag * said",
+        f"{AUDIT_TESTS}test_whoever_takes_longer_than_its_samples_say_is_found_out",
+    ),
+    Guard(
+        "answers that were not computed",
+        AUDIT,
+        "if (off := distance(given.answers, right.answers)) > claim.allowed:",
+        "if (off := 0.0) > claim.allowed:",
+        f"{AUDIT_TESTS}test_answers_that_are_not_the_baseline_s_are_found_out",
+    ),
+    Guard(
+        "hooks of every layer",
+        "pipeline/measure/lasting_state.py",
+        '        "hooks of every layer": sum(map(len, every_layers_hooks())),\n',
+        "",
+        "tests/worker/test_judges.py::test_what_all_calls_of_the_process_pass_through_is_named",
+    ),
+    Guard(
+        "fewer bits that lose a rare class",
+        "pipeline/stages/common/int8_layers.py",
+        "if not allowed.share(found) <= 1:",
+        "if False:",
+        "tests/stages/test_int8.py::test_a_stage_that_loses_the_rare_class_silently_does_not_pass",
+    ),
+    Guard(
+        "a net that Inductor runs under OpenVINO's name",
+        "pipeline/stages/openvino_compile.py",
+        "    if not found:",
+        "    if False:",
+        f"{OPENVINO_TESTS}test_a_net_that_inductor_runs_is_no_stage_of_openvinos",
+    ),
+    Guard(
+        "a piece of a net that torch runs under OpenVINO's name",
+        "pipeline/stages/openvino_compile.py",
+        'if any(getattr(part, "perm_fallback", False) for part in parts):',
+        "if False:",
+        f"{OPENVINO_TESTS}test_a_piece_that_torch_runs_is_none_either",
+    ),
+    Guard(
+        "a layer in bf16 that is called fp8",
+        "pipeline/stages/torchao_fp8.py",
+        'if not hasattr(layer.conv.weight, "qdata")',
+        "if False",
+        "tests/stages/test_torchao_fp8.py::test_a_layer_that_torchao_leaves_alone_is_not_called_fp8",
+    ),
+    Guard(
+        "a stage of one input on a net of several",
+        "pipeline/worker/contract.py",
+        "        signature.bind(*names)",
+        "        pass",
+        "tests/worker/test_several_inputs.py::test_a_stage_for_one_input_is_refused",
+    ),
+    Guard(
+        "a file of torch.export that was not checked",
+        "pipeline/worker/net_file.py",
+        "    except ArchiveError as error:",
+        "    except ZeroDivisionError as error:",
+        "tests/worker/test_net_file.py::test_a_file_that_is_none_is_refused_by_name",
+    ),
+]
