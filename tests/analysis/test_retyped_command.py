@@ -21,3 +21,9 @@ from pipeline.analysis.recommendations.command import retyped
 def test_retyped_keeps_what_the_user_typed(command: str, overrides: list[str], expected: str) -> None:
     """Only the override at hand changes, and what a shell would run stays quoted."""
     assert retyped(command, *overrides) == expected
+
+
+def test_a_list_makes_no_sweep_of_one_run() -> None:
+    """The -m of `python -m pipeline` asks for none."""
+    command = "python -m pipeline 'model.options.strides=[2,2]' stage=half"
+    assert retyped(command, "measure=thorough") == f"{command} measure=thorough"

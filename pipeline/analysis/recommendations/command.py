@@ -17,7 +17,7 @@ def retyped(command: str, *overrides: str) -> str:
         typed = []
     keys = [override.split("=", 1)[0] for override in overrides]
     kept = [word for word in typed[3:] if "=" in word and not _replaced(word.split("=", 1)[0], keys)]
-    sweep = ["-m"] if any("," in word for word in kept) and {"-m", "--multirun"} & set(typed) else []
+    sweep = ["-m"] if any("," in word for word in kept) and {"-m", "--multirun"} & set(typed[3:]) else []
     return shlex.join(["python", "-m", "pipeline", *sweep, *kept, *overrides])
 
 
