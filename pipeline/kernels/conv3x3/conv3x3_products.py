@@ -4,6 +4,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
+from pipeline.kernels.common.dependent_launch import let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.tma import load_box, view
 
 
@@ -31,6 +32,7 @@ def load_boxes(
     dtype: gl.constexpr = boxes.dtype
     BYTES: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 8
     STEP: gl.constexpr = 16 if PAIRED else 1
+    wait_for_those_before()
     if TAPS == 0:
         mbarrier.expect(tap_full.index(0), HELD * OUT * BYTES)
         block = gl.program_id(0) % tiles_out * OUT // STEP
@@ -73,6 +75,7 @@ def load_boxes(
                 held = view(quarter, RESIDUAL, residual_boxes.block_shape, residual_boxes.layout)
                 load_box(residual_boxes, [image, y0 + part * (ROWS // 4), x0, o0], ready, held)
             count += 1
+    let_the_next_begin()
 
 
 @gluon.jit

@@ -26,6 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from pipeline.kernels.common.dependent_launch import DEPENDENT, wait_for_those_before
 from pipeline.kernels.common.epilogue import check_blocks, required
 from pipeline.kernels.common.gluon_epilogue import (
     activated,
@@ -105,6 +106,7 @@ def _multiply(
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PIXELS, 256 // pixels.dtype.primitive_bitwidth]
     )
+    wait_for_those_before()
     if GROUP == 1:
         mbarrier.wait(started.index(0), 0)
     mark = lag  # where the other group may begin, until it has
@@ -232,7 +234,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages, SPREAD=spread, STRIDED=operands.strided, SPLIT=split,
         SPARSE=operands.window_of_3, FULL=operands.full is not None, PAIRED=paired, PARTS=tile.parts,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,
-        BORDER=operands.border is not None, num_warps=4,
+        BORDER=operands.border is not None, num_warps=4, **DEPENDENT,
     )  # fmt: skip
 
 

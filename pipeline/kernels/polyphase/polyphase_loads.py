@@ -4,6 +4,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
+from pipeline.kernels.common.dependent_launch import let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.tma import load_box, view
 
 
@@ -102,6 +103,7 @@ def load(
     """The loading warp: for each tile all boxes of the small map, then all of the full one's two planes."""
     box_full, box_empty, _ = bars
     _, _, _, tiles, small_chunks, full_chunks = geometry
+    wait_for_those_before()
     turn = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         spot = place(tile, geometry, ROWS, SPREAD, STRIDED, SPLIT)
@@ -125,3 +127,4 @@ def load(
                         step // (2 + SPREAD) * DEPTH, ROWS, DEPTH, SPREAD, STRIDED, SPLIT, PAIRED,
                     )  # fmt: skip
                     turn += 1
+    let_the_next_begin()
