@@ -3,7 +3,7 @@
     python -m models.train model=unet --minutes 0.15 --device cuda --out classic.safetensors
     python -m tests.benchmarks.build_times --checkpoint classic.safetensors --stages fp8 --batch 1 --out build.json
 
-With `--launches` the second process then times what it built with and without dependent launches
+With `--launches` the first process then times what it built with and without dependent launches
 (`kernels/common/dependent_launch.py`), by turns at full load, and compares their answers bit for bit.
 """
 
@@ -46,7 +46,7 @@ STEPS = {
     ),
     "pipeline.compiler.autotune": ("build_side_by_side", "graph_replay_ms"),
     "pipeline.compiler.choose": ("is_right",),
-    "pipeline.stages.fp8": ("largest", "layers_to_keep"),
+    "pipeline.stages.fp8": ("largest", "layers_to_keep", "values_digest"),
 }
 ROUNDS = 200  # of calls with other images each time, whose answers are compared
 
@@ -92,7 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as caches:
         for name in ("cold", "warm"):
             part = asked.out.with_name(f"{asked.out.stem}-{name}.json")
-            given = [option for option in sys.argv[1:] if option != "--launches" or name == "warm"]
+            given = [option for option in sys.argv[1:] if option != "--launches" or name == "cold"]
             own = {"TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor", "TRITON_CACHE_DIR": f"{caches}/triton"}
             command = [sys.executable, "-m", "tests.benchmarks.build_times", *given, "--out", str(part)]
             subprocess.run([*command, "--caches", caches], check=False, env=os.environ | own)
@@ -127,7 +127,7 @@ def stage_built(stage: str, given: Job, asked: argparse.Namespace) -> Iterator[d
     def say(text: str) -> None:
         said.append((round(time.monotonic() - began, 2), text))
 
-    with watched(watch) as candidates:
+    with watched(watch) as made:
         build = import_module(f"pipeline.stages.{stage}").build
         runner = build(replace(work, progress=say), tuning_folder=f"{asked.caches}/tiles")
     row = {"build_seconds": time.monotonic() - began, "ran": runner.description, "said": said}
@@ -137,7 +137,7 @@ def stage_built(stage: str, given: Job, asked: argparse.Namespace) -> Iterator[d
     yield row
     if asked.launches:
         batches = [batch.clone() for batch in work.batches[:2]]
-        found = {name: compared(captured, batches) for name, captured in candidates.items()}
+        found = {one.name: compared(one.captured, batches) for one in made if one is not None}
         sys.stdout.write(f"{stage}, launches: {json.dumps(found)}\n")
         yield {"launches": found}
 
@@ -152,26 +152,24 @@ def tell(stage: str, row: dict[str, Any]) -> None:
 
 
 @contextmanager
-def watched(watch: Stopwatch) -> Iterator[dict[str, Captured]]:
-    """The build's steps timed within, and what it captured by its name."""
+def watched(watch: Stopwatch) -> Iterator[list[Any]]:
+    """The build's steps timed within, and its candidates; None for one that was refused."""
+    nets = import_module("pipeline.stages.common.rewritten_net")
     before = {(module, name): getattr(import_module(module), name) for module in STEPS for name in STEPS[module]}
     for module, name in before:
         watch.watch(import_module(module), name)
-    nets, found = import_module("pipeline.stages.common.rewritten_net"), {}
-    inner: Callable[..., Any] = nets.fastest
+    made: list[Any] = []
+    inner: Callable[..., Any] = nets.Rewritten._built
 
-    def seen(rewritten: Any, candidates: list[Any]) -> Any:
-        found.update({candidate.name: candidate.captured for candidate in candidates if candidate is not None})
-        return inner(rewritten, candidates)
+    def kept(*args: Any) -> Any:
+        made.append(inner(*args))
+        return made[-1]
 
-    stages = [import_module(f"pipeline.stages.{stage}") for stage in ("fused", "fp8")]
-    for stage in stages:
-        stage.fastest = seen  # type: ignore[attr-defined]
+    nets.Rewritten._built = kept
     try:
-        yield found
+        yield made
     finally:
-        for stage in stages:
-            stage.fastest = inner  # type: ignore[attr-defined]
+        nets.Rewritten._built = inner
         for (module, name), function in before.items():
             setattr(import_module(module), name, function)
 
