@@ -95,6 +95,7 @@ def kernel_call(op: KernelOp[Any], given: Mapping[str, Any]) -> KernelCall:
         residual_scale=given["residual_scale"],
         statistics=statistics is not None,
         phases=op.phases,
+        early=given["tile"] != MEASURED,  # a lowered graph's weights are constants
     )
     seen = x if op.reads_image else x.permute(0, 2, 3, 1)
     outputs, second = Outputs(result, pooled, logits, statistics).nhwc(), None

@@ -123,7 +123,7 @@ def _conv3x3_gluon(
     ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, CLASSES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
-    PAIRED: gl.constexpr, num_warps: gl.constexpr,
+    PAIRED: gl.constexpr, EARLY: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC."""
     dtype: gl.constexpr = boxes.dtype
@@ -173,7 +173,7 @@ def _conv3x3_gluon(
         ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, CLASSES, ACTIVATION, SLOPE, SCALED, WRITES, POOLS, PAIRED,
         slopes is not None, RESIDUAL, statistics is not None,
     )  # fmt: skip
-    LOAD: gl.constexpr = (ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, PAIRED, RESIDUAL)
+    LOAD: gl.constexpr = (ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, PAIRED, RESIDUAL, EARLY)
     if GROUPS == 1:
         gl.warp_specialize([
             (_multiply, (0, head_staging.index(0)) + to_multiply + MULTIPLY),
@@ -228,5 +228,6 @@ def launch(operands: Operands, tile: Tile) -> None:
         BOXES=tile.boxes, TAPS=tile.taps, HELD=tile.taps or 9 * chunks, GROUPS=tile.groups,
         CLASSES=0 if head is None else len(head.bias),
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,
-        WRITES=out is not None, POOLS=pooled is not None, PAIRED=paired, num_warps=tile.warps, **DEPENDENT,
+        WRITES=out is not None, POOLS=pooled is not None, PAIRED=paired, EARLY=epilogue.early,
+        num_warps=tile.warps, **DEPENDENT,
     )  # fmt: skip

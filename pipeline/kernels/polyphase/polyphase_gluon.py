@@ -173,7 +173,8 @@ def _polyphase_gluon(
     height, width, channels, tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks, lag,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
     SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, PARTS: gl.constexpr,
-    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, num_warps: gl.constexpr,
+    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, EARLY: gl.constexpr,
+    num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read small [N, h, w, in] and the rows of full as [N, h, w, 2, skip], store rows of [N, h, w, 2, channels]."""
     dtype: gl.constexpr = small_boxes.dtype
@@ -192,7 +193,7 @@ def _polyphase_gluon(
     counted = statistics if COUNTS else bias  # the tuples hold no None
     ends = (scale, bias, channels)
     to_multiply = (pixels, weights, staging, bars, geometry, ends, border, (height, width), counted, lag)
-    LOAD: gl.constexpr = (ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED)
+    LOAD: gl.constexpr = (ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, EARLY)
     MULTIPLY: gl.constexpr = (
         ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, PARTS, ACTIVATION, SLOPE, SCALED, BORDER,
         COUNTS,
@@ -234,7 +235,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages, SPREAD=spread, STRIDED=operands.strided, SPLIT=split,
         SPARSE=operands.window_of_3, FULL=operands.full is not None, PAIRED=paired, PARTS=tile.parts,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,
-        BORDER=operands.border is not None, num_warps=4, **DEPENDENT,
+        BORDER=operands.border is not None, EARLY=epilogue.early, num_warps=4, **DEPENDENT,
     )  # fmt: skip
 
 
