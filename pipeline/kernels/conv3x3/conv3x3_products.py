@@ -124,7 +124,7 @@ def products(
                 # first of a box shows that the box before is done with.
                 acc = warpgroup_mma_wait(1, deps=(acc,))
                 started = chunk + across + down > 0
-                if TAPS > 0:  # noqa: SIM102 - known when compiling, the next is not
+                if TAPS > 0:
                     mbarrier.arrive(tap_empty.index((3 * turn + down + TAPS - 1) % TAPS), count=1, pred=started)
                 if down == 0:
                     mbarrier.arrive(box_empty.index((turn + BOXES - 1) % BOXES), count=1, pred=started)
