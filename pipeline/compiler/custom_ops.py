@@ -167,7 +167,8 @@ def _norm_factors_by_torch(
     statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], phases: int
 ) -> tuple[Tensor, Tensor]:
     """What `norm_factors` computes, of the same arguments."""
-    mean, variance = merged(statistics, *size, phases)
+    height, width = size
+    mean, variance = merged(statistics, height, width, phases)
     factor = (variance + eps).rsqrt() * (1.0 if weight is None else weight)
     return factor, (0.0 if bias is None else bias) - mean * factor
 
@@ -191,7 +192,8 @@ def _excite(
     phases: int,
 ) -> Tensor:
     """Factors [N, out] of squeeze-and-excitation, in the weights' type, of a map's statistics [N, blocks, 2, out]."""
-    layers = Excitation(*weights, Activation(activation, slope), gate)
+    reduce, reduce_bias, expand, expand_bias = weights
+    layers = Excitation(reduce, reduce_bias, expand, expand_bias, Activation(activation, slope), gate)
     height, width = size
     if is_cuda(statistics.device.type):
         return excitation(statistics, (height, width), phases, layers)
@@ -202,7 +204,8 @@ def _excite_by_torch(
     statistics: Tensor, weights: list[Tensor], activation: str, slope: float, gate: str, size: list[int], phases: int
 ) -> Tensor:
     """What `excitation` computes, of the same arguments."""
-    layers = Excitation(*weights, Activation(activation, slope), gate)
+    reduce, reduce_bias, expand, expand_bias = weights
+    layers = Excitation(reduce, reduce_bias, expand, expand_bias, Activation(activation, slope), gate)
     height, width = size
     return excitation_by_torch(statistics, (height, width), phases, layers).to(layers.expand.dtype)
 

@@ -15,7 +15,7 @@ from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
 from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
-from pipeline.stages.common.earlier_build import fastest_or_known, net_digest, values_digest
+from pipeline.stages.common.earlier_build import fastest_or_known, net_digest, values_digest, without_fp8
 from pipeline.stages.common.rewritten_net import (
     Candidate,
     Rewritten,
@@ -61,11 +61,7 @@ def build(
     except UnsupportedError as error:
         return half_instead(workload, str(error))
     found = sensitivity(rewritten, calibration_images, keep_fp16, Budget(budget, error_budget))
-    makers = {
-        "Inductor": lambda: rewritten.by_inductor,
-        "fp16": lambda: rewritten.candidate({}, "fp16"),
-        "fp8": lambda: of_sensitivity(rewritten, found),
-    }
+    makers = without_fp8(rewritten) | {"fp8": lambda: of_sensitivity(rewritten, found)}
     return fastest_or_known(rewritten, makers, f"kept in fp16: {found.kept}")
 
 

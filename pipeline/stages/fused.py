@@ -7,7 +7,7 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import Runner, Skip, Workload
-from pipeline.stages.common.earlier_build import fastest_or_known
+from pipeline.stages.common.earlier_build import fastest_or_known, without_fp8
 from pipeline.stages.common.rewritten_net import (
     Rewritten,
     beyond_kernels,
@@ -36,5 +36,4 @@ def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
         rewritten = Rewritten(workload, tuner_in(tuning_folder), reason)
     except UnsupportedError as error:
         return half_instead(workload, str(error))
-    makers = {"Inductor": lambda: rewritten.by_inductor, "fp16": lambda: rewritten.candidate({}, "fp16")}
-    return fastest_or_known(rewritten, makers)
+    return fastest_or_known(rewritten, without_fp8(rewritten))

@@ -10,7 +10,7 @@ from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.budget import Budget
 from pipeline.stages import fp8
 from pipeline.stages.common import rewritten_net
-from pipeline.stages.common.earlier_build import fastest_or_known, values_digest
+from pipeline.stages.common.earlier_build import fastest_or_known, values_digest, without_fp8
 from pipeline.stages.common.rewritten_net import Rewritten
 from tests.stages.test_fused import no_gpu, small_unet, times, workload
 
@@ -20,8 +20,7 @@ __all__ = ["no_gpu"]  # a fixture
 def build(folder: Path, said: list[str], given: str = "") -> dict[str, object]:
     """What a build's record keeps, its choices in a folder."""
     rewritten = Rewritten(workload(small_unet(), folder, said.append), Tuner(folder), None)
-    makers = {"Inductor": lambda: rewritten.by_inductor, "fp16": lambda: rewritten.candidate({}, "fp16")}
-    return fastest_or_known(rewritten, makers, given).details
+    return fastest_or_known(rewritten, without_fp8(rewritten), given).details
 
 
 def test_a_second_build_makes_the_winner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

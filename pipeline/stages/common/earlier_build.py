@@ -4,7 +4,7 @@ So a build from caches makes that one alone. It is checked as in the first build
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -13,7 +13,12 @@ from pipeline.compiler.custom_ops import layout
 from pipeline.stages.api import Runner
 from pipeline.stages.common.rewritten_net import Candidate, Rewritten, as_stage, fastest
 
-Makers = Mapping[str, Callable[[], Candidate | None]]
+Makers = dict[str, Callable[[], Candidate | None]]
+
+
+def without_fp8(rewritten: Rewritten) -> Makers:
+    """What builds the candidates in fp16; Inductor's comes first, as the others are checked against it."""
+    return {"Inductor": lambda: rewritten.by_inductor, "fp16": lambda: rewritten.candidate({}, "fp16")}
 
 
 def fastest_or_known(rewritten: Rewritten, makers: Makers, given: str = "") -> Runner:
@@ -21,7 +26,7 @@ def fastest_or_known(rewritten: Rewritten, makers: Makers, given: str = "") -> R
 
     Args:
         rewritten: the net.
-        makers: what builds each candidate; Inductor's comes first, as the others are checked against it.
+        makers: what builds each candidate, in this order.
         given: what else the candidates come from, such as the digest of their images.
     """
     name = f"whole net {net_digest(rewritten, [*makers, given])}"
