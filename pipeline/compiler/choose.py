@@ -73,6 +73,9 @@ class _Choosing(fx.Interpreter):
 class _Checked(TorchDispatchMode):
     """Within it a kernel without tiles that doesn't answer as its reference does raises NothingRunsError."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         answer = func(*args, **(kwargs or {}))
         if func in BY_REFERENCE:

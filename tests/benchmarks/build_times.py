@@ -111,9 +111,8 @@ def build_all(asked: argparse.Namespace) -> None:
             device="cuda",
         )
         for stage in asked.stages:
-            found[stage] = row = {}
             for part in stage_built(stage, given, asked):
-                row |= part
+                found[stage] = found.get(stage, {}) | part
                 write_json(found, asked.out)
 
 

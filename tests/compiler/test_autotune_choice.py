@@ -229,7 +229,7 @@ def test_a_kernel_without_tiles_that_is_wrong_is_found(
 ) -> None:
     """Its answer is compared to its reference's, as a tile's is."""
     made, target = rewritten(name), custom_ops.operation(operation)
-    by_reference = choose.BY_REFERENCE[target]
+    by_reference = custom_ops.BY_REFERENCE[target]
 
     def twice(*given: Any) -> Any:
         answer = by_reference(*given)
@@ -241,6 +241,6 @@ def test_a_kernel_without_tiles_that_is_wrong_is_found(
 
     monkeypatch.setattr(choose, "select", by_library)
     assert chosen(made, tuner(tmp_path)).by_library
-    monkeypatch.setitem(choose.BY_REFERENCE, target, twice)
+    monkeypatch.setitem(custom_ops.BY_REFERENCE, target, twice)
     with pytest.raises(NothingRunsError, match=rf"{operation}.default: 0.5 off the reference's answer"):
         chosen(made, tuner(tmp_path))

@@ -56,5 +56,5 @@ def values_digest(tensors: Iterable[Tensor]) -> str:
     """SHA-256 of the values of tensors of any shape."""
     whole = hashlib.sha256()
     for tensor in tensors:
-        whole.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy())
+        whole.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy().data)
     return whole.hexdigest()
