@@ -37,6 +37,10 @@ class Budget:
     error: float
     dice: float = math.inf
 
+    def of_answers(self, masks: bool) -> "Budget":
+        """The budget for a net whose answers are masks, or of its values alone: then no pixel has a class."""
+        return self if masks else Budget(math.inf, self.error)
+
     def used(self, run: Run, batches: list[Tensor], exact: list[Tensor]) -> float:
         """How much of the budget a net takes, of the part that it takes most of; 1 is all of it.
 

@@ -60,7 +60,8 @@ def build(
         rewritten = Rewritten(workload, tuner_in(tuning_folder), None)
     except UnsupportedError as error:
         return half_instead(workload, str(error))
-    found = sensitivity(rewritten, calibration_images, keep_fp16, Budget(budget, error_budget))
+    allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
+    found = sensitivity(rewritten, calibration_images, keep_fp16, allowed)
     makers = without_fp8(rewritten) | {"fp8": lambda: of_sensitivity(rewritten, found)}
     return fastest_or_known(rewritten, makers, f"kept in fp16: {found.kept}")
 
