@@ -176,7 +176,7 @@ def _classes(first: Profile, second: Profile, change: float, after: float) -> tu
 
 def _idle_change(before: StageSummary, after: StageSummary) -> tuple[float, float] | None:
     """The idle shares of both, each from its own profile; None where they are close, or no GPU idles."""
-    old, new = idle_share(before.stage), idle_share(after.stage)
+    old, new = before.bottleneck.evidence.idle_told, after.bottleneck.evidence.idle_told
     return (old, new) if old is not None and new is not None and abs(new - old) >= IDLE_CHANGE else None
 
 

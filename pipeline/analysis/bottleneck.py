@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from pipeline.analysis.host_time import IDLE_WORTH_NAMING
 from pipeline.analysis.layer_figures import LayerFigures, combined
 from pipeline.analysis.roofline import Gap, Roofline, gap, roofline_of
 from pipeline.analysis.time_shares import TimeShares, arithmetic_seconds, time_shares
@@ -48,6 +49,12 @@ class Evidence:
         """What decides: a GPU that waits under the profiler alone waits for the profiler."""
         known = [share for share in (self.idle, self.unfilled) if share is not None]
         return min(known) if self.idle is not None else None
+
+    @property
+    def idle_told(self) -> float | None:
+        """Idle under the profiler; None where it waits for the profiler alone, as kernels fill an unprofiled call."""
+        filled = self.unfilled is not None and self.unfilled < IDLE_WORTH_NAMING
+        return None if filled and self.idle is not None and self.idle >= IDLE_WORTH_NAMING else self.idle
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from typing import Literal
 
 from pipeline.records.diagnostics import TimeSplit
 from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.stats.intervals import seconds_per_call
 
 IDLE_WORTH_NAMING = 0.1  # of the wall time under the profiler
 ROUNDING = 1e-4  # of two sums that ought to agree
 
-Finding = Literal["nothing recorded", "no GPU", "GPU waits", "GPU busy"]
+Finding = Literal["nothing recorded", "no GPU", "GPU waits", "profiler waits", "GPU busy"]
 HostPart = Literal["launches", "the framework", "the interpreter"]
 
 
@@ -19,7 +20,8 @@ class HostTime:
 
     split: TimeSplit
     finding: Finding
-    share: float = 0.0  # without a GPU: of the time, outside of operators; with one: idle
+    share: float = 0.0  # without a GPU: of the time, outside of operators; with one: idle under the profiler
+    unfilled: float | None = None  # share of a call outside the profiler that its kernels leave; None if not measured
     longest: HostPart = "launches"  # of the host's parts
 
     @property
@@ -50,28 +52,36 @@ def idle(split: TimeSplit) -> float | None:
     return None if split.device_seconds is None else max(0.0, split.wall_seconds - split.device_seconds)
 
 
-def host_time(split: TimeSplit) -> HostTime:
-    """What a split shows."""
+def host_time(split: TimeSplit, seconds: float | None = None) -> HostTime:
+    """What a split shows, beside the seconds that a call takes outside the profiler.
+
+    The profiler makes the host slower: a GPU that waits under it may have no gap without it.
+    """
     if split.wall_seconds <= 0:
         return HostTime(split, "nothing recorded")
     gap = idle(split)
     if gap is None:
         return HostTime(split, "no GPU", split.interpreter_seconds / split.wall_seconds)
     share = gap / split.wall_seconds
+    unfilled = max(0.0, 1 - (split.device_seconds or 0.0) / seconds) if seconds else None
     parts: dict[HostPart, float] = {
         "launches": split.launch_seconds,
         "the framework": split.framework_seconds,
         "the interpreter": split.interpreter_seconds,
     }
-    if share >= IDLE_WORTH_NAMING:
-        return HostTime(split, "GPU waits", share, max(parts, key=lambda part: parts[part]))
-    return HostTime(split, "GPU busy", share)
+    if share < IDLE_WORTH_NAMING:
+        return HostTime(split, "GPU busy", share, unfilled)
+    finding: Finding = "profiler waits" if unfilled is not None and unfilled < IDLE_WORTH_NAMING else "GPU waits"
+    return HostTime(split, finding, share, unfilled, max(parts, key=lambda part: parts[part]))
 
 
 def host_time_of(stage: StageRecord) -> HostTime | None:
     """What the stage's split shows; None where none is on record."""
     split = stage.diagnostics.split if stage.diagnostics else None
-    return host_time(split) if split else None
+    if split is None:
+        return None
+    measured = any(pair.blocks for pair in stage.pairs)
+    return host_time(split, seconds_per_call(stage.pairs).value if measured else None)
 
 
 def class_sums(stage: StageRecord) -> Sums | None:

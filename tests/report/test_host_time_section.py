@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline.analysis.bottleneck import Evidence
 from pipeline.analysis.host_time import host_time, idle
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.diagnostics import Diagnostics, ImageGrowth, KernelRow, LayerTime, Profile, TimeSplit
@@ -11,6 +12,7 @@ from pipeline.report import formatting as words
 from pipeline.report.sections import attribution_section as because
 from pipeline.report.sections import bottleneck_section as bounds
 from pipeline.report.sections.host_time_section import classes_text, flops_text, in_a_line, meaning, section, table
+from pipeline.stats.intervals import seconds_per_call
 from tests.report import made_up_run as planted
 
 RUN = planted.run()
@@ -31,6 +33,26 @@ CPU = TimeSplit(10e-3, None, 0.0, 8e-3, 2e-3, 0.0)
 def test_what_a_split_means(split: TimeSplit, said: str) -> None:
     """One sentence, with its figure."""
     assert said in meaning(host_time(split))
+
+
+def test_a_gpu_that_waits_for_the_profiler_alone_is_not_said_to_wait() -> None:
+    """The call's kernels fill it outside the profiler; else it does wait."""
+    split = replace(BUSY, device_seconds=4e-3)
+    said = "The GPU waits for the profiler; outside it the call's kernels leave 2.4 % of the time: launches are not"
+    assert said in meaning(host_time(split, 4.1e-3))
+    assert "The GPU waits for 60 % of the time" in meaning(host_time(split, 8e-3))
+    shares = (Evidence(None, None, 0.6, None, unfilled=left).idle_told for left in (0.02, 0.5, None))
+    assert [*shares] == [None, 0.6, 0.6]
+
+
+def test_launches_limit_no_stage_that_waits_for_the_profiler() -> None:
+    """The line says so, with the most that is left outside the profiler."""
+    first = RUN.stages[0]
+    assert first.diagnostics is not None
+    took = seconds_per_call(first.pairs).value
+    slow = replace(first, diagnostics=replace(first.diagnostics, split=TimeSplit(9 * took, 0.95 * took, 0, 0, 0, 0)))
+    said = in_a_line(planted.summary(replace(RUN, stages=[slow, *RUN.stages[1:]])))
+    assert "under the profiler, or of a call outside it, the GPU idles for at most 5.0 % of the time." in said
 
 
 def test_idle_is_what_no_kernel_fills() -> None:

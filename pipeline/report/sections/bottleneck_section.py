@@ -61,8 +61,9 @@ def columns() -> list[Column[StageSummary]]:
         Column(
             "GPU idle",
             "",
-            "of a call under the profiler, which makes the host slower: no kernel runs",
-            figure(lambda stage: stage.bottleneck.evidence.idle, share),
+            "of a call under the profiler, which makes the host slower: no kernel runs; left out where the GPU waits "
+            "for the profiler alone",
+            figure(lambda stage: stage.bottleneck.evidence.idle_told, share),
         ),
         Column(
             "growth",
@@ -180,8 +181,12 @@ def _memory(bottleneck: Bottleneck) -> str:
 def _idle(bottleneck: Bottleneck) -> str:
     if not bottleneck.on_gpu:
         return "no GPU to idle"
-    idle = bottleneck.evidence.idle
-    return "GPU idle unknown (no profile)" if idle is None else f"GPU idle for {share(idle)} under the profiler"
+    evidence = bottleneck.evidence
+    if evidence.idle is None:
+        return "GPU idle unknown (no profile)"
+    if evidence.idle_told is None:
+        return "GPU idle unknown (it waits for the profiler)"
+    return f"GPU idle for {share(evidence.idle)} under the profiler"
 
 
 def _growth(evidence: Evidence) -> str:

@@ -67,10 +67,11 @@ def shown(summary: RunSummary) -> tuple[str, Table]:
 def in_a_line(summary: RunSummary) -> str:
     """That launches limit no stage, where that is all that the table would say; empty where some GPU waits."""
     times = [time for stage in summary.ranked if (time := host_time_of(stage.stage))]
-    if not times or any(time.finding != "GPU busy" for time in times):
+    if not times or any(time.finding not in ("GPU busy", "profiler waits") for time in times):
         return ""
-    most = max(time.share for time in times)
-    return f"Launches limit no stage: under the profiler the GPU idles for at most {share(most)} of the time."
+    most = max(time.share if time.finding == "GPU busy" else time.unfilled or 0.0 for time in times)
+    beside = "" if all(time.finding == "GPU busy" for time in times) else ", or of a call outside it,"
+    return f"Launches limit no stage: under the profiler{beside} the GPU idles for at most {share(most)} of the time."
 
 
 def section(stage: StageRecord) -> list[tuple[str, str]]:
@@ -98,6 +99,9 @@ def meaning(time: HostTime) -> str:
         return "Nothing was recorded."
     if time.finding == "no GPU":
         return f"No GPU: {share(time.share)} of the time is outside the framework's operators."
+    if time.finding == "profiler waits":
+        left = f"outside it the call's kernels leave {share(time.unfilled)} of the time"
+        return f"The GPU waits for the profiler; {left}: launches are not the limit."
     if time.finding == "GPU waits":
         return f"The GPU waits for {share(time.share)} of the time; on the host, {time.longest} takes the most."
     return f"The GPU idles for only {share(time.share)}: launches are not the limit."
