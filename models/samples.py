@@ -1,11 +1,10 @@
 """Real images: those in scikit-image's wheel, which need no download, or a folder of the user's."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import skimage.data
@@ -137,14 +136,6 @@ def load_dataset(
         windows=len(tiles),
         left_out=left_out,
     )
-
-
-def recorded_images(data: Mapping[str, Any], count: int) -> Tensor:
-    """The first `count` images of a run, [count, channels, height, width], from its record's settings.data as JSON."""
-    contract, rules = InputContract(**data["contract"]), LabelRules(**data["label_rules"])
-    named, path, labels = (data[key] for key in ("name", "path", "labels"))
-    size = window(named, data["image_size"], data.get("depth"))
-    return to_batch(load_dataset(named, path, labels, size, count, contract, rules).images, contract)
 
 
 def window(name: str, size: int | None, depth: int | None) -> int | tuple[int, int, int] | None:
