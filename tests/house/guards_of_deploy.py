@@ -105,4 +105,25 @@ OF_DEPLOY = [
         "    if False:",
         "tests/deploy/test_other_inputs.py::test_predict_makes_masks_of_images_alone",
     ),
+    Guard(
+        "a volume that the net doesn't take at once",
+        "pipeline/deploy/predicting.py",
+        "        if case.is_volume and not self.whole and any(map(operator.gt, sides, taken)):",
+        "        if False:",
+        "tests/deploy/test_predict_volumes.py::test_a_folder_of_volumes_is_predicted_and_resumed",
+    ),
+    Guard(
+        "a file in the place of a volume's mask that is none of ours",
+        "pipeline/deploy/volume_masks.py",
+        "    return text.removeprefix(STAMP) if text.startswith(STAMP) else None",
+        "    return text",
+        "tests/deploy/test_predict_volumes.py::test_what_is_no_mask_of_ours_is_never_written_over",
+    ),
+    Guard(
+        "an overlap of windows that no volume is cut into",
+        "pipeline/deploy/predict_command.py",
+        "    if volumes and asked.overlap is not None:",
+        "    if False:",
+        "tests/deploy/test_predict_volumes.py::test_a_folder_of_volumes_is_predicted_and_resumed",
+    ),
 ]
