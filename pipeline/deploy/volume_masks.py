@@ -118,4 +118,4 @@ def second_array(path: Path) -> str:
         read = {(1, 0): np.lib.format.read_array_header_1_0}.get(version, np.lib.format.read_array_header_2_0)
         shape, _, dtype = read(file)
         file.seek(int(np.prod(shape)) * dtype.itemsize, io.SEEK_CUR)
-        return str(np.load(file, allow_pickle=False))
+        return str(np.lib.format.read_array(file, allow_pickle=False))

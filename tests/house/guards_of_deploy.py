@@ -126,4 +126,11 @@ OF_DEPLOY = [
         "    if False:",
         "tests/deploy/test_predict_volumes.py::test_a_folder_of_volumes_is_predicted_and_resumed",
     ),
+    Guard(
+        "a TIFF that announces more than it holds",
+        "models/image_files.py",
+        "    if len(series.keyframe.dataoffsets) < math.prod(series.keyframe.chunked):",
+        "    if False:",
+        "tests/models/test_volume_files.py::test_a_tiff_that_announces_more_than_it_holds_is_refused",
+    ),
 ]
