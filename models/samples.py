@@ -66,14 +66,16 @@ def to_batch(images: np.ndarray, contract: InputContract = AS_TODAY) -> Tensor:
     space, ones = tuple(range(2, images.ndim)), [1] * (images.ndim - 2)
     scale = contract.scale or (1.0 if images.dtype.kind == "f" else float(np.iinfo(images.dtype).max))
     planes = torch.from_numpy(images.astype(np.float32)).movedim(-1, 1) / scale
+    low, high, mean, std = (
+        torch.tensor(part, dtype=torch.float32).reshape(-1, *ones)
+        for part in (contract.low, contract.high, contract.mean, contract.std)
+    )
+    if contract.normalize == "ct":
+        planes = planes.clamp(low, high)
     if contract.normalize == "zscore":
         mean, std = planes.mean(space, keepdim=True), planes.std(space, correction=0, keepdim=True)
         plain = planes.amax(space, keepdim=True) == planes.amin(space, keepdim=True)
         std = torch.where(plain, torch.ones_like(std), std)  # a plane of one value becomes 0
-    else:
-        mean, std = (
-            torch.tensor(part, dtype=torch.float32).reshape(-1, *ones) for part in (contract.mean, contract.std)
-        )
     return ((planes - mean) / std).contiguous()
 
 

@@ -15,7 +15,8 @@ History of the schema:
     7: what was asked of the answer and of the winner (settings.accuracy, settings.goal), StageRecord.precision_faults;
        older records are read as having none.
     8: the task (settings.task), and figures of regression and diffusion beside those of masks, which are None there;
-       tensors and volumes as data; settings.model.said_trained. Older records are read as of segmentation.
+       tensors and volumes as data; settings.model.said_trained; the bounds low and high of settings.data.contract.
+       Older records are read as of segmentation.
 """
 
 from dataclasses import dataclass, field

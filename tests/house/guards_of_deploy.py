@@ -133,4 +133,18 @@ OF_DEPLOY = [
         "    if False:",
         "tests/models/test_volume_files.py::test_a_tiff_that_announces_more_than_it_holds_is_refused",
     ),
+    Guard(
+        "figures of CT without the others",
+        "pipeline/config/data_request.py",
+        "        if own and (missing := [key for key in OWN if key not in own]):",
+        "        if own and (missing := []):",
+        "tests/config/test_ct_figures.py::test_what_cannot_be_is_refused",
+    ),
+    Guard(
+        "figures of CT of a folder that doesn't fit into memory",
+        "pipeline/config/ct_figures.py",
+        "    if needed > memory:",
+        "    if False:",
+        "tests/config/test_ct_figures.py::test_what_cannot_be_measured_is_refused",
+    ),
 ]
