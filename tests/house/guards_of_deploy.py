@@ -147,4 +147,11 @@ OF_DEPLOY = [
         "    if False:",
         "tests/config/test_ct_figures.py::test_what_cannot_be_measured_is_refused",
     ),
+    Guard(
+        "a ring whose copies overtake the net",
+        "pipeline/worker/host_path.py",
+        "            if share > MOST_SHARE:",
+        "            if False:",
+        "tests/worker/test_host_path.py::test_a_ring_whose_lanes_do_not_wait_is_caught",
+    ),
 ]
