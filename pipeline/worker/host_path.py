@@ -22,6 +22,7 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.measure.accuracy import classes
 from pipeline.measure.batch import Batch, batched
 from pipeline.measure.clock import Clock
+from pipeline.measure.page_locked import page_locked
 from pipeline.measure.sampling import undisturbed
 from pipeline.records.samples import HostPath
 from pipeline.stages.api import Workload
@@ -112,7 +113,7 @@ class Path:
             Slot(
                 first.mapped(torch.empty_like),
                 torch.empty(answer.shape, dtype=answer.dtype, device=device),
-                torch.empty(answer.shape, dtype=answer.dtype, pin_memory=pinned),
+                held(torch.empty(answer.shape, dtype=answer.dtype), pinned),
             )
             for _ in range(SLOTS if layout.ring else 1)
         ]
@@ -178,7 +179,7 @@ def layouts(work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, pi
 
 def held(part: Tensor, pinned: bool) -> Tensor:
     """A tensor of any shape in the host's memory, pinned where that is wanted."""
-    return part.pin_memory() if pinned else part
+    return page_locked(part) if pinned else part
 
 
 def measure(

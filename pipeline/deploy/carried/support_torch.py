@@ -66,7 +66,8 @@ def prepare(images: Tensor) -> Tensor:
     scale = rule["scale"] or (1.0 if images.is_floating_point() else float(torch.iinfo(images.dtype).max))
     planes = images.to(torch.float32).movedim(-1, 1) / scale
     figures = (rule.get(key, []) for key in ("low", "high", "mean", "std"))
-    low, high, mean, std = (torch.tensor(part, dtype=torch.float32).reshape(-1, *ones) for part in figures)
+    tensors = (torch.tensor(part, dtype=torch.float32, device=planes.device) for part in figures)
+    low, high, mean, std = (part.reshape(-1, *ones) for part in tensors)
     planes = planes.clamp(low, high) if rule["normalize"] == "ct" else planes
     if rule["normalize"] == "zscore":
         mean, std = planes.mean(space, keepdim=True), planes.std(space, correction=0, keepdim=True)
