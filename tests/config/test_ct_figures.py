@@ -107,5 +107,5 @@ def test_values_are_clipped_wherever_they_are_normalised(tmp_path: Path) -> None
     onnx_ends = loader_in(tmp_path, "support_onnx.py", normalisation=rule)
     torch.testing.assert_close(torch_ends["prepare"](torch.from_numpy(values)), found)
     np.testing.assert_allclose(onnx_ends["prepare"](values), found.numpy(), rtol=1e-6)
-    inside = Ends(images_in=True).around(nn.Identity(), CONTRACT)
+    inside = Ends(images_in=True).around(nn.Identity(), CONTRACT, torch.device("cpu"))
     torch.testing.assert_close(inside(torch.from_numpy(values)), found)
