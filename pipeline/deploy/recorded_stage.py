@@ -142,15 +142,15 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
         ExportError: there is none, it wasn't right, or it has no form outside this project.
     """
     stage = named_or_winner(run, name)
+    able = [part.name for part in run.stages if part.target in KIND_OF and part.status == "ok"]
     if stage is None:
         if name is None:
-            raise ExportError("the run has no winner; name a stage: --stage NAME")
+            raise ExportError(f"the run names no winner; --stage takes one of: {', '.join(able) or 'none'}")
         raise ExportError(f"--stage {name}: no stage of this run; {nearest(name, [part.name for part in run.stages])}")
     name = stage.name
     if stage.status != "ok":
         raise ExportError(f"--stage {name}: {stage.status}: {stage.reason or stage.failure or 'no reason'}")
     if stage.target not in KIND_OF:
-        able = [part.name for part in run.stages if part.target in KIND_OF and part.status == "ok"]
         raise ExportError(f"--stage {name}: {stage.target} has no form outside this project; {nearest(name, able)}")
     return stage
 
