@@ -48,7 +48,7 @@ from pipeline.records.error_line import first_line
 from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, RunWarning
 from pipeline.records.run_settings import MeasureSettings, settings_of
-from pipeline.report.first_screen import machine
+from pipeline.report.first_screen import inputs_at
 from pipeline.report.formatting import visible
 from pipeline.report.terminal import first_screen
 from pipeline.report.write import write_report, write_sweep_report
@@ -179,18 +179,19 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
 def run(request: RunConfig, invocation: Invocation) -> RunRecord:
     """Run the stages, with the progress on stderr."""
     with Progress(len(request.stages)) as progress:
-        blank = blank_record(request, invocation)
-        progress.say(opening(request, blank, invocation))
-        record = run_ladder(request, invocation.folder, blank, progress)
+        progress.say(opening(request, invocation))
+        record = run_ladder(request, invocation.folder, blank_record(request, invocation), progress)
     if request.strict and any(stage.status in NOT_OK for stage in record.stages):
         invocation.code = FAILED
     return codec.without_secrets(record)
 
 
-def opening(request: RunConfig, record: RunRecord, invocation: Invocation) -> str:
+def opening(request: RunConfig, invocation: Invocation) -> str:
     """The first line of a run: what runs where, and what was chosen for the user."""
     where = f"on {cuda_gpus()[0].name}" if is_cuda(request.device) else "on the CPU (no GPU stage runs)"
-    return f"{machine(record).shape}, {where}, preset {request.preset}; the run is kept in {invocation.folder}"
+    data = request.data
+    shape = f"batch {data.batch_size}, {inputs_at(data.name, data.size, data.depth)}"
+    return f"{request.model.name} {where}, {shape}, preset {request.preset}; the run is kept in {invocation.folder}"
 
 
 def report(record: RunRecord, invocation: Invocation) -> float:

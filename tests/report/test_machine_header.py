@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.records.run_settings import DataSettings, ModelSettings
-from pipeline.report.first_screen import machine
+from pipeline.report.first_screen import inputs_at, machine
 from tests.report import made_up_run as planted
 
 
@@ -30,3 +30,18 @@ def test_the_laptops_preset_made_nothing_smaller_that_is_the_users(model: str, d
     settings = replace(run.settings, model=ModelSettings(model), data=DataSettings(data))
     found = machine(replace(run, preset="cpu", settings=settings)).preset
     assert found == f"preset cpu{said}its ratios say nothing of a GPU's"
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "depth", "said"),
+    [
+        ("stain", 512, None, "images at 512×512"),
+        ("folder", None, None, "images at their own size"),
+        ("volume", 128, None, "volumes at 128×128×128"),
+        ("volume", 128, 64, "volumes at 64×128×128"),
+        ("tensors", None, None, "tensors at their own size"),
+    ],
+)
+def test_what_a_net_is_given_is_told_by_its_kind(name: str, size: int | None, depth: int | None, said: str) -> None:
+    """In the first line of a run, and in its report."""
+    assert inputs_at(name, size, depth) == said
