@@ -297,11 +297,3 @@ def test_a_loader_normalises_as_the_project_does(loader: str, normalize: str, tm
         images[1] = images[1, 0, 0]
         given = images if "onnx" in loader else torch.from_numpy(images)
         np.testing.assert_allclose(np.asarray(place["prepare"](given)), to_batch(images, rule), rtol=1e-5, atol=1e-5)
-
-
-def test_without_a_winner_the_stages_that_can_be_taken_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = run_folder(tmp_path / "run", [stage("eager", pairs=[]), stage("half", pairs=[]), stage("tvm", pairs=[])])
-    assert asked(run, "--to", tmp_path / "out") == exporting.REFUSED
-    assert "the run names no winner; --stage takes one of: eager, half" in refused(capsys)

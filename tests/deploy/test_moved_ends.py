@@ -123,3 +123,11 @@ def test_a_prediction_gives_such_a_bundle_the_images_themselves() -> None:
     found = batch_of(list(IMAGES), predictor)
     assert found.dtype == torch.uint8
     np.testing.assert_array_equal(found, [*IMAGES, IMAGES[0]])
+
+
+def test_without_a_winner_the_stages_that_can_be_taken_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_folder(tmp_path / "run", [stage("eager", pairs=[]), stage("half", pairs=[]), stage("tvm", pairs=[])])
+    assert asked(run, "--to", tmp_path / "out") == exporting.REFUSED
+    assert "the run names no winner; --stage takes one of: eager, half" in refused(capsys)
