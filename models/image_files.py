@@ -4,6 +4,7 @@ docs/inputs.md states the rules.
 """
 
 import logging
+import math
 import struct
 import warnings
 from collections.abc import Callable, Iterable
@@ -25,7 +26,10 @@ GREY = {"1", "L", "LA"}
 SHOWN = (1, 3)  # channels of grey and of colour
 KINDS = (np.uint8, np.uint16, np.float32)  # in which images are kept
 # What Pillow, tifffile and numpy raise on bytes that are no image, or one that they can't read.
-UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, KeyError, struct.error, TypeError)
+UNREADABLE = (
+    UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, KeyError, struct.error, TypeError,
+    AssertionError,  # tifffile's
+)  # fmt: skip
 SAID = 5  # files that a line names
 
 Read = TypeVar("Read")
@@ -155,7 +159,7 @@ def _read_deep(path: Path) -> np.ndarray:
     """A TIFF by tifffile, [height, width, channels]."""
     try:
         with tifffile.TiffFile(path) as file:
-            pages, axes, values = len(file.pages), file.series[0].axes, file.series[0].asarray()
+            pages, axes, values = len(file.pages), file.series[0].axes, tiff_values(path, file)
     except (*UNREADABLE, tifffile.TiffFileError, IndexError) as error:
         raise _unreadable(path, error) from None
     if pages > 1 or values.ndim not in (2, 3):
@@ -165,10 +169,23 @@ def _read_deep(path: Path) -> np.ndarray:
     return values[..., None] if values.ndim == 2 else values
 
 
+def tiff_values(path: Path, file: tifffile.TiffFile) -> np.ndarray:
+    """The first series of an open TIFF, of any rank.
+
+    Raises:
+        ImageError: it has fewer strips or tiles than its header announces; tifffile would take them for zeros, one by
+            one, however many.
+    """
+    series = file.series[0]
+    if len(series.keyframe.dataoffsets) < math.prod(series.keyframe.chunked):
+        raise ImageError(f"{path}: ends before its last value")
+    return np.asarray(series.asarray())
+
+
 def _read_array(path: Path) -> np.ndarray:
     """An .npy file, [height, width] or [height, width, channels]."""
     try:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped, so that no header asks for memory
+        values = np.lib.format.open_memmap(path, mode="r")  # mapped, so that no header asks for memory
     except UNREADABLE as error:
         raise _unreadable(path, error) from None
     if values.ndim not in (2, 3) or not values.size:
@@ -187,7 +204,7 @@ def pixels(path: Path) -> int:
     """How many values a file's picture has, by its header; 0 where that can't be told."""
     try:
         if path.suffix.lower() == ".npy":
-            return int(np.load(path, mmap_mode="r", allow_pickle=False).size)
+            return int(np.lib.format.open_memmap(path, mode="r").size)
         with Image.open(path) as image:
             return image.width * image.height * max(1, len(image.getbands()))
     except (*UNREADABLE, Image.DecompressionBombError, MemoryError):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Normalization = Literal["centred", "unit", "imagenet", "zscore", "own"]
+Normalization = Literal["centred", "unit", "imagenet", "zscore", "ct", "own"]
 
 # Mean and standard deviation of values in 0 to 1; one figure stands for every channel.
 NAMED: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
@@ -18,12 +18,18 @@ NAMED: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 class InputContract:
     """What a net's input is made of: (value / scale − mean) / std, channel by channel, in fp32.
 
+    With "ct" it is (min(max(value / scale, low), high) − mean) / std, the intensity normalisation of nnU-Net for CT
+    (Isensee et al., Nature Methods 18, 203-211, 2021): low and high are the 0.5th and the 99.5th percentile of the
+    dataset's foreground, mean and std those of its values.
+
     Attributes:
         channels: of the input.
-        normalize: the rule's name; "own" where mean and std are the user's, "zscore" where they are each image's own.
+        normalize: the rule's name; "own" where mean and std are the user's, "zscore" where they are each image's own,
+            "ct" where values are clipped as well.
         mean: of a scaled value, one for all channels or one for each; empty for "zscore".
         std: likewise; a scaled value's standard deviation.
         scale: what a value is divided by; None for what its type holds: 255 of uint8, 65535 of uint16, 1 of a float.
+        low, high: what a scaled value is clipped to, one for all channels or one for each; empty where it isn't.
     """
 
     channels: int = 3
@@ -31,6 +37,8 @@ class InputContract:
     mean: tuple[float, ...] = NAMED["centred"][0]
     std: tuple[float, ...] = NAMED["centred"][1]
     scale: float | None = None
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -89,11 +89,13 @@ def _makes_nets(function: Any) -> bool:
 
 
 def _hidden(target: str) -> str:
-    """A clause for a name that the user may have meant of a folder of his own, which this program's package hides."""
-    folder = Path.cwd() / "models"
-    if target.partition(".")[0] != "models" or not folder.exists() or folder.samefile(Path(__file__).parent):
+    """A clause for a name that the user may have meant of a folder of his own, where this program has one like it."""
+    top, _, rest = target.partition(".")
+    ours, folder = Path(__file__).parent, Path.cwd() / "models"
+    first = rest.partition(".")[0]
+    if top != "models" or not folder.exists() or folder.samefile(ours) or not (ours / f"{first}.py").exists():
         return ""
-    return f"; {folder} can't be named, as models is this program's own package: give it another name"
+    return f"; {folder / first} is hidden, as models.{first} is this program's own: give it another name"
 
 
 def _nearest(module: Any, name: str) -> str:

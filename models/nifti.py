@@ -1,7 +1,7 @@
 """Reads NIfTI-1 and NIfTI-2 in one file, packed or not, by their published headers (https://nifti.nimh.nih.gov).
 
 The values come as [z, y, x], as SimpleITK gives them, with further ones of a voxel last; the affine isn't applied: axes
-stay as they are stored.
+stay as they are stored. `pipeline.deploy.volume_masks` writes class indices with the header of such a file.
 """
 
 import gzip
@@ -42,7 +42,7 @@ def nifti_voxels(path: Path) -> int:
     Raises:
         NiftiError: it isn't one.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         return math.prod(read_header(file).shape)
 
 
@@ -52,7 +52,7 @@ def nifti_values(path: Path) -> np.ndarray:
     Raises:
         NiftiError: it isn't one, or ends too early.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         header = read_header(file)
         file.seek(header.begin)
         wanted = math.prod(header.shape) * header.dtype.itemsize
@@ -114,6 +114,7 @@ def _two(start: bytes, order: str) -> tuple[tuple[int, ...], int, int, float, fl
     return axes, kind, begin, slope, shift
 
 
-def _opened(path: Path) -> IO[bytes]:
+def opened(path: Path) -> IO[bytes]:
+    """The file to be read, unpacked where its name ends in .gz."""
     packed = path.name.lower().endswith(".gz")
     return cast("IO[bytes]", gzip.open(path, "rb") if packed else path.open("rb"))

@@ -1,11 +1,10 @@
 """Real images: those in scikit-image's wheel, which need no download, or a folder of the user's."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import skimage.data
@@ -64,18 +63,39 @@ def to_batch(images: np.ndarray, contract: InputContract = AS_TODAY) -> Tensor:
 
     Volumes have a depth before the height, here as there.
     """
-    space, ones = tuple(range(2, images.ndim)), [1] * (images.ndim - 2)
-    scale = contract.scale or (1.0 if images.dtype.kind == "f" else float(np.iinfo(images.dtype).max))
-    planes = torch.from_numpy(images.astype(np.float32)).movedim(-1, 1) / scale
-    if contract.normalize == "zscore":
-        mean, std = planes.mean(space, keepdim=True), planes.std(space, correction=0, keepdim=True)
+    return normaliser(contract, images.dtype, images.ndim, torch.device("cpu"))(
+        torch.from_numpy(images.astype(np.float32))
+    )
+
+
+def normaliser(contract: InputContract, kind: np.dtype, axes: int, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """What makes of images [n, height, width, channels], fp32, on the device, what the nets take, as `to_batch`.
+
+    Args:
+        contract: how.
+        kind: the type of the files' values, which says what they are divided by where the contract doesn't.
+        axes: of the images: 4, or 5 of volumes.
+        device: where its figures are kept.
+    """
+    space, ones = tuple(range(2, axes)), [1] * (axes - 2)
+    scale = contract.scale or (1.0 if kind.kind == "f" else float(np.iinfo(kind).max))
+    low, high, mean, std = (
+        torch.tensor(part, dtype=torch.float32, device=device).reshape(-1, *ones)
+        for part in (contract.low, contract.high, contract.mean, contract.std)
+    )
+
+    def normalised(images: Tensor) -> Tensor:
+        planes = images.movedim(-1, 1) / scale
+        if contract.normalize == "ct":
+            planes = planes.clamp(low, high)
+        if contract.normalize != "zscore":
+            return ((planes - mean) / std).contiguous()
+        own_mean, own_std = planes.mean(space, keepdim=True), planes.std(space, correction=0, keepdim=True)
         plain = planes.amax(space, keepdim=True) == planes.amin(space, keepdim=True)
-        std = torch.where(plain, torch.ones_like(std), std)  # a plane of one value becomes 0
-    else:
-        mean, std = (
-            torch.tensor(part, dtype=torch.float32).reshape(-1, *ones) for part in (contract.mean, contract.std)
-        )
-    return ((planes - mean) / std).contiguous()
+        own_std = torch.where(plain, torch.ones_like(own_std), own_std)  # a plane of one value becomes 0
+        return ((planes - own_mean) / own_std).contiguous()
+
+    return normalised
 
 
 def viewable(image: np.ndarray) -> np.ndarray:
@@ -137,14 +157,6 @@ def load_dataset(
         windows=len(tiles),
         left_out=left_out,
     )
-
-
-def recorded_images(data: Mapping[str, Any], count: int) -> Tensor:
-    """The first `count` images of a run, [count, channels, height, width], from its record's settings.data as JSON."""
-    contract, rules = InputContract(**data["contract"]), LabelRules(**data["label_rules"])
-    named, path, labels = (data[key] for key in ("name", "path", "labels"))
-    size = window(named, data["image_size"], data.get("depth"))
-    return to_batch(load_dataset(named, path, labels, size, count, contract, rules).images, contract)
 
 
 def window(name: str, size: int | None, depth: int | None) -> int | tuple[int, int, int] | None:

@@ -63,10 +63,23 @@ def classes_named_in(value: object) -> Iterator[object]:
 def is_own_code(module: str) -> bool:
     """Whether a module is code of the user's, and no part of this program or of a package that is installed."""
     top = module.partition(".")[0]
+    if of_users_models(module):
+        return True
     if top in OWN_ROOMS or top in NET_PACKAGES or refusal(module):
         return False
     folder = home(top)
     return folder is not None and not INSTALLED & set(folder.parts)
+
+
+def of_users_models(module: str) -> bool:
+    """Whether a module is of a `models` of the user's own, which `pipeline.own_packages` puts behind this program's."""
+    if not module.startswith(OWN_ROOMS["models"]):
+        return False
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):
+        return False
+    return bool(spec and spec.origin and Path(__file__).resolve().parent not in Path(spec.origin).resolve().parents)
 
 
 def home(top: str) -> Path | None:

@@ -12,7 +12,7 @@ import numpy as np
 import tifffile
 
 from models.errors import ImageError
-from models.image_files import UNREADABLE, alike, each
+from models.image_files import UNREADABLE, alike, each, tiff_values
 from models.input_contract import InputContract, LabelRules
 from models.label_files import as_classes
 from models.nifti import NiftiError, nifti_values, nifti_voxels
@@ -154,7 +154,7 @@ def voxels(path: Path) -> int:
         if kind in NIFTI:
             return nifti_voxels(path)
         if kind in NPY:
-            return int(np.load(path, mmap_mode="r", allow_pickle=False).size)
+            return int(np.lib.format.open_memmap(path, mode="r").size)
         if kind in TIFF:
             with tifffile.TiffFile(path) as file:
                 return math.prod(file.series[0].shape)
@@ -169,13 +169,13 @@ def values_in_volumes(path: str | None) -> int:
 
 
 def _array(path: Path) -> np.ndarray:
-    return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
+    return np.array(np.lib.format.open_memmap(path, mode="r"))
 
 
 def _pages(path: Path) -> np.ndarray:
     """A TIFF's pages one below the other; channels of a page come last."""
     with tifffile.TiffFile(path) as file:
-        return np.asarray(file.series[0].asarray())
+        return tiff_values(path, file)
 
 
 def _opened(path: Path) -> Any:

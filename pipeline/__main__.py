@@ -1,5 +1,6 @@
 """The program as one sentence: read the request, run it, report, and leave with what came of it."""
 
+import math
 import sys
 
 import hydra
@@ -9,12 +10,13 @@ from pipeline.cli import app
 
 
 @hydra.main(version_base="1.3", config_path="../conf", config_name="config")
-def answer(config: DictConfig) -> None:
-    """Answer one request, or one job of a sweep."""
+def answer(config: DictConfig) -> float:
+    """Answer one request, or one job of a sweep; what a sweeper that searches is to make small."""
     with app.job(config) as invocation:
         request = app.read(config, invocation)
         record = app.run(request, invocation)
-        app.report(record, invocation)
+        return app.report(record, invocation)
+    return math.inf
 
 
 def main() -> None:

@@ -33,6 +33,7 @@ class Phase(StrEnum):
     SAMPLING = "sampling"  # the limit is for one sample
     CHECK = "check"
     LATENCIES = "latencies"  # with memory and energy
+    HOST_PATH = "host path"
     PROFILE = "profile"
     OBSERVE = "observe"
     EXPLAIN = "explain"
@@ -40,7 +41,7 @@ class Phase(StrEnum):
 
 
 # A stage that was right and measured stays so whatever these come to.
-AFTER_CHECK = frozenset({Phase.LATENCIES, Phase.PROFILE, Phase.OBSERVE, Phase.EXPLAIN, Phase.EXPORT})
+AFTER_CHECK = frozenset({Phase.LATENCIES, Phase.HOST_PATH, Phase.PROFILE, Phase.OBSERVE, Phase.EXPLAIN, Phase.EXPORT})
 
 
 class Entered(msgspec.Struct, tag="entered", frozen=True):

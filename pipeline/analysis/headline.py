@@ -79,9 +79,8 @@ def sustained_seconds(run: RunRecord, stage: StageRecord) -> float | None:
 def host_ratio(run: RunRecord, stage: StageRecord) -> float | None:
     """The headline baseline's median from host to host over the stage's; None where one of them wasn't measured."""
     baseline = _stage(run, headline_baseline(run))
-    if baseline is None or not baseline.host_latencies or not stage.host_latencies:
-        return None
-    return latency(baseline.host_latencies).p50 / latency(stage.host_latencies).p50
+    first = baseline.host_latencies if baseline else run.baseline_host_latencies
+    return latency(first).p50 / latency(stage.host_latencies).p50 if first and stage.host_latencies else None
 
 
 def _to_eager(run: RunRecord, stage: StageRecord, first: Ratio, spread: float) -> Ratio | None:

@@ -15,7 +15,7 @@ from pipeline.records.run_record import RunRecord
 from pipeline.stats.ranking import Ranking, ranking
 
 if TYPE_CHECKING:
-    from pipeline.analysis.summary import StageSummary
+    from pipeline.analysis.summary import RunSummary, StageSummary
 
 MILLION = 1e6
 BY_SPEED: frozenset[Objective] = frozenset({"throughput", "cost"})
@@ -113,6 +113,20 @@ def order_under(run: RunRecord, order: Ranking, choice: Choice | None) -> Rankin
 def figure(name: FigureName, run: RunRecord, stage: "StageSummary") -> float | None:
     """A stage's figure in SI units, a rate in images a second, a cost in the user's currency; None if not measured."""
     return READERS[name](run, stage)
+
+
+def to_be_least(summary: "RunSummary") -> float:
+    """The objective's figure of the winner, or where none is named of the first in the ranking: the less, the better.
+
+    In SI units and the user's currency; for the throughput seconds an image; infinite where no stage is right, or the
+    figure wasn't measured.
+    """
+    stage = summary.winner or next((part for part in summary.ranked if part.name == summary.ranking.order[0]), None)
+    name = FIGURE_OF[summary.run.settings.goal.objective]
+    found = figure(name, summary.run, stage) if stage else None
+    if not found:
+        return math.inf
+    return 1 / found if name == "throughput" else found
 
 
 def _cost(run: RunRecord, stage: "StageSummary") -> float | None:

@@ -21,6 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from models.errors import InputError
 from models.one_line import FAILED, INTERRUPTED, guarded, unforeseen
 from pipeline.analysis.earlier_runs import since
+from pipeline.analysis.objectives import to_be_least
 from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweep_jobs import read_jobs
 from pipeline.cli.config_errors import one_line
@@ -193,8 +194,12 @@ def opening(request: RunConfig, invocation: Invocation) -> str:
     return f"{request.model.name} {where}, {shape}, preset {request.preset}; the run is kept in {invocation.folder}"
 
 
-def report(record: RunRecord, invocation: Invocation) -> None:
-    """Draw the report; the first screen goes to the terminal, the report's path last."""
+def report(record: RunRecord, invocation: Invocation) -> float:
+    """Draw the report; the first screen goes to the terminal, the report's path last.
+
+    Returns:
+        The winner's figure, as `pipeline.analysis.objectives.to_be_least` has it.
+    """
     summary = replace(summarize(record), since=since(record, invocation.folder))
     try:
         path = write_report(summary, invocation.folder)
@@ -205,6 +210,7 @@ def report(record: RunRecord, invocation: Invocation) -> None:
     console = SteadyConsole(highlight=False)
     console.print(first_screen(summary))
     console.print(visible(path), soft_wrap=True, markup=False)
+    return to_be_least(summary)
 
 
 def report_what_there_is(invocation: Invocation) -> None:

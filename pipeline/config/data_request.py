@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from models.input_contract import NAMED, InputContract, LabelRules
 from pipeline.config.checks import AtLeast, NonNegativeInt, PositiveInt, shown
+from pipeline.config.ct_figures import measured
 from pipeline.config.groups import read_group
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import DataSpec
@@ -17,6 +19,8 @@ from pipeline.devices.host import memory_bytes
 
 OWN_IMAGES = ("samples", "stain")  # that bring their labels
 TENSORS, VOLUME = "tensors", "volume"
+CT: Literal["ct"] = "ct"
+OWN = ("low", "high", "mean", "std")  # the knobs of a user's own figures
 GIB = 2**30
 FARTHEST = 1e12  # of a mean, a standard deviation or a scale from 1, either way: beyond it fp32 tells no values apart
 BYTES_OF_A_VOXEL = 8  # likewise: read as fp32, and in the rotation
@@ -34,9 +38,11 @@ class DataKnobs:
     batch_size: PositiveInt
     batches: Annotated[int, AtLeast(3)]
     channels: PositiveInt = 3
-    normalize: Literal["centred", "unit", "imagenet", "zscore"] = "centred"
+    normalize: Literal["centred", "unit", "imagenet", "zscore", "ct"] = "centred"
     mean: float | tuple[float, ...] | None = None
     std: float | tuple[float, ...] | None = None
+    low: float | tuple[float, ...] | None = None
+    high: float | tuple[float, ...] | None = None
     scale: float | None = None
     positive: NonNegativeInt | None = None
     ignore: NonNegativeInt | None = 255
@@ -61,6 +67,9 @@ def read_data(value: Mapping[str, Any]) -> DataSpec:
         if folder and not is_folder(key, folder):
             raise RequestError(f"{key}={folder}: no such folder{_neighbour(Path(folder))}")
     check_memory(knobs, memory_bytes())
+    contract, rules = contract_of(knobs), label_rules_of(knobs)
+    if contract.normalize == CT and not contract.low:
+        contract = measured(contract, knobs.path, knobs.labels, rules)
     return DataSpec(
         name=knobs.name,
         path=knobs.path,
@@ -68,8 +77,8 @@ def read_data(value: Mapping[str, Any]) -> DataSpec:
         size=knobs.size,
         batch_size=knobs.batch_size,
         batches=knobs.batches,
-        contract=contract_of(knobs),
-        label_rules=label_rules_of(knobs),
+        contract=contract,
+        label_rules=rules,
         inputs=tuple(knobs.inputs or ()),
         depth=knobs.depth,
     )
@@ -143,28 +152,60 @@ def _typed_of_labels(knobs: DataKnobs) -> str:
 
 
 def contract_of(knobs: DataKnobs) -> InputContract:
-    """The normalisation that is asked for: the named one's, or the user's own mean and std.
+    """The normalisation that is asked for: the named one's, or the user's own figures.
+
+    Those of `ct` are empty where they are to be measured.
 
     Raises:
-        RequestError: one of mean and std alone, figures for another number of channels, or a scale or std of 0.
+        RequestError: some figures without the others, figures for another number of channels, or a scale or std of 0.
     """
-    own = [key for key in ("mean", "std") if getattr(knobs, key) is not None]
+    own = check_own(knobs)
+    if knobs.normalize == CT:
+        figures = {key: _listed(getattr(knobs, key)) if own else () for key in OWN}
+    else:
+        mean, std = (_listed(knobs.mean), _listed(knobs.std)) if own else NAMED[knobs.normalize]
+        figures = {"mean": mean, "std": std}
+    for key, each in figures.items():
+        if len(each) not in (0, 1, knobs.channels):
+            what = f"data.{key}" if own else f"data.normalize={knobs.normalize}"
+            raise RequestError(f"{what}: {len(each)} figures for data.channels={knobs.channels}; one, or one each")
+    if any(figure <= 0 for figure in figures["std"]) or (knobs.scale is not None and knobs.scale <= 0):
+        raise RequestError("data.std and data.scale are divided by: expected numbers above 0")
+    for key, each in {**figures, "scale": (knobs.scale or 1.0,)}.items():
+        divides = key in ("std", "scale")
+        if wrong := [part for part in each if abs(part) > FARTHEST or (divides and part < 1 / FARTHEST)]:
+            raise RequestError(f"data.{key}={wrong[0]:g}: in fp32 no value is left; expected one within {FARTHEST:g}")
+    name = CT if knobs.normalize == CT else "own" if own else knobs.normalize
+    return InputContract(knobs.channels, name, scale=knobs.scale, **figures)
+
+
+def check_own(knobs: DataKnobs) -> list[str]:
+    """The figures of the normalisation that are the user's own, by their knobs.
+
+    Raises:
+        RequestError: some without the others, or such as nothing is done with.
+    """
+    own = [key for key in OWN if getattr(knobs, key) is not None]
+    if knobs.normalize == CT:
+        if own and (missing := [key for key in OWN if key not in own]):
+            raise RequestError(
+                f"data.{missing[0]}: data.normalize=ct takes {', '.join(f'data.{key}' for key in OWN)} together"
+            )
+        if not own and knobs.name != VOLUME:
+            raise RequestError(
+                f"data.normalize=ct: its figures are measured of data=volume alone; of data={knobs.name} give "
+                f"{', '.join(f'data.{key}' for key in OWN)}"
+            )
+        if own and any(map(operator.ge, _listed(knobs.low), _listed(knobs.high))):
+            raise RequestError(f"data.low={shown(knobs.low)}: expected less than data.high={shown(knobs.high)}")
+        return own
+    if clipped := [key for key in own if key in ("low", "high")]:
+        raise RequestError(f"data.{clipped[0]}: it goes with data.normalize=ct, which clips values")
     if len(own) == 1:
         raise RequestError(f"data.{own[0]}: set data.mean and data.std together")
     if own and knobs.normalize == "zscore":
         raise RequestError("data.mean: data.normalize=zscore takes each image's own mean and std; leave one out")
-    mean, std = (_listed(knobs.mean), _listed(knobs.std)) if own else NAMED[knobs.normalize]
-    for key, figures in (("data.mean", mean), ("data.std", std)):
-        if len(figures) not in (0, 1, knobs.channels):
-            what = key if own else f"data.normalize={knobs.normalize}"
-            raise RequestError(f"{what}: {len(figures)} figures for data.channels={knobs.channels}; one, or one each")
-    if any(figure <= 0 for figure in std) or (knobs.scale is not None and knobs.scale <= 0):
-        raise RequestError("data.std and data.scale are divided by: expected numbers above 0")
-    divisors = {"std": std, "scale": (knobs.scale or 1.0,)}
-    for key, figures in {"mean": mean, **divisors}.items():
-        if wrong := [each for each in figures if abs(each) > FARTHEST or (key in divisors and each < 1 / FARTHEST)]:
-            raise RequestError(f"data.{key}={wrong[0]:g}: in fp32 no value is left; expected one within {FARTHEST:g}")
-    return InputContract(knobs.channels, "own" if own else knobs.normalize, mean, std, knobs.scale)
+    return own
 
 
 def _listed(value: float | Sequence[float] | None) -> tuple[float, ...]:

@@ -122,6 +122,7 @@ class Plan:
             Phase.SAMPLING: self.sample_limit_seconds,
             Phase.CHECK: self.verify_limit_seconds,
             Phase.LATENCIES: self.latency_limit_seconds,
+            Phase.HOST_PATH: self.latency_limit_seconds,
             Phase.PROFILE: self.profile_limit_seconds,
             Phase.OBSERVE: self.profile_limit_seconds,
             Phase.EXPLAIN: self.profile_limit_seconds,

@@ -79,6 +79,7 @@ class Job:
     """All that a worker needs to know, as one JSON document."""
 
     role: str  # "reference" describes the run; "companion" is only sampled; "stage" does all; "counted": one call
+    # "hosted": single calls from host memory and back
     stage: StageSpec
     model: ModelSpec
     data: DataSpec

@@ -16,6 +16,7 @@ from pipeline.stats.intervals import seconds_per_call
 
 FILE = "contract.json"
 FORMAT = 1
+IMAGE_AXES = 4  # batch, channels, height, width
 Dynamic = Literal["batch", "size"]
 
 
@@ -106,14 +107,19 @@ class Contract:
 
     @property
     def makes_masks(self) -> bool:
-        """Whether masks of images are made of it, and of nothing else."""
+        """Whether masks of images, or of volumes, are made of it, and of nothing else."""
         return self.takes_images and not self.others and self.task == "segmentation"
 
     @property
-    def batch_shape(self) -> tuple[int, int, int, int]:
-        """Batch, channels, height and width."""
-        first, second, third, fourth = self.input.shape
-        return (first, fourth, second, third) if self.images_in else (first, second, third, fourth)
+    def batch_shape(self) -> tuple[int, ...]:
+        """Batch, channels, height and width; of volumes a depth before the height."""
+        batch, *rest = self.input.shape
+        return (batch, rest[-1], *rest[:-1]) if self.images_in else (batch, *rest)
+
+    @property
+    def takes_volumes(self) -> bool:
+        """Whether its images have a depth."""
+        return self.takes_images and len(self.input.shape) > IMAGE_AXES
 
 
 def measured_of(run: RunRecord, stage: StageRecord) -> Measured:

@@ -15,7 +15,6 @@ from pipeline.deploy import bundle_contract
 from pipeline.deploy.predictor import Predictor, Wanted
 from pipeline.records.bundle_kinds import Kind
 from pipeline.records.error_line import first_line
-from pipeline.stages.api import IMAGE_RANK
 
 
 def is_bundle(folder: Path) -> bool:
@@ -31,12 +30,13 @@ def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
         RequestError: it has no such stage, or wasn't exported for this device or batch, or a file isn't what it was.
     """
     contract = bundle_contract.load(folder)
-    if not contract.makes_masks or len(contract.input.shape) != IMAGE_RANK:
+    if not contract.makes_masks:
         takes = ", ".join(f"{rule.name} {rule.shape}" for rule in (contract.input, *contract.others))
         raise RequestError(
-            f"{folder}: predict makes masks of images; this net takes {takes}, task={contract.task}: call its load.py"
+            f"{folder}: predict makes masks of images and volumes; this net takes {takes}, task={contract.task}: "
+            "call its load.py"
         )
-    device, (batch, channels, height, width) = contract.measured.device, contract.batch_shape
+    device, (batch, *further) = contract.measured.device, contract.batch_shape
     if wanted.stage not in (None, contract.stage):
         raise RequestError(f"--stage {wanted.stage}: the bundle holds {contract.stage} alone")
     if wanted.device not in (None, "auto", device):
@@ -46,7 +46,7 @@ def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
     return Predictor(
         name=contract.stage,
         run=loaded(folder, contract.kind),
-        shape=(wanted.batch or batch, channels, height, width),
+        shape=(wanted.batch or batch, *further),
         device=torch.device(device),
         contract=contract.normalisation,
         kind=np.dtype(np.uint8) if contract.images_in else None,

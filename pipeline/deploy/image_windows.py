@@ -1,5 +1,7 @@
 """Windows of one size that cover an image of any size, and which part of each one's answer is kept."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -47,24 +49,22 @@ def spans(length: int, size: int, overlap: int) -> list[Span]:
     return [Span(*part) for part in zip(starts, [0, *seams], [*seams, length], strict=True)]
 
 
-def cut_out(image: np.ndarray, rows: Span, columns: Span, size: tuple[int, int]) -> np.ndarray:
+def cut_out(image: np.ndarray, place: Sequence[Span], size: Sequence[int]) -> np.ndarray:
     """A window [*size, channels] of an image [height, width, channels], which goes on in its mirror image.
 
     Args:
-        image: the image.
-        rows: where the window begins from above.
-        columns: where it begins from the left.
-        size: its height and width.
+        image: the image, or a volume, which has a depth before the height.
+        place: where the window begins, along each side.
+        size: its sides.
     """
-    part = image[rows.start : rows.start + size[0], columns.start : columns.start + size[1]]
+    part = image[tuple(slice(span.start, span.start + length) for span, length in zip(place, size, strict=True))]
     missing = [(0, wanted - found) for wanted, found in zip(size, part.shape, strict=False)]
     return np.pad(part, [*missing, (0, 0)], mode="symmetric")
 
 
-def step(height: int, width: int, most: int = 64) -> int:
-    """The largest power of two, at most `most`, that divides both sides: what a net that took them can need."""
-    common = height | width | most
-    return common & -common
+def step(sides: Sequence[int], most: int = 64) -> int:
+    """The largest power of two, at most `most`, that divides all sides: what a net that took them can need."""
+    return math.gcd(most, *sides)
 
 
 def padded(length: int, multiple: int) -> int:

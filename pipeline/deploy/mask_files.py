@@ -1,7 +1,8 @@
-"""Masks as PNGs of class indices; each says what made it and of what, so that a resume trusts nothing else."""
+"""Masks as files of class indices; each says what made it and of what, so that a resume trusts nothing else."""
 
 import io
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -11,38 +12,54 @@ from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from models.image_files import UNREADABLE
+from models.volume_files import suffix_of
 from pipeline.config.request_error import RequestError
+from pipeline.deploy import volume_masks
 from pipeline.measure.accuracy import classes
 from pipeline.records.atomic_json import write_bytes
 
 STAMP = "unet-ladder"  # the keyword of the PNG's text that says what made the mask, and of what
 EIGHT_BITS = 256  # classes
-CLASSES_ALREADY = 3  # axes of an answer that holds no logits
+PNG = ".png"  # of an image's mask; a volume's is of the volume's own kind
 
 
-def class_indices(logits: Tensor) -> np.ndarray:
-    """The class of each pixel [batch, height, width] of logits [batch, classes, height, width].
+def class_indices(logits: Tensor, axes: int) -> np.ndarray:
+    """The class of each pixel [batch, height, width] of logits [batch, classes, height, width]; of volumes likewise.
 
-    uint8 of up to 256 classes, else uint16; of a single channel class 1 is what lies above 0. Classes already, as a net
-    may give them, [batch, height, width], uint8 or int32, stay what they are.
+    uint8 of up to 256 classes, else uint16; of a single channel class 1 is what lies above 0.
+
+    Args:
+        logits: of so many axes. Classes already, as a net may give them, [batch, height, width], uint8 or int32, have
+            one less and stay what they are.
+        axes: of logits.
     """
-    if logits.ndim == CLASSES_ALREADY:
+    if logits.ndim < axes:
         return logits.cpu().numpy().astype(np.uint8 if logits.dtype == torch.uint8 else np.uint16)
     if logits.shape[1] <= EIGHT_BITS:
         return classes(logits).cpu().numpy()
     return logits.argmax(1).to(torch.int32).cpu().numpy().astype(np.uint16)
 
 
-def save(mask: np.ndarray, path: Path, stamp: str) -> None:
-    """Write class indices [height, width], uint8 or uint16, as a grey PNG: whole, or not at all.
+def save(mask: np.ndarray, path: Path, stamp: str, source: Path) -> None:
+    """Write a mask: whole, or not at all.
+
+    Args:
+        mask: class indices [height, width], uint8 or uint16; of a volume with a depth before.
+        path: of a grey PNG, or of a volume.
+        stamp: what made it, and of what.
+        source: the image, or the volume, whose mask it is.
 
     Raises:
         OSError: the disk is full or read-only, or the folder is gone.
+        NiftiError: the volume was changed meanwhile.
     """
-    text, out = PngInfo(), io.BytesIO()
-    text.add_text(STAMP, stamp)
-    Image.fromarray(mask).save(out, "PNG", pnginfo=text)
-    write_bytes(out.getvalue(), path)
+    if path.suffix == PNG:
+        text, out = PngInfo(), io.BytesIO()
+        text.add_text(STAMP, stamp)
+        Image.fromarray(mask).save(out, "PNG", pnginfo=text)
+        write_bytes(out.getvalue(), path)
+    else:
+        write_bytes(volume_masks.content(mask, stamp, suffix_of(path), source), path)
 
 
 def stamp_of(path: Path) -> str | None:
@@ -53,11 +70,12 @@ def stamp_of(path: Path) -> str | None:
     """
     if not path.exists():
         return None
-    try:
-        with Image.open(path) as image:
-            stamp = image.info.get(STAMP)
-    except UNREADABLE:
+    if path.suffix == PNG:
         stamp = None
+        with suppress(*UNREADABLE), Image.open(path) as image:
+            stamp = image.info.get(STAMP)
+    else:
+        stamp = volume_masks.stamp_in(path)
     if not isinstance(stamp, str):
         raise RequestError(f"{path}: it is there and no mask of pipeline.predict; name another folder by --out")
     return stamp

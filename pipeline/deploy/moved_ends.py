@@ -43,14 +43,17 @@ class WithEnds(nn.Module):
 
     mean: Tensor
     std: Tensor
+    low: Tensor
+    high: Tensor
 
     def __init__(self, net: nn.Module, contract: InputContract, ends: Ends) -> None:
         super().__init__()
         self.net, self.ends = net, ends
         self.by_image = contract.normalize == "zscore"
         self.scale = float(contract.scale or EIGHT_BITS - 1)
-        of_channels = (torch.tensor(part, dtype=torch.float32) for part in (contract.mean, contract.std))
-        for name, values in zip(("mean", "std"), of_channels, strict=True):
+        self.clips = contract.normalize == "ct"
+        for name in ("mean", "std", *(["low", "high"] if self.clips else [])):
+            values = torch.tensor(getattr(contract, name), dtype=torch.float32)
             self.register_buffer(name, values, persistent=True)
 
     def forward(self, given: Tensor) -> Tensor:
@@ -62,6 +65,8 @@ class WithEnds(nn.Module):
         """Images [batch, height, width, channels], uint8, as `to_batch` makes them; of volumes a depth before."""
         planes = images.movedim(-1, 1).to(torch.float32) / self.scale
         space, ones = tuple(range(2, images.dim())), [1] * (images.dim() - 2)
+        if self.clips:
+            planes = planes.clamp(self.low.reshape(-1, *ones), self.high.reshape(-1, *ones))
         if not self.by_image:
             return ((planes - self.mean.reshape(-1, *ones)) / self.std.reshape(-1, *ones)).contiguous()
         mean = planes.mean(space, keepdim=True)

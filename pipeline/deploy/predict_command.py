@@ -1,4 +1,4 @@
-"""The masks of a folder of images, by a stage of a run or by a bundle; given again, the command goes on."""
+"""The masks of a folder of images or volumes, by a stage of a run or by a bundle; given again, the command goes on."""
 
 import argparse
 import fcntl
@@ -12,8 +12,9 @@ from typing import Any
 
 from models.errors import InputError
 from models.one_line import FAILED, guarded, tell
+from pipeline.config.data_request import VOLUME
 from pipeline.config.request_error import RequestError
-from pipeline.deploy import mask_files
+from pipeline.deploy import bundle_contract, mask_files
 from pipeline.deploy.bundle_contract import ContractError
 from pipeline.deploy.bundle_predictor import is_bundle, of_bundle
 from pipeline.deploy.image_cases import Case, cases_in
@@ -29,6 +30,7 @@ REFUSED = 2
 REFUSALS = (RequestError, InputError, ExportError, ContractError, codec.RecordError, OSError)
 MANIFEST, LOCK = "predict.json", ".predict.lock"
 FORMAT = 1
+SIDES_OF_AN_IMAGE = 2
 OVERLAP_SHARE = 4  # windows overlap by a quarter of their side, unless told otherwise
 
 
@@ -36,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     asked = argparse.ArgumentParser(prog="python -m pipeline.predict", description=__doc__)
     asked.add_argument("run", type=Path, help="the folder of a run, such as outputs/DATE/TIME, or of a bundle")
-    asked.add_argument("images", type=Path, help="the folder of images")
+    asked.add_argument("images", type=Path, help="the folder of images, or of volumes")
     asked.add_argument("--out", type=Path, required=True, help="the folder of the masks; what is done there is kept")
     asked.add_argument("--stage", help="a stage of the run; the winner unless given")
     asked.add_argument("--device", help="auto, cuda or cpu; the run's unless given")
@@ -76,10 +78,13 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
         REFUSALS: the request was wrong, or the disk is full or read-only; one line.
     """
     check(asked)
-    cases, others = cases_in(asked.images, asked.nnunet)
+    volumes = takes_volumes(asked.run)
+    if volumes and asked.overlap is not None:
+        raise RequestError(f"--overlap {asked.overlap}: no windows are cut of volumes; leave it out")
+    cases, others = cases_in(asked.images, asked.nnunet, volumes)
     if others:
         named = ", ".join(map(visible, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
-        tell(f"left out, no images: {named}")
+        tell(f"left out, no {'volumes' if volumes else 'images'}: {named}")
     asked.out.mkdir(parents=True, exist_ok=True)
     with alone_in(asked.out), tempfile.TemporaryDirectory(prefix="unet-ladder-") as scratch:
         for case in cases:
@@ -90,6 +95,17 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
         bundled = is_bundle(asked.run)
         predictor = of_bundle(asked.run, wanted) if bundled else of_run(asked.run, wanted, Path(scratch))
         return make_all(predictor, cases, asked)
+
+
+def takes_volumes(run: Path) -> bool:
+    """Whether a run's net, or a bundle's, takes volumes.
+
+    Raises:
+        RecordError, ContractError: it is neither.
+    """
+    if is_bundle(run):
+        return bundle_contract.load(run).takes_volumes
+    return codec.load(run).settings.data.name == VOLUME
 
 
 def check(asked: argparse.Namespace) -> None:
@@ -126,15 +142,16 @@ def make_all(predictor: Predictor, cases: list[Case], asked: argparse.Namespace)
         RequestError: the stage doesn't take what is asked of it.
         OSError: the disk is full or read-only.
     """
-    smaller = min(predictor.shape[2:])
-    overlap = smaller // OVERLAP_SHARE if asked.overlap is None else asked.overlap
+    sides = predictor.shape[2:]
+    smaller, of_volumes = min(sides), len(sides) > SIDES_OF_AN_IMAGE
+    overlap = 0 if of_volumes else smaller // OVERLAP_SHARE if asked.overlap is None else asked.overlap
     if overlap >= smaller:
         raise RequestError(f"--overlap {overlap}: less than the {smaller} pixels of a window's side is wanted")
     if asked.whole and not predictor.any_size:
         raise RequestError(f"--whole: {predictor.name} is built for images of one size; leave it out for windows")
     for note in predictor.notes:
         tell(f"note: {clean(note)}")
-    cut: dict[str, Any] = {"whole": True} if asked.whole else {"window": list(predictor.shape[2:]), "overlap": overlap}
+    cut: dict[str, Any] = {"whole": True} if asked.whole else {"window": list(sides), "overlap": overlap}
     made_of = {**predictor.made_of, **cut}
     prediction = Prediction(predictor, asked.out, identity(made_of), overlap, asked.whole)
     keep_manifest(asked.out, made_of, prediction.outcome, finished=False)

@@ -1,9 +1,11 @@
 """The course of a prediction: cases to windows, windows to batches, batches to masks that are kept once whole."""
 
+import math
+import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor
 
 from models.errors import ImageError
+from models.nifti import NiftiError
 from models.samples import to_batch
 from pipeline.deploy import mask_files
 from pipeline.deploy.image_cases import Case, read_case
@@ -47,9 +50,9 @@ class Opened:
 
     Attributes:
         case: which.
-        image: [height, width, channels].
+        image: [height, width, channels]; a volume has a depth before.
         stamp: what its mask will say of itself.
-        mask: [height, width], class indices, filled window by window; None before the first.
+        mask: of the image's sides, class indices, filled window by window; None before the first.
         left: windows without an answer.
     """
 
@@ -65,13 +68,12 @@ class Window:
     """A part of a case that one call answers."""
 
     of: Opened
-    rows: Span
-    columns: Span
-    size: tuple[int, int]  # height and width, in pixels
+    place: tuple[Span, ...]  # along each side
+    size: tuple[int, ...]  # of its sides, in pixels
 
     def values(self) -> np.ndarray:
         """Its pixels [*size, channels]."""
-        return cut_out(self.of.image, self.rows, self.columns, self.size)
+        return cut_out(self.of.image, self.place, self.size)
 
 
 class Prediction:
@@ -135,24 +137,39 @@ class Prediction:
             image = read_case(case, self.predictor.contract, self.predictor.kind)
             if self.predictor.images_in and image.dtype != np.uint8:
                 raise ImageError(f"{case.files[0]}: {image.dtype}, and this bundle takes uint8 alone")
+            self.check_volume(case, image)
         except (ImageError, OSError) as error:
             self.fail(case, first_line(error))
             return
         opened, size = Opened(case, image, stamp), self.window_size(image)
-        rows, columns = (
+        along = [
             spans(length, window, min(self.overlap, window - 1))
             for length, window in zip(image.shape, size, strict=False)
-        )
-        opened.left = len(rows) * len(columns)
-        yield from (Window(opened, row, column, size) for row in rows for column in columns)
+        ]
+        opened.left = math.prod(map(len, along))
+        yield from (Window(opened, place, size) for place in product(*along))
 
-    def window_size(self, image: np.ndarray) -> tuple[int, int]:
-        """Height and width of the windows of an image [height, width, channels]."""
-        _, _, height, width = self.predictor.shape
+    def check_volume(self, case: Case, image: np.ndarray) -> None:
+        """That the net takes a volume at once: no windows are cut of it.
+
+        Raises:
+            ImageError: it is larger on a side; the line says what it is.
+        """
+        sides, taken = image.shape[:-1], self.predictor.shape[2:]
+        if case.is_volume and not self.whole and any(map(operator.gt, sides, taken)):
+            shown, most = ("×".join(map(str, part)) for part in (sides, taken))
+            way = "--whole takes it" if self.predictor.any_size else "eager and its like take it by --whole"
+            raise ImageError(
+                f"{case.files[0]}: {shown}, and the net takes {most}; no windows are cut of a volume: {way}"
+            )
+
+    def window_size(self, image: np.ndarray) -> tuple[int, ...]:
+        """The sides of the windows of an image [height, width, channels]."""
+        sides = self.predictor.shape[2:]
         if not self.whole:
-            return height, width
-        multiple = step(height, width)
-        return padded(image.shape[0], multiple), padded(image.shape[1], multiple)
+            return sides
+        multiple = step(sides)
+        return tuple(padded(length, multiple) for length in image.shape[:-1])
 
     def answer(self) -> None:
         """Answer the windows that wait, in one call, and keep the masks that have become whole.
@@ -163,7 +180,7 @@ class Prediction:
         batch = batch_of([window.values() for window in windows], self.predictor)
         with torch.inference_mode():
             logits = self.predictor.run(batch.to(self.predictor.device))
-            chosen = mask_files.class_indices(logits)
+            chosen = mask_files.class_indices(logits, len(self.predictor.shape))
             finite = logits.isfinite().flatten(1).all(1).tolist()
         for window, part, right in zip(windows, chosen, finite, strict=False):
             if right:
@@ -180,16 +197,28 @@ class Prediction:
         """Put a window's classes [*size] into its mask, and save that once it is whole."""
         opened = window.of
         if opened.mask is None:
-            opened.mask = np.zeros(opened.image.shape[:2], part.dtype)
-        opened.mask[window.rows.place, window.columns.place] = part[window.rows.kept, window.columns.kept]
+            opened.mask = np.zeros(opened.image.shape[:-1], part.dtype)
+        opened.mask[tuple(span.place for span in window.place)] = part[tuple(span.kept for span in window.place)]
         opened.left -= 1
         if not opened.left:
-            mask_files.save(opened.mask, self.folder / opened.case.mask, opened.stamp)
-            self.outcome.made.append(opened.case.name)
+            self.keep(opened, opened.mask)
+
+    def keep(self, opened: Opened, mask: np.ndarray) -> None:
+        """Save a mask that has become whole."""
+        case = opened.case
+        try:
+            mask_files.save(mask, self.folder / case.mask, opened.stamp, case.files[0])
+        except (NiftiError, EOFError) as error:
+            self.fail(case, f"{case.files[0]}: it was changed meanwhile: {first_line(error)}")
+        else:
+            self.outcome.made.append(case.name)
 
 
 def batch_of(windows: Sequence[np.ndarray], predictor: Predictor) -> Tensor:
-    """Windows, each [height, width, channels], as the predictor takes a batch; filled up with the first."""
+    """Windows, each [height, width, channels], of volumes with a depth before, as the predictor takes a batch.
+
+    It is filled up with the first.
+    """
     filled = [*windows, *[windows[0]] * (predictor.shape[0] - len(windows))]
     if predictor.images_in:
         return torch.from_numpy(np.stack(filled))

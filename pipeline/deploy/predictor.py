@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from models.input_contract import InputContract
-from pipeline.config.data_request import TENSORS, VOLUME
+from pipeline.config.data_request import TENSORS
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
@@ -22,7 +22,7 @@ from pipeline.devices.discover import accelerators
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.stages.api import IMAGE_RANK, Skip, StageError, Workload
+from pipeline.stages.api import Skip, StageError
 from pipeline.worker.run_stage import prepare
 
 # Stages that run the net as it is, and so take images of any size that the net takes.
@@ -36,9 +36,9 @@ class Predictor:
 
     Attributes:
         name: of the stage.
-        run: takes [batch, channels, height, width], fp32, normalised, and gives logits [batch, classes, height, width];
-            the next call may write over them.
-        shape: batch, channels, height and width that it takes.
+        run: takes [batch, channels, height, width], fp32, normalised, and gives logits [batch, classes, height, width],
+            volumes with a depth before the height; the next call may write over them.
+        shape: batch, channels, height and width that it takes, of volumes with a depth before.
         device: where.
         contract: how an image becomes its input.
         kind: the type of the images that it was measured on; None where nobody knows.
@@ -51,7 +51,7 @@ class Predictor:
 
     name: str
     run: Callable[[Tensor], Tensor]
-    shape: tuple[int, int, int, int]
+    shape: tuple[int, ...]
     device: torch.device
     contract: InputContract
     kind: np.dtype | None
@@ -109,7 +109,7 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Predictor:
     return Predictor(
         name=stage.name,
         run=bench.runner.run,
-        shape=image_shape(work),
+        shape=work.shape,
         device=work.device,
         contract=work.contract,
         kind=None if work.images is None else work.images.dtype,
@@ -120,7 +120,7 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Predictor:
 
 
 def check_masks(run: RunRecord) -> None:
-    """That the run's net makes masks of images.
+    """That the run's net makes masks of images or volumes.
 
     Raises:
         RequestError: it takes or gives something else.
@@ -128,27 +128,11 @@ def check_masks(run: RunRecord) -> None:
     settings = run.settings
     if not settings.task.has_masks:
         raise RequestError(f"predict makes masks, and this run's net answers with none: task={settings.task.name}")
-    if settings.data.name in (TENSORS, VOLUME):
+    if settings.data.name == TENSORS:
         raise RequestError(
-            f"predict makes masks of images, and this run's net takes data={settings.data.name}; "
+            f"predict makes masks of images and volumes, and this run's net takes data={TENSORS}; "
             "python -m pipeline.export makes a bundle of it"
         )
-
-
-def image_shape(work: Workload) -> tuple[int, int, int, int]:
-    """Batch, channels, height and width of what the net takes.
-
-    Raises:
-        RequestError: it takes no images, or more than them.
-    """
-    names = [work.name, *work.others]
-    if len(names) > 1 or len(work.shape) != IMAGE_RANK:
-        given = ", ".join(names) if len(names) > 1 else f"an input of {len(work.shape)} axes"
-        raise RequestError(
-            f"predict makes masks of images, and this run's net takes {given}; export makes a bundle of it"
-        )
-    batch, channels, height, width = work.shape
-    return batch, channels, height, width
 
 
 def chosen(run: RunRecord, name: str | None) -> StageRecord:
@@ -211,7 +195,7 @@ def job_of(run: RunRecord, stage: StageRecord, wanted: Wanted, scratch: Path) ->
         data=DataSpec(
             name=data.name, path=data.path, labels=data.labels, size=data.image_size,
             batch_size=wanted.batch or run.batch_size, batches=int(run.config["data"]["batches"]),
-            contract=data.contract, label_rules=data.label_rules,
+            contract=data.contract, label_rules=data.label_rules, depth=data.depth,
         ),
         plan=Plan(),
         device=device,

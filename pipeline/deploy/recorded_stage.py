@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from models.checkpoint import digest
 from models.errors import InputError
 from models.samples import load_dataset, to_batch, window
-from models.tensor_files import file_at, headers, in_order, read_tensors, repeated
 from pipeline.analysis.summary import summarize
 from pipeline.config.data_request import TENSORS
 from pipeline.config.request_error import nearest
@@ -23,8 +22,8 @@ from pipeline.records.bundle_kinds import KIND_OF, Kind
 from pipeline.records.run_record import Artefact, RunRecord, StageRecord
 from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import SHORT
+from pipeline.worker.recorded_run import recorded_inputs, recorded_net
 from pipeline.worker.stage_target import build_function
-from pipeline.worker.workload import net_of_spec
 
 SCRATCH_BATCHES = 3  # of the golden images, as a run has at least
 
@@ -143,15 +142,15 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
         ExportError: there is none, it wasn't right, or it has no form outside this project.
     """
     stage = named_or_winner(run, name)
+    able = [part.name for part in run.stages if part.target in KIND_OF and part.status == "ok"]
     if stage is None:
         if name is None:
-            raise ExportError("the run has no winner; name a stage: --stage NAME")
+            raise ExportError(f"the run names no winner; --stage takes one of: {', '.join(able) or 'none'}")
         raise ExportError(f"--stage {name}: no stage of this run; {nearest(name, [part.name for part in run.stages])}")
     name = stage.name
     if stage.status != "ok":
         raise ExportError(f"--stage {name}: {stage.status}: {stage.reason or stage.failure or 'no reason'}")
     if stage.target not in KIND_OF:
-        able = [part.name for part in run.stages if part.target in KIND_OF and part.status == "ok"]
         raise ExportError(f"--stage {name}: {stage.target} has no form outside this project; {nearest(name, able)}")
     return stage
 
@@ -191,10 +190,9 @@ def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> R
         torch.set_num_threads(run.environment.cpu_threads)
     if asked.data.batch_size is None:
         raise ExportError("the record holds no batch size: its request was refused")
-    seed = run.config.get("seed")
     model, data = asked.model, asked.data
     try:
-        net = net_of_spec(model, seed if isinstance(seed, int) else 0).to(device)
+        net = recorded_net(run).to(device)
         golden = of_tensors if data.name == TENSORS else of_images
         work = golden(run, net, device, scratch / stage.name)
     except InputError as error:
@@ -216,12 +214,8 @@ def of_images(run: RunRecord, net: nn.Module, device: torch.device, folder: Path
 
 def of_tensors(run: RunRecord, net: nn.Module, device: torch.device, folder: Path) -> Workload:
     """The net with the run's first samples of tensors."""
-    data, size = run.settings.data, run.batch_size
-    path = file_at(data.path)
-    names = in_order(net, [name for name in headers(path) if name != data.labels], data.inputs, path)
-    stored = repeated(read_tensors(path, names), size * SCRATCH_BATCHES)
-    rotations = {name: list(stored[name].to(device).split(size)) for name in names}
-    first, *others = names
+    rotations = recorded_inputs(run, net, device, SCRATCH_BATCHES)
+    first, *others = rotations
     return Workload(
         net, rotations[first], device, folder, name=first, others={each: rotations[each] for each in others}
     )

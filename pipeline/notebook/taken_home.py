@@ -16,7 +16,7 @@ class Masks:
     """The masks of a folder of images.
 
     Attributes:
-        folder: of the masks, PNGs of class indices, named as their images.
+        folder: of the masks, PNGs of class indices, named as their images; of volumes, files of their kind.
         made: how many were made now.
         kept: how many were there, made of the same images by the same stage.
         failed: why an image has none, by its name without the suffix.
@@ -40,7 +40,7 @@ def predict(  # noqa: PLR0913 - as the command has them; all but the first three
     whole: bool = False,
     nnunet: bool = False,
 ) -> Masks:
-    """The masks of a folder of images, by a stage of a run or by a bundle; docs/predict.md states the rules.
+    """The masks of a folder of images or volumes, by a stage of a run or by a bundle; docs/predict.md has the rules.
 
     Args:
         run: a run, or the folder of a run or a bundle.

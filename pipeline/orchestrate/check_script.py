@@ -3,42 +3,38 @@
 from pathlib import Path
 
 from pipeline.analysis.summary import summarize
-from pipeline.config.data_request import TENSORS, VOLUME
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.goals import Goal
 from pipeline.records.run_record import AUTOCAST, RunRecord
 from pipeline.stats.ranking import ranking
 
 FILE = "check.py"
-OTHER_INPUTS = (TENSORS, VOLUME)
 SCRIPT = '''\
 """A plain loop to check the report by: python check.py [STAGE [SECONDS]], from where the run was started."""
-import importlib, json, math, sys, time
+import importlib, math, sys, time
 from pathlib import Path
 from statistics import median
 import torch
-from models.build import build_model
-from models.samples import recorded_images
+from pipeline.records import codec
 from pipeline.stages.api import Workload
+from pipeline.worker.recorded_run import recorded_inputs, recorded_net
 
 asked, seconds = (sys.argv[1:] or ["{stage}"])[0], float((sys.argv[2:] or [3])[0])
-run = json.loads(Path(__file__).with_name("results.json").read_text())
-stage = next((part for part in run["stages"] if part["name"] == asked), None) or sys.exit(f"{{asked}}: no such stage")
-model, data, device = run["settings"]["model"], run["settings"]["data"], torch.device("{device}")
-batches = list(recorded_images(data, len(run["reference"]["images"])).to(device).split(data["batch_size"]))
-net = [model["target"], model["options"], model["checkpoint"], run["config"]["seed"], model.get("output")]
-nets = [build_model(*net) for _ in range(2)]
-theirs, ours = (net.to(device) for net in nets)
+run, here, device = codec.load(Path(__file__).parent), Path(__file__).with_name("check"), torch.device("{device}")
+stage = next((part for part in run.stages if part.name == asked), None) or sys.exit(f"{{asked}}: no such stage")
+theirs, ours = (recorded_net(run).to(device) for _ in range(2))
+(name, first), *others = recorded_inputs(run, ours, device, len(run.reference.images) // run.batch_size).items()
+batches = list(zip(first, *(further for _, further in others)))
 cudnn, matmul, wait = torch.backends.cudnn, torch.backends.cuda.matmul, {wait}
 {plain}
-work = Workload(ours, batches, device, Path(__file__).with_name("check"), run["config"]["seed"])
-built = importlib.import_module(stage["target"]).build(work, **stage["options"])
+work = Workload(ours, first, device, here, run.config["seed"], name=name, others=dict(others))
+built = importlib.import_module(stage.target).build(work, **stage.options)
 sides = [(plain, [{fast}] * 3), (built.run, [cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32])]
 def loop(call, number):
     wait()
     start = time.perf_counter()
     for index in range(number):
-        call(batches[index % len(batches)])
+        call(*batches[index % len(batches)])
     wait()
     return (time.perf_counter() - start) / number
 taken = [], []  # of the baseline and of the stage, by turns, each after a run-in
@@ -51,12 +47,14 @@ first, own = (1e3 * median(found) for found in taken)
 print(f"{baseline}: {{first:.4g}} ms, {{asked}}: {{own:.4g}} ms a call, ratio {{first / own:.4f}}")
 '''
 PLAIN_AUTOCAST = """\
-theirs.to(memory_format=torch.channels_last)
-def plain(batch):
+last = {4: torch.channels_last, 5: torch.channels_last_3d}
+laid = lambda part: part.contiguous(memory_format=last.get(part.dim(), torch.contiguous_format))
+for part in theirs.parameters(): part.data = laid(part.data)
+def plain(*inputs):
     with torch.autocast("cuda", torch.float16):
-        return theirs(batch.contiguous(memory_format=torch.channels_last))"""
+        return theirs(*map(laid, inputs))"""
 PLAIN_EAGER = """\
-torch.set_num_threads(run["config"]["threads"] or torch.get_num_threads())
+torch.set_num_threads(run.config["threads"] or torch.get_num_threads())
 plain = theirs"""
 
 
@@ -80,10 +78,6 @@ def script(run: RunRecord) -> str:
 
 
 def write(run: RunRecord, folder: Path) -> None:
-    """Leave check.py in the run's folder; nothing, where the run ended before it described its machine.
-
-    Nor where the net takes something else than images: the loop is for these.
-    """
-    settings = run.settings
-    if run.environment is not None and settings.data.name not in OTHER_INPUTS and not settings.model.file:
+    """Leave check.py in the run's folder; nothing, where the run ended before it described its machine."""
+    if run.environment is not None:
         (folder / FILE).write_text(script(run), encoding="utf-8")

@@ -86,6 +86,7 @@ def measure(context: RunContext, earlier: Earlier | None) -> None:
             context.keep(aa_pairs=[*context.record.aa_pairs, *context.record.stages[-1].pairs])
     if earlier and context.taken_over:
         note_resumed(context, earlier)
+    measure_baseline_host(context)
     measure_head_to_head(context)
     note_drift(context)
 
@@ -163,6 +164,22 @@ def measure_aa_pairs(context: RunContext, earlier: Earlier | None) -> None:
                 context.warn("A/A failed", gone.reason, f"see the logs in {context.folder}/aa_pairs")
                 break
         context.keep(aa_pairs=[*context.record.aa_pairs, pair])
+
+
+def measure_baseline_host(context: RunContext) -> None:
+    """Single calls of the baseline from host memory and back, on a GPU, where no stage of the run is the baseline.
+
+    The stages' own are compared with them; on a CPU, which copies nothing, single calls say the same.
+    """
+    spec = context.spec
+    if not is_cuda(context.config.device) or any(is_same(stage, spec) for stage in context.config.stages):
+        return
+    with stopping(context.start(spec, "hosted", "baseline/host")) as (worker,):
+        try:
+            context.advance(worker, f"{spec.name} (baseline), host to host", Done)
+            context.keep(baseline_host_latencies=worker.fields.get("host_latencies", []))
+        except WorkerGone as gone:
+            context.warn("phase failed", f"{spec.name}, host to host: {gone.reason}", "see baseline/host/log.txt")
 
 
 def is_same(stage: StageSpec, baseline: StageSpec) -> bool:

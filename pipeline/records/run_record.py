@@ -15,7 +15,9 @@ History of the schema:
     7: what was asked of the answer and of the winner (settings.accuracy, settings.goal), StageRecord.precision_faults;
        older records are read as having none.
     8: the task (settings.task), and figures of regression and diffusion beside those of masks, which are None there;
-       tensors and volumes as data; settings.model.said_trained. Older records are read as of segmentation.
+       tensors and volumes as data; settings.model.said_trained; the bounds low and high of settings.data.contract;
+       StageRecord.host_path; baseline_host_latencies.
+       Older records are read as of segmentation.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +26,7 @@ from typing import Any, Literal
 from pipeline.records.diagnostics import Diagnostics, LayerWork, PrecisionFault, Profile
 from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.run_settings import RunSettings
-from pipeline.records.samples import Accuracy, Calibration, Energy, Memory, MemoryShortage, Pair, WarmUp
+from pipeline.records.samples import Accuracy, Calibration, Energy, HostPath, Memory, MemoryShortage, Pair, WarmUp
 
 SCHEMA_VERSION = 8
 EAGER, AUTOCAST = "eager", "amp"  # the stages that may be baselines
@@ -196,6 +198,8 @@ class StageRecord:
     latencies: list[float] = field(default_factory=list)  # seconds, a synchronisation after each call
     latency_steady: bool | None = None  # single calls were steady before they were kept; None where nobody looked
     host_latencies: list[float] = field(default_factory=list)  # seconds, from pinned host memory and back
+    host_path: list[HostPath] = field(default_factory=list)  # one move after another; empty where none was measured
+    host_path_left_out: str = ""  # why none was
     memory: Memory | None = None
     memory_shortage: MemoryShortage | None = None  # None where memory did not run out, or nobody could tell
     energy: Energy | None = None
@@ -235,6 +239,7 @@ class RunRecord:
     measured_peaks: MeasuredPeaks | None = None
     reference: Reference | None = None
     baseline: str = EAGER  # that every stage was interleaved with
+    baseline_host_latencies: list[float] = field(default_factory=list)  # of a baseline that is no stage of the run
     aa_pairs: list[Pair] = field(default_factory=list)  # A/A: the baseline against itself
     stages: list[StageRecord] = field(default_factory=list)
     head_to_head: list[Pair] = field(default_factory=list)  # the fastest stage (as A) against its contenders

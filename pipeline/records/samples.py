@@ -119,6 +119,16 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
+class HostPath:
+    """Calls one after another, each from the host's memory back to it, by how the path around the net is laid out."""
+
+    move: Literal["as it is", "uint8 in", "classes out", "ring"]  # what was moved last; those before it stay moved
+    seconds_per_call: list[float]  # of each sample
+    bytes_in: int  # that a call brings to the device
+    bytes_out: int  # and takes back
+
+
+@dataclass(frozen=True)
 class ImageSet:
     """Images that something was decided on."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.config.data_request import TENSORS, VOLUME
+from pipeline.config.data_request import OWN_IMAGES, TENSORS, VOLUME
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.report.formatting import (
@@ -24,7 +24,8 @@ NOT_WELL = {"failed": "failed", "timeout": "took too long", "inaccurate": "gave 
 REFUSED = {"broken contract", "not as declared", "impossible", "wrong device"}  # although its answer may be right
 NOT_ENOUGH = "isn't as accurate as was asked for"
 CUSTOM = "custom"  # of the config that takes any class
-CPU_PRESET = ": a smaller net and image, because no GPU was used; its ratios say nothing of a GPU's"
+LAPTOPS_NET = "unet_small"  # of the preset for CPUs, unless another is typed
+NO_GPU = "its ratios say nothing of a GPU's"
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,18 @@ def machine(run: RunRecord) -> Machine:
     """The device, the preset, the work and the versions of a run."""
     data, found = run.settings.data, run.environment
     shape = f"{net_name(run)}, batch {data.batch_size or '?'}, {inputs_at(data.name, data.image_size, data.depth)}"
-    preset = f"preset {run.preset}{CPU_PRESET if run.preset == 'cpu' else ''}"
+    preset = f"preset {run.preset}{of_a_cpu(run) if run.preset == 'cpu' else ''}"
     if found is None:
         return Machine("the machine was never described", preset, shape, "versions unknown")
     where = found.device_name if is_cuda(found.device) else f"CPU: {found.cpu_name}, {found.cpu_threads} threads"
     return Machine(where, preset, shape, _versions(run))
+
+
+def of_a_cpu(run: RunRecord) -> str:
+    """What the preset for CPUs made smaller, of what isn't the user's own."""
+    own_net, own_images = run.settings.model.name != LAPTOPS_NET, run.settings.data.name not in OWN_IMAGES
+    smaller = " and ".join(part for part, own in (("net", own_net), ("image", own_images)) if not own)
+    return f": a smaller {smaller}, because no GPU was used; {NO_GPU}" if smaller else f": no GPU was used; {NO_GPU}"
 
 
 def inputs_at(name: str, size: int | None, depth: int | None) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pipeline.config.schema import Job
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure import environment, memory_use, peaks
+from pipeline.measure import environment, latency, memory_use, peaks
 from pipeline.measure.accuracy import classes
 from pipeline.measure.batch import of_batches
 from pipeline.measure.denoising import denoised
@@ -22,7 +22,7 @@ from pipeline.records.run_record import RunWarning
 from pipeline.records.samples import Sample
 from pipeline.stages.api import StageError, Workload
 from pipeline.stages.common.precision import allow_tf32
-from pipeline.worker import mask_images, net_contract, reference, unseen, workload
+from pipeline.worker import host_path, mask_images, net_contract, reference, unseen, workload
 from pipeline.worker.bench import Bench
 from pipeline.worker.guard import RIGHT, Finding
 from pipeline.worker.half_retry import settled
@@ -77,6 +77,10 @@ def run_stage(job: Job, reporter: Reporter) -> None:
         return
     reporter.enter(Phase.WARMUP)
     reporter.report(warm_up=bench.warm_up())
+    if job.role == "hosted":
+        reporter.enter(Phase.LATENCIES)
+        reporter.report(host_latencies=latency.take_host_latencies(bench.run, bench.inputs, bench.clock, job.plan))
+        return
     for asked in reporter.sampling():
         if isinstance(asked, Audit):
             reporter.audited(bench.audit(asked))
@@ -162,6 +166,7 @@ def finish(bench: Bench, reporter: Reporter) -> None:
         return
     afterwards: list[tuple[Phase, Callable[[], dict[str, object]]]] = [
         (Phase.LATENCIES, bench.series),
+        (Phase.HOST_PATH, partial(host_path_of, bench)),
         (Phase.PROFILE, lambda: {"profile": bench.profile()}),
         (Phase.OBSERVE, lambda: {"execution": bench.observe()}),
         (Phase.EXPLAIN, lambda: {"diagnostics": bench.explain()}),
@@ -179,3 +184,12 @@ def finish(bench: Bench, reporter: Reporter) -> None:
             reporter.report(warnings=bench.warnings)
         if bench.guard.found is not RIGHT:
             reporter.report(**bench.guard.found.fields)
+
+
+def host_path_of(bench: Bench) -> dict[str, object]:
+    """The path around the net, one move after another; on a CPU why it has none."""
+    job = bench.job
+    if not is_cuda(job.device):
+        return {"host_path_left_out": host_path.NO_COPIES}
+    lanes = host_path.CudaLanes()
+    return {"host_path": host_path.measure(bench.workload, bench.run, job.task.has_masks, bench.clock, job.plan, lanes)}

@@ -49,6 +49,11 @@ def test_without_eager_or_the_baseline_beside_it_there_is_less_to_say() -> None:
     assert (only.eager_ratio, only.host_ratio) == (None, None)
 
 
+def test_a_baseline_that_is_no_stage_has_its_own_calls_from_host_to_host() -> None:
+    (only,) = summarize(replace(loaded(fused=2.5), baseline_host_latencies=[0.3, 0.1, 0.2])).stages
+    assert only.host_ratio == pytest.approx(0.2 / (0.1 / 2.5))
+
+
 def test_an_old_record_of_a_gpu_is_about_autocast_by_its_stretches_at_full_load() -> None:
     """As the recorded energy readings give them: 1.49562 ms an image by 0.95323."""
     found = summarize(codec.load(RECORDED))

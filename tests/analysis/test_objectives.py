@@ -1,11 +1,13 @@
 """The winner by what was asked for, under bounds, of a made-up run; what it says where none keeps them."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline.analysis.objectives import to_be_least
 from pipeline.analysis.rejudged import rejudged
 from pipeline.analysis.run_comparison import compare, differences
 from pipeline.analysis.summary import RunSummary, summarize
@@ -178,3 +180,19 @@ def test_a_finished_run_is_asked_again(
         capsys.readouterr()
         assert redraw.main([str(tmp_path), word]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_sweeper_that_searches_is_given_what_is_to_be_least() -> None:
+    """The winner's figure by the objective; where nobody wins that of the fastest, and no figure is infinitely bad."""
+    by_speed = wanted()
+    assert by_speed.winner is not None
+    assert by_speed.winner.images_per_second
+    assert to_be_least(by_speed) == pytest.approx(1 / by_speed.winner.images_per_second)
+    by_latency = wanted("latency")
+    assert by_latency.winner is not None
+    assert by_latency.winner.latency is not None
+    assert to_be_least(by_latency) == by_latency.winner.latency.p50
+    none_wins = wanted("throughput", "memory<1B")
+    assert none_wins.winner is None
+    assert 0 < to_be_least(none_wins) < math.inf
+    assert to_be_least(summarize(replace(planted.run(), stages=[]))) == math.inf

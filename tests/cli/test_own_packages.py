@@ -37,7 +37,7 @@ def test_packages_of_the_users_own_are_not_taken_for_ours(tmp_path: Path) -> Non
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    ours = [f"{room} {ROOT / 'models'} {ROOT / 'conf'}" for room in ROOMS]
+    ours = [f"{room} {ROOT / 'models'} {tmp_path / 'models'} {ROOT / 'conf'}" for room in ROOMS]
     assert done.stdout.splitlines() == [*ours, "pipeline.stages.eager"]
 
 

@@ -17,6 +17,7 @@ from pipeline.records.content_digest import code_digest
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.run_settings import DataSettings, ModelSettings, RunSettings
 from tests.fake_machine import run_record, stage_record, steady_pair
+from tests.input_nets import Volumes
 from tests.report import made_up_run as planted
 
 SIZE, BATCH = 16, 2
@@ -58,11 +59,29 @@ def write_run(folder: Path, contract: InputContract | None = None) -> Path:
         write_image(images / f"{number}.png", SIZE, SIZE, contract.channels, number)
     model = ModelSettings("tiny", "models.unet.UNet", OPTIONS, str(checkpoint))
     data = DataSettings("folder", str(images), None, SIZE, BATCH, contract)
+    return write_record(folder, RunSettings(model, data))
+
+
+def write_volumes_run(folder: Path) -> Path:
+    """The folder of a run of a tiny net for volumes, on one of 8 × 8 × 8."""
+    scans, checkpoint = folder / "measured", folder / "weights.safetensors"
+    scans.mkdir()
+    np.save(scans / "a.npy", np.random.default_rng(0).normal(size=(8, 8, 8)).astype(np.float32))
+    torch.manual_seed(0)
+    save_file(Volumes().state_dict(), checkpoint)
+    model = ModelSettings("tiny", "tests.input_nets.Volumes", {}, str(checkpoint))
+    data = DataSettings("volume", str(scans), None, 8, 1, InputContract(1, "zscore", (), (), 1.0))
+    return write_record(folder, RunSettings(model, data))
+
+
+def write_record(folder: Path, settings: RunSettings) -> Path:
+    """The folder of a run with these settings."""
+    checkpoint = str(settings.model.checkpoint)
     run = run_record(stages(), environment=replace(planted.environment(), device="cpu"))
-    reference = replace(planted.run().reference, weights_sha256=digest(str(checkpoint)))  # type: ignore[type-var]
+    reference = replace(planted.run().reference, weights_sha256=digest(checkpoint))  # type: ignore[type-var]
     record: RunRecord = replace(
         run,
-        settings=RunSettings(model, data),
+        settings=settings,
         config={"seed": 0, "threads": 1, "data": {"batches": 3}},
         reference=reference,
         code_sha256=code_digest(),

@@ -25,7 +25,7 @@ def test_what_is_taken_of_windows_is_the_image_again() -> None:
     image = np.random.default_rng(0).integers(0, 255, (37, 21, 2), np.uint8)
     size, again = (16, 12), np.zeros_like(image)
     for rows, columns in itertools.product(spans(37, 16, 4), spans(21, 12, 3)):
-        part = cut_out(image, rows, columns, size)
+        part = cut_out(image, (rows, columns), size)
         assert part.shape == (16, 12, 2)
         again[rows.place, columns.place] = part[rows.kept, columns.kept]
     assert (again == image).all()
@@ -35,10 +35,10 @@ def test_a_small_image_goes_on_in_its_mirror_image() -> None:
     """More than once, where it is much smaller."""
     image = np.arange(3, dtype=np.uint8).reshape(1, 3, 1)
     [row], [column] = spans(1, 2, 1), spans(3, 8, 2)
-    assert cut_out(image, row, column, (2, 8))[..., 0].tolist() == [[0, 1, 2, 2, 1, 0, 0, 1]] * 2
+    assert cut_out(image, (row, column), (2, 8))[..., 0].tolist() == [[0, 1, 2, 2, 1, 0, 0, 1]] * 2
 
 
 def test_the_step_of_a_size() -> None:
-    """What a net that took the size may need: the largest power of two that divides both sides, up to 64."""
-    assert [step(512, 512), step(96, 64), step(96, 80), step(7, 512)] == [64, 32, 16, 1]
+    """What a net that took the size may need: the largest power of two that divides all sides, up to 64."""
+    assert [step(sides) for sides in [(512, 512), (96, 64), (96, 80), (7, 512), (8, 96, 96)]] == [64, 32, 16, 1, 8]
     assert [padded(65, 64), padded(64, 64), padded(5, 1)] == [128, 64, 5]

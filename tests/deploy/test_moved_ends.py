@@ -53,8 +53,8 @@ def test_classes_are_those_of_the_judge() -> None:
     for given in (logits, logits[:, :1]):
         found = Ends(classes_out=True).around(nn.Identity(), InputContract(), CPU)(given)
         assert found.dtype == torch.uint8
-        np.testing.assert_array_equal(found, class_indices(given))
-        np.testing.assert_array_equal(class_indices(found), class_indices(given))
+        np.testing.assert_array_equal(found, class_indices(given, axes=4))
+        np.testing.assert_array_equal(class_indices(found, axes=4), class_indices(given, axes=4))
     assert classes(torch.randn(1, 300, 2, 2)).dtype == torch.int32
     net = nn.Identity()
     assert Ends().around(net, InputContract(), CPU) is net
@@ -72,7 +72,7 @@ def test_an_artefact_takes_images_and_gives_classes(name: str, tmp_path: Path) -
     with torch.inference_mode():
         found = load(tmp_path / made.path)(golden["batch"])
     assert golden["batch"].dtype == torch.uint8
-    np.testing.assert_array_equal(found, class_indices(golden["reference"]))
+    np.testing.assert_array_equal(found, class_indices(golden["reference"], axes=4))
     there = exporting.contract_of(recorded, made, exporting.Asked(run, tmp_path), None, golden["reference"])
     assert (there.input.dtype, there.input.shape, there.batch_shape) == (
         "uint8",
@@ -123,3 +123,11 @@ def test_a_prediction_gives_such_a_bundle_the_images_themselves() -> None:
     found = batch_of(list(IMAGES), predictor)
     assert found.dtype == torch.uint8
     np.testing.assert_array_equal(found, [*IMAGES, IMAGES[0]])
+
+
+def test_without_a_winner_the_stages_that_can_be_taken_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_folder(tmp_path / "run", [stage("eager", pairs=[]), stage("half", pairs=[]), stage("tvm", pairs=[])])
+    assert asked(run, "--to", tmp_path / "out") == exporting.REFUSED
+    assert "the run names no winner; --stage takes one of: eager, half" in refused(capsys)

@@ -171,8 +171,8 @@ def test_masks_of_many_classes_have_16_bits(tmp_path: Path) -> None:
     """300 classes, of which the last is the largest."""
     logits = torch.zeros(1, 300, 2, 2)
     logits[0, 299] = 1.0
-    found = mask_files.class_indices(logits)[0]
-    mask_files.save(found, tmp_path / "mask.png", "made by a test")
+    found = mask_files.class_indices(logits, axes=4)[0]
+    mask_files.save(found, tmp_path / "mask.png", "made by a test", tmp_path)
     with Image.open(tmp_path / "mask.png") as image:
         assert (np.array(image) == 299).all()
     assert mask_files.stamp_of(tmp_path / "mask.png") == "made by a test"
@@ -195,7 +195,7 @@ def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
         part.mkdir()
     for name in ("a", "b"):
         write_image(folder / f"{name}.png", 4, 4)
-    mask_files.save(np.zeros((4, 4), np.uint8), out / "b.png", "made by another stage")
+    mask_files.save(np.zeros((4, 4), np.uint8), out / "b.png", "made by another stage", out)
     logits = torch.tensor([0.0, float("nan")]).reshape(2, 1, 1, 1).expand(2, 2, 4, 4)
     predictor = Predictor(
         "a test's",
@@ -207,7 +207,7 @@ def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
         any_size=False,
         made_of={},
     )
-    cases, _ = cases_in(folder, nnunet=False)
+    cases, _ = cases_in(folder, nnunet=False, volumes=False)
     seconds = iter([0.0, 6.0, 6.0, 7.0])
     found = Prediction(predictor, out, "made by a test", 0, whole=False).make(cases, said.append, lambda: next(seconds))
     assert (found.made, found.failed) == (["a"], {"b": "the net's answer holds NaN or infinite logits"})

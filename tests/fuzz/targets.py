@@ -41,6 +41,7 @@ from pipeline.compiler.artifact import ABOUT, FORMAT, NET, ArtefactError, save
 from pipeline.compiler.checked_archive import CONFIGS, GRAPH
 from pipeline.config import load
 from pipeline.config.request_error import RequestError
+from pipeline.deploy.volume_masks import content, stamp_in
 from pipeline.records import codec
 from pipeline.report import __main__ as redraw
 from tests.fuzz.mutations import spoilt_bytes, spoilt_json, spoilt_text
@@ -51,6 +52,8 @@ OVERRIDES = [
     "measure.interim_analyses=[6,10,30]", "stage=ladder", "data.size=null", "model.target=a.MyNet", "device=cpu",
     "+stage.note={a:[1,2],b:'x'}", "seed=0", "data=folder", "report.target_p99_ms=5", "model.checkpoint=x.pt",
 ]  # fmt: skip
+
+MASKS = (".nii.gz", ".npy", ".tif")
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ def read_picture(given: tuple[str, bytes], folder: Path) -> None:
 
 @cache
 def volumes() -> dict[str, bytes]:
-    """A volume of each kind, by a file name."""
+    """A volume and a mask of each kind, by a file name."""
     values = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "a.npy", values)
@@ -151,8 +154,11 @@ def volumes() -> dict[str, bytes]:
     struct.pack_into("<2h", header, 70, 4, 16)
     struct.pack_into("<f", header, 108, 352.0)
     header[344:348] = b"n+1\0"
-    plain_nifti = bytes(header) + values.tobytes()
-    return written | {"a.nii": plain_nifti, "a.nii.gz": gzip.compress(plain_nifti)}
+    written["a.nii"] = bytes(header) + values.tobytes()
+    with tempfile.TemporaryDirectory() as folder:
+        (plain := Path(folder) / "a.nii").write_bytes(written["a.nii"])
+        masks = {f"mask{kind}": content(values.astype(np.uint8), "made so", kind, plain) for kind in MASKS}
+    return written | masks | {"a.nii.gz": gzip.compress(written["a.nii"])}
 
 
 def spoilt_volume(draw: random.Random) -> tuple[str, bytes]:
@@ -164,6 +170,7 @@ def read_spoilt_volume(given: tuple[str, bytes], folder: Path) -> None:
     path = folder / given[0]
     path.write_bytes(given[1])
     voxels(path)
+    stamp_in(path)
     read_volume(path, 1)
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import models
 from models import targets
 from models.errors import ModelError
 from models.named_code import maker_of_net
 from models.targets import borrowed, refusal
+from pipeline import own_packages
 from pipeline.config.load import check_target
 from pipeline.config.request_error import RequestError
 from pipeline.stages.api import StageError
@@ -123,10 +125,38 @@ def test_an_installed_package_is_of_nets_if_it_needs_torch(monkeypatch: pytest.M
     targets.is_of_nets.cache_clear()
 
 
-def test_a_folder_models_of_the_users_own_is_told_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This program's package of that name hides it, and the line says what to do."""
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's folder with a `models` of his own, in which the program is started."""
     (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "__init__.py").write_text("raise SystemExit('run')")
+    (tmp_path / "models" / "parts.py").write_text("from torch import nn\nclass Part(nn.Conv2d): ...\n")
+    (tmp_path / "models" / "theirs.py").write_text(
+        "from models.parts import Part\nfrom models.unet import UNet as Ours\nclass MyNet(Part): ...\n"
+        "def make(width: int): return MyNet(3, width, 1)\n"
+    )
+    (tmp_path / "models" / "unet.py").write_text("class MyNet: ...\n")
     monkeypatch.chdir(tmp_path)
-    for target in ("models.mine.MyNet", "models.unet.MyNet"):
-        with pytest.raises(ModelError, match="can't be named, as models is this program's own package"):
-            maker_of_net(target)
+    places = list(models.__path__)
+    own_packages.claim()
+    own_packages.claim()
+    assert list(models.__path__) == [*places, str(tmp_path / "models")]
+    yield tmp_path
+    models.__path__[:] = places
+    for name in ("models.parts", "models.theirs"):
+        sys.modules.pop(name, None)
+        vars(models).pop(name.rpartition(".")[2], None)
+
+
+def test_a_users_own_models_stand_behind_ours(folder: Path) -> None:
+    """His class and his function make nets; what they import of his is found, and his package itself isn't run."""
+    assert maker_of_net("models.theirs.MyNet").__module__ == "models.theirs"
+    assert maker_of_net("models.theirs.make")(4).weight.shape == (4, 3, 1, 1)
+    check_target("model.target", "models.theirs.MyNet", "yours")
+    assert not targets.of_users_models("models.unet")
+    with pytest.raises(
+        ModelError, match=r"unet is hidden, as models\.unet is this program's own: give it another name"
+    ):
+        maker_of_net("models.unet.MyNet")
+    with pytest.raises(ModelError, match=r"models\.nowhere can't be imported \(No module named 'models\.nowhere'\)$"):
+        maker_of_net("models.nowhere.MyNet")

@@ -96,6 +96,23 @@ def test_a_broken_file_is_named(kind: str, tmp_path: Path) -> None:
     assert str(caught.value).startswith(str(path))
 
 
+def test_a_tiff_that_announces_more_than_it_holds_is_refused(tmp_path: Path) -> None:
+    """At once: its strips aren't filled up with zeros, one by one."""
+    path, tall = tmp_path / "a.tif", struct.pack("<2HII", 257, 4, 1, 2**31 - 2)  # the tag of a page's height
+    tifffile.imwrite(path, np.zeros((64, 64), np.uint8), rowsperstrip=1)
+    content = path.read_bytes()
+    at = content.index(struct.pack("<2HI", 257, 4, 1))
+    path.write_bytes(content[:at] + tall + content[at + len(tall) :])
+    with pytest.raises(ImageError, match=r"a\.tif: ends before its last value"):
+        read_volume(path, 1)
+
+
+def test_what_begins_as_an_archive_is_no_volume(tmp_path: Path) -> None:
+    """No array of several is opened."""
+    with pytest.raises(ImageError, match=r"not a volume that can be read \(ValueError\)"):
+        read_volume(written(tmp_path / "a.npy", b"PK\3\4 and no more"), 1)
+
+
 def test_a_folder_is_read_whole(tmp_path: Path) -> None:
     """With labels of each volume's name, whatever their suffix; strangers and missing labels are named."""
     scans, masks = tmp_path / "scans", tmp_path / "masks"

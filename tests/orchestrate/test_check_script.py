@@ -2,17 +2,28 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
+from models.input_contract import InputContract
 from pipeline.orchestrate import check_script
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
+from pipeline.records.run_settings import DataSettings, ModelSettings
+from pipeline.records.tasks import Task
 from tests.fake_machine import run_record, stage_record, steady_pair
+from tests.input_nets import Larger, Volumes
+from tests.process_state import own_switches
 from tests.report import made_up_run as planted
 
 ROOT = Path(__file__).parents[2]
@@ -50,28 +61,82 @@ def test_a_run_that_never_described_its_machine_leaves_none(tmp_path: Path) -> N
     assert not (tmp_path / "check.py").exists()
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A run on a CPU, of eager and autocast, as it was recorded."""
+def kept(folder: Path, **settings: Any) -> Path:
+    """A run on a CPU, of eager and autocast, as it was recorded, with settings of its own; its script's path."""
     run = codec.load(RECORDED)
     stages = [replace(stage, target=f"pipeline.stages.{stage.name}") for stage in run.stages]
     found = replace(run, stages=stages, config={**run.config, "threads": 1})
-    codec.save(found, tmp_path)
-    check_script.write(found, tmp_path)
-    return tmp_path
+    found = replace(found, settings=replace(found.settings, **settings))
+    codec.save(found, folder)
+    check_script.write(found, folder)
+    return folder / check_script.FILE
+
+
+LINE = r"eager: ([\d.]+) ms, eager: ([\d.]+) ms a call, ratio ([\d.]+)\n"
 
 
 @pytest.mark.slow
-def test_it_runs_and_gives_a_ratio(folder: Path) -> None:
+def test_it_runs_and_gives_a_ratio(tmp_path: Path) -> None:
     """Of any stage that is named."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(folder / "check.py")]
-    done = subprocess.run(
-        [*command, "eager", "0.02"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    found = re.fullmatch(
-        r"eager: ([\d.]+) ms, eager: ([\d.]+) ms a call, ratio ([\d.]+)\n", done.stdout
-    )  # fmt: skip
+    command = [sys.executable, str(kept(tmp_path)), "eager", "0.02"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    found = re.fullmatch(LINE, done.stdout)
     assert found, done.stderr
     assert float(found[3]) == pytest.approx(float(found[1]) / float(found[2]), rel=0.01)
     assert 0.3 < float(found[3]) < 3
+
+
+def volumes(folder: Path) -> dict[str, Any]:
+    """A folder of volumes and a net for them."""
+    scans = folder / "scans"
+    scans.mkdir()
+    np.save(scans / "a.npy", np.arange(8**3, dtype=np.float32).reshape(8, 8, 8))
+    return {
+        "model": ModelSettings("mine", "tests.input_nets.Volumes"),
+        "data": DataSettings("volume", str(scans), None, 8, 1, InputContract(1, "zscore", (), (), 1.0)),
+    }
+
+
+def tensors(folder: Path) -> dict[str, Any]:
+    """A file of three inputs and a net for them."""
+    path, states = folder / "inputs.safetensors", torch.zeros(4, 5, 6)
+    save_file({"timestep": torch.arange(4), "encoder_hidden_states": states, "sample": torch.zeros(4, 4, 8, 8)}, path)
+    model = ModelSettings("mine", "tests.input_nets.Conditioned")
+    return {"model": model, "data": DataSettings("tensors", str(path), batch_size=2), "task": Task("diffusion")}
+
+
+def a_file(folder: Path) -> dict[str, Any]:
+    """A net as torch.export wrote it, and the program's own images."""
+    path = folder / "net.pt2"
+    torch.export.save(torch.export.export(Larger().eval(), (torch.zeros(2, 3, 16, 16),)), path)
+    return {"model": ModelSettings("file", file=str(path)), "data": DataSettings("stain", image_size=16, batch_size=2)}
+
+
+@pytest.mark.parametrize("given", [volumes, tensors, a_file])
+def test_it_runs_for_whatever_a_net_takes(
+    given: Callable[[Path], dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Volumes, several tensors by their names, a net of a file: read as the run read them."""
+    script = kept(tmp_path, **given(tmp_path))
+    monkeypatch.setattr(sys, "argv", [str(script), "eager", "0.001"])
+    with own_switches():
+        runpy.run_path(str(script), run_name="__main__")
+    assert re.fullmatch(LINE, capsys.readouterr().out)
+
+
+def test_autocast_lays_out_volumes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The baseline of a GPU, in a plain line each: NDHWC of five axes, anything else as it is."""
+    theirs, seen = Volumes(), []
+    theirs.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].stride()))
+    names: dict[str, Any] = {"torch": torch, "theirs": theirs}
+    exec(check_script.PLAIN_AUTOCAST.replace('"cuda", torch.float16', '"cpu", torch.bfloat16'), names)
+    with torch.inference_mode():
+        assert names["plain"](torch.zeros(1, 1, 4, 4, 4)).dtype == torch.bfloat16
+    assert names["laid"](torch.zeros(2, 3, 4, 4, 4)).stride()[1] == 1
+    assert names["laid"](torch.zeros(2, 3, 4)).stride() == (12, 4, 1)
+    assert theirs.head.weight.is_contiguous(memory_format=torch.channels_last_3d)
+    assert seen

@@ -209,3 +209,26 @@ def test_what_is_no_run_is_not_resumed(text: str | None, tmp_path: Path) -> None
     with pytest.raises(RequestError, match=r"resume=.*results\.json"):
         run(tmp_path / "now", config("one", resume=str(tmp_path)))
     assert not FakeWorker.started
+
+
+def test_a_gpu_s_baseline_that_is_no_stage_is_measured_from_host_to_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, for the ratios of the stages; where it is a stage, or on a CPU, it isn't. One that dies costs a warning."""
+    monkeypatch.setattr("pipeline.orchestrate.run.cuda_gpus", list)
+
+    def asked(folder: str, device: str, name: str, **fields: Any) -> RunRecord:
+        other = config(name, device=device, **fields)
+        stages = [replace(stage, devices=["cuda", "cpu"]) for stage in other.stages]
+        return run(tmp_path / folder, replace(other, stages=stages))[0]
+
+    assert asked("gpu", "cuda", "one").baseline_host_latencies == [0.03, 0.01, 0.02]
+    assert ("hosted", "eager") in FakeWorker.started
+    FakeWorker.started.clear()
+    own = config("one").stages[0]
+    assert asked("own", "cuda", "one", baseline=own).baseline_host_latencies == []
+    assert asked("cpu", "cpu", "one").baseline_host_latencies == []
+    assert "hosted" not in [role for role, _ in FakeWorker.started]
+    FakeWorker.deeds["hosted"] = die
+    found = asked("gone", "cuda", "one")
+    assert [warning.code for warning in found.warnings if "host to host" in warning.text] == ["phase failed"]

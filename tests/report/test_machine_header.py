@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline.records.run_settings import DataSettings, ModelSettings
 from pipeline.report.first_screen import inputs_at, machine
 from tests.report import made_up_run as planted
 
@@ -13,6 +14,22 @@ def test_header_names_onnxruntime(package: str) -> None:
     """ONNX Runtime's version is named under either of the names that its wheel is installed by."""
     environment = replace(planted.environment(), packages={"torch": "2.11.0", package: "1.31.1"})
     assert f"{package} 1.31.1" in machine(planted.run(environment=environment)).versions.split(", ")
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "said"),
+    [
+        ("unet_small", "stain", ": a smaller net and image, because no GPU was used; "),
+        ("unet_small", "folder", ": a smaller net, because no GPU was used; "),
+        ("custom", "samples", ": a smaller image, because no GPU was used; "),
+        ("smp", "volume", ": no GPU was used; "),
+    ],
+)
+def test_the_laptops_preset_made_nothing_smaller_that_is_the_users(model: str, data: str, said: str) -> None:
+    run = planted.run()
+    settings = replace(run.settings, model=ModelSettings(model), data=DataSettings(data))
+    found = machine(replace(run, preset="cpu", settings=settings)).preset
+    assert found == f"preset cpu{said}its ratios say nothing of a GPU's"
 
 
 @pytest.mark.parametrize(

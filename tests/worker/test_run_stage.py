@@ -65,6 +65,7 @@ def test_a_right_stage_goes_through_every_phase_in_order(run_folder: Path) -> No
         "warmup",
         "check",
         "latencies",
+        "host path",
         "profile",
         "observe",
         "explain",

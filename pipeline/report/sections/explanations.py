@@ -13,6 +13,7 @@ from pipeline.report.sections import (
     bottleneck_section,
     fronts,
     fusion_section,
+    host_path_section,
     host_time_section,
     layout_section,
     memory_section,
@@ -46,6 +47,7 @@ def sentences(summary: RunSummary) -> dict[str, list[str]]:
     why = [attribution_section.why(summary, summary.winner)] if summary.winner else []
     said = {
         attribution_section.QUESTION: [*why, *(attribution_section.sentence(step) for step in steps(summary))],
+        host_path_section.TITLE: host_path_section.sentences(summary),
         "Layout": layout_section.sentences(summary),
         "Fusion": fusion_section.sentences(summary),
         "Memory": memory_section.sentences(summary),
@@ -57,7 +59,7 @@ def sentences(summary: RunSummary) -> dict[str, list[str]]:
 def explanations(summary: RunSummary) -> list[Explanation]:
     """All parts of which the record knows something."""
     makers: tuple[Callable[[RunSummary], Explanation], ...] = (
-        _way, _bottlenecks, _time, _roofline, _layout, _fusion, _memory, _bits,
+        _way, _bottlenecks, _time, _around, _roofline, _layout, _fusion, _memory, _bits,
     )  # fmt: skip
     return [part for make in makers if not (part := make(summary)).empty]
 
@@ -97,6 +99,12 @@ def _time(summary: RunSummary) -> Explanation:
         [chart] if chart else [],
         None if line else table,
     )
+
+
+def _around(summary: RunSummary) -> Explanation:
+    said, table = host_path_section.sentences(summary), host_path_section.table(summary)
+    note = host_path_section.NOTE if table.rows else ""
+    return Explanation("around", host_path_section.TITLE, _first(said), note, said, table=table if table.rows else None)
 
 
 def _roofline(summary: RunSummary) -> Explanation:

@@ -1,0 +1,74 @@
+"""The figures of nnU-Net's normalisation for CT, measured of a folder of volumes (`models.input_contract`)."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from models.errors import ImageError
+from models.input_contract import InputContract, LabelRules
+from models.stain import UNLABELLED
+from pipeline.config.request_error import RequestError
+from pipeline.devices.host import memory_bytes
+
+PERCENTILES = (0.5, 99.5)
+GIB = 2**30
+BYTES_OF_A_VALUE = 12  # read as fp32, its label as int64
+GIVEN = "give data.low, data.high, data.mean and data.std"
+MOST_VALUES = 10**8  # of all volumes together, evenly spaced in each, as nnU-Net takes so many at random
+
+
+def measured(contract: InputContract, path: str | None, labels: str | None, rules: LabelRules) -> InputContract:
+    """The contract with the figures of a folder's foreground: the voxels of any class but 0; without labels of all.
+
+    Raises:
+        RequestError: a file can't be read, they take more memory than there is, or a channel has one value alone.
+    """
+    try:
+        check_memory(path)
+        parts = list(foreground(path, labels, contract, rules))
+    except ImageError as error:
+        raise RequestError(str(error)) from None
+    values = np.concatenate(parts).astype(np.float64) / (contract.scale or 1.0)
+    low, high = np.percentile(values, PERCENTILES, axis=0)
+    if not (low < high).all():
+        raise RequestError(
+            f"data.normalize=ct: the foreground of {labels or path} has one value alone, {low.min():g}; {GIVEN}"
+        )
+    least, most, mean, std = (tuple(map(float, each)) for each in (low, high, values.mean(0), values.std(0)))
+    return replace(contract, low=least, high=most, mean=mean, std=std)
+
+
+def check_memory(path: str | None) -> None:
+    """That a folder's volumes fit into this machine at once.
+
+    Raises:
+        RequestError: they don't; the line gives the figure.
+        ImageError: as `models.volume_files.volume_files`.
+    """
+    from models.volume_files import values_in_volumes
+
+    needed, memory = BYTES_OF_A_VALUE * values_in_volumes(path), memory_bytes()
+    if needed > memory:
+        shown = f"{needed / GIB:.4g} GiB and this machine has {memory / GIB:.4g}"
+        raise RequestError(f"data.path={path}: its volumes take {shown}; {GIVEN}")
+
+
+def foreground(
+    path: str | None, labels: str | None, contract: InputContract, rules: LabelRules
+) -> Iterator[np.ndarray]:
+    """The foreground's values [voxels, channels] of each volume of a folder; all, where none has a label above 0.
+
+    Raises:
+        ImageError: as `models.volume_files.folder_volumes`.
+    """
+    from models.volume_files import folder_volumes
+
+    named, _ = folder_volumes(path, labels, contract, rules)
+    masks = [None if each.label is None else (each.label > 0) & (each.label != UNLABELLED) for each in named]
+    some = any(mask is not None and mask.any() for mask in masks)
+    for each, mask in zip(named, masks, strict=True):
+        if mask is not None and mask.shape != each.image.shape[:-1]:
+            raise ImageError(f"{each.source}: its labels are of another size than the volume")
+        chosen = each.image[mask] if some and mask is not None else each.image.reshape(-1, contract.channels)
+        yield chosen[:: max(1, -(-len(chosen) * len(named) // MOST_VALUES))]

@@ -1,0 +1,238 @@
+"""What lies around a net in production, moved and timed: from images in the host's memory to classes in it.
+
+As it is, normalised images go up, the net answers, and its logits come down, one after the other. Then images go up as
+their files hold them, then classes come down in place of logits, and last the copies of one batch run while another is
+computed: a ring of buffers, with a queue of the device for each direction and one for the net.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.samples import normaliser
+from pipeline.config.plan import Plan
+from pipeline.devices.kinds import is_cuda
+from pipeline.measure.accuracy import classes
+from pipeline.measure.batch import Batch, batched
+from pipeline.measure.clock import Clock
+from pipeline.measure.page_locked import page_locked
+from pipeline.measure.sampling import undisturbed
+from pipeline.records.samples import HostPath
+from pipeline.stages.api import Workload
+
+Lane = Literal["up", "net", "down"]
+NO_COPIES = "on a CPU nothing is copied to a device, so no copy can overlap"
+SLOTS = 3  # of the ring: a batch going up, one in the net, one coming down
+SAMPLES = 5  # of each layout, by turns
+SAMPLE_SECONDS = 0.2
+MOST_SHARE = 0.01  # of values that may differ in a ring: kernels that add up in any order
+
+
+class Lanes(Protocol):
+    """The queues of a device; what is put into one runs in order, beside the others."""
+
+    def put(self, lane: Lane, work: Callable[[], object], after: Sequence[Any]) -> Any:
+        """Have it done once all of `after` is; a mark of its end, for others to wait for."""
+
+    def finish(self, mark: Any) -> None:
+        """Wait for what was marked."""
+
+
+class CudaLanes:
+    """A CUDA device's: the net on the current stream, the copies on streams of their own."""
+
+    def __init__(self) -> None:
+        self.streams = {"up": torch.cuda.Stream(), "net": torch.cuda.current_stream(), "down": torch.cuda.Stream()}
+
+    def put(self, lane: Lane, work: Callable[[], object], after: Sequence[torch.cuda.Event]) -> torch.cuda.Event:
+        """Queue it on the lane's stream, behind the events."""
+        stream, mark = self.streams[lane], torch.cuda.Event()
+        for event in after:
+            stream.wait_event(event)
+        with nullcontext() if lane == "net" else torch.cuda.stream(stream):
+            work()
+        mark.record(stream)
+        return mark
+
+    def finish(self, mark: torch.cuda.Event) -> None:
+        """Wait for the event."""
+        mark.synchronize()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way of laying out the path.
+
+    Attributes:
+        move: what was moved last.
+        inputs: of each call in turn, in the host's memory, pinned where there is a GPU.
+        call: from what has come up, on the device, to what goes down.
+        ring: whether copies overlap.
+    """
+
+    move: Literal["as it is", "uint8 in", "classes out", "ring"]
+    inputs: list[Batch]
+    call: Callable[[Batch], Tensor]
+    ring: bool = False
+
+
+@dataclass
+class Slot:
+    """Buffers of one batch on its way: on the device, and for its answer in the host's memory."""
+
+    given: Batch
+    answer: Tensor
+    down: Tensor
+    mark: Any = None  # of the answer's arrival
+
+
+class Path:
+    """Calls one after another from the host's memory and back; without a ring each waits for the one before it.
+
+    Args:
+        layout: of the path.
+        lanes: of the device.
+        device: where the net is.
+        pinned: whether the host's buffers are pinned.
+    """
+
+    def __init__(self, layout: Layout, lanes: Lanes, device: torch.device, pinned: bool) -> None:
+        self.layout, self.lanes, self.number = layout, lanes, 0
+        first = layout.inputs[0].mapped(lambda part: part.to(device))
+        with torch.inference_mode():
+            answer = layout.call(first)
+        # Made outside of inference mode: a batch made in it would have Dynamo compile again.
+        self.slots = [
+            Slot(
+                first.mapped(torch.empty_like),
+                torch.empty(answer.shape, dtype=answer.dtype, device=device),
+                held(torch.empty(answer.shape, dtype=answer.dtype), pinned),
+            )
+            for _ in range(SLOTS if layout.ring else 1)
+        ]
+
+    def send(self) -> Slot:
+        """The next batch on its way, once the slot's last answer is there; the slot that it takes."""
+        slot, given = (
+            self.slots[self.number % len(self.slots)],
+            self.layout.inputs[self.number % len(self.layout.inputs)],
+        )
+        self.number += 1
+        if slot.mark is not None:
+            self.lanes.finish(slot.mark)
+        up = self.lanes.put("up", lambda: slot.given.copy_(given), [])
+        net = self.lanes.put("net", lambda: slot.answer.copy_(self.layout.call(slot.given)), [up])
+        slot.mark = self.lanes.put("down", lambda: slot.down.copy_(slot.answer, non_blocking=True), [net])
+        return slot
+
+    def drain(self) -> None:
+        """Wait for all answers."""
+        for slot in self.slots:
+            if slot.mark is not None:
+                self.lanes.finish(slot.mark)
+
+    def seconds(self, calls: int, clock: Clock) -> float:
+        """A call of so many, one after another, from the first image to the last answer."""
+        start = clock.now()
+        for _ in range(calls):
+            self.send()
+        self.drain()
+        return (clock.now() - start) / calls
+
+
+def layouts(work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, pinned: bool) -> list[Layout]:
+    """As it is, and one move after another, as far as the net has them.
+
+    Args:
+        work: the inputs.
+        call: the stage, from a batch on the device to its answer.
+        has_masks: whether the answer is logits of classes.
+        pinned: whether the host's buffers are to be pinned.
+    """
+    kept = [batch.mapped(lambda part: held(part.cpu(), pinned)) for batch in work.inputs]
+    found = [Layout("as it is", kept, call)]
+    images = work.images
+    if images is not None and images.dtype == np.uint8 and not work.others:
+        size = work.shape[0]
+        parts = [torch.from_numpy(images[at : at + size]) for at in range(0, size * len(work.batches), size)]
+        normalise = normaliser(work.contract, images.dtype, images.ndim, work.device)
+        bytes_in = [batched(held(part.clone(), pinned)) for part in parts]
+
+        def from_bytes(batch: Batch) -> Tensor:
+            with torch.inference_mode(False), torch.no_grad():  # or Dynamo would compile again for what it makes
+                ready = batched(normalise(batch.first.float()))
+            return call(ready)
+
+        found.append(Layout("uint8 in", bytes_in, from_bytes))
+    if has_masks:
+        before = found[-1]
+        found.append(Layout("classes out", before.inputs, lambda batch: classes(before.call(batch))))
+    return [*found, Layout("ring", found[-1].inputs, found[-1].call, ring=True)]
+
+
+def held(part: Tensor, pinned: bool) -> Tensor:
+    """A tensor of any shape in the host's memory, pinned where that is wanted."""
+    return page_locked(part) if pinned else part
+
+
+def measure(
+    work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, clock: Clock, plan: Plan, lanes: Lanes
+) -> list[HostPath]:
+    """Each layout, in samples by turns.
+
+    Args:
+        work: the inputs, and the device.
+        call: the stage, from a batch on the device to its answer.
+        has_masks: whether the answer is logits of classes.
+        clock: gives seconds.
+        plan: says how long a sample is at most.
+        lanes: the device's.
+
+    Raises:
+        ValueError: a ring's answers aren't those of calls one by one.
+    """
+    pinned = is_cuda(work.device.type)
+    paths = [Path(layout, lanes, work.device, pinned) for layout in layouts(work, call, has_masks, pinned)]
+    with undisturbed():
+        check_ring(paths[-2], paths[-1])
+        taken: list[list[float]] = [[] for _ in paths]
+        calls = [calls_in(path, clock, min(SAMPLE_SECONDS, plan.latency_seconds)) for path in paths]
+        for _ in range(SAMPLES):
+            for path, count, found in zip(paths, calls, taken, strict=True):
+                path.seconds(len(path.slots), clock)
+                found.append(path.seconds(count, clock))
+    return [
+        HostPath(path.layout.move, found, path.layout.inputs[0].size_bytes, batched(path.slots[0].down).size_bytes)
+        for path, found in zip(paths, taken, strict=True)
+    ]
+
+
+def calls_in(path: Path, clock: Clock, seconds: float) -> int:
+    """How many calls take so long, and at least two rounds of the buffers."""
+    each = statistics.median(path.seconds(SLOTS, clock) for _ in range(3))
+    return max(2 * SLOTS, math.ceil(seconds / max(each, 1e-9)))
+
+
+def check_ring(plain: Path, ring: Path) -> None:
+    """That overlapped calls answer what calls one by one do, input by input.
+
+    Raises:
+        ValueError: one doesn't; the line says how many values differ.
+    """
+    for number in range(2 * SLOTS):
+        expected = plain.send()
+        plain.drain()
+        got = ring.send()
+        if number % 2:  # else the next one is sent while this one is on its way
+            ring.drain()
+            share = float((~torch.isclose(got.down.double(), expected.down.double(), 1e-2, 1e-2)).double().mean())
+            if share > MOST_SHARE:
+                raise ValueError(f"in a ring {share:.2g} of the answer to batch {number} is another one")
+    ring.drain()

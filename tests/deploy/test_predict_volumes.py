@@ -1,0 +1,227 @@
+"""Masks of a folder of volumes: each a file of its volume's kind, with its affine; resumed; and none in silence."""
+
+import gzip
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+import torch
+
+from models.build import build_model
+from models.errors import ImageError
+from models.input_contract import InputContract
+from models.samples import to_batch
+from models.volume_files import read_labels, read_volume, values_of
+from pipeline.config.request_error import RequestError
+from pipeline.deploy import bundle_contract, mask_files
+from pipeline.deploy.bundle_contract import Contract, TensorRule, measured_of
+from pipeline.deploy.image_cases import cases_in
+from pipeline.deploy.predict_command import main, takes_volumes
+from pipeline.deploy.predicting import Prediction
+from pipeline.deploy.predictor import Predictor
+from pipeline.measure.accuracy import classes
+from pipeline.records import codec
+from tests.deploy.made_up_runs import write_image, write_volumes_run
+from tests.models.test_volume_files import nifti, nifti2
+from tests.process_state import own_switches
+
+AFFINE = (1.5, 0.0, 0.0, -7.0, 0.0, 2.5, 0.0, -8.0, 0.0, 0.0, 3.5, -9.0)  # of NIfTI's srow_x, srow_y and srow_z
+STORED = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
+
+
+@pytest.fixture(autouse=True)
+def process_state() -> Iterator[None]:
+    """A stage sets the switches of its process."""
+    threads = torch.get_num_threads()
+    with own_switches():
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    """A folder for volumes."""
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    return folder
+
+
+def with_affine(order: str) -> bytes:
+    """A NIfTI-1 file with an affine and a spacing."""
+    content = bytearray(nifti(STORED, order, slope=2.0, shift=-5.0))
+    struct.pack_into(f"{order}4f", content, 76, 1.0, 1.5, 2.5, 3.5)
+    struct.pack_into(f"{order}12f", content, 280, *AFFINE)
+    return bytes(content)
+
+
+def labels_of(depth: int, height: int, width: int, dtype: type[np.generic] = np.uint8) -> np.ndarray:
+    return (np.arange(depth * height * width).reshape(depth, height, width) % 3).astype(dtype)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
+def test_a_nifti_mask_has_the_affine_of_its_volume(order: str, suffix: str, tmp_path: Path) -> None:
+    """In the volume's order of bytes, with plain values whatever the volume's slope was."""
+    content, labels = with_affine(order), labels_of(2, 3, 4, np.uint16)
+    source, mask = tmp_path / f"a{suffix}", tmp_path / f"mask{suffix}"
+    source.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+    mask_files.save(labels, mask, "made by a test", source)
+    assert np.array_equal(values_of(mask), labels)
+    plain = gzip.decompress(mask.read_bytes()) if suffix.endswith("gz") else mask.read_bytes()
+    assert struct.unpack_from(f"{order}12f", plain, 280) == AFFINE
+    assert plain[76:92] == content[76:92], "the spacing"
+    assert mask_files.stamp_of(mask) == "made by a test"
+
+
+def test_the_second_version_of_nifti_keeps_its_affine(tmp_path: Path) -> None:
+    content = bytearray(nifti2(STORED))
+    struct.pack_into("<12d", content, 400, *AFFINE)
+    (tmp_path / "a.nii").write_bytes(content)
+    mask_files.save(labels_of(2, 3, 4), tmp_path / "mask.nii", "made by a test", tmp_path / "a.nii")
+    assert np.array_equal(read_labels(tmp_path / "mask.nii"), labels_of(2, 3, 4))
+    assert struct.unpack_from("<12d", (tmp_path / "mask.nii").read_bytes(), 400) == AFFINE
+    assert mask_files.stamp_of(tmp_path / "mask.nii") == "made by a test"
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".tif"])
+def test_other_masks_are_of_the_volume_s_kind(suffix: str, tmp_path: Path) -> None:
+    mask = tmp_path / f"mask{suffix}"
+    mask_files.save(labels_of(3, 5, 4), mask, "made by a test", tmp_path)
+    assert np.array_equal(read_labels(mask), labels_of(3, 5, 4))
+    assert mask_files.stamp_of(mask) == "made by a test"
+
+
+def test_what_is_no_mask_of_ours_is_never_written_over(tmp_path: Path) -> None:
+    """The user's own labels, and what is no file of labels at all."""
+    np.save(tmp_path / "a.npy", labels_of(2, 2, 2))
+    tifffile.imwrite(tmp_path / "a.tif", labels_of(2, 2, 2), photometric="minisblack")
+    (tmp_path / "a.nii").write_bytes(nifti(STORED))
+    (tmp_path / "b.nii").write_bytes(b"no volume")
+    (tmp_path / "c.nii.gz").write_bytes(b"nor this")
+    (tmp_path / "d.nii").mkdir()
+    for path in tmp_path.iterdir():
+        with pytest.raises(RequestError, match="it is there and no mask of pipeline"):
+            mask_files.stamp_of(path)
+
+
+def test_a_folder_of_volumes_is_predicted_and_resumed(
+    scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a run's stage, as the plain net answers; what the net doesn't take is a line, and costs no other its mask."""
+    run, out, generator = write_volumes_run(tmp_path), tmp_path / "masks", np.random.default_rng(1)
+    np.save(scans / "same.npy", generator.normal(size=(8, 8, 8)))
+    np.save(scans / "small.npy", generator.normal(size=(7, 8, 6)))
+    np.save(scans / "large.npy", generator.normal(size=(8, 12, 8)))
+    tifffile.imwrite(scans / "pages.tif", generator.integers(0, 99, (8, 8, 8), np.uint8), photometric="minisblack")
+    (scans / "broken.nii.gz").write_bytes(gzip.compress(nifti(STORED))[:-20])
+    (scans / "notes.txt").write_text("no volume")
+    asked = [str(run), str(scans), "--out", str(out), "--stage", "eager"]
+    assert takes_volumes(run)
+    assert main(asked) == 1
+    said = capsys.readouterr()
+    assert said.out == f"3 masks made, 2 images have none: {out}\n"
+    assert "no mask of large: " in said.err
+    assert "8×12×8, and the net takes 8×8×8; no windows are cut of a volume: --whole takes it" in said.err
+    assert "left out, no volumes: notes.txt" in said.err
+    net = build_model("tests.input_nets.Volumes", {}, str(tmp_path / "weights.safetensors"), 0)
+    with torch.inference_mode():
+        right = classes(net(to_batch(read_volume(scans / "same.npy", 1)[None], InputContract(1, "zscore", scale=1.0))))
+    assert np.array_equal(read_labels(out / "same.npy"), right[0].numpy())
+    assert {path.name: read_labels(path).shape for path in out.glob("[a-z]*") if path.suffix != ".json"} == {
+        "same.npy": (8, 8, 8), "small.npy": (7, 8, 6), "pages.tif": (8, 8, 8),
+    }  # fmt: skip
+    (out / "same.npy").unlink()
+    (scans / "broken.nii.gz").unlink()
+    assert main([*asked]) == 1
+    assert capsys.readouterr().out == f"1 masks made, 2 were there, 1 images have none: {out}\n"
+    assert main([*asked, "--whole"]) == 0
+    assert read_labels(out / "large.npy").shape == (8, 12, 8)
+    assert json.loads((out / "predict.json").read_text())["made_of"]["whole"]
+    assert main([*asked, "--overlap", "2"]) == 2
+    assert "--overlap 2: no windows are cut of volumes" in capsys.readouterr().err
+
+
+def a_predictor(size: tuple[int, ...], channels: int = 2, **fields: object) -> Predictor:
+    """Class 1 where the first channel is larger than the second."""
+
+    def run(batch: torch.Tensor) -> torch.Tensor:
+        return torch.stack([batch[:, 1], batch[:, 0]], 1)
+
+    contract = InputContract(channels, "own", (0.0,), (1.0,), 1.0)
+    made = Predictor("a test's", run, (1, channels, *size), torch.device("cpu"), contract, None, False, {})
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def test_nnunet_names_of_volumes(scans: Path, tmp_path: Path) -> None:
+    """case_0000.nii.gz and case_0001.nii.gz are channels of case.nii.gz; another kind beside it is told."""
+    for number in range(2):
+        (scans / f"a_{number:04d}.nii.gz").write_bytes(gzip.compress(nifti(STORED * (-1) ** number)))
+    (scans / "b.nii.gz").write_bytes(gzip.compress(nifti(STORED)))
+    cases, others = cases_in(scans, nnunet=True, volumes=True)
+    assert ([case.mask for case in cases], others) == (["a.nii.gz", "b.nii.gz"], [])
+    found = Prediction(a_predictor((2, 3, 4)), tmp_path, "made by a test", 0, whole=False).make(cases, print)
+    assert found.made == ["a"]
+    assert "no channel in its name; b_0000.nii.gz" in found.failed["b"]
+    assert np.array_equal(read_labels(tmp_path / "a.nii.gz"), STORED > 0)
+
+
+def test_volumes_of_one_name_and_a_volume_that_changes(scans: Path, tmp_path: Path) -> None:
+    """Both are told; a bundle that takes one size alone names what takes any."""
+    (scans / "a.nii").write_bytes(nifti(STORED))
+    case = cases_in(scans, nnunet=False, volumes=True)[0][0]
+    prediction = Prediction(a_predictor((2, 3, 4), 1), tmp_path, "made by a test", 0, whole=False)
+    [window] = prediction.windows(case)
+    (scans / "a.nii").write_bytes(b"cut")
+    prediction.paste(window, labels_of(2, 3, 4))
+    assert "it was changed meanwhile: no NIfTI" in prediction.outcome.failed["a"]
+    with pytest.raises(ImageError, match="eager and its like take it by --whole"):
+        prediction.check_volume(case, np.zeros((3, 3, 4, 1)))
+    np.save(scans / "a.npy", STORED)
+    with pytest.raises(RequestError, match=r"a\.nii, a\.npy would share the mask a\.nii"):
+        cases_in(scans, nnunet=False, volumes=True)
+    with pytest.raises(RequestError, match=r"no volume in it; \.nii, "):
+        cases_in(tmp_path, nnunet=False, volumes=True)
+
+
+def test_a_zarr_is_a_case_whose_parts_all_count(scans: Path) -> None:
+    """Its mask is an array of numpy's."""
+    (scans / "a.zarr").mkdir()
+    (scans / "a.zarr" / "0").write_text("values")
+    (scans / "a.nii").mkdir()
+    cases, others = cases_in(scans, nnunet=False, volumes=True)
+    assert ([case.mask for case in cases], others) == (["a.npy"], ["a.nii"])
+    before = cases[0].digest
+    (scans / "a.zarr" / "0").write_text("other values")
+    assert cases[0].digest != before
+
+
+def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own loader makes the masks; what its contract says decides that volumes are read."""
+    np.save(scans / "a.npy", np.random.default_rng(2).normal(size=(8, 8, 8)))
+    write_image(scans / "b.png", 8, 8)
+    record, bundle = codec.load(write_volumes_run(tmp_path)), tmp_path / "bundle"
+    bundle.mkdir()
+    (bundle / "SHA256SUMS").write_text("")
+    (bundle / "load.py").write_text("def load():\n    return lambda batch: batch.expand(-1, 2, -1, -1, -1) * 0\n")
+    contract = Contract(
+        "eager", "pipeline.stages.eager", "exported", "net.pt2", TensorRule("image", [1, 1, 8, 8, 8], "float32"),
+        TensorRule("logits", [1, 2, 8, 8, 8], "float32"), record.settings.data.contract, record.stages[0].tolerance,
+        True, measured_of(record, record.stages[0]), None, "python -m pipeline",
+    )  # fmt: skip
+    bundle_contract.save(contract, bundle)
+    assert takes_volumes(bundle)
+    assert main([str(bundle), str(scans), "--out", str(tmp_path / "masks")]) == 0
+    assert "left out, no volumes: b.png" in capsys.readouterr().err
+    assert read_labels(tmp_path / "masks" / "a.npy").shape == (8, 8, 8)
+
+
+def test_classes_of_volumes_are_no_logits_of_images() -> None:
+    """Four axes are logits of images, and classes of volumes."""
+    four = torch.zeros(1, 2, 3, 4, dtype=torch.uint8)
+    assert mask_files.class_indices(four, axes=5).shape == (1, 2, 3, 4)
+    assert mask_files.class_indices(four, axes=4).shape == (1, 3, 4)

@@ -1,0 +1,52 @@
+"""What the report says of the path around the net."""
+
+from dataclasses import replace
+
+from pipeline.analysis.path_shares import moves, net_share
+from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.records.samples import HostPath
+from pipeline.report.sections.explanations import explanations, sentences
+from pipeline.report.sections.host_path_section import TITLE, table
+from tests.fake_machine import run_record, stage_record, steady_pair
+
+PATH = [
+    HostPath("as it is", [0.4, 0.08, 0.08], 100, 50),
+    HostPath("classes out", [0.04], 100, 10),
+    HostPath("ring", [0.02], 100, 10),
+]
+
+
+def summary(**fields: object) -> RunSummary:
+    """A run whose winner takes 10 ms, and a stage whose path wasn't measured."""
+    fast = replace(stage_record("fast", steady_pair(2.0, b="fast")), **fields)  # type: ignore[arg-type]
+    return summarize(run_record([fast, stage_record("eager", steady_pair(1.0, b="eager"))]))
+
+
+def test_each_move_is_against_the_one_before_it() -> None:
+    stage = summary(host_path=PATH).ranked[0].stage
+    assert [(move.name, move.seconds, move.bought) for move in moves(stage)] == [
+        ("as it is", 0.08, None),
+        ("classes out", 0.04, 2.0),
+        ("ring", 0.02, 2.0),
+    ]
+    own = net_share(stage, 1.0)
+    assert own is not None
+    assert net_share(stage, own / 4) == 1.0, "a ring may beat the samples by a hair"
+    assert net_share(replace(stage, pairs=[]), 1.0) is None
+
+
+def test_the_winner_s_path_is_told_in_words_and_all_in_a_table() -> None:
+    found = summary(host_path=PATH)
+    lines = sentences(found)[TITLE]
+    assert lines[0].startswith("fast: 80.0 ms a call from the host's memory and back; the net itself is ")
+    assert "Each move buys: classes out 2.00 ×, ring 2.00 ×. Together 4.00 ×: 20.0 ms a call" in lines[1]
+    titles = ["stage", "net alone", "as it is", "classes out", "ring", "net's share"]
+    assert table(found).titles == titles
+    assert len(table(found).rows) == 1
+    assert any(part.anchor == "around" and part.table for part in explanations(found))
+
+
+def test_what_was_not_measured_says_why() -> None:
+    """Of a CPU; older records say nothing."""
+    assert sentences(summary(host_path_left_out="no copies")).get(TITLE) == ["Not measured: no copies."]
+    assert TITLE not in sentences(summary())
