@@ -78,7 +78,9 @@ class DataSpec:
 class Job:
     """All that a worker needs to know, as one JSON document."""
 
-    role: str  # "reference" describes the run; "companion" is only sampled; "stage" does all; "counted": one call
+    # "contract" looks at the net alone; "reference" describes the run; "companion" is only sampled; "stage" does all;
+    # "counted": one call
+    role: str
     stage: StageSpec
     model: ModelSpec
     data: DataSpec

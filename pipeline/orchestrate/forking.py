@@ -11,8 +11,9 @@ from typing import IO
 
 from pipeline.config.schema import RunConfig
 
-# What a worker imports before it builds its stage; the first one's `main` is the worker.
-MODULES = ("pipeline.worker.__main__", "torch._dynamo")
+# What a worker imports before it builds its stage. The first one's `main` is the worker; the first worker of all, which
+# looks at the net alone, has no more than it.
+MODULES = ("pipeline.worker.__main__", "pipeline.worker.net_file", "torch._dynamo")
 PATIENCE_SECONDS = 300.0  # for the server's imports
 POLL_SECONDS = 0.01
 

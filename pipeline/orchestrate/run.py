@@ -71,6 +71,7 @@ def gpu_held(context: RunContext) -> Iterator[None]:
 
 def measure(context: RunContext, earlier: Earlier | None) -> None:
     """The course of the run itself; what an earlier one has finished is taken over."""
+    look_at_the_net(context)
     describe_run(context)
     if earlier:
         resume.check_machine(earlier, context.record)
@@ -115,6 +116,18 @@ def note_resumed(context: RunContext, earlier: Earlier) -> None:
     despite = f", despite other {', '.join(sorted(earlier.despite))}" if earlier.despite else ""
     text = f"measured in {earlier.folder}, begun {earlier.record.started_at}: {names}; the others in this run{despite}"
     context.warn("resumed", text, "each ratio is to the baseline of its own run; for times of one hour run all again")
+
+
+def look_at_the_net(context: RunContext) -> None:
+    """Refuse a net that can't be measured while the fork server imports the rest; else the reference's worker does.
+
+    Raises:
+        RequestError: it can't; the line names the knob.
+    """
+    if not context.server:
+        return
+    with stopping(context.start(context.config.eager, "contract", "reference")) as (worker,), suppress(WorkerGone):
+        context.advance(worker, "the net", Done)  # a worker that dies of the net has a successor that says how
 
 
 def describe_run(context: RunContext) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from importlib import import_module
 
 from models.errors import InputError
 from pipeline.config.schema import Job
@@ -11,6 +12,9 @@ from pipeline.stages.api import Skip
 from pipeline.worker import shortage
 from pipeline.worker.run_stage import run_stage
 
+# What compiles imports seconds' worth of torch: no part of a build, and the same in every process that is sampled.
+COMPILERS, SAMPLED = "pipeline.worker.net_file", ("stage", "companion")
+
 
 def main() -> None:
     """One job, then leave; a failure is reported as a record, and its traceback goes to the log."""
@@ -18,6 +22,8 @@ def main() -> None:
     reporter = PipeReporter(int(sys.argv[1]))
     job = from_json(Job, reporter.job())
     shortage.note_start()
+    if job.role in SAMPLED:
+        import_module(COMPILERS)
     try:
         run_stage(job, reporter)
     except InputError as error:
