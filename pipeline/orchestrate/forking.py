@@ -117,6 +117,11 @@ class ForkServer:
             return None
         return pid
 
+    @property
+    def process_id(self) -> int:
+        """Of the server's process, whose conditions its workers have, too."""
+        return self._process.pid
+
     def stop(self) -> None:
         """End the server; the workers that it started live on."""
         self._line.close()

@@ -16,7 +16,7 @@ from pipeline.orchestrate.forking import fork_server
 from pipeline.orchestrate.gpu_lock import held
 from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.resume import Earlier
-from pipeline.orchestrate.trials import measure_stage
+from pipeline.orchestrate.trials import head_to_head, measure_stage
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Done
 from pipeline.records.file_mark import mark_of
@@ -196,7 +196,7 @@ def measure_head_to_head(context: RunContext) -> None:
             for name in names[1 : plan.head_to_head + 1]:
                 with stopping(context.start(specs[name], "companion", f"head_to_head/{name}")) as (contender,):
                     context.warm(contender, f"{winner} against {name}")
-                    pair = context.interleave(best, contender, f"{winner} against {name}")
+                    pair = head_to_head(context, best, contender, [specs[winner], specs[name]])
                 context.keep(head_to_head=[*context.record.head_to_head, pair])
         except WorkerGone as gone:
             context.warn("head-to-head failed", gone.reason, f"see the logs in {context.folder}/head_to_head")

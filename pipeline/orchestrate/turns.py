@@ -28,12 +28,14 @@ class Turn:
         """The worker, running while its rival is stopped.
 
         Raises:
-            WorkerGone: it was ended while it waited, and did nothing by which it could have ended.
+            WorkerGone: it was ended while it waited, and did nothing by which it could have ended; or its rival starts
+                processes that can't be stopped.
         """
         if not self._worker.alive:
             raise WorkerGone("killed", f"{self._worker.death()[1]} while it waited for its turn")
         self._worker.resume()
-        self._rival.suspend()
+        if not self._rival.suspend():
+            raise WorkerGone("broken contract", f"{self._rival.name} starts processes faster than they can be stopped")
         return self._worker
 
     def sample(self) -> Sample:
@@ -49,12 +51,19 @@ class Turn:
         return self.take().audit(asked)
 
 
+# Limits, the niceness of its session, its rank when memory runs out, its control group; and in "status", of much else,
+# whoever traces it, and so may write into its memory.
+TOLD = ("limits", "autogroup", "oom_score_adj", "cgroup")
+TRACED = "TracerPid"
+
+
 class Standing(NamedTuple):
     """What a process is allowed of the machine, over all its threads."""
 
     processors: frozenset[int]
     niceness: frozenset[int]
     scheduling: frozenset[int]
+    told: frozenset[str] = frozenset()  # what the system tells of it in `TOLD`
 
 
 def standing(process: int, proc: Path = PROC) -> Standing | None:
@@ -66,8 +75,18 @@ def standing(process: int, proc: Path = PROC) -> Standing | None:
                 processors |= os.sched_getaffinity(int(task.name))
                 niceness.add(os.getpriority(os.PRIO_PROCESS, int(task.name)))
                 scheduling.add(os.sched_getscheduler(int(task.name)))
-    found = Standing(frozenset(processors), frozenset(niceness), frozenset(scheduling))
+    told = frozenset(told_of(proc / str(process)))
+    found = Standing(frozenset(processors), frozenset(niceness), frozenset(scheduling), told)
     return found if processors else None
+
+
+def told_of(process: Path) -> Iterator[str]:
+    """The lines of `TOLD`, each behind its file's name, and who traces the process."""
+    for name in (*TOLD, "status"):
+        with suppress(OSError, ValueError):
+            for line in (process / name).read_text().splitlines():
+                if name != "status" or line.startswith(TRACED):
+                    yield f"{name}: {' '.join(line.split())}"
 
 
 def changed(before: Standing | None, after: Standing | None) -> str:
@@ -76,8 +95,21 @@ def changed(before: Standing | None, after: Standing | None) -> str:
         return ""
     for name, old, new in zip(Standing._fields, before, after, strict=True):
         if old != new:
+            if name == "told":
+                return f"{', '.join(sorted(old - new))} → {', '.join(sorted(new - old))}"
             return f"{name} {sorted(old)} → {sorted(new)}"
     return ""
+
+
+def give_back(before: Standing | None) -> None:
+    """Give this process's threads the processors and priorities of before, so far as the system lets it."""
+    if before is None:
+        return
+    for task in (PROC / "self" / "task").iterdir():
+        with suppress(OSError):
+            os.sched_setaffinity(int(task.name), before.processors)
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, int(task.name), min(before.niceness))
 
 
 @contextmanager

@@ -269,9 +269,9 @@ class WorkerProcess:
         self._family.forget()
         self.living.discard(self)
 
-    def suspend(self) -> None:
-        """Stop the worker and all that it started, whatever they are at, until `resume`."""
-        self._family.suspend()
+    def suspend(self) -> bool:
+        """Stop the worker and all that it started, whatever they are at, until `resume`; False where some run on."""
+        return self._family.suspend()
 
     def resume(self) -> None:
         """Let go on what `suspend` has stopped."""

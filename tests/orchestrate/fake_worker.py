@@ -76,8 +76,8 @@ class FakeWorker:
 
     process_id = 0  # of no process
 
-    def suspend(self) -> None:
-        pass
+    def suspend(self) -> bool:
+        return True
 
     def resume(self) -> None:
         pass

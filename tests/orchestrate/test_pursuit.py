@@ -1,0 +1,91 @@
+"""Whoever forks and leaves before all processes are listed is ended all the same, and leaves no corpses."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pipeline.orchestrate import offspring
+from pipeline.orchestrate.offspring import Family
+
+pytestmark = [
+    pytest.mark.fresh_process,
+    pytest.mark.skipif(sys.platform != "linux", reason="a run adopts what its workers leave under Linux alone"),
+]
+
+# Each generation works for two thousandths of a second, in a session of its own; all end by themselves in ten seconds.
+HOPS = """
+import os, time
+ends = time.time() + 10
+while time.time() < ends:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    began = time.perf_counter()
+    while time.perf_counter() - began < 0.002: pass
+"""
+STARTS = f"import subprocess, sys; subprocess.Popen([sys.executable, '-SEc', {HOPS!r}]); sys.stdin.read()"
+
+
+@pytest.fixture
+def hopping() -> Iterator[subprocess.Popen[bytes]]:
+    """A worker whose child flees."""
+    offspring.adopt()
+    command = [sys.executable, "-SEc", STARTS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as leader:
+        yield leader
+        leader.kill()
+
+
+def left(family: Family) -> set[int]:
+    """What the worker's child came to, and is this process's by now."""
+    return offspring.adopted(offspring.parents()) - {family.leader}
+
+
+def begun(family: Family) -> bool:
+    ends = time.monotonic() + 5
+    while not left(family) and time.monotonic() < ends:
+        time.sleep(0.01)
+    return bool(left(family))
+
+
+def test_whoever_flees_from_a_stop_is_ended(hopping: subprocess.Popen[bytes]) -> None:
+    """The worker itself is stopped, and goes on afterwards."""
+    family = Family(hopping.pid)
+    assert begun(family)
+    assert family.suspend()
+    assert offspring.state(family.leader) == "T"
+    assert not left(family)
+    family.resume()
+    family.forget()
+    assert offspring.state(family.leader) != "T"
+    assert not left(family)
+
+
+def test_whoever_flees_from_its_end_is_ended(hopping: subprocess.Popen[bytes]) -> None:
+    family = Family(hopping.pid)
+    assert begun(family)
+    known = family.started()
+    hopping.kill()
+    family.end(known)
+    family.forget()
+    assert not left(family)
+
+
+def test_what_always_leaves_another_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while it is given up."""
+    monkeypatch.setattr(offspring, "PURSUIT_SECONDS", 0.01)
+    monkeypatch.setattr(offspring, "own_children", lambda: {2**22 + 1})  # beyond the last process
+    assert not offspring.pursue(lambda _: True)
+    assert offspring.pursue(lambda _: False)
+
+
+def test_children_are_known_where_the_kernel_keeps_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-SEc", "input()"], stdin=subprocess.PIPE) as child:
+        assert child.pid in offspring.own_children()
+        monkeypatch.setattr("pathlib.Path.glob", lambda *_: iter(()))
+        monkeypatch.setattr(offspring, "parents", lambda _: {child.pid: os.getpid(), 1: 0})
+        assert offspring.own_children() == {child.pid}
