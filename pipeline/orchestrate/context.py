@@ -104,7 +104,8 @@ class RunContext:
 
     def drop_what_only_workers_need(self) -> None:
         """The reference's logits, 50 MB at 24 images of 512×512, and the compilers' caches of this run's workers."""
-        (self.folder / REFERENCE_LOGITS).unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that has become read-only keeps them
+            (self.folder / REFERENCE_LOGITS).unlink(missing_ok=True)
         for folder in self.scratch:
             shutil.rmtree(folder, ignore_errors=True)
 

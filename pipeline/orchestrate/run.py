@@ -18,7 +18,7 @@ from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.resume import Earlier
 from pipeline.orchestrate.trials import head_to_head, measure_stage
 from pipeline.orchestrate.worker_process import WorkerGone
-from pipeline.protocol import Done
+from pipeline.protocol import Done, close_to_others
 from pipeline.records.file_mark import mark_of
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.drift import drift
@@ -38,6 +38,7 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
     context = RunContext(config, folder, record, observer)
     started = time.monotonic()
     offspring.adopt()
+    close_to_others()
     try:
         earlier = resume.opened(config, record)
         context.server = fork_server(config)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.schema import StageSpec
+from pipeline.orchestrate import processor_use
 from pipeline.orchestrate.audit import ROUNDS_APART, Audited, Doubt, audited, audited_apart, claim_of, questions
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.turns import Standing, changed, give_back, in_turns, standing
@@ -52,6 +53,9 @@ def beside(context: RunContext, spec: StageSpec, worker: WorkerProcess) -> Sampl
     assert context.baseline is not None
     with in_turns(context.baseline, worker) as (baseline, stage):
         pair = context.sampled(baseline, stage, spec.name)
+        names, uses = (baseline.name, stage.name), (baseline.use, stage.use)
+        if note := processor_use.warning(names, uses, context.config.threads):
+            context.keep(warnings=[*context.record.warnings, note])
         if worker.fields.get("status", "ok") != "ok":  # nobody believes it anyway
             return pair, None
         return pair, audited(baseline, stage, claim_of([pair], tolerances(spec, context.spec)))

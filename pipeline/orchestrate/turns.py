@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.orchestrate import processor_use
 from pipeline.orchestrate.audit import Audited
 from pipeline.orchestrate.offspring import PROC
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
@@ -18,10 +19,16 @@ from pipeline.records.samples import Sample
 
 
 class Turn:
-    """One of the two, whose rival is stopped while it is timed."""
+    """One of the two, whose rival is stopped while it is timed.
+
+    Attributes:
+        name: of its stage.
+        use: of processors, over all of its samples.
+    """
 
     def __init__(self, worker: WorkerProcess, rival: WorkerProcess) -> None:
         self.name = worker.name
+        self.use = processor_use.Use()
         self._worker, self._rival = worker, rival
 
     def take(self) -> WorkerProcess:
@@ -44,7 +51,11 @@ class Turn:
         Raises:
             WorkerGone: as `take` and `WorkerProcess.sample`.
         """
-        return self.take().sample()
+        worker = self.take()
+        before = processor_use.now(worker.processes())
+        taken = worker.sample()
+        self.use = self.use.further(processor_use.between(before, processor_use.now(worker.processes())))
+        return taken
 
     def audit(self, asked: Audit) -> Audited:
         """Answers to drawn pictures; errors as of `sample`."""

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from models.errors import InputError
 from pipeline.config.schema import Job
-from pipeline.protocol import PipeReporter, die_with_the_parent
+from pipeline.protocol import PipeReporter, close_to_others, die_with_the_parent
 from pipeline.records.codec import from_json
 from pipeline.stages.api import Skip
 from pipeline.worker import shortage
@@ -22,6 +22,8 @@ def main() -> None:
     reporter = PipeReporter(int(sys.argv[1]))
     job = from_json(Job, reporter.job())
     shortage.note_start()
+    if job.role == "companion":  # which others are held against, and which is never profiled
+        close_to_others()
     if job.role in SAMPLED:
         import_module(COMPILERS)
     try:

@@ -76,6 +76,9 @@ class FakeWorker:
 
     process_id = 0  # of no process
 
+    def processes(self) -> set[int]:
+        return set()
+
     def suspend(self) -> bool:
         return True
 
