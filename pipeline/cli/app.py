@@ -24,7 +24,14 @@ from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweep_jobs import read_jobs
 from pipeline.cli.config_errors import one_line
-from pipeline.cli.preset import check_flags, check_groups, config_folders, overrides_first, preset_for
+from pipeline.cli.preset import (
+    check_flags,
+    check_groups,
+    config_folders,
+    overrides_first,
+    preset_for,
+    with_quoted_paths,
+)
 from pipeline.cli.progress import Progress, SteadyConsole, complain
 from pipeline.cli.resumed import job_of, resumed_words
 from pipeline.cli.run_folder import claim, stages_in, withdraw
@@ -80,6 +87,7 @@ def guard(answer: Callable[[], None]) -> int:
     def answered() -> int:
         words = masked(sys.argv[1:], values_to_hide())  # a secret that a shell put in is looked up where it is used
         try:
+            words = with_quoted_paths(words)
             words += resumed_words(words)
             sys.argv[1:] = overrides_first([*words, *preset_for(words, [gpu.name for gpu in cuda_gpus()])])
             check_flags(sys.argv[1:])
