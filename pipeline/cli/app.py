@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from models.errors import InputError
-from models.one_line import FAILED, INTERRUPTED, guarded, unforeseen
+from models.one_line import FAILED, INTERRUPTED, guarded, leave_unread, unforeseen
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweep_jobs import read_jobs
@@ -146,6 +146,7 @@ def job(config: DictConfig) -> Iterator[Invocation]:
     try:
         yield invocation
     except KeyboardInterrupt:
+        leave_unread()
         report_what_there_is(invocation)
         if not (folder / codec.FILE).exists():
             withdraw(folder)

@@ -20,6 +20,7 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.forking import ForkServer
 from pipeline.orchestrate.interleave import interleave
+from pipeline.orchestrate.resting_files import RestingFiles
 from pipeline.orchestrate.turns import Turn, in_turns
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, Entered, Phase, Progress, ReadyToSample
@@ -58,6 +59,7 @@ class RunContext:
         self.reference_mark: FileMark | None = None  # of the reference's answers, as they were computed
         self.server: ForkServer | None = None
         self.scratch: list[Path] = []  # of the workers that were started
+        self.files = RestingFiles(config)
         self.load_before = os.getloadavg()[0]
         self.order = random.Random(config.seed)  # noqa: S311 - the order of samples is no secret
 

@@ -93,7 +93,12 @@ def measure(context: RunContext, earlier: Earlier | None) -> None:
 
 
 def measure_one(context: RunContext, spec: StageSpec) -> None:
-    """One stage, and its bytes by the GPU's counters; the reference again before it, where that is another file."""
+    """One stage, and its bytes by the GPU's counters; the reference again before it, where that is another file.
+
+    Raises:
+        RequestError: the weights or images aren't what they were.
+    """
+    context.files.check_inputs(context.record)
     if (mark := mark_of(context.folder / REFERENCE_LOGITS)) is None or mark != context.reference_mark:
         what = "is gone from the run's folder" if mark is None else "was written over"
         context.observer.say(f"the reference {what}; it is computed again")
@@ -101,6 +106,8 @@ def measure_one(context: RunContext, spec: StageSpec) -> None:
     measured = measure_stage(context, spec)
     context.keep(stages=[*context.record.stages, measured])
     context.keep(stages=[*context.record.stages[:-1], with_counted_bytes(context, spec, measured)])
+    if changed := context.files.changed_source(context.record):
+        context.keep(warnings=[*context.record.warnings, changed])
 
 
 def take_over(context: RunContext, earlier: Earlier, stage: StageRecord) -> None:

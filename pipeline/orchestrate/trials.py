@@ -13,12 +13,14 @@ from pipeline.config.schema import StageSpec
 from pipeline.orchestrate import processor_use
 from pipeline.orchestrate.audit import ROUNDS_APART, Audited, Doubt, audited, audited_apart, claim_of, questions
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
+from pipeline.orchestrate.forking import fork_server
 from pipeline.orchestrate.turns import Standing, changed, give_back, in_turns, standing
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import AFTER_CHECK, Audit, Done, Phase, ReadyToSample
 from pipeline.records.error_line import shortened
 from pipeline.records.run_record import FailureKind, StageRecord
 from pipeline.records.samples import Block, Pair, Sample
+from pipeline.records.verdict import judge
 from pipeline.stats.plausibility import within_physics
 
 LOG_TAIL_LINES = 30
@@ -118,17 +120,25 @@ def measure_trial(
         ending |= doubt.fields
     fields = worker.fields if trial == 1 else {}
     record = as_built(replace(record, **{**fields, **ending}, pairs=pairs, log=f"{folder}/log.txt"))
+    record = judged_again(context, spec, record)
     if record.status in ("failed", "timeout"):
         record = replace(record, log_tail=tail(context.folder / folder / "log.txt"))
     if interrupted:
         context.keep(stages=[*context.record.stages, record])
         raise KeyboardInterrupt
-    if differences := [*filter(None, map(changed, before, conditions(context)))]:
-        give_back(before[0])
-        start_again(context, f"during {spec.name} the run itself was given other conditions: {differences[0]}")
-    elif context.baseline and not context.baseline.alive:
-        start_again(context, f"its worker ended during {spec.name}")
+    settle(context, spec, before)
     return record
+
+
+def judged_again(context: RunContext, spec: StageSpec, record: StageRecord) -> StageRecord:
+    """The record, of a stage whose worker calls it right, by the figures that it gave and by what the run asks."""
+    if record.status != "ok" or record.accuracy is None:
+        return record
+    failure: FailureKind = "wrong answer"
+    _, reason = judge(record.accuracy, spec.tolerance, context.config.model.is_trained)
+    if not reason:
+        failure, reason = "accuracy limit", context.config.accuracy.missed(record.accuracy)
+    return replace(record, status="inaccurate", failure=failure, reason=reason) if reason else record
 
 
 def conditions(context: RunContext) -> list[Standing | None]:
@@ -136,11 +146,22 @@ def conditions(context: RunContext) -> list[Standing | None]:
     return [standing(os.getpid()), *([standing(context.server.process_id)] if context.server else [])]
 
 
+def settle(context: RunContext, spec: StageSpec, before: list[Standing | None]) -> None:
+    """Leave to the next stage what this one found: the run's own conditions, and a baseline's worker in them."""
+    if differences := [*filter(None, map(changed, before, conditions(context)))]:
+        give_back(before[0])
+        if context.server:
+            context.stop_forking()
+            context.server = fork_server(context.config)
+        start_again(context, f"during {spec.name} the run itself was given other conditions: {differences[0]}")
+    elif context.baseline and not context.baseline.alive:
+        start_again(context, f"its worker ended during {spec.name}")
+
+
 def start_again(context: RunContext, why: str) -> None:
     """A fresh worker of the baseline, in the conditions that every worker has from now on; without one, nothing."""
     if context.baseline:
         context.baseline.stop()
-        context.stop_forking()
         context.warn("baseline restarted", why, "see baseline/log.txt")
         start_baseline(context)
 

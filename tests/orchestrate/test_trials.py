@@ -15,7 +15,9 @@ from pipeline.orchestrate.run import run_ladder
 from pipeline.orchestrate.turns import Standing, standing
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Audit, Done, Message, Phase
+from pipeline.records.goals import AccuracyLimits
 from pipeline.records.run_record import RunRecord
+from tests.fake_machine import ACCURACY
 from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, config
 
 
@@ -112,3 +114,14 @@ def test_a_worker_that_said_why_needs_no_course() -> None:
     Failed.fields = {"status": "ok"}
     with pytest.raises(WorkerGone):
         trials.check_course(Failed(), sampled=False, whole=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("off", "limit", "failure"), [(0.01, None, "wrong answer"), (0.0, 1.1, "accuracy limit")])
+def test_the_run_judges_by_its_own_tolerance(
+    off: float, limit: float | None, failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker's is within the reach of the stage that it judges."""
+    figures = replace(ACCURACY, relative_l2=off)
+    monkeypatch.setattr("tests.orchestrate.fake_worker.ACCURACY", figures)
+    record = measured(tmp_path, "mine", accuracy=AccuracyLimits(min_agreement=limit))
+    assert (record.stages[0].status, record.stages[0].failure) == ("inaccurate", failure)
