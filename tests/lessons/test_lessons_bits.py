@@ -118,7 +118,8 @@ def test_a_sparse_product_that_is_wrong_is_not_timed(monkeypatch: pytest.MonkeyP
         return kept
 
     monkeypatch.setattr(torch, "_cslt_compress", pack)
-    monkeypatch.setattr(torch, "_cslt_sparse_mm", lambda kept, values, **_: kept @ values)
+    monkeypatch.setattr(torch, "_cslt_sparse_mm_search", lambda *_, **__: 3)
+    monkeypatch.setattr(torch, "_cslt_sparse_mm", lambda kept, values, **asked: kept @ values * (asked["alg_id"] == 3))
     call = sparsity.sparse_matmul(weights, values)
     assert torch.equal(call(), call())
     assert len(packings) == 1
@@ -130,6 +131,7 @@ def test_a_sparse_product_that_is_wrong_is_not_timed(monkeypatch: pytest.MonkeyP
 def test_sparsity_is_timed_on_both_shapes_and_refused_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the FLOPs of the dense product; an older GPU says what it lacks, for fp8 and for all of it."""
     monkeypatch.setattr(torch, "_cslt_compress", lambda kept: kept)
+    monkeypatch.setattr(torch, "_cslt_sparse_mm_search", lambda *_, **__: 0)
     monkeypatch.setattr(torch, "_cslt_sparse_mm", lambda kept, values, **_: kept.float() @ values.float())
     monkeypatch.setattr(sparsity, "fp8_matmul", lambda left, right: lambda: left.float() @ right.float().t())
     monkeypatch.setattr(sparsity, "SHAPES", {"8,192³": (8, 8, 8), "a convolution's": (4, 8, 16)})
