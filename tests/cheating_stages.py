@@ -101,7 +101,7 @@ DEEDS: dict[str, Callable[[], object]] = {
     "stops_the_baseline": lambda: [child(ENDS, process) for process in siblings()],
     "renices_the_run": lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 3),
     "takes_the_run_s_processors": lambda: os.sched_setaffinity(os.getppid(), {0}),
-    "limits_the_run": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE, (0, 0)),
+    "limits_the_run": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (10**6, 10**6)),
     "ignores_signals": lambda: [signal.signal(one, signal.SIG_IGN) for one in (signal.SIGTERM, signal.SIGHUP)],
     "hangs_at_its_exit": lambda: atexit.register(time.sleep, 600),
     "keeps_a_thread": lambda: threading.Thread(target=time.sleep, args=(600,)).start(),
@@ -119,7 +119,7 @@ DEEDS: dict[str, Callable[[], object]] = {
 }
 # What is done at each call, to the baseline's worker among others.
 AT_WORK: dict[str, Callable[[], object]] = {
-    "limits_the_baseline": lambda: [resource.prlimit(one, resource.RLIMIT_CORE, (0, 0)) for one in siblings()],
+    "limits_the_baseline": lambda: [resource.prlimit(one, resource.RLIMIT_CPU, (10**6, 10**6)) for one in siblings()],
     "traces_the_baseline": lambda: [ctypes.CDLL(None).ptrace(PTRACE_SEIZE, one, None, None) for one in siblings()],
     "sends_the_baseline_to_the_back": lambda: [write(one, "autogroup", "19") for one in siblings()],
     "offers_the_baseline_to_the_killer": lambda: [write(one, "oom_score_adj", "1000") for one in siblings()],

@@ -29,10 +29,19 @@ def adopt() -> None:
 def parents(proc: Path = PROC) -> dict[int, int]:
     """The parent of every process; empty where the system doesn't tell."""
     found = {}
-    for entry in proc.glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError, IndexError):  # it ended meanwhile
-            found[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
+    for name in names_in(proc):  # not by a pattern: pathlib looks whether each is there, and fails where one has ended
+        if name.isdecimal():
+            with suppress(OSError, ValueError, IndexError):  # it ended meanwhile
+                found[int(name)] = int((proc / name / "stat").read_text().rpartition(")")[2].split()[1])
     return found
+
+
+def names_in(folder: Path) -> list[str]:
+    """What a folder of the system holds; nothing where there is none."""
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names alone
+    except OSError:
+        return []
 
 
 def children(process: int, of: Mapping[int, int]) -> set[int]:
@@ -60,10 +69,11 @@ def adopted(of: Mapping[int, int]) -> set[int]:
 def own_children(proc: Path = PROC) -> set[int]:
     """As `children` of this process, at once where the kernel lists them."""
     found: set[int] = set()
-    lists = list(proc.glob("self/task/*/children"))
-    for each in lists:
+    lists = 0
+    for task in names_in(proc / "self" / "task"):
         with suppress(OSError):  # a thread that has ended meanwhile
-            found |= set(map(int, each.read_text().split()))
+            found |= set(map(int, (proc / "self" / "task" / task / "children").read_text().split()))
+            lists += 1
     return found if lists else children(os.getpid(), parents(proc))
 
 

@@ -121,6 +121,10 @@ def give_back(before: Standing | None) -> None:
             os.sched_setaffinity(int(task.name), before.processors)
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, int(task.name), min(before.niceness))
+    for line in before.told:
+        if line.startswith("autogroup: "):  # without it the whole session, and so all that is started, may starve
+            with suppress(OSError):
+                (PROC / "self" / "autogroup").write_text(line.split()[-1])
 
 
 @contextmanager

@@ -41,17 +41,15 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
     Raises:
         models.errors.InputError: a file, a class or a checkpoint is not what it should be; one line.
     """
-    device = torch.device(job.device)
+    device, data, batch_size = torch.device(job.device), job.data, job.data.batch_size
     torch.manual_seed(job.seed)
-    data, batch_size = job.data, job.data.batch_size
     model = net_of(job).to(device)
     look(model, job)
     if data.name == TENSORS:
         return workload_of_tensors(job, model, device, cache_bytes)
     check_folder(data, memory_bytes())
     first = images_of(data, batch_size)
-    batch_bytes = 4 * first.images.size
-    count, verified = batches_of(data, batch_bytes, cache_bytes)
+    count, verified = batches_of(data, 4 * first.images.size, cache_bytes)
     judged = max(verified * batch_size, labelled_images(data, first))
     dataset = images_of(data, max(batch_size * count, judged))
     protect(dataset)

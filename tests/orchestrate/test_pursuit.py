@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,18 @@ def test_what_always_leaves_another_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 def test_children_are_known_where_the_kernel_keeps_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen([sys.executable, "-SEc", "input()"], stdin=subprocess.PIPE) as child:
         assert child.pid in offspring.own_children()
-        monkeypatch.setattr("pathlib.Path.glob", lambda *_: iter(()))
+        monkeypatch.setattr(offspring, "names_in", lambda _: [])
         monkeypatch.setattr(offspring, "parents", lambda _: {child.pid: os.getpid(), 1: 0})
         assert offspring.own_children() == {child.pid}
+
+
+def test_a_process_that_ends_while_all_are_listed_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is still named, and gone."""
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_text("7 (a name) S 1 7 7")
+    monkeypatch.setattr("os.listdir", lambda _: ["7", "8", "self"])
+    assert offspring.parents(tmp_path) == {7: 1}
+    monkeypatch.undo()
+    assert offspring.parents(tmp_path / "nowhere") == {}
