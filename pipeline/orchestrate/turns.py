@@ -104,11 +104,15 @@ def changed(before: Standing | None, after: Standing | None) -> str:
     """What differs, in a clause; empty where nothing does, or where nobody says."""
     if before is None or after is None:
         return ""
-    for name, old, new in zip(Standing._fields, before, after, strict=True):
+    for name, old, new in (
+        ("processors", before.processors, after.processors),
+        ("niceness", before.niceness, after.niceness),
+        ("scheduling", before.scheduling, after.scheduling),
+    ):
         if old != new:
-            if name == "told":
-                return f"{', '.join(sorted(old - new))} → {', '.join(sorted(new - old))}"
             return f"{name} {sorted(old)} → {sorted(new)}"
+    if before.told != after.told:
+        return f"{', '.join(sorted(before.told - after.told))} → {', '.join(sorted(after.told - before.told))}"
     return ""
 
 

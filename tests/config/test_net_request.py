@@ -30,7 +30,7 @@ def net(path: Path | None = None, **options: Any) -> ModelSpec:
     return ModelSpec("a net", "models.unet.UNet", options, str(path) if path else None)
 
 
-def weights(path: Path, data: bytes = bytes(8), **tensors: Any) -> Path:
+def weights(path: Path, tensors: dict[str, Any], data: bytes = bytes(8)) -> Path:
     header = json.dumps(tensors).encode()
     path.write_bytes(struct.pack("<Q", len(header)) + header + data)
     return path
@@ -49,11 +49,11 @@ def test_weights_that_a_net_cannot_compute_with_are_told(tmp_path: Path) -> None
     """Whole numbers in a convolution, fewer bytes than the header speaks of, another format, no file; a counter is."""
     path = tmp_path / "net.safetensors"
     counter = {"dtype": "I64", "shape": [], "data_offsets": [0, 8]}
-    check_net(net(weights(path, **{"a.weight": FLOATS, "a.num_batches_tracked": counter})), IMAGES)
+    check_net(net(weights(path, {"a.weight": FLOATS, "a.num_batches_tracked": counter})), IMAGES)
     with pytest.raises(CheckpointError, match=r"a\.weight is I64, and a convolution computes with floats"):
-        check_net(net(weights(path, **{"a.weight": {**FLOATS, "dtype": "I64"}})), IMAGES)
+        check_net(net(weights(path, {"a.weight": {**FLOATS, "dtype": "I64"}})), IMAGES)
     with pytest.raises(CheckpointError, match="its header speaks of 8 bytes of weights, and 7 are there"):
-        check_net(net(weights(path, bytes(7), **{"a.weight": FLOATS})), IMAGES)
+        check_net(net(weights(path, {"a.weight": FLOATS}, bytes(7))), IMAGES)
     (other := tmp_path / "net.onnx").touch()
     with pytest.raises(CheckpointError, match=r"\.onnx: weights are read from \.safetensors"):
         check_net(net(other), IMAGES)

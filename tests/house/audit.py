@@ -21,7 +21,7 @@ class Audited(NamedTuple):
 
     vulnerable: list[str]  # "name version: advisory, advisory"
     skipped: list[str]  # names that nothing is known of
-    count: int  # of those that something is known of
+    known: int  # how many something is known of
 
 
 Ask = Callable[[list[str]], Audited]
@@ -62,10 +62,10 @@ def verdict(pins: list[str], ask: Ask = asked) -> tuple[int, str]:
     """The exit code and its line; the first pin is asked alone: an index without advisories is asked no more."""
     try:
         first = ask(pins[:1])
-        found = ask(pins) if first.count else first
+        found = ask(pins) if first.known else first
     except ValueError as error:
         return UNREACHED, f"nothing was audited: {error}"
-    if not found.count:
+    if not found.known:
         return UNREACHED, f"nothing was audited: the index knows no advisories, not even of {', '.join(found.skipped)}"
     more = (
         f"; nothing is known of {len(found.skipped)}: {', '.join(found.skipped[:MOST_NAMED])}" if found.skipped else ""
@@ -73,9 +73,9 @@ def verdict(pins: list[str], ask: Ask = asked) -> tuple[int, str]:
     if found.vulnerable:
         return (
             VULNERABLE,
-            f"{len(found.vulnerable)} of {found.count} are vulnerable: {'; '.join(found.vulnerable)}{more}",
+            f"{len(found.vulnerable)} of {found.known} are vulnerable: {'; '.join(found.vulnerable)}{more}",
         )
-    return WELL, f"no known vulnerability in {found.count} packages{more}"
+    return WELL, f"no known vulnerability in {found.known} packages{more}"
 
 
 def pins_of(path: Path) -> list[str]:

@@ -134,7 +134,7 @@ OF_RUNS = [
     Guard(
         "an index that knows no advisories",
         "tests/house/audit.py",
-        "    if not found.count:\n",
+        "    if not found.known:\n",
         "    if False:\n",
         "tests/house/test_audit.py::test_each_end_has_a_line_and_a_code",
     ),
