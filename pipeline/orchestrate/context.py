@@ -21,7 +21,7 @@ from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.forking import ForkServer
 from pipeline.orchestrate.interleave import interleave
 from pipeline.orchestrate.resting_files import RestingFiles
-from pipeline.orchestrate.turns import Turn, in_turns
+from pipeline.orchestrate.turns import Standing, Turn, in_turns, standing
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, Entered, Phase, Progress, ReadyToSample
 from pipeline.records import codec
@@ -54,6 +54,7 @@ class RunContext:
         self.record = record
         self.observer = observer
         self.baseline: WorkerProcess | None = None
+        self.baseline_as_started: Standing | None = None
         self.no_counters = self.unsaved = ""
         self.taken_over: set[str] = set()
         self.reference_mark: FileMark | None = None  # of the reference's answers, as they were computed
@@ -169,6 +170,7 @@ def start_baseline(context: RunContext) -> None:
     context.baseline = context.start(context.spec, "companion", "baseline")
     try:
         context.warm(context.baseline, f"{context.spec.name} (baseline)")
+        context.baseline_as_started = standing(context.baseline.process_id)
     except WorkerGone as gone:
         context.baseline.stop()
         if context.spec.name == context.config.eager.name or context.record.stages:

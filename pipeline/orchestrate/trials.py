@@ -53,7 +53,7 @@ def measure_stage(context: RunContext, spec: StageSpec) -> StageRecord:
 def beside(context: RunContext, spec: StageSpec, worker: WorkerProcess) -> Sampled:
     """Samples interleaved with those of the baseline's worker, which waits in memory; and whether they can be."""
     assert context.baseline is not None
-    with in_turns(context.baseline, worker) as (baseline, stage):
+    with in_turns(context.baseline, worker, context.baseline_as_started) as (baseline, stage):
         pair = context.sampled(baseline, stage, spec.name)
         names, uses = (baseline.name, stage.name), (baseline.use, stage.use)
         if note := processor_use.warning(names, uses, context.config.threads):

@@ -132,14 +132,22 @@ def give_back(before: Standing | None) -> None:
 
 
 @contextmanager
-def in_turns(first: WorkerProcess, second: WorkerProcess) -> Iterator[tuple[Turn, Turn]]:
+def in_turns(
+    first: WorkerProcess, second: WorkerProcess, as_started: Standing | None = None
+) -> Iterator[tuple[Turn, Turn]]:
     """Both in turns, of which each begins by stopping the other; both run again afterwards.
+
+    Args:
+        first: whose times the second one's are compared with.
+        second: the other one.
+        as_started: the first one's standing before the second one was started, which may have changed it in its build;
+            None: as it is now.
 
     Raises:
         WorkerGone: the first, whose times the second is compared with, was given other processors or another priority;
             it is stopped, as its times are worth nothing now.
     """
-    before = standing(first.process_id)
+    before = as_started or standing(first.process_id)
     try:
         yield Turn(first, second), Turn(second, first)
         if first.alive and (difference := changed(before, standing(first.process_id))):

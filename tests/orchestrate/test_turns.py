@@ -86,6 +86,16 @@ def test_a_rival_that_is_given_other_conditions_counts_no_more(start: Start) -> 
     assert not honest.alive
 
 
+def test_conditions_that_a_stage_changed_in_its_build_are_seen(start: Start) -> None:
+    """Before the two were timed in turns."""
+    honest = ready(start(HONEST))
+    before = standing(honest.process_id)
+    stage = ready(start(HONEST))
+    os.setpriority(os.PRIO_PROCESS, honest.process_id, os.getpriority(os.PRIO_PROCESS, honest.process_id) + 1)
+    with pytest.raises(WorkerGone, match="other conditions: niceness"), in_turns(honest, stage, before):
+        pass
+
+
 ELSE: dict[str, tuple[Callable[[int], object], str]] = {
     "a limit": (lambda process: resource.prlimit(process, resource.RLIMIT_CPU, (10**6, 10**6)), "limits: Max cpu time"),
     "when memory runs out": (lambda process: given(process, "oom_score_adj", "500"), "oom_score_adj: 0 → "),
