@@ -7,12 +7,13 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import Runner, Skip, Workload
+from pipeline.stages.common.earlier_build import fastest_or_known, without_fp8
 from pipeline.stages.common.rewritten_net import (
     Rewritten,
     beyond_kernels,
     by_inductor_alone,
-    fastest,
     half_instead,
+    owned_up,
     tuner_in,
 )
 
@@ -29,6 +30,11 @@ def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
     """
     if not is_cuda(workload.device.type):
         raise Skip("the project's kernels need a CUDA GPU")
+    return owned_up(rewritten_or_not(workload, tuning_folder), "fp16")
+
+
+def rewritten_or_not(workload: Workload, tuning_folder: str | None) -> Runner:
+    """The fastest form of the net; for one that can't be rewritten, all of it by Inductor, or the half net."""
     if why := beyond_kernels(workload):
         return by_inductor_alone(workload, why)
     reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16, vendor())
@@ -36,5 +42,4 @@ def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
         rewritten = Rewritten(workload, tuner_in(tuning_folder), reason)
     except UnsupportedError as error:
         return half_instead(workload, str(error))
-    ours = rewritten.candidate({}, "fp16")
-    return fastest(rewritten, [ours, rewritten.by_inductor])
+    return fastest_or_known(rewritten, without_fp8(rewritten))

@@ -69,6 +69,7 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
         judged=judged,
         earlier=Path(job.earlier) if job.earlier else None,
         spare=partial(calibration_images, job, device, verified),
+        has_masks=job.task.has_masks,
     )
 
 
