@@ -54,12 +54,12 @@ def siblings() -> list[int]:
     return found
 
 
-def child(program: str, *words: object) -> None:
-    subprocess.Popen([sys.executable, "-SEc", program, *map(str, words)], start_new_session=True)
+def child(program: str, *words: object) -> object:
+    return subprocess.Popen([sys.executable, "-SEc", program, *map(str, words)], start_new_session=True)
 
 
-def write(process: int, name: str, text: str) -> None:
-    (Path("/proc") / str(process) / name).write_text(text)
+def write(process: int, name: str, text: str) -> int:
+    return (Path("/proc") / str(process) / name).write_text(text)
 
 
 def lenient() -> None:
@@ -89,7 +89,14 @@ def last_of_its_sample() -> bool:
     return COUNT[0] % asked == 0
 
 
-COUNT = [0]
+def cycle() -> list[object]:
+    """Garbage that only the collector finds."""
+    found: list[object] = [*range(50)]
+    found.append(found)
+    return found
+
+
+COUNT, BEGAN = [0], time.monotonic()
 # What is done in the build; the stage then runs the net.
 DEEDS: dict[str, Callable[[], object]] = {
     "says_that_it_is_done": lambda: say(type="done"),
@@ -124,16 +131,15 @@ AT_WORK: dict[str, Callable[[], object]] = {
     "sends_the_baseline_to_the_back": lambda: [write(one, "autogroup", "19") for one in siblings()],
     "offers_the_baseline_to_the_killer": lambda: [write(one, "oom_score_adj", "1000") for one in siblings()],
     "schedules_the_baseline_as_idle": lambda: [
-        os.sched_setscheduler(one, os.SCHED_IDLE, os.sched_param(0)) for one in siblings()
+        ctypes.CDLL(None).sched_setscheduler(one, os.SCHED_IDLE, ctypes.byref(ctypes.c_int(0))) for one in siblings()
     ],
     "jitters": lambda: time.sleep(random.random() * 0.004),
     "has_two_paces": lambda: time.sleep(0.004 if random.random() < 0.5 else 0.0),
     "changes_its_pace": lambda: time.sleep(0.003 if int(time.monotonic() / 0.7) % 2 else 0.0),
-    "makes_garbage": lambda: [part.append(part) for part in ([*range(50)] for _ in range(300))],
+    "makes_garbage": lambda: [cycle() for _ in range(300)],
     "starts_a_process_at_each_call": lambda: subprocess.run(["true"], check=True),
     "grows_slower": lambda: time.sleep(min(0.004, 0.001 * (time.monotonic() - BEGAN))),
 }
-BEGAN = time.monotonic()
 POOL = ThreadPoolExecutor(2)
 
 

@@ -65,7 +65,8 @@ def test_a_stage_that_changes_the_run_s_own_conditions_changes_the_baseline_s_to
     """Every worker that is started from then on has them; the run takes back what it can."""
     own = standing(os.getpid())
     assert own is not None
-    other, back = Standing(frozenset({999}), own.niceness, own.scheduling, own.told), []
+    other = Standing(frozenset({999}), own.niceness, own.scheduling, own.told)
+    back: list[Standing | None] = []
     seen = [own]
 
     def disturb(_: Job) -> None:
