@@ -48,8 +48,7 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
     if data.name == TENSORS:
         return workload_of_tensors(job, model, device, cache_bytes)
     check_folder(data, memory_bytes())
-    first = images_of(data, batch_size)
-    count, verified = batches_of(data, 4 * first.images.size, cache_bytes)
+    count, verified = batches_of(data, 4 * (first := images_of(data, batch_size)).images.size, cache_bytes)
     judged = max(verified * batch_size, labelled_images(data, first))
     dataset = images_of(data, max(batch_size * count, judged))
     protect(dataset)
