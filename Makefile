@@ -42,10 +42,10 @@ sbom: .venv/ready
 	$(BIN)/python -m tests.house.sbom $(PINS) > outputs/sbom.json
 	@echo outputs/sbom.json
 
-# Known vulnerabilities of the pins; it asks the index for its advisories, and fails where that can't be reached.
+# Known vulnerabilities of the pins; it asks the index for its advisories, and leaves with 3 where that has none.
 audit: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
-	$(BIN)/pip-audit --no-deps --disable-pip --requirement $(PINS)
+	@$(BIN)/python -m tests.house.audit $(PINS)
 
 # Spoilt input for everything that parses, for ten minutes; every guard taken away, to see a test fail.
 fuzz: .venv/ready

@@ -23,6 +23,11 @@ class AllocationLimit(TorchDispatchMode):
         self.limit = limit
         self.bytes = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch is to bar Dynamo from the method below, for which it would import it: two seconds."""
+        return False
+
     def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Count what a factory such as empty, zeros or rand is asked for, and let it through.
 

@@ -1,8 +1,6 @@
 """Reads and writes weights: safetensors, or a state dict that holds tensors alone. Code in a pickle is never run."""
 
-import json
 import pickle
-import struct
 import zipfile
 from collections.abc import Mapping
 from hashlib import sha256
@@ -16,12 +14,10 @@ from torch import Tensor, nn
 
 from models.errors import CheckpointError
 from models.one_line import tell
+from models.weights_file import PICKLES, READABLE, SAFE, find, header
 
-ROOT = Path(__file__).resolve().parent.parent
-PICKLES = {".pt", ".pth", ".bin", ".ckpt"}
 NESTS = ("state_dict", "model_state_dict", "model", "network_weights")  # under which training scripts keep the weights
 DEEPEST = 10  # such names within each other; a mapping can hold itself
-READABLE = f"weights are read from .safetensors and, as a state dict, {', '.join(sorted(PICKLES))}"
 # Before every name: DataParallel and torch.compile put the first two there, a LightningModule its attribute's name.
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
 TRAINING_HEAD = "aux_classifier."  # as torchvision calls it
@@ -29,19 +25,6 @@ TRAINING_HEAD = "aux_classifier."  # as torchvision calls it
 NUMBERS = [np.dtype, np.dtypes.Float64DType, np.dtypes.Float32DType, np.dtypes.Int64DType]
 SCALAR: Any = np.float64(0).__reduce__()[0]  # numpy's function that unpickles one
 SCALAR_NAMES = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")  # of numpy 1 and 2
-
-
-def find(path: str) -> Path:
-    """The file, from where the user is or from the project's root.
-
-    Raises:
-        CheckpointError: there is none.
-    """
-    for candidate in (Path(path), ROOT / path):
-        if candidate.is_file():
-            return candidate
-    what = "is a folder, not a file of weights" if Path(path).is_dir() else "no such file"
-    raise CheckpointError(f"model.checkpoint={path}: {what}; {READABLE}")
 
 
 def load_into(model: nn.Module, path: str) -> None:
@@ -114,7 +97,7 @@ def read(path: Path) -> dict[str, Tensor]:
         CheckpointError: it is damaged, no such file format, or a pickle that holds more than tensors.
     """
     try:
-        if path.suffix.lower() == ".safetensors":
+        if path.suffix.lower() == SAFE:
             return load_file(path)
         if path.suffix.lower() in PICKLES:
             with torch.serialization.safe_globals([*NUMBERS, SCALAR, *((SCALAR, name) for name in SCALAR_NAMES)]):
@@ -194,11 +177,8 @@ def save(model: nn.Module, path: Path, notes: Mapping[str, str]) -> None:
 
 
 def notes(path: Path) -> dict[str, str]:
-    """The notes in a file's header: 8 bytes of length, then JSON (https://huggingface.co/docs/safetensors)."""
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        header = json.loads(file.read(length))
-    return dict(header.get("__metadata__", {}))
+    """The notes in a file's header; errors as of `weights_file.header`."""
+    return dict(header(path)[0].get("__metadata__", {}))
 
 
 def digest(path: str) -> str:

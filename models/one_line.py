@@ -1,6 +1,7 @@
 """The last resort of every program here: an error that nobody foresaw is one line, and its traceback is in a file."""
 
 import os
+import select
 import sys
 import tempfile
 import traceback
@@ -23,6 +24,7 @@ def guarded(program: Callable[[], int | None]) -> int:
     try:
         code = program() or 0
     except KeyboardInterrupt:
+        leave_unread()
         tell("error: interrupted")
         code = INTERRUPTED
     except BrokenPipeError:
@@ -74,6 +76,14 @@ def prepare_streams() -> None:
         elif hasattr(stream, "reconfigure"):
             with suppress(OSError):  # it writes out what is waiting
                 stream.reconfigure(errors="backslashreplace")
+
+
+def leave_unread() -> None:
+    """Write no more to a stream whose reader takes nothing now: a full pipe holds up whoever was told to end."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            if not select.select([], [stream.fileno()], [], 0)[1]:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def settle_streams() -> None:

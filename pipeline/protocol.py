@@ -135,7 +135,7 @@ Message = (
 )
 Command = TakeSample | Audit | EndSampling
 QUOTED_CHARACTERS = 200  # of a line that is no message
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4  # linux/prctl.h
 
 
 def encoded(message: Message | Command) -> str:
@@ -155,6 +155,12 @@ def die_with_the_parent() -> None:
     """Have Linux end this process when its parent dies: native code that holds Python's lock hears of no pipe."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def close_to_others() -> None:
+    """Have Linux let no other process of this user's trace this one or write into its memory; root may."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 class PipeReporter:

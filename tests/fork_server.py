@@ -36,6 +36,7 @@ PRELOADED = (
     "pipeline.cli.sweep_callback",
     "pipeline.report.write",
     "pipeline.stages.eager",
+    "pipeline.worker.net_file",
     "pipeline.worker.run_stage",
     "hydra._internal.core_plugins.basic_launcher",
     "hydra._internal.core_plugins.basic_sweeper",

@@ -19,13 +19,20 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from models.errors import InputError
-from models.one_line import FAILED, INTERRUPTED, guarded, unforeseen
+from models.one_line import FAILED, INTERRUPTED, guarded, leave_unread, unforeseen
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.objectives import to_be_least
 from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweep_jobs import read_jobs
 from pipeline.cli.config_errors import one_line
-from pipeline.cli.preset import check_flags, check_groups, config_folders, overrides_first, preset_for
+from pipeline.cli.preset import (
+    check_flags,
+    check_groups,
+    config_folders,
+    overrides_first,
+    preset_for,
+    with_quoted_paths,
+)
 from pipeline.cli.progress import Progress, SteadyConsole, complain
 from pipeline.cli.resumed import job_of, resumed_words
 from pipeline.cli.run_folder import claim, stages_in, withdraw
@@ -82,6 +89,7 @@ def guard(answer: Callable[[], None]) -> int:
     def answered() -> int:
         words = masked(sys.argv[1:], values_to_hide())  # a secret that a shell put in is looked up where it is used
         try:
+            words = with_quoted_paths(words)
             words += resumed_words(words)
             sys.argv[1:] = overrides_first([*words, *preset_for(words, [gpu.name for gpu in cuda_gpus()])])
             check_flags(sys.argv[1:])
@@ -140,6 +148,7 @@ def job(config: DictConfig) -> Iterator[Invocation]:
     try:
         yield invocation
     except KeyboardInterrupt:
+        leave_unread()
         report_what_there_is(invocation)
         if not (folder / codec.FILE).exists():
             withdraw(folder)

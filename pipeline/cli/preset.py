@@ -80,6 +80,35 @@ def config_folders(arguments: list[str]) -> list[Path]:
     return [Path(folder) for folder in (*named, *joined) if folder]
 
 
+def with_quoted_paths(arguments: Iterable[str]) -> list[str]:
+    """The same words, with quotes around a value that Hydra reads in quotes alone: a path with letters beyond ASCII.
+
+    So is any path that is there, such as `images (1)/`; what Hydra reads as it is, stays.
+    """
+    parser = OverridesParser.create()
+
+    def quoted(word: str) -> str:
+        key, equals, value = word.partition("=")
+        if word.startswith("-") or not equals or not (is_there(value) or (not value.isascii() and "," not in value)):
+            return word
+        try:
+            parser.parse_override(word)
+        except (HydraException, ValueError, RecursionError):
+            escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+            return f"{key}='{escaped}'"
+        return word
+
+    return [quoted(word) if len(word) <= LONGEST_WORD else word for word in arguments]
+
+
+def is_there(path: str) -> bool:
+    """Whether there is such a file or folder; a name that no system takes names none."""
+    try:
+        return bool(path) and Path(path).exists()
+    except (OSError, ValueError):
+        return False
+
+
 def overrides_in(arguments: Iterable[str]) -> list[Override]:
     """What among the arguments is an override; Hydra itself refuses what is neither that nor a flag of its own.
 

@@ -12,6 +12,7 @@ from pipeline.config.checks import NonNegativeFloat, checked, shown
 from pipeline.config.data_request import OWN_IMAGES, read_data
 from pipeline.config.goal_request import read_accuracy, read_goal
 from pipeline.config.groups import mapping, read_group
+from pipeline.config.net_request import check_net
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import STAGE_FIELDS, ModelSpec, RunConfig, StageSpec
@@ -55,6 +56,7 @@ def read(config: Mapping[str, Any], device: str, files: StageFiles, launcher: st
     beside = checked("eager_beside", config["eager_beside"], bool)
     baseline, eager = (read_stage(files[name], "stage") for name in (AUTOCAST if is_cuda(device) else EAGER, EAGER))
     stages, model, data = read_stages(config["stage"]), read_model(config["model"]), read_data(config["data"])
+    check_net(model, data)
     labelled = data.name in OWN_IMAGES or data.labels is not None
     task = read_task(config["task"], data)
     accuracy = read_accuracy(config["accuracy"], labelled, model.is_trained, task.name)

@@ -69,6 +69,10 @@ class Claim:
     stage: float
     allowed: float
 
+    def seen_from_the_other_side(self) -> "Claim":
+        """What they say of the baseline beside the stage."""
+        return Claim(self.stage, self.baseline, self.allowed)
+
 
 def claim_of(pairs: Sequence[Pair], tolerances: Iterable[float]) -> Claim:
     """What the pairs' samples say, of a stage and a baseline with these tolerances, relative L2."""

@@ -20,7 +20,8 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.forking import ForkServer
 from pipeline.orchestrate.interleave import interleave
-from pipeline.orchestrate.turns import Turn, in_turns
+from pipeline.orchestrate.resting_files import RestingFiles
+from pipeline.orchestrate.turns import Standing, Turn, in_turns, standing
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, Entered, Phase, Progress, ReadyToSample
 from pipeline.records import codec
@@ -53,11 +54,13 @@ class RunContext:
         self.record = record
         self.observer = observer
         self.baseline: WorkerProcess | None = None
+        self.baseline_as_started: Standing | None = None
         self.no_counters = self.unsaved = ""
         self.taken_over: set[str] = set()
         self.reference_mark: FileMark | None = None  # of the reference's answers, as they were computed
         self.server: ForkServer | None = None
         self.scratch: list[Path] = []  # of the workers that were started
+        self.files = RestingFiles(config)
         self.load_before = os.getloadavg()[0]
         self.order = random.Random(config.seed)  # noqa: S311 - the order of samples is no secret
 
@@ -104,7 +107,8 @@ class RunContext:
 
     def drop_what_only_workers_need(self) -> None:
         """The reference's logits, 50 MB at 24 images of 512×512, and the compilers' caches of this run's workers."""
-        (self.folder / REFERENCE_LOGITS).unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that has become read-only keeps them
+            (self.folder / REFERENCE_LOGITS).unlink(missing_ok=True)
         for folder in self.scratch:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -166,6 +170,7 @@ def start_baseline(context: RunContext) -> None:
     context.baseline = context.start(context.spec, "companion", "baseline")
     try:
         context.warm(context.baseline, f"{context.spec.name} (baseline)")
+        context.baseline_as_started = standing(context.baseline.process_id)
     except WorkerGone as gone:
         context.baseline.stop()
         if context.spec.name == context.config.eager.name or context.record.stages:

@@ -11,8 +11,9 @@ from typing import IO
 
 from pipeline.config.schema import RunConfig
 
-# What a worker imports before it builds its stage; the first one's `main` is the worker.
-MODULES = ("pipeline.worker.__main__", "torch._dynamo")
+# What a worker imports before it builds its stage. The first one's `main` is the worker; the first worker of all, which
+# looks at the net alone, has no more than it.
+MODULES = ("pipeline.worker.__main__", "pipeline.worker.net_file", "torch._dynamo")
 PATIENCE_SECONDS = 300.0  # for the server's imports
 POLL_SECONDS = 0.01
 
@@ -115,6 +116,11 @@ class ForkServer:
             self.failed = "what the fork server starts is no child of the run"
             return None
         return pid
+
+    @property
+    def process_id(self) -> int:
+        """Of the server's process, whose conditions its workers have, too."""
+        return self._process.pid
 
     def stop(self) -> None:
         """End the server; the workers that it started live on."""

@@ -16,9 +16,9 @@ from pipeline.orchestrate.forking import fork_server
 from pipeline.orchestrate.gpu_lock import held
 from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.resume import Earlier
-from pipeline.orchestrate.trials import measure_stage
+from pipeline.orchestrate.trials import head_to_head, measure_stage
 from pipeline.orchestrate.worker_process import WorkerGone
-from pipeline.protocol import Done
+from pipeline.protocol import Done, close_to_others
 from pipeline.records.file_mark import mark_of
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.drift import drift
@@ -38,6 +38,7 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
     context = RunContext(config, folder, record, observer)
     started = time.monotonic()
     offspring.adopt()
+    close_to_others()
     try:
         earlier = resume.opened(config, record)
         context.server = fork_server(config)
@@ -71,6 +72,7 @@ def gpu_held(context: RunContext) -> Iterator[None]:
 
 def measure(context: RunContext, earlier: Earlier | None) -> None:
     """The course of the run itself; what an earlier one has finished is taken over."""
+    look_at_the_net(context)
     describe_run(context)
     if earlier:
         resume.check_machine(earlier, context.record)
@@ -92,7 +94,12 @@ def measure(context: RunContext, earlier: Earlier | None) -> None:
 
 
 def measure_one(context: RunContext, spec: StageSpec) -> None:
-    """One stage, and its bytes by the GPU's counters; the reference again before it, where that is another file."""
+    """One stage, and its bytes by the GPU's counters; the reference again before it, where that is another file.
+
+    Raises:
+        RequestError: the weights or images aren't what they were.
+    """
+    context.files.check_inputs(context.record)
     if (mark := mark_of(context.folder / REFERENCE_LOGITS)) is None or mark != context.reference_mark:
         what = "is gone from the run's folder" if mark is None else "was written over"
         context.observer.say(f"the reference {what}; it is computed again")
@@ -100,6 +107,8 @@ def measure_one(context: RunContext, spec: StageSpec) -> None:
     measured = measure_stage(context, spec)
     context.keep(stages=[*context.record.stages, measured])
     context.keep(stages=[*context.record.stages[:-1], with_counted_bytes(context, spec, measured)])
+    if changed := context.files.changed_source(context.record):
+        context.keep(warnings=[*context.record.warnings, changed])
 
 
 def take_over(context: RunContext, earlier: Earlier, stage: StageRecord) -> None:
@@ -116,6 +125,18 @@ def note_resumed(context: RunContext, earlier: Earlier) -> None:
     despite = f", despite other {', '.join(sorted(earlier.despite))}" if earlier.despite else ""
     text = f"measured in {earlier.folder}, begun {earlier.record.started_at}: {names}; the others in this run{despite}"
     context.warn("resumed", text, "each ratio is to the baseline of its own run; for times of one hour run all again")
+
+
+def look_at_the_net(context: RunContext) -> None:
+    """Refuse a net that can't be measured while the fork server imports the rest; else the reference's worker does.
+
+    Raises:
+        RequestError: it can't; the line names the knob.
+    """
+    if not context.server:
+        return
+    with stopping(context.start(context.config.eager, "contract", "reference")) as (worker,), suppress(WorkerGone):
+        context.advance(worker, "the net", Done)  # a worker that dies of the net has a successor that says how
 
 
 def describe_run(context: RunContext) -> None:
@@ -200,7 +221,7 @@ def measure_head_to_head(context: RunContext) -> None:
             for name in names[1 : plan.head_to_head + 1]:
                 with stopping(context.start(specs[name], "companion", f"head_to_head/{name}")) as (contender,):
                     context.warm(contender, f"{winner} against {name}")
-                    pair = context.interleave(best, contender, f"{winner} against {name}")
+                    pair = head_to_head(context, best, contender, [specs[winner], specs[name]])
                 context.keep(head_to_head=[*context.record.head_to_head, pair])
         except WorkerGone as gone:
             context.warn("head-to-head failed", gone.reason, f"see the logs in {context.folder}/head_to_head")

@@ -1,7 +1,8 @@
 """One stage, trial by trial: interleaved with the baseline, or between two processes of it."""
 
+import os
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -9,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.schema import StageSpec
+from pipeline.orchestrate import processor_use
 from pipeline.orchestrate.audit import ROUNDS_APART, Audited, Doubt, audited, audited_apart, claim_of, questions
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
-from pipeline.orchestrate.turns import in_turns
+from pipeline.orchestrate.forking import fork_server
+from pipeline.orchestrate.turns import Standing, changed, give_back, in_turns, standing
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
-from pipeline.protocol import AFTER_CHECK, Audit, Done, ReadyToSample
+from pipeline.protocol import AFTER_CHECK, Audit, Done, Phase, ReadyToSample
 from pipeline.records.error_line import shortened
 from pipeline.records.run_record import FailureKind, StageRecord
 from pipeline.records.samples import Block, Pair, Sample
+from pipeline.records.verdict import judge
 from pipeline.stats.plausibility import within_physics
 
 LOG_TAIL_LINES = 30
@@ -49,16 +53,42 @@ def measure_stage(context: RunContext, spec: StageSpec) -> StageRecord:
 def beside(context: RunContext, spec: StageSpec, worker: WorkerProcess) -> Sampled:
     """Samples interleaved with those of the baseline's worker, which waits in memory; and whether they can be."""
     assert context.baseline is not None
-    with in_turns(context.baseline, worker) as (baseline, stage):
+    with in_turns(context.baseline, worker, context.baseline_as_started) as (baseline, stage):
         pair = context.sampled(baseline, stage, spec.name)
+        names, uses = (baseline.name, stage.name), (baseline.use, stage.use)
+        if note := processor_use.warning(names, uses, context.config.threads):
+            context.keep(warnings=[*context.record.warnings, note])
         if worker.fields.get("status", "ok") != "ok":  # nobody believes it anyway
             return pair, None
-        return pair, audited(baseline, stage, claim_of([pair], tolerances(context, spec)))
+        return pair, audited(baseline, stage, claim_of([pair], tolerances(spec, context.spec)))
 
 
-def tolerances(context: RunContext, spec: StageSpec) -> list[float]:
-    """Of a stage and of its baseline, relative L2."""
-    return [part.tolerance.relative_l2 for part in (spec, context.spec)]
+def head_to_head(
+    context: RunContext, best: WorkerProcess, contender: WorkerProcess, specs: Sequence[StageSpec]
+) -> Pair:
+    """Samples of two stages, interleaved; each is held to what they say of it, as beside the baseline.
+
+    Args:
+        context: of the run.
+        best: the first one's worker, warm.
+        contender: the second one's.
+        specs: of both.
+
+    Raises:
+        WorkerGone: one of them is gone, or isn't what its samples say.
+    """
+    with in_turns(best, contender) as (first, second):
+        pair = context.sampled(first, second, f"{best.name} against {contender.name}")
+        claim = claim_of([pair], tolerances(*specs))
+        for rival, one, its in ((first, second, claim), (second, first, claim.seen_from_the_other_side())):
+            if doubt := audited(rival, one, its):
+                raise WorkerGone(doubt.failure, f"{one.name} beside {rival.name}: {doubt.reason}", "inaccurate")
+    return pair
+
+
+def tolerances(*specs: StageSpec) -> list[float]:
+    """Of stages, relative L2."""
+    return [spec.tolerance.relative_l2 for spec in specs]
 
 
 def measure_trial(
@@ -70,7 +100,7 @@ def measure_trial(
         worker = context.start(spec, "stage" if trial == 1 else "companion", folder)
     except OSError as error:
         return replace(record, status="failed", failure="error", reason=f"its process can't start: {error.strerror}")
-    pairs, interrupted, doubt = record.pairs, False, None
+    pairs, interrupted, doubt, before = record.pairs, False, None, conditions(context)
     ending: dict[str, Any] = {}
     with stopping(worker):
         try:
@@ -80,6 +110,7 @@ def measure_trial(
                 worker.end_sampling()
                 context.advance(worker, spec.name, Done)
             ending = {"status": "ok", **_ending(worker.fields)}
+            check_course(worker, sampled=len(pairs) > len(record.pairs), whole=trial == 1)
         except WorkerGone as gone:
             ending = _gone(gone, worker, context)
         except KeyboardInterrupt:
@@ -89,15 +120,69 @@ def measure_trial(
         ending |= doubt.fields
     fields = worker.fields if trial == 1 else {}
     record = as_built(replace(record, **{**fields, **ending}, pairs=pairs, log=f"{folder}/log.txt"))
+    record = judged_again(context, spec, record)
     if record.status in ("failed", "timeout"):
         record = replace(record, log_tail=tail(context.folder / folder / "log.txt"))
     if interrupted:
         context.keep(stages=[*context.record.stages, record])
         raise KeyboardInterrupt
-    if context.baseline and not context.baseline.alive:
-        context.warn("baseline restarted", f"its worker ended during {spec.name}", "see baseline/log.txt")
-        start_baseline(context)
+    settle(context, spec, before)
     return record
+
+
+def judged_again(context: RunContext, spec: StageSpec, record: StageRecord) -> StageRecord:
+    """The record, of a stage whose worker calls it right, by the figures that it gave and by what the run asks."""
+    if record.status != "ok" or record.accuracy is None:
+        return record
+    failure: FailureKind = "wrong answer"
+    _, reason = judge(record.accuracy, spec.tolerance, context.config.model.is_trained)
+    if not reason:
+        failure, reason = "accuracy limit", context.config.accuracy.missed(record.accuracy)
+    return replace(record, status="inaccurate", failure=failure, reason=reason) if reason else record
+
+
+def conditions(context: RunContext) -> list[Standing | None]:
+    """Of the processes whose conditions every further worker has: this one, and the fork server."""
+    return [standing(os.getpid()), *([standing(context.server.process_id)] if context.server else [])]
+
+
+def settle(context: RunContext, spec: StageSpec, before: list[Standing | None]) -> None:
+    """Leave to the next stage what this one found: the run's own conditions, and a baseline's worker in them."""
+    if differences := [*filter(None, map(changed, before, conditions(context)))]:
+        give_back(before[0])
+        if context.server:
+            context.stop_forking()
+            context.server = fork_server(context.config)
+        start_again(context, f"during {spec.name} the run itself was given other conditions: {differences[0]}")
+    elif context.baseline and not context.baseline.alive:
+        start_again(context, f"its worker ended during {spec.name}")
+
+
+def start_again(context: RunContext, why: str) -> None:
+    """A fresh worker of the baseline, in the conditions that every worker has from now on; without one, nothing."""
+    if context.baseline:
+        context.baseline.stop()
+        context.warn("baseline restarted", why, "see baseline/log.txt")
+        start_baseline(context)
+
+
+def check_course(worker: WorkerProcess, *, sampled: bool, whole: bool) -> None:
+    """That a worker went through what a stage goes through, or said why it didn't: a stage can speak in its place.
+
+    Args:
+        worker: is done.
+        sampled: whether samples of it were taken.
+        whole: whether it was to check itself afterwards.
+
+    Raises:
+        WorkerGone: it left out what speaks for it.
+    """
+    if worker.fields.get("status", "ok") != "ok":
+        return
+    if not sampled:
+        raise WorkerGone("protocol", f"was done in {worker.phase}, before it could be sampled, and says nothing of why")
+    if whole and worker.phase in (Phase.BUILD, Phase.VERIFY, Phase.WARMUP, Phase.SAMPLING):
+        raise WorkerGone("protocol", f"was done in {worker.phase}, before it was checked")
 
 
 def as_built(record: StageRecord) -> StageRecord:
@@ -153,7 +238,7 @@ def measure_alternating(context: RunContext, spec: StageSpec) -> StageRecord:
                 for first, second, third, last in zip(before, taken[:count], taken[count:], after, strict=True)
             ]
             pairs = [Pair(name, spec.name, blocks, alternated=True, sustained=sustained)]
-            doubt = audited_apart(answers, worker, claim_of(pairs, tolerances(context, spec)))
+            doubt = audited_apart(answers, worker, claim_of(pairs, tolerances(spec, context.spec)))
         record = replace(record, pairs=pairs, **(doubt.fields if doubt else {}))
     start_baseline(context)
     return record

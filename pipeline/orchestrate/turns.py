@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.orchestrate import processor_use
 from pipeline.orchestrate.audit import Audited
 from pipeline.orchestrate.offspring import PROC
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
@@ -18,22 +19,30 @@ from pipeline.records.samples import Sample
 
 
 class Turn:
-    """One of the two, whose rival is stopped while it is timed."""
+    """One of the two, whose rival is stopped while it is timed.
+
+    Attributes:
+        name: of its stage.
+        use: of processors, over all of its samples.
+    """
 
     def __init__(self, worker: WorkerProcess, rival: WorkerProcess) -> None:
         self.name = worker.name
+        self.use = processor_use.Use()
         self._worker, self._rival = worker, rival
 
     def take(self) -> WorkerProcess:
         """The worker, running while its rival is stopped.
 
         Raises:
-            WorkerGone: it was ended while it waited, and did nothing by which it could have ended.
+            WorkerGone: it was ended while it waited, and did nothing by which it could have ended; or its rival starts
+                processes that can't be stopped.
         """
         if not self._worker.alive:
             raise WorkerGone("killed", f"{self._worker.death()[1]} while it waited for its turn")
         self._worker.resume()
-        self._rival.suspend()
+        if not self._rival.suspend():
+            raise WorkerGone("broken contract", f"{self._rival.name} starts processes faster than they can be stopped")
         return self._worker
 
     def sample(self) -> Sample:
@@ -42,11 +51,21 @@ class Turn:
         Raises:
             WorkerGone: as `take` and `WorkerProcess.sample`.
         """
-        return self.take().sample()
+        worker = self.take()
+        before = processor_use.now(worker.processes())
+        taken = worker.sample()
+        self.use = self.use.further(processor_use.between(before, processor_use.now(worker.processes())))
+        return taken
 
     def audit(self, asked: Audit) -> Audited:
         """Answers to drawn pictures; errors as of `sample`."""
         return self.take().audit(asked)
+
+
+# Limits, the niceness of its session, its rank when memory runs out, its control group; and in "status", of much else,
+# whoever traces it, and so may write into its memory.
+TOLD = ("limits", "autogroup", "oom_score_adj", "cgroup")
+TRACED = "TracerPid"
 
 
 class Standing(NamedTuple):
@@ -55,6 +74,7 @@ class Standing(NamedTuple):
     processors: frozenset[int]
     niceness: frozenset[int]
     scheduling: frozenset[int]
+    told: frozenset[str] = frozenset()  # what the system tells of it in `TOLD`
 
 
 def standing(process: int, proc: Path = PROC) -> Standing | None:
@@ -66,29 +86,68 @@ def standing(process: int, proc: Path = PROC) -> Standing | None:
                 processors |= os.sched_getaffinity(int(task.name))
                 niceness.add(os.getpriority(os.PRIO_PROCESS, int(task.name)))
                 scheduling.add(os.sched_getscheduler(int(task.name)))
-    found = Standing(frozenset(processors), frozenset(niceness), frozenset(scheduling))
+    told = frozenset(told_of(proc / str(process)))
+    found = Standing(frozenset(processors), frozenset(niceness), frozenset(scheduling), told)
     return found if processors else None
+
+
+def told_of(process: Path) -> Iterator[str]:
+    """The lines of `TOLD`, each behind its file's name, and who traces the process."""
+    for name in (*TOLD, "status"):
+        with suppress(OSError, ValueError):
+            for line in (process / name).read_text().splitlines():
+                if name != "status" or line.startswith(TRACED):
+                    yield f"{name}: {' '.join(line.split())}"
 
 
 def changed(before: Standing | None, after: Standing | None) -> str:
     """What differs, in a clause; empty where nothing does, or where nobody says."""
     if before is None or after is None:
         return ""
-    for name, old, new in zip(Standing._fields, before, after, strict=True):
+    for name, old, new in (
+        ("processors", before.processors, after.processors),
+        ("niceness", before.niceness, after.niceness),
+        ("scheduling", before.scheduling, after.scheduling),
+    ):
         if old != new:
             return f"{name} {sorted(old)} → {sorted(new)}"
+    if before.told != after.told:
+        return f"{', '.join(sorted(before.told - after.told))} → {', '.join(sorted(after.told - before.told))}"
     return ""
 
 
+def give_back(before: Standing | None) -> None:
+    """Give this process's threads the processors and priorities of before, so far as the system lets it."""
+    if before is None:
+        return
+    for task in (PROC / "self" / "task").iterdir():
+        with suppress(OSError):
+            os.sched_setaffinity(int(task.name), before.processors)
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, int(task.name), min(before.niceness))
+    for line in before.told:
+        if line.startswith("autogroup: "):  # without it the whole session, and so all that is started, may starve
+            with suppress(OSError):
+                (PROC / "self" / "autogroup").write_text(line.split()[-1])
+
+
 @contextmanager
-def in_turns(first: WorkerProcess, second: WorkerProcess) -> Iterator[tuple[Turn, Turn]]:
+def in_turns(
+    first: WorkerProcess, second: WorkerProcess, as_started: Standing | None = None
+) -> Iterator[tuple[Turn, Turn]]:
     """Both in turns, of which each begins by stopping the other; both run again afterwards.
+
+    Args:
+        first: whose times the second one's are compared with.
+        second: the other one.
+        as_started: the first one's standing before the second one was started, which may have changed it in its build;
+            None: as it is now.
 
     Raises:
         WorkerGone: the first, whose times the second is compared with, was given other processors or another priority;
             it is stopped, as its times are worth nothing now.
     """
-    before = standing(first.process_id)
+    before = as_started or standing(first.process_id)
     try:
         yield Turn(first, second), Turn(second, first)
         if first.alive and (difference := changed(before, standing(first.process_id))):

@@ -109,9 +109,6 @@ class WorkerProcess:
                 self._messages.put(decoded(line))
         self._messages.put(None)
 
-    def _command(self, command: Command) -> None:
-        self._write(encoded(command))
-
     def _write(self, line: str) -> None:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # its end of messages follows and says why
@@ -202,11 +199,7 @@ class WorkerProcess:
         self._deadline = now + self._limits[phase]
 
     def sample(self) -> Sample:
-        """One timed sample, taken now.
-
-        Raises:
-            WorkerGone: as `messages`.
-        """
+        """One timed sample, taken now; errors as of `messages`."""
         return self._asked(TakeSample(), SampleTaken).sample
 
     def audit(self, asked: Audit) -> Audited:
@@ -218,7 +211,7 @@ class WorkerProcess:
     def _asked(self, command: Command, kind: type[Answer]) -> Answer:
         self._enter(Phase.SAMPLING)
         self._wanted = kind
-        self._command(command)
+        self._write(encoded(command))
         for message in self.messages():
             if isinstance(message, kind):
                 return message
@@ -236,9 +229,13 @@ class WorkerProcess:
         """Of its process, which leads its group."""
         return self._process.pid
 
+    def processes(self) -> set[int]:
+        """Its process and all that it started."""
+        return self._family.members()
+
     def end_sampling(self) -> None:
         """Let the worker go on to what follows the samples."""
-        self._command(EndSampling())
+        self._write(encoded(EndSampling()))
 
     def death(self) -> tuple[FailureKind, str]:
         """What ended the process, and how that reads."""
@@ -269,9 +266,9 @@ class WorkerProcess:
         self._family.forget()
         self.living.discard(self)
 
-    def suspend(self) -> None:
-        """Stop the worker and all that it started, whatever they are at, until `resume`."""
-        self._family.suspend()
+    def suspend(self) -> bool:
+        """Stop the worker and all that it started, whatever they are at, until `resume`; False where some run on."""
+        return self._family.suspend()
 
     def resume(self) -> None:
         """Let go on what `suspend` has stopped."""

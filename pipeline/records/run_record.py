@@ -58,6 +58,7 @@ WarningCode = Literal[
     "clocks differ",
     "clocks disagree",
     "drift",
+    "files changed",
     "files left out",
     "head-to-head failed",
     "ill baseline",

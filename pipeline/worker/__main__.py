@@ -2,14 +2,18 @@
 
 import sys
 import traceback
+from importlib import import_module
 
 from models.errors import InputError
 from pipeline.config.schema import Job
-from pipeline.protocol import PipeReporter, die_with_the_parent
+from pipeline.protocol import PipeReporter, close_to_others, die_with_the_parent
 from pipeline.records.codec import from_json
 from pipeline.stages.api import Skip
 from pipeline.worker import shortage
 from pipeline.worker.run_stage import run_stage
+
+# What compiles imports seconds' worth of torch: no part of a build, and the same in every process that is sampled.
+COMPILERS, SAMPLED = "pipeline.worker.net_file", ("stage", "companion")
 
 
 def main() -> None:
@@ -18,6 +22,10 @@ def main() -> None:
     reporter = PipeReporter(int(sys.argv[1]))
     job = from_json(Job, reporter.job())
     shortage.note_start()
+    if job.role == "companion":  # which others are held against, and which is never profiled
+        close_to_others()
+    if job.role in SAMPLED:
+        import_module(COMPILERS)
     try:
         run_stage(job, reporter)
     except InputError as error:

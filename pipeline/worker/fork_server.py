@@ -6,6 +6,7 @@ Python's hashes, which a fresh interpreter draws anew. Linux alone: a copy becom
 """
 
 import importlib
+import math
 import os
 import socket
 import sys
@@ -18,31 +19,33 @@ NONE_STARTED = 0  # in place of a pid
 
 
 def main() -> int:
-    """Import the modules, then fork for every request; a copy goes on as the first module's `main`."""
+    """Import the first module, fork once, import the others, fork for every request; a copy is the first's `main`."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     names = sys.argv[2:]
-    for name in names:
-        importlib.import_module(name)
-    if os.fork() == 0:
-        os._exit(0)  # numpy's BLAS ends its threads at a fork; whatever thread is left then, a copy would lack
-    os.wait()
-    if len(list(Path("/proc/self/task").iterdir())) > 1:
-        return 1
-    streams = serve(connection)
-    if streams is None:
-        return 0
-    take_over(streams)
-    sys.argv = [names[0], str(streams[-1])]
-    importlib.import_module(names[0]).main()
+    for imported, requests in ((names[:1], 1), (names[1:], math.inf)):
+        for name in imported:
+            importlib.import_module(name)
+        if os.fork() == 0:
+            os._exit(0)  # numpy's BLAS ends its threads at a fork; whatever thread is left then, a copy would lack
+        os.wait()
+        if len(list(Path("/proc/self/task").iterdir())) > 1:
+            return 1
+        if streams := serve(connection, requests):
+            take_over(streams)
+            sys.argv = [names[0], str(streams[-1])]
+            importlib.import_module(names[0]).main()
+            break
     return 0
 
 
-def serve(connection: socket.socket) -> list[int] | None:
-    """Fork for every request until the other end is closed; in a copy, the descriptors that came with its request."""
-    while True:
+def serve(connection: socket.socket, requests: float) -> list[int]:
+    """Fork for so many requests, or until the other end is closed; in a copy, the descriptors of its request."""
+    served = 0
+    while served < requests:
+        served += 1
         _, descriptors, _, _ = socket.recv_fds(connection, 1, STREAMS)
         if not descriptors:
-            return None
+            break
         try:
             pid = forked()
         except OSError:  # the system starts no further process
@@ -54,6 +57,7 @@ def serve(connection: socket.socket) -> list[int] | None:
             os.close(descriptor)
         with suppress(BrokenPipeError):
             connection.sendall(f"{pid}\n".encode())
+    return []
 
 
 def forked() -> int | None:

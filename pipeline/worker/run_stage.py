@@ -24,6 +24,7 @@ from pipeline.stages.api import StageError, Workload
 from pipeline.stages.common.precision import allow_tf32
 from pipeline.worker import host_path, mask_images, net_contract, reference, unseen, workload
 from pipeline.worker.bench import Bench
+from pipeline.worker.first_look import first_look
 from pipeline.worker.guard import RIGHT, Finding
 from pipeline.worker.half_retry import settled
 from pipeline.worker.shortage import told
@@ -64,6 +65,9 @@ def run_stage(job: Job, reporter: Reporter) -> None:
         Skip, StageError, Exception: as the stage's build or call raised it.
     """
     reporter.enter(Phase.START)
+    if job.role == "contract":
+        first_look(workload.net_of(job).to(open_device(job.device)), job)
+        return
     bench = prepare(job)
     if job.role == "reference":
         describe_run(bench, reporter)
@@ -107,7 +111,8 @@ def prepare(job: Job) -> Bench:
         torch.set_num_threads(job.threads)
     context_bytes = memory_use.context_bytes(device)
     Path(job.folder).mkdir(parents=True, exist_ok=True)
-    return Bench(job, workload.load(job, cache_bytes(device)), context_bytes)
+    look = first_look if job.role == "reference" else workload.unseen
+    return Bench(job, workload.load(job, cache_bytes(device), look), context_bytes)
 
 
 def describe_run(bench: Bench, reporter: Reporter) -> None:

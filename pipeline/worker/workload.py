@@ -1,7 +1,7 @@
 """Loads what a stage works on: the net and real images, on the device."""
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,30 +22,33 @@ from pipeline.devices.host import memory_bytes
 from pipeline.measure.batch import Batch, batched
 from pipeline.records.run_settings import ModelSettings
 from pipeline.stages.api import CalibrationImages, Workload
-from pipeline.worker.net_file import net_of_file
 from pipeline.worker.rotation_size import batches_of
 from pipeline.worker.tensor_workload import workload_of_tensors
 
 
-def load(job: Job, cache_bytes: int | None) -> Workload:
+def unseen(_model: nn.Module, _job: Job) -> None:
+    """Nobody looks at the net before its images are read."""
+
+
+def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], None] = unseen) -> Workload:
     """The job's net and images on its device.
 
     Args:
         job: names them.
         cache_bytes: of the device's last cache; the rotation is at least twice as large, so no input is found there.
+        look: is given the net before any image is read.
 
     Raises:
         models.errors.InputError: a file, a class or a checkpoint is not what it should be; one line.
     """
-    device = torch.device(job.device)
+    device, data, batch_size = torch.device(job.device), job.data, job.data.batch_size
     torch.manual_seed(job.seed)
-    data, batch_size = job.data, job.data.batch_size
     model = net_of(job).to(device)
+    look(model, job)
     if data.name == TENSORS:
         return workload_of_tensors(job, model, device, cache_bytes)
     check_folder(data, memory_bytes())
-    first = images_of(data, batch_size)
-    count, verified = batches_of(data, 4 * first.images.size, cache_bytes)
+    count, verified = batches_of(data, 4 * (first := images_of(data, batch_size)).images.size, cache_bytes)
     judged = max(verified * batch_size, labelled_images(data, first))
     dataset = images_of(data, max(batch_size * count, judged))
     protect(dataset)
@@ -84,6 +87,8 @@ def net_of(job: Job) -> nn.Module:
 def net_of_spec(asked: ModelSpec | ModelSettings, seed: int) -> nn.Module:
     """A net as a request or a record names it, on the CPU; errors as of `net_of`."""
     if asked.file:
+        from pipeline.worker.net_file import net_of_file  # which imports Inductor, as its check knows all operations
+
         return with_output(net_of_file(asked.file, memory_bytes()), asked.output)
     with AllocationLimit(asked.target, memory_bytes()):
         return build_model(asked.target, asked.options, asked.checkpoint, seed, asked.output)

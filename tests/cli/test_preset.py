@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.preset import config_folders, overrides_first, preset_for
+from pipeline.cli.preset import config_folders, overrides_first, overrides_in, preset_for, values, with_quoted_paths
 
 GPU = ["NVIDIA H200"]
 CPU_PRESET = ["preset=cpu"]
@@ -59,3 +59,24 @@ def test_flags_may_stand_anywhere_on_the_line(typed: str, ordered: str) -> None:
 def test_the_users_own_config_folders_are_known() -> None:
     """Their files are looked at before Hydra unfolds them."""
     assert config_folders(["-cd", "mine", "--config-dir=yours", "stage=a"]) == [Path("mine"), Path("yours")]
+
+
+def test_a_path_is_read_whatever_its_letters(tmp_path: Path) -> None:
+    """Hydra takes letters beyond ASCII, and signs of its grammar, in quotes alone; what it reads as it is, stays."""
+    (there := tmp_path / "it's (1){").mkdir()
+    words = [
+        "data.path=/home/jörg/bilder",
+        f"data.path={there}",
+        "stage=eager",
+        "-m",
+        "seed=1,2",
+        "a=é,b",
+        "x={(",
+        "no",
+    ]
+    quoted = with_quoted_paths(words)
+    assert quoted[0] == "data.path='/home/jörg/bilder'"
+    assert quoted[2:] == words[2:]
+    assert [values(override) for override in overrides_in(quoted[:2])] == [["/home/jörg/bilder"], [str(there)]]
+    assert with_quoted_paths(["data.path=" + "é" * 20_000])[0].endswith("é")
+    assert with_quoted_paths([f"data.path={tmp_path}"]) == [f"data.path={tmp_path}"]

@@ -4,6 +4,7 @@ from tests.house.guard import Guard
 from tests.house.guards_against_code import AGAINST_CODE
 from tests.house.guards_of_deploy import OF_DEPLOY
 from tests.house.guards_of_measuring import OF_MEASURING
+from tests.house.guards_of_runs import OF_RUNS
 
 MASKING = "pipeline/records/masking.py"
 MASKING_TESTS = "tests/records/test_masking.py::"
@@ -199,4 +200,5 @@ GUARDS = [
     ),
     *OF_DEPLOY,
     *OF_MEASURING,
+    *OF_RUNS,
 ]

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.measure.accuracy import check, classes, compare, distance, judge
+from pipeline.measure.accuracy import check, classes, compare, distance
+from pipeline.records.verdict import judge
 from tests.fake_machine import ACCURACY, TOLERANCE
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from models import checkpoint
+from models import checkpoint, weights_file
 from models.allocation_limit import AllocationLimit
 from models.build import build_model
 from models.errors import CheckpointError, ModelError
@@ -208,7 +208,7 @@ def test_random_weights_follow_the_seed() -> None:
 
 def test_the_shipped_weights_are_small_and_named() -> None:
     """At most 4 MB, and a plain word on what their labels are."""
-    path = checkpoint.find(SHIPPED)
+    path = weights_file.find(SHIPPED)
     assert path.stat().st_size <= 4_000_000
     assert "no pathologist" in checkpoint.notes(path)["labels"]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from models import checkpoint
+from models import checkpoint, weights_file
 from models.build import build_model
 from models.errors import ImageError
 from models.input_contract import InputContract
@@ -217,7 +217,7 @@ def test_the_shipped_weights_reach_what_their_header_says() -> None:
     """Dice and IoU on the held-out quarter, worked out again."""
     net = build_model("models.unet.UNet", {"base": 16}, SHIPPED, 0)
     dice, iou = score(net, Tissue.load(torch.device("cpu")))
-    notes = checkpoint.notes(checkpoint.find(SHIPPED))
+    notes = checkpoint.notes(weights_file.find(SHIPPED))
     assert iou == pytest.approx(float(notes["held_out_iou"]), abs=1e-3)
     assert dice == pytest.approx(float(notes["held_out_dice"]), abs=1e-3)
     assert iou > 0.9

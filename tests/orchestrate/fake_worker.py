@@ -81,8 +81,11 @@ class FakeWorker:
 
     process_id = 0  # of no process
 
-    def suspend(self) -> None:
-        pass
+    def processes(self) -> set[int]:
+        return set()
+
+    def suspend(self) -> bool:
+        return True
 
     def resume(self) -> None:
         pass

@@ -47,20 +47,30 @@ def measured() -> list[str]:
     return [name for role, name in FakeWorker.started if role == "stage"]
 
 
-def test_a_full_disk_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every stage is measured, the record is saved where there is room, and one line says so."""
-    kept = codec.save
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
+def test_a_disk_that_takes_nothing_ends_no_run(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every stage is measured, the record is saved where there is room, and one line says so.
+
+    From a disk that is read-only nothing can be removed either, such as the reference's answers at the end.
+    """
+    kept, remove = codec.save, Path.unlink
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def full(record: RunRecord, folder: Path) -> Path:
         if folder.name == "run":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise OSError(code, os.strerror(code))
         return kept(record, folder)
 
+    def fixed(path: Path, missing_ok: bool = False) -> None:
+        if path.name == REFERENCE_LOGITS.name and code == errno.EROFS:
+            raise OSError(code, os.strerror(code))
+        remove(path, missing_ok)
+
     monkeypatch.setattr(codec, "save", full)
+    monkeypatch.setattr(Path, "unlink", fixed)
     record, watcher = run(tmp_path / "run", config("one", "two"))
     assert [stage.status for stage in record.stages] == ["ok", "ok"]
-    assert sum("can't be saved (No space left on device)" in line for line in watcher.said) == 1
+    assert sum(f"can't be saved ({os.strerror(code)})" in line for line in watcher.said) == 1
     (rescued,) = tmp_path.glob("unet-ladder-*")
     assert codec.load(rescued).stages == record.stages
 

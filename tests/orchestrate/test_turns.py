@@ -1,15 +1,19 @@
 """While one of two workers is timed, the other one is stopped with all that it has started, and can't touch it."""
 
+import ctypes
 import os
+import resource
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from pipeline.orchestrate import offspring
-from pipeline.orchestrate.turns import Standing, Turn, changed, in_turns, standing
+from pipeline.orchestrate.turns import Standing, Turn, changed, give_back, in_turns, standing
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Phase, ReadyToSample, SampleTaken, encoded
 from pipeline.records.samples import Sample
@@ -80,6 +84,73 @@ def test_a_rival_that_is_given_other_conditions_counts_no_more(start: Start) -> 
         os.setpriority(os.PRIO_PROCESS, honest.process_id, before + 1)
     assert gone.value.kind == "broken contract"
     assert not honest.alive
+
+
+def test_conditions_that_a_stage_changed_in_its_build_are_seen(start: Start) -> None:
+    """Before the two were timed in turns."""
+    honest = ready(start(HONEST))
+    before = standing(honest.process_id)
+    stage = ready(start(HONEST))
+    os.setpriority(os.PRIO_PROCESS, honest.process_id, os.getpriority(os.PRIO_PROCESS, honest.process_id) + 1)
+    with pytest.raises(WorkerGone, match="other conditions: niceness"), in_turns(honest, stage, before):
+        pass
+
+
+ELSE: dict[str, tuple[Callable[[int], object], str]] = {
+    "a limit": (lambda process: resource.prlimit(process, resource.RLIMIT_CPU, (10**6, 10**6)), "limits: Max cpu time"),
+    "when memory runs out": (lambda process: given(process, "oom_score_adj", "500"), "oom_score_adj: 0 → "),
+    "its session's niceness": (lambda process: given(process, "autogroup", "5"), "nice 0 → autogroup: "),
+    "a tracer": (lambda process: ctypes.CDLL(None).ptrace(PTRACE_SEIZE, process, None, None), "status: TracerPid: 0 →"),
+}
+PTRACE_SEIZE = 0x4206  # linux/ptrace.h
+
+
+def given(process: int, name: str, value: str) -> None:
+    with (offspring.PROC / str(process) / name).open("w") as file:
+        file.write(value)
+
+
+@pytest.mark.parametrize("kind", ELSE)
+def test_whatever_the_system_tells_of_a_process_is_part_of_its_conditions(kind: str) -> None:
+    """What any process may do to another one of its user."""
+    do, said = ELSE[kind]
+    with subprocess.Popen(["sleep", "30"], start_new_session=True) as child:
+        before = standing(child.pid)
+        try:
+            denied = do(child.pid) == -1
+        except OSError:
+            denied = True
+        after = standing(child.pid)
+        child.kill()
+    if denied:
+        pytest.skip("this system doesn't let it")
+    assert said in changed(before, after)
+
+
+def test_the_run_s_own_conditions_are_given_back() -> None:
+    """A stage may have taken them, and every further worker has them."""
+    before = standing(os.getpid())
+    assert before is not None
+    if len(before.processors) == 1:
+        pytest.skip("there is one processor")
+    try:
+        os.sched_setaffinity(0, {min(before.processors)})
+        with suppress(OSError):
+            given(os.getpid(), "autogroup", "1")
+        assert "processors" in changed(before, standing(os.getpid()))
+        give_back(before)
+        assert changed(before, standing(os.getpid())) == ""
+    finally:
+        os.sched_setaffinity(0, before.processors)
+    give_back(None)
+
+
+def test_a_rival_that_cannot_be_stopped_is_told_so(monkeypatch: pytest.MonkeyPatch, start: Start) -> None:
+    honest, stage = ready(start(HONEST)), ready(start(HONEST))
+    monkeypatch.setattr(stage, "suspend", lambda: False)
+    with pytest.raises(WorkerGone, match="eager starts processes faster than they can be stopped") as gone:
+        Turn(honest, stage).take()
+    assert gone.value.kind == "broken contract"
 
 
 def test_processors_are_part_of_the_conditions() -> None:

@@ -1,0 +1,141 @@
+"""The guards of a run's course: what is looked at before it, and what no stage may do to the others or to the run."""
+
+from tests.house.guard import Guard
+
+TURNS = "tests/orchestrate/test_turns.py::"
+TRIALS = "pipeline/orchestrate/trials.py"
+TRIALS_TESTS = "tests/orchestrate/test_trials.py::"
+OFFSPRING = "pipeline/orchestrate/offspring.py"
+RESTING = "pipeline/orchestrate/resting_files.py"
+RESTING_TESTS = "tests/orchestrate/test_resting_files.py::"
+USE = "pipeline/orchestrate/processor_use.py"
+USE_TESTS = "tests/orchestrate/test_processor_use.py::"
+
+OF_RUNS = [
+    Guard(
+        "a net that is refused only once its images are read",
+        "pipeline/worker/workload.py",
+        "    look(model, job)\n",
+        "",
+        "tests/worker/test_first_look.py::test_a_net_is_refused_before_its_images_are_read",
+    ),
+    Guard(
+        "a look that leaves its traces in the net",
+        "pipeline/worker/first_look.py",
+        "net = replace(net, model=copy.deepcopy(model))",
+        "pass",
+        "tests/worker/test_first_look.py::test_nothing_is_left_in_the_net_nor_drawn_from_chance",
+    ),
+    Guard(
+        "whole numbers in place of weights",
+        "models/weights_file.py",
+        'if whole and name.endswith("weight"):',
+        "if False:",
+        "tests/config/test_net_request.py::test_weights_that_a_net_cannot_compute_with_are_told",
+    ),
+    Guard(
+        "what flees from its end",
+        OFFSPRING,
+        "            pursue(self._is_prey)\n\n    def suspend",
+        "            pass\n\n    def suspend",
+        "tests/orchestrate/test_pursuit.py::test_whoever_flees_from_its_end_is_ended",
+    ),
+    Guard(
+        "a rival that cannot be stopped",
+        "pipeline/orchestrate/turns.py",
+        "if not self._rival.suspend():",
+        "if self._rival.suspend() is None:",
+        f"{TURNS}test_a_rival_that_cannot_be_stopped_is_told_so",
+    ),
+    Guard(
+        "a tracer or a limit of the baseline's worker",
+        "pipeline/orchestrate/turns.py",
+        "told = frozenset(told_of(proc / str(process)))",
+        "told: frozenset[str] = frozenset()",
+        f"{TURNS}test_whatever_the_system_tells_of_a_process_is_part_of_its_conditions",
+    ),
+    Guard(
+        "a process that others of its user may write into",
+        "pipeline/protocol.py",
+        "ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)",
+        "pass",
+        "tests/test_protocol.py::test_a_process_is_closed_to_others",
+    ),
+    Guard(
+        "a stage that says it is done before it was sampled",
+        TRIALS,
+        "    if not sampled:\n",
+        "    if False:\n",
+        f"{TRIALS_TESTS}test_a_stage_that_says_it_is_done_before_it_was_sampled_is_refused",
+    ),
+    Guard(
+        "a stage that widens its own tolerance",
+        TRIALS,
+        "    record = judged_again(context, spec, record)\n",
+        "",
+        f"{TRIALS_TESTS}test_the_run_judges_by_its_own_tolerance",
+    ),
+    Guard(
+        "a stage that changes the conditions of the run itself",
+        TRIALS,
+        "if differences := [*filter(None, map(changed, before, conditions(context)))]:",
+        "if differences := []:",
+        f"{TRIALS_TESTS}test_a_stage_that_changes_the_run_s_own_conditions_changes_the_baseline_s_too",
+    ),
+    Guard(
+        "a clock that is forged head to head",
+        TRIALS,
+        "if doubt := audited(rival, one, its):",
+        "if doubt := None:",
+        f"{TRIALS_TESTS}test_stages_are_audited_beside_each_other_too",
+    ),
+    Guard(
+        "weights that are written over",
+        "pipeline/orchestrate/run.py",
+        "    context.files.check_inputs(context.record)\n",
+        "",
+        f"{RESTING_TESTS}test_weights_that_a_stage_writes_over_end_the_run",
+    ),
+    Guard(
+        "sources that are written over",
+        RESTING,
+        "code_digest.__wrapped__() == record.code_sha256",
+        "True",
+        f"{RESTING_TESTS}test_the_program_s_own_files_are_watched_and_told_once",
+    ),
+    Guard(
+        "what works beside one side alone",
+        USE,
+        "if abs(others[0] - others[1]) <= ",
+        "if True or abs(others[0] - others[1]) <= ",
+        f"{USE_TESTS}test_what_works_beside_one_side_alone_is_told",
+    ),
+    Guard(
+        "more processors than the run gives",
+        USE,
+        "if threads is not None and",
+        "if False and",
+        f"{USE_TESTS}test_a_side_that_takes_more_processors_than_it_is_given_is_told",
+    ),
+    Guard(
+        "a disk that has become read-only",
+        "pipeline/orchestrate/context.py",
+        "        with suppress(OSError):  # a disk that has become read-only keeps them\n",
+        "        if True:\n",
+        "tests/orchestrate/test_lost_and_found.py::test_a_disk_that_takes_nothing_ends_no_run",
+    ),
+    Guard(
+        "output that nobody reads",
+        "models/one_line.py",
+        "        leave_unread()\n        tell",
+        "        tell",
+        "tests/cli/test_unread_output.py::test_an_interruption_ends_a_program_whose_output_nobody_reads",
+    ),
+    Guard(
+        "an index that knows no advisories",
+        "tests/house/audit.py",
+        "    if not found.known:\n",
+        "    if False:\n",
+        "tests/house/test_audit.py::test_each_end_has_a_line_and_a_code",
+    ),
+]

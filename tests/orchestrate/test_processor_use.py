@@ -1,0 +1,79 @@
+"""What works beside one side alone is told, and a side that takes more processors than the run gives."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.orchestrate.processor_use import TICKS, Use, between, now, warning
+
+NAMES = ("eager", "mine")
+QUIET = Use(2.0, 2.0, 0.2)
+
+
+@pytest.fixture(autouse=True)
+def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+
+
+def counts(folder: Path, busy: int, own: int) -> Path:
+    """A /proc in which one process, 7, and all together have used so many hundredths of a second."""
+    (folder / "7").mkdir(exist_ok=True)
+    (folder / "stat").write_text(f"cpu  {busy} 0 0 9999 9999 0 0 0 0 0\ncpu0 1 2 3\n")
+    (folder / "7" / "stat").write_text(f"7 (a (name) S 1 7 7 0 -1 0 0 0 0 0 {own} 0 0 0 20 0 1 0\n")
+    return folder
+
+
+def test_what_a_side_and_others_use_is_told_apart(tmp_path: Path) -> None:
+    """Of a process that has ended meanwhile nothing is known; where there are no counts, nothing is said."""
+    before = now([7, 8], counts(tmp_path, 1000, 100))
+    found = between(before, now([7, 8], counts(tmp_path, 1000 + 3 * TICKS, 100 + TICKS)))
+    assert found.own == pytest.approx(1.0)
+    assert found.others == pytest.approx(2.0)
+    assert now([7], tmp_path / "nowhere") is None
+    assert between(None, before) == between(before, None) == Use()
+    assert Use(1, 2, 3).further(Use(1, 1, 1)) == Use(2, 3, 4)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the counts are Linux's")
+def test_the_system_s_own_counts_are_read() -> None:
+    """Of a child that works all the time."""
+    with subprocess.Popen([sys.executable, "-SEc", "while True: pass"]) as child:
+        before = now([child.pid])
+        while between(before, now([child.pid])).wall < 0.3:
+            pass
+        used = between(before, now([child.pid]))
+        child.kill()
+    assert used.own > 0
+    assert used.others > 0
+
+
+def test_quiet_sides_need_no_word() -> None:
+    assert warning(NAMES, (QUIET, QUIET), 1) is None
+    assert warning(NAMES, (Use(0.5, 0.5, 0.5), Use(0.5, 0.5, 0.0)), 1) is None
+
+
+def test_what_works_beside_one_side_alone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As what the system writes to disk for a stage that is stopped; on a large machine it takes more to disturb."""
+    sides = (Use(2.0, 2.0, 2.0), QUIET)
+    for uses in (sides, sides[::-1]):
+        found = warning(NAMES, uses, None)
+        assert found is not None
+        assert found.code == "busy processor"
+    found = warning(NAMES, sides, None)
+    assert found is not None
+    assert "1.0 processors while eager was timed, and 0.1 processors while mine was timed" in found.text
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert warning(NAMES, sides, None) is None
+
+
+def test_a_side_that_takes_more_processors_than_it_is_given_is_told() -> None:
+    """By a child or threads of its own; without a number it may take what there is."""
+    greedy = (QUIET, Use(2.0, 3.8, 0.2))
+    found = warning(NAMES, greedy, 1)
+    assert found is not None
+    assert (found.code, found.text) == ("unfair", "mine used 1.9 processors, and threads=1")
+    assert warning(NAMES, greedy, None) is None
+    assert warning(NAMES, greedy, 2) is None

@@ -1,0 +1,128 @@
+"""A stage is held to its course, to its samples beside any other stage, and to the conditions of the run."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config.schema import Job
+from pipeline.orchestrate import context, run, trials
+from pipeline.orchestrate.audit import Audited
+from pipeline.orchestrate.run import run_ladder
+from pipeline.orchestrate.turns import Standing, standing
+from pipeline.orchestrate.worker_process import WorkerGone
+from pipeline.protocol import Audit, Done, Message, Phase
+from pipeline.records.goals import AccuracyLimits
+from pipeline.records.run_record import RunRecord
+from tests.fake_machine import ACCURACY
+from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, config
+
+
+@pytest.fixture(autouse=True)
+def workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "WorkerProcess", FakeWorker)
+    monkeypatch.setattr("pipeline.orchestrate.offspring.adopt", lambda: None)
+    monkeypatch.setattr(FakeWorker, "deeds", {})
+    monkeypatch.setattr(FakeWorker, "started", [])
+
+
+def measured(folder: Path, *names: str, **changes: Any) -> RunRecord:
+    return run_ladder(config(*names, **changes), folder, blank(), Watcher())
+
+
+def test_a_stage_that_says_it_is_done_before_it_was_sampled_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It shares its process with who speaks for it: a line of its own ended the job as if all were well."""
+    said = FakeWorker._messages
+
+    def speaks(self: FakeWorker) -> Iterator[Message]:
+        return iter([Done()]) if (self.job.role, self.name) == ("stage", "hasty") else said(self)
+
+    monkeypatch.setattr(FakeWorker, "_messages", speaks)
+    record = measured(tmp_path, "hasty", "fine")
+    assert [stage.status for stage in record.stages] == ["failed", "ok"]
+    assert record.stages[0].failure == "protocol"
+    assert "was done in start, before it could be sampled" in record.stages[0].reason
+
+
+def test_a_stage_that_leaves_out_its_check_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unchecked(self: FakeWorker) -> None:
+        self.phase = Phase.SAMPLING
+        self._rest = iter([Done()])
+
+    monkeypatch.setattr(FakeWorker, "end_sampling", unchecked)
+    record = measured(tmp_path, "hasty")
+    assert "was done in sampling, before it was checked" in record.stages[0].reason
+
+
+def test_a_stage_that_changes_the_run_s_own_conditions_changes_the_baseline_s_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every worker that is started from then on has them; the run takes back what it can."""
+    own = standing(os.getpid())
+    assert own is not None
+    other = Standing(frozenset({999}), own.niceness, own.scheduling, own.told)
+    back: list[Standing | None] = []
+    seen = [own]
+
+    def disturb(_: Job) -> None:
+        seen.append(other)
+
+    monkeypatch.setattr(trials, "standing", lambda _: seen.pop() if len(seen) > 1 else own)
+    monkeypatch.setattr(trials, "give_back", back.append)
+    FakeWorker.deeds["rude"] = disturb
+    record = measured(tmp_path, "fine", "rude")
+    assert [stage.status for stage in record.stages] == ["ok", "ok"]
+    (warning,) = [part for part in record.warnings if part.code == "baseline restarted"]
+    assert warning.text.startswith("during rude the run itself was given other conditions: processors ")
+    assert back == [own]
+    assert FakeWorker.started[-1] == ("companion", "eager")
+
+
+@pytest.mark.parametrize("liar", ["one", "two"])
+def test_stages_are_audited_beside_each_other_too(liar: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever side of the pair forges its clock there; the pair isn't kept."""
+
+    def answers(self: FakeWorker, asked: Audit) -> Audited:
+        forges = self.job.role == "companion" and self.name == liar
+        return Audited([[1.0]], 10.0 if forges and not asked.blank else 0.0)
+
+    monkeypatch.setattr(FakeWorker, "audit", answers)
+    monkeypatch.setattr(run, "contenders", lambda _: ["one", "two"])
+    record = measured(tmp_path, "one", "two", plan=replace(QUICK, head_to_head=1))
+    assert [stage.status for stage in record.stages] == ["ok", "ok"]
+    assert record.head_to_head == []
+    (warning,) = [part for part in record.warnings if part.code == "head-to-head failed"]
+    assert warning.text.startswith(f"{liar} beside ")
+    assert "by the run's own clock" in warning.text
+
+
+def test_honest_stages_keep_their_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "contenders", lambda _: ["one", "two"])
+    record = measured(tmp_path, "one", "two", plan=replace(QUICK, head_to_head=1))
+    assert [(pair.baseline, pair.stage) for pair in record.head_to_head] == [("one", "two")]
+
+
+def test_a_worker_that_said_why_needs_no_course() -> None:
+    class Failed:
+        fields, phase = {"status": "skipped"}, Phase.BUILD
+
+    trials.check_course(Failed(), sampled=False, whole=True)  # type: ignore[arg-type]
+    Failed.fields = {"status": "ok"}
+    with pytest.raises(WorkerGone):
+        trials.check_course(Failed(), sampled=False, whole=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("off", "limit", "failure"), [(0.01, None, "wrong answer"), (0.0, 1.1, "accuracy limit")])
+def test_the_run_judges_by_its_own_tolerance(
+    off: float, limit: float | None, failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker's is within the reach of the stage that it judges."""
+    figures = replace(ACCURACY, relative_l2=off)
+    monkeypatch.setattr("tests.orchestrate.fake_worker.ACCURACY", figures)
+    record = measured(tmp_path, "mine", accuracy=AccuracyLimits(min_agreement=limit))
+    assert (record.stages[0].status, record.stages[0].failure) == ("inaccurate", failure)
