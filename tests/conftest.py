@@ -60,6 +60,16 @@ def yaml_parsed_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def samples_read_once() -> Iterator[None]:
+    """A worker reads seven pictures twice, and cuts them into thousands of windows."""
+    from tests import samples_once
+
+    with pytest.MonkeyPatch.context() as patch:
+        samples_once.install(patch)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_hydra_left() -> Iterator[None]:
     """Clear what Hydra keeps for the whole process, which a program that ends badly within a test leaves."""
