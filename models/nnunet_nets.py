@@ -12,12 +12,17 @@ from typing import Any
 from torch import nn
 
 from models.errors import ModelError
-from models.library_nets import imported, made, net_named
+from models.library_nets import imported, made, nearest, net_named
 from models.named_code import class_of
 
 ARCHITECTURES = "dynamic_network_architectures.architectures.unet"
 PACKAGE = "dynamic-network-architectures"
 PLANS, DATASET = "plans.json", "dataset.json"
+# What nnU-Net plans without a dataset's word: images of 512×512 or volumes of 128³, halved until 8 or 4 are left, with
+# twice the channels each time up to the most of that dimension.
+DIMENSIONS = {"2d": 2, "3d_fullres": 3}
+WIDTHS = {2: [32, 64, 128, 256, 512, 512, 512], 3: [32, 64, 128, 256, 320, 320]}
+BLOCKS = [1, 3, 4, 6, 6, 6, 6]  # of a residual net's stages
 MOST_INHERITED = 20  # configurations that build on another; more is a cycle
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 NORMS = {1: nn.InstanceNorm1d, 2: nn.InstanceNorm2d, 3: nn.InstanceNorm3d}
@@ -41,17 +46,19 @@ def nnunet_net(
     Args:
         net: PlainConvUNet or ResidualEncoderUNet; with `plans`, theirs is taken.
         plans: the folder of a trained model, with plans.json and dataset.json, which decide all the rest.
-        configuration: of the plans, such as "2d".
+        configuration: of the plans, such as "2d"; without plans, "2d" or "3d_fullres".
         input_channels: of the images, without plans.
         num_classes: of the logits, without plans.
-        options: of the class, without plans; those that aren't given are nnU-Net's own for images of 512×512.
+        options: of the class, without plans; those that aren't given are nnU-Net's own for images of 512×512 or volumes
+            of 128×128×128.
 
     Raises:
         ModelError: the library or a file is missing, a file isn't what nnU-Net writes, or the options don't fit.
     """
     library = imported(ARCHITECTURES, PACKAGE, "nnunet")
     if plans is None:
-        given = {**defaults(net), **{key: part for key, part in options.items() if part is not None}}
+        asked = {key: value for key, value in options.items() if value is not None}
+        given = {**defaults(net, configuration), **asked}
         sizes = {"input_channels": input_channels, "num_classes": num_classes}
     else:
         net, given = planned(Path(plans), configuration)
@@ -59,18 +66,26 @@ def nnunet_net(
     return made(net_named(net, library, "net"), {**sizes, **given, "deep_supervision": False})
 
 
-def defaults(net: str) -> dict[str, Any]:
-    """What nnU-Net plans for images of 512×512: seven stages of 32 to 512 channels, instance norm, leaky ReLU."""
+def defaults(net: str, configuration: str) -> dict[str, Any]:
+    """What nnU-Net plans for a configuration: six or seven stages, instance norm, leaky ReLU.
+
+    Raises:
+        ModelError: there is no such configuration without plans.
+    """
+    if configuration not in DIMENSIONS:
+        meant = nearest(configuration, DIMENSIONS)
+        raise ModelError(f"model.options.configuration={configuration}: without model.options.plans, {meant}")
+    dimensions = DIMENSIONS[configuration]
+    widths = WIDTHS[dimensions]
     residual = net == "ResidualEncoderUNet"
-    depth = {"n_blocks_per_stage": [1, 3, 4, 6, 6, 6, 6]} if residual else {"n_conv_per_stage": 2}
     return {
-        "n_stages": 7,
-        "features_per_stage": [32, 64, 128, 256, 512, 512, 512],
+        "n_stages": len(widths),
+        "features_per_stage": widths,
         "kernel_sizes": 3,
-        "strides": [1, 2, 2, 2, 2, 2, 2],
-        **depth,
+        "strides": [1] + [2] * (len(widths) - 1),
+        **({"n_blocks_per_stage": BLOCKS[: len(widths)]} if residual else {"n_conv_per_stage": 2}),
         "n_conv_per_stage_decoder": 1 if residual else 2,
-        **layers(2),
+        **layers(dimensions),
     }
 
 

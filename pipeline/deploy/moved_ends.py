@@ -27,9 +27,9 @@ class Ends:
         """The words of the command line that ask for them."""
         return ["--uint8-in"] * self.images_in + ["--classes-out"] * self.classes_out
 
-    def around(self, net: nn.Module, contract: InputContract) -> nn.Module:
-        """The net with these ends; itself without any."""
-        return WithEnds(net, contract, self).eval() if self.flags else net
+    def around(self, net: nn.Module, contract: InputContract, device: torch.device) -> nn.Module:
+        """The net with these ends, on a device; itself without any."""
+        return WithEnds(net, contract, self).eval().to(device) if self.flags else net
 
 
 class WithEnds(nn.Module):

@@ -62,7 +62,7 @@ class RecordedStage:
 
     def with_ends(self, net: nn.Module) -> nn.Module:
         """A net from the golden batch to logits, with the ends that are to lie in the graph."""
-        return self.ends.around(net, self.workload.contract)
+        return self.ends.around(net, self.workload.contract, self.workload.device)
 
     @property
     def kind(self) -> Kind:

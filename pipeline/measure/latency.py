@@ -11,6 +11,7 @@ from torch import Tensor
 from pipeline.config.plan import Plan
 from pipeline.measure.batch import Batch
 from pipeline.measure.clock import Clock
+from pipeline.measure.page_locked import page_locked
 from pipeline.measure.sampling import undisturbed
 
 STEADY_SHARE = 0.02  # by which the medians of two windows may differ
@@ -70,10 +71,11 @@ def take_host_latencies(call: Callable[[Batch], Tensor], batches: list[Batch], c
         plan: as in `take_latencies`.
     """
     on_gpu = batches[0].is_cuda
-    on_host = [batch.mapped(lambda part: part.cpu().pin_memory() if on_gpu else part.clone()) for batch in batches]
+    on_host = [batch.mapped(lambda part: page_locked(part.cpu()) if on_gpu else part.clone()) for batch in batches]
     with torch.inference_mode():
         logits = call(batches[0])
-    answer = torch.empty(logits.shape, dtype=logits.dtype, pin_memory=on_gpu)
+    answer = torch.empty(logits.shape, dtype=logits.dtype)
+    answer = page_locked(answer) if on_gpu else answer
     # Made here: a batch made in inference mode would have Dynamo compile again.
     on_device = batches[0].mapped(torch.empty_like)
     count = 0

@@ -19,7 +19,9 @@ from pipeline.stages.api import Workload
 from pipeline.worker.contract import answer_fault
 
 ANSWER_MOVED = 1e-2  # relative L2 between two answers to one picture; a deterministic stage gives 0
-MORE_CALLS_SHARE = 8  # a sample has up to an eighth more calls than are wanted, so that none is known to be the last
+# A sample of several calls has up to an eighth more than are wanted, or up to one: which is the last, and so looked at,
+# isn't known, and is neither always an even one nor always an odd one.
+MORE_CALLS_SHARE = 8
 
 
 class Finding(NamedTuple):
@@ -65,7 +67,7 @@ class Guard:
 
     def begin_sample(self, untimed: int, calls: int) -> int:
         """How many calls a sample is to time, whose last is on a picture that was verified: both drawn."""
-        calls += self._draw.randrange(calls // MORE_CALLS_SHARE + 1)
+        calls += self._draw.randint(0, max(1, calls // MORE_CALLS_SHARE)) if calls > 1 else 0
         self.rotation.end_on(self._draw.randrange(len(self._verified)), untimed + calls)
         return calls
 

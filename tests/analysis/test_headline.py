@@ -12,7 +12,7 @@ from pipeline.records.run_record import RunRecord
 from tests.fake_machine import run_record, stage_record, steady_pair
 from tests.report import made_up_run as planted
 
-RECORDED = Path(__file__).parents[2] / "docs" / "h200" / "batch1"
+RECORDED = Path(__file__).parents[2] / "docs" / "h200" / "counters" / "rungs"
 
 
 def loaded(**ratios: float) -> RunRecord:
@@ -50,18 +50,19 @@ def test_without_eager_or_the_baseline_beside_it_there_is_less_to_say() -> None:
 
 
 def test_an_old_record_of_a_gpu_is_about_autocast_by_its_stretches_at_full_load() -> None:
-    """As the recorded ladder's energy readings give them: 8.04 ×."""
+    """As the recorded energy readings give them: 1.49562 ms an image by 0.95323."""
     found = summarize(codec.load(RECORDED))
-    fp8 = found.stage("fp8")
-    assert fp8 is not None
+    compiled = found.stage("compile")
+    assert compiled is not None
     assert (found.run.baseline, found.baseline) == ("eager", "amp")
-    assert fp8.ratio is not None
-    assert fp8.eager_ratio is not None
-    assert (fp8.ratio.value, fp8.eager_ratio.value) == (pytest.approx(8.04, abs=0.01), pytest.approx(36.5, abs=0.1))
-    assert (fp8.ratio.blocks, fp8.ratio.bounded, fp8.compared.outcome) == (0, False, "faster")
-    assert fp8.host_ratio == pytest.approx(6.38, abs=0.01)
-    assert fp8.sustained_seconds == pytest.approx(0.376e-3, abs=1e-6)
-    assert [name for name, _ in found.change_overs][-2:] == ["fused", "fp8"]
+    assert compiled.ratio is not None
+    assert compiled.eager_ratio is not None
+    assert compiled.ratio.value == pytest.approx(1.569, abs=0.001)
+    assert compiled.eager_ratio.value == pytest.approx(21.595, abs=0.001)
+    assert (compiled.ratio.blocks, compiled.ratio.bounded, compiled.compared.outcome) == (0, False, "faster")
+    assert compiled.host_ratio == pytest.approx(1.599, abs=0.001)
+    assert compiled.sustained_seconds == pytest.approx(7.626e-3, abs=1e-6)
+    assert [name for name, _ in found.change_overs][-1:] == ["compile"]
 
 
 def test_an_old_outcome_that_full_load_contradicts_is_not_resolved() -> None:
@@ -69,13 +70,13 @@ def test_an_old_outcome_that_full_load_contradicts_is_not_resolved() -> None:
     run = codec.load(RECORDED)
     stages = [
         replace(stage, energy=replace(stage.energy, seconds=10 * stage.energy.seconds))
-        if stage.name == "fused" and stage.energy
+        if stage.name == "compile" and stage.energy
         else stage
         for stage in run.stages
     ]
-    fused = summarize(replace(run, stages=stages)).stage("fused")
-    assert fused is not None
-    assert fused.compared.outcome == "not resolved"
+    compiled = summarize(replace(run, stages=stages)).stage("compile")
+    assert compiled is not None
+    assert compiled.compared.outcome == "not resolved"
 
 
 def test_a_cpus_record_is_about_eager() -> None:

@@ -23,6 +23,7 @@ from tests.deploy.test_exporting import asked, loader_in, process_state, refused
 __all__ = ["process_state", "small"]  # fixtures
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
 IMAGES[1] = IMAGES[1, 0, 0]  # a plain colour
+CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("normalize", ["imagenet", "zscore"])
@@ -30,21 +31,33 @@ def test_images_are_normalised_inside_as_outside(normalize: str) -> None:
     """By channels, and image by image with one that is plain."""
     mean, std = NAMED[normalize]
     rule = InputContract(3, normalize, mean, std)  # type: ignore[arg-type]
-    net = Ends(images_in=True).around(nn.Identity(), rule)
+    net = Ends(images_in=True).around(nn.Identity(), rule, CPU)
     torch.testing.assert_close(net(torch.from_numpy(IMAGES)), to_batch(IMAGES, rule), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("normalize", ["imagenet", "zscore"])
+def test_images_are_normalised_on_their_device(normalize: str, tmp_path: Path) -> None:
+    """Inside the graph and by a loader, with a device that refuses what lies on another one."""
+    mean, std = NAMED[normalize]
+    rule = InputContract(3, normalize, mean, std)  # type: ignore[arg-type]
+    elsewhere = torch.from_numpy(IMAGES).to("meta")
+    net = Ends(images_in=True).around(nn.Identity(), rule, elsewhere.device)
+    assert net(elsewhere).shape == (2, 3, 4, 5)
+    place = loader_in(tmp_path, "support_torch.py", normalisation=codec.to_json(rule), measured={"device": "meta"})
+    assert place["prepare"](elsewhere).shape == (2, 3, 4, 5)
 
 
 def test_classes_are_those_of_the_judge() -> None:
     """Of several channels the largest, of one what lies above 0; a net without ends is itself."""
     logits = torch.randn(2, 3, 4, 5)
     for given in (logits, logits[:, :1]):
-        found = Ends(classes_out=True).around(nn.Identity(), InputContract())(given)
+        found = Ends(classes_out=True).around(nn.Identity(), InputContract(), CPU)(given)
         assert found.dtype == torch.uint8
         np.testing.assert_array_equal(found, class_indices(given))
         np.testing.assert_array_equal(class_indices(found), class_indices(given))
     assert classes(torch.randn(1, 300, 2, 2)).dtype == torch.int32
     net = nn.Identity()
-    assert Ends().around(net, InputContract()) is net
+    assert Ends().around(net, InputContract(), CPU) is net
 
 
 @pytest.mark.parametrize("name", ["eager", "torchscript"])

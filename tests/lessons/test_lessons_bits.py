@@ -117,28 +117,37 @@ def test_a_sparse_product_that_is_wrong_is_not_timed(monkeypatch: pytest.MonkeyP
         packings.append(kept)
         return kept
 
-    monkeypatch.setattr(torch.sparse, "to_sparse_semi_structured", pack)
+    monkeypatch.setattr(torch, "_cslt_compress", pack)
+    monkeypatch.setattr(torch, "_cslt_sparse_mm_search", lambda *_, **__: 3)
+    monkeypatch.setattr(torch, "_cslt_sparse_mm", lambda kept, values, **asked: kept @ values * (asked["alg_id"] == 3))
     call = sparsity.sparse_matmul(weights, values)
     assert torch.equal(call(), call())
     assert len(packings) == 1
-    monkeypatch.setattr(torch.sparse, "to_sparse_semi_structured", lambda kept: kept * 1.05)
+    monkeypatch.setattr(torch, "_cslt_compress", lambda kept: kept * 1.05)
     with pytest.raises(RuntimeError, match=r"the sparse product is off by 0\.05"):
         sparsity.sparse_matmul(weights, values)()
 
 
 def test_sparsity_is_timed_on_both_shapes_and_refused_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the FLOPs of the dense product; an older GPU says what it lacks."""
-    monkeypatch.setattr(torch.sparse, "to_sparse_semi_structured", lambda kept: kept)
+    """With the FLOPs of the dense product; an older GPU says what it lacks, for fp8 and for all of it."""
+    monkeypatch.setattr(torch, "_cslt_compress", lambda kept: kept)
+    monkeypatch.setattr(torch, "_cslt_sparse_mm_search", lambda *_, **__: 0)
+    monkeypatch.setattr(torch, "_cslt_sparse_mm", lambda kept, values, **_: kept.float() @ values.float())
+    monkeypatch.setattr(sparsity, "fp8_matmul", lambda left, right: lambda: left.float() @ right.float().t())
     monkeypatch.setattr(sparsity, "SHAPES", {"8,192³": (8, 8, 8), "a convolution's": (4, 8, 16)})
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    capability = (9, 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
+    monkeypatch.setattr(sparsity, "has_compute", lambda _, least: capability >= least)
     rows = sparsity.run(Calling(on_gpu=True))
-    assert [row.name for row in rows] == [
-        "dense, 8,192³", "2:4, 8,192³", "dense, a convolution's", "2:4, a convolution's"
+    assert [row.name.removesuffix(", a convolution's") for row in rows[4:]] == [
+        "fp16 dense", "fp16 2:4", "fp8 dense", "fp8 2:4"
     ]  # fmt: skip
-    assert rows[3].flops == 2 * 4 * 8 * 16
-    assert "just as fast as dense on 8,192³" in sparsity.lead(Rows(rows))
-    assert "reaches 1.00 times" in " ".join(sparsity.says(Rows(rows)))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))
+    assert rows[5].flops == 2 * 4 * 8 * 16
+    assert "just as fast as dense in fp8 on 8,192³" in sparsity.lead(Rows(rows))
+    assert "reaches 1.00 times in fp16 and 1.00 times in fp8" in " ".join(sparsity.says(Rows(rows)))
+    capability = (8, 0)
+    assert ["8.9" in row.reason for row in sparsity.run(Calling(on_gpu=True))] == [False, False, True] * 2
+    capability = (7, 5)
     assert all("compute capability 8.0" in row.reason for row in sparsity.run(Calling(on_gpu=True)))
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from models import checkpoint
 from models.errors import CheckpointError, ModelError
-from models.nnunet_nets import ARCHITECTURES, described_sizes, nnunet_net, planned
+from models.nnunet_nets import ARCHITECTURES, defaults, described_sizes, nnunet_net, planned
 
 NUMBERS = {"n_stages": 2, "features_per_stage": [4, 8], "kernel_sizes": [[3, 3], [3, 3]], "strides": [[1, 1], [2, 2]]}
 OF_2_4 = {
@@ -61,6 +61,15 @@ def test_plans_before_2_4_name_numbers_alone(tmp_path: Path) -> None:
     assert (given["n_stages"], given["features_per_stage"]) == (2, [32, 48])
     assert (given["n_blocks_per_stage"], given["n_conv_per_stage_decoder"]) == ([1, 3], [1])
     assert (given["conv_op"], given["norm_op"], given["nonlin"]) == (nn.Conv2d, nn.InstanceNorm2d, nn.LeakyReLU)
+
+
+def test_a_configuration_without_plans_is_taken_or_refused() -> None:
+    """Of volumes, or of images; another one isn't made a net of images."""
+    volumes, images = defaults("ResidualEncoderUNet", "3d_fullres"), defaults("PlainConvUNet", "2d")
+    assert (volumes["conv_op"], len(volumes["n_blocks_per_stage"]), volumes["n_stages"]) == (nn.Conv3d, 6, 6)
+    assert (images["norm_op"], len(images["strides"]), images["n_conv_per_stage"]) == (nn.InstanceNorm2d, 7, 2)
+    with pytest.raises(ModelError, match="did you mean '3d_fullres'"):
+        defaults("PlainConvUNet", "3d_fulres")
 
 
 @pytest.mark.parametrize(

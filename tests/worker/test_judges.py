@@ -64,6 +64,18 @@ def test_it_is_named(said: str, work: Workload) -> None:
     assert said in found.reason
 
 
+@pytest.mark.parametrize("calls", [2, 7, 8, 100])
+def test_neither_even_nor_odd_calls_are_the_only_ones_looked_at(calls: int, work: Workload) -> None:
+    """So that a stage that is wrong every other time is found; a sample of one call stays one."""
+    watch = guarded(work)
+    watch.verified([torch.zeros(1, 2, 4, 4)] * 3)
+    drawn = {watch.begin_sample(1, calls) for _ in range(64)}
+    assert {count % 2 for count in drawn} == {0, 1}
+    assert min(drawn) >= calls
+    assert max(drawn) <= max(calls + 1, calls * 9 // 8)
+    assert watch.begin_sample(1, 1) == 1
+
+
 def own_hook() -> Iterator[None]:
     handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
     yield

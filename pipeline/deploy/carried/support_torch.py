@@ -65,7 +65,7 @@ def prepare(images: Tensor) -> Tensor:
     rule = CONTRACT["normalisation"]
     scale = rule["scale"] or (1.0 if images.is_floating_point() else float(torch.iinfo(images.dtype).max))
     planes = images.to(torch.float32).movedim(-1, 1) / scale
-    mean, std = (torch.tensor(rule[key], dtype=torch.float32).reshape(-1, *ones) for key in ("mean", "std"))
+    mean, std = (torch.tensor(rule[key], device=planes.device).reshape(-1, *ones) for key in ("mean", "std"))
     if rule["normalize"] == "zscore":
         mean, std = planes.mean(space, keepdim=True), planes.std(space, correction=0, keepdim=True)
         std = torch.where(planes.amax(space, keepdim=True) == planes.amin(space, keepdim=True), 1.0, std)

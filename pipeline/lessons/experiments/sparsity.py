@@ -6,95 +6,125 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from pipeline.devices.kinds import FP8
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
 from pipeline.lessons.variant_bench import Bench, skipped
+from pipeline.measure.peaks import fp8_matmul
+from pipeline.measure.torch_device import has_compute
 
 LEAST = (8, 0)  # compute capability of the first tensor cores that skip zeros
 # rows, columns of the weights, and columns of what they are multiplied by: a large square, and a 3×3 convolution of 128
 # channels over a batch of 8 images of 256×256 as the matmul that it is.
 SHAPES = {"8,192³": (8192, 8192, 8192), "a convolution's": (128, 9 * 128, 8 * 256 * 256)}
-DENSE, SPARSE = "dense", "2:4"
-FAR = 1e-2  # relative L2 from the dense product of the same pruned weights; fp16 sums in another order differ by 1e-3
+FORMATS = {"fp16": torch.float16, "fp8": torch.float8_e4m3fn}
+FAR = 1e-2  # relative L2 from the dense product of the same pruned weights; sums in another order differ by 1e-3
 
 
 def run(bench: Bench) -> list[Row]:
-    """fp16 matmuls of weights and values, dense and with two of four weights left."""
+    """Matmuls of weights and values in fp16 and fp8, dense and with two of four weights left."""
+    return [row for shape in SHAPES for number in FORMATS for row in compared(bench, shape, number)]
+
+
+def names_of(number: str, shape: str) -> tuple[str, str]:
+    """Dense and sparse, such as "fp8 dense, 8,192³" and "fp8 2:4, 8,192³"."""
+    return f"{number} dense, {shape}", f"{number} 2:4, {shape}"
+
+
+def lacks(bench: Bench, number: str) -> str:
+    """What the device can't do of a format; empty where it can."""
     if torch.cuda.get_device_capability(bench.device) < LEAST:
-        reason = "tensor cores that skip zeros came with NVIDIA's compute capability 8.0"
-        return [skipped(Row(name_of(SPARSE, shape), name_of(DENSE, shape)), reason) for shape in SHAPES]
-    return [row for shape in SHAPES for row in compared(bench, shape)]
+        return "tensor cores that skip zeros came with NVIDIA's compute capability 8.0"
+    if FORMATS[number] == torch.float8_e4m3fn and not has_compute(bench.device, FP8):
+        return "matrix instructions for fp8 came with NVIDIA's compute capability 8.9"
+    return ""
 
 
-def name_of(kind: str, shape: str) -> str:
-    """Such as "2:4, 8,192³"."""
-    return f"{kind}, {shape}"
-
-
-def compared(bench: Bench, shape: str) -> list[Row]:
-    """Both ways of one shape; FLOPs are the dense product's."""
+def compared(bench: Bench, shape: str, number: str) -> list[Row]:
+    """Both ways of one shape in one format; FLOPs are the dense product's."""
+    dense, sparse = names_of(number, shape)
+    if reason := lacks(bench, number):
+        return [skipped(Row(sparse, dense), reason)]
     rows, inner, columns = SHAPES[shape]
-    weights = bench.random(rows, inner, dtype=torch.float16) / inner**0.5
-    values = bench.random(inner, columns, dtype=torch.float16)
+    weights = bench.random(rows, inner, dtype=torch.float16).to(FORMATS[number])
+    # cuBLASLt takes fp8's second operand by columns alone, and cuSPARSELt does, too.
+    values = bench.random(columns, inner, dtype=torch.float16).to(FORMATS[number]).t()
     flops = 2.0 * rows * inner * columns
-    dense, sparse = name_of(DENSE, shape), name_of(SPARSE, shape)
     return bench.sampling(
         [
-            (Row(dense, flops=flops), lambda: torch.matmul(weights, values)),
+            (Row(dense, flops=flops), dense_matmul(weights, values)),
             (Row(sparse, dense, flops=flops), sparse_matmul(weights, values)),
         ]
     )
 
 
+def dense_matmul(weights: Tensor, values: Tensor) -> Callable[[], Tensor]:
+    """A call that multiplies weights [rows, inner] by values [inner, columns], which lie by columns, into fp16."""
+    if weights.dtype == torch.float8_e4m3fn:
+        return fp8_matmul(weights, values.t())
+    return lambda: torch.matmul(weights, values)
+
+
 def sparse_matmul(weights: Tensor, values: Tensor) -> Callable[[], Tensor]:
     """A call that multiplies the pruned weights [rows, inner] by values [inner, columns]; its first packs them.
+
+    That one also times the library's algorithms, and the others take the fastest.
 
     Raises:
         RuntimeError: at the first call, where its answer isn't that of the dense product of the pruned weights.
     """
+    into = torch.float16 if weights.dtype == torch.float8_e4m3fn else None  # fp16 has no choice
 
     @cache
-    def packed() -> Tensor:
+    def packed() -> tuple[Tensor, int]:
         kept = pruned(weights)
-        found: Tensor = torch.sparse.to_sparse_semi_structured(kept)
-        right = torch.matmul(kept, values)
-        off = float((torch.matmul(found, values) - right).float().norm() / right.float().norm())
+        found: Tensor = torch._cslt_compress(kept)
+        fastest: int = torch._cslt_sparse_mm_search(found, values, out_dtype=into)
+        right = dense_matmul(kept, values)().float()
+        off = float((multiplied(found, fastest).float() - right).norm() / right.norm())
         if not off < FAR:
             raise RuntimeError(f"the sparse product is off by {off:.2g}")
-        return found
+        return found, fastest
 
-    return lambda: torch.matmul(packed(), values)
+    def multiplied(found: Tensor, algorithm: int) -> Tensor:
+        product: Tensor = torch._cslt_sparse_mm(found, values, out_dtype=into, alg_id=algorithm)
+        return product
+
+    return lambda: multiplied(*packed())
 
 
 def pruned(weights: Tensor) -> Tensor:
     """The two largest of each four neighbours in a row of [rows, inner]; the others are zero."""
-    groups = weights.reshape(-1, 4)
+    groups = weights.float().reshape(-1, 4)
     kept = groups.abs().topk(2, dim=1).indices
-    return torch.zeros_like(groups).scatter_(1, kept, groups.gather(1, kept)).reshape(weights.shape)
+    return torch.zeros_like(groups).scatter_(1, kept, groups.gather(1, kept)).reshape(weights.shape).to(weights.dtype)
 
 
 def lead(rows: Rows) -> str:
-    """Each shape."""
-    pairs = {shape: (name_of(SPARSE, shape), name_of(DENSE, shape)) for shape in SHAPES}
-    told = [f"{pace} dense on {shape}" for shape, pair in pairs.items() if (pace := rows.pace(*pair))]
-    return f"With two of four weights gone a matmul is {' and '.join(told)}." if told else ""
+    """Each shape in each format."""
+    pairs = {f"{number} on {shape}": names_of(number, shape) for shape in SHAPES for number in FORMATS}
+    told = [f"{pace} dense in {what}" for what, (dense, sparse) in pairs.items() if (pace := rows.pace(sparse, dense))]
+    return f"With two of four weights gone a matmul is {'; '.join(told)}." if told else ""
 
 
 def says(rows: Rows) -> list[str]:
     """What the promise of twice the speed comes to."""
-    ceiling = rows.times(name_of(DENSE, "8,192³"), name_of(SPARSE, "8,192³"))
-    if ceiling is None:
+    found = {number: rows.times(*names_of(number, "8,192³")) for number in FORMATS}
+    reached = [f"{ratio.value:.2f} times in {number}" for number, ratio in found.items() if ratio]
+    if not reached:
         return []
-    reached = f"The hardware promises twice the rate; this library reaches {ceiling.value:.2f} times on a large square."
-    return [reached, "The weights must first be pruned, and the net trained again, for its masks to stay right."]
+    return [
+        f"The hardware promises twice the rate; this library reaches {' and '.join(reached)} on a large square.",
+        "The weights must first be pruned, and the net trained again, for its masks to stay right.",
+    ]
 
 
 LESSON = Lesson(
     name="sparsity",
     title="What does 2:4 sparsity win?",
-    how="fp16 weights, dense and with the two largest of every four kept, times dense values; the answer is checked "
-    "against the dense product of the pruned weights.",
+    how="fp16 and fp8 weights, dense and with the two largest of every four kept, times dense values; the answer is "
+    "checked against the dense product of the pruned weights, and the library's fastest algorithm is taken.",
     unit="TFLOP/s",
     run=run,
     lead=lead,
