@@ -15,7 +15,7 @@ def operators_listed_once() -> Iterator[None]:
     name = "_collect_all_valid_cia_ops"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exported_program, name, cache(getattr(exported_program, name)))
-        # It gives each of these a kernel some 20 times over, by a function whose annotations are made anew at each call:
-        # `typing` remembers what it made of them, `collections.abc` does not.
+        # It gives each of them some twenty kernels, by a function whose annotations are made anew at each call;
+        # `typing` remembers what it made of them, `collections.abc` doesn't.
         patch.setattr(torch._ops, "Callable", typing.Callable)
         yield

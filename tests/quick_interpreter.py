@@ -12,7 +12,7 @@ EXACT: dict[str, Callable[[Any, Any], Any]] = {"add": operator.add, "sub": opera
 
 
 def refuse_overflow(_: object, first: Any, second: Any, operation: Callable[..., Any]) -> None:
-    """Triton's own check of every sum, difference and product of whole numbers, by numpy and not by Triton's operations.
+    """Triton's own check of every sum, difference and product of whole numbers, by numpy.
 
     Args:
         first: its left side, a tensor of the interpreter's.
@@ -45,7 +45,8 @@ def once(type_of: Callable[[Any], np.dtype]) -> Callable[[Any], np.dtype]:
 @pytest.fixture(scope="session", autouse=True)
 def quick_interpreter() -> Iterator[None]:
     """Its check of overflows takes four tenths of the time, a table of types that is made anew at each step another."""
-    from triton.language.semantic import TritonSemantic  # not before the tests' conftest.py has asked for the interpreter
+    # Not before the tests' conftest.py has asked for the interpreter.
+    from triton.language.semantic import TritonSemantic
     from triton.runtime import interpreter
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,6 +1,7 @@
 """The interpreter as the tests have it still sees an overflow."""
 
 import os
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _add(one, other, out):
+def _add(one: Any, other: Any, out: Any) -> None:
     tl.store(out, tl.load(one) + tl.load(other))
 
 
