@@ -18,7 +18,6 @@ import yaml  # noqa: E402
 
 from tests import fork_server, yaml_once  # noqa: E402
 
-
 SELDOM = 20_000  # objects more than before, after which the collector looks at the youngest
 
 

@@ -6,17 +6,17 @@ from functools import cache
 import numpy as np
 import pytest
 
-from models import samples
+from models import samples, windows
 from models.windows import Named
 
-Cut = Callable[[Named, int | Sequence[int] | None, bool], list[Named]]
+Cut = Callable[..., list[Named]]
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
     """Have `models.samples` remember its pictures, and their windows of each size; nobody can write into them."""
     for name, read in samples.DEMOS.items():
         patch.setitem(samples.DEMOS, name, cache(locked(read)))
-    patch.setattr(samples, "cut", once(samples.cut))
+    patch.setattr(samples, "cut", once(windows.cut))
 
 
 def locked(read: Callable[[], list[Named]]) -> Callable[[], list[Named]]:
@@ -35,7 +35,7 @@ def once(cut: Cut) -> Cut:
     """`cut` that answers for a picture of the program's own, which nobody can write into, with what it gave before."""
     known: dict[tuple[int, object, bool], tuple[np.ndarray, list[Named]]] = {}
 
-    def windows(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Named]:
+    def pieces(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Named]:
         if named.image.flags.writeable:
             return cut(named, size, whole=whole)
         key = id(named.image), size if isinstance(size, int | None) else tuple(size), whole
@@ -43,4 +43,4 @@ def once(cut: Cut) -> Cut:
             known[key] = named.image, cut(named, size, whole=whole)
         return known[key][1]
 
-    return windows
+    return pieces
