@@ -47,6 +47,7 @@ from pipeline.records.error_line import first_line
 from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, RunWarning
 from pipeline.records.run_settings import MeasureSettings, settings_of
+from pipeline.report.first_screen import inputs_at
 from pipeline.report.formatting import visible
 from pipeline.report.terminal import first_screen
 from pipeline.report.write import write_report, write_sweep_report
@@ -187,8 +188,8 @@ def run(request: RunConfig, invocation: Invocation) -> RunRecord:
 def opening(request: RunConfig, invocation: Invocation) -> str:
     """The first line of a run: what runs where, and what was chosen for the user."""
     where = f"on {cuda_gpus()[0].name}" if is_cuda(request.device) else "on the CPU (no GPU stage runs)"
-    size = f"{request.data.size}×{request.data.size}" if request.data.size else "their own size"
-    shape = f"batch {request.data.batch_size}, images at {size}"
+    data = request.data
+    shape = f"batch {data.batch_size}, {inputs_at(data.name, data.size, data.depth)}"
     return f"{request.model.name} {where}, {shape}, preset {request.preset}; the run is kept in {invocation.folder}"
 
 

@@ -68,7 +68,7 @@ class Tuner:
             NothingRunsError: every candidate failed.
         """
         by_name = {repr(option): option for option in options}
-        known = str((self.chosen.get(op) or self.read().get(op, {})).get("choice"))
+        known = str(self.known(op).get("choice"))
         if known in by_name:
             return by_name[known]
         calls = {name: partial(run, option) for name, option in by_name.items()}
@@ -83,6 +83,10 @@ class Tuner:
         choice = min(finite, key=finite.__getitem__)
         self.keep(op, {"choice": choice, "ms": finite[choice], "tried_ms": finite})
         return by_name[choice]
+
+    def known(self, name: str) -> dict[str, object]:
+        """What is kept under a name; empty where nothing is."""
+        return self.chosen.get(name) or self.read().get(name, {})
 
     def time(self, op: str, name: str, call: Callable[[], None]) -> float | None:
         """Milliseconds of one candidate, or None where it can't run (too much shared memory, most often)."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from pipeline.measure.accuracy import classes
 
 Run = Callable[[Tensor], Tensor]
+LEAST_PRICE = 1e-12  # of a layer that another one has made free
 TRIED_AGAIN = 4  # layers at each step: trying all of some forty would take minutes
 
 
@@ -35,6 +36,10 @@ class Budget:
     flips: float
     error: float
     dice: float = math.inf
+
+    def of_answers(self, masks: bool) -> "Budget":
+        """The budget for a net whose answers are masks, or of its values alone: then no pixel has a class."""
+        return self if masks else Budget(math.inf, self.error)
 
     def used(self, run: Run, batches: list[Tensor], exact: list[Tensor]) -> float:
         """How much of the budget a net takes, of the part that it takes most of; 1 is all of it.
@@ -83,16 +88,20 @@ def dice_lost(overlaps: Tensor) -> float:
     return float((1 - 2 * both / sizes.clamp(min=1)).where(sizes > 0, 0.0).max())
 
 
-def keep_within(names: list[str], cost: Callable[[list[str]], float]) -> tuple[list[str], dict[str, float]]:
+def keep_within(
+    names: list[str], cost: Callable[[list[str]], float], price: Callable[[list[str]], float] = len
+) -> tuple[list[str], dict[str, float]]:
     """The layers that keep more bits so that the budget holds, and why those.
 
-    One after the other is kept, each time the one that saves most of the budget beside those kept already: a layer's
-    gain depends on them. All are tried at first; then, at each step, those few that promised most when they were tried
-    last.
+    One after the other is kept, each time the one that saves most of what is over the budget for its price, beside
+    those kept already: gain and price depend on them. All are tried at first; then, at each step, those few that
+    promised most when they were tried last. In the end those go again, the dearest first, that the later ones made
+    superfluous.
 
     Args:
         names: of the layers.
         cost: how much of the budget is used while some layers are kept; 1 is all of it.
+        price: what it takes, in any unit, to keep some layers; without, each takes as much as any other.
 
     Returns:
         The names kept, and for every layer how much of the budget it saved, or would have saved, when it was last
@@ -102,11 +111,27 @@ def keep_within(names: list[str], cost: Callable[[list[str]], float]) -> tuple[l
     gains: dict[str, float] = {}
     used = cost(kept)
     while used > 1 and len(kept) < len(names):
-        rest = sorted((name for name in names if name not in kept), key=lambda name: -gains.get(name, 0.0))
+        paid = price(kept)
+        prices = {name: price([*kept, name]) - paid for name in names if name not in kept}
+        rest = sorted(prices, key=lambda name: -_worth(gains.get(name, 0.0), used, prices[name]))
         tried = rest[:TRIED_AGAIN] if gains else rest
         left = {name: cost([*kept, name]) for name in tried}
         gains |= {name: used - after for name, after in left.items()}
-        best = min(tried, key=left.__getitem__)
+        best = max(tried, key=lambda name: (_worth(gains[name], used, prices[name]), gains[name]))
         kept.append(best)
         used = left[best]
-    return kept, gains
+    return kept if used > 1 else _needed(kept, cost, price), gains
+
+
+def _worth(gain: float, used: float, price: float) -> float:
+    """What a layer saves of that which is over the budget, for its price; what it adds, where it saves nothing."""
+    return gain if gain <= 0 else min(gain, used - 1) / max(price, LEAST_PRICE)
+
+
+def _needed(kept: list[str], cost: Callable[[list[str]], float], price: Callable[[list[str]], float]) -> list[str]:
+    """Of layers that are within the budget those that it takes; the last was needed when it was chosen."""
+    for name in sorted(kept[:-1], key=lambda name: -price([name])):
+        others = [other for other in kept if other != name]
+        if cost(others) <= 1:
+            kept = others
+    return kept

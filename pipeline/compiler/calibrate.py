@@ -8,6 +8,7 @@ from torch import Tensor, fx
 from pipeline.compiler.budget import Budget, keep_within
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_values import groups, quantisable, scales
+from pipeline.compiler.least_time import least_seconds
 from pipeline.compiler.lowering import Plan, lower
 
 
@@ -40,8 +41,8 @@ def keep_for(
 ) -> tuple[list[str], dict[str, float]]:
     """The layers to keep in fp16 so that the budget holds, and why those.
 
-    A layer's gain depends on those kept already, since it shares its input's type with its neighbours. The references
-    compute, so that no tile is needed.
+    A layer's gain and its price depend on those kept already, since it shares its input's type with its neighbours.
+    The references compute, so that no tile is needed.
 
     Args:
         net: with its layers.
@@ -58,4 +59,7 @@ def keep_for(
     def cost(keep: list[str]) -> float:
         return budget.used(lower(net, Plan(scales(net, keep, seen))), batches, exact)
 
-    return keep_within(names, cost)
+    def price(keep: list[str]) -> float:
+        return least_seconds(net, scales(net, keep, seen))
+
+    return keep_within(names, cost, price)

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.compiler.autotune import NothingRunsError, Tuner
-from pipeline.compiler.custom_ops import OUTPUTS, KernelCall, kernel_call
+from pipeline.compiler.custom_ops import BY_REFERENCE, OUTPUTS, KernelCall, kernel_call
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.kernel_layer import KernelLayer
 from pipeline.compiler.lowering import Plan, lower
@@ -58,7 +59,8 @@ class _Choosing(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         layer = n.meta.get("layer")
         if layer is None:
-            return super().run_node(n)
+            with _Checked():
+                return super().run_node(n)
         self.say(f"tiles of {layer.name} ({len(self.chosen) + 1} of {self.layers} layers)")
         (x,), given = self.fetch_args_kwargs_from_env(n)
         inputs = [x] if given["second"] is None else [x, given["second"]]
@@ -66,6 +68,23 @@ class _Choosing(fx.Interpreter):
         measured = MeasuredLayer(layer, inputs, {"x": x, **given}, parameters)
         self.chosen[n.meta["origin"]] = select(measured, self.tuner)
         return None
+
+
+class _Checked(TorchDispatchMode):
+    """Within it a kernel without tiles that doesn't answer as its reference does raises NothingRunsError."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        answer = func(*args, **(kwargs or {}))
+        if func in BY_REFERENCE:
+            wanted = BY_REFERENCE[func](*args, **(kwargs or {}))
+            pairs = zip(answer, wanted, strict=True) if isinstance(answer, tuple) else [(answer, wanted)]
+            error = max(distance(got, want) for got, want in pairs)
+            if error > RIGHT:
+                raise NothingRunsError(f"{func}: {error:.3g} off the reference's answer (relative L2)")
+        return answer
 
 
 @dataclass(frozen=True)

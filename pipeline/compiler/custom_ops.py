@@ -6,7 +6,7 @@ so.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -95,6 +95,7 @@ def kernel_call(op: KernelOp[Any], given: Mapping[str, Any]) -> KernelCall:
         residual_scale=given["residual_scale"],
         statistics=statistics is not None,
         phases=op.phases,
+        early=given["tile"] != MEASURED,  # a lowered graph's weights are constants
     )
     seen = x if op.reads_image else x.permute(0, 2, 3, 1)
     outputs, second = Outputs(result, pooled, logits, statistics).nhwc(), None
@@ -159,6 +160,14 @@ def _norm_factors(
     height, width = size
     if is_cuda(statistics.device.type):
         return norm_factors(statistics, (height, width), phases, Norm(weight, bias, eps))
+    return _norm_factors_by_torch(statistics, weight, bias, eps, size, phases)
+
+
+def _norm_factors_by_torch(
+    statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], phases: int
+) -> tuple[Tensor, Tensor]:
+    """What `norm_factors` computes, of the same arguments."""
+    height, width = size
     mean, variance = merged(statistics, height, width, phases)
     factor = (variance + eps).rsqrt() * (1.0 if weight is None else weight)
     return factor, (0.0 if bias is None else bias) - mean * factor
@@ -188,7 +197,17 @@ def _excite(
     height, width = size
     if is_cuda(statistics.device.type):
         return excitation(statistics, (height, width), phases, layers)
-    return excitation_by_torch(statistics, (height, width), phases, layers).to(expand.dtype)
+    return _excite_by_torch(statistics, weights, activation, slope, gate, size, phases)
+
+
+def _excite_by_torch(
+    statistics: Tensor, weights: list[Tensor], activation: str, slope: float, gate: str, size: list[int], phases: int
+) -> Tensor:
+    """What `excitation` computes, of the same arguments."""
+    reduce, reduce_bias, expand, expand_bias = weights
+    layers = Excitation(reduce, reduce_bias, expand, expand_bias, Activation(activation, slope), gate)
+    height, width = size
+    return excitation_by_torch(statistics, (height, width), phases, layers).to(layers.expand.dtype)
 
 
 excite = torch.library.custom_op(f"{NAMESPACE}::excitation", _excite, mutates_args=())
@@ -202,3 +221,11 @@ def _(statistics: Tensor, weights: list[Tensor], *_: Any) -> Tensor:
 def operation(name: str) -> Any:
     """A kernel's operation as a graph calls it."""
     return getattr(getattr(torch.ops, NAMESPACE), name).default
+
+
+# What the operations without tiles compute, by torch's own, of the same arguments.
+BY_REFERENCE: dict[Any, Callable[..., Any]] = {
+    operation("merged_statistics"): merged,
+    operation("norm_factors"): _norm_factors_by_torch,
+    operation("excitation"): _excite_by_torch,
+}

@@ -44,10 +44,26 @@ def _is_value(node: fx.Node, dtype: torch.dtype) -> bool:
 def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
     """The groups to be stored in fp8 when the layers named in `keep` read the other type.
 
-    Some layer must multiply a value of it in fp8, and none that can't; the channels of each must be a multiple of 16.
-    What else reads it, reads it converted back, and a layer adds either type.
+    Some layer must multiply a value of it in fp8, and none that can't: because it is kept, or because another of its
+    inputs is. The channels of each must be a multiple of 16. What else reads it, reads it converted back, and a layer
+    adds either type.
     """
     kept = set(keep)
+    while True:
+        found = _groups_but_for(net, kept)
+        values: Group = set().union(*found)
+        mixed = set()
+        for node in net.module.graph.nodes:
+            if layer := layer_of(net.module, node):
+                held = [value in values for value in inputs_of(node)]
+                mixed |= {layer.name} if any(held) and not all(held) else set()
+        if mixed <= kept:
+            return found
+        kept |= mixed
+
+
+def _groups_but_for(net: ExportedNet, kept: Container[str]) -> list[Group]:
+    """The groups that no layer of those `kept` multiplies, as `fp8_groups` has them."""
     found = []
     for group in groups(net):
         if any(shape_of(value)[1] % CHANNELS_IN_FP8 for value in group):

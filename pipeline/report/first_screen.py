@@ -40,16 +40,21 @@ class Machine:
 def machine(run: RunRecord) -> Machine:
     """The device, the preset, the work and the versions of a run."""
     data, found = run.settings.data, run.environment
-    what = {TENSORS: "tensors", VOLUME: "volumes"}.get(data.name, "images")
-    sides = [data.depth or data.image_size] if data.name == VOLUME else []
-    window = "×".join(map(str, [*sides, data.image_size, data.image_size]))
-    images_at = f"{what} at {window}" if data.image_size else f"{what} at their own size"
-    shape = f"{net_name(run)}, batch {data.batch_size or '?'}, {images_at}"
+    shape = f"{net_name(run)}, batch {data.batch_size or '?'}, {inputs_at(data.name, data.image_size, data.depth)}"
     preset = f"preset {run.preset}{CPU_PRESET if run.preset == 'cpu' else ''}"
     if found is None:
         return Machine("the machine was never described", preset, shape, "versions unknown")
     where = found.device_name if is_cuda(found.device) else f"CPU: {found.cpu_name}, {found.cpu_threads} threads"
     return Machine(where, preset, shape, _versions(run))
+
+
+def inputs_at(name: str, size: int | None, depth: int | None) -> str:
+    """What the net is given and how large: "volumes at 64×128×128" of `data=volume` with planes of 128×128."""
+    what = {TENSORS: "tensors", VOLUME: "volumes"}.get(name, "images")
+    if not size:
+        return f"{what} at their own size"
+    sides = [depth or size, size, size] if name == VOLUME else [size, size]
+    return f"{what} at {'×'.join(map(str, sides))}"
 
 
 def net_name(run: RunRecord) -> str:

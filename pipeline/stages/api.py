@@ -94,6 +94,7 @@ class Workload:
         name: of the first input, as the net's forward calls it; "image" where images are given.
         others: the net's further inputs by name, in the order of its forward, each a rotation as `batches`.
         further: gives samples from one number up to another beyond those of `batches`, where they aren't of `images`.
+        has_masks: whether the net's answers are classes.
         targets: what a regression net should answer, [samples, ...], fp32, on the CPU; None where nobody knows.
     """
 
@@ -117,6 +118,7 @@ class Workload:
     others: dict[str, list[Tensor]] = field(default_factory=dict)
     further: Callable[[int, int], Batch] | None = None
     targets: Tensor | None = None
+    has_masks: bool = True
 
     @property
     def inputs(self) -> list[Batch]:

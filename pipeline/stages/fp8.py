@@ -1,23 +1,26 @@
 """The net rewritten for the project's kernels in fp8 (e4m3): values stay in fp8 wherever a kernel reads them."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.calibrate import keep_for, largest
+from pipeline.compiler.choose import untimed_library
 from pipeline.compiler.exported_net import ExportedNet, UnsupportedError
 from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, quantisable, scales
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
-from pipeline.stages.api import Runner, Skip, Workload
+from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
 from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
+from pipeline.stages.common.earlier_build import fastest_or_known, net_digest, values_digest, without_fp8
 from pipeline.stages.common.rewritten_net import (
     Candidate,
     Rewritten,
     beyond_kernels,
     by_inductor_alone,
-    fastest,
     half_instead,
     tuner_in,
 )
@@ -57,9 +60,31 @@ def build(
         rewritten = Rewritten(workload, tuner_in(tuning_folder), None)
     except UnsupportedError as error:
         return half_instead(workload, str(error))
-    budgets = Budget(budget, error_budget)
-    ours = in_fp8(rewritten, calibration_images, keep_fp16, budgets)
-    return fastest(rewritten, [ours, rewritten.candidate({}, "fp16"), rewritten.by_inductor])
+    allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
+    found = sensitivity(rewritten, calibration_images, keep_fp16, allowed)
+    makers = without_fp8(rewritten) | {"fp8": lambda: of_sensitivity(rewritten, found)}
+    return fastest_or_known(rewritten, makers, f"kept in fp16: {found.kept}")
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """What the images say of a net in fp8.
+
+    Attributes:
+        given: the images.
+        for_scales: how many of their batches, from the first, the scales come from.
+        chose: whether the others said which layers stay in fp16.
+        seen: the largest magnitude of every value, by its node's name.
+        kept: the layers that stay in fp16.
+        gains: how much of the budget a layer saved when it was tried in fp16.
+    """
+
+    given: CalibrationImages
+    for_scales: int
+    chose: bool
+    seen: dict[str, float]
+    kept: list[str]
+    gains: dict[str, float]
 
 
 def in_fp8(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Candidate | None:
@@ -68,25 +93,46 @@ def in_fp8(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget
     Raises:
         ValueError: a layer to be kept isn't there.
     """
+    return of_sensitivity(rewritten, sensitivity(rewritten, images, keep_fp16, budget))
+
+
+def sensitivity(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Sensitivity:
+    """Measured on calibration images, or known from an earlier build with the same weights, images and options.
+
+    Raises:
+        ValueError: a layer to be kept isn't there.
+    """
     net, workload = rewritten.net, rewritten.workload
     given = workload.calibration(images + JUDGED_BATCHES * workload.shape[0])
     for_scales, for_choice = apart(given.batches)
-    workload.progress(f"scales and sensitivity on {len(given.batches)} batches")
-    with torch.inference_mode():
-        seen = largest(net, for_scales)
-        kept, gains = layers_to_keep(net, seen, for_choice, keep_fp16, budget)
-    stored = scales(net, kept, seen)
+    values = values_digest([*rewritten.plain.state_dict().values(), *given.batches])
+    name = f"fp8 {net_digest(rewritten, [values, str(len(for_scales)), str(keep_fp16), str(budget)])}"
+    known = rewritten.tuner.known(name)
+    seen, kept, gains = (known.get(part) for part in ("seen", "kept", "gains"))
+    if not (isinstance(seen, dict) and isinstance(kept, list) and isinstance(gains, dict)):
+        workload.progress(f"scales and sensitivity on {len(given.batches)} batches")
+        with torch.inference_mode(), untimed_library():
+            seen = largest(net, for_scales)
+            kept, gains = layers_to_keep(net, seen, for_choice, keep_fp16, budget)
+        rewritten.tuner.keep(name, {"seen": seen, "kept": kept, "gains": gains})
+    return Sensitivity(given, len(for_scales), keep_fp16 == "auto", seen, kept, gains)
+
+
+def of_sensitivity(rewritten: Rewritten, found: Sensitivity) -> Candidate | None:
+    """The net with all values in fp8 that may be; None where no layer reads fp8."""
+    net = rewritten.net
+    stored = scales(net, found.kept, found.seen)
     reading = layers_in_fp8(net, stored)
     if not reading:
         return None
-    others = [name for name in layers_of(net) if name not in reading]
-    found = rewritten.candidate(stored, "fp8", others)
-    if found is not None:
-        found.name = f"own kernels, {len(reading)} layers in fp8"
-        found.calibration = calibration(given, len(for_scales), chose=keep_fp16 == "auto")
-        found.left_out = given.left_out
-        found.details |= {"kept_fp16": kept, "sensitivity": gains, "stored_fp8": sorted(stored), "largest": seen}
-    return found
+    made = rewritten.candidate(stored, "fp8", [name for name in layers_of(net) if name not in reading])
+    if made is not None:
+        made.name = f"own kernels, {len(reading)} layers in fp8"
+        made.calibration = calibration(found.given, found.for_scales, chose=found.chose)
+        made.left_out = found.given.left_out
+        made.details |= {"kept_fp16": found.kept, "sensitivity": found.gains}
+        made.details |= {"stored_fp8": sorted(stored), "largest": found.seen}
+    return made
 
 
 def layers_to_keep(

@@ -7,11 +7,11 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import Runner, Skip, Workload
+from pipeline.stages.common.earlier_build import fastest_or_known, without_fp8
 from pipeline.stages.common.rewritten_net import (
     Rewritten,
     beyond_kernels,
     by_inductor_alone,
-    fastest,
     half_instead,
     tuner_in,
 )
@@ -36,5 +36,4 @@ def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
         rewritten = Rewritten(workload, tuner_in(tuning_folder), reason)
     except UnsupportedError as error:
         return half_instead(workload, str(error))
-    ours = rewritten.candidate({}, "fp16")
-    return fastest(rewritten, [ours, rewritten.by_inductor])
+    return fastest_or_known(rewritten, without_fp8(rewritten))

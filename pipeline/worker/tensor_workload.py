@@ -24,7 +24,7 @@ def workload_of_tensors(job: Job, model: nn.Module, device: torch.device, cache_
     Raises:
         models.errors.InputError: the file, or a tensor in it, isn't what the net takes; one line.
     """
-    data = job.data
+    data, masks = job.data, job.task.has_masks
     path, labels = file_at(data.path), data.labels
     found = headers(path)
     if labels and labels not in found:
@@ -40,7 +40,6 @@ def workload_of_tensors(job: Job, model: nn.Module, device: torch.device, cache_
     rotations = {name: list(part[: size * count].to(device).split(size)) for name, part in stored.items()}
     first, *others = names
     right = read_tensors(path, [labels])[labels] if labels else None
-    masks = job.task.has_masks
     return Workload(
         model=model,
         batches=rotations[first],
@@ -49,6 +48,7 @@ def workload_of_tensors(job: Job, model: nn.Module, device: torch.device, cache_
         seed=job.seed,
         labels=classes_of(right, labels, len(stored[first])) if masks else None,
         targets=None if masks else values_of(right, len(stored[first])),
+        has_masks=masks,
         sources=tuple(f"{Path(path).name} sample {at % samples}" for at in range(len(stored[first]))),
         pictures=tuple(f"sample {at % samples}" for at in range(len(stored[first]))),
         verified=verified,

@@ -45,8 +45,7 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
         return workload_of_tensors(job, model, device, cache_bytes)
     check_folder(data, memory_bytes())
     first = images_of(data, batch_size)
-    batch_bytes = 4 * first.images.size
-    count, verified = batches_of(data, batch_bytes, cache_bytes)
+    count, verified = batches_of(data, 4 * first.images.size, cache_bytes)
     judged = max(verified * batch_size, labelled_images(data, first))
     dataset = images_of(data, max(batch_size * count, judged))
     protect(dataset)
@@ -66,6 +65,7 @@ def load(job: Job, cache_bytes: int | None) -> Workload:
         judged=judged,
         earlier=Path(job.earlier) if job.earlier else None,
         spare=partial(calibration_images, job, device, verified),
+        has_masks=job.task.has_masks,
     )
 
 

@@ -27,3 +27,12 @@ def test_a_list_makes_no_sweep_of_one_run() -> None:
     """The -m of `python -m pipeline` asks for none."""
     command = "python -m pipeline 'model.options.strides=[2,2]' stage=half"
     assert retyped(command, "measure=thorough") == f"{command} measure=thorough"
+
+
+ADDED = "python -m pipeline +stage@stage.rungs.xla=xla '~stage.rungs.fp8' data.batch_size=8 stage=compilers"
+
+
+def test_rungs_that_were_added_or_taken_out_go_with_their_ladder_alone() -> None:
+    """A stage in its place has no rungs; another way of measuring leaves them as they were."""
+    assert retyped(ADDED, "stage=xla") == "python -m pipeline data.batch_size=8 stage=xla"
+    assert retyped(ADDED, "measure=thorough") == f"{ADDED} measure=thorough"

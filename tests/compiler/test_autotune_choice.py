@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from pipeline.compiler import choose, ops
+from pipeline.compiler import choose, custom_ops, ops
 from pipeline.compiler.autotune import NothingRunsError, Tuner
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.choose import LIBRARY, MeasuredLayer
@@ -216,3 +217,30 @@ def test_the_library_s_timing_is_put_back_even_after_a_failure(monkeypatch: pyte
     with pytest.raises(ZeroDivisionError):
         fail()
     assert torch.backends.cudnn.benchmark
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "operation"),
+    [("late windows, depthwise, squeeze and excitation", "excitation"), ("norms up to the logits", "norm_factors")],
+)
+def test_a_kernel_without_tiles_that_is_wrong_is_found(
+    name: str, operation: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its answer is compared to its reference's, as a tile's is."""
+    made, target = rewritten(name), custom_ops.operation(operation)
+    by_reference = custom_ops.BY_REFERENCE[target]
+
+    def twice(*given: Any) -> Any:
+        answer = by_reference(*given)
+        return tuple(2 * part for part in answer) if isinstance(answer, tuple) else 2 * answer
+
+    def by_library(measured: MeasuredLayer, _: Tuner) -> str:
+        measured.run(LIBRARY)
+        return LIBRARY
+
+    monkeypatch.setattr(choose, "select", by_library)
+    assert chosen(made, tuner(tmp_path)).by_library
+    monkeypatch.setitem(custom_ops.BY_REFERENCE, target, twice)
+    with pytest.raises(NothingRunsError, match=rf"{operation}.default: 0.5 off the reference's answer"):
+        chosen(made, tuner(tmp_path))

@@ -25,6 +25,20 @@ OF_MEASURING = [
         f"{FORKING}test_what_is_no_child_of_the_run_is_ended",
     ),
     Guard(
+        "kernels without tiles that answer wrongly",
+        "pipeline/compiler/choose.py",
+        "if error > RIGHT:",
+        "if False:",
+        "tests/compiler/test_autotune_choice.py::test_a_kernel_without_tiles_that_is_wrong_is_found",
+    ),
+    Guard(
+        "an earlier build's winner that is wrong now",
+        "pipeline/stages/common/rewritten_net.py",
+        "if error > AGREES[found.execution.precision]:",
+        "if False:",
+        "tests/stages/test_earlier_build.py::test_a_winner_that_is_wrong_now_is_not_taken",
+    ),
+    Guard(
         "secrets in logs",
         "pipeline/orchestrate/spawning.py",
         "MaskedBytes(values_to_hide())",

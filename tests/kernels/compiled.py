@@ -58,9 +58,12 @@ def compile_instead(kernel: JITFunction, grid: Any) -> Any:
 
     def call(*args: Any, **kwargs: Any) -> None:
         built = kernel.run(*args, grid=grid, warmup=True, **kwargs)
-        product = next((name for name in ("wgmma", "tcgen05", "mma.sync") if name in built.asm["ptx"]), "none")
+        text = built.asm["ptx"]
+        product = next((name for name in ("wgmma", "tcgen05", "mma.sync") if name in text), "none")
+        waits = "griddepcontrol.wait" in text and "griddepcontrol.launch_dependents" in text
+        launch = " dependent" if built.metadata.launch_pdl and waits else ""
         capability = triton.runtime.driver.active.get_current_target().arch
-        sys.stdout.write(f"{capability} {kernel.fn.__name__} {product}\n")
+        sys.stdout.write(f"{capability} {kernel.fn.__name__} {product}{launch}\n")
 
     return call
 
@@ -94,6 +97,7 @@ def gluon_kernels() -> None:
     whole = replace(plain, activation=prelu, pool=True, residual=HALF, statistics=True)
     for name, dtype, layer in (("conv3x3", HALF, plain), ("conv3x3", FP8, whole), ("upconv2x2", FP8, plain)):
         made = example(BY_NAME[name], dtype, layer)
+        made = replace(made, epilogue=replace(made.epilogue, early=layer is whole))
         made.run([tile for tile in made.candidates() if "gluon" in type(tile).__module__][-1])
     compile_polyphase()
     from_registers()
@@ -125,7 +129,7 @@ def compile_polyphase() -> None:
     counted = Outputs(out, statistics=torch.zeros(1, blocks_of(32, 32, 2), 2, 32))
     up = Operands(sums, counted, small, taps, full, taps[:9], torch.zeros(3, 3, 32))
     strided = Operands(epilogue, Outputs(small.to(half)), full=full.to(half), full_weight=taps[:9].to(half))
-    for operands in (up, strided):
+    for operands in (up._replace(epilogue=replace(sums, early=True)), strided):
         polyphase(operands, [*candidates(operands)][-1])
 
 

@@ -105,7 +105,7 @@ def test_the_record_says_what_matched_and_what_runs(
     assert list(stage.details["choices"].values()) == [REFERENCE] * 6
     assert stage.traffic is not None
     assert stage.traffic(work.batches[0]) == (MOVED, "Inductor")
-    assert progress == ["exporting the net", "all of it by Inductor", "6 layers by own kernels, the rest by Inductor"]
+    assert progress == ["exporting the net", "6 layers by own kernels, the rest by Inductor", "all of it by Inductor"]
     with torch.no_grad():
         assert torch.allclose(stage.run(work.batches[1]), work.model(work.batches[1]), atol=1e-2)
 

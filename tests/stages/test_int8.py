@@ -111,6 +111,14 @@ def test_the_layer_that_saves_most_stays_in_fp32() -> None:
     assert layer_facts(kept, gains, {"dice": 0.0}, ["middle", "head"])["int8_layers"] == 2
 
 
+def test_of_a_net_without_masks_the_values_alone_count(workload: Workload) -> None:
+    """No pixel of a denoiser's answer has a class that could change."""
+    far = Spent(flips=0.3, error=0.02, dice=0.4)
+    for masks, used in ((True, 300.0), (False, 0.4)):
+        by = judges(replace(workload, has_masks=masks), 4, "none", BUDGET)
+        assert by.budget.share(far) == pytest.approx(used)
+
+
 def test_every_layers_sensitivity_is_measured_where_none_has_to_stay() -> None:
     """What it would save by itself; where layers are named nobody asked."""
     harm = {"first": 0.5, "middle": 0.125, "head": 0.25}

@@ -15,10 +15,20 @@ def retyped(command: str, *overrides: str) -> str:
         typed = shlex.split(command)
     except ValueError:
         typed = []
-    keys = [override.split("=", 1)[0] for override in overrides]
-    kept = [word for word in typed[3:] if "=" in word and not _replaced(word.split("=", 1)[0], keys)]
+    keys = [_key(override) for override in overrides]
+    kept = [word for word in typed[3:] if _is_override(word) and not _replaced(_key(word), keys)]
     sweep = ["-m"] if any("," in word for word in kept) and {"-m", "--multirun"} & set(typed[3:]) else []
     return shlex.join(["python", "-m", "pipeline", *sweep, *kept, *overrides])
+
+
+def _is_override(word: str) -> bool:
+    """Whether a word of the command changes the configuration: `key=value`, or `~key`, which takes one out."""
+    return "=" in word or word.startswith("~")
+
+
+def _key(override: str) -> str:
+    """What an override sets, adds or takes out; of `+stage@stage.rungs.xla=xla` the place, `stage.rungs.xla`."""
+    return override.split("=", 1)[0].lstrip("+~").rpartition("@")[2]
 
 
 def _replaced(key: str, keys: list[str]) -> bool:

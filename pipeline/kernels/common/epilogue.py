@@ -40,6 +40,8 @@ class Epilogue:
         statistics: whether the mean and the squared deviations of y are stored, for each block of pixels and channel:
             of the fp32 values, before they are rounded.
         phases: what the pixels of a block are, as `block_statistics` has it.
+        early: whether the weights were there before the kernel right before this one began, so that they may be loaded
+            while that one ends.
     """
 
     scale: Tensor | None = None
@@ -52,6 +54,7 @@ class Epilogue:
     residual_scale: float = 1.0
     statistics: bool = False
     phases: int = 1
+    early: bool = False
 
     @property
     def key(self) -> str:

@@ -18,6 +18,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
+from pipeline.kernels.common.dependent_launch import DEPENDENT, wait_for_those_before
 from pipeline.kernels.common.gluon_epilogue import (
     activated,
     in_order,
@@ -79,6 +80,7 @@ def _multiply(
         warps_per_cta=[4 * SPLIT_OUT, WARPS // 4 // SPLIT_OUT],
         instr_shape=[16, ROWS * COLS if ROWS * COLS < 256 else 256, 256 // pixels.dtype.primitive_bitwidth],
     )
+    wait_for_those_before()
     if TAPS == 0:
         mbarrier.wait(tap_full.index(0), 0)
     count = GROUP * 1
@@ -121,7 +123,7 @@ def _conv3x3_gluon(
     ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, CLASSES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
-    PAIRED: gl.constexpr, num_warps: gl.constexpr,
+    PAIRED: gl.constexpr, EARLY: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC."""
     dtype: gl.constexpr = boxes.dtype
@@ -149,6 +151,7 @@ def _conv3x3_gluon(
     head_staging = gl.allocate_shared_memory(gl.float16, [GROUPS, HEAD_STAGED, OUT], head_layout)
     held_mixes = gl.allocate_shared_memory(gl.float16, [8, OUT], head_layout)
     if CLASSES > 0:
+        wait_for_those_before()
         spread: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [num_warps, 1], [1, 0])
         label = gl.arange(0, 8, layout=gl.SliceLayout(1, spread)).expand_dims(1)
         channel = gl.arange(0, OUT, layout=gl.SliceLayout(0, spread)).expand_dims(0)
@@ -170,7 +173,7 @@ def _conv3x3_gluon(
         ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, CLASSES, ACTIVATION, SLOPE, SCALED, WRITES, POOLS, PAIRED,
         slopes is not None, RESIDUAL, statistics is not None,
     )  # fmt: skip
-    LOAD: gl.constexpr = (ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, PAIRED, RESIDUAL)
+    LOAD: gl.constexpr = (ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, PAIRED, RESIDUAL, EARLY)
     if GROUPS == 1:
         gl.warp_specialize([
             (_multiply, (0, head_staging.index(0)) + to_multiply + MULTIPLY),
@@ -225,5 +228,6 @@ def launch(operands: Operands, tile: Tile) -> None:
         BOXES=tile.boxes, TAPS=tile.taps, HELD=tile.taps or 9 * chunks, GROUPS=tile.groups,
         CLASSES=0 if head is None else len(head.bias),
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,
-        WRITES=out is not None, POOLS=pooled is not None, PAIRED=paired, num_warps=tile.warps,
+        WRITES=out is not None, POOLS=pooled is not None, PAIRED=paired, EARLY=epilogue.early,
+        num_warps=tile.warps, **DEPENDENT,
     )  # fmt: skip

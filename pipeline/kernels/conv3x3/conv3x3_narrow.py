@@ -16,6 +16,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
+from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import Epilogue, check_blocks, required
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
 from pipeline.kernels.common.quads import (
@@ -154,6 +155,8 @@ def conv3x3_rows(
     strides = (x_row_stride, x_unit)
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, DEPTH], dtype)
     held = gl.allocate_shared_memory(dtype, [9 * CHUNKS, OUT, DEPTH], shared)
+    let_the_next_begin()
+    wait_for_those_before()
     _hold_weights(weight, held, CHANNELS, IN, DEPTH, CHUNKS, OUT, GROUP)
     ends = load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
@@ -243,6 +246,7 @@ def queue(
         AHEAD=tile.ahead, PLANAR=planar,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
         SCALED=epilogue.scale is not None, num_warps=tile.warps, maxnreg=registers(tile.warps, tile.programs),
+        **DEPENDENT,
     )  # fmt: skip
 
 

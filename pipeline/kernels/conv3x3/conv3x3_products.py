@@ -4,6 +4,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
+from pipeline.kernels.common.dependent_launch import let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.tma import load_box, view
 
 
@@ -19,18 +20,21 @@ def load_boxes(
     boxes, last_rows, weight_boxes, residual_boxes, pixels, weights, staging, bars, geometry,
     ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, PAIRED: gl.constexpr,
-    RESIDUAL: gl.constexpr,
+    RESIDUAL: gl.constexpr, EARLY: gl.constexpr,
 ):  # fmt: skip
     """The loading warp: for each tile, chunk of channels and horizontal shift one tall box and its three weights.
 
     A tile's residual comes after its boxes: it is needed last, and its buffers are those that the group's tile before
-    is stored from.
+    is stored from. Where `EARLY` the first weights are on their way before the kernel before this one is done.
     """
-    box_full, box_empty, tap_full, tap_empty, _, added_full, added_empty = bars
+    box_full, box_empty, tap_full, _, _, added_full, added_empty = bars
     tiles_y, tiles_x, tiles_out, tiles, chunks = geometry
     dtype: gl.constexpr = boxes.dtype
     BYTES: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 8
     STEP: gl.constexpr = 16 if PAIRED else 1
+    LOADED: gl.constexpr = 1 if EARLY else 0
+    if not EARLY:
+        wait_for_those_before()
     if TAPS == 0:
         mbarrier.expect(tap_full.index(0), HELD * OUT * BYTES)
         block = gl.program_id(0) % tiles_out * OUT // STEP
@@ -38,6 +42,10 @@ def load_boxes(
             for chunk in range(chunks):
                 held = view(weights.index(tap * chunks + chunk), dtype, weight_boxes.block_shape, weight_boxes.layout)
                 load_box(weight_boxes, [tap, block, 0, 0, chunk * DEPTH], tap_full.index(0), held)
+    elif EARLY:
+        _load_taps(weight_boxes, weights, bars, 0, 0, gl.program_id(0) % tiles_out * OUT // STEP, 0, OUT * BYTES, TAPS)
+    if EARLY:
+        wait_for_those_before()
     turn = 0
     count = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
@@ -53,15 +61,11 @@ def load_boxes(
                 left = x0 + shift - 1
                 load_box(boxes, [image, y0 - 1, left, chunk * DEPTH], full, first)
                 load_box(last_rows, [image, y0 + ROWS - 1, left, chunk * DEPTH], full, rest)
-                if TAPS > 0:
-                    for down in gl.static_range(3):
-                        spot = (3 * turn + down) % TAPS
-                        ready = tap_full.index(spot)
-                        mbarrier.wait(tap_empty.index(spot), ((3 * turn + down) // TAPS & 1) ^ 1)
-                        mbarrier.expect(ready, OUT * BYTES)
-                        held = view(weights.index(spot), dtype, weight_boxes.block_shape, weight_boxes.layout)
-                        tap_at = [3 * down + shift, o0 // STEP, 0, 0, chunk * DEPTH]
-                        load_box(weight_boxes, tap_at, ready, held)
+                if TAPS > 0:  # noqa: SIM102 - known when compiling, the next is not
+                    if turn >= LOADED:
+                        _load_taps(
+                            weight_boxes, weights, bars, turn, shift, o0 // STEP, chunk * DEPTH, OUT * BYTES, TAPS
+                        )  # fmt: skip
                 turn += 1
         if RESIDUAL is not None:
             group = count % GROUPS
@@ -73,6 +77,21 @@ def load_boxes(
                 held = view(quarter, RESIDUAL, residual_boxes.block_shape, residual_boxes.layout)
                 load_box(residual_boxes, [image, y0 + part * (ROWS // 4), x0, o0], ready, held)
             count += 1
+    let_the_next_begin()
+
+
+@gluon.jit
+def _load_taps(
+    boxes, weights, bars, turn, shift, block, c0, BYTES: gl.constexpr, TAPS: gl.constexpr
+):  # fmt: skip
+    """The weights of three vertical taps, each of so many bytes, once their places are free."""
+    _, _, full, empty, _, _, _ = bars
+    for down in gl.static_range(3):
+        spot = (3 * turn + down) % TAPS
+        mbarrier.wait(empty.index(spot), ((3 * turn + down) // TAPS & 1) ^ 1)
+        mbarrier.expect(full.index(spot), BYTES)
+        held = view(weights.index(spot), boxes.dtype, boxes.block_shape, boxes.layout)
+        load_box(boxes, [3 * down + shift, block, 0, 0, c0], full.index(spot), held)
 
 
 @gluon.jit

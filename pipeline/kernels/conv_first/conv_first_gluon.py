@@ -13,6 +13,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
+from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import check_blocks
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
 from pipeline.kernels.common.quads import (
@@ -90,6 +91,8 @@ def _conv_first_gluon(
     COLS: gl.constexpr = 16 * num_warps
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, 16], gl.float16)
     held = gl.allocate_shared_memory(gl.float16, [STEPS, OUT, 16], shared)
+    let_the_next_begin()
+    wait_for_those_before()
     _hold_weights(weight, held, CHANNELS, IN * WINDOW * SPAN, STEPS, OUT, GROUP)
     ends = load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
     operand: gl.constexpr = gl.DotOperandLayout(0, sums, 2)
@@ -149,6 +152,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         OUT=columns, GROUP=min(columns, 64 // out.element_size()),
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
         SCALED=epilogue.scale is not None, num_warps=tile.warps, maxnreg=registers(tile.warps, tile.programs),
+        **DEPENDENT,
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from pipeline.kernels.common.dependent_launch import DEPENDENT, wait_for_those_before
 from pipeline.kernels.common.epilogue import check_blocks, required
 from pipeline.kernels.common.gluon_epilogue import (
     activated,
@@ -105,6 +106,7 @@ def _multiply(
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PIXELS, 256 // pixels.dtype.primitive_bitwidth]
     )
+    wait_for_those_before()
     if GROUP == 1:
         mbarrier.wait(started.index(0), 0)
     mark = lag  # where the other group may begin, until it has
@@ -171,7 +173,8 @@ def _polyphase_gluon(
     height, width, channels, tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks, lag,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
     SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, PARTS: gl.constexpr,
-    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, num_warps: gl.constexpr,
+    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, EARLY: gl.constexpr,
+    num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read small [N, h, w, in] and the rows of full as [N, h, w, 2, skip], store rows of [N, h, w, 2, channels]."""
     dtype: gl.constexpr = small_boxes.dtype
@@ -190,7 +193,7 @@ def _polyphase_gluon(
     counted = statistics if COUNTS else bias  # the tuples hold no None
     ends = (scale, bias, channels)
     to_multiply = (pixels, weights, staging, bars, geometry, ends, border, (height, width), counted, lag)
-    LOAD: gl.constexpr = (ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED)
+    LOAD: gl.constexpr = (ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, EARLY)
     MULTIPLY: gl.constexpr = (
         ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, PARTS, ACTIVATION, SLOPE, SCALED, BORDER,
         COUNTS,
@@ -232,7 +235,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages, SPREAD=spread, STRIDED=operands.strided, SPLIT=split,
         SPARSE=operands.window_of_3, FULL=operands.full is not None, PAIRED=paired, PARTS=tile.parts,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,
-        BORDER=operands.border is not None, num_warps=4,
+        BORDER=operands.border is not None, EARLY=epilogue.early, num_warps=4, **DEPENDENT,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
+from pipeline.kernels.common.dependent_launch import let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.tma import load_box, view
 
 
@@ -37,7 +38,7 @@ def _load_taps(
 
 @gluon.jit
 def _load_small(
-    maps, pixels, weights, full, slot, spot, across, c0,
+    maps, pixels, weights, full, slot, spot, across, c0, awaits,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, SPREAD: gl.constexpr, SPARSE: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
     """For one horizontal offset a box of the small map, and the two vertical taps of either row phase."""
@@ -46,22 +47,24 @@ def _load_small(
     dtype: gl.constexpr = boxes.dtype
     UNUSED: gl.constexpr = 1 if SPARSE else 0
     mbarrier.expect(full, ((ROWS + 2) * 16 + (4 - UNUSED) * 64) * DEPTH * dtype.primitive_bitwidth // 8)
-    first = view(pixels.index(slot * (ROWS + 2)), dtype, boxes.block_shape, boxes.layout)
-    rest = view(pixels.index(slot * (ROWS + 2) + ROWS), dtype, last_rows.block_shape, last_rows.layout)
-    left = x0 + phase + across - 1
-    load_box(boxes, [image, y0 - 1, left, c0], full, first)
-    load_box(last_rows, [image, y0 + ROWS - 1, left, c0], full, rest)
     for matrix in gl.static_range(UNUSED, 4):
         for half in gl.static_range(SPREAD):
             j = across - half
             tap = 8 * (matrix // 2) + 4 * (phase + half) + 2 * (matrix % 2) + j
             tap = gl.where((j >= 0) & (j < 2), tap, 16)
             _load_taps(taps, weights, slot, matrix, tap, o0, c0, full, SPREAD, half, PAIRED)
+    if awaits:
+        wait_for_those_before()
+    first = view(pixels.index(slot * (ROWS + 2)), dtype, boxes.block_shape, boxes.layout)
+    rest = view(pixels.index(slot * (ROWS + 2) + ROWS), dtype, last_rows.block_shape, last_rows.layout)
+    left = x0 + phase + across - 1
+    load_box(boxes, [image, y0 - 1, left, c0], full, first)
+    load_box(last_rows, [image, y0 + ROWS - 1, left, c0], full, rest)
 
 
 @gluon.jit
 def _load_plane(
-    maps, pixels, weights, full, slot, spot, across, plane: gl.constexpr, c0,
+    maps, pixels, weights, full, slot, spot, across, plane: gl.constexpr, c0, awaits,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr,
     PAIRED: gl.constexpr,
 ):  # fmt: skip
@@ -73,13 +76,6 @@ def _load_plane(
     BLOCKS: gl.constexpr = 1 if SPLIT else 2
     MATRICES: gl.constexpr = BLOCKS * (1 + plane) if STRIDED else 3
     mbarrier.expect(full, ((ROWS + LAST) * 16 + MATRICES * 64) * DEPTH * dtype.primitive_bitwidth // 8)
-    at = phase + across + 1
-    left = x0 + at // 2 - 1
-    first = view(pixels.index(slot * (ROWS + 2)), dtype, boxes.block_shape, boxes.layout)
-    load_box(boxes, [image, y0 - plane, left, at % 2, c0], full, first)
-    if LAST == 1:
-        rest = view(pixels.index(slot * (ROWS + 2) + ROWS), dtype, last_row.block_shape, last_row.layout)
-        load_box(last_row, [image, y0 - plane + ROWS, left, at % 2, c0], full, rest)
     if STRIDED:
         for group in gl.static_range(BLOCKS):
             for used in gl.static_range(1 + plane):
@@ -91,17 +87,31 @@ def _load_plane(
                 s = across - half
                 tap = gl.where((s >= 0) & (s < 3), 3 * down + s, 9)
                 _load_taps(taps, weights, slot, down, tap, o0, c0, full, SPREAD, half, PAIRED)
+    if awaits:
+        wait_for_those_before()
+    at = phase + across + 1
+    left = x0 + at // 2 - 1
+    first = view(pixels.index(slot * (ROWS + 2)), dtype, boxes.block_shape, boxes.layout)
+    load_box(boxes, [image, y0 - plane, left, at % 2, c0], full, first)
+    if LAST == 1:
+        rest = view(pixels.index(slot * (ROWS + 2) + ROWS), dtype, last_row.block_shape, last_row.layout)
+        load_box(last_row, [image, y0 - plane + ROWS, left, at % 2, c0], full, rest)
 
 
 @gluon.jit
 def load(
     small, planes, pixels, weights, bars, geometry,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
-    SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
+    SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, EARLY: gl.constexpr,
 ):  # fmt: skip
-    """The loading warp: for each tile all boxes of the small map, then all of the full one's two planes."""
+    """The loading warp: for each tile all boxes of the small map, then all of the full one's two planes.
+
+    Where `EARLY` the first step's weights are on their way before the kernel before this one is done.
+    """
     box_full, box_empty, _ = bars
     _, _, _, tiles, small_chunks, full_chunks = geometry
+    if not EARLY:
+        wait_for_those_before()
     turn = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         spot = place(tile, geometry, ROWS, SPREAD, STRIDED, SPLIT)
@@ -112,7 +122,7 @@ def load(
                 mbarrier.wait(box_empty.index(slot), (turn // STAGES & 1) ^ 1)
                 _load_small(
                     small, pixels, weights, box_full.index(slot), slot, spot, first + step % shifts,
-                    step // shifts * DEPTH, ROWS, DEPTH, SPREAD, SPARSE, PAIRED,
+                    step // shifts * DEPTH, EARLY and turn == 0, ROWS, DEPTH, SPREAD, SPARSE, PAIRED,
                 )  # fmt: skip
                 turn += 1
         if FULL:
@@ -122,6 +132,7 @@ def load(
                     mbarrier.wait(box_empty.index(slot), (turn // STAGES & 1) ^ 1)
                     _load_plane(
                         planes, pixels, weights, box_full.index(slot), slot, spot, step % (2 + SPREAD), plane,
-                        step // (2 + SPREAD) * DEPTH, ROWS, DEPTH, SPREAD, STRIDED, SPLIT, PAIRED,
+                        step // (2 + SPREAD) * DEPTH, EARLY and turn == 0, ROWS, DEPTH, SPREAD, STRIDED, SPLIT, PAIRED,
                     )  # fmt: skip
                     turn += 1
+    let_the_next_begin()

@@ -22,6 +22,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import Epilogue
 from pipeline.kernels.common.gluon_epilogue import finish, halves_of, load_channels, load_slopes, stage
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
@@ -55,6 +56,7 @@ def _load(
     tiles_x, tiles_out, tiles, chunks = geometry
     dtype: gl.constexpr = x_boxes.dtype
     STEP: gl.constexpr = 16 if PAIRED else 1
+    wait_for_those_before()
     turn = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         y0, x0, corner, o0 = _place(tile, tiles_x, tiles_out, ROWS, COLS)
@@ -68,6 +70,7 @@ def _load(
             load_box(x_boxes, [y0, x0, chunk * DEPTH], ready, box)
             load_box(weight_boxes, [corner, o0 // STEP, 0, 0, chunk * DEPTH], ready, held)
             turn += 1
+    let_the_next_begin()
 
 
 @gluon.jit
@@ -82,6 +85,7 @@ def _multiply(
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, ROWS * COLS, 256 // dtype.primitive_bitwidth]
     )
+    wait_for_those_before()
     count = GROUP * 1
     for tile in range(gl.program_id(0) + GROUP * gl.num_programs(0), tiles, 2 * gl.num_programs(0)):
         y0, x0, corner, o0 = _place(tile, tiles_x, tiles_out, ROWS, COLS)
@@ -172,6 +176,7 @@ def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Til
         SCALED=epilogue.scale is not None,
         PAIRED=paired,
         num_warps=4,
+        **DEPENDENT,
     )
 
 

@@ -52,6 +52,7 @@ def judges(workload: Workload, images: int, keep: str | list[str], budget: Budge
     with torch.inference_mode():
         exact = [workload.model(batch).float() for batch in for_choice]
     sets = calibration(given, len(for_scales), chose=keep == "auto")
+    budget = budget.of_answers(workload.has_masks)
     return Judges(for_scales, for_choice, exact, budget, given.left_out, sets)
 
 

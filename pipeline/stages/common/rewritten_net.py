@@ -4,6 +4,7 @@ import copy
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor, fx, nn
 
 from pipeline.compiler.artifact import save
 from pipeline.compiler.autotune import HOME, Tuner
-from pipeline.compiler.choose import choose
+from pipeline.compiler.choose import choose, untimed_library
 from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.fx_graph import shape_of
 from pipeline.compiler.layer_nodes import inputs_of, layer_of
@@ -80,7 +81,7 @@ class Rewritten:
         tuner: measures.
         barred: why no kernel runs on this GPU; None where they do.
         refused: for each candidate that could not be built, or was wrong, the reason in a line.
-        by_inductor: the net without a kernel of the project; None where Inductor can't compile it.
+        plain: the net without a kernel of the project, to be called or compiled.
     """
 
     def __init__(self, workload: Workload, tuner: Tuner, barred: str | None) -> None:
@@ -91,11 +92,16 @@ class Rewritten:
         self.net: ExportedNet = export(workload.model, batch, torch.float16)
         rewrite(self.net, FOR_ANY_BACKEND)
         self.refused: dict[str, str] = {}
-        plain = fx.GraphModule(self.net.module, copy.deepcopy(self.net.module.graph))
-        workload.progress("all of it by Inductor")
-        self.by_inductor = self._built("Inductor", lambda: captured("Inductor", plain, execution("fp16", 0), batch))
+        self.plain = fx.GraphModule(self.net.module, copy.deepcopy(self.net.module.graph))
         if barred is None:
             rewrite(self.net, FOR_THE_KERNELS)
+
+    @cached_property
+    def by_inductor(self) -> Candidate | None:
+        """The net without a kernel of the project; None where Inductor can't compile it."""
+        batch = self.workload.batches[0]
+        self.workload.progress("all of it by Inductor")
+        return self._built("Inductor", lambda: captured("Inductor", self.plain, execution("fp16", 0), batch))
 
     def candidate(
         self, scales: Mapping[str, float], precision: PrecisionName, kept: list[str] | None = None
@@ -122,14 +128,16 @@ class Rewritten:
         return found
 
     def _check(self, found: Candidate) -> None:
-        """Raise WrongAnswerError where a candidate isn't finite where Inductor's is, or is far from it."""
-        if self.by_inductor is None:
-            return
-        batch = self.workload.batches[0]
-        with torch.inference_mode():
-            error = distance(found.captured(batch), self.by_inductor.captured(batch))
+        """Raise WrongAnswerError where a candidate isn't finite where the plain net is, or is far from it.
+
+        That is Inductor's, if it is built; else torch's own, operation by operation.
+        """
+        batch, built = self.workload.batches[0], vars(self).get("by_inductor")
+        by, run = ("torch", self.plain) if built is None else ("Inductor", built.captured)
+        with torch.inference_mode(), untimed_library():
+            error = distance(found.captured(batch), run(batch))
         if error > AGREES[found.execution.precision]:
-            raise WrongAnswerError(f"its logits are {error:.3g} off those of the net by Inductor (relative L2)")
+            raise WrongAnswerError(f"its logits are {error:.3g} off those of the net by {by} (relative L2)")
 
     def _candidate(self, scales: Mapping[str, float], precision: PrecisionName, kept: list[str]) -> Candidate | None:
         batch = self.workload.batches[0]
@@ -188,9 +196,14 @@ def fastest(rewritten: Rewritten, candidates: list[Candidate | None]) -> Runner:
         return half_instead(rewritten.workload, "; ".join(rewritten.refused.values()))
     times = full_load_ms([candidate.captured.graph for candidate in there]) if len(there) > 1 else [0.0]
     best = there[times.index(min(times))]
+    return as_stage(rewritten, best, {candidate.name: took for candidate, took in zip(there, times, strict=True)})
+
+
+def as_stage(rewritten: Rewritten, best: Candidate, candidates_ms: Mapping[str, float]) -> Runner:
+    """The candidate that was the fastest, with the milliseconds of all."""
     measured = rewritten.tuner.measured
     details = best.details | {
-        "candidates_ms": {candidate.name: took for candidate, took in zip(there, times, strict=True)},
+        "candidates_ms": dict(candidates_ms),
         "refused": rewritten.refused,
         "passes": rewritten.net.matched,
         "choices": {**best.plan.tiles, **dict.fromkeys(best.plan.by_library, "library")},

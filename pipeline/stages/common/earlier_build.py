@@ -1,0 +1,60 @@
+"""What an earlier build of the same net found out, kept beside the choices of tiles: which candidate is the fastest.
+
+So a build from caches makes that one alone. It is checked as in the first build, beside torch's own operations.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+from pipeline.compiler.custom_ops import layout
+from pipeline.stages.api import Runner
+from pipeline.stages.common.rewritten_net import Candidate, Rewritten, as_stage, fastest
+
+Makers = dict[str, Callable[[], Candidate | None]]
+
+
+def without_fp8(rewritten: Rewritten) -> Makers:
+    """What builds the candidates in fp16; Inductor's comes first, as the others are checked against it."""
+    return {"Inductor": lambda: rewritten.by_inductor, "fp16": lambda: rewritten.candidate({}, "fp16")}
+
+
+def fastest_or_known(rewritten: Rewritten, makers: Makers, given: str = "") -> Runner:
+    """The candidate that an earlier build of the same found to be the fastest; without one, the fastest of all.
+
+    Args:
+        rewritten: the net.
+        makers: what builds each candidate, in this order.
+        given: what else the candidates come from, such as the digest of their images.
+    """
+    name = f"whole net {net_digest(rewritten, [*makers, given])}"
+    known = rewritten.tuner.known(name)
+    times = known.get("tried_ms")
+    winner = makers.get(str(known.get("choice")))
+    if winner is not None and isinstance(times, dict) and (found := winner()) is not None:
+        found.details["known"] = True
+        return as_stage(rewritten, found, times)
+    candidates = {maker: make() for maker, make in makers.items()}
+    stage = fastest(rewritten, list(candidates.values()))
+    best = [maker for maker, found in candidates.items() if found is not None and found.captured is stage.run]
+    if best:
+        rewritten.tuner.keep(name, {"choice": best[0], "tried_ms": stage.details["candidates_ms"]})
+    return stage
+
+
+def net_digest(rewritten: Rewritten, others: Iterable[str]) -> str:
+    """SHA-256 of a net's operations, shapes and types, those of its batch, why kernels are barred, and other texts."""
+    plain, batch = rewritten.plain, rewritten.workload.batches[0]
+    shapes = [f"{name} {layout(value)}" for name, value in plain.state_dict().items()]
+    text = "\n".join([str(plain.graph), *shapes, layout(batch), rewritten.barred or "", *others])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def values_digest(tensors: Iterable[Tensor]) -> str:
+    """SHA-256 of the values of tensors of any shape."""
+    whole = hashlib.sha256()
+    for tensor in tensors:
+        whole.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy().data)
+    return whole.hexdigest()
