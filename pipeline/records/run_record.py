@@ -71,6 +71,7 @@ WarningCode = Literal[
     "resumed",
     "shared device",
     "slower at full load",
+    "something else ran",
     "throttled",
     "unfair",
     "unsteady",
@@ -104,6 +105,7 @@ class Execution:
     own_kernels: int = 0  # layers that run by kernels of this project
     layer_flops: dict[str, float] = field(default_factory=dict)  # an image, of layers that multiply less than the net's
     unknown: str = ""  # why a property is None; empty where none is
+    instead: str = ""  # what runs in place of what the stage is for, and why; empty where that runs
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from pipeline.stages.common.rewritten_net import (
     beyond_kernels,
     by_inductor_alone,
     half_instead,
+    owned_up,
     tuner_in,
 )
 
@@ -53,17 +54,17 @@ def build(
     if not is_cuda(workload.device.type):
         raise Skip("the project's fp8 kernels need a CUDA GPU")
     if why := beyond_kernels(workload):
-        return by_inductor_alone(workload, why)
+        return owned_up(by_inductor_alone(workload, why), "fp8")
     if reason := supported(torch.cuda.get_device_capability(workload.device), torch.float8_e4m3fn, vendor()):
         raise Skip(reason)
     try:
         rewritten = Rewritten(workload, tuner_in(tuning_folder), None)
     except UnsupportedError as error:
-        return half_instead(workload, str(error))
+        return owned_up(half_instead(workload, str(error)), "fp8")
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
     found = sensitivity(rewritten, calibration_images, keep_fp16, allowed)
     makers = without_fp8(rewritten) | {"fp8": lambda: of_sensitivity(rewritten, found)}
-    return fastest_or_known(rewritten, makers, f"kept in fp16: {found.kept}")
+    return owned_up(fastest_or_known(rewritten, makers, f"kept in fp16: {found.kept}"), "fp8")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pipeline.stages.common.rewritten_net import (
     beyond_kernels,
     by_inductor_alone,
     half_instead,
+    owned_up,
     tuner_in,
 )
 
@@ -29,6 +30,11 @@ def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
     """
     if not is_cuda(workload.device.type):
         raise Skip("the project's kernels need a CUDA GPU")
+    return owned_up(rewritten_or_not(workload, tuning_folder), "fp16")
+
+
+def rewritten_or_not(workload: Workload, tuning_folder: str | None) -> Runner:
+    """The fastest form of the net; for one that can't be rewritten, all of it by Inductor, or the half net."""
     if why := beyond_kernels(workload):
         return by_inductor_alone(workload, why)
     reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16, vendor())

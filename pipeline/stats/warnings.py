@@ -34,7 +34,16 @@ def stage_warnings(stage: StageRecord, batch_size: int | None) -> list[RunWarnin
         slower_at_full_load(stage, batch_size) if batch_size else None,
         alternated(stage.pairs),
     ]
-    return [*stage.warnings, *sample_warnings(stage.pairs), *(part for part in found if part)]
+    computed = [*sample_warnings(stage.pairs), *(part for part in found if part)]
+    return [*something_else(stage), *stage.warnings, *computed]
+
+
+def something_else(stage: StageRecord) -> list[RunWarning]:
+    """A stage that ran something else than its name promises, by its own word."""
+    if stage.execution is None or not stage.execution.instead:
+        return []
+    remedy = "take it for what ran: what it is named after has no part in its figures"
+    return [RunWarning("something else ran", f"{stage.name} is {stage.execution.instead}", remedy)]
 
 
 def run_warnings(run: RunRecord) -> list[RunWarning]:

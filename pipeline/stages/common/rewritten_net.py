@@ -225,6 +225,18 @@ def as_stage(rewritten: Rewritten, best: Candidate, candidates_ms: Mapping[str, 
     )
 
 
+def owned_up(runner: Runner, promised: PrecisionName) -> Runner:
+    """The stage, saying what runs where none of the project's kernels does, or none in the promised precision."""
+    how, details = runner.execution, runner.details
+    assert how is not None
+    if how.own_kernels and promised in (how.precision, "fp16"):
+        return runner
+    ran = f"{how.own_kernels} layers by own kernels" if how.own_kernels else f"all of it by {how.provider}"
+    refused = "; ".join(f"{name} was refused: {why}" for name, why in details.get("refused", {}).items())
+    why = details.get("not_rewritten") or details.get("kernels_barred") or refused or "the fastest of what was tried"
+    return replace(runner, execution=replace(how, instead=f"{ran}, in {how.precision}: {why}"))
+
+
 def described(best: Candidate, barred: str, refused: Mapping[str, str]) -> str:
     """What runs, in a line, and what could not."""
     ours = best.execution.own_kernels or 0
