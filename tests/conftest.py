@@ -18,6 +18,8 @@ import yaml  # noqa: E402
 
 from tests import fork_server, yaml_once  # noqa: E402
 
+SELDOM = 20_000  # objects more than before, after which the collector looks at the youngest
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where tests run in several processes, this one runs none: it spares itself torch, and starts their one server."""
@@ -42,9 +44,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collector what stays for good, torch above all: walking it takes a tenth of an export's time."""
+    """Spare the collector what stays for good, torch above all: walking it takes a tenth of an export's time.
+
+    What is imported later it walks, and so it goes less often.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(SELDOM, 20, 20)
 
 
 def pytest_unconfigure() -> None:
@@ -57,6 +63,16 @@ def yaml_parsed_once() -> Iterator[None]:
     """A third of what composing a request takes is the parsing of the same files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(yaml, "load", yaml_once.once(yaml.load))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def samples_read_once() -> Iterator[None]:
+    """A worker reads seven pictures twice, and cuts them into thousands of windows."""
+    from tests import samples_once
+
+    with pytest.MonkeyPatch.context() as patch:
+        samples_once.install(patch)
         yield
 
 

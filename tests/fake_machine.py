@@ -98,6 +98,9 @@ class Machine:
         return np.asarray(seconds)
 
 
+PLAIN = vars(Sample(CALLS, 0.0, None))
+
+
 class FalsePlayer:
     """A worker on a false machine; making one is a launch."""
 
@@ -107,7 +110,10 @@ class FalsePlayer:
         self._seconds = seconds * float(np.exp(machine.launch * machine.rng.standard_normal()))
 
     def sample(self) -> Sample:
-        return Sample(CALLS, self._machine.seconds(self._seconds), None)
+        """The next one, made without `Sample.__init__`: the simulations take two million."""
+        taken = Sample.__new__(Sample)
+        vars(taken).update(PLAIN, seconds=self._machine.seconds(self._seconds))
+        return taken
 
 
 def sampling(

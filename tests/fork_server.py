@@ -40,9 +40,12 @@ PRELOADED = (
     "pipeline.worker.run_stage",
     "hydra._internal.core_plugins.basic_launcher",
     "hydra._internal.core_plugins.basic_sweeper",
+    "PIL.PngImagePlugin",  # which Pillow imports at its first picture
+    "PIL.JpegImagePlugin",
 )
 MOST_REQUEST_BYTES = 2**20
 START_SECONDS = 120.0
+SMALL = 32  # height and width of the pictures of most ladders here
 STANDARD_STREAMS = 3
 PIPE_ENDS = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 REAL_POPEN = subprocess.Popen
@@ -169,6 +172,7 @@ def serve(address: str) -> None:
     interpret_without_gpu()
     for name in PRELOADED:
         importlib.import_module(name)
+    read_samples()
     gc.collect()
     gc.freeze()  # what the collector doesn't walk, forks share
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -186,6 +190,17 @@ def serve(address: str) -> None:
                 listener.close()
                 watch(connection)
             connection.close()
+
+
+def read_samples() -> None:
+    """Read the program's own pictures before the first fork, which else every worker does."""
+    import pytest
+
+    from models.samples import load_dataset
+    from tests import samples_once
+
+    samples_once.install(pytest.MonkeyPatch())
+    load_dataset("samples", None, None, SMALL, 1)
 
 
 def watch(connection: socket.socket) -> None:

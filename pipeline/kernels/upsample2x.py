@@ -114,7 +114,7 @@ def upsample2x(
         raise ValueError(f"out must be {[batch, 2 * height, 2 * width, channels]}, got {list(out.shape)}")
     if x.stride(3) != 1 or out.stride(3) != 1:
         raise ValueError("x and out must have their channels side by side")
-    if epilogue != Epilogue(scale=epilogue.scale):
+    if epilogue != Epilogue(scale=epilogue.scale, early=epilogue.early):
         raise ValueError(f"the epilogue must only scale, got {epilogue.key}")
     if epilogue.scale is not None:
         check_vector("scale", epilogue.scale, channels)

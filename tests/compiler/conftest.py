@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from tests.quick_exports import operators_listed_once
+from tests.quick_interpreter import quick_interpreter
 
-__all__ = ["one_thread", "operators_listed_once"]
+__all__ = ["one_thread", "operators_listed_once", "quick_interpreter"]
 
 
 @pytest.fixture(autouse=True)

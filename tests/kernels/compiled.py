@@ -105,7 +105,7 @@ def gluon_kernels() -> None:
 
 def plain_kernels() -> None:
     """Those that no other file compiles: 3×3, the phases of an up-sampling, depthwise, squeeze-and-excitation."""
-    made = example(BY_NAME["conv3x3"], HALF, Layer(size=(32, 32), inner=64, outer=64))
+    made = example(BY_NAME["conv3x3"], HALF, Layer(size=(32, 32), inner=16, outer=64))
     made.run(made.candidates()[-1])
     small, full = (torch.zeros(1, size, size, 32).half() for size in (16, 32))
     epilogue, taps = Epilogue(bias=torch.zeros(32)), torch.zeros(16, 32, 32).half()
@@ -130,7 +130,7 @@ def compile_polyphase() -> None:
     up = Operands(sums, counted, small, taps, full, taps[:9], torch.zeros(3, 3, 32))
     strided = Operands(epilogue, Outputs(small.to(half)), full=full.to(half), full_weight=taps[:9].to(half))
     for operands in (up._replace(epilogue=replace(sums, early=True)), strided):
-        polyphase(operands, next(candidates(operands)))
+        polyphase(operands, [*candidates(operands)][-1])
 
 
 def from_registers() -> None:

@@ -17,11 +17,13 @@ AMPERE, HOPPER = 80, 90  # compute capabilities, ten times their numbers
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Each kernel that was compiled, after the compute capability and before the name of its matrix products.
 
-    In one process for all. ptxas checks the programs that it is given, and doesn't optimise what nobody runs.
+    In one process for all. Nothing is optimised that nobody runs, by LLVM or by ptxas, which checks the programs that
+    it is given; and no instruction is told the line that it came from.
     """
     clean = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     cache = str(tmp_path_factory.mktemp("triton"))
-    ours = {"TRITON_CACHE_DIR": cache, "PYTHONPATH": os.pathsep.join(sys.path), "DISABLE_PTXAS_OPT": "1"}
+    unoptimised = dict.fromkeys(("DISABLE_LLVM_OPT", "DISABLE_PTXAS_OPT", "TRITON_DISABLE_LINE_INFO"), "1")
+    ours = {"TRITON_CACHE_DIR": cache, "PYTHONPATH": os.pathsep.join(sys.path), **unoptimised}
     targets = [AMPERE, *([] if reaching_views_barred() else [HOPPER])]
     command = [sys.executable, str(SCRIPT), *map(str, targets)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=clean | ours)

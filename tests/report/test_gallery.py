@@ -14,7 +14,6 @@ from pipeline.worker import mask_images
 from tests.report import made_up_run as planted
 
 RUN = planted.run()
-SUMMARY = planted.summary(RUN)
 
 
 def save(folder: Path, name: str, mask: np.ndarray, index: int = 0) -> None:
@@ -36,11 +35,11 @@ def left(folder: Path, size: int = 128) -> np.ndarray:
 def test_the_winner_stands_beside_the_reference_with_their_difference(tmp_path: Path) -> None:
     """Four pictures whole, four of the place where they differ most, and every stage's count."""
     left(tmp_path)
-    found = gallery(SUMMARY, tmp_path)
+    found = gallery(planted.summary(RUN), tmp_path)
     assert [part.caption for part in found.overview] == ["the image", "fp32 reference", "compile", "1 pixel differs"]
     assert [part.caption for part in found.crop] == ["the image", "fp32 reference", "the winner", "1 pixel differs"]
     assert [part.caption for part in found.stages] == ["half: no pixel differs", "compile: 1 pixel differs"]
-    assert page(SUMMARY, found).count("<img ") == 10
+    assert page(planted.summary(RUN), found).count("<img ") == 10
 
 
 def test_the_image_that_differs_most_is_shown(tmp_path: Path) -> None:
@@ -49,7 +48,7 @@ def test_the_image_that_differs_most_is_shown(tmp_path: Path) -> None:
     save(tmp_path, "reference", np.zeros_like(mask), 1)
     mask[:9] = 1
     save(tmp_path, "compile", mask, 1)
-    assert gallery(SUMMARY, tmp_path).overview[-1].caption == f"{9 * 128 + 1:,} pixels differ"
+    assert gallery(planted.summary(RUN), tmp_path).overview[-1].caption == f"{9 * 128 + 1:,} pixels differ"
 
 
 def test_no_differing_pixel_is_lost_when_a_mask_is_shrunk() -> None:
@@ -75,7 +74,7 @@ def test_the_crop_is_where_most_pixels_differ() -> None:
 def test_crop_s_pixels_are_the_mask_s_own(tmp_path: Path) -> None:
     """Full size: as many magenta pixels as differ."""
     left(tmp_path)
-    data = gallery(SUMMARY, tmp_path).crop[-1].uri.split(",")[1]
+    data = gallery(planted.summary(RUN), tmp_path).crop[-1].uri.split(",")[1]
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
     assert shown.shape == (CROP, CROP, 3)
     assert (shown == DIFFERS).all(axis=-1).sum() == 1
@@ -91,4 +90,4 @@ def test_a_stage_s_name_is_never_a_path(tmp_path: Path) -> None:
 
 def test_a_run_that_left_no_masks_shows_none(tmp_path: Path) -> None:
     """As the recorded ones of other nets."""
-    assert gallery(SUMMARY, tmp_path).overview == []
+    assert gallery(planted.summary(RUN), tmp_path).overview == []
