@@ -61,8 +61,7 @@ def columns() -> list[Column[StageSummary]]:
         Column(
             "GPU idle",
             "",
-            "of a call under the profiler, which makes the host slower: no kernel runs; left out where the GPU waits "
-            "for the profiler alone",
+            "no kernel runs, of a call under the profiler; left out where the GPU waits for the profiler alone",
             figure(lambda stage: stage.bottleneck.evidence.idle_told, share),
         ),
         Column(
