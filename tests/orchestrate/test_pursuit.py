@@ -28,6 +28,7 @@ while time.time() < ends:
     began = time.perf_counter()
     while time.perf_counter() - began < 0.002: pass
 """
+OTHERS: set[int] = set()
 STARTS = f"import subprocess, sys; subprocess.Popen([sys.executable, '-SEc', {HOPS!r}]); sys.stdin.read()"
 
 
@@ -35,9 +36,11 @@ STARTS = f"import subprocess, sys; subprocess.Popen([sys.executable, '-SEc', {HO
 def hopping() -> Iterator[Family]:
     """A worker whose child flees."""
     offspring.adopt()
+    others = offspring.adopted(offspring.parents())  # what other tests left to this process
     command = [sys.executable, "-SEc", STARTS]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as leader:
         family = Family(leader.pid)
+        OTHERS.update(others)
         assert begun(family)
         yield family
         known = family.started()
@@ -48,7 +51,7 @@ def hopping() -> Iterator[Family]:
 
 def left(family: Family) -> set[int]:
     """What the worker's child came to, and is this process's by now."""
-    return offspring.adopted(offspring.parents()) - {family.leader}
+    return offspring.adopted(offspring.parents()) - {family.leader} - OTHERS
 
 
 def begun(family: Family) -> bool:

@@ -9,10 +9,11 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from pipeline.orchestrate import offspring
+from pipeline.orchestrate import offspring, turns
 from pipeline.orchestrate.turns import Standing, Turn, changed, give_back, in_turns, standing
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Phase, ReadyToSample, SampleTaken, encoded
@@ -133,16 +134,28 @@ def test_the_run_s_own_conditions_are_given_back() -> None:
     assert before is not None
     if len(before.processors) == 1:
         pytest.skip("there is one processor")
+    threads = [int(task.name) for task in Path("/proc/self/task").iterdir()]
     try:
-        os.sched_setaffinity(0, {min(before.processors)})
-        with suppress(OSError):
-            given(os.getpid(), "autogroup", "1")
+        for thread in threads:
+            os.sched_setaffinity(thread, {min(before.processors)})
         assert "processors" in changed(before, standing(os.getpid()))
         give_back(before)
         assert changed(before, standing(os.getpid())) == ""
     finally:
-        os.sched_setaffinity(0, before.processors)
+        for thread in threads:
+            with suppress(OSError):
+                os.sched_setaffinity(thread, before.processors)
     give_back(None)
+
+
+def test_a_session_s_niceness_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it all that is started in it may starve."""
+    own = tmp_path / "self"
+    (own / "task").mkdir(parents=True)
+    (own / "autogroup").write_text("/autogroup-1 nice 19")
+    monkeypatch.setattr(turns, "PROC", tmp_path)
+    give_back(Standing(frozenset({0}), frozenset({0}), frozenset({0}), frozenset({"autogroup: /autogroup-1 nice 0"})))
+    assert (own / "autogroup").read_text() == "0"
 
 
 def test_a_rival_that_cannot_be_stopped_is_told_so(monkeypatch: pytest.MonkeyPatch, start: Start) -> None:
