@@ -100,6 +100,7 @@ class ForkServer:
 
     def _ask(self, ends: list[int]) -> int | None:
         """The pid of a worker that has these ends of its pipes, and is a child of this process."""
+        self._process.send_signal(signal.SIGCONT)  # a stage may have stopped it
         try:
             socket.send_fds(self._line, [b"w"], ends)
             pid = int(self._line.recv(20) or b"0")

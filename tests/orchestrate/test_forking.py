@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.plan import Plan
-from pipeline.orchestrate import context, offspring, run, spawning
+from pipeline.orchestrate import context, forking, offspring, run, spawning
 from pipeline.orchestrate.forking import ForkedProcess, ForkServer, fork_server
 from tests.fork_server import suspended
 from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, config
@@ -71,6 +71,15 @@ def test_a_forked_worker_is_a_process_of_its_own() -> None:
         second.stdin.close()
         assert second.stdout.read() == b"two\n"
         assert second.wait(timeout=5.0) == 7
+
+
+def test_a_server_that_a_stage_has_stopped_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the run would wait for it."""
+    monkeypatch.setattr(forking, "PATIENCE_SECONDS", 20.0)
+    with started(ECHO) as server:
+        os.kill(server.process_id, signal.SIGSTOP)
+        with two_workers(server) as found:
+            assert len(found) == 2
 
 
 def test_a_worker_whose_end_another_has_noted_is_gone(tmp_path: Path) -> None:
