@@ -126,7 +126,7 @@ DEEDS: dict[str, Callable[[], object]] = {
 }
 # What is done at each call, to the baseline's worker among others.
 AT_WORK: dict[str, Callable[[], object]] = {
-    "limits_the_baseline": lambda: [resource.prlimit(one, resource.RLIMIT_CPU, (10**6, 10**6)) for one in siblings()],
+    "limits_the_baseline": lambda: [resource.prlimit(one, resource.RLIMIT_CPU, (10**5, 10**5)) for one in siblings()],
     "traces_the_baseline": lambda: [ctypes.CDLL(None).ptrace(PTRACE_SEIZE, one, None, None) for one in siblings()],
     "sends_the_baseline_to_the_back": lambda: [write(one, "autogroup", "19") for one in siblings()],
     "offers_the_baseline_to_the_killer": lambda: [write(one, "oom_score_adj", "1000") for one in siblings()],
