@@ -16,9 +16,7 @@ from pipeline.worker.answer_checks import Net, check_answer
 from pipeline.worker.net_contract import IMAGES, called, check_arguments, check_dimensions, check_weights
 
 TINY = 64  # pixels of a side, which most nets take
-LARGEST = (
-    1024  # likewise, of the run's own size; a larger one is left to the whole check, which counts its memory first
-)
+LARGEST = 1024  # likewise, of the run's own size; a larger one the whole check sees, which counts its memory first
 
 
 def first_look(model: nn.Module, job: Job) -> None:
