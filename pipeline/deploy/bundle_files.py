@@ -12,9 +12,9 @@ from torch import Tensor
 
 from pipeline.deploy import bundle_contract, carried
 from pipeline.deploy.bundle_contract import Contract
-from pipeline.deploy.recorded_stage import file_digest
 from pipeline.records.atomic_json import write_text
 from pipeline.records.bundle_kinds import Kind
+from pipeline.records.content_digest import file_digest
 
 GOLDEN, SUMS = "golden.safetensors", "SHA256SUMS"
 LOADER, SUPPORT, CHECK = "load.py", "support.py", "golden_check.py"

@@ -1,6 +1,5 @@
 """A stage of a finished run, made ready again from its record: the net with the weights that were measured, a batch."""
 
-import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from pipeline.deploy.moved_ends import Ends
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.batch import Batch
 from pipeline.records.bundle_kinds import KIND_OF, Kind
+from pipeline.records.content_digest import file_digest
 from pipeline.records.run_record import Artefact, RunRecord, StageRecord
 from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import SHORT
@@ -119,12 +119,6 @@ class RecordedStage:
         self.workload.folder.mkdir(parents=True, exist_ok=True)
         runner = build_function(spec)(self.workload, **stage.options)
         return runner.save(self.workload.folder) if runner.save else []
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file's contents."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def named_or_winner(run: RunRecord, name: str | None) -> StageRecord | None:

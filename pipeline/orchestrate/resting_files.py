@@ -5,14 +5,13 @@ measured by another. So may whoever trains on, or edits a checkout, meanwhile.
 """
 
 from collections.abc import Iterable
-from hashlib import sha256
 from pathlib import Path
 
 from models import weights_file
 from pipeline.config.data_request import TENSORS
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import RunConfig
-from pipeline.records.content_digest import PACKAGE, code_digest, data_digest, files_in
+from pipeline.records.content_digest import PACKAGE, code_digest, data_digest, file_digest, files_in
 from pipeline.records.file_mark import FileMark, mark_of
 from pipeline.records.run_record import RunRecord, RunWarning
 
@@ -50,7 +49,7 @@ class RestingFiles:
         changed = first_changed(self._of_weights)
         if changed is None or record.reference is None:
             return None
-        return changed if sha256(changed.read_bytes()).hexdigest() != record.reference.weights_sha256 else None
+        return changed if file_digest(changed) != record.reference.weights_sha256 else None
 
     def _changed_data(self, record: RunRecord) -> Path | None:
         changed = first_changed(self._of_data)

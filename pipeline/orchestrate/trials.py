@@ -24,9 +24,9 @@ from pipeline.records.verdict import judge
 from pipeline.stats.plausibility import within_physics
 
 LOG_TAIL_LINES = 30
+Sampled = tuple[Pair, Doubt | None]  # of a stage, and what stands against it
 # The baseline's worker holds a part of the memory: a stage that failed for want of it gets another try without.
 # One whose rival was killed while it waited gets one too, with no rival in reach.
-Sampled = tuple[Pair, Doubt | None]
 ALONE_ONCE_MORE: frozenset[FailureKind] = frozenset({"out of memory", "killed"})
 
 

@@ -17,9 +17,14 @@ def digest(files: Iterable[tuple[str, Path]]) -> str:
     """
     whole = hashlib.sha256()
     for name, path in sorted(files):
-        with path.open("rb") as file:
-            whole.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+        whole.update(f"{name}\0{file_digest(path)}\n".encode())
     return whole.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's contents."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def files_in(folder: Path, pattern: str = "*") -> list[tuple[str, Path]]:

@@ -7,8 +7,8 @@ from typing import Any
 from models.build import build_model
 from models.checkpoint import digest
 from models.checkpoint import save as save_weights
-from pipeline.deploy.recorded_stage import file_digest
 from pipeline.records import codec
+from pipeline.records.content_digest import file_digest
 from pipeline.records.machine import Environment
 from pipeline.records.run_record import Artefact, Execution, Reference, RunRecord, StageRecord, Tolerance
 from pipeline.records.run_settings import DataSettings, ModelSettings, RunSettings

@@ -77,7 +77,11 @@ def test_nothing_is_left_in_the_net_nor_drawn_from_chance(tmp_path: Path) -> Non
 
 
 def test_a_shortage_is_left_to_who_tells_it_better(tmp_path: Path) -> None:
-    def starved(_: Tensor) -> Tensor:
+    tried = []
+
+    def starved(logits: Tensor) -> Tensor:
+        tried.append(logits.shape[-1])
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     first_look(Head(starved), asked(tmp_path))
+    assert tried == [64, 96]
