@@ -48,6 +48,7 @@ from pipeline.devices.discover import accelerators, cuda_gpus
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import interruption
 from pipeline.orchestrate.run import run_ladder
+from pipeline.orchestrate.shared_reference import drop_all
 from pipeline.orchestrate.worker_process import kill_all
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
@@ -153,6 +154,7 @@ def job(config: DictConfig) -> Iterator[Invocation]:
         if not (folder / codec.FILE).exists():
             withdraw(folder)
         if of_a_sweep:
+            drop_all(Path(hydra.sweep.dir))
             sys.stdout.write(f"{write_sweep_report(read_jobs(Path(hydra.sweep.dir)), Path(hydra.sweep.dir))}\n")
         raise
     except Exception as error:  # noqa: BLE001 - Hydra would put a line of its own before any that passes
@@ -181,6 +183,8 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     request = load.read(values, device, files, invocation.launcher)
     if request.resume and invocation.of_a_sweep:
         request = replace(request, resume=job_of(Path(request.resume), int(HydraConfig.get().job.num)))
+    if invocation.of_a_sweep:
+        request = replace(request, sweep=str(HydraConfig.get().sweep.dir))
     (invocation.folder / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=False), encoding="utf-8")
     return request
 
