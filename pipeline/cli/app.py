@@ -23,9 +23,9 @@ from models.one_line import FAILED, INTERRUPTED, guarded, leave_unread, unforese
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.objectives import to_be_least
 from pipeline.analysis.summary import summarize
-from pipeline.analysis.sweep_jobs import read_jobs
 from pipeline.cli import late_imports
 from pipeline.cli.config_errors import one_line
+from pipeline.cli.late_imports import end_of_sweep, write_report
 from pipeline.cli.preset import (
     check_flags,
     check_groups,
@@ -50,7 +50,6 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import interruption
 from pipeline.orchestrate.forking import forks
 from pipeline.orchestrate.run import run_ladder
-from pipeline.orchestrate.shared_reference import drop_all
 from pipeline.orchestrate.worker_process import kill_all
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
@@ -61,7 +60,6 @@ from pipeline.records.run_settings import MeasureSettings, settings_of
 from pipeline.report.first_screen import inputs_at
 from pipeline.report.formatting import visible
 from pipeline.report.terminal import first_screen
-from pipeline.report.write import write_report, write_sweep_report
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 REFUSED = 2
@@ -156,8 +154,7 @@ def job(config: DictConfig) -> Iterator[Invocation]:
         if not (folder / codec.FILE).exists():
             withdraw(folder)
         if of_a_sweep:
-            drop_all(Path(hydra.sweep.dir))
-            sys.stdout.write(f"{write_sweep_report(read_jobs(Path(hydra.sweep.dir)), Path(hydra.sweep.dir))}\n")
+            sys.stdout.write(f"{end_of_sweep(Path(hydra.sweep.dir))}\n")
         raise
     except Exception as error:  # noqa: BLE001 - Hydra would put a line of its own before any that passes
         refused = isinstance(error, REFUSALS)

@@ -145,19 +145,23 @@ class _Ahead:
 def start_ahead(words: Sequence[str], driver: Path = NVIDIA) -> None:
     """Start the fork server of a run that will want one by all that can be said at once: its imports take seconds.
 
+    Beside them, on another processor, this process reads the request.
+
     Args:
         words: what the user typed after the program's name.
         driver: is there where a GPU is.
     """
     unclear = any(word.lstrip("+").startswith(("-", *OTHERWISE)) and word not in ("-m", "--multirun") for word in words)
-    if _Ahead.server is None and sys.platform == "linux" and not unclear and not driver.exists():
+    if unclear or _Ahead.server or sys.platform != "linux" or driver.exists():
+        return
+    if len(os.sched_getaffinity(0)) > 1:  # on a single one it would only keep this process from telling what is wrong
         _Ahead.surroundings = surroundings()
         _Ahead.server = ForkServer()
 
 
 def surroundings() -> tuple[str, dict[str, str]]:
-    """What a process passes on to those that it starts."""
-    return str(Path.cwd()), dict(os.environ)
+    """What a process passes on to those that it starts; what Hydra sets for itself, no worker reads."""
+    return str(Path.cwd()), {name: value for name, value in os.environ.items() if not name.startswith("HYDRA_")}
 
 
 def stop_ahead() -> None:
