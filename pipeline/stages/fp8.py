@@ -43,7 +43,7 @@ def build(
         error_budget: for "auto", the relative L2 by which the logits may differ from fp16's.
         tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
         inductor_search: whether Inductor also times its choices, for minutes: "auto", where the project's kernels don't
-            take less than 0.85 of what it takes by its defaults, "always" or "never".
+            take less than 0.9 of what it takes by its defaults, "always" or "never".
 
     Raises:
         Skip: no CUDA GPU, or one without fp8 products or without what the kernels need.

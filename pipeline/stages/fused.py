@@ -22,7 +22,7 @@ def build(workload: Workload, *, tuning_folder: str | None = None, inductor_sear
         workload: gives the net and its images.
         tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
         inductor_search: whether Inductor also times its choices, for minutes: "auto", where the project's kernels don't
-            take less than 0.85 of what it takes by its defaults, "always" or "never".
+            take less than 0.9 of what it takes by its defaults, "always" or "never".
 
     Raises:
         Skip: no CUDA GPU.
