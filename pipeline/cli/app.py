@@ -23,9 +23,8 @@ from models.one_line import FAILED, INTERRUPTED, guarded, leave_unread, unforese
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.objectives import to_be_least
 from pipeline.analysis.summary import summarize
-from pipeline.cli import late_imports
 from pipeline.cli.config_errors import one_line
-from pipeline.cli.late_imports import end_of_sweep, write_report
+from pipeline.cli.late_reports import end_of_sweep, write_report
 from pipeline.cli.preset import (
     check_flags,
     check_groups,
@@ -48,7 +47,6 @@ from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators, cuda_gpus
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import interruption
-from pipeline.orchestrate.forking import forks
 from pipeline.orchestrate.run import run_ladder
 from pipeline.orchestrate.worker_process import kill_all
 from pipeline.records import codec
@@ -192,8 +190,6 @@ def run(request: RunConfig, invocation: Invocation) -> RunRecord:
     """Run the stages, with the progress on stderr."""
     with Progress(len(request.stages)) as progress:
         progress.say(opening(request, invocation))
-        if forks(request):
-            late_imports.begin()
         record = run_ladder(request, invocation.folder, blank_record(request, invocation), progress)
     if request.strict and any(stage.status in NOT_OK for stage in record.stages):
         invocation.code = FAILED

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from models.one_line import FAILED, unforeseen
 from pipeline.cli.app import NOT_OK
-from pipeline.cli.late_imports import end_of_sweep
+from pipeline.cli.late_reports import end_of_sweep
 from pipeline.cli.progress import complain
 from pipeline.records import codec
 from pipeline.report.formatting import visible

@@ -16,6 +16,7 @@ from pipeline.orchestrate.context import RunContext, others_on_gpu, refuse_basel
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.forking import fork_server
 from pipeline.orchestrate.gpu_lock import held
+from pipeline.orchestrate.late_imports import import_late
 from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.resume import Earlier
 from pipeline.orchestrate.trials import head_to_head, measure_stage
@@ -76,6 +77,8 @@ def gpu_held(context: RunContext) -> Iterator[None]:
 def measure(context: RunContext, earlier: Earlier | None) -> None:
     """The course of the run itself; what an earlier one has finished is taken over."""
     look_at_the_net(context)
+    if context.server:
+        import_late()
     describe_run(context)
     if earlier:
         resume.check_machine(earlier, context.record)
