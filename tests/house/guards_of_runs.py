@@ -155,6 +155,13 @@ OF_RUNS = [
         f"{SHARED_TESTS}test_nothing_is_kept_that_may_be_of_files_written_meanwhile",
     ),
     Guard(
+        "a fork server that was started in other surroundings",
+        "pipeline/orchestrate/forking.py",
+        "if _Ahead.surroundings != surroundings():",
+        "if False:",
+        "tests/orchestrate/test_forking.py::test_a_server_of_other_surroundings_is_ended",
+    ),
+    Guard(
         "output that nobody reads",
         "models/one_line.py",
         "        leave_unread()\n        tell",
