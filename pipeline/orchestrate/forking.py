@@ -145,7 +145,7 @@ class _Ahead:
 def start_ahead(words: Sequence[str], driver: Path = NVIDIA) -> None:
     """Start the fork server of a run that will want one by all that can be said at once: its imports take seconds.
 
-    Beside them, on another processor, this process reads the request.
+    Beside them, on another processor, where one is free, this process reads the request.
 
     Args:
         words: what the user typed after the program's name.
@@ -154,7 +154,9 @@ def start_ahead(words: Sequence[str], driver: Path = NVIDIA) -> None:
     unclear = any(word.lstrip("+").startswith(("-", *OTHERWISE)) and word not in ("-m", "--multirun") for word in words)
     if unclear or _Ahead.server or sys.platform != "linux" or driver.exists():
         return
-    if len(os.sched_getaffinity(0)) > 1:  # on a single one it would only keep this process from telling what is wrong
+    if (
+        len(os.sched_getaffinity(0)) - os.getloadavg()[0] > 1
+    ):  # else it only keeps this process from reading the request
         _Ahead.surroundings = surroundings()
         _Ahead.server = ForkServer()
 

@@ -162,7 +162,9 @@ class FakeServer:
 
 @pytest.fixture
 def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None is started ahead, and those that are, are fake ones."""
+    """None is started ahead, and those that are, are fake ones, on two idle processors."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
     monkeypatch.setattr(forking, "ForkServer", FakeServer)
     monkeypatch.setattr(forking._Ahead, "server", None)
 
@@ -187,13 +189,19 @@ def test_the_server_that_was_started_ahead_is_the_run_s() -> None:
     "words",
     [["preset=smoke"], ["-m", "measure=thorough"], ["device=cuda"], ["--help"], ["+hydra/launcher=joblib"], ["--cfg"]],
 )
-def test_none_is_started_ahead_of_a_run_that_may_want_none(words: list[str], tmp_path: Path) -> None:
-    """Nor where a GPU is; several values of what doesn't matter are no reason."""
+def test_none_is_started_ahead_of_a_run_that_may_want_none(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor where a GPU is, or no processor is free; several values of what doesn't matter are no reason."""
     forking.start_ahead(words)
     assert forking._Ahead.server is None
     (tmp_path / "nvidiactl").touch()
     forking.start_ahead([], tmp_path / "nvidiactl")
     assert forking._Ahead.server is None
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.0, 0.1, 0.1))
+    forking.start_ahead([])
+    assert forking._Ahead.server is None
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
     forking.start_ahead(["-m", "seed=1,2"])
     assert forking._Ahead.server
 
