@@ -63,7 +63,10 @@ def build(
         return owned_up(half_instead(workload, str(error)), "fp8")
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
     found = sensitivity(rewritten, calibration_images, keep_fp16, allowed)
-    makers = without_fp8(rewritten) | {"fp8": lambda: of_sensitivity(rewritten, found)}
+    makers = without_fp8(rewritten) | {
+        "fp8": lambda: of_sensitivity(rewritten, found),
+        "fp8, own norms": lambda: of_sensitivity(rewritten, found, own_norms=True),
+    }
     return owned_up(fastest_or_known(rewritten, makers, f"kept in fp16: {found.kept}"), "fp8")
 
 
@@ -119,16 +122,17 @@ def sensitivity(rewritten: Rewritten, images: int, keep_fp16: str | list[str], b
     return Sensitivity(given, len(for_scales), keep_fp16 == "auto", seen, kept, gains)
 
 
-def of_sensitivity(rewritten: Rewritten, found: Sensitivity) -> Candidate | None:
-    """The net with all values in fp8 that may be; None where no layer reads fp8."""
+def of_sensitivity(rewritten: Rewritten, found: Sensitivity, *, own_norms: bool = False) -> Candidate | None:
+    """The net with all values in fp8 that may be; None where no layer reads fp8, or as `Rewritten.candidate` says."""
     net = rewritten.net
     stored = scales(net, found.kept, found.seen)
     reading = layers_in_fp8(net, stored)
     if not reading:
         return None
-    made = rewritten.candidate(stored, "fp8", [name for name in layers_of(net) if name not in reading])
+    kept = [name for name in layers_of(net) if name not in reading]
+    made = rewritten.candidate(stored, "fp8", kept, own_norms=own_norms)
     if made is not None:
-        made.name = f"own kernels, {len(reading)} layers in fp8"
+        made.name += f", {len(reading)} layers in fp8"
         made.calibration = calibration(found.given, found.for_scales, chose=found.chose)
         made.left_out = found.given.left_out
         made.details |= {"kept_fp16": found.kept, "sensitivity": found.gains}

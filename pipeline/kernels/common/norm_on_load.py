@@ -13,7 +13,7 @@ from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from pipeline.kernels.common.nhwc import check_matrix, check_vector
+from pipeline.kernels.common.quads import row_layout
 
 HALF_MAX = gl.constexpr(65504.0)
 
@@ -36,27 +36,6 @@ class NormOnLoad(NamedTuple):
     bias: Tensor | None
     eps: float
     slope: float
-
-    def check(self, batch: int, channels: int) -> None:
-        """Check it against an input [batch, H, W, channels].
-
-        Raises:
-            ValueError: a tensor isn't as above, or a slope isn't from 0 to 1; the text begins with its name.
-        """
-        for name, matrix in (("mean", self.mean), ("variance", self.variance)):
-            check_matrix(name, matrix, (batch, channels))
-        for name, vector in (("norm weight", self.weight), ("norm bias", self.bias)):
-            if vector is not None:
-                check_vector(name, vector, channels)
-        if not 0 <= self.slope <= 1:
-            raise ValueError(f"slope after a norm must be from 0 to 1, got {self.slope}")
-
-    def of(self, x: Tensor) -> Tensor:
-        """What becomes of x [N, H, W, in]: the same shape and type, computed in fp32."""
-        factor = (self.variance + self.eps).rsqrt()
-        y = (x.float() - self.mean[:, None, None]) * (factor if self.weight is None else factor * self.weight)[:, None, None]
-        y = y if self.bias is None else y + self.bias
-        return torch.maximum(y, y * self.slope).to(x.dtype)
 
     @property
     def instructions(self) -> str:
@@ -92,11 +71,18 @@ def _ends(norm, eps, number, channel, CHANNELS: gl.constexpr):
 
 
 @gluon.jit
-def load_norm(norm, eps, number, word, IN_WORDS: gl.constexpr):
-    """Mean, factor and shift of the channels in words [1, WORDS] of image `number`, two fp16 values a word."""
-    low = _ends(norm, eps, number, 2 * word, 2 * IN_WORDS)
-    high = _ends(norm, eps, number, 2 * word + 1, 2 * IN_WORDS)
-    return _pairs(low[0], high[0]), _pairs(low[1], high[1]), _pairs(low[2], high[2])
+def load_norm(
+    norm, eps, number, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr, NORM: gl.constexpr
+):  # fmt: skip
+    """What `normalised` needs for a chunk of the channels of image `number`, two a word; nothing without a NORM."""
+    ends = ()
+    if NORM is not None:
+        layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
+        channel = 2 * (CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0))
+        low = _ends(norm, eps, number, channel, 2 * IN_WORDS)
+        high = _ends(norm, eps, number, channel + 1, 2 * IN_WORDS)
+        ends = (_pairs(low[0], high[0]), _pairs(low[1], high[1]), _pairs(low[2], high[2]))  # type: ignore[assignment]
+    return ends
 
 
 @gluon.jit

@@ -123,19 +123,6 @@ def _operands(
 
 
 @gluon.jit
-def _norm_of_chunk(
-    norm, eps, number, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr, NORM: gl.constexpr
-):  # fmt: skip
-    """What `normalised` needs for a chunk of an image's channels; nothing without a norm."""
-    ends = ()
-    if NORM is not None:
-        layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
-        word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
-        ends = load_norm(norm, eps, number, word, IN_WORDS)  # type: ignore[assignment]
-    return ends
-
-
-@gluon.jit
 def _taps(held, DOWN: gl.constexpr, shift: gl.constexpr, CHUNK: gl.constexpr, CHUNKS: gl.constexpr):
     """The weights of a tap and a chunk of channels, as the second operand of a product."""
     return held.index((3 * DOWN + shift) * CHUNKS + CHUNK).permute((1, 0))
@@ -183,7 +170,7 @@ def conv3x3_rows(
         target = out + number.to(gl.int64) * out_image_stride
         normed = ()
         for chunk in gl.static_range(CHUNKS):
-            normed = normed + (_norm_of_chunk(norm, eps, number, chunk, IN_WORDS, WORDS, NORM),)  # type: ignore[assignment]
+            normed = normed + (load_norm(norm, eps, number, chunk, IN_WORDS, WORDS, NORM),)  # type: ignore[assignment]
         queue = ()
         for step in gl.static_range(AHEAD):
             queue = queue + _load_row(
@@ -263,7 +250,8 @@ def queue(
     tiles = batch * tiles_y * tiles_x
     conv3x3_rows[min(tiles, multiprocessors(x.device) * tile.programs),](
         words, weight, out, epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
-        statistics, None if norm is None else norm[:4], None if norm is None else norm.eps, words.stride(0), words.stride(1), words.stride(2) // 4, *strides,
+        statistics, *((None, None) if norm is None else (norm[:4], norm.eps)),
+        words.stride(0), words.stride(1), words.stride(2) // 4, *strides,
         height, width, tile.rows, tiles_y, tiles_x, tiles,
         IN=inner, CHANNELS=outer, DEPTH=depth, CHUNKS=-(-inner // depth), OUT=columns,
         GROUP=8 if planar else min(columns, 64 // out.element_size()),
@@ -275,7 +263,7 @@ def queue(
 
 
 def launch(operands: Operands, tile: Tile, norm: NormOnLoad | None = None) -> None:
-    """Queue the convolution of checked operands: x [N, H, W, in], after a norm where one is given, by weight [9, out, in].
+    """Queue the convolution of checked operands: x [N, H, W, in], after a norm if there is one, by weight [9, out, in].
 
     Raises:
         ValueError: more than statistics is to be folded, or a strip isn't made of their blocks.
