@@ -7,6 +7,7 @@ Inductor's where it does more than that: where a head, a residual or an activati
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import fx
@@ -140,7 +141,8 @@ def _memory(found: FoundPass, stored: fx.Node | None) -> fx.Node:
         return graph.call_function(aten.empty_strided.default, (shape, steps), {**found.x.kwargs, "dtype": dtype})
     place = stored.args[0]
     assert isinstance(place, fx.Node)
-    wide, (_, length, _, _), _, first = place.args
+    described: Any = place.args
+    wide, (_, length, _, _), _, first = described
     return graph.call_function(aten.slice.Tensor, (wide, 1, first, first + length))
 
 
@@ -173,7 +175,7 @@ def layer_that_norms(call: fx.Node) -> fx.Node | None:
     return layer if whole and fits and call.kwargs["norm_scale"] == 1.0 and is_call(out, MEMORY) else None
 
 
-def normed_arguments(call: fx.Node, layer: fx.Node) -> dict[str, object]:
+def normed_arguments(call: fx.Node, layer: fx.Node) -> dict[str, Any]:
     """The arguments of the operation that does what a norm's pass and the layer after it do."""
     norm = {name: part for name, part in call.kwargs.items() if name not in ("norm_scale", "tile", "result")}
     kept = ("weight", "bias", "activation", "slope", "layer", "tile", "result", "statistics")

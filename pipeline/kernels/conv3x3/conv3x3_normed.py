@@ -38,13 +38,12 @@ def normed_conv3x3(operands: Operands, counted: Tensor, how: NormPass, tile: con
     """
     check_operands(operands)
     _, height, width, _ = operands.x.shape
-    slope = slope_of(how.activation)
-    if operands.x.dtype != torch.float16 or slope is None or how.norm.eps is None or how.scale != 1.0:
+    slope, (weight, bias, eps) = slope_of(how.activation), how.norm
+    if operands.x.dtype != torch.float16 or slope is None or eps is None or how.scale != 1.0:
         given = f"{operands.x.dtype}, {how.activation}"
         raise ValueError(f"x must be float16, after a norm with eps and a ReLU with a slope from 0 to 1, got {given}")
     check_norm(counted, (height, width), how.phases, how.norm)
     mean, variance = merge_statistics(counted, height, width, how.phases, dependent=True)
-    weight, bias, eps = how.norm
     conv3x3_narrow.launch(operands, tile, NormOnLoad(mean, variance, weight, bias, eps, slope))
 
 
