@@ -172,7 +172,13 @@ def test_torch_finds_no_fault_with_the_operations() -> None:
     y = torch.randn(2, 8, 16, 16)
     counted, vector = statistics_of(y), torch.rand(16)
     x = y.permute(0, 3, 1, 2)
-    norm = {"counted": counted, "norm_weight": vector[:, None, None], "norm_bias": None, "eps": 1e-5, "phases": 1}
+    norm: dict[str, Any] = {
+        "counted": counted,
+        "norm_weight": vector[:, None, None],
+        "norm_bias": None,
+        "eps": 1e-5,
+        "phases": 1,
+    }
     norm |= {"norm_activation": "relu", "norm_slope": 0.0, "tile": REFERENCE}
     given = {**norm, "norm_scale": 1.0, "result": torch.empty_like(x)}
     torch.library.opcheck(operation("normalised"), (x,), given, test_utils=CHECKS)

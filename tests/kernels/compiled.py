@@ -58,6 +58,7 @@ def compile_instead(kernel: JITFunction, grid: Any) -> Any:
     """What a kernel's launch becomes."""
 
     def call(*args: Any, **kwargs: Any) -> None:
+        kernel.device_caches.clear()  # they know the target of the first launch
         built = kernel.run(*args, grid=grid, warmup=True, **kwargs)
         text = built.asm["ptx"]
         product = next((name for name in ("wgmma", "tcgen05", "mma.sync") if name in text), "none")

@@ -54,7 +54,8 @@ def test_every_size_has_a_tile_and_small_maps_one_that_merges() -> None:
 )
 def test_what_the_pass_cannot_take_is_named(wrong: dict[str, Any], message: str) -> None:
     x = torch.zeros(1, 8, 16, 8).half()
-    given = {"x": x, "statistics": torch.zeros(1, 1, 2, 8), "how": NormPass(Norm(eps=1e-5)), "out": x.clone()} | wrong
+    given: dict[str, Any] = {"x": x, "statistics": torch.zeros(1, 1, 2, 8), "out": x.clone()}
+    given |= {"how": NormPass(Norm(eps=1e-5)), **wrong}
     with pytest.raises(ValueError, match=message):
         norm_pass.norm_pass(*(given[name] for name in ("x", "statistics", "how", "out")))
 
