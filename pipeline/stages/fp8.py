@@ -1,10 +1,12 @@
 """The net rewritten for the project's kernels in fp8 (e4m3): values stay in fp8 wherever a kernel reads them."""
 
+import traceback
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from models.errors import InputError
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.calibrate import keep_for, largest
 from pipeline.compiler.choose import untimed_library
@@ -13,18 +15,14 @@ from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, quantisable, 
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
+from pipeline.records.error_line import typed_line
 from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
 from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
 from pipeline.stages.common.earlier_build import fastest_or_known, net_digest, values_digest, without_fp8
-from pipeline.stages.common.rewritten_net import (
-    Candidate,
-    Rewritten,
-    beyond_kernels,
-    by_inductor_alone,
-    half_instead,
-    owned_up,
-    tuner_in,
-)
+from pipeline.stages.common.inductor_search import Search
+from pipeline.stages.common.net_candidate import QUOTED_CHARACTERS, Candidate, tuner_in
+from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone
+from pipeline.stages.common.rewritten_net import Rewritten, owned_up
 
 
 def build(
@@ -35,6 +33,7 @@ def build(
     budget: float = 7e-4,
     error_budget: float = 5e-2,
     tuning_folder: str | None = None,
+    inductor_search: Search = "auto",
 ) -> Runner:
     """Trace, rewrite, calibrate, decide what stays in fp16, measure each layer's candidates, capture.
 
@@ -46,6 +45,8 @@ def build(
         budget: for "auto", the share of pixels that may change their class against fp16.
         error_budget: for "auto", the relative L2 by which the logits may differ from fp16's.
         tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
+        inductor_search: whether Inductor also times its choices, for minutes: "auto", where the project's kernels don't
+            take less than 0.9 of what it takes by its defaults, "always" or "never".
 
     Raises:
         Skip: no CUDA GPU, or one without fp8 products or without what the kernels need.
@@ -54,20 +55,25 @@ def build(
     if not is_cuda(workload.device.type):
         raise Skip("the project's fp8 kernels need a CUDA GPU")
     if why := beyond_kernels(workload):
-        return owned_up(by_inductor_alone(workload, why), "fp8")
+        return owned_up(by_inductor_alone(workload, why, tuner_in(tuning_folder), inductor_search), "fp8")
     if reason := supported(torch.cuda.get_device_capability(workload.device), torch.float8_e4m3fn, vendor()):
         raise Skip(reason)
     try:
-        rewritten = Rewritten(workload, tuner_in(tuning_folder), None)
+        rewritten = Rewritten(workload, tuner_in(tuning_folder), None, inductor_search)
     except UnsupportedError as error:
-        return owned_up(half_instead(workload, str(error)), "fp8")
+        traceback.print_exc()
+        tuner = tuner_in(tuning_folder)
+        return owned_up(by_inductor_alone(workload, str(error), tuner, inductor_search), "fp8")
+    named_layers(rewritten.net, keep_fp16)
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
-    found = sensitivity(rewritten, calibration_images, keep_fp16, allowed)
-    makers = without_fp8(rewritten) | {
-        "fp8": lambda: of_sensitivity(rewritten, found),
-        "fp8, own norms": lambda: of_sensitivity(rewritten, found, own_norms=True),
-    }
-    return owned_up(fastest_or_known(rewritten, makers, f"kept in fp16: {found.kept}"), "fp8")
+    makers, kept = without_fp8(rewritten), "nothing"
+    if found := sensitivity_or_why(rewritten, calibration_images, keep_fp16, allowed):
+        makers |= {
+            "fp8": lambda: of_sensitivity(rewritten, found),
+            "fp8, own norms": lambda: of_sensitivity(rewritten, found, own_norms=True),
+        }
+        kept = f"kept in fp16: {found.kept}"
+    return owned_up(fastest_or_known(rewritten, makers, kept), "fp8")
 
 
 @dataclass(frozen=True)
@@ -92,20 +98,12 @@ class Sensitivity:
 
 
 def in_fp8(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Candidate | None:
-    """The net with all values in fp8 that may be; None where no layer reads fp8.
-
-    Raises:
-        ValueError: a layer to be kept isn't there.
-    """
+    """The net with all values in fp8 that may be; None where no layer reads fp8."""
     return of_sensitivity(rewritten, sensitivity(rewritten, images, keep_fp16, budget))
 
 
 def sensitivity(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Sensitivity:
-    """Measured on calibration images, or known from an earlier build with the same weights, images and options.
-
-    Raises:
-        ValueError: a layer to be kept isn't there.
-    """
+    """Measured on calibration images, or known from an earlier build with the same weights, images and options."""
     net, workload = rewritten.net, rewritten.workload
     given = workload.calibration(images + JUDGED_BATCHES * workload.shape[0])
     for_scales, for_choice = apart(given.batches)
@@ -120,6 +118,20 @@ def sensitivity(rewritten: Rewritten, images: int, keep_fp16: str | list[str], b
             kept, gains = layers_to_keep(net, seen, for_choice, keep_fp16, budget)
         rewritten.tuner.keep(name, {"seen": seen, "kept": kept, "gains": gains})
     return Sensitivity(given, len(for_scales), keep_fp16 == "auto", seen, kept, gains)
+
+
+def sensitivity_or_why(
+    rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget
+) -> Sensitivity | None:
+    """As `sensitivity`; None where a net's values can't be measured, which `refused` then says: fp16 stays."""
+    try:
+        return sensitivity(rewritten, images, keep_fp16, budget)
+    except InputError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a net's operations make of their values
+        traceback.print_exc()
+        rewritten.refused["fp8"] = typed_line(error)[:QUOTED_CHARACTERS]
+        return None
 
 
 def of_sensitivity(rewritten: Rewritten, found: Sensitivity, *, own_norms: bool = False) -> Candidate | None:
@@ -143,16 +155,19 @@ def of_sensitivity(rewritten: Rewritten, found: Sensitivity, *, own_norms: bool 
 def layers_to_keep(
     net: ExportedNet, seen: dict[str, float], batches: list[Tensor], asked: str | list[str], budget: Budget
 ) -> tuple[list[str], dict[str, float]]:
-    """What is kept in fp16, and each layer's sensitivity where it was measured, on batches [batch, channels, H, W].
+    """What is kept in fp16, and each layer's sensitivity where it was measured, on batches [batch, channels, H, W]."""
+    return keep_for(net, seen, batches, budget) if asked == "auto" else (named_layers(net, asked), {})
+
+
+def named_layers(net: ExportedNet, asked: str | list[str]) -> list[str]:
+    """The layers that an option names; none of "auto" and "none".
 
     Raises:
         ValueError: no such layer.
     """
-    if asked == "none":
-        return [], {}
-    if asked == "auto":
-        return keep_for(net, seen, batches, budget)
+    if asked in ("auto", "none"):
+        return []
     names, known = [asked] if isinstance(asked, str) else list(asked), quantisable(net)
     if strange := sorted(set(names) - set(known)):
         raise ValueError(f"keep_fp16={strange[0]}: no such layer; choose among {', '.join(known)}")
-    return names, {}
+    return names
