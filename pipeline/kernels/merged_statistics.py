@@ -129,7 +129,7 @@ def norm_factors(
 
 
 def check_norm(statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm) -> None:
-    """Check the statistics of a map of this size, and what a norm has beyond them.
+    """Check statistics [N, blocks, 2, out] of a map of this size, and what a norm has beyond them.
 
     Raises:
         ValueError: one of them isn't as above; the text begins with its name.

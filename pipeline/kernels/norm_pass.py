@@ -144,7 +144,7 @@ def _check_map(name: str, part: Tensor, shape: torch.Size) -> None:
 
 
 def reference(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor) -> None:
-    """What `norm_pass` computes, in plain PyTorch and fp32, on any device, of the same arguments."""
+    """What `norm_pass` computes of x and into out [N, H, W, C], in plain PyTorch and fp32, on any device."""
     mean, variance = merged(statistics, x.shape[1], x.shape[2], how.phases)
     factor = (variance + (how.norm.eps or 0.0)).rsqrt() * (1.0 if how.norm.weight is None else how.norm.weight)
     shift = (0.0 if how.norm.bias is None else how.norm.bias) - mean * factor

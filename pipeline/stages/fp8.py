@@ -18,7 +18,7 @@ from pipeline.measure.torch_device import vendor
 from pipeline.records.error_line import typed_line
 from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
 from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
-from pipeline.stages.common.earlier_build import fastest_or_known, net_digest, values_digest, without_fp8
+from pipeline.stages.common.earlier_build import Makers, fastest_or_known, net_digest, values_digest, without_fp8
 from pipeline.stages.common.inductor_search import Search
 from pipeline.stages.common.net_candidate import QUOTED_CHARACTERS, Candidate, tuner_in
 from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone
@@ -68,11 +68,7 @@ def build(
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
     makers, kept = without_fp8(rewritten), "nothing"
     if found := sensitivity_or_why(rewritten, calibration_images, keep_fp16, allowed):
-        makers |= {
-            "fp8": lambda: of_sensitivity(rewritten, found),
-            "fp8, own norms": lambda: of_sensitivity(rewritten, found, own_norms=True),
-        }
-        kept = f"kept in fp16: {found.kept}"
+        makers, kept = makers | with_fp8(rewritten, found), f"kept in fp16: {found.kept}"
     return owned_up(fastest_or_known(rewritten, makers, kept), "fp8")
 
 
@@ -132,6 +128,14 @@ def sensitivity_or_why(
         traceback.print_exc()
         rewritten.refused["fp8"] = typed_line(error)[:QUOTED_CHARACTERS]
         return None
+
+
+def with_fp8(rewritten: Rewritten, found: Sensitivity) -> Makers:
+    """What builds the candidates in fp8."""
+    return {
+        "fp8": lambda: of_sensitivity(rewritten, found),
+        "fp8, own norms": lambda: of_sensitivity(rewritten, found, own_norms=True),
+    }
 
 
 def of_sensitivity(rewritten: Rewritten, found: Sensitivity, *, own_norms: bool = False) -> Candidate | None:

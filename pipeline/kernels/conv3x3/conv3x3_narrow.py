@@ -140,7 +140,7 @@ def _store_planar(y, image, row, x0, inside, height, width, CHANNELS: gl.constex
 
 @gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles"])
 def conv3x3_rows(
-    x, weight, out, scale, bias, statistics, norm, eps,
+    x, weight, out, scale, bias, statistics, norm_mean, norm_variance, norm_weight, norm_bias, eps,
     x_image_stride, x_row_stride, x_unit, out_image_stride, out_row_stride, out_unit,
     height, width, rows, tiles_y, tiles_x, tiles,
     IN: gl.constexpr, CHANNELS: gl.constexpr, DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr,
@@ -149,14 +149,14 @@ def conv3x3_rows(
 ):  # fmt: skip
     """Read x [N, H, W, IN], as words of 32 bits, and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS].
 
-    Where PLANAR it is [N, CHANNELS, H, W]. `norm` and NORM are of a norm of x, None without one.
+    Where PLANAR it is [N, CHANNELS, H, W]. NORM and what is named after it are of a norm of x, None without.
     """
     dtype: gl.constexpr = weight.dtype.element_ty
     WORDS: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 32
     IN_WORDS: gl.constexpr = IN * dtype.primitive_bitwidth // 32
     sums: gl.constexpr = sums_layout(OUT, dtype, num_warps)
     COLS: gl.constexpr = 16 * num_warps
-    strides = (x_row_stride, x_unit)
+    strides, norm = (x_row_stride, x_unit), (norm_mean, norm_variance, norm_weight, norm_bias)
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, DEPTH], dtype)
     held = gl.allocate_shared_memory(dtype, [9 * CHUNKS, OUT, DEPTH], shared)
     let_the_next_begin()
@@ -250,7 +250,7 @@ def queue(
     tiles = batch * tiles_y * tiles_x
     conv3x3_rows[min(tiles, multiprocessors(x.device) * tile.programs),](
         words, weight, out, epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
-        statistics, *((None, None) if norm is None else (norm[:4], norm.eps)),
+        statistics, *((None,) * 5 if norm is None else norm[:5]),
         words.stride(0), words.stride(1), words.stride(2) // 4, *strides,
         height, width, tile.rows, tiles_y, tiles_x, tiles,
         IN=inner, CHANNELS=outer, DEPTH=depth, CHUNKS=-(-inner // depth), OUT=columns,

@@ -48,7 +48,7 @@ def normed_conv3x3(operands: Operands, counted: Tensor, how: NormPass, tile: con
 
 
 def reference(operands: Operands, counted: Tensor, how: NormPass) -> None:
-    """What `normed_conv3x3` computes, in plain PyTorch, on any device, of the same arguments; what it reads in fp16."""
+    """What `normed_conv3x3` computes, in plain PyTorch: of x [N, H, W, in], what follows its norm rounded to fp16."""
     x = torch.empty_like(operands.x)
     pass_by_torch(operands.x, counted, how, x)
     plain_reference(x, *operands[1:])
