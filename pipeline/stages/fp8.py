@@ -62,14 +62,18 @@ def build(
         rewritten = Rewritten(workload, tuner_in(tuning_folder), None, inductor_search)
     except UnsupportedError as error:
         traceback.print_exc()
-        tuner = tuner_in(tuning_folder)
-        return owned_up(by_inductor_alone(workload, str(error), tuner, inductor_search), "fp8")
-    named_layers(rewritten.net, keep_fp16)
+        return owned_up(by_inductor_alone(workload, str(error), tuner_in(tuning_folder), inductor_search), "fp8")
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
+    return owned_up(fastest_of_both(rewritten, calibration_images, keep_fp16, allowed), "fp8")
+
+
+def fastest_of_both(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Runner:
+    """The fastest candidate of those in fp16 and in fp8."""
+    named_layers(rewritten.net, keep_fp16)
     makers, kept = without_fp8(rewritten), "nothing"
-    if found := sensitivity_or_why(rewritten, calibration_images, keep_fp16, allowed):
+    if found := sensitivity_or_why(rewritten, images, keep_fp16, budget):
         makers, kept = makers | with_fp8(rewritten, found), f"kept in fp16: {found.kept}"
-    return owned_up(fastest_or_known(rewritten, makers, kept), "fp8")
+    return fastest_or_known(rewritten, makers, kept)
 
 
 @dataclass(frozen=True)
