@@ -12,6 +12,7 @@ from pipeline.config.schema import REFERENCE_LOGITS, RunConfig, StageSpec
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import check_script, interruption, offspring, resume, shared_reference
+from pipeline.orchestrate.audited_pairs import head_to_head
 from pipeline.orchestrate.context import RunContext, others_on_gpu, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.forking import fork_server
@@ -19,7 +20,7 @@ from pipeline.orchestrate.gpu_lock import held
 from pipeline.orchestrate.late_imports import import_late
 from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.resume import Earlier
-from pipeline.orchestrate.trials import head_to_head, measure_stage
+from pipeline.orchestrate.trials import measure_stage
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Done, close_to_others
 from pipeline.records.file_mark import mark_of

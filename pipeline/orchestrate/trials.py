@@ -2,7 +2,7 @@
 
 import os
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,10 +11,11 @@ from typing import Any
 
 from pipeline.config.schema import StageSpec
 from pipeline.orchestrate import processor_use
-from pipeline.orchestrate.audit import ROUNDS_APART, Audited, Doubt, audited, audited_apart, claim_of, questions
+from pipeline.orchestrate.audit import ROUNDS_APART, Audited, audited_apart, claim_of, questions
+from pipeline.orchestrate.audited_pairs import Sampled, audited_pair, tolerances
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.forking import fork_server
-from pipeline.orchestrate.turns import Standing, Turn, changed, give_back, in_turns, standing
+from pipeline.orchestrate.turns import Standing, changed, give_back, in_turns, standing
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import AFTER_CHECK, Audit, Done, Phase, ReadyToSample
 from pipeline.records.error_line import shortened
@@ -24,7 +25,6 @@ from pipeline.records.verdict import judge
 from pipeline.stats.plausibility import within_physics
 
 LOG_TAIL_LINES = 30
-Sampled = tuple[Pair, Doubt | None]  # of a stage, and what stands against it
 # The baseline's worker holds a part of the memory: a stage that failed for want of it gets another try without.
 # One whose rival was killed while it waited gets one too, with no rival in reach.
 ALONE_ONCE_MORE: frozenset[FailureKind] = frozenset({"out of memory", "killed"})
@@ -59,61 +59,6 @@ def beside(context: RunContext, spec: StageSpec, worker: WorkerProcess) -> Sampl
         if note := processor_use.warning(names, uses, context.config.threads):
             context.keep(warnings=[*context.record.warnings, note])
         return pair, doubt
-
-
-def audited_pair(
-    context: RunContext, turns: tuple[Turn, Turn], spec: StageSpec, known: Mapping[str, object]
-) -> Sampled:
-    """The pair of baseline and stage, and what stands against the stage.
-
-    Where its time alone does, both are sampled once more: of an honest stage the machine has changed since, and now it
-    agrees; one that forges its samples does so again.
-
-    Args:
-        context: of the run.
-        turns: baseline and stage.
-        spec: of the stage.
-        known: what the stage's worker has reported, as it is at its end.
-    """
-    for first in (True, False):
-        pair = context.sampled(*turns, spec.name)
-        if known.get("status", "ok") != "ok":  # nobody believes it anyway
-            return pair, None
-        doubt = audited(*turns, claim_of([pair], tolerances(spec, context.spec)))
-        if doubt is None or doubt.failure != "impossible":
-            break
-        if first:
-            text = f"{spec.name} was sampled once more: {doubt.reason}"
-            context.warn("drift", text, "leave the machine to the run, or measure longer")
-    return pair, doubt
-
-
-def head_to_head(
-    context: RunContext, best: WorkerProcess, contender: WorkerProcess, specs: Sequence[StageSpec]
-) -> Pair:
-    """Samples of two stages, interleaved; each is held to what they say of it, as beside the baseline.
-
-    Args:
-        context: of the run.
-        best: the first one's worker, warm.
-        contender: the second one's.
-        specs: of both.
-
-    Raises:
-        WorkerGone: one of them is gone, or isn't what its samples say.
-    """
-    with in_turns(best, contender) as (first, second):
-        pair = context.sampled(first, second, f"{best.name} against {contender.name}")
-        claim = claim_of([pair], tolerances(*specs))
-        for rival, one, its in ((first, second, claim), (second, first, claim.seen_from_the_other_side())):
-            if doubt := audited(rival, one, its):
-                raise WorkerGone(doubt.failure, f"{one.name} beside {rival.name}: {doubt.reason}", "inaccurate")
-    return pair
-
-
-def tolerances(*specs: StageSpec) -> list[float]:
-    """Of stages, relative L2."""
-    return [spec.tolerance.relative_l2 for spec in specs]
 
 
 def measure_trial(

@@ -86,7 +86,7 @@ OF_RUNS = [
     ),
     Guard(
         "a clock that is forged head to head",
-        TRIALS,
+        "pipeline/orchestrate/audited_pairs.py",
         "if doubt := audited(rival, one, its):",
         "if doubt := None:",
         f"{TRIALS_TESTS}test_stages_are_audited_beside_each_other_too",
