@@ -169,12 +169,14 @@ def interpret_without_gpu() -> None:
 
 def serve(address: str) -> None:
     """Fork for every request until stdin is closed."""
+    gc.disable()  # until all is imported
     interpret_without_gpu()
     for name in PRELOADED:
         importlib.import_module(name)
     read_samples()
     gc.collect()
     gc.freeze()  # what the collector doesn't walk, forks share
+    gc.enable()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(f"{address}.part")
         listener.listen()

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.runtime import cache
 from triton.runtime.jit import JITFunction
 
 from pipeline.compiler.ops import BY_NAME
@@ -71,6 +72,7 @@ def compile_instead(kernel: JITFunction, grid: Any) -> Any:
 def main() -> None:
     """Every kernel that GPUs of the given compute capabilities have."""
     JITFunction.__getitem__ = compile_instead
+    cache.triton_key = lambda: "this one"  # of a cache of this process alone; else a digest of all of Triton, in seconds
     for capability in map(int, sys.argv[1:]):
         triton.runtime.driver.set_active(TargetAlone(capability))
         if capability // 10 == HOPPER:
