@@ -15,7 +15,8 @@ for variable in ("TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_VEC_ISA_OK"):
     os.environ.setdefault(variable, "1")
 
 SELDOM = 20_000  # objects more than before, after which the collector looks at the youngest
-gc.set_threshold(SELDOM, 20, 20)  # what is imported stays, torch above all: walking it takes a tenth of an export's time
+# What is imported stays, torch above all: walking it takes a tenth of an export's time.
+gc.set_threshold(SELDOM, 20, 20)
 
 import pytest  # noqa: E402
 import yaml  # noqa: E402

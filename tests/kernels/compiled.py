@@ -72,7 +72,8 @@ def compile_instead(kernel: JITFunction, grid: Any) -> Any:
 def main() -> None:
     """Every kernel that GPUs of the given compute capabilities have."""
     JITFunction.__getitem__ = compile_instead
-    cache.triton_key = lambda: "this one"  # of a cache of this process alone; else a digest of all of Triton, in seconds
+    # The cache is this process's alone, and needs no digest of all of Triton, which takes seconds.
+    cache.triton_key = lambda: "this one"
     for capability in map(int, sys.argv[1:]):
         triton.runtime.driver.set_active(TargetAlone(capability))
         if capability // 10 == HOPPER:
