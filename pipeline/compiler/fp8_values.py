@@ -38,6 +38,7 @@ def groups(net: ExportedNet) -> list[Group]:
 def _is_value(node: fx.Node, dtype: torch.dtype) -> bool:
     """Whether a node gives an image that could be stored in fp8: not the batch, an answer, or a constant."""
     computed = node.op == "call_function" and gives_image(node) and node.meta["val"].dtype == dtype
+    computed = computed and 0 not in shape_of(node)
     return computed and all(user.op != "output" for user in node.users)
 
 

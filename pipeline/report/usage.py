@@ -14,7 +14,7 @@ from pipeline.report.formatting import clean
 
 DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}
 REWRITTEN, WEIGHTS = "net.pt2", "a net in eval mode on the device"
-OF_TENSORS = ("tensors",)  # data that a net takes as it is
+OF_TENSORS, OF_VOLUMES = "tensors", "volume"  # data that a net takes as it is, and that has a depth
 SAFE = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")  # a path within the run's folder
 CHANNELS_LAST = "memory_format=torch.channels_last"
 
@@ -61,7 +61,10 @@ def _in_words(found: Usage, summary: RunSummary) -> Usage:
         code = code.replace("masks = ", "answer = ").replace(".argmax(1)", "")
         code = code.replace("logits = ", "answer = ").replace("the answer is in logits", "it is in answer")
     lead = found.lead
-    if settings.data.name in OF_TENSORS:
+    if settings.data.name == OF_VOLUMES:
+        code = code.replace(CHANNELS_LAST, f"{CHANNELS_LAST}_3d").replace("channels, ", "channels, depth, ")
+        lead = lead.replace("images as it", "volumes as it")
+    if settings.data.name == OF_TENSORS:
         inputs = ", ".join(settings.data.inputs) or "one tensor for each input, in the order of its forward"
         code, lead = (
             f"{code}\n# batch stands for the net's inputs: {inputs}",

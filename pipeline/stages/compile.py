@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +10,8 @@ from torch import Tensor, nn
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.stages.api import Runner, Traffic, Workload
-from pipeline.stages.common.inductor import check_possible, count_bytes, generated, keep_graphs, own_cache
+from pipeline.stages.common.inductor import Mode, check_possible, count_bytes, generated, keep_graphs, own_cache
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short, why_fp32
-
-Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 
 
 def build(

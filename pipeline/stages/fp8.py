@@ -16,15 +16,10 @@ from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
 from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
 from pipeline.stages.common.earlier_build import fastest_or_known, net_digest, values_digest, without_fp8
-from pipeline.stages.common.rewritten_net import (
-    Candidate,
-    Rewritten,
-    beyond_kernels,
-    by_inductor_alone,
-    half_instead,
-    owned_up,
-    tuner_in,
-)
+from pipeline.stages.common.inductor_search import Search
+from pipeline.stages.common.net_candidate import Candidate, tuner_in
+from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone, half_instead
+from pipeline.stages.common.rewritten_net import Rewritten, owned_up
 
 
 def build(
@@ -35,6 +30,7 @@ def build(
     budget: float = 7e-4,
     error_budget: float = 5e-2,
     tuning_folder: str | None = None,
+    inductor_search: Search = "auto",
 ) -> Runner:
     """Trace, rewrite, calibrate, decide what stays in fp16, measure each layer's candidates, capture.
 
@@ -46,6 +42,8 @@ def build(
         budget: for "auto", the share of pixels that may change their class against fp16.
         error_budget: for "auto", the relative L2 by which the logits may differ from fp16's.
         tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
+        inductor_search: whether Inductor also times its choices, for minutes: "auto", where the project's kernels don't
+            take less than 0.9 of what it takes by its defaults, "always" or "never".
 
     Raises:
         Skip: no CUDA GPU, or one without fp8 products or without what the kernels need.
@@ -54,11 +52,11 @@ def build(
     if not is_cuda(workload.device.type):
         raise Skip("the project's fp8 kernels need a CUDA GPU")
     if why := beyond_kernels(workload):
-        return owned_up(by_inductor_alone(workload, why), "fp8")
+        return owned_up(by_inductor_alone(workload, why, tuner_in(tuning_folder), inductor_search), "fp8")
     if reason := supported(torch.cuda.get_device_capability(workload.device), torch.float8_e4m3fn, vendor()):
         raise Skip(reason)
     try:
-        rewritten = Rewritten(workload, tuner_in(tuning_folder), None)
+        rewritten = Rewritten(workload, tuner_in(tuning_folder), None, inductor_search)
     except UnsupportedError as error:
         return owned_up(half_instead(workload, str(error)), "fp8")
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)

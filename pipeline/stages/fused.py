@@ -2,44 +2,43 @@
 
 import torch
 
+from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.exported_net import UnsupportedError
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import Runner, Skip, Workload
 from pipeline.stages.common.earlier_build import fastest_or_known, without_fp8
-from pipeline.stages.common.rewritten_net import (
-    Rewritten,
-    beyond_kernels,
-    by_inductor_alone,
-    half_instead,
-    owned_up,
-    tuner_in,
-)
+from pipeline.stages.common.inductor_search import Search
+from pipeline.stages.common.net_candidate import tuner_in
+from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone, half_instead
+from pipeline.stages.common.rewritten_net import Rewritten, owned_up
 
 
-def build(workload: Workload, *, tuning_folder: str | None = None) -> Runner:
+def build(workload: Workload, *, tuning_folder: str | None = None, inductor_search: Search = "auto") -> Runner:
     """Export, rewrite, measure each layer's candidates, compile the rest, capture.
 
     Args:
         workload: gives the net and its images.
         tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
+        inductor_search: whether Inductor also times its choices, for minutes: "auto", where the project's kernels don't
+            take less than 0.9 of what it takes by its defaults, "always" or "never".
 
     Raises:
         Skip: no CUDA GPU.
     """
     if not is_cuda(workload.device.type):
         raise Skip("the project's kernels need a CUDA GPU")
-    return owned_up(rewritten_or_not(workload, tuning_folder), "fp16")
+    return owned_up(rewritten_or_not(workload, tuner_in(tuning_folder), inductor_search), "fp16")
 
 
-def rewritten_or_not(workload: Workload, tuning_folder: str | None) -> Runner:
+def rewritten_or_not(workload: Workload, tuner: Tuner, search: Search) -> Runner:
     """The fastest form of the net; for one that can't be rewritten, all of it by Inductor, or the half net."""
     if why := beyond_kernels(workload):
-        return by_inductor_alone(workload, why)
+        return by_inductor_alone(workload, why, tuner, search)
     reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16, vendor())
     try:
-        rewritten = Rewritten(workload, tuner_in(tuning_folder), reason)
+        rewritten = Rewritten(workload, tuner, reason, search)
     except UnsupportedError as error:
         return half_instead(workload, str(error))
     return fastest_or_known(rewritten, without_fp8(rewritten))

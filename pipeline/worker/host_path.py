@@ -161,9 +161,9 @@ def layouts(work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, pi
     images = work.images
     if images is not None and images.dtype == np.uint8 and not work.others:
         size = work.shape[0]
-        parts = [torch.from_numpy(images[at : at + size]) for at in range(0, size * len(work.batches), size)]
+        parts = [torch.tensor(images[at : at + size]) for at in range(0, size * len(work.batches), size)]
         normalise = normaliser(work.contract, images.dtype, images.ndim, work.device)
-        bytes_in = [batched(held(part.clone(), pinned)) for part in parts]
+        bytes_in = [batched(held(part, pinned)) for part in parts]
 
         def from_bytes(batch: Batch) -> Tensor:
             with torch.inference_mode(False), torch.no_grad():  # or Dynamo would compile again for what it makes

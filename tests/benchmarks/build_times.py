@@ -38,12 +38,11 @@ STEPS = {
     "pipeline.stages.common.rewritten_net": (
         "export",
         "rewrite",
-        "compile_counting_bytes",
-        "Captured",
         "choose",
         "lower",
         "full_load_ms",
     ),
+    "pipeline.stages.common.net_candidate": ("compile_counting_bytes", "Captured"),
     "pipeline.compiler.autotune": ("build_side_by_side", "graph_replay_ms"),
     "pipeline.compiler.choose": ("is_right",),
     "pipeline.stages.fp8": ("largest", "layers_to_keep", "values_digest"),

@@ -182,7 +182,10 @@ def same_padding() -> nn.Module:
 
 
 class Padded(nn.Module):
-    """What hides layers from each other: dropouts, pads by nothing as MONAI's up-sampling has, pads of zeros."""
+    """What hides layers from each other: dropouts, pads by nothing as MONAI's up-sampling has, pads of zeros.
+
+    And a skip without channels, as smp's Unet has of encoders that begin at a quarter of the size.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,8 +196,10 @@ class Padded(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         high = self.high(image)
-        grown = nn.functional.pad(self.up(self.low(high)), (0, 0, 0, 0), mode="replicate")
-        logits: Tensor = self.last(torch.cat([high, grown], dim=1))
+        nothing = torch.empty(len(image), 0, *high.shape[2:], dtype=image.dtype, device=image.device)
+        low = self.low(torch.cat([high, nothing], dim=1))
+        grown = nn.functional.pad(self.up(low), (0, 0, 0, 0), mode="replicate")
+        logits: Tensor = self.last(torch.cat([high, nothing, grown], dim=1))
         return logits
 
 

@@ -133,6 +133,7 @@ def test_what_changes_nothing_hides_no_layer_from_another() -> None:
     made = rewritten("dropouts and pads")
     assert made.net.matched["fold_padding"] == ["low.1"]
     assert made.net.matched["drop_identities"] == ["high.1", "", "last.1"]
+    assert made.net.matched["drop_empty_parts"] == ["", ""]
     assert made.net.matched["compose_upsampling"] == ["last.0"]
     assert made.net.matched["fold_activation"] == ["high.0", "last.0"]
     assert rewritten("depthwise").net.matched["fold_batch_norm"] == ["0", "3", "6", "9", "12"]

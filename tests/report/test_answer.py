@@ -104,20 +104,24 @@ def test_a_stage_that_needs_far_less_memory_is_a_choice() -> None:
         assert ("half" in [each.name for each in found]) is offered
 
 
+@pytest.mark.parametrize("axes", [2, 3])
 @pytest.mark.parametrize("name", ["eager", "tf32", "channels_last", "amp", "half", "compile"])
-def test_the_lines_that_use_a_stage_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Typed as they stand, they give a mask; a compiler is spared."""
+def test_the_lines_that_use_a_stage_run(name: str, axes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Typed as they stand, they give a mask of an image or of a volume; a compiler is spared."""
     stage = replace(next(stage for stage in RUN.stages if stage.name == name), artefacts=[])
     machine = replace(planted.environment(), device="cpu")
-    on_cpu = replace(RUN, environment=machine, stages=[_in_bf16(stage)])
+    data = replace(RUN.settings.data, name="samples" if axes == 2 else "volume")
+    settings = replace(RUN.settings, data=data)
+    on_cpu = replace(RUN, environment=machine, stages=[_in_bf16(stage)], settings=settings)
     found = planted.summary(on_cpu).stages[0]
     monkeypatch.setattr(torch, "compile", lambda net, mode: net)
     for switch in ("benchmark", "allow_tf32"):
         monkeypatch.setattr(torch.backends.cudnn, switch, getattr(torch.backends.cudnn, switch))
     monkeypatch.setattr(torch.backends, "cuda", SimpleNamespace(matmul=SimpleNamespace()))
-    place: dict[str, Any] = {"net": nn.Conv2d(3, 2, 3, padding=1).eval(), "batch": torch.rand(2, 3, 8, 8)}
+    net = (nn.Conv2d if axes == 2 else nn.Conv3d)(3, 2, 3, padding=1).eval()
+    place: dict[str, Any] = {"net": net, "batch": torch.rand(2, 3, *[8] * axes)}
     exec(usage(planted.summary(on_cpu), found).code, place)
-    assert place["masks"].shape == (2, 8, 8)
+    assert place["masks"].shape == (2, *[8] * axes)
 
 
 def test_a_single_channel_is_cut_at_zero() -> None:

@@ -51,7 +51,7 @@ def test_a_second_build_makes_the_winner_alone(tmp_path: Path, monkeypatch: pyte
     second = build(tmp_path, said)
     assert second == {**first, "known": True}
     assert "all of it by Inductor" not in said
-    times(monkeypatch, 1.0, 2.0)
+    times(monkeypatch, 2.0, 1.0)
     assert "known" not in build(tmp_path, said, "something else")
 
 

@@ -15,7 +15,7 @@ from pipeline.records.run_record import Execution, Precision
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import fp8
 from pipeline.stages.api import CalibrationImages
-from pipeline.stages.common import rewritten_net
+from pipeline.stages.common import net_candidate, not_rewritten, rewritten_net
 from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
 from pipeline.stages.common.rewritten_net import Rewritten, composed_flops
 from tests.stages.test_fused import Called, all_by_references, as_it_is, small_unet, workload
@@ -25,9 +25,10 @@ ANY = Budget(1.0, 1.0)
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewritten_net, "Captured", Called)
+    for room in (net_candidate, not_rewritten):
+        monkeypatch.setattr(room, "Captured", Called)
     monkeypatch.setattr(rewritten_net, "choose", all_by_references)
-    monkeypatch.setattr(rewritten_net, "compile_counting_bytes", as_it_is)
+    monkeypatch.setattr(net_candidate, "compile_counting_bytes", as_it_is)
 
 
 def rewritten(net: nn.Module, folder: Path) -> Rewritten:

@@ -17,8 +17,9 @@ from pipeline.compiler.exported_net import ExportedNet, UnsupportedError
 from pipeline.compiler.lowering import Plan
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Workload, silent
-from pipeline.stages.common import rewritten_net
-from pipeline.stages.common.rewritten_net import Rewritten, composed_flops, fastest, half_instead
+from pipeline.stages.common import net_candidate, not_rewritten, rewritten_net
+from pipeline.stages.common.not_rewritten import half_instead
+from pipeline.stages.common.rewritten_net import Rewritten, composed_flops, fastest
 
 CPU = torch.device("cpu")
 MOVED = 12345
@@ -45,16 +46,17 @@ def all_by_references(
     return Plan(scales, dict.fromkeys(layers, REFERENCE))
 
 
-def as_it_is(module: fx.GraphModule, _: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
+def as_it_is(module: fx.GraphModule, *_: Tensor, mode: str) -> tuple[Callable[[Tensor], Tensor], int]:
     """In the place of a compiler."""
     return module, MOVED
 
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(rewritten_net, "Captured", Called)
+    for room in (net_candidate, not_rewritten):
+        monkeypatch.setattr(room, "Captured", Called)
     monkeypatch.setattr(rewritten_net, "choose", all_by_references)
-    monkeypatch.setattr(rewritten_net, "compile_counting_bytes", as_it_is)
+    monkeypatch.setattr(net_candidate, "compile_counting_bytes", as_it_is)
     monkeypatch.setattr(rewritten_net, "reaching_views_barred", lambda: None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -63,13 +65,14 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def times(monkeypatch: pytest.MonkeyPatch, *given: float) -> None:
-    """What the candidates take at full load, in their order."""
+    """What the candidates take at full load, in their order; the last is of what is tried when the others are timed."""
 
     def full_load_ms(graphs: list[Any]) -> list[float]:
-        assert len(graphs) == len(given)
-        return list(given)
+        assert len(graphs) <= len(given)
+        return list(given[: len(graphs)])
 
     monkeypatch.setattr(rewritten_net, "full_load_ms", full_load_ms)
+    monkeypatch.setattr(not_rewritten, "full_load_ms", full_load_ms)
 
 
 def workload(net: nn.Module, folder: Path, progress: Callable[[str], None] = silent) -> Workload:
@@ -114,7 +117,7 @@ def test_where_inductor_alone_is_faster_it_runs_and_is_named(tmp_path: Path, mon
     """Its graph has none of the project's operations, whatever the kernels' passes did to the net afterwards."""
     times(monkeypatch, 2.0, 1.0)
     work = workload(small_unet(), tmp_path)
-    rewritten = Rewritten(work, Tuner(tmp_path), None)
+    rewritten = Rewritten(work, Tuner(tmp_path), None, "never")
     stage = fastest(rewritten, [rewritten.candidate({}, "fp16"), rewritten.by_inductor])
     assert stage.description == "fp16, all by Inductor, one CUDA graph"
     assert stage.execution == Execution("fp16", {}, "NHWC", "Inductor", captured=True, fuses=True, own_kernels=0)
@@ -151,12 +154,14 @@ def test_a_candidate_that_cannot_be_built_or_is_wrong_is_refused_and_said(
         raise NothingRunsError("conv3x3: none of 9 candidates ran\nand more")
 
     work = workload(small_unet(), tmp_path)
-    rewritten = Rewritten(work, Tuner(tmp_path), None)
+    rewritten = Rewritten(work, Tuner(tmp_path), None, "never")
     assert rewritten.by_inductor is not None
     monkeypatch.setattr(rewritten_net, "choose", fail)
     assert rewritten.candidate({}, "fp16") is None
     monkeypatch.setattr(rewritten_net, "choose", all_by_references)
-    monkeypatch.setattr(rewritten_net, "compile_counting_bytes", lambda module, _: (lambda x: 2 * module(x), MOVED))
+    monkeypatch.setattr(
+        net_candidate, "compile_counting_bytes", lambda module, *_, mode: (lambda x: 2 * module(x), MOVED)
+    )
     assert rewritten.candidate({}, "fp8") is None
     stage = fastest(rewritten, [None, rewritten.by_inductor])
     failed = "NothingRunsError: conv3x3: none of 9 candidates ran"
@@ -168,10 +173,10 @@ def test_a_candidate_that_cannot_be_built_or_is_wrong_is_refused_and_said(
 
 
 def test_where_no_candidate_can_be_built_the_half_net_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> Any:
+    def fail(*_: object, mode: str) -> Any:
         raise RuntimeError("no compiler here")
 
-    monkeypatch.setattr(rewritten_net, "compile_counting_bytes", fail)
+    monkeypatch.setattr(net_candidate, "compile_counting_bytes", fail)
     work = workload(small_unet(), tmp_path)
     rewritten = Rewritten(work, Tuner(tmp_path), "no TMA")
     assert rewritten.by_inductor is None
@@ -181,7 +186,7 @@ def test_where_no_candidate_can_be_built_the_half_net_runs(tmp_path: Path, monke
 
 def test_a_gpu_without_the_kernels_runs_by_inductor_and_says_why(tmp_path: Path) -> None:
     work = workload(small_unet(), tmp_path)
-    rewritten = Rewritten(work, Tuner(tmp_path), "no TMA")
+    rewritten = Rewritten(work, Tuner(tmp_path), "no TMA", "never")
     assert "take_conv3x3" not in rewritten.net.matched
     ours = rewritten.candidate({}, "fp16")
     assert ours is None
@@ -192,7 +197,7 @@ def test_a_gpu_without_the_kernels_runs_by_inductor_and_says_why(tmp_path: Path)
 
 def test_a_net_without_a_layer_for_the_kernels_has_one_candidate(tmp_path: Path) -> None:
     work = workload(nn.Sequential(nn.AvgPool2d(2), nn.Upsample(scale_factor=2), nn.Softplus()), tmp_path)
-    rewritten = Rewritten(work, Tuner(tmp_path), None)
+    rewritten = Rewritten(work, Tuner(tmp_path), None, "never")
     stage = fastest(rewritten, [rewritten.candidate({}, "fp16"), rewritten.by_inductor])
     assert stage.details["candidates_ms"] == {"Inductor": 0.0}
     assert stage.execution is not None

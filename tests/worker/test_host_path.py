@@ -22,6 +22,7 @@ from tests.worker.jobs import PLAN
 
 CPU = torch.device("cpu")
 IMAGES = np.random.default_rng(0).integers(0, 256, (8, 4, 6, 3), np.uint8)
+IMAGES.flags.writeable = False  # as those are that a file is mapped for
 CONTRACT = InputContract(3, "imagenet", *NAMED["imagenet"])
 
 

@@ -15,7 +15,7 @@ from models.input_contract import InputContract, LabelRules
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.stages import onnxruntime_int8
 from pipeline.stages.api import Skip
-from pipeline.stages.common import rewritten_net
+from pipeline.stages.common import not_rewritten
 from pipeline.worker import workload
 from pipeline.worker.run_stage import run_stage
 from tests.process_state import own_switches
@@ -98,7 +98,7 @@ def test_what_has_no_form_for_volumes_says_so(folder: Path, tmp_path: Path) -> N
     work = replace(workload.load(asked(folder), None), folder=tmp_path)
     with pytest.raises(Skip, match=r"is here for images .*; this net's input has 5 axes"):
         onnxruntime_int8.build(work)
-    assert rewritten_net.beyond_kernels(work).endswith("images of two dimensions, and this net's input has 5 axes")
+    assert not_rewritten.beyond_kernels(work).endswith("images of two dimensions, and this net's input has 5 axes")
 
 
 def test_a_net_for_images_is_refused_volumes(folder: Path) -> None:

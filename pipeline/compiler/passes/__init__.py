@@ -19,13 +19,14 @@ from pipeline.compiler.passes.kernel_matching import pass_for
 from pipeline.compiler.passes.norm_sums import sum_where_made
 from pipeline.compiler.passes.norms_in_nhwc import norms_in_nhwc
 from pipeline.compiler.passes.pointwise_before_upsampling import pointwise_before_upsampling
-from pipeline.compiler.passes.tidying import drop_identities, fold_padding
+from pipeline.compiler.passes.tidying import drop_empty_parts, drop_identities, fold_padding
 from pipeline.compiler.passes.upsampling_composition import compose_upsampling
 
 Pass = Callable[[ExportedNet], list[str]]
 
 FOR_ANY_BACKEND: list[Pass] = [
     drop_identities,
+    drop_empty_parts,
     fold_padding,
     fold_batch_norm,
     pointwise_before_upsampling,

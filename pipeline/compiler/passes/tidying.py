@@ -1,9 +1,20 @@
-"""Takes away what changes nothing, and pads of zeros that a convolution adds itself: both hide what is around them."""
+"""Takes away what changes nothing, and pads of zeros that a convolution adds itself: they hide what is around them."""
 
 from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import arguments, calls, is_call, module_of, only_user, replace, source
+from pipeline.compiler.fx_graph import (
+    CONCATENATION,
+    arguments,
+    calls,
+    is_call,
+    joined,
+    module_of,
+    only_user,
+    replace,
+    shape_of,
+    source,
+)
 from pipeline.compiler.passes.kernel_matching import CONV2D, PAD, pair
 
 CLONE = "aten.clone.default"
@@ -17,6 +28,22 @@ def drop_identities(net: ExportedNet) -> list[str]:
         if given["memory_format"] is None if is_call(node, CLONE) else not any(given["pad"]):
             matched.append(module_of(node))
             replace(node, source(node))
+    return matched
+
+
+def drop_empty_parts(net: ExportedNet) -> list[str]:
+    """Parts of concatenations that hold no value: what an encoder without a first level gives as that level's skip."""
+    matched = []
+    for cat in calls(net.module.graph, CONCATENATION):
+        parts, kind = joined(cat), cat.meta["val"].dtype
+        held = [part for part in parts if 0 not in shape_of(part)]
+        if len(held) in (0, len(parts)) or any(part.meta["val"].dtype != kind for part in held):
+            continue
+        matched.append(module_of(cat))
+        if len(held) == 1:
+            replace(cat, held[0])
+        else:
+            cat.args = (held, *cat.args[1:])
     return matched
 
 

@@ -11,14 +11,16 @@ from torch import Tensor
 
 from pipeline.compiler.custom_ops import layout
 from pipeline.stages.api import Runner
-from pipeline.stages.common.rewritten_net import Candidate, Rewritten, as_stage, fastest
+from pipeline.stages.common.inductor_search import INDUCTOR, SEARCHED
+from pipeline.stages.common.net_candidate import Candidate
+from pipeline.stages.common.rewritten_net import Rewritten, as_stage, fastest
 
 Makers = dict[str, Callable[[], Candidate | None]]
 
 
 def without_fp8(rewritten: Rewritten) -> Makers:
     """What builds the candidates in fp16; Inductor's comes first, as the others are checked against it."""
-    return {"Inductor": lambda: rewritten.by_inductor, "fp16": lambda: rewritten.candidate({}, "fp16")}
+    return {INDUCTOR: lambda: rewritten.by_inductor, "fp16": lambda: rewritten.candidate({}, "fp16")}
 
 
 def fastest_or_known(rewritten: Rewritten, makers: Makers, given: str = "") -> Runner:
@@ -29,15 +31,16 @@ def fastest_or_known(rewritten: Rewritten, makers: Makers, given: str = "") -> R
         makers: what builds each candidate, in this order.
         given: what else the candidates come from, such as the digest of their images.
     """
-    name = f"whole net {net_digest(rewritten, [*makers, given])}"
+    name = f"whole net {net_digest(rewritten, [*makers, rewritten.search, given])}"
     known = rewritten.tuner.known(name)
     times = known.get("tried_ms")
-    winner = makers.get(str(known.get("choice")))
+    winner = (makers | {SEARCHED: lambda: rewritten.by_searching_inductor}).get(str(known.get("choice")))
     if winner is not None and isinstance(times, dict) and (found := winner()) is not None:
         found.details["known"] = True
         return as_stage(rewritten, found, times)
     candidates = {maker: make() for maker, make in makers.items()}
     stage = fastest(rewritten, list(candidates.values()))
+    candidates[SEARCHED] = vars(rewritten).get("by_searching_inductor")
     best = [maker for maker, found in candidates.items() if found is not None and found.captured is stage.run]
     if best:
         rewritten.tuner.keep(name, {"choice": best[0], "tried_ms": stage.details["candidates_ms"]})

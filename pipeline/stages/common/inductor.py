@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch._inductor.metrics
@@ -15,6 +15,8 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 
 from pipeline.stages.api import Skip
 from pipeline.stages.common.inductor_files import CACHE, KEPT, graphs, programs
+
+Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 
 
 class AsText(CustomGraphPass):
@@ -74,14 +76,16 @@ def count_bytes() -> None:
     log.addHandler(logging.NullHandler())
 
 
-def compile_counting_bytes(module: nn.Module, *inputs: Tensor) -> tuple[Callable[..., Tensor], int]:
-    """The compiled module, after the call on its inputs, of any shape, that compiled it.
+def compile_counting_bytes(
+    module: nn.Module, *inputs: Tensor, mode: Mode = "default"
+) -> tuple[Callable[..., Tensor], int]:
+    """The module compiled in a mode of torch.compile, after the call on its inputs, of any shape, that compiled it.
 
     With it the bytes that a call moves through device memory, by Inductor's own count.
     """
     count_bytes()
     before = torch._inductor.metrics.num_bytes_accessed
-    compiled: Callable[..., Tensor] = torch.compile(module, fullgraph=True)
+    compiled: Callable[..., Tensor] = torch.compile(module, mode=mode, fullgraph=True)
     compiled(*inputs)
     return compiled, int(torch._inductor.metrics.num_bytes_accessed - before)
 

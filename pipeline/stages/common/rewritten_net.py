@@ -3,73 +3,46 @@
 import copy
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx
 
 from pipeline.compiler.artifact import save
-from pipeline.compiler.autotune import HOME, Tuner
+from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.choose import choose, untimed_library
 from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.fx_graph import shape_of
 from pipeline.compiler.layer_nodes import inputs_of, layer_of
-from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.lowering import lower
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.compiler.upsampled_layer import UpsampledLayer
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.measure.accuracy import distance
 from pipeline.measure.timers import full_load_ms
 from pipeline.records.error_line import typed_line
-from pipeline.records.run_record import CompileFacts, Execution
+from pipeline.records.run_record import CompileFacts
 from pipeline.records.run_record import Precision as PrecisionName
-from pipeline.records.samples import Calibration
-from pipeline.stages.api import IMAGE_RANK, Runner, Workload
-from pipeline.stages.common.graph_capture import Captured
-from pipeline.stages.common.inductor import compile_counting_bytes
-from pipeline.stages.common.precision import Half, allow_tf32, eager_execution
+from pipeline.stages.api import Runner, Workload
+from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, worth_it
+from pipeline.stages.common.net_candidate import (
+    QUOTED_CHARACTERS,
+    Candidate,
+    captured,
+    described,
+    execution,
+    switch_on_the_library,
+)
+from pipeline.stages.common.not_rewritten import half_instead
 
 # How far a candidate may be from the net by Inductor (relative L2): a wrong kernel is off by more, whatever the net.
 # How right a stage must be is its tolerance, against fp32.
 AGREES: dict[PrecisionName | None, float] = {"fp16": 0.1, "fp8": 0.5}
 
-QUOTED_CHARACTERS = 200  # of a compiler's error
-
 
 class WrongAnswerError(Exception):
     """A candidate that doesn't compute the net."""
-
-
-@dataclass
-class Candidate:
-    """One way to run the net, compiled and captured.
-
-    Attributes:
-        name: for the record.
-        captured: its CUDA graph.
-        execution: its properties.
-        call: the same, kernel by kernel.
-        moved_bytes: through the GPU's memory in a call, by Inductor's own count.
-        lowered: the graph with the kernels' operations; None where there are none.
-        plan: how it was lowered.
-        details: what the record keeps of how it came about.
-        calibration: the images that it was chosen on.
-        left_out: batches that it must not be judged on, by their number in the verdict.
-    """
-
-    name: str
-    captured: Captured
-    execution: Execution
-    call: Callable[..., Tensor]
-    moved_bytes: int
-    lowered: fx.GraphModule | None = None
-    plan: Plan = field(default_factory=Plan)
-    details: dict[str, Any] = field(default_factory=dict)
-    calibration: Calibration | None = None
-    left_out: tuple[int, ...] = ()
 
 
 class Rewritten:
@@ -80,12 +53,13 @@ class Rewritten:
         net: with its layers.
         tuner: measures.
         barred: why no kernel runs on this GPU; None where they do.
+        search: whether Inductor is also to time its choices.
         refused: for each candidate that could not be built, or was wrong, the reason in a line.
         plain: the net without a kernel of the project, to be called or compiled.
     """
 
-    def __init__(self, workload: Workload, tuner: Tuner, barred: str | None) -> None:
-        self.workload, self.tuner, self.barred = workload, tuner, barred
+    def __init__(self, workload: Workload, tuner: Tuner, barred: str | None, search: Search = "auto") -> None:
+        self.workload, self.tuner, self.barred, self.search = workload, tuner, barred, search
         switch_on_the_library()
         batch = workload.batches[0]
         workload.progress("exporting the net")
@@ -99,9 +73,17 @@ class Rewritten:
     @cached_property
     def by_inductor(self) -> Candidate | None:
         """The net without a kernel of the project; None where Inductor can't compile it."""
+        return self._by(INDUCTOR)
+
+    @cached_property
+    def by_searching_inductor(self) -> Candidate | None:
+        """The same by Inductor that times its choices, for minutes; None where it can't compile it so."""
+        return self._by(SEARCHED)
+
+    def _by(self, name: str) -> Candidate | None:
         batch = self.workload.batches[0]
-        self.workload.progress("all of it by Inductor")
-        return self._built("Inductor", lambda: captured("Inductor", self.plain, execution("fp16", 0), batch))
+        self.workload.progress(f"all of it by {name}")
+        return self._built(name, lambda: captured(name, self.plain, execution("fp16", 0), batch, mode=MODES[name]))
 
     def candidate(
         self, scales: Mapping[str, float], precision: PrecisionName, kept: list[str] | None = None
@@ -119,7 +101,7 @@ class Rewritten:
         """A candidate, if it can be built and answers as the net without our kernels does."""
         try:
             found = build()
-            if found is not None and name != "Inductor":
+            if found is not None and name != INDUCTOR:
                 self._check(found)
         except Exception as error:  # noqa: BLE001 - whatever a compiler raises, the other candidates stay
             traceback.print_exc()
@@ -164,39 +146,29 @@ def composed_flops(net: ExportedNet) -> dict[str, float]:
     }
 
 
-def switch_on_the_library() -> None:
-    """CuDNN may time its algorithms, and round what is left in fp32 to TF32."""
-    allow_tf32(True)
-    torch.backends.cudnn.benchmark = True
-
-
-def tuner_in(folder: str | None) -> Tuner:
-    """A tuner that keeps what it measures in a folder; without one, where all builds of this user do."""
-    return Tuner(Path(folder) if folder else HOME)
-
-
-def execution(precision: PrecisionName, ours: int, layers: dict[str, PrecisionName] | None = None) -> Execution:
-    """How a candidate runs, `ours` of its layers by own kernels and `layers` in other precisions."""
-    provider = "own kernels" if ours else "Inductor"
-    return Execution(precision, layers or {}, "NHWC", provider, captured=True, fuses=True, own_kernels=ours)
-
-
-def captured(name: str, module: nn.Module, how: Execution, *inputs: Tensor) -> Candidate:
-    """A candidate, compiled for inputs of any shape, these, and captured."""
-    with torch.inference_mode():
-        call, moved = compile_counting_bytes(module, *inputs)
-        return Candidate(name, Captured(call, *inputs), how, call, moved)
-
-
 def fastest(rewritten: Rewritten, candidates: list[Candidate | None]) -> Runner:
-    """The fastest candidate at full load as a stage; the half net, where there is none."""
+    """The fastest candidate at full load as a stage; the half net, where there is none.
+
+    Inductor that times its choices is tried beside them where that may be faster than all of these.
+    """
     torch.cuda.empty_cache()  # the weights of the lowered graphs that were measured
     there = [candidate for candidate in candidates if candidate is not None]
     if not there:
         return half_instead(rewritten.workload, "; ".join(rewritten.refused.values()))
-    times = full_load_ms([candidate.captured.graph for candidate in there]) if len(there) > 1 else [0.0]
-    best = there[times.index(min(times))]
-    return as_stage(rewritten, best, {candidate.name: took for candidate, took in zip(there, times, strict=True)})
+    times = _milliseconds(there)
+    if worth_it(rewritten.search, times) and (more := rewritten.by_searching_inductor) is not None:
+        there.append(more)
+        times = _milliseconds(there)
+    best = min(there, key=lambda candidate: times[candidate.name])
+    return as_stage(rewritten, best, times)
+
+
+def _milliseconds(candidates: list[Candidate]) -> dict[str, float]:
+    """Of a call of each at full load, by their names; of a single one they don't matter."""
+    if len(candidates) == 1:
+        return {candidates[0].name: 0.0}
+    times = full_load_ms([candidate.captured.graph for candidate in candidates])
+    return {candidate.name: took for candidate, took in zip(candidates, times, strict=True)}
 
 
 def as_stage(rewritten: Rewritten, best: Candidate, candidates_ms: Mapping[str, float]) -> Runner:
@@ -235,49 +207,3 @@ def owned_up(runner: Runner, promised: PrecisionName) -> Runner:
     refused = "; ".join(f"{name} was refused: {why}" for name, why in details.get("refused", {}).items())
     why = details.get("not_rewritten") or details.get("kernels_barred") or refused or "the fastest of what was tried"
     return replace(runner, execution=replace(how, instead=f"{ran}, in {how.precision}: {why}"))
-
-
-def described(best: Candidate, barred: str, refused: Mapping[str, str]) -> str:
-    """What runs, in a line, and what could not."""
-    ours = best.execution.own_kernels or 0
-    precision = best.execution.precision
-    text = f"{precision}, {ours} layers by own kernels, the rest by Inductor, one CUDA graph"
-    if not ours:
-        text = f"{precision}, all by Inductor, one CUDA graph"
-    failed = "".join(f"; {name} was refused: {why}" for name, why in refused.items())
-    return text + (f"; kernels are barred: {barred}" if barred else "") + failed
-
-
-def by_inductor_alone(workload: Workload, why: str) -> Runner:
-    """The half net by Inductor in one CUDA graph, for inputs that no kernel of the project takes."""
-    switch_on_the_library()
-    half = Half(workload.model, torch.float16).eval()
-    try:
-        found = captured("Inductor", half, execution("fp16", 0), *workload.inputs[0])
-    except Exception as error:  # noqa: BLE001 - whatever a compiler raises
-        traceback.print_exc()
-        return half_instead(workload, f"{why}; Inductor: {typed_line(error)[:QUOTED_CHARACTERS]}")
-    return Runner(
-        found.captured,
-        description=f"{described(found, '', {})}: {why}",
-        execution=found.execution,
-        details={"not_rewritten": why},
-        uncaptured=found.call,
-        traffic=lambda *_: (found.moved_bytes, "Inductor"),
-    )
-
-
-def beyond_kernels(workload: Workload) -> str:
-    """Why the project's kernels take nothing of a net with such inputs; empty where they may."""
-    if workload.others:
-        return f"the project's kernels are for nets of one input, and this one takes {1 + len(workload.others)}"
-    if (rank := len(workload.shape)) != IMAGE_RANK:
-        return f"the project's kernels are for images of two dimensions, and this net's input has {rank} axes"
-    return ""
-
-
-def half_instead(workload: Workload, why: str) -> Runner:
-    """The half net, for a net that torch can't export."""
-    run = Captured(Half(workload.model, torch.float16).eval(), *workload.inputs[0])
-    how = eager_execution("fp16", "NHWC", captured=True)
-    return Runner(run, f"fp16 half net in one CUDA graph: {why}", how, {"not_rewritten": why})

@@ -1,0 +1,84 @@
+"""One way to run a whole net, compiled and captured, as `fused` and `fp8` compare them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from pipeline.compiler.autotune import HOME, Tuner
+from pipeline.compiler.lowering import Plan
+from pipeline.records.run_record import Execution
+from pipeline.records.run_record import Precision as PrecisionName
+from pipeline.records.samples import Calibration
+from pipeline.stages.common.graph_capture import Captured
+from pipeline.stages.common.inductor import Mode, compile_counting_bytes
+from pipeline.stages.common.precision import allow_tf32
+
+QUOTED_CHARACTERS = 200  # of a compiler's error
+
+
+@dataclass
+class Candidate:
+    """One way to run the net, compiled and captured.
+
+    Attributes:
+        name: for the record.
+        captured: its CUDA graph.
+        execution: its properties.
+        call: the same, kernel by kernel.
+        moved_bytes: through the GPU's memory in a call, by Inductor's own count.
+        lowered: the graph with the kernels' operations; None where there are none.
+        plan: how it was lowered.
+        details: what the record keeps of how it came about.
+        calibration: the images that it was chosen on.
+        left_out: batches that it must not be judged on, by their number in the verdict.
+    """
+
+    name: str
+    captured: Captured
+    execution: Execution
+    call: Callable[..., Tensor]
+    moved_bytes: int
+    lowered: fx.GraphModule | None = None
+    plan: Plan = field(default_factory=Plan)
+    details: dict[str, Any] = field(default_factory=dict)
+    calibration: Calibration | None = None
+    left_out: tuple[int, ...] = ()
+
+
+def switch_on_the_library() -> None:
+    """CuDNN may time its algorithms, and round what is left in fp32 to TF32."""
+    allow_tf32(True)
+    torch.backends.cudnn.benchmark = True
+
+
+def tuner_in(folder: str | None) -> Tuner:
+    """A tuner that keeps what it measures in a folder; without one, where all builds of this user do."""
+    return Tuner(Path(folder) if folder else HOME)
+
+
+def execution(precision: PrecisionName, ours: int, layers: dict[str, PrecisionName] | None = None) -> Execution:
+    """How a candidate runs, `ours` of its layers by own kernels and `layers` in other precisions."""
+    provider = "own kernels" if ours else "Inductor"
+    return Execution(precision, layers or {}, "NHWC", provider, captured=True, fuses=True, own_kernels=ours)
+
+
+def captured(name: str, module: nn.Module, how: Execution, *inputs: Tensor, mode: Mode = "default") -> Candidate:
+    """A candidate, compiled for inputs of any shape, these, in a mode of torch.compile, and captured."""
+    with torch.inference_mode():
+        call, moved = compile_counting_bytes(module, *inputs, mode=mode)
+        return Candidate(name, Captured(call, *inputs), how, call, moved)
+
+
+def described(best: Candidate, barred: str, refused: Mapping[str, str]) -> str:
+    """What runs, in a line, and what could not."""
+    ours = best.execution.own_kernels or 0
+    precision = best.execution.precision
+    text = f"{precision}, {ours} layers by own kernels, the rest by Inductor, one CUDA graph"
+    if not ours:
+        text = f"{precision}, all by {best.name}, one CUDA graph"
+    failed = "".join(f"; {name} was refused: {why}" for name, why in refused.items())
+    return text + (f"; kernels are barred: {barred}" if barred else "") + failed

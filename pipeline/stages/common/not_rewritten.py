@@ -1,0 +1,95 @@
+"""What runs in the place of the rewritten net, where the project's kernels take nothing of it."""
+
+import hashlib
+import traceback
+
+import torch
+
+from pipeline.compiler.autotune import Tuner
+from pipeline.compiler.custom_ops import layout
+from pipeline.measure.timers import full_load_ms
+from pipeline.records.error_line import typed_line
+from pipeline.stages.api import IMAGE_RANK, Runner, Workload
+from pipeline.stages.common.graph_capture import Captured
+from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, worth_it
+from pipeline.stages.common.net_candidate import (
+    QUOTED_CHARACTERS,
+    Candidate,
+    captured,
+    described,
+    execution,
+    switch_on_the_library,
+)
+from pipeline.stages.common.precision import Half, eager_execution
+
+
+def by_inductor_alone(workload: Workload, why: str, tuner: Tuner, search: Search) -> Runner:
+    """The half net by Inductor in one CUDA graph, for inputs that no kernel of the project takes."""
+    switch_on_the_library()
+    half = Half(workload.model, torch.float16).eval()
+    try:
+        found, times = _fastest_mode(half, workload, tuner, search)
+    except Exception as error:  # noqa: BLE001 - whatever a compiler raises
+        traceback.print_exc()
+        return half_instead(workload, f"{why}; Inductor: {typed_line(error)[:QUOTED_CHARACTERS]}")
+    return Runner(
+        found.captured,
+        description=f"{described(found, '', {})}: {why}",
+        execution=found.execution,
+        details=found.details | {"not_rewritten": why, "candidates_ms": times},
+        uncaptured=found.call,
+        traffic=lambda *_: (found.moved_bytes, "Inductor"),
+    )
+
+
+def _fastest_mode(half: Half, workload: Workload, tuner: Tuner, search: Search) -> tuple[Candidate, dict[str, float]]:
+    """The net in the mode of Inductor that is the fastest, or that an earlier build found to be, with milliseconds."""
+
+    def made(name: str) -> Candidate:
+        workload.progress(f"all of it by {name}")
+        return captured(name, half, execution("fp16", 0), *workload.inputs[0], mode=MODES[name])
+
+    name = f"half net {half_digest(half, workload, search)}"
+    known = tuner.known(name)
+    times, winner = known.get("tried_ms"), str(known.get("choice"))
+    if winner in MODES and isinstance(times, dict):
+        found = made(winner)
+        found.details["known"] = True
+        return found, times
+    candidates = {INDUCTOR: made(INDUCTOR)}
+    if not worth_it(search, {INDUCTOR: 0.0}):
+        return candidates[INDUCTOR], {INDUCTOR: 0.0}
+    try:
+        candidates[SEARCHED] = made(SEARCHED)
+    except Exception as error:  # noqa: BLE001 - whatever a compiler raises
+        traceback.print_exc()
+        candidates[INDUCTOR].details["refused"] = {SEARCHED: typed_line(error)[:QUOTED_CHARACTERS]}
+        return candidates[INDUCTOR], {INDUCTOR: 0.0}
+    taken = full_load_ms([candidate.captured.graph for candidate in candidates.values()])
+    times = dict(zip(candidates, taken, strict=True))
+    winner = min(times, key=times.__getitem__)
+    tuner.keep(name, {"choice": winner, "tried_ms": times})
+    return candidates[winner], times
+
+
+def half_digest(half: Half, workload: Workload, search: Search) -> str:
+    """SHA-256 of a net's modules and the shapes and types of its weights and inputs."""
+    shapes = [f"{name} {layout(value)}" for name, value in half.state_dict().items()]
+    text = "\n".join([search, str(half), *shapes, *(layout(part) for part in workload.inputs[0])])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def beyond_kernels(workload: Workload) -> str:
+    """Why the project's kernels take nothing of a net with such inputs; empty where they may."""
+    if workload.others:
+        return f"the project's kernels are for nets of one input, and this one takes {1 + len(workload.others)}"
+    if (rank := len(workload.shape)) != IMAGE_RANK:
+        return f"the project's kernels are for images of two dimensions, and this net's input has {rank} axes"
+    return ""
+
+
+def half_instead(workload: Workload, why: str) -> Runner:
+    """The half net, for a net that torch can't export."""
+    run = Captured(Half(workload.model, torch.float16).eval(), *workload.inputs[0])
+    how = eager_execution("fp16", "NHWC", captured=True)
+    return Runner(run, f"fp16 half net in one CUDA graph: {why}", how, {"not_rewritten": why})

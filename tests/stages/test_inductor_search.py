@@ -1,0 +1,123 @@
+"""Inductor times its choices too where the project's kernels don't clearly beat its defaults."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipeline.compiler.autotune import Tuner
+from pipeline.stages.api import Runner
+from pipeline.stages.common import net_candidate
+from pipeline.stages.common.earlier_build import fastest_or_known, without_fp8
+from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, worth_it
+from pipeline.stages.common.not_rewritten import by_inductor_alone, half_digest
+from pipeline.stages.common.precision import Half
+from pipeline.stages.common.rewritten_net import Rewritten
+from tests.stages.test_earlier_build import exported_once
+from tests.stages.test_fused import MOVED, no_gpu, small_unet, times, workload
+
+__all__ = ["exported_once", "no_gpu"]  # fixtures
+OURS = "own kernels"
+
+
+@pytest.mark.parametrize(
+    ("asked", "milliseconds", "searches"),
+    [
+        ("auto", {INDUCTOR: 1.0, OURS: 0.89}, False),
+        ("auto", {INDUCTOR: 1.0, OURS: 0.91}, True),
+        ("auto", {INDUCTOR: 1.0, OURS: 1.2}, True),
+        ("auto", {INDUCTOR: 0.0}, True),
+        ("auto", {OURS: 0.0}, False),
+        ("never", {INDUCTOR: 1.0, OURS: 1.2}, False),
+        ("always", {INDUCTOR: 1.0, OURS: 0.5}, True),
+    ],
+)
+def test_it_is_searched_where_that_may_be_the_fastest(
+    asked: Search, milliseconds: dict[str, float], searches: bool
+) -> None:
+    assert worth_it(asked, milliseconds) is searches
+
+
+def built(folder: Path, said: list[str]) -> Runner:
+    """The stage of a net that the kernels take."""
+    rewritten = Rewritten(workload(small_unet(), folder, said.append), Tuner(folder), None)
+    return fastest_or_known(rewritten, without_fp8(rewritten))
+
+
+def test_the_faster_mode_runs_and_a_second_build_makes_it_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times(monkeypatch, 1.0, 0.95, 0.92)
+    said: list[str] = []
+    first = built(tmp_path, said)
+    assert first.details["candidates_ms"] == {INDUCTOR: 1.0, OURS: 0.95, SEARCHED: 0.92}
+    assert first.description == "fp16, all by Inductor that times its choices, one CUDA graph"
+    assert first.execution is not None
+    assert first.execution.own_kernels == 0
+    times(monkeypatch)
+    said.clear()
+    assert built(tmp_path, said).details == {**first.details, "known": True}
+    assert [line for line in said if line.startswith("all of it by")] == [f"all of it by {SEARCHED}"]
+
+
+def test_a_search_that_gains_nothing_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times(monkeypatch, 1.0, 0.93, 0.95)
+    stage = built(tmp_path, [])
+    assert stage.details["candidates_ms"][SEARCHED] == 0.95
+    assert stage.execution is not None
+    assert stage.execution.own_kernels == 6
+
+
+def only_by_default(module: Any, *_: torch.Tensor, mode: str) -> tuple[Any, int]:
+    """In the place of a compiler that fails when it searches."""
+    if mode != MODES[INDUCTOR]:
+        raise RuntimeError("no choice fits")
+    return module, MOVED
+
+
+def test_a_search_that_fails_is_said_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(net_candidate, "compile_counting_bytes", only_by_default)
+    times(monkeypatch, 1.0, 0.93)
+    stage = built(tmp_path, [])
+    assert stage.details["refused"] == {SEARCHED: "RuntimeError: no choice fits"}
+    assert stage.execution is not None
+    assert stage.execution.own_kernels == 6
+
+
+def test_a_net_that_no_kernel_takes_runs_in_the_faster_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next build makes that mode alone."""
+    times(monkeypatch, 2.0, 1.0)
+    work = workload(small_unet(), tmp_path)
+    stage = by_inductor_alone(work, "several inputs", Tuner(tmp_path), "auto")
+    assert stage.description == "fp16, all by Inductor that times its choices, one CUDA graph: several inputs"
+    assert stage.details == {"not_rewritten": "several inputs", "candidates_ms": {INDUCTOR: 2.0, SEARCHED: 1.0}}
+    times(monkeypatch)
+    again = by_inductor_alone(work, "several inputs", Tuner(tmp_path), "auto")
+    assert again.details == {**stage.details, "known": True}
+    assert again.description == stage.description
+
+
+def test_such_a_net_keeps_the_default_where_a_search_fails_or_is_not_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(net_candidate, "compile_counting_bytes", only_by_default)
+    times(monkeypatch)
+    work = workload(small_unet(), tmp_path)
+    stage = by_inductor_alone(work, "several inputs", Tuner(tmp_path), "auto")
+    assert stage.details["refused"] == {SEARCHED: "RuntimeError: no choice fits"}
+    said: list[str] = []
+    never = workload(small_unet(), tmp_path, said.append)
+    stage = by_inductor_alone(never, "several inputs", Tuner(tmp_path), "never")
+    assert stage.details["candidates_ms"] == {INDUCTOR: 0.0}
+    assert said == [f"all of it by {INDUCTOR}"]
+
+
+def test_another_net_is_not_known(tmp_path: Path) -> None:
+    wide, narrow = (workload(torch.nn.Conv2d(3, width, 1), tmp_path) for width in (8, 4))
+    digests = {
+        half_digest(Half(work.model, torch.float16), work, search)
+        for work in (wide, narrow)
+        for search in ("auto", "never")
+    }
+    assert len(digests) == 4
