@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import cache
+from typing import Any
 
 # Before anything imports torch. Tests share the cores with each other. Inductor compiles in the process itself, as its
 # pool of compilers would import torch once more, and believes /proc/cpuinfo instead of compiling two programs to ask.
@@ -24,6 +25,8 @@ from omegaconf import base as omegaconf  # noqa: E402
 
 from tests import fork_server, yaml_once  # noqa: E402
 
+COMPILER = "tests/compiler/"
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where tests run in several processes, this one runs none: it spares itself torch, and starts their one server."""
@@ -32,6 +35,18 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     fork_server.interpret_without_gpu()
     fork_server.install()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give the compiler's files to one process, which exports each net of `tests.compiler.nets` once for all."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByRoom(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]
+        def _split_scope(self, nodeid: str) -> str:
+            return COMPILER if nodeid.startswith(COMPILER) else str(super()._split_scope(nodeid))
+
+    return ByRoom(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -29,6 +29,7 @@ from typing import Any
 ADDRESS = "UNET_LADDER_FORK_SERVER"  # the environment variable that holds the server's address
 ROOT = Path(__file__).resolve().parents[1]
 PRELOADED = (
+    "matplotlib.backends.backend_svg",  # of every report
     "torch._dynamo",  # which torch imports at a net's first convolution, in seconds
     "models.samples",
     "models.unet",
