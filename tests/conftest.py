@@ -22,6 +22,7 @@ gc.set_threshold(SELDOM, 20, 20)
 import pytest  # noqa: E402
 import yaml  # noqa: E402
 from omegaconf import base as omegaconf  # noqa: E402
+from omegaconf.grammar_parser import parse  # noqa: E402
 
 from tests import fork_server, yaml_once  # noqa: E402
 
@@ -40,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give the compiler's files to one process, which exports each net of `tests.compiler.nets` once for all."""
-    from xdist.scheduler import LoadScopeScheduling
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped, unused-ignore]
 
     class ByRoom(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]
         def _split_scope(self, nodeid: str) -> str:
@@ -78,7 +79,7 @@ def yaml_parsed_once() -> Iterator[None]:
     """A third of what composing a request takes is the parsing of the same files, a tenth that of the same `${...}`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(yaml, "load", yaml_once.once(yaml.load))
-        patch.setattr(omegaconf, "parse", cache(omegaconf.parse))
+        patch.setattr(omegaconf, "parse", cache(parse))
         yield
 
 
