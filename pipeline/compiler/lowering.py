@@ -144,7 +144,8 @@ class _Lowering:
         values, parts = inputs_of(node), list(node.users)
         in_fp8 = reads_fp8(layer) and all(value.name in self.plan.scales for value in values)
         in_scales = [self.plan.scales[value.name] for value in values] if in_fp8 else None
-        out_scale = max((self._scale(part, layer) for part in parts), default=1.0)
+        images = [part for part in parts if part_of_answer(part) in (OUT, POOLED)]  # of one scale
+        out_scale = self._scale(images[0], layer) if images else 1.0
         packed = layer.packed(self.net.dtype, in_scales, out_scale, shape_of(values[0])[1])
         head = layer.head or (None, None)
         tensors = {**packed._asdict(), "head_weight": head[0], "head_bias": head[1], "slopes": layer.slopes}

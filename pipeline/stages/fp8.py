@@ -1,10 +1,12 @@
 """The net rewritten for the project's kernels in fp8 (e4m3): values stay in fp8 wherever a kernel reads them."""
 
+import traceback
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from models.errors import InputError
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.calibrate import keep_for, largest
 from pipeline.compiler.choose import untimed_library
@@ -13,12 +15,13 @@ from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, quantisable, 
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
+from pipeline.records.error_line import typed_line
 from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
 from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
 from pipeline.stages.common.earlier_build import fastest_or_known, net_digest, values_digest, without_fp8
 from pipeline.stages.common.inductor_search import Search
-from pipeline.stages.common.net_candidate import Candidate, tuner_in
-from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone, half_instead
+from pipeline.stages.common.net_candidate import QUOTED_CHARACTERS, Candidate, tuner_in
+from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone
 from pipeline.stages.common.rewritten_net import Rewritten, owned_up
 
 
@@ -58,11 +61,15 @@ def build(
     try:
         rewritten = Rewritten(workload, tuner_in(tuning_folder), None, inductor_search)
     except UnsupportedError as error:
-        return owned_up(half_instead(workload, str(error)), "fp8")
+        traceback.print_exc()
+        tuner = tuner_in(tuning_folder)
+        return owned_up(by_inductor_alone(workload, str(error), tuner, inductor_search), "fp8")
+    named_layers(rewritten.net, keep_fp16)
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
-    found = sensitivity(rewritten, calibration_images, keep_fp16, allowed)
-    makers = without_fp8(rewritten) | {"fp8": lambda: of_sensitivity(rewritten, found)}
-    return owned_up(fastest_or_known(rewritten, makers, f"kept in fp16: {found.kept}"), "fp8")
+    makers, kept = without_fp8(rewritten), "nothing"
+    if found := sensitivity_or_why(rewritten, calibration_images, keep_fp16, allowed):
+        makers, kept = makers | {"fp8": lambda: of_sensitivity(rewritten, found)}, f"kept in fp16: {found.kept}"
+    return owned_up(fastest_or_known(rewritten, makers, kept), "fp8")
 
 
 @dataclass(frozen=True)
@@ -87,20 +94,12 @@ class Sensitivity:
 
 
 def in_fp8(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Candidate | None:
-    """The net with all values in fp8 that may be; None where no layer reads fp8.
-
-    Raises:
-        ValueError: a layer to be kept isn't there.
-    """
+    """The net with all values in fp8 that may be; None where no layer reads fp8."""
     return of_sensitivity(rewritten, sensitivity(rewritten, images, keep_fp16, budget))
 
 
 def sensitivity(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Sensitivity:
-    """Measured on calibration images, or known from an earlier build with the same weights, images and options.
-
-    Raises:
-        ValueError: a layer to be kept isn't there.
-    """
+    """Measured on calibration images, or known from an earlier build with the same weights, images and options."""
     net, workload = rewritten.net, rewritten.workload
     given = workload.calibration(images + JUDGED_BATCHES * workload.shape[0])
     for_scales, for_choice = apart(given.batches)
@@ -115,6 +114,20 @@ def sensitivity(rewritten: Rewritten, images: int, keep_fp16: str | list[str], b
             kept, gains = layers_to_keep(net, seen, for_choice, keep_fp16, budget)
         rewritten.tuner.keep(name, {"seen": seen, "kept": kept, "gains": gains})
     return Sensitivity(given, len(for_scales), keep_fp16 == "auto", seen, kept, gains)
+
+
+def sensitivity_or_why(
+    rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget
+) -> Sensitivity | None:
+    """As `sensitivity`; None where a net's values can't be measured, which `refused` then says: fp16 stays."""
+    try:
+        return sensitivity(rewritten, images, keep_fp16, budget)
+    except InputError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a net's operations make of their values
+        traceback.print_exc()
+        rewritten.refused["fp8"] = typed_line(error)[:QUOTED_CHARACTERS]
+        return None
 
 
 def of_sensitivity(rewritten: Rewritten, found: Sensitivity) -> Candidate | None:
@@ -137,16 +150,19 @@ def of_sensitivity(rewritten: Rewritten, found: Sensitivity) -> Candidate | None
 def layers_to_keep(
     net: ExportedNet, seen: dict[str, float], batches: list[Tensor], asked: str | list[str], budget: Budget
 ) -> tuple[list[str], dict[str, float]]:
-    """What is kept in fp16, and each layer's sensitivity where it was measured, on batches [batch, channels, H, W].
+    """What is kept in fp16, and each layer's sensitivity where it was measured, on batches [batch, channels, H, W]."""
+    return keep_for(net, seen, batches, budget) if asked == "auto" else (named_layers(net, asked), {})
+
+
+def named_layers(net: ExportedNet, asked: str | list[str]) -> list[str]:
+    """The layers that an option names; none of "auto" and "none".
 
     Raises:
         ValueError: no such layer.
     """
-    if asked == "none":
-        return [], {}
-    if asked == "auto":
-        return keep_for(net, seen, batches, budget)
+    if asked in ("auto", "none"):
+        return []
     names, known = [asked] if isinstance(asked, str) else list(asked), quantisable(net)
     if strange := sorted(set(names) - set(known)):
         raise ValueError(f"keep_fp16={strange[0]}: no such layer; choose among {', '.join(known)}")
-    return names, {}
+    return names

@@ -1,5 +1,7 @@
 """The net rewritten for the project's kernels in fp16, what no kernel takes compiled by Inductor, as one CUDA graph."""
 
+import traceback
+
 import torch
 
 from pipeline.compiler.autotune import Tuner
@@ -11,7 +13,7 @@ from pipeline.stages.api import Runner, Skip, Workload
 from pipeline.stages.common.earlier_build import fastest_or_known, without_fp8
 from pipeline.stages.common.inductor_search import Search
 from pipeline.stages.common.net_candidate import tuner_in
-from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone, half_instead
+from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone
 from pipeline.stages.common.rewritten_net import Rewritten, owned_up
 
 
@@ -33,12 +35,13 @@ def build(workload: Workload, *, tuning_folder: str | None = None, inductor_sear
 
 
 def rewritten_or_not(workload: Workload, tuner: Tuner, search: Search) -> Runner:
-    """The fastest form of the net; for one that can't be rewritten, all of it by Inductor, or the half net."""
+    """The fastest form of the net; for one that can't be rewritten, all of it by Inductor."""
     if why := beyond_kernels(workload):
         return by_inductor_alone(workload, why, tuner, search)
     reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16, vendor())
     try:
         rewritten = Rewritten(workload, tuner, reason, search)
     except UnsupportedError as error:
-        return half_instead(workload, str(error))
+        traceback.print_exc()
+        return by_inductor_alone(workload, str(error), tuner, search)
     return fastest_or_known(rewritten, without_fp8(rewritten))

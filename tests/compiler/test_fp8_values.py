@@ -142,6 +142,34 @@ def test_what_torch_reads_of_a_value_in_fp8_is_converted_back() -> None:
         assert 1e-4 < made.error(lowered(made.net, scales=known)) < 0.1, name
 
 
+class Summed(nn.Module):
+    """A layer's answer, which a norm sums where it is made and a convolution reads, as a residual block's first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 64, 3, padding=1), nn.Conv2d(64, 64, 3, padding=1)
+        self.norm, self.third = nn.GroupNorm(4, 64), nn.Conv2d(64, 64, 3, padding=1)
+        self.short = nn.Conv2d(64, 64, 1)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        value = self.second(torch.relu(self.first(batch)))
+        summed: Tensor = self.third(torch.nn.functional.silu(self.norm(value))) + self.short(value)
+        return summed
+
+
+@torch.no_grad()
+def test_what_is_stored_in_fp8_and_summed_has_its_scale_in_both() -> None:
+    torch.manual_seed(0)
+    net, batch = Summed().eval(), image(1, 3, 16, 16)
+    made = rewritten_from(net, batch)
+    assert "second" in made.matched["sum_where_made"]
+    (layer,) = (node for node in made.module.graph.nodes if node.op == "call_module" and len(node.users) == 2)
+    value = next(user for user in layer.users if user.args[1] == 0)
+    known = stored(made, batch, [])
+    assert known[value.name] < 1
+    assert 1e-3 < distance(lowered(made, scales=known), batch, net(batch)) < 0.1
+
+
 @torch.no_grad()
 def test_a_layer_that_adds_nothing_has_the_plain_epilogue(classic_net: Exported) -> None:
     """Whatever its output's scale: a kernel that takes plain epilogues alone must see that it is one."""

@@ -2,8 +2,11 @@
 
 import hashlib
 import traceback
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.custom_ops import layout
@@ -31,7 +34,7 @@ def by_inductor_alone(workload: Workload, why: str, tuner: Tuner, search: Search
         found, times = _fastest_mode(half, workload, tuner, search)
     except Exception as error:  # noqa: BLE001 - whatever a compiler raises
         traceback.print_exc()
-        return half_instead(workload, f"{why}; Inductor: {typed_line(error)[:QUOTED_CHARACTERS]}")
+        return in_pieces(half, workload, f"{why}; as one graph by Inductor: {typed_line(error)[:QUOTED_CHARACTERS]}")
     return Runner(
         found.captured,
         description=f"{described(found, '', {})}: {why}",
@@ -88,8 +91,30 @@ def beyond_kernels(workload: Workload) -> str:
     return ""
 
 
+def in_pieces(half: Half, workload: Workload, why: str) -> Runner:
+    """By Inductor as `compile` runs it, for a net that is no single graph; the half net, where that fails."""
+    workload.progress("by Inductor, with graph breaks")
+    try:
+        with torch.inference_mode():
+            compiled = torch.compile(half)
+            compiled(*workload.inputs[0])
+    except Exception as error:  # noqa: BLE001 - whatever a compiler raises
+        traceback.print_exc()
+        return half_instead(workload, f"{why}; in pieces: {typed_line(error)[:QUOTED_CHARACTERS]}")
+    how = replace(execution("fp16", 0), captured=False)
+    return Runner(compiled, f"fp16, by Inductor, with graph breaks: {why}", how, {"not_rewritten": why})
+
+
 def half_instead(workload: Workload, why: str) -> Runner:
-    """The half net, for a net that torch can't export."""
-    run = Captured(Half(workload.model, torch.float16).eval(), *workload.inputs[0])
-    how = eager_execution("fp16", "NHWC", captured=True)
-    return Runner(run, f"fp16 half net in one CUDA graph: {why}", how, {"not_rewritten": why})
+    """The half net by torch's own operations, in a CUDA graph unless it can't be captured."""
+    half = Half(workload.model, torch.float16).eval()
+    run: Callable[..., Tensor] = half
+    where = "in one CUDA graph"
+    try:
+        run = Captured(half, *workload.inputs[0])
+    except Exception as error:  # noqa: BLE001 - whatever CUDA raises, such as for a net that looks at its values
+        traceback.print_exc()
+        where = "uncaptured"
+        why = f"{why}; captured: {typed_line(error)[:QUOTED_CHARACTERS]}"
+    how = eager_execution("fp16", "NHWC", captured=run is not half)
+    return Runner(run, f"fp16 half net {where}: {why}", how, {"not_rewritten": why})

@@ -12,7 +12,7 @@ from torch import fx
 from pipeline.compiler.artifact import save
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.choose import choose, untimed_library
-from pipeline.compiler.exported_net import ExportedNet, export
+from pipeline.compiler.exported_net import ExportedNet, UnsupportedError, export
 from pipeline.compiler.fx_graph import shape_of
 from pipeline.compiler.layer_nodes import inputs_of, layer_of
 from pipeline.compiler.lowering import lower
@@ -56,19 +56,24 @@ class Rewritten:
         search: whether Inductor is also to time its choices.
         refused: for each candidate that could not be built, or was wrong, the reason in a line.
         plain: the net without a kernel of the project, to be called or compiled.
+
+    Raises:
+        UnsupportedError: torch can't export the net, or it can't be rewritten.
     """
 
     def __init__(self, workload: Workload, tuner: Tuner, barred: str | None, search: Search = "auto") -> None:
         self.workload, self.tuner, self.barred, self.search = workload, tuner, barred, search
-        switch_on_the_library()
-        batch = workload.batches[0]
-        workload.progress("exporting the net")
-        self.net: ExportedNet = export(workload.model, batch, torch.float16)
-        rewrite(self.net, FOR_ANY_BACKEND)
         self.refused: dict[str, str] = {}
-        self.plain = fx.GraphModule(self.net.module, copy.deepcopy(self.net.module.graph))
-        if barred is None:
-            rewrite(self.net, FOR_THE_KERNELS)
+        switch_on_the_library()
+        workload.progress("exporting the net")
+        self.net: ExportedNet = export(workload.model, workload.batches[0], torch.float16)
+        try:
+            rewrite(self.net, FOR_ANY_BACKEND)
+            self.plain = fx.GraphModule(self.net.module, copy.deepcopy(self.net.module.graph))
+            if barred is None:
+                rewrite(self.net, FOR_THE_KERNELS)
+        except Exception as error:
+            raise UnsupportedError(f"a rewrite failed: {typed_line(error)[:QUOTED_CHARACTERS]}") from error
 
     @cached_property
     def by_inductor(self) -> Candidate | None:
