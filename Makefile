@@ -9,7 +9,7 @@ PINS = constraints/python$(shell $(PYTHON) -c 'import sys; print("3.11" if sys.v
 .PHONY: run test browser lint pins sbom audit fuzz guards clean
 
 run: .venv/ready
-	@$(BIN)/python -m pipeline $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pipeline $(ARGS)
 
 test: .venv/ready
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder $(ARGS)

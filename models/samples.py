@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -188,12 +189,15 @@ def check_one_size(tiles: list[Named]) -> None:
         raise ImageError(f"data.size is not set and {differ}; set data.size=512")
 
 
+@cache
 def sample_images() -> list[Named]:
-    """The images of scikit-image's wheel; the stain mask is labelled in the held-out quarter alone."""
+    """The images of scikit-image's wheel, read once; the stain mask is labelled in the held-out quarter alone."""
     images = [(name, read_image(SAMPLE_FOLDER / name)) for name in SAMPLES]
     tissue = images[0][1]
     labels = np.full(tissue.shape[:2], UNLABELLED, np.uint8)
     labels[HELD_OUT] = stain_mask(tissue)[HELD_OUT]
+    for part in (labels, *(image for _, image in images)):
+        part.setflags(write=False)
     return [Named(f"scikit-image {name}", image, labels if image is tissue else None) for name, image in images]
 
 

@@ -3,6 +3,11 @@
 import math
 import sys
 
+from pipeline.orchestrate.forking import start_ahead, stop_ahead
+
+if __name__ == "__main__":  # before the imports that take seconds, so that the workers' take theirs beside them
+    start_ahead(sys.argv[1:])
+
 import hydra
 from omegaconf import DictConfig
 
@@ -21,7 +26,12 @@ def answer(config: DictConfig) -> float:
 
 def main() -> None:
     """The console script."""
-    sys.exit(app.guard(answer))
+    start_ahead(sys.argv[1:])
+    try:
+        code = app.guard(answer)
+    finally:
+        stop_ahead()
+    sys.exit(code)
 
 
 if __name__ == "__main__":

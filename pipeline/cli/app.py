@@ -23,8 +23,8 @@ from models.one_line import FAILED, INTERRUPTED, guarded, leave_unread, unforese
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.objectives import to_be_least
 from pipeline.analysis.summary import summarize
-from pipeline.analysis.sweep_jobs import read_jobs
 from pipeline.cli.config_errors import one_line
+from pipeline.cli.late_reports import end_of_sweep, write_report
 from pipeline.cli.preset import (
     check_flags,
     check_groups,
@@ -58,7 +58,6 @@ from pipeline.records.run_settings import MeasureSettings, settings_of
 from pipeline.report.first_screen import inputs_at
 from pipeline.report.formatting import visible
 from pipeline.report.terminal import first_screen
-from pipeline.report.write import write_report, write_sweep_report
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 REFUSED = 2
@@ -153,7 +152,7 @@ def job(config: DictConfig) -> Iterator[Invocation]:
         if not (folder / codec.FILE).exists():
             withdraw(folder)
         if of_a_sweep:
-            sys.stdout.write(f"{write_sweep_report(read_jobs(Path(hydra.sweep.dir)), Path(hydra.sweep.dir))}\n")
+            sys.stdout.write(f"{end_of_sweep(Path(hydra.sweep.dir))}\n")
         raise
     except Exception as error:  # noqa: BLE001 - Hydra would put a line of its own before any that passes
         refused = isinstance(error, REFUSALS)
@@ -181,6 +180,8 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     request = load.read(values, device, files, invocation.launcher)
     if request.resume and invocation.of_a_sweep:
         request = replace(request, resume=job_of(Path(request.resume), int(HydraConfig.get().job.num)))
+    if invocation.of_a_sweep:
+        request = replace(request, sweep=str(HydraConfig.get().sweep.dir))
     (invocation.folder / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=False), encoding="utf-8")
     return request
 

@@ -8,12 +8,11 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from models.one_line import FAILED, unforeseen
-from pipeline.analysis.sweep_jobs import read_jobs
 from pipeline.cli.app import NOT_OK
+from pipeline.cli.late_reports import end_of_sweep
 from pipeline.cli.progress import complain
 from pipeline.records import codec
 from pipeline.report.formatting import visible
-from pipeline.report.write import write_sweep_report
 
 
 class SweepReport(Callback):
@@ -23,7 +22,7 @@ class SweepReport(Callback):
         """Called once, after the last job."""
         folder = Path(config.hydra.sweep.dir)
         try:
-            sys.stdout.write(f"{visible(write_sweep_report(read_jobs(folder), folder))}\n")
+            sys.stdout.write(f"{visible(end_of_sweep(folder))}\n")
         except Exception as error:  # noqa: BLE001 - Hydra would pass over it
             complain(unforeseen(error, folder))
             raise SystemExit(FAILED) from None

@@ -7,8 +7,9 @@ import torch._inductor.inductor_prims  # registers prims::inductor_force_stride_
 from torch._ops import OpOverload
 
 from pipeline.compiler.custom_ops import NAMESPACE, OPERATIONS
+from pipeline.compiler.norm_ops import RUNS
 
-OWN = {*OPERATIONS, "merged_statistics", "norm_factors", "excitation"}
+OWN = {*OPERATIONS, *RUNS, "merged_statistics", "norm_factors", "excitation"}
 # Beside those that torch tags as its core or as pointwise: what nets are written with before they are decomposed.
 # A name without its overload stands for all overloads.
 FURTHER = frozenset(

@@ -11,6 +11,7 @@ from pipeline.kernels import (
     conv_first,
     conv_head,
     depthwise,
+    norm_pass,
     transposed3x3_few,
     upconv2x2,
     upsample2x,
@@ -39,6 +40,7 @@ KERNELS: tuple[KernelOp[Any], ...] = (
 )
 BY_NAME = {op.name: op for op in KERNELS}
 TILES = {tile.__module__.rpartition(".")[2]: tile for op in KERNELS for tile in op.tile_types}
+TILES["norm_pass"] = norm_pass.Tile
 
 
 class UnknownTileError(ValueError):

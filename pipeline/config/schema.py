@@ -13,6 +13,7 @@ from pipeline.records.tasks import SEGMENTATION, Task
 
 REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
 MOST_THREADS = 4096  # of a CPU run; torch starts as many as it is told to
+REFERENCE_MODULES = REFERENCE_LOGITS.with_name("modules.txt")  # the files of what the net's process had imported
 SCRATCH = "scratch"  # within a stage's folder: compilers' caches, deleted at the end of the run
 
 
@@ -123,6 +124,7 @@ class RunConfig:
     accuracy: AccuracyLimits = field(default_factory=AccuracyLimits)
     goal: Goal = field(default_factory=Goal)
     task: Task = SEGMENTATION
+    sweep: str | None = None  # the folder of the sweep that this run is a job of
 
     def job(self, stage: StageSpec, role: str, run_folder: Path, name: str | None = None) -> Job:
         """The worker's share of the request; `name` is the folder's where it isn't the stage's."""

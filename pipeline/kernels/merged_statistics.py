@@ -10,25 +10,22 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common.block_statistics import COLS, ROWS, blocks_of
+from pipeline.kernels.common.dependent_launch import DEPENDENT
 from pipeline.kernels.common.nhwc import check_matrix, check_vector, next_power_of_two
 
 CHANNELS, MOST_ROWS = 8, 1024  # of a program's values
 
 
 @triton.jit
-def _merged_statistics(
-    statistics, weight, bias, eps, first_out, second_out, height, width, entries,
-    CHANNELS: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, EACH: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr,
+def merged_blocks(
+    statistics, image, channel, height, width, entries,
+    CHANNELS: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """Read statistics [N, entries, 2, CHANNELS] of phases of height × width; write two results [N, CHANNELS].
-
-    Mean and variance, or with `eps` a norm's factor and shift.
-    """
-    image = tl.program_id(0)
-    channel = tl.program_id(1) * EACH + tl.arange(0, EACH)
+    """Mean and variance [channels] of an image, of statistics [N, entries, 2, CHANNELS] of phases of height × width."""
+    EACH: tl.constexpr = channel.shape[0]
     line = tl.arange(0, LINES)
     across = (width + COLS - 1) // COLS
     mean, squares = tl.zeros((LINES, EACH), tl.float32), tl.zeros((LINES, EACH), tl.float32)
@@ -48,20 +45,48 @@ def _merged_statistics(
     whole = PHASES * PHASES * height * width
     merged = tl.sum(mean * count[:, None], axis=0) / whole
     between = mean - merged[None, :]
-    second = tl.sum(squares + between * between * count[:, None], axis=0) / whole
+    return merged, tl.sum(squares + between * between * count[:, None], axis=0) / whole
+
+
+@triton.jit
+def factor_and_shift(mean, variance, weight, bias, eps, channel, CHANNELS: tl.constexpr):
+    """What an instance norm multiplies by and adds [channels]; weight and bias may be None."""
+    factor = 1.0 / tl.sqrt(variance + eps)
+    if weight is not None:
+        factor *= tl.load(weight + channel, mask=channel < CHANNELS, other=0.0)
+    shift = -mean * factor
+    if bias is not None:
+        shift += tl.load(bias + channel, mask=channel < CHANNELS, other=0.0)
+    return factor, shift
+
+
+@triton.jit
+def _merged_statistics(
+    statistics, weight, bias, eps, first_out, second_out, height, width, entries,
+    CHANNELS: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, EACH: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """Read statistics [N, entries, 2, CHANNELS] of phases of height × width; write two results [N, CHANNELS].
+
+    Mean and variance, or with `eps` a norm's factor and shift.
+    """
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
+    image = tl.program_id(0)
+    channel = tl.program_id(1) * EACH + tl.arange(0, EACH)
+    first, second = merged_blocks(
+        statistics, image, channel, height, width, entries, CHANNELS, PHASES, LINES, ROWS, COLS
+    )
     if eps is not None:
-        factor = 1.0 / tl.sqrt(second + eps)
-        if weight is not None:
-            factor *= tl.load(weight + channel, mask=channel < CHANNELS, other=0.0)
-        second = -merged * factor
-        if bias is not None:
-            second += tl.load(bias + channel, mask=channel < CHANNELS, other=0.0)
-        merged = factor
-    tl.store(first_out + image * CHANNELS + channel, merged, mask=channel < CHANNELS)
+        first, second = factor_and_shift(first, second, weight, bias, eps, channel, CHANNELS)
+    tl.store(first_out + image * CHANNELS + channel, first, mask=channel < CHANNELS)
     tl.store(second_out + image * CHANNELS + channel, second, mask=channel < CHANNELS)
 
 
-def merge_statistics(statistics: Tensor, height: int, width: int, phases: int = 1) -> tuple[Tensor, Tensor]:
+def merge_statistics(
+    statistics: Tensor, height: int, width: int, phases: int = 1, *, dependent: bool = False
+) -> tuple[Tensor, Tensor]:
     """Mean and biased variance [N, out] of statistics [N, blocks, 2, out], as `block_statistics.merged` gives them.
 
     Args:
@@ -69,11 +94,12 @@ def merge_statistics(statistics: Tensor, height: int, width: int, phases: int = 
         height: of the map, a multiple of `phases`.
         width: of the map, a multiple of `phases`.
         phases: as `block_statistics` has them.
+        dependent: whether the kernel may come before the one before it ends (`dependent_launch`).
 
     Raises:
         ValueError: statistics aren't as above.
     """
-    return _merge(statistics, (height, width), phases, Norm())
+    return _merge(statistics, (height, width), phases, Norm(), dependent=dependent)
 
 
 class Norm(NamedTuple):
@@ -85,8 +111,8 @@ class Norm(NamedTuple):
 
 
 def norm_factors(
-    statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm, *, dependent: bool = False
+) -> tuple[Tensor, Tensor]:
     """Factor and shift [N, out] by which an instance norm of a map is x · factor + shift, of its statistics.
 
     Args:
@@ -94,25 +120,38 @@ def norm_factors(
         size: height and width of the map, multiples of `phases`.
         phases: as `block_statistics` has them.
         norm: with its eps.
+        dependent: as in `merge_statistics`.
 
     Raises:
         ValueError: statistics, weight or bias aren't as above.
     """
+    return _merge(statistics, size, phases, norm, dependent=dependent)
+
+
+def check_norm(statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm) -> None:
+    """Check statistics [N, blocks, 2, out] of a map of this size, and what a norm has beyond them.
+
+    Raises:
+        ValueError: one of them isn't as above; the text begins with its name.
+    """
+    batch, _, _, channels = statistics.shape
+    check_matrix("statistics", statistics, (batch, blocks_of(*size, phases), 2, channels))
     for name, vector in (("weight", norm.weight), ("bias", norm.bias)):
         if vector is not None:
-            check_vector(name, vector, statistics.shape[3])
-    return _merge(statistics, size, phases, norm)
+            check_vector(name, vector, channels)
 
 
-def _merge(statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm) -> tuple[Tensor, Tensor]:
+def _merge(
+    statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm, *, dependent: bool
+) -> tuple[Tensor, Tensor]:
+    check_norm(statistics, size, phases, norm)
     height, width = size
     batch, entries, _, channels = statistics.shape
-    check_matrix("statistics", statistics, (batch, blocks_of(height, width, phases), 2, channels))
     first, second = (statistics.new_empty(batch, channels) for _ in range(2))
     lines = min(MOST_ROWS, max(16, next_power_of_two(entries)))
     _merged_statistics[batch, triton.cdiv(channels, CHANNELS)](
         statistics, *norm, first, second, height // phases, width // phases, entries,
         CHANNELS=channels, PHASES=phases, LINES=lines, EACH=CHANNELS, ROWS=ROWS, COLS=COLS,
-        num_warps=8 if lines > 512 else 4,
+        DEPENDENT=dependent, num_warps=8 if lines > 512 else 4, **(DEPENDENT if dependent else {}),
     )  # fmt: skip
     return first, second

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, RunConfig, StageSpec
+from pipeline.config.schema import REFERENCE_LOGITS, REFERENCE_MODULES, SCRATCH, RunConfig, StageSpec
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.host import others_on
 from pipeline.devices.kinds import is_cuda
@@ -61,6 +61,7 @@ class RunContext:
         self.server: ForkServer | None = None
         self.scratch: list[Path] = []  # of the workers that were started
         self.files = RestingFiles(config)
+        self.began = time.time()
         self.load_before = os.getloadavg()[0]
         self.order = random.Random(config.seed)  # noqa: S311 - the order of samples is no secret
 
@@ -107,8 +108,9 @@ class RunContext:
 
     def drop_what_only_workers_need(self) -> None:
         """The reference's logits, 50 MB at 24 images of 512×512, and the compilers' caches of this run's workers."""
-        with suppress(OSError):  # a disk that has become read-only keeps them
-            (self.folder / REFERENCE_LOGITS).unlink(missing_ok=True)
+        for name in (REFERENCE_LOGITS, REFERENCE_MODULES):
+            with suppress(OSError):  # a disk that has become read-only keeps them
+                (self.folder / name).unlink(missing_ok=True)
         for folder in self.scratch:
             shutil.rmtree(folder, ignore_errors=True)
 

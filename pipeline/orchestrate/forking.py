@@ -6,16 +6,21 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import IO
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
-from pipeline.config.schema import RunConfig
+if TYPE_CHECKING:  # this module is imported before all that takes long
+    from pipeline.config.schema import RunConfig
 
 # What a worker imports before it builds its stage. The first one's `main` is the worker; the first worker of all, which
 # looks at the net alone, has no more than it.
-MODULES = ("pipeline.worker.__main__", "pipeline.worker.net_file", "torch._dynamo")
+MODULES = ("pipeline.worker.__main__", "pipeline.worker.net_file", "torch._dynamo", "pipeline.worker.preloaded")
 PATIENCE_SECONDS = 300.0  # for the server's imports
 POLL_SECONDS = 0.01
+NVIDIA = Path("/dev/nvidiactl")  # which its driver makes; on a GPU workers are interpreters of their own
+OTHERWISE = ("preset=", "measure", "device=", "hydra/", "hydra.job")  # how words begin with which it may not be wanted
 
 
 class ForkedProcess:
@@ -130,11 +135,58 @@ class ForkServer:
         self._process.wait()
 
 
-def fork_server(config: RunConfig) -> ForkServer | None:
-    """The fork server of a run that wants one; None where workers are interpreters of their own.
+class _Ahead:
+    """The server that was started before anybody knew whether the run wants one, and in which surroundings."""
 
-    On a GPU they always are: a copy of a process that has opened one can't use it.
+    server: ForkServer | None = None
+    surroundings: tuple[str, dict[str, str]] = ("", {})
+
+
+def start_ahead(words: Sequence[str], driver: Path = NVIDIA) -> None:
+    """Start the fork server of a run that will want one by all that can be said at once: its imports take seconds.
+
+    Beside them, on another processor, where one is free, this process reads the request.
+
+    Args:
+        words: what the user typed after the program's name.
+        driver: is there where a GPU is.
     """
-    if not (config.plan.fork_workers and config.device == "cpu" and sys.platform == "linux"):
+    unclear = any(word.lstrip("+").startswith(("-", *OTHERWISE)) and word not in ("-m", "--multirun") for word in words)
+    if unclear or _Ahead.server or sys.platform != "linux" or driver.exists():
+        return
+    if (
+        len(os.sched_getaffinity(0)) - os.getloadavg()[0] > 1
+    ):  # else it only keeps this process from reading the request
+        _Ahead.surroundings = surroundings()
+        _Ahead.server = ForkServer()
+
+
+def surroundings() -> tuple[str, dict[str, str]]:
+    """What a process passes on to those that it starts; what Hydra sets for itself, no worker reads."""
+    return str(Path.cwd()), {name: value for name, value in os.environ.items() if not name.startswith("HYDRA_")}
+
+
+def stop_ahead() -> None:
+    """End a server that was started ahead and that no run has taken."""
+    if _Ahead.server:
+        _Ahead.server.stop()
+    _Ahead.server = None
+
+
+def forks(config: "RunConfig") -> bool:
+    """Whether a run's workers are copies of one process.
+
+    On a GPU they never are: a copy of a process that has opened one can't use it.
+    """
+    return config.plan.fork_workers and config.device == "cpu" and sys.platform == "linux"
+
+
+def fork_server(config: "RunConfig") -> ForkServer | None:
+    """The fork server of a run that wants one; None where workers are interpreters of their own."""
+    if not forks(config):
+        stop_ahead()
         return None
-    return ForkServer()
+    if _Ahead.surroundings != surroundings():
+        stop_ahead()
+    ahead, _Ahead.server = _Ahead.server, None
+    return ahead or ForkServer()

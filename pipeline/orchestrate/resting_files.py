@@ -29,6 +29,10 @@ class RestingFiles:
         self._of_data = marks(path for place in self._data if place for path in files_of(Path(place)))
         self._of_sources = marks(sources())
 
+    def at_rest(self) -> bool:
+        """Whether nothing was written over so far, not even by the same."""
+        return not any(map(first_changed, (self._of_weights, self._of_data, self._of_sources)))
+
     def check_inputs(self, record: RunRecord) -> None:
         """That weights and images are what they were: no later stage could be compared with an earlier one.
 

@@ -4,22 +4,26 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pipeline.config.schema import REFERENCE_LOGITS, RunConfig, StageSpec
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.kinds import is_cuda
-from pipeline.orchestrate import check_script, interruption, offspring, resume
-from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
+from pipeline.orchestrate import check_script, interruption, offspring, resume, shared_reference
+from pipeline.orchestrate.context import RunContext, others_on_gpu, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.forking import fork_server
 from pipeline.orchestrate.gpu_lock import held
+from pipeline.orchestrate.late_imports import import_late
 from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.resume import Earlier
 from pipeline.orchestrate.trials import head_to_head, measure_stage
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Done, close_to_others
 from pipeline.records.file_mark import mark_of
+from pipeline.records.machine import Environment
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.drift import drift
 from pipeline.stats.intervals import samples_of
@@ -73,6 +77,8 @@ def gpu_held(context: RunContext) -> Iterator[None]:
 def measure(context: RunContext, earlier: Earlier | None) -> None:
     """The course of the run itself; what an earlier one has finished is taken over."""
     look_at_the_net(context)
+    if context.server:
+        import_late()
     describe_run(context)
     if earlier:
         resume.check_machine(earlier, context.record)
@@ -142,6 +148,32 @@ def look_at_the_net(context: RunContext) -> None:
 def describe_run(context: RunContext) -> None:
     """Find out what all stages share: the machine, its measured peaks, the reference's logits.
 
+    A job of a sweep takes it over from an earlier one that asked the same.
+    """
+    place = shared_reference.place_for(context.config)
+    shared = shared_reference.taken_over(place, context.folder)
+    if shared:
+        fields = {**shared.fields, "environment": as_now(shared.fields["environment"])}
+        context.observer.say(f"machine, peaks and reference: as job {shared.job} of this sweep found them")
+    else:
+        fields = found_by_a_worker(context)
+        if context.files.at_rest():
+            shared_reference.keep(place, context.folder, fields, context.began)
+    context.reference_mark = mark_of(context.folder / REFERENCE_LOGITS)
+    found = fields.get("warnings", [])
+    busy = busy_processor(context.load_before, os.cpu_count() or 1) if context.config.device == "cpu" else None
+    warnings = [*context.record.warnings, *found, *([busy] if busy else [])]
+    context.keep(**{**fields, "warnings": warnings, "described_by": shared.job if shared else None})
+
+
+def as_now(environment: Environment) -> Environment:
+    """What an earlier job found of the machine, with who uses the GPU now."""
+    return replace(environment, others_on_device=others_on_gpu() if is_cuda(environment.device) else [])
+
+
+def found_by_a_worker(context: RunContext) -> dict[str, Any]:
+    """Fields of the RunRecord, and the reference's files in the run's folder.
+
     In a process of its own, which then ends: what it allocates would give a baseline measured in it another history
     than the stages have. glibc raises its mmap threshold as large blocks are freed, and on a CPU such a baseline ran
     a quarter faster than the same net in a fresh process.
@@ -153,11 +185,7 @@ def describe_run(context: RunContext) -> None:
             refuse_baseline(context, gone.reason)
         if "reason" in worker.fields:
             refuse_baseline(context, worker.fields["reason"])
-    context.reference_mark = mark_of(context.folder / REFERENCE_LOGITS)
-    found = worker.run_fields.pop("warnings", [])
-    context.keep(**worker.run_fields)
-    busy = busy_processor(context.load_before, os.cpu_count() or 1) if context.config.device == "cpu" else None
-    context.keep(warnings=[*context.record.warnings, *found, *([busy] if busy else [])])
+    return worker.run_fields
 
 
 def measure_aa_pairs(context: RunContext, earlier: Earlier | None) -> None:

@@ -23,7 +23,7 @@ PATTERNS: list[tuple[KernelClass, str]] = [
         ),
     ),
     ("pool", r"pool"),
-    ("normalisation", r"batch_?norm|bn_fw|layer_?norm|group_?norm|instance_?norm|merged_statistics"),
+    ("normalisation", r"batch_?norm|bn_fw|layer_?norm|group_?norm|instance_?norm|merged_statistics|norm_pass"),
     (
         "convolution",
         (

@@ -164,4 +164,5 @@ STEPS: dict[int, Callable[[Document], Document]] = {
     5: unchanged,
     6: unchanged,
     7: unchanged,
+    8: unchanged,
 }

@@ -18,6 +18,7 @@ History of the schema:
        tensors and volumes as data; settings.model.said_trained; the bounds low and high of settings.data.contract;
        StageRecord.host_path; baseline_host_latencies.
        Older records are read as of segmentation.
+    9: described_by. Older records are read as of runs that found all out themselves.
 """
 
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.run_settings import RunSettings
 from pipeline.records.samples import Accuracy, Calibration, Energy, HostPath, Memory, MemoryShortage, Pair, WarmUp
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 EAGER, AUTOCAST = "eager", "amp"  # the stages that may be baselines
 
 Status = Literal["ok", "failed", "inaccurate", "timeout", "skipped"]
@@ -239,6 +240,7 @@ class RunRecord:
     environment: Environment | None = None
     measured_peaks: MeasuredPeaks | None = None
     reference: Reference | None = None
+    described_by: str | None = None  # the job of the same sweep that found out those three; None where this run did
     baseline: str = EAGER  # that every stage was interleaved with
     baseline_host_latencies: list[float] = field(default_factory=list)  # of a baseline that is no stage of the run
     aa_pairs: list[Pair] = field(default_factory=list)  # A/A: the baseline against itself

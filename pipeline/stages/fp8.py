@@ -18,7 +18,7 @@ from pipeline.measure.torch_device import vendor
 from pipeline.records.error_line import typed_line
 from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
 from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
-from pipeline.stages.common.earlier_build import fastest_or_known, net_digest, values_digest, without_fp8
+from pipeline.stages.common.earlier_build import Makers, fastest_or_known, net_digest, values_digest, without_fp8
 from pipeline.stages.common.inductor_search import Search
 from pipeline.stages.common.net_candidate import QUOTED_CHARACTERS, Candidate, tuner_in
 from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone
@@ -62,14 +62,18 @@ def build(
         rewritten = Rewritten(workload, tuner_in(tuning_folder), None, inductor_search)
     except UnsupportedError as error:
         traceback.print_exc()
-        tuner = tuner_in(tuning_folder)
-        return owned_up(by_inductor_alone(workload, str(error), tuner, inductor_search), "fp8")
-    named_layers(rewritten.net, keep_fp16)
+        return owned_up(by_inductor_alone(workload, str(error), tuner_in(tuning_folder), inductor_search), "fp8")
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
+    return owned_up(fastest_of_both(rewritten, calibration_images, keep_fp16, allowed), "fp8")
+
+
+def fastest_of_both(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Runner:
+    """The fastest candidate of those in fp16 and in fp8."""
+    named_layers(rewritten.net, keep_fp16)
     makers, kept = without_fp8(rewritten), "nothing"
-    if found := sensitivity_or_why(rewritten, calibration_images, keep_fp16, allowed):
-        makers, kept = makers | {"fp8": lambda: of_sensitivity(rewritten, found)}, f"kept in fp16: {found.kept}"
-    return owned_up(fastest_or_known(rewritten, makers, kept), "fp8")
+    if found := sensitivity_or_why(rewritten, images, keep_fp16, budget):
+        makers, kept = makers | with_fp8(rewritten, found), f"kept in fp16: {found.kept}"
+    return fastest_or_known(rewritten, makers, kept)
 
 
 @dataclass(frozen=True)
@@ -130,16 +134,25 @@ def sensitivity_or_why(
         return None
 
 
-def of_sensitivity(rewritten: Rewritten, found: Sensitivity) -> Candidate | None:
-    """The net with all values in fp8 that may be; None where no layer reads fp8."""
+def with_fp8(rewritten: Rewritten, found: Sensitivity) -> Makers:
+    """What builds the candidates in fp8."""
+    return {
+        "fp8": lambda: of_sensitivity(rewritten, found),
+        "fp8, own norms": lambda: of_sensitivity(rewritten, found, own_norms=True),
+    }
+
+
+def of_sensitivity(rewritten: Rewritten, found: Sensitivity, *, own_norms: bool = False) -> Candidate | None:
+    """The net with all values in fp8 that may be; None where no layer reads fp8, or as `Rewritten.candidate` says."""
     net = rewritten.net
     stored = scales(net, found.kept, found.seen)
     reading = layers_in_fp8(net, stored)
     if not reading:
         return None
-    made = rewritten.candidate(stored, "fp8", [name for name in layers_of(net) if name not in reading])
+    kept = [name for name in layers_of(net) if name not in reading]
+    made = rewritten.candidate(stored, "fp8", kept, own_norms=own_norms)
     if made is not None:
-        made.name = f"own kernels, {len(reading)} layers in fp8"
+        made.name += f", {len(reading)} layers in fp8"
         made.calibration = calibration(found.given, found.for_scales, chose=found.chose)
         made.left_out = found.given.left_out
         made.details |= {"kept_fp16": found.kept, "sensitivity": found.gains}

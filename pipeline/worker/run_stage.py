@@ -1,5 +1,6 @@
 """One stage from build to record, phase by phase: the order in which a worker does its work."""
 
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pipeline.config.schema import Job
+from pipeline.config.schema import REFERENCE_MODULES, Job
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure import environment, latency, memory_use, peaks
 from pipeline.measure.accuracy import classes
@@ -130,10 +131,17 @@ def describe_run(bench: Bench, reporter: Reporter) -> None:
     loop = denoised(of_batches(work.model), work.inputs[0], job.task) if job.task.name == "diffusion" else ()
     kept: dict[reference.Kind, Iterable[Tensor]] = {"unseen": unseen.net_answers(work, job.seed), "denoised": loop}
     reference.save_logits({"judged": logits, **kept}, Path(job.reference))
+    Path(job.reference).with_name(REFERENCE_MODULES.name).write_text("\n".join(imported()), encoding="utf-8")
     reporter.report_run(reference=described)
     if job.task.has_masks and work.images is not None:
         answers = torch.cat([classes(part) for part in logits]).numpy()
         mask_images.save_reference(work.images, answers, Path(job.reference).parent)
+
+
+def imported() -> list[str]:
+    """The files of all modules that this process has imported: what the net's answer may depend on."""
+    found = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return sorted({file for file in found if isinstance(file, str) and Path(file).is_file()})
 
 
 def files_left_out(work: Workload) -> list[RunWarning]:

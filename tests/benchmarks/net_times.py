@@ -2,8 +2,9 @@
 
     python -m tests.benchmarks.net_times --nets "smp Unet, ResNet-34" classic --out nets.json
 
-Batch norms get real statistics, weights are random; fp8 keeps nothing in fp16, since random weights say nothing of
-masks. Each line: the candidates' milliseconds, replayed by turns in one process, and how far the fastest is from fp32.
+Batch norms get real statistics, weights are random; fp8 keeps in fp16 what `--keep` names, since random weights say
+nothing of masks. Each line: the candidates' milliseconds, replayed by turns in one process, how far the fastest is from
+fp32, and for every candidate whether it answered the same twice, bit for bit.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from pipeline.records.atomic_json import write_json
 from pipeline.stages.api import Workload
+from tests.benchmarks.build_times import Stopwatch, watched
 from tests.benchmarks.nets import NETS, NetCase
 
 OPTIONS: dict[str, dict[str, object]] = {"fused": {}, "fp8": {"keep_fp16": "none", "calibration_images": 8}}
@@ -38,8 +40,8 @@ def with_real_statistics(net: nn.Module, batch: Tensor) -> None:
     net.eval()
 
 
-def measured(case: NetCase, stage: str, tuning: str) -> dict[str, Any]:
-    """What one stage comes to on one net."""
+def measured(case: NetCase, stage: str, tuning: str, keep: list[str]) -> dict[str, Any]:
+    """What one stage comes to on one net; fp8 keeps some layers in fp16."""
     torch.manual_seed(0)
     device = torch.device("cuda")
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -51,16 +53,24 @@ def measured(case: NetCase, stage: str, tuning: str) -> dict[str, Any]:
     work = Workload(net, batches[:1], device, Path(tempfile.mkdtemp()))
     torch._dynamo.reset()
     began = time.monotonic()
-    runner = import_module(f"pipeline.stages.{stage}").build(work, tuning_folder=tuning, **OPTIONS[stage])
+    options = OPTIONS[stage] | ({"keep_fp16": keep} if keep and "keep_fp16" in OPTIONS[stage] else {})
+    with watched(Stopwatch()) as made:
+        runner = import_module(f"pipeline.stages.{stage}").build(work, tuning_folder=tuning, **options)
     built = time.monotonic() - began
     with torch.inference_mode():
         first, again = (runner.run(batches[1]).float().clone() for _ in range(2))
+        ways = {one.name: [one.captured(batches[1]).float().clone() for _ in range(2)] for one in made if one}
     return {
         "milliseconds": runner.details.get("candidates_ms", {}),
         "refused": runner.details.get("refused", {}),
         "ran": runner.description,
         "relative_l2": float((first - exact).norm() / exact.norm()),
         "same_twice": torch.equal(first, again),
+        "candidates": {
+            name: {"same_twice": torch.equal(*both), "relative_l2": float((both[0] - exact).norm() / exact.norm())}
+            for name, both in ways.items()
+        },
+        "norms": runner.details.get("norms", {}),
         "build_seconds": built,
         "choices": runner.details.get("choices", {}),
         "passes": runner.details.get("passes", {}),
@@ -72,6 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Times the project's stages on nets of other houses.")
     parser.add_argument("--nets", nargs="+", default=list(NETS), choices=list(NETS), metavar="NET")
     parser.add_argument("--stages", nargs="+", default=["fused"], choices=list(OPTIONS))
+    parser.add_argument("--keep", nargs="*", default=[], metavar="LAYER", help="layers that fp8 keeps in fp16")
     parser.add_argument("--tuning", default=tempfile.mkdtemp(), help="folder that keeps the choices of tiles")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
@@ -79,7 +90,7 @@ def main() -> None:
     for name in asked.nets:
         for stage in asked.stages:
             try:
-                row = measured(NETS[name], stage, asked.tuning)
+                row = measured(NETS[name], stage, asked.tuning, asked.keep)
             except Exception as error:  # noqa: BLE001 - the other nets are still worth their figures
                 traceback.print_exc()
                 row = {"failed": f"{type(error).__name__}: {error}"}

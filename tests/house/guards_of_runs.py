@@ -8,6 +8,8 @@ TRIALS_TESTS = "tests/orchestrate/test_trials.py::"
 OFFSPRING = "pipeline/orchestrate/offspring.py"
 RESTING = "pipeline/orchestrate/resting_files.py"
 RESTING_TESTS = "tests/orchestrate/test_resting_files.py::"
+SHARED = "pipeline/orchestrate/shared_reference.py"
+SHARED_TESTS = "tests/orchestrate/test_shared_reference.py::"
 USE = "pipeline/orchestrate/processor_use.py"
 USE_TESTS = "tests/orchestrate/test_processor_use.py::"
 
@@ -123,6 +125,41 @@ OF_RUNS = [
         "        with suppress(OSError):  # a disk that has become read-only keeps them\n",
         "        if True:\n",
         "tests/orchestrate/test_lost_and_found.py::test_a_disk_that_takes_nothing_ends_no_run",
+    ),
+    Guard(
+        "another job's reference of a net that was edited since",
+        SHARED,
+        "if found is None or first_changed(found.modules):",
+        "if found is None:",
+        f"{SHARED_TESTS}test_another_question_has_a_reference_of_its_own",
+    ),
+    Guard(
+        "another job's reference that was written over",
+        SHARED,
+        "if file_digest(copied) != digest:",
+        "if False:",
+        f"{SHARED_TESTS}test_a_spoilt_answer_is_found_out_anew",
+    ),
+    Guard(
+        "a reference of modules that were written over while it was computed",
+        SHARED,
+        "if any(mark is None or mark[-1] >= began * 1e9 for mark in modules.values()):",
+        "if False:",
+        f"{SHARED_TESTS}test_nothing_is_kept_that_may_be_of_files_written_meanwhile",
+    ),
+    Guard(
+        "a reference of images that were written over while it was computed",
+        "pipeline/orchestrate/run.py",
+        "if context.files.at_rest():",
+        "if True:",
+        f"{SHARED_TESTS}test_nothing_is_kept_that_may_be_of_files_written_meanwhile",
+    ),
+    Guard(
+        "a fork server that was started in other surroundings",
+        "pipeline/orchestrate/forking.py",
+        "if _Ahead.surroundings != surroundings():",
+        "if False:",
+        "tests/orchestrate/test_forking.py::test_a_server_of_other_surroundings_is_ended",
     ),
     Guard(
         "output that nobody reads",

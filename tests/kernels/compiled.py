@@ -18,15 +18,16 @@ from triton.runtime import cache
 from triton.runtime.jit import JITFunction
 
 from pipeline.compiler.ops import BY_NAME
-from pipeline.kernels import conv1x1, conv3x3, conv_first, conv_head
+from pipeline.kernels import conv1x1, conv3x3, conv_first, conv_head, norm_pass
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.capability import HOPPER
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import SecondSource
-from pipeline.kernels.conv3x3 import conv3x3_narrow
+from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed, conv3x3_operands
 from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
 from pipeline.kernels.excitation import Excitation, excitation
+from pipeline.kernels.merged_statistics import Norm
 from pipeline.kernels.polyphase import Operands, candidates, polyphase
 from tests.kernels.examples import FP8, HALF, Layer, example
 
@@ -58,6 +59,7 @@ def compile_instead(kernel: JITFunction, grid: Any) -> Any:
     """What a kernel's launch becomes."""
 
     def call(*args: Any, **kwargs: Any) -> None:
+        kernel.device_caches.clear()  # they know the target of the first launch
         built = kernel.run(*args, grid=grid, warmup=True, **kwargs)
         text = built.asm["ptx"]
         product = next((name for name in ("wgmma", "tcgen05", "mma.sync") if name in text), "none")
@@ -120,6 +122,13 @@ def plain_kernels() -> None:
     excitation(torch.zeros(1, blocks_of(16, 16), 2, 32), (16, 16), 1, layers)
     gate = SecondSource(torch.zeros(1, 1, 1, 32).half())
     conv1x1.gated_conv1x1(small, taps[0], epilogue, Outputs(torch.zeros_like(small)), gate)
+    norm_small(small)
+
+
+def norm_small(x: torch.Tensor) -> None:
+    """A norm's pass over x [1, 16, 16, 32], which merges its statistics."""
+    how = norm_pass.NormPass(Norm(torch.zeros(32), torch.zeros(32), 1e-5), Activation("leaky_relu", 0.1))
+    norm_pass.norm_pass(x, torch.zeros(1, blocks_of(16, 16), 2, 32), how, torch.zeros_like(x))
 
 
 def compile_polyphase() -> None:
@@ -151,6 +160,11 @@ def from_registers() -> None:
     x, weight = torch.zeros(1, 32, 32, 32).half(), torch.zeros(9, 32, 32).half()
     beside = Outputs(torch.zeros(1, 32, 32, 32).half(), statistics=torch.zeros(1, blocks_of(32, 32), 2, 32))
     conv3x3.conv3x3(x, weight, counts, beside, conv3x3_narrow.Tile(16, 4, 2, 3))
+    how, counted = norm_pass.NormPass(Norm(eps=1e-5), Activation("relu")), beside.statistics
+    operands = conv3x3_operands.Operands(x, weight, counts, beside)
+    assert counted is not None
+    conv3x3_normed.normed_conv3x3(operands, counted, how, conv3x3_narrow.Tile(16, 4, 2, 3))
+    norm_small(x[:, :16, :16].contiguous())
 
 
 if __name__ == "__main__":

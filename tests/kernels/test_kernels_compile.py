@@ -40,7 +40,10 @@ def compiled_for(capability: int, compiled: list[str]) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.skipif(reaching_views_barred() is not None, reason=str(reaching_views_barred()))
 def test_the_gluon_kernels_compile_for_hopper(compiled: list[str]) -> None:
-    """To matrix products of Hopper's own, with a leaky ReLU in their ends or with every part; each begins early."""
+    """To matrix products of Hopper's own, with a leaky ReLU in their ends or with every part; each begins early.
+
+    So do those of norms, of which one is within a convolution, and the others have no products.
+    """
     kernels = [
         *["_conv3x3_gluon"] * 2,
         "_upconv2x2_gluon",
@@ -49,11 +52,12 @@ def test_the_gluon_kernels_compile_for_hopper(compiled: list[str]) -> None:
         "_conv_first_gluon",
         "conv3x3_rows",
     ]
-    assert compiled_for(HOPPER, compiled) == [f"{name} wgmma dependent" for name in kernels]
+    norms = ["_merged_statistics none dependent", "conv3x3_rows wgmma dependent", "_norm_pass none dependent"]
+    assert compiled_for(HOPPER, compiled) == [*(f"{name} wgmma dependent" for name in kernels), *norms]
 
 
 @pytest.mark.slow
 def test_before_hopper_the_plain_kernels_compile(compiled: list[str]) -> None:
     """To matrix products that Ampere has."""
     kernels = ["_conv3x3_triton mma.sync", "_polyphase_triton mma.sync", "_depthwise none", "_excitation none"]
-    assert compiled_for(AMPERE, compiled) == [*kernels, "_conv1x1 mma.sync"]
+    assert compiled_for(AMPERE, compiled) == [*kernels, "_conv1x1 mma.sync", "_norm_pass none"]

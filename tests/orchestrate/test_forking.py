@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipeline import __main__ as program
 from pipeline.config.plan import Plan
 from pipeline.orchestrate import context, forking, offspring, run, spawning
 from pipeline.orchestrate.forking import ForkedProcess, ForkServer, fork_server
@@ -147,3 +148,89 @@ def test_workers_fork_on_a_cpu_where_the_plan_says_so() -> None:
         server = fork_server(config(plan=forking))
     assert server is not None
     server.stop()
+
+
+class FakeServer:
+    """One that imports nothing."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture
+def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is started ahead, and those that are, are fake ones, on two idle processors."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
+    monkeypatch.setattr(forking, "ForkServer", FakeServer)
+    monkeypatch.setattr(forking._Ahead, "server", None)
+
+
+FORKED = config("one", plan=replace(QUICK, fork_workers=True))
+
+
+@pytest.mark.usefixtures("no_server")
+def test_the_server_that_was_started_ahead_is_the_run_s() -> None:
+    """Once; a second run starts its own."""
+    forking.start_ahead(["stage=compile", "data.size=96"])
+    ahead = forking._Ahead.server
+    forking.start_ahead([])
+    assert forking._Ahead.server is ahead
+    assert fork_server(FORKED) is ahead
+    assert fork_server(FORKED) is not ahead
+    assert forking._Ahead.server is None
+
+
+@pytest.mark.usefixtures("no_server")
+@pytest.mark.parametrize(
+    "words",
+    [["preset=smoke"], ["-m", "measure=thorough"], ["device=cuda"], ["--help"], ["+hydra/launcher=joblib"], ["--cfg"]],
+)
+def test_none_is_started_ahead_of_a_run_that_may_want_none(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor where a GPU is, or no processor is free; several values of what doesn't matter are no reason."""
+    forking.start_ahead(words)
+    assert forking._Ahead.server is None
+    (tmp_path / "nvidiactl").touch()
+    forking.start_ahead([], tmp_path / "nvidiactl")
+    assert forking._Ahead.server is None
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.0, 0.1, 0.1))
+    forking.start_ahead([])
+    assert forking._Ahead.server is None
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
+    forking.start_ahead(["-m", "seed=1,2"])
+    assert forking._Ahead.server
+
+
+@pytest.mark.usefixtures("no_server")
+@pytest.mark.parametrize("what", ["the environment", "the folder", "nothing"])
+def test_a_server_of_other_surroundings_is_ended(what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its workers would have what was set before: Hydra may set variables for a job, and change its folder."""
+    forking.start_ahead([])
+    ahead = forking._Ahead.server
+    assert isinstance(ahead, FakeServer)
+    if what == "the environment":
+        monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    elif what == "the folder":
+        monkeypatch.chdir(tmp_path)
+    taken = fork_server(FORKED)
+    assert taken
+    assert (taken is ahead, ahead.stopped) == ((True, False) if what == "nothing" else (False, True))
+
+
+@pytest.mark.usefixtures("no_server")
+def test_a_server_that_no_run_takes_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a run that wants none, and at the program's end."""
+    for end in (lambda: fork_server(config("one")), program.main):
+        forking.start_ahead([])
+        ahead = forking._Ahead.server
+        assert isinstance(ahead, FakeServer)
+        monkeypatch.setattr("pipeline.cli.app.guard", lambda _: 2)
+        with suppress(SystemExit):
+            end()
+        assert ahead.stopped
+        assert forking._Ahead.server is None

@@ -10,13 +10,14 @@ import pytest
 
 from pipeline.config.schema import Job
 from pipeline.orchestrate import context, run, trials
-from pipeline.orchestrate.audit import Audited
+from pipeline.orchestrate.audit import ROUNDS, Audited
 from pipeline.orchestrate.run import run_ladder
 from pipeline.orchestrate.turns import Standing, standing
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Audit, Done, Message, Phase
 from pipeline.records.goals import AccuracyLimits
 from pipeline.records.run_record import RunRecord
+from pipeline.records.samples import Sample
 from tests.fake_machine import ACCURACY
 from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, config
 
@@ -99,6 +100,32 @@ def test_stages_are_audited_beside_each_other_too(liar: str, tmp_path: Path, mon
     (warning,) = [part for part in record.warnings if part.code == "head-to-head failed"]
     assert warning.text.startswith(f"{liar} beside ")
     assert "by the run's own clock" in warning.text
+
+
+@pytest.mark.parametrize("seldom", [True, False])
+def test_a_stage_whose_time_is_in_doubt_is_sampled_once_more(
+    seldom: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that is slower for a while accuses nobody; one that forges its samples does so again."""
+    seen = {"rounds": 0, "samples": 0}
+
+    def answers(self: FakeWorker, asked: Audit) -> Audited:
+        if self.name != "mine" or asked.blank:
+            return Audited([[1.0]], 0.0)
+        seen["rounds"] += 1
+        return Audited([[1.0]], 10.0 if not seldom or seen["rounds"] <= ROUNDS else 0.0)
+
+    def sample(self: FakeWorker) -> Sample:
+        seen["samples"] += self.name == "mine"
+        return Sample(10, 0.02, None)
+
+    monkeypatch.setattr(FakeWorker, "audit", answers)
+    monkeypatch.setattr(FakeWorker, "sample", sample)
+    record = measured(tmp_path, "mine")
+    assert record.stages[0].status == ("ok" if seldom else "inaccurate")
+    assert seen["samples"] == 2 * 2 * len(record.stages[0].pairs[0].blocks)
+    (warning,) = [part for part in record.warnings if part.code == "drift"]
+    assert warning.text.startswith("mine was sampled once more: by the run's own clock ")
 
 
 def test_honest_stages_keep_their_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

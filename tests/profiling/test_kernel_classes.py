@@ -9,7 +9,12 @@ from pipeline.profiling.kernel_classes import classify
 
 FOLDER = Path(__file__).resolve().parents[2] / "pipeline" / "kernels"
 LAUNCH = re.compile(r"^\s+(_?\w+)\[.*\]\($", re.MULTILINE)
-NO_PRODUCTS = {"_merged_statistics": "normalisation", "_upsample2x": "pointwise", "_excitation": "matmul"}
+NO_PRODUCTS = {
+    "_merged_statistics": "normalisation",
+    "_norm_pass": "normalisation",
+    "_upsample2x": "pointwise",
+    "_excitation": "matmul",
+}
 LAUNCHED = sorted({name for path in FOLDER.rglob("*.py") for name in LAUNCH.findall(path.read_text(encoding="utf-8"))})
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -91,3 +92,28 @@ def test_scales_and_sensitivity_are_known_for_the_same_weights_and_images(
 def test_other_values_have_another_digest(spoil: Callable[[torch.Tensor], torch.Tensor]) -> None:
     value = torch.arange(6.0).reshape(2, 3)
     assert values_digest([value]) == values_digest([value.clone()]) != values_digest([spoil(value)])
+
+
+def test_norms_by_own_kernels_are_a_candidate_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a kernel has summed for a norm and a pass was taken over; timed beside the others, it wins or doesn't."""
+    for found, summed in (({}, ["a"]), ({"norm in a pass": 1}, [])):
+        assert own_norms(found, summed, tmp_path, monkeypatch, 2.0, 1.0)["candidates_ms"].keys() == {
+            "Inductor",
+            "own kernels",
+        }
+    slow = own_norms({"norm in a pass": 1}, ["a"], tmp_path / "slow", monkeypatch, 3.0, 1.0, 2.0)
+    assert slow["candidates_ms"] == {"Inductor": 3.0, "own kernels": 1.0, "own kernels and norms": 2.0}
+    assert "norms" not in slow
+    fast = own_norms({"norm in a pass": 1}, ["a"], tmp_path / "fast", monkeypatch, 3.0, 2.0, 1.0)
+    assert fast["norms"] == {"norm in a pass": 1}
+
+
+def own_norms(
+    found: dict[str, int], summed: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, *given: float
+) -> dict[str, Any]:
+    """A build's details where own kernels took over so many norms, and kernels had summed for these layers."""
+    times(monkeypatch, *given)
+    monkeypatch.setattr(rewritten_net, "put_own_norms", lambda *_: found)
+    rewritten = Rewritten(workload(small_unet(), folder), Tuner(folder), None)
+    rewritten.net.matched["sum_where_made"] = summed
+    return fastest_or_known(rewritten, without_fp8(rewritten), str(found)).details

@@ -239,14 +239,19 @@ def test_half_gives_half(workload: Workload) -> None:
 
 
 def test_a_cache_of_its_own_needs_nothing_that_others_imported(tmp_path: Path) -> None:
-    """A worker's process has imported no compiler when the stage asks for its cache; it then believes the processor."""
-    code = "import sys; from pathlib import Path; from pipeline.stages.common import inductor; "
-    code += "inductor.own_cache(Path(sys.argv[1])); print(inductor.torch._inductor.config.cpp.vec_isa_ok)"
+    """A worker's process has imported no compiler when the stage asks for its cache.
+
+    It then believes the processor, and without a GPU starts no processes that compile for Triton.
+    """
+    code = "import os, sys; from pathlib import Path; from pipeline.stages.common import inductor; "
+    code += "inductor.own_cache(Path(sys.argv[1])); print(inductor.torch._inductor.config.cpp.vec_isa_ok); "
+    code += "print(os.environ.get('TORCH_WARM_POOL'))"
     command = [sys.executable, "-c", code, str(tmp_path)]
-    clean = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_VEC_ISA_OK"}
+    told = ("TORCHINDUCTOR_VEC_ISA_OK", "TORCH_WARM_POOL")
+    clean = {name: value for name, value in os.environ.items() if name not in told}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=clean)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["True"]
+    assert done.stdout.split() == ["True", "None" if torch.cuda.is_available() else "0"]
     assert (tmp_path / "inductor").is_dir()
 
 

@@ -19,6 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import Epilogue, check_blocks, required
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
+from pipeline.kernels.common.norm_on_load import NormOnLoad, load_norm, normalised
 from pipeline.kernels.common.quads import (
     as_operand,
     channel_read,
@@ -102,13 +103,16 @@ def _load_row(
 
 @gluon.jit
 def _operands(
-    parts, row, x0, height, width,
-    CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr, sums: gl.constexpr, dtype: gl.constexpr,
+    parts, ends, row, x0, height, width,
+    CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr, NORM: gl.constexpr,
+    sums: gl.constexpr, dtype: gl.constexpr,
 ):  # fmt: skip
     """What `_load_row` loaded as the first operands of products, 0 outside the image and beyond its channels.
 
     A pixel to the right of the image gives sums that nobody stores, so each shift has one border that matters.
     """
+    if NORM is not None:
+        parts = (normalised(parts[0], ends, NORM), normalised(parts[1], ends, NORM), normalised(parts[2], ends, NORM))
     layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
     col = (x0 + gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))).expand_dims(1)
     word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
@@ -136,23 +140,23 @@ def _store_planar(y, image, row, x0, inside, height, width, CHANNELS: gl.constex
 
 @gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles"])
 def conv3x3_rows(
-    x, weight, out, scale, bias, statistics,
+    x, weight, out, scale, bias, statistics, norm_mean, norm_variance, norm_weight, norm_bias, eps,
     x_image_stride, x_row_stride, x_unit, out_image_stride, out_row_stride, out_unit,
     height, width, rows, tiles_y, tiles_x, tiles,
     IN: gl.constexpr, CHANNELS: gl.constexpr, DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr,
-    GROUP: gl.constexpr, AHEAD: gl.constexpr, PLANAR: gl.constexpr,
+    GROUP: gl.constexpr, AHEAD: gl.constexpr, PLANAR: gl.constexpr, NORM: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], as words of 32 bits, and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS].
 
-    Where PLANAR it is [N, CHANNELS, H, W].
+    Where PLANAR it is [N, CHANNELS, H, W]. NORM and what is named after it are of a norm of x, None without.
     """
     dtype: gl.constexpr = weight.dtype.element_ty
     WORDS: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 32
     IN_WORDS: gl.constexpr = IN * dtype.primitive_bitwidth // 32
     sums: gl.constexpr = sums_layout(OUT, dtype, num_warps)
     COLS: gl.constexpr = 16 * num_warps
-    strides = (x_row_stride, x_unit)
+    strides, norm = (x_row_stride, x_unit), (norm_mean, norm_variance, norm_weight, norm_bias)
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, DEPTH], dtype)
     held = gl.allocate_shared_memory(dtype, [9 * CHUNKS, OUT, DEPTH], shared)
     let_the_next_begin()
@@ -164,6 +168,9 @@ def conv3x3_rows(
         y0, x0 = tile // tiles_x % tiles_y * rows, tile % tiles_x * COLS
         image = x + number.to(gl.int64) * x_image_stride
         target = out + number.to(gl.int64) * out_image_stride
+        normed = ()
+        for chunk in gl.static_range(CHUNKS):
+            normed = normed + (load_norm(norm, eps, number, chunk, IN_WORDS, WORDS, NORM),)  # type: ignore[assignment]
         queue = ()
         for step in gl.static_range(AHEAD):
             queue = queue + _load_row(
@@ -183,7 +190,9 @@ def conv3x3_rows(
                     queue = queue + _load_row(
                         image, later, x0, strides, height, width, (chunk + AHEAD) % CHUNKS, IN_WORDS, WORDS
                     )
-                    seen = _operands(queue, row, x0, height, width, chunk, IN_WORDS, WORDS, sums, dtype)
+                    seen = _operands(
+                        queue, normed[chunk], row, x0, height, width, chunk, IN_WORDS, WORDS, NORM, sums, dtype
+                    )
                     # In turns: a product need not wait for the sums of the one before it.
                     for shift in gl.static_range(3):
                         above = warpgroup_mma(seen[shift], _taps(held, 2, shift, chunk, CHUNKS), above, is_async=True)
@@ -216,6 +225,7 @@ def queue(
     *,
     planar: bool = False,
     statistics: Tensor | None = None,
+    norm: NormOnLoad | None = None,
 ) -> None:
     """Queue the convolution of checked x [N, H, W, in] by weight [9, out, in].
 
@@ -227,6 +237,7 @@ def queue(
         tile: how the work is cut.
         planar: whether `out` is NCHW.
         statistics: [N, blocks, 2, out] fp32, where they are wanted.
+        norm: of x, which is then fp16.
     """
     batch, height, width, inner = x.shape
     outer = weight.shape[1]
@@ -239,19 +250,20 @@ def queue(
     tiles = batch * tiles_y * tiles_x
     conv3x3_rows[min(tiles, multiprocessors(x.device) * tile.programs),](
         words, weight, out, epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
-        statistics, words.stride(0), words.stride(1), words.stride(2) // 4, *strides,
+        statistics, *((None,) * 5 if norm is None else norm[:5]),
+        words.stride(0), words.stride(1), words.stride(2) // 4, *strides,
         height, width, tile.rows, tiles_y, tiles_x, tiles,
         IN=inner, CHANNELS=outer, DEPTH=depth, CHUNKS=-(-inner // depth), OUT=columns,
         GROUP=8 if planar else min(columns, 64 // out.element_size()),
-        AHEAD=tile.ahead, PLANAR=planar,
+        AHEAD=tile.ahead, PLANAR=planar, NORM=None if norm is None else norm.instructions,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
         SCALED=epilogue.scale is not None, num_warps=tile.warps, maxnreg=registers(tile.warps, tile.programs),
         **DEPENDENT,
     )  # fmt: skip
 
 
-def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the convolution of checked operands: x [N, H, W, in] by weight [9, out, in].
+def launch(operands: Operands, tile: Tile, norm: NormOnLoad | None = None) -> None:
+    """Queue the convolution of checked operands: x [N, H, W, in], after a norm if there is one, by weight [9, out, in].
 
     Raises:
         ValueError: more than statistics is to be folded, or a strip isn't made of their blocks.
@@ -260,7 +272,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     if not weight.is_contiguous() or not suits(x, weight.shape[1], epilogue):
         raise ValueError(f"this tile takes at most {MOST_IN} channels to {MOST_OUT} and folds statistics alone")
     check_blocks(epilogue, tile.rows, 16 * tile.warps)
-    queue(x, weight, epilogue, required(outputs.out), tile, statistics=outputs.statistics)
+    queue(x, weight, epilogue, required(outputs.out), tile, statistics=outputs.statistics, norm=norm)
 
 
 def suits(x: Tensor, outer: int, epilogue: Epilogue) -> bool:

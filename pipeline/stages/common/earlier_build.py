@@ -20,7 +20,11 @@ Makers = dict[str, Callable[[], Candidate | None]]
 
 def without_fp8(rewritten: Rewritten) -> Makers:
     """What builds the candidates in fp16; Inductor's comes first, as the others are checked against it."""
-    return {INDUCTOR: lambda: rewritten.by_inductor, "fp16": lambda: rewritten.candidate({}, "fp16")}
+    return {
+        INDUCTOR: lambda: rewritten.by_inductor,
+        "fp16": lambda: rewritten.candidate({}, "fp16"),
+        "fp16, own norms": lambda: rewritten.candidate({}, "fp16", own_norms=True),
+    }
 
 
 def fastest_or_known(rewritten: Rewritten, makers: Makers, given: str = "") -> Runner:

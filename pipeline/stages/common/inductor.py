@@ -55,6 +55,7 @@ def own_cache(caches: Path, cold: bool = True) -> Path:
     torch._dynamo.utils.clear_compilation_metrics()
     torch._inductor.metrics.reset()
     believe_the_processor()
+    keep_the_pool_cold()
     return cache
 
 
@@ -66,6 +67,15 @@ def believe_the_processor() -> None:
     """
     if torch._inductor.config.cpp.vec_isa_ok is None:
         torch._inductor.config.cpp.vec_isa_ok = True
+
+
+def keep_the_pool_cold() -> None:
+    """Have Inductor start no processes that compile for Triton where no GPU is, unless TORCH_WARM_POOL says otherwise.
+
+    Each imports torch beside a build that has no use for it.
+    """
+    if not torch.cuda.is_available():
+        os.environ.setdefault("TORCH_WARM_POOL", "0")
 
 
 def count_bytes() -> None:

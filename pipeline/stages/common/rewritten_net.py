@@ -16,6 +16,7 @@ from pipeline.compiler.exported_net import ExportedNet, UnsupportedError, export
 from pipeline.compiler.fx_graph import shape_of
 from pipeline.compiler.layer_nodes import inputs_of, layer_of
 from pipeline.compiler.lowering import lower
+from pipeline.compiler.own_norms import put_own_norms
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.compiler.upsampled_layer import UpsampledLayer
 from pipeline.kernels.common.capability import reaching_views_barred
@@ -91,7 +92,12 @@ class Rewritten:
         return self._built(name, lambda: captured(name, self.plain, execution("fp16", 0), batch, mode=MODES[name]))
 
     def candidate(
-        self, scales: Mapping[str, float], precision: PrecisionName, kept: list[str] | None = None
+        self,
+        scales: Mapping[str, float],
+        precision: PrecisionName,
+        kept: list[str] | None = None,
+        *,
+        own_norms: bool = False,
     ) -> Candidate | None:
         """The net with its layers by the fastest tiles; None where no layer is a kernel's, or where it was refused.
 
@@ -99,8 +105,12 @@ class Rewritten:
             scales: of the values in fp8, by their nodes' names.
             precision: of most layers.
             kept: the layers that stay in fp16.
+            own_norms: whether own kernels take the norms' passes; None where there are none, too.
         """
-        return self._built(precision, lambda: self._candidate(scales, precision, kept or []))
+        if own_norms and not self.net.matched.get("sum_where_made"):
+            return None
+        name = f"{precision}, own norms" if own_norms else precision
+        return self._built(name, lambda: self._candidate(scales, precision, kept or [], own_norms=own_norms))
 
     def _built(self, name: str, build: Callable[[], Candidate | None]) -> Candidate | None:
         """A candidate, if it can be built and answers as the net without our kernels does."""
@@ -126,18 +136,23 @@ class Rewritten:
         if error > AGREES[found.execution.precision]:
             raise WrongAnswerError(f"its logits are {error:.3g} off those of the net by {by} (relative L2)")
 
-    def _candidate(self, scales: Mapping[str, float], precision: PrecisionName, kept: list[str]) -> Candidate | None:
-        batch = self.workload.batches[0]
+    def _candidate(
+        self, scales: Mapping[str, float], precision: PrecisionName, kept: list[str], *, own_norms: bool
+    ) -> Candidate | None:
+        batch, norms = self.workload.batches[0], {}
         with torch.inference_mode():
             plan = choose(self.net, scales, batch, self.tuner, self.workload.progress)
             lowered = lower(self.net, plan)
-        if not plan.tiles:
+            if own_norms:
+                self.workload.progress("own kernels for norms")
+                norms = put_own_norms(lowered, batch, self.tuner)
+        if not plan.tiles or (own_norms and not norms):
             return None
         layers: dict[str, PrecisionName] = dict.fromkeys(kept, "fp16")
         self.workload.progress(f"{len(plan.tiles)} layers by own kernels, the rest by Inductor")
         how = replace(execution(precision, len(plan.tiles), layers), layer_flops=composed_flops(self.net))
-        found = captured("own kernels", lowered, how, batch)
-        found.lowered, found.plan = lowered, plan
+        found = captured("own kernels and norms" if own_norms else "own kernels", lowered, how, batch)
+        found.lowered, found.plan, found.details = lowered, plan, {"norms": norms} if norms else {}
         return found
 
 

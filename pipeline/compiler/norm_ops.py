@@ -1,0 +1,91 @@
+"""Instance norms by the project's kernels, as operations of torch beside those of `custom_ops`.
+
+`normalised` is a norm's pass; `normed_conv3x3` a 3×3 convolution that applies the norm to what it reads. Both take the
+statistics that the layer before has stored. On a CPU the reference runs, and on a GPU where `tile` says so.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import record_function
+
+from pipeline.compiler.custom_ops import NAMESPACE, REFERENCE
+from pipeline.compiler.ops import tile_of
+from pipeline.devices.kinds import is_cuda
+from pipeline.kernels import norm_pass
+from pipeline.kernels.common.activation import Activation
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.conv3x3 import conv3x3_normed
+from pipeline.kernels.conv3x3.conv3x3_operands import Operands
+from pipeline.kernels.merged_statistics import Norm
+from pipeline.kernels.norm_pass import NormPass
+from pipeline.records.chrome_trace import LAYER
+
+# A norm of x [N, C, H, W]: what its statistics [N, blocks, 2, C] are of, weight and bias of C values, what follows.
+NORM = (
+    "Tensor counted, Tensor? norm_weight, Tensor? norm_bias, float eps, int phases, "
+    "str norm_activation, float norm_slope"
+)
+NORMALISED = f"(Tensor x, {NORM}, float norm_scale, str tile, Tensor(a!) result) -> ()"
+NORMED_CONV3X3 = (
+    f"(Tensor x, {NORM}, Tensor weight, Tensor bias, str activation, float slope, str layer, str tile, "
+    "Tensor(a!) result, Tensor(b!) statistics) -> ()"
+)
+
+
+def _of_norm(given: dict[str, Any]) -> NormPass:
+    weight, bias = (None if part is None else part.flatten() for part in (given["norm_weight"], given["norm_bias"]))
+    activation = Activation(given["norm_activation"], given["norm_slope"])
+    return NormPass(Norm(weight, bias, given["eps"]), activation, given.get("norm_scale", 1.0), given["phases"])
+
+
+def _normalise(given: dict[str, Any], tile: Any) -> None:
+    """A norm's pass by a tile; by torch without one."""
+    x, out = (given[name].permute(0, 2, 3, 1) for name in ("x", "result"))
+    if tile is None:
+        norm_pass.reference(x, given["counted"], _of_norm(given), out)
+    else:
+        norm_pass.norm_pass(x, given["counted"], _of_norm(given), out, tile)
+
+
+def _convolve(given: dict[str, Any], tile: Any) -> None:
+    """A convolution of what a norm gives, by a tile; by torch without one."""
+    x, out = (given[name].permute(0, 2, 3, 1) for name in ("x", "result"))
+    activation = Activation(given["activation"], given["slope"])
+    epilogue = Epilogue(bias=given["bias"], activation=activation, statistics=True)
+    operands = Operands(x, given["weight"], epilogue, Outputs(out, statistics=given["statistics"]))
+    with record_function(f"{LAYER}{given['layer']}"):
+        if tile is None:
+            conv3x3_normed.reference(operands, given["counted"], _of_norm(given))
+        else:
+            conv3x3_normed.normed_conv3x3(operands, given["counted"], _of_norm(given), tile)
+
+
+RUNS: dict[str, Callable[[dict[str, Any], Any], None]] = {"normalised": _normalise, "normed_conv3x3": _convolve}
+WRITTEN = {"normalised": ("result",), "normed_conv3x3": ("result", "statistics")}
+
+
+def _register(name: str, schema: str) -> Any:
+    names = [part.split()[-1] for part in schema[1:].partition(") -> ")[0].split(", ")]
+
+    def run(*values: Any) -> None:
+        given = dict(zip(names, values, strict=True))
+        by_torch = given["tile"] == REFERENCE or not is_cuda(given["x"].device.type)
+        RUNS[name](given, None if by_torch else tile_of(given["tile"]))
+
+    made = torch.library.custom_op(f"{NAMESPACE}::{name}", run, mutates_args=WRITTEN[name], schema=schema)
+    made.register_fake(lambda *_, **__: None)
+    return made
+
+
+normalised = _register("normalised", NORMALISED)
+normed_conv3x3 = _register("normed_conv3x3", NORMED_CONV3X3)
+
+
+def far_from_reference(name: str, given: dict[str, Any], distance: Callable[[Tensor, Tensor], float]) -> float:
+    """How far what an operation has just written is from its reference's answer to the same arguments."""
+    fresh = {role: torch.empty_like(given[role]) for role in WRITTEN[name]}
+    RUNS[name]({**given, **fresh}, None)
+    return max(distance(given[role], fresh[role]) for role in WRITTEN[name])

@@ -1,0 +1,160 @@
+"""An instance norm and the activation after it as a pass over a map, rounded to fp16 or fp8, in one kernel.
+
+The idea: Inductor's pass computes where each value lies, loads factor and shift for it, and clamps it before it is
+rounded to fp8, some fifteen instructions a value: with half of the bytes it takes as long as in fp16. Here a program
+has the same few channels from its first pixel to its last, so that factor and shift stay in registers, and fp8's scale
+is in them. On a small map it merges its channels' statistics itself: a kernel that does nothing else would take longer
+to come and go than to compute.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from pipeline.kernels.common.activation import NONE, Activation
+from pipeline.kernels.common.block_statistics import COLS, ROWS, merged
+from pipeline.kernels.common.capability import gluon_barred
+from pipeline.kernels.common.dependent_launch import DEPENDENT
+from pipeline.kernels.common.nhwc import STORED, interpreted, next_power_of_two, store
+from pipeline.kernels.common.triton_epilogue import rounded
+from pipeline.kernels.merged_statistics import Norm, check_norm, factor_and_shift, merged_blocks, norm_factors
+
+WIDEST = 64  # channels of a program: 128 bytes of a pixel
+FEW = 64  # entries of statistics that each program may merge for itself
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How the work is cut.
+
+    Attributes:
+        values: that a program has at once.
+        steps: how many times; fewer where the map is smaller.
+        merges: whether each program merges the statistics of its channels, rather than a kernel before it.
+    """
+
+    values: int
+    steps: int
+    merges: bool
+
+
+@dataclass(frozen=True)
+class NormPass:
+    """What a pass does: activation(norm(x)) / scale.
+
+    Attributes:
+        norm: with its eps.
+        activation: a homogeneous one.
+        scale: of the stored values, where they are fp8.
+        phases: of the statistics, as `block_statistics` has them.
+    """
+
+    norm: Norm
+    activation: Activation = NONE
+    scale: float = 1.0
+    phases: int = 1
+
+
+@triton.jit
+def _norm_pass(
+    x, out, statistics, weight, bias, eps, first, second, unit, height, width, entries, pixels,
+    x_image_stride, x_pixel_stride, out_image_stride, out_pixel_stride,
+    CHANNELS: tl.constexpr, EACH: tl.constexpr, PIXELS: tl.constexpr, STEPS: tl.constexpr,
+    MERGES: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """Read x [N, pixels, CHANNELS], write out, of the same shape: ACTIVATION(x · factor + shift) · unit.
+
+    Factor and shift [N, CHANNELS] are `first` and `second`, or where the program MERGES they are made of statistics
+    [N, entries, 2, CHANNELS] of phases of height × width.
+    """
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
+    image = tl.program_id(2)
+    channel = tl.program_id(1) * EACH + tl.arange(0, EACH)
+    if MERGES:
+        mean, variance = merged_blocks(
+            statistics, image, channel, height, width, entries, CHANNELS, PHASES, LINES, ROWS, COLS
+        )
+        factor, shift = factor_and_shift(mean, variance, weight, bias, eps, channel, CHANNELS)
+    else:
+        factor = tl.load(first + image * CHANNELS + channel, mask=channel < CHANNELS, other=0.0)
+        shift = tl.load(second + image * CHANNELS + channel, mask=channel < CHANNELS, other=0.0)
+    factor, shift = (factor * unit)[None, :], (shift * unit)[None, :]
+    lines, target = x + image.to(tl.int64) * x_image_stride, out + image.to(tl.int64) * out_image_stride
+    for step in tl.range(0, STEPS):
+        pixel = (tl.program_id(0) * STEPS + step) * PIXELS + tl.arange(0, PIXELS)
+        inside = (pixel < pixels)[:, None] & (channel < CHANNELS)[None, :]
+        value = tl.load(lines + ((pixel * x_pixel_stride)[:, None] + channel[None, :]), mask=inside, other=0.0)
+        y = ACTIVATION(value.to(tl.float32) * factor + shift, SLOPE)
+        place = target + ((pixel * out_pixel_stride)[:, None] + channel[None, :])
+        tl.store(place, rounded(y, out.dtype.element_ty), mask=inside)
+
+
+def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: Tile | None = None) -> None:
+    """Write a map after its norm and activation.
+
+    Args:
+        x: [N, H, W, C] fp16 or fp8, channels side by side, rows of pixels after each other.
+        statistics: [N, blocks, 2, C] fp32 of x before it was rounded.
+        how: the norm, what follows, and the scale of `out`.
+        out: [N, H, W, C] fp16 or fp8, laid out as x; a channel slice at will.
+        tile: one of `candidates`; the first of them without.
+
+    Raises:
+        ValueError: a tensor isn't as above, or the activation isn't homogeneous; the text begins with its name.
+    """
+    batch, height, width, channels = x.shape
+    for name, part in (("x", x), ("out", out)):
+        _check_map(name, part, x.shape)
+    check_norm(statistics, (height, width), how.phases, how.norm)
+    if how.norm.eps is None or not how.activation.is_homogeneous or how.activation.by_channel:
+        raise ValueError(f"activation must be homogeneous with one slope, after a norm with eps, got {how.activation}")
+    tile = tile or next(candidates(statistics))
+    dependent = gluon_barred() is None and not interpreted()
+    first = second = None
+    if not tile.merges:
+        first, second = norm_factors(statistics, (height, width), how.phases, how.norm, dependent=dependent)
+    each = min(WIDEST, max(16, next_power_of_two(channels)))
+    wide = max(1, tile.values // each)
+    entries, pixels = statistics.shape[1], height * width
+    steps = min(tile.steps, triton.cdiv(pixels, wide))
+    _norm_pass[triton.cdiv(pixels, wide * steps), triton.cdiv(channels, each), batch](
+        x, out, statistics, *how.norm, first, second, 1.0 / how.scale,
+        height // how.phases, width // how.phases, entries, pixels,
+        x.stride(0), x.stride(2), out.stride(0), out.stride(2),
+        CHANNELS=channels, EACH=each, PIXELS=wide, STEPS=steps, MERGES=tile.merges, PHASES=how.phases,
+        LINES=min(FEW, max(2, next_power_of_two(entries))), ROWS=ROWS, COLS=COLS,
+        ACTIVATION=how.activation.expression, SLOPE=how.activation.slope,
+        DEPENDENT=dependent, **(DEPENDENT if dependent else {}),
+    )  # fmt: skip
+
+
+def _check_map(name: str, part: Tensor, shape: torch.Size) -> None:
+    if part.shape != shape or part.dtype not in STORED:
+        raise ValueError(f"{name} must be {list(shape)} float16 or float8_e4m3fn, got {list(part.shape)} {part.dtype}")
+    if part.stride(3) != 1 or part.stride(1) != shape[2] * part.stride(2):
+        raise ValueError(f"{name} must have its channels side by side and its rows after each other")
+
+
+def reference(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor) -> None:
+    """What `norm_pass` computes of x and into out [N, H, W, C], in plain PyTorch and fp32, on any device."""
+    mean, variance = merged(statistics, x.shape[1], x.shape[2], how.phases)
+    factor = (variance + (how.norm.eps or 0.0)).rsqrt() * (1.0 if how.norm.weight is None else how.norm.weight)
+    shift = (0.0 if how.norm.bias is None else how.norm.bias) - mean * factor
+    y = how.activation(x.float() * factor[:, None, None] + shift[:, None, None])
+    store(y / how.scale, out)
+
+
+def candidates(statistics: Tensor) -> Iterator[Tile]:
+    """The tiles worth measuring for a map with statistics [N, blocks, 2, C], the likeliest first."""
+    few = statistics.shape[1] <= FEW
+    for merges in (True, False) if few else (False,):
+        for values, steps in ((4096, 4), (4096, 1), (2048, 8)):
+            yield Tile(values, steps, merges)

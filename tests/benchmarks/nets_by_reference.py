@@ -1,0 +1,143 @@
+"""Takes many nets of other houses through export, every pass and lowering, by the kernels' references, on a CPU.
+
+    python -m tests.benchmarks.nets_by_reference [PART OF A NET'S NAME …]
+
+Needs segmentation-models-pytorch with timm, monai with einops, and diffusers. Batch norms get real statistics, weights
+are random. A line for each net: how far it is from itself (relative L2) after the passes, in fp32; lowered, where the
+references round the first layer's weights to fp16; and with all in fp8 that may be, scaled by the same images, where
+random weights make some nets useless. Exit code 1 where one of them raised, or where the passes changed an answer.
+"""
+
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.library_nets import diffusers_net, monai_net, smp_net
+from models.torchvision_nets import NETS, SegmentationNet
+from models.unet import UNet
+from pipeline.compiler.calibrate import largest
+from pipeline.compiler.exported_net import export
+from pipeline.compiler.fp8_values import scales
+from pipeline.compiler.layer_nodes import layer_of
+from pipeline.compiler.lowering import Plan, lower
+from pipeline.measure.accuracy import distance
+from pipeline.records.error_line import typed_line
+from tests.benchmarks.net_times import with_real_statistics
+from tests.compiler.rewriting import rewrite_all
+
+CHANGED = 1e-2  # relative L2 after the passes in fp32; nets of tiny maps and random weights amplify rounding to 4e-3
+Case = tuple[Callable[[], nn.Module], tuple[int, ...]]
+
+ENCODERS = (
+    "resnet18", "resnext50_32x4d", "vgg11_bn", "vgg13", "densenet121", "mobilenet_v2", "efficientnet-b1",
+    "se_resnet50", "inceptionv4", "xception", "dpn68", "mit_b0", "tu-regnety_002", "tu-convnext_atto",
+    "tu-mobilenetv3_small_100", "tu-hrnet_w18_small", "tu-ghostnet_100", "tu-resnest14d", "tu-seresnet18",
+    "tu-edgenext_xx_small", "tu-repvgg_a0", "tu-nfnet_l0",
+)  # fmt: skip
+ARCHITECTURES = (
+    "UnetPlusPlus", "MAnet", "Linknet", "FPN", "PSPNet", "DeepLabV3", "DeepLabV3Plus", "PAN", "UPerNet", "Segformer",
+)  # fmt: skip
+UNET: dict[str, Any] = {"channels": (16, 32, 64), "strides": (2, 2)}
+MONAI: dict[str, dict[str, Any]] = {
+    "UNet": {**UNET, "num_res_units": 2},
+    "AttentionUnet": UNET,
+    "DynUNet": {"kernel_size": [3] * 4, "strides": [1, 2, 2, 2], "upsample_kernel_size": [2] * 3},
+    "SegResNet": {"init_filters": 16},
+    "SegResNetDS": {"init_filters": 16},
+    "HighResNet": {},
+    "AHNet": {},
+    "RegUNet": {"num_channel_initial": 16, "depth": 3},
+    "MedNeXt": {"init_filters": 8, "encoder_expansion_ratio": (2,) * 4, "decoder_expansion_ratio": (2,) * 4},
+    "SwinUNETR": {"feature_size": 12},
+    "UNETR": {"img_size": (64, 64), "feature_size": 8, "hidden_size": 96, "mlp_dim": 192, "num_heads": 4},
+}
+DENOISER: dict[str, Any] = {
+    "in_channels": 4,
+    "out_channels": 4,
+    "block_out_channels": (32, 64, 64),
+    "down_block_types": ("DownBlock2D", "AttnDownBlock2D", "DownBlock2D"),
+    "up_block_types": ("UpBlock2D", "AttnUpBlock2D", "UpBlock2D"),
+}
+
+
+class Autoencoder(nn.Module):
+    """diffusers' autoencoder, there and back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        blocks = {"down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpDecoderBlock2D",) * 2}
+        make = import_module("diffusers").AutoencoderKL
+        self.net = make(block_out_channels=(32, 64), norm_num_groups=8, **blocks)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """The image again, [batch, 3, height, width]."""
+        decoded: Tensor = self.net.decode(self.net.encode(image).latent_dist.mode()).sample
+        return decoded
+
+
+def cases() -> Iterator[tuple[str, Case]]:
+    """Every net with its name and the shape of its batch."""
+    for encoder in ENCODERS:
+        yield f"smp Unet {encoder}", (partial(smp_net, "Unet", encoder), (2, 3, 64, 96))
+    for architecture in ARCHITECTURES:
+        for encoder in ("resnet18", "efficientnet-b0"):
+            yield f"smp {architecture} {encoder}", (partial(smp_net, architecture, encoder), (2, 3, 128, 128))
+    for name, options in MONAI.items():
+        side = 128 if name == "AHNet" else 64
+        yield f"monai {name}", (partial(monai_net, name, **options), (1, 3, side, side))
+    for name in NETS:
+        yield f"torchvision {name}", (partial(SegmentationNet, name), (1, 3, 65, 79))
+    yield "diffusers UNet2DModel", (partial(diffusers_net, sample_size=32, **DENOISER), (1, 4, 32, 32))
+    yield "diffusers AutoencoderKL", (Autoencoder, (1, 3, 64, 64))
+    yield "classic, odd size", (partial(UNet, base=16, depth=3), (1, 3, 53, 71))
+    yield "classic, bilinear", (partial(UNet, base=16, depth=2, upsampling="bilinear"), (1, 3, 54, 70))
+
+
+@torch.no_grad()
+def line(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> tuple[str, bool]:
+    """What came of one net, and whether its answer stayed what it was."""
+    torch.manual_seed(0)
+    net, seen, other = make().eval(), torch.rand(shape), torch.rand(shape)
+    with_real_statistics(net, torch.cat([seen, other]))
+    wanted = net(other)
+    with torch.enable_grad():
+        exported = export(net, seen, torch.float32)
+    rewrite_all(exported)
+    kept = distance(exported.module(other), wanted)
+    lowered = distance(lower(exported, Plan())(other), wanted)
+    known = scales(exported, [], largest(exported, [seen, other]))
+    in_fp8 = distance(lower(exported, Plan(known))(other), wanted)
+    layers = sum(layer_of(exported.module, node) is not None for node in exported.module.graph.nodes)
+    text = f"passes {kept:.1e}  lowered {lowered:.1e}  fp8 {in_fp8:.2f} ({len(known)} values)  {layers} layers"
+    return text, kept <= CHANGED
+
+
+def main(wanted: list[str]) -> int:
+    """A line for each net whose name holds one of the words, or for all."""
+    torch.set_num_threads(1)
+    wrong = 0
+    for name, (make, shape) in cases():
+        if wanted and not any(part in name for part in wanted):
+            continue
+        began = time.monotonic()
+        try:
+            text, right = line(make, shape)
+        except Exception as error:  # noqa: BLE001 - the other nets are still to be tried
+            traceback.print_exc()
+            text, right = typed_line(error), False
+        wrong += not right
+        mark = "" if right else "  WRONG"
+        sys.stdout.write(f"{name:34} {text}  {time.monotonic() - began:.0f} s{mark}\n")
+        sys.stdout.flush()
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

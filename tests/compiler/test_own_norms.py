@@ -1,0 +1,187 @@
+"""Own kernels in the place of norms' passes: where they go, what is measured, and that the answer stays."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from pipeline.compiler import norm_ops
+from pipeline.compiler.autotune import NothingRunsError, Tuner
+from pipeline.compiler.custom_ops import REFERENCE, operation
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.norm_ops import RUNS
+from pipeline.compiler.norm_passes import found_passes
+from pipeline.compiler.ops import tile_text
+from pipeline.compiler.own_norms import IN_A_PASS, WHEN_READ, put_own_norms
+from pipeline.kernels.common.block_statistics import statistics_of
+from pipeline.kernels.conv3x3 import conv3x3_narrow
+from tests.compiler.nets import image, lively
+from tests.compiler.rewriting import computing, lowered, own_calls, rewritten_from
+
+BATCH = image(2, 3, 8, 16)
+NARROW = tile_text(conv3x3_narrow.Tile(16, 4, 2, 3))
+CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+
+
+class Normed(nn.Module):
+    """Norms whose answer one layer reads, two layers read, a concatenation holds, and the logits are made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(inner, 32, 3, padding=1) for inner in (3, 32, 32, 64))
+        self.norms = nn.ModuleList(nn.InstanceNorm2d(32, affine=True) for _ in range(4))
+        self.head = nn.Conv2d(32, 2, 1)
+
+    def block(self, number: int, x: Tensor) -> Tensor:
+        value: Tensor = self.norms[number](self.convs[number](x))
+        return functional.leaky_relu(value)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        high = self.block(1, self.block(0, batch))
+        value = self.block(3, torch.cat([self.block(2, high), high], 1))
+        logits: Tensor = self.head(value)
+        return logits
+
+
+@cache
+def exported() -> ExportedNet:
+    torch.manual_seed(0)
+    return rewritten_from(lively(Normed()), BATCH, torch.float16)
+
+
+def graph(tile: str = NARROW, **scales: float) -> fx.GraphModule:
+    """The net lowered, its convolutions by a narrow tile, as if that had been chosen."""
+    made = lowered(exported(), scales=scales)
+    for node in made.graph.nodes:
+        if node.target is operation("conv3x3"):
+            node.kwargs = {**node.kwargs, "tile": tile}
+    return made
+
+
+@pytest.fixture(autouse=True)
+def by_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels' launches compute what their references do."""
+    for name in ("_normalise", "_convolve"):
+        run = getattr(norm_ops, name)
+        monkeypatch.setitem(RUNS, {"_normalise": "normalised", "_convolve": "normed_conv3x3"}[name], without_tile(run))
+
+
+def without_tile(run: Callable[[dict[str, Any], Any], None]) -> Callable[[dict[str, Any], Any], None]:
+    return lambda given, _: run(given, None)
+
+
+def tuner(folder: Path, preferred: str) -> Tuner:
+    """One by whose clock the preferred way, and of tiles the first, is the fastest."""
+    ticks = iter(range(1, 10_000))
+
+    def clock(call: Any) -> float:
+        call()
+        return float(next(ticks)) * (1e-6 if preferred in map(str, call.args) else 1.0)
+
+    return Tuner(folder, clock)
+
+
+@torch.no_grad()
+def test_own_kernels_take_the_passes_and_the_answer_stays(tmp_path: Path) -> None:
+    """All but the norm that the logits are made of: that pass stays Inductor's, which makes the logits in it."""
+    made = graph()
+    wanted, before = made(BATCH), own_calls(made)
+    assert put_own_norms(made, BATCH, tuner(tmp_path, IN_A_PASS)) == {IN_A_PASS: 3, WHEN_READ: 0}
+    assert own_calls(made) == [call for name in before[:3] for call in (name, "normalised")] + before[3:]
+    assert "aten.leaky_relu.default" in computing(made)
+    assert "aten.copy_.default" not in computing(made)
+    assert float((made(BATCH) - wanted).norm() / wanted.norm()) < 2e-3
+
+
+@torch.no_grad()
+def test_a_layer_norms_what_it_alone_reads_where_that_is_faster(tmp_path: Path) -> None:
+    """The second reads the first's norm; what two layers or a concatenation hold has to be written."""
+    made = graph()
+    wanted = made(BATCH)
+    assert put_own_norms(made, BATCH, tuner(tmp_path, WHEN_READ)) == {IN_A_PASS: 2, WHEN_READ: 1}
+    assert own_calls(made)[:3] == ["conv_first", "normed_conv3x3", "normalised"]
+    assert float((made(BATCH) - wanted).norm() / wanted.norm()) < 2e-3
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("tile", "scaled"), [(REFERENCE, False), (NARROW, True)], ids=["another kernel", "fp8"])
+def test_other_kernels_and_fp8_keep_the_pass(tile: str, scaled: bool, tmp_path: Path) -> None:
+    """What is stored in fp8 the pass rounds to fp8."""
+    made = graph(tile, **({"leaky_relu": 0.02} if scaled else {}))
+    wanted = made(BATCH)
+    assert put_own_norms(made, BATCH, tuner(tmp_path, WHEN_READ)) == {IN_A_PASS: 3, WHEN_READ: 0}
+    assert ("aten.clamp.default" in computing(made)) is False
+    assert float((made(BATCH) - wanted).norm() / wanted.norm()) < (5e-2 if scaled else 2e-3)
+
+
+@torch.no_grad()
+def test_a_second_build_finds_every_choice(tmp_path: Path) -> None:
+    known = tuner(tmp_path, WHEN_READ)
+    put_own_norms(graph(), BATCH, known)
+    again = tuner(tmp_path, IN_A_PASS)
+    assert put_own_norms(graph(), BATCH, again) == {IN_A_PASS: 2, WHEN_READ: 1}
+    assert again.measured == 0 < known.measured
+
+
+@torch.no_grad()
+def test_a_pass_that_is_wrong_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twice_where_a_tile_runs(monkeypatch, "normalised")
+    with pytest.raises(NothingRunsError, match=r"normalised; .*: no candidate gives the reference's answer"):
+        put_own_norms(graph(), BATCH, tuner(tmp_path, WHEN_READ))
+
+
+@torch.no_grad()
+def test_a_layer_that_norms_wrongly_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twice_where_a_tile_runs(monkeypatch, "normed_conv3x3")
+    assert put_own_norms(graph(), BATCH, tuner(tmp_path, WHEN_READ)) == {IN_A_PASS: 3, WHEN_READ: 0}
+
+
+def twice_where_a_tile_runs(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let an operation's kernel, and not its reference, give twice what it should."""
+    run = RUNS[name]
+
+    def wrong(given: dict[str, Any], tile: Any) -> None:
+        run(given, None)
+        if tile is not None:
+            given["result"].mul_(2)
+
+    monkeypatch.setitem(RUNS, name, wrong)
+
+
+@pytest.mark.parametrize("how", ["activation", "residual"])
+def test_a_pass_that_does_more_stays_inductors(how: str) -> None:
+    """With an activation that no pass of ours has, or a value added to it."""
+    made = graph()
+    assert len(list(found_passes(made.graph))) == 3
+    for node in [node for node in made.graph.nodes if str(node.target) == "aten.leaky_relu.default"]:
+        if how == "activation":
+            node.target = torch.ops.aten.silu.default
+        else:
+            with made.graph.inserting_after(node):
+                added = made.graph.call_function(torch.ops.aten.add.Tensor, (node, 1.0))
+            node.replace_all_uses_with(added, delete_user_cb=lambda user, added=added: user is not added)
+    assert list(found_passes(made.graph)) == []
+
+
+def test_torch_finds_no_fault_with_the_operations() -> None:
+    y = torch.randn(2, 8, 16, 16)
+    counted, vector = statistics_of(y), torch.rand(16)
+    x = y.permute(0, 3, 1, 2)
+    norm: dict[str, Any] = {
+        "counted": counted,
+        "norm_weight": vector[:, None, None],
+        "norm_bias": None,
+        "eps": 1e-5,
+        "phases": 1,
+    }
+    norm |= {"norm_activation": "relu", "norm_slope": 0.0, "tile": REFERENCE}
+    given = {**norm, "norm_scale": 1.0, "result": torch.empty_like(x)}
+    torch.library.opcheck(operation("normalised"), (x,), given, test_utils=CHECKS)
+    kept = {"weight": torch.randn(9, 8, 16), "bias": vector[:8], "activation": "none", "slope": 0.0, "layer": "a"}
+    made = {"result": torch.empty(2, 8, 16, 8).permute(0, 3, 1, 2), "statistics": torch.empty(2, 1, 2, 8)}
+    torch.library.opcheck(operation("normed_conv3x3"), (x,), {**norm, **kept, **made}, test_utils=CHECKS[:3])

@@ -1,0 +1,60 @@
+"""On a GPU a norm's pass, and the 3×3 convolution that norms what it reads, answer as their references do."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipeline.kernels import norm_pass
+from pipeline.kernels.common.activation import NONE, RELU, Activation
+from pipeline.kernels.common.capability import gluon_barred
+from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed
+from pipeline.kernels.conv3x3.conv3x3_operands import Operands
+from pipeline.kernels.norm_pass import NormPass
+from tests.kernels.examples import FP8, HALF, assert_near
+from tests.kernels.norm_examples import LEAKY, convolution, normed, stored
+from tests.kernels.test_gpu_kernels import what_the_gpu_has
+
+__all__ = ["what_the_gpu_has"]  # a fixture, which every test here asks for by itself
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize("size", [(3, 26, 34, 24), (2, 64, 64, 256), (2, 200, 174, 80)])
+def test_every_tile_of_the_pass_on_a_gpu(size: tuple[int, ...], dtype: torch.dtype) -> None:
+    """The same bits in two runs."""
+    x, counted, how = normed(size, phases=2)
+    how = replace(how, scale=0.02 if dtype == FP8 else 1.0)
+    wanted = stored(how, x, counted, dtype, None)
+    for tile in norm_pass.candidates(counted):
+        first, again = (stored(how, x, counted, dtype, tile) for _ in range(2))
+        assert_near(first, wanted, dtype)
+        assert torch.equal(first.float(), again.float())
+
+
+@pytest.mark.parametrize(("inner", "outer"), [(32, 32), (24, 16), (64, 8)])
+@pytest.mark.parametrize("activation", [NONE, RELU, LEAKY], ids=str)
+def test_the_convolution_norms_what_it_reads_on_a_gpu(activation: Activation, inner: int, outer: int) -> None:
+    """By every tile that the tuner would try, at a size that no block divides; the same bits in two runs."""
+    if reason := gluon_barred():
+        pytest.skip(reason)
+    operands, counted, how = convolution((2, 77, 90, inner), outer)
+    how = replace(how, activation=activation)
+    wanted = [part.clone() for part in run(operands, counted, how, None)]
+    for tile in conv3x3_narrow.candidates(operands.x, outer):
+        first = [part.clone() for part in run(operands, counted, how, tile)]
+        again = run(operands, counted, how, tile)
+        for one, other, want in zip(first, again, wanted, strict=True):
+            assert torch.equal(one, other)
+            assert float((one.float() - want.float()).norm() / want.float().norm()) < 4e-3
+
+
+def run(operands: Operands, counted: Tensor, how: NormPass, tile: conv3x3_narrow.Tile | None) -> list[Tensor]:
+    """The output and its statistics by a tile, or by the reference, over outputs of NaN."""
+    parts = [part for part in operands.outputs.given.values() if part.fill_(torch.nan) is not None]
+    if tile is None:
+        conv3x3_normed.reference(operands, counted, how)
+    else:
+        conv3x3_normed.normed_conv3x3(operands, counted, how, tile)
+    return parts

@@ -1,0 +1,95 @@
+"""A norm's pass, and the 3×3 convolution that norms what it reads: references and the interpreter."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from pipeline.kernels import norm_pass
+from pipeline.kernels.common.activation import NONE, RELU, Activation
+from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed
+from pipeline.kernels.merged_statistics import Norm
+from pipeline.kernels.norm_pass import NormPass, Tile
+from tests.kernels.examples import FP8, HALF, assert_near
+from tests.kernels.norm_examples import LEAKY, convolution, normed, stored
+
+
+@pytest.mark.parametrize(("merges", "dtype"), [(True, FP8), (False, HALF)])
+def test_the_pass_writes_what_its_reference_writes(merges: bool, dtype: torch.dtype) -> None:
+    """At a size that fills no tile, and of phases, by programs that take two steps and ones that take less."""
+    x, counted, how = normed((1, 10, 34, 24), phases=2)
+    how = replace(how, scale=0.02 if dtype == FP8 else 1.0)
+    found, wanted = (stored(how, x, counted, dtype, tile) for tile in (Tile(4096, 2, merges), None))
+    assert_near(found, wanted, dtype)
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["weight and bias", "neither"])
+def test_the_reference_is_torchs_norm(ends: bool) -> None:
+    x, counted, how = normed((2, 9, 20, 8), ends=ends)
+    wanted = functional.instance_norm(x.permute(0, 3, 1, 2).float(), weight=how.norm.weight, bias=how.norm.bias)
+    wanted = functional.leaky_relu(wanted, 0.1).permute(0, 2, 3, 1)
+    found = stored(replace(how, scale=0.5), x, counted, HALF, None)
+    torch.testing.assert_close(found.float() * 0.5, wanted, rtol=4e-3, atol=4e-3)
+
+
+def test_every_size_has_a_tile_and_small_maps_one_that_merges() -> None:
+    small, large = (list(norm_pass.candidates(torch.empty(1, blocks, 2, 8))) for blocks in (64, 65))
+    assert {tile.merges for tile in small} == {True, False}
+    assert {tile.merges for tile in large} == {False}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"x": torch.zeros(1, 8, 16, 8)}, r"^x must be \[1, 8, 16, 8\] float16 or"),
+        ({"out": torch.zeros(1, 8, 16, 16).half()}, r"^out must be \[1, 8, 16, 8\]"),
+        ({"out": torch.zeros(1, 8, 8, 16).half().transpose(2, 3)}, "^out must have its channels side by side"),
+        ({"statistics": torch.zeros(1, 2, 2, 8)}, "^statistics must be"),
+        ({"how": NormPass(Norm(torch.zeros(4), eps=1e-5))}, "^weight must be 8"),
+        ({"how": NormPass(Norm(eps=1e-5), Activation("silu"))}, "^activation must be homogeneous .* got silu"),
+        ({"how": NormPass(Norm())}, "^activation must be homogeneous with one slope, after a norm with eps"),
+    ],
+)
+def test_what_the_pass_cannot_take_is_named(wrong: dict[str, Any], message: str) -> None:
+    x = torch.zeros(1, 8, 16, 8).half()
+    given: dict[str, Any] = {"x": x, "statistics": torch.zeros(1, 1, 2, 8), "out": x.clone()}
+    given |= {"how": NormPass(Norm(eps=1e-5)), **wrong}
+    with pytest.raises(ValueError, match=message):
+        norm_pass.norm_pass(*(given[name] for name in ("x", "statistics", "how", "out")))
+
+
+def test_the_convolution_s_reference_reads_what_the_norm_gives() -> None:
+    """The zeros around the image are zeros of the normed map."""
+    operands, counted, how = convolution((1, 9, 20, 16), 8)
+    conv3x3_normed.reference(operands, counted, how)
+    norm = how.norm
+    before = functional.instance_norm(operands.x.permute(0, 3, 1, 2).float(), weight=norm.weight, bias=norm.bias)
+    taps = operands.weight.float().reshape(3, 3, 8, 16).permute(2, 3, 0, 1)
+    wanted = functional.conv2d(functional.leaky_relu(before, 0.1), taps, operands.epilogue.bias, padding=1)
+    assert operands.outputs.out is not None
+    found = operands.outputs.out.permute(0, 3, 1, 2).float()
+    assert float((found - wanted).norm() / wanted.norm()) < 2e-3
+
+
+@pytest.mark.parametrize(
+    ("activation", "slope"),
+    [(NONE, 1.0), (RELU, 0.0), (LEAKY, 0.1), (Activation("leaky_relu", 2.0), None), (Activation("silu"), None)],
+)
+def test_the_larger_of_a_value_and_a_slope_times_it_is_the_activation(
+    activation: Activation, slope: float | None
+) -> None:
+    y = torch.linspace(-2, 2, 9)
+    assert conv3x3_normed.slope_of(activation) == slope
+    if slope is not None:
+        assert torch.equal(torch.maximum(y, slope * y), activation(y))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"activation": Activation("silu")}, {"scale": 0.5}, {"norm": Norm()}], ids=lambda one: next(iter(one))
+)
+def test_the_convolution_takes_no_other_norm(wrong: dict[str, Any]) -> None:
+    operands, counted, how = convolution((1, 8, 16, 16), 8)
+    with pytest.raises(ValueError, match=r"^x must be float16, after a norm with eps and a ReLU"):
+        conv3x3_normed.normed_conv3x3(operands, counted, replace(how, **wrong), conv3x3_narrow.Tile(16))
