@@ -5,6 +5,8 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import cache
+from typing import Any
 
 # Before anything imports torch. Tests share the cores with each other. Inductor compiles in the process itself, as its
 # pool of compilers would import torch once more, and believes /proc/cpuinfo instead of compiling two programs to ask.
@@ -13,12 +15,18 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 for variable in ("TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_VEC_ISA_OK"):
     os.environ.setdefault(variable, "1")
 
+SELDOM = 20_000  # objects more than before, after which the collector looks at the youngest
+# What is imported stays, torch above all: walking it takes a tenth of an export's time.
+gc.set_threshold(SELDOM, 20, 20)
+
 import pytest  # noqa: E402
 import yaml  # noqa: E402
+from omegaconf import base as omegaconf  # noqa: E402
+from omegaconf.grammar_parser import parse  # noqa: E402
 
 from tests import fork_server, yaml_once  # noqa: E402
 
-SELDOM = 20_000  # objects more than before, after which the collector looks at the youngest
+COMPILER = "tests/compiler/"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,6 +36,18 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     fork_server.interpret_without_gpu()
     fork_server.install()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give the compiler's files to one process, which exports each net of `tests.compiler.nets` once for all."""
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped, unused-ignore]
+
+    class ByRoom(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]
+        def _split_scope(self, nodeid: str) -> str:
+            return COMPILER if nodeid.startswith(COMPILER) else str(super()._split_scope(nodeid))
+
+    return ByRoom(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,13 +64,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collector what stays for good, torch above all: walking it takes a tenth of an export's time.
-
-    What is imported later it walks, and so it goes less often.
-    """
+    """Spare the collector what stays for good."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(SELDOM, 20, 20)
 
 
 def pytest_unconfigure() -> None:
@@ -60,9 +76,20 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def yaml_parsed_once() -> Iterator[None]:
-    """A third of what composing a request takes is the parsing of the same files."""
+    """A third of what composing a request takes is the parsing of the same files, a tenth that of the same `${...}`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(yaml, "load", yaml_once.once(yaml.load))
+        patch.setattr(omegaconf, "parse", cache(parse))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def exports_made_quick() -> Iterator[None]:
+    """Half of what an export of a small net takes is the same for each."""
+    from tests import quick_exports
+
+    with pytest.MonkeyPatch.context() as patch:
+        quick_exports.install(patch)
         yield
 
 

@@ -29,6 +29,7 @@ from typing import Any
 ADDRESS = "UNET_LADDER_FORK_SERVER"  # the environment variable that holds the server's address
 ROOT = Path(__file__).resolve().parents[1]
 PRELOADED = (
+    "matplotlib.backends.backend_svg",  # of every report
     "torch._dynamo",  # which torch imports at a net's first convolution, in seconds
     "models.samples",
     "models.unet",
@@ -169,12 +170,14 @@ def interpret_without_gpu() -> None:
 
 def serve(address: str) -> None:
     """Fork for every request until stdin is closed."""
+    gc.disable()  # until all is imported
     interpret_without_gpu()
     for name in PRELOADED:
         importlib.import_module(name)
     read_samples()
     gc.collect()
     gc.freeze()  # what the collector doesn't walk, forks share
+    gc.enable()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(f"{address}.part")
         listener.listen()

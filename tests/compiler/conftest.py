@@ -5,10 +5,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.quick_exports import operators_listed_once
 from tests.quick_interpreter import quick_interpreter
 
-__all__ = ["one_thread", "operators_listed_once", "quick_interpreter"]
+__all__ = ["one_thread", "quick_interpreter"]
 
 
 @pytest.fixture(autouse=True)

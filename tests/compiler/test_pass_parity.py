@@ -24,12 +24,18 @@ from tests.compiler.rewriting import (
 
 @pytest.mark.parametrize("name", NETS)
 def test_the_net_keeps_its_answer_from_export_to_lowering(name: str) -> None:
-    """Within rounding until it is lowered: the references read the first layer's weights in fp16."""
+    """Within rounding until it is lowered: the references read the first layer's weights in fp16.
+
+    What a pass did to the weights alone is seen after the next that changes the graph, or after the last.
+    """
     made = exported(name)
     assert made.error(made.net.module) < 1e-5
     for step in [*FOR_ANY_BACKEND, *FOR_THE_KERNELS]:
+        before = made.net.module.code
         rewrite(made.net, [step])
-        assert made.error(made.net.module) < 1e-5, step.__name__
+        if made.net.matched[step.__name__] or made.net.module.code != before:
+            assert made.error(made.net.module) < 1e-5, step.__name__
+    assert made.error(made.net.module) < 1e-5
     graph = lowered(made.net)
     assert made.error(graph) < 1e-3
     assert len(own_calls(graph)) == len(layers(made.net))

@@ -1,6 +1,8 @@
 """Bundles of nets that take several tensors or volumes, or answer with values; and what predict says to them."""
 
 import json
+import runpy
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ from safetensors.torch import save_file
 
 from models.input_contract import InputContract
 from pipeline.config.request_error import RequestError
-from pipeline.deploy import bundle_contract, exporting
+from pipeline.deploy import bundle_contract, exporting, fresh_process
 from pipeline.deploy.bundle_predictor import of_bundle
 from pipeline.deploy.predictor import Wanted, check_masks
 from pipeline.deploy.verification import answer_lines
@@ -59,7 +61,24 @@ def of_tensors(folder: Path, task: str = "diffusion", **fields: Any) -> Path:
     return run
 
 
+@pytest.fixture
+def answered_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The loader's first answer is given in this process; its check, which compares with it, in one of its own."""
+
+    def answered(folder: Path, *words: str) -> dict[str, Any]:
+        if words[0] == "--check":
+            return fresh_process.ask(folder, *words)
+        monkeypatch.setattr(sys, "argv", ["load.py", *words])
+        with pytest.raises(SystemExit):
+            runpy.run_path(str(folder / "load.py"), run_name="__main__")
+        found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return found
+
+    monkeypatch.setattr(exporting, "ask", answered)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("answered_here")
 def test_a_bundle_of_several_inputs_answers_in_a_process_of_its_own(tmp_path: Path) -> None:
     """Its contract names each input with shape and type; nothing in it is of masks; predict refuses it in a line."""
     run, bundle = of_tensors(tmp_path / "run"), tmp_path / "bundle"

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.runtime import cache
 from triton.runtime.jit import JITFunction
 
 from pipeline.compiler.ops import BY_NAME
@@ -73,6 +74,8 @@ def compile_instead(kernel: JITFunction, grid: Any) -> Any:
 def main() -> None:
     """Every kernel that GPUs of the given compute capabilities have."""
     JITFunction.__getitem__ = compile_instead
+    # The cache is this process's alone, and needs no digest of all of Triton, which takes seconds.
+    cache.triton_key = lambda: "this one"
     for capability in map(int, sys.argv[1:]):
         triton.runtime.driver.set_active(TargetAlone(capability))
         if capability // 10 == HOPPER:

@@ -46,7 +46,8 @@ def test_a_state_dict_loads_however_it_was_saved(tmp_path: Path, nest: str | Non
     torch.save({nest: state, "epoch": 3} if nest else state, tmp_path / "net.pt")
     other = UNet(base=4, depth=2)
     checkpoint.load_into(other, str(tmp_path / "net.pt"))
-    assert all(torch.equal(part, net().state_dict()[name]) for name, part in other.state_dict().items())
+    wanted = net().state_dict()
+    assert all(torch.equal(part, wanted[name]) for name, part in other.state_dict().items())
 
 
 def test_what_a_lightning_module_holds_beside_its_net_is_left_out(

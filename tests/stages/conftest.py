@@ -10,10 +10,9 @@ from models.build import build_model
 from models.samples import load_dataset, to_batch
 from pipeline.stages.api import Workload
 from tests.process_state import own_switches
-from tests.quick_exports import operators_listed_once
 from tests.quick_interpreter import quick_interpreter
 
-__all__ = ["operators_listed_once", "process_state", "quick_interpreter", "small_net", "workload"]
+__all__ = ["process_state", "quick_interpreter", "small_net", "workload"]
 
 WEIGHTS = Path(__file__).resolve().parents[2] / "models" / "weights" / "unet_small.safetensors"
 SIZE = 96

@@ -68,7 +68,7 @@ def job(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
         role=role,
         stage=stage,
         model=ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors"),
-        data=DataSpec("samples", None, None, size=96, batch_size=2, batches=3),
+        data=DataSpec("samples", None, None, size=48, batch_size=2, batches=3),
         plan=PLAN,
         device="cpu",
         threads=None,
