@@ -13,6 +13,7 @@ from pipeline.kernels import (
     conv3x3,
     conv3x3_few,
     conv_first,
+    norm_pass,
     transposed3x3_few,
     upconv2x2,
     upsample2x,
@@ -46,7 +47,7 @@ def test_references_agree_with_torch() -> None:
 
 def test_every_kernel_and_tile_has_a_name_of_its_own() -> None:
     assert len({op.name for op in KERNELS}) == len(KERNELS)
-    assert set(TILES.values()) == {tile for op in KERNELS for tile in op.tile_types}
+    assert set(TILES.values()) == {norm_pass.Tile, *(tile for op in KERNELS for tile in op.tile_types)}
 
 
 @pytest.mark.parametrize(
