@@ -154,9 +154,8 @@ def start_ahead(words: Sequence[str], driver: Path = NVIDIA) -> None:
     unclear = any(word.lstrip("+").startswith(("-", *OTHERWISE)) and word not in ("-m", "--multirun") for word in words)
     if unclear or _Ahead.server or sys.platform != "linux" or driver.exists():
         return
-    if (
-        len(os.sched_getaffinity(0)) - os.getloadavg()[0] > 1
-    ):  # else it only keeps this process from reading the request
+    free = len(os.sched_getaffinity(0)) - os.getloadavg()[0]
+    if free > 1:  # else it only keeps this process from reading the request
         _Ahead.surroundings = surroundings()
         _Ahead.server = ForkServer()
 

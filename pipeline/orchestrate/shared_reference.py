@@ -72,12 +72,7 @@ def question(config: RunConfig) -> dict[str, object]:
         "threads": config.threads,
         "measured peaks": config.plan.measured_peaks,
         "launcher": config.launcher,
-        "machine": [
-            cpu_name(),
-            processors(),
-            driver_version(),
-            [gpu.telemetry.uuid() for gpu in cuda_gpus() if gpu.telemetry],
-        ],
+        "machine": [cpu_name(), processors(), driver_version(), gpus()],
         "packages": marked(sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}), deep=False),
         "environment": sorted(os.environ.items()),
         "started in": [str(Path.cwd()), sys.path],
