@@ -46,7 +46,8 @@ def build(
         budget: for "auto", the share of pixels that may change their class against fp16.
         error_budget: for "auto", the relative L2 by which the logits may differ from fp16's.
         tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
-        inductor_search, own_norms: as `fused` takes them.
+        inductor_search: whether Inductor also times its choices, as `fused` does.
+        own_norms: also try own kernels for instance norms, likewise.
 
     Raises:
         Skip: no CUDA GPU, or one without fp8 products or without what the kernels need.
