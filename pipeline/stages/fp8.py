@@ -62,7 +62,6 @@ def build(
     try:
         rewritten = Rewritten(workload, tuner_in(tuning_folder), None, inductor_search, own_norms)
     except UnsupportedError as error:
-        traceback.print_exc()
         return owned_up(by_inductor_alone(workload, str(error), tuner_in(tuning_folder), inductor_search), "fp8")
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
     return owned_up(fastest_of_both(rewritten, calibration_images, keep_fp16, allowed), "fp8")

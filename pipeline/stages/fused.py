@@ -1,7 +1,5 @@
 """The net rewritten for the project's kernels in fp16, what no kernel takes compiled by Inductor, as one CUDA graph."""
 
-import traceback
-
 import torch
 
 from pipeline.compiler.autotune import Tuner
@@ -49,6 +47,5 @@ def rewritten_or_not(workload: Workload, tuner: Tuner, search: Search, own_norms
     try:
         rewritten = Rewritten(workload, tuner, reason, search, own_norms)
     except UnsupportedError as error:
-        traceback.print_exc()
         return by_inductor_alone(workload, str(error), tuner, search)
     return fastest_or_known(rewritten, without_fp8(rewritten))

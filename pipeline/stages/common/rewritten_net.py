@@ -78,6 +78,7 @@ class Rewritten:
             if barred is None:
                 rewrite(self.net, FOR_THE_KERNELS)
         except Exception as error:
+            traceback.print_exc()
             raise UnsupportedError(f"a rewrite failed: {typed_line(error)[:QUOTED_CHARACTERS]}") from error
 
     @cached_property
