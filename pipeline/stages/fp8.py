@@ -15,12 +15,11 @@ from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, quantisable, 
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
-from pipeline.records.error_line import typed_line
 from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
 from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
-from pipeline.stages.common.earlier_build import Makers, fastest_or_known, net_digest, values_digest, without_fp8
+from pipeline.stages.common.earlier_build import Makers, digest_of, fastest_or_known, values_digest, without_fp8
 from pipeline.stages.common.inductor_search import Search
-from pipeline.stages.common.net_candidate import QUOTED_CHARACTERS, Candidate, tuner_in
+from pipeline.stages.common.net_candidate import Candidate, quoted, tuner_in
 from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone
 from pipeline.stages.common.rewritten_net import Rewritten, owned_up
 
@@ -97,18 +96,13 @@ class Sensitivity:
     gains: dict[str, float]
 
 
-def in_fp8(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Candidate | None:
-    """The net with all values in fp8 that may be; None where no layer reads fp8."""
-    return of_sensitivity(rewritten, sensitivity(rewritten, images, keep_fp16, budget))
-
-
 def sensitivity(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Sensitivity:
     """Measured on calibration images, or known from an earlier build with the same weights, images and options."""
     net, workload = rewritten.net, rewritten.workload
     given = workload.calibration(images + JUDGED_BATCHES * workload.shape[0])
     for_scales, for_choice = apart(given.batches)
     values = values_digest([*rewritten.plain.state_dict().values(), *given.batches])
-    name = f"fp8 {net_digest(rewritten, [values, str(len(for_scales)), str(keep_fp16), str(budget)])}"
+    name = f"fp8 {digest_of(rewritten, [values, str(len(for_scales)), str(keep_fp16), str(budget)])}"
     known = rewritten.tuner.known(name)
     seen, kept, gains = (known.get(part) for part in ("seen", "kept", "gains"))
     if not (isinstance(seen, dict) and isinstance(kept, list) and isinstance(gains, dict)):
@@ -130,7 +124,7 @@ def sensitivity_or_why(
         raise
     except Exception as error:  # noqa: BLE001 - whatever a net's operations make of their values
         traceback.print_exc()
-        rewritten.refused["fp8"] = typed_line(error)[:QUOTED_CHARACTERS]
+        rewritten.refused["fp8"] = quoted(error)
         return None
 
 

@@ -182,10 +182,7 @@ def same_padding() -> nn.Module:
 
 
 class Padded(nn.Module):
-    """What hides layers from each other: dropouts, pads by nothing as MONAI's up-sampling has, pads of zeros.
-
-    And a skip without channels, as smp's Unet has of encoders that begin at a quarter of the size.
-    """
+    """What hides layers from each other: dropouts, MONAI's pads by nothing, pads of zeros, smp's empty skips."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -17,6 +17,7 @@ from pipeline.stages import fp8
 from pipeline.stages.api import CalibrationImages
 from pipeline.stages.common import net_candidate, not_rewritten, rewritten_net
 from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
+from pipeline.stages.common.net_candidate import Candidate
 from pipeline.stages.common.rewritten_net import Rewritten, composed_flops
 from tests.stages.test_fused import Called, all_by_references, as_it_is, small_unet, workload
 
@@ -35,12 +36,17 @@ def rewritten(net: nn.Module, folder: Path) -> Rewritten:
     return Rewritten(workload(net, folder), Tuner(folder), None)
 
 
+def in_fp8(made: Rewritten, kept: str | list[str]) -> Candidate | None:
+    """The net in fp8, scaled by four images, with these layers kept in fp16."""
+    return fp8.of_sensitivity(made, fp8.sensitivity(made, 4, kept, ANY))
+
+
 def test_what_ran_counts_the_layers_that_read_fp8(tmp_path: Path) -> None:
     made = rewritten(small_unet(), tmp_path)
     batch = made.workload.batches[0]
     with torch.no_grad():
         wanted = made.workload.model(batch)
-    found = fp8.in_fp8(made, 4, "none", ANY)
+    found = in_fp8(made, "none")
     assert found is not None
     assert found.name == "own kernels, 5 layers in fp8"  # the first reads the image
     image: dict[str, Precision] = {"encoder.0.0": "fp16"}
@@ -50,7 +56,7 @@ def test_what_ran_counts_the_layers_that_read_fp8(tmp_path: Path) -> None:
     assert found.details["kept_fp16"] == []
     assert set(found.details["stored_fp8"]) == set(found.plan.scales)
     assert float((found.call(batch) - wanted).norm() / wanted.norm()) < 0.1
-    one = fp8.in_fp8(made, 4, "bottleneck.3", ANY)
+    one = in_fp8(made, "bottleneck.3")
     assert one is not None
     assert one.name == "own kernels, 4 layers in fp8"
     assert one.execution.layer_precision == {**image, "bottleneck.3": "fp16"}
@@ -60,13 +66,13 @@ def test_what_ran_counts_the_layers_that_read_fp8(tmp_path: Path) -> None:
 def test_where_every_layer_is_kept_nothing_is_called_fp8(tmp_path: Path) -> None:
     made = rewritten(small_unet(), tmp_path)
     names = ["encoder.0.3", "bottleneck.0", "bottleneck.3", "decoder.0.0", "decoder.0.3"]
-    assert fp8.in_fp8(made, 4, names, ANY) is None
+    assert in_fp8(made, names) is None
 
 
 def test_a_net_whose_values_torch_alone_reads_has_no_layer_in_fp8(tmp_path: Path) -> None:
     """A concatenation of rows that a kernel reads, whose parts no kernel stores in fp8 for another to read."""
     net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.InstanceNorm2d(16), nn.AvgPool2d(2), nn.Softplus())
-    assert fp8.in_fp8(rewritten(net, tmp_path), 4, "none", ANY) is None
+    assert in_fp8(rewritten(net, tmp_path), "none") is None
 
 
 def test_the_choice_of_layers_is_on_other_images_than_the_scales(
@@ -97,7 +103,7 @@ def test_the_choice_of_layers_is_on_other_images_than_the_scales(
 
     monkeypatch.setattr(fp8, "largest", largest)
     monkeypatch.setattr(fp8, "keep_for", keep_for)
-    found = fp8.in_fp8(made, 4, "auto", ANY)
+    found = in_fp8(made, "auto")
     assert found is not None
     assert asked == [4 + 2 * JUDGED_BATCHES]
     assert (seen["scales"], seen["choice"]) == (images[:3], images[3:])
@@ -105,7 +111,7 @@ def test_the_choice_of_layers_is_on_other_images_than_the_scales(
         ImageSet(6, ["picture 0", "picture 1"]), ImageSet(4, ["picture 1", "picture 2"]), choice_apart=True, apart=True
     )
     assert found.left_out == (7, 8)
-    named = fp8.in_fp8(made, 4, "none", ANY)
+    named = in_fp8(made, "none")
     assert named is not None
     assert named.calibration is not None
     assert named.calibration.choice is None

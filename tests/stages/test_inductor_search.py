@@ -11,8 +11,8 @@ from pipeline.stages.api import Runner
 from pipeline.stages.common import net_candidate
 from pipeline.stages.common.earlier_build import fastest_or_known, without_fp8
 from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, worth_it
-from pipeline.stages.common.not_rewritten import by_inductor_alone, half_digest
-from pipeline.stages.common.precision import Half
+from pipeline.stages.common.net_candidate import net_digest
+from pipeline.stages.common.not_rewritten import by_inductor_alone
 from pipeline.stages.common.rewritten_net import Rewritten
 from tests.stages.test_earlier_build import exported_once
 from tests.stages.test_fused import MOVED, no_gpu, small_unet, times, workload
@@ -113,11 +113,14 @@ def test_such_a_net_keeps_the_default_where_a_search_fails_or_is_not_wanted(
     assert said == [f"all of it by {INDUCTOR}"]
 
 
-def test_another_net_is_not_known(tmp_path: Path) -> None:
-    wide, narrow = (workload(torch.nn.Conv2d(3, width, 1), tmp_path) for width in (8, 4))
+def test_another_net_is_not_known() -> None:
+    """Nor the same one with a tensor of another shape, or with another text."""
+    wide, narrow = (torch.nn.Conv2d(3, width, 1) for width in (8, 4))
+    inputs = [torch.zeros(1, 3, side, 8) for side in (8, 4)]
     digests = {
-        half_digest(Half(work.model, torch.float16), work, search)
-        for work in (wide, narrow)
+        net_digest(str(net), net, [batch], [search])
+        for net in (wide, narrow)
+        for batch in inputs
         for search in ("auto", "never")
     }
-    assert len(digests) == 4
+    assert len(digests) == 8

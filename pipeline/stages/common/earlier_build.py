@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from pipeline.compiler.custom_ops import layout
 from pipeline.stages.api import Runner
 from pipeline.stages.common.inductor_search import INDUCTOR, SEARCHED
-from pipeline.stages.common.net_candidate import Candidate
+from pipeline.stages.common.net_candidate import Candidate, net_digest
 from pipeline.stages.common.rewritten_net import Rewritten, as_stage, fastest
 
 Makers = dict[str, Callable[[], Candidate | None]]
@@ -35,7 +34,7 @@ def fastest_or_known(rewritten: Rewritten, makers: Makers, given: str = "") -> R
         makers: what builds each candidate, in this order.
         given: what else the candidates come from, such as the digest of their images.
     """
-    name = f"whole net {net_digest(rewritten, [*makers, rewritten.search, str(rewritten.own_norms), given])}"
+    name = f"whole net {digest_of(rewritten, [*makers, rewritten.search, str(rewritten.own_norms), given])}"
     known = rewritten.tuner.known(name)
     times = known.get("tried_ms")
     winner = (makers | {SEARCHED: lambda: rewritten.by_searching_inductor}).get(str(known.get("choice")))
@@ -51,12 +50,10 @@ def fastest_or_known(rewritten: Rewritten, makers: Makers, given: str = "") -> R
     return stage
 
 
-def net_digest(rewritten: Rewritten, others: Iterable[str]) -> str:
-    """SHA-256 of a net's operations, shapes and types, those of its batch, why kernels are barred, and other texts."""
+def digest_of(rewritten: Rewritten, others: Iterable[str]) -> str:
+    """SHA-256 of a net as it was exported, with its batch, why kernels are barred, and other texts."""
     plain, batch = rewritten.plain, rewritten.workload.batches[0]
-    shapes = [f"{name} {layout(value)}" for name, value in plain.state_dict().items()]
-    text = "\n".join([str(plain.graph), *shapes, layout(batch), rewritten.barred or "", *others])
-    return hashlib.sha256(text.encode()).hexdigest()
+    return net_digest(str(plain.graph), plain, [batch], [rewritten.barred or "", *others])
 
 
 def values_digest(tensors: Iterable[Tensor]) -> str:

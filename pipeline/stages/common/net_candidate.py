@@ -1,6 +1,7 @@
 """One way to run a whole net, compiled and captured, as `fused` and `fp8` compare them."""
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler.autotune import HOME, Tuner
+from pipeline.compiler.custom_ops import layout
 from pipeline.compiler.lowering import Plan
+from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import Execution
 from pipeline.records.run_record import Precision as PrecisionName
 from pipeline.records.samples import Calibration
@@ -71,6 +74,18 @@ def captured(name: str, module: nn.Module, how: Execution, *inputs: Tensor, mode
     with torch.inference_mode():
         call, moved = compile_counting_bytes(module, *inputs, mode=mode)
         return Candidate(name, Captured(call, *inputs), how, call, moved)
+
+
+def quoted(error: Exception) -> str:
+    """A compiler's error in a short line."""
+    return typed_line(error)[:QUOTED_CHARACTERS]
+
+
+def net_digest(structure: str, net: nn.Module, inputs: Iterable[Tensor], others: Iterable[str]) -> str:
+    """SHA-256 of a net's structure, of its weights' shapes and types and those of inputs of any shape, and other texts."""
+    shapes = [f"{name} {layout(value)}" for name, value in net.state_dict().items()]
+    text = "\n".join([structure, *shapes, *map(layout, inputs), *others])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def described(best: Candidate, barred: str, refused: Mapping[str, str]) -> str:

@@ -1,6 +1,5 @@
 """What runs in the place of the rewritten net, where the project's kernels take nothing of it."""
 
-import hashlib
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,18 +8,17 @@ import torch
 from torch import Tensor
 
 from pipeline.compiler.autotune import Tuner
-from pipeline.compiler.custom_ops import layout
 from pipeline.measure.timers import full_load_ms
-from pipeline.records.error_line import typed_line
 from pipeline.stages.api import IMAGE_RANK, Runner, Workload
 from pipeline.stages.common.graph_capture import Captured
 from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, worth_it
 from pipeline.stages.common.net_candidate import (
-    QUOTED_CHARACTERS,
     Candidate,
     captured,
     described,
     execution,
+    net_digest,
+    quoted,
     switch_on_the_library,
 )
 from pipeline.stages.common.precision import Half, eager_execution
@@ -34,7 +32,7 @@ def by_inductor_alone(workload: Workload, why: str, tuner: Tuner, search: Search
         found, times = _fastest_mode(half, workload, tuner, search)
     except Exception as error:  # noqa: BLE001 - whatever a compiler raises
         traceback.print_exc()
-        return in_pieces(half, workload, f"{why}; as one graph by Inductor: {typed_line(error)[:QUOTED_CHARACTERS]}")
+        return in_pieces(half, workload, f"{why}; as one graph by Inductor: {quoted(error)}")
     return Runner(
         found.captured,
         description=f"{described(found, '', {})}: {why}",
@@ -52,7 +50,7 @@ def _fastest_mode(half: Half, workload: Workload, tuner: Tuner, search: Search) 
         workload.progress(f"all of it by {name}")
         return captured(name, half, execution("fp16", 0), *workload.inputs[0], mode=MODES[name])
 
-    name = f"half net {half_digest(half, workload, search)}"
+    name = f"half net {net_digest(str(half), half, workload.inputs[0], [search])}"
     known = tuner.known(name)
     times, winner = known.get("tried_ms"), str(known.get("choice"))
     if winner in MODES and isinstance(times, dict):
@@ -66,20 +64,13 @@ def _fastest_mode(half: Half, workload: Workload, tuner: Tuner, search: Search) 
         candidates[SEARCHED] = made(SEARCHED)
     except Exception as error:  # noqa: BLE001 - whatever a compiler raises
         traceback.print_exc()
-        candidates[INDUCTOR].details["refused"] = {SEARCHED: typed_line(error)[:QUOTED_CHARACTERS]}
+        candidates[INDUCTOR].details["refused"] = {SEARCHED: quoted(error)}
         return candidates[INDUCTOR], {INDUCTOR: 0.0}
     taken = full_load_ms([candidate.captured.graph for candidate in candidates.values()])
     times = dict(zip(candidates, taken, strict=True))
     winner = min(times, key=times.__getitem__)
     tuner.keep(name, {"choice": winner, "tried_ms": times})
     return candidates[winner], times
-
-
-def half_digest(half: Half, workload: Workload, search: Search) -> str:
-    """SHA-256 of a net's modules and the shapes and types of its weights and inputs."""
-    shapes = [f"{name} {layout(value)}" for name, value in half.state_dict().items()]
-    text = "\n".join([search, str(half), *shapes, *(layout(part) for part in workload.inputs[0])])
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def beyond_kernels(workload: Workload) -> str:
@@ -100,7 +91,7 @@ def in_pieces(half: Half, workload: Workload, why: str) -> Runner:
             compiled(*workload.inputs[0])
     except Exception as error:  # noqa: BLE001 - whatever a compiler raises
         traceback.print_exc()
-        return half_instead(workload, f"{why}; in pieces: {typed_line(error)[:QUOTED_CHARACTERS]}")
+        return half_instead(workload, f"{why}; in pieces: {quoted(error)}")
     how = replace(execution("fp16", 0), captured=False)
     return Runner(compiled, f"fp16, by Inductor, with graph breaks: {why}", how, {"not_rewritten": why})
 
@@ -115,6 +106,6 @@ def half_instead(workload: Workload, why: str) -> Runner:
     except Exception as error:  # noqa: BLE001 - whatever CUDA raises, such as for a net that looks at its values
         traceback.print_exc()
         where = "uncaptured"
-        why = f"{why}; captured: {typed_line(error)[:QUOTED_CHARACTERS]}"
+        why = f"{why}; captured: {quoted(error)}"
     how = eager_execution("fp16", "NHWC", captured=run is not half)
     return Runner(run, f"fp16 half net {where}: {why}", how, {"not_rewritten": why})

@@ -22,17 +22,16 @@ from pipeline.compiler.upsampled_layer import UpsampledLayer
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.measure.accuracy import distance
 from pipeline.measure.timers import full_load_ms
-from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import CompileFacts
 from pipeline.records.run_record import Precision as PrecisionName
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, worth_it
 from pipeline.stages.common.net_candidate import (
-    QUOTED_CHARACTERS,
     Candidate,
     captured,
     described,
     execution,
+    quoted,
     switch_on_the_library,
 )
 from pipeline.stages.common.not_rewritten import half_instead
@@ -79,7 +78,7 @@ class Rewritten:
                 rewrite(self.net, FOR_THE_KERNELS)
         except Exception as error:
             traceback.print_exc()
-            raise UnsupportedError(f"a rewrite failed: {typed_line(error)[:QUOTED_CHARACTERS]}") from error
+            raise UnsupportedError(f"a rewrite failed: {quoted(error)}") from error
 
     @cached_property
     def by_inductor(self) -> Candidate | None:
@@ -125,7 +124,7 @@ class Rewritten:
                 self._check(found)
         except Exception as error:  # noqa: BLE001 - whatever a compiler raises, the other candidates stay
             traceback.print_exc()
-            self.refused[name] = typed_line(error)[:QUOTED_CHARACTERS]
+            self.refused[name] = quoted(error)
             return None
         return found
 
