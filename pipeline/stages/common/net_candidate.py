@@ -82,7 +82,7 @@ def quoted(error: Exception) -> str:
 
 
 def net_digest(structure: str, net: nn.Module, inputs: Iterable[Tensor], others: Iterable[str]) -> str:
-    """SHA-256 of a net's structure, of its weights' shapes and types and those of inputs of any shape, and other texts."""
+    """SHA-256 of a net's structure, of its weights' shapes and types those of inputs of any shape, and texts."""
     shapes = [f"{name} {layout(value)}" for name, value in net.state_dict().items()]
     text = "\n".join([structure, *shapes, *map(layout, inputs), *others])
     return hashlib.sha256(text.encode()).hexdigest()
