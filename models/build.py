@@ -37,6 +37,12 @@ def build_model(
     except (TypeError, ValueError) as error:
         known = ", ".join(inspect.signature(maker).parameters)
         raise ModelError(f"model.options don't fit {target}: {error}; it takes {known}") from None
+    except (RuntimeError, ArithmeticError, LookupError) as error:  # torch's, of a size that is none, or the net's own
+        if "memory" in str(error):
+            raise
+        said = ", ".join(f"{key}={part}" for key, part in options.items()) or "none"
+        why = (str(error).splitlines() or [""])[0]
+        raise ModelError(f"model.options ({said}): {target} fails with them: {type(error).__name__}: {why}") from None
     if not isinstance(model, nn.Module):
         raise ModelError(f"model.target={target}: it returns a {type(model).__name__}, no torch.nn.Module")
     if checkpoint:

@@ -2,7 +2,7 @@
 
 import pickle
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from models.errors import CheckpointError
 from models.one_line import tell
-from models.weights_file import PICKLES, READABLE, SAFE, find, header
+from models.weights_file import PICKLES, READABLE, SAFE, find, header, kind_of
 
 NESTS = ("state_dict", "model_state_dict", "model", "network_weights")  # under which training scripts keep the weights
+INFLATES_TO = 2  # times its size; a rest for the names of very small weights
 DEEPEST = 10  # such names within each other; a mapping can hold itself
 # Before every name: DataParallel and torch.compile put the first two there, a LightningModule its attribute's name.
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
@@ -33,7 +34,7 @@ def load_into(model: nn.Module, path: str) -> None:
     Raises:
         CheckpointError: the file can't be read safely, belongs to another net, or holds what a net can't compute with.
     """
-    state, told = without_prefixes(model.state_dict(), read(find(path)))
+    state, told = without_prefixes(model.state_dict(), read(find(path), tell))
     state, left_out = without_training_head(model.state_dict(), state)
     for said in (told, left_out):
         if said:
@@ -90,8 +91,12 @@ def without_training_head(wanted: Mapping[str, Tensor], given: dict[str, Tensor]
     return kept, f"{len(head)} tensors of an auxiliary head for training left out, first {head[0]}"
 
 
-def read(path: Path) -> dict[str, Tensor]:
+def read(path: Path, say: Callable[[str], None] = lambda _: None) -> dict[str, Tensor]:
     """The tensors of a file by name, in the shapes that were saved.
+
+    Args:
+        path: the file.
+        say: is told, in a line, what other weights of the file were left aside.
 
     Raises:
         CheckpointError: it is damaged, no such file format, or a pickle that holds more than tensors.
@@ -100,11 +105,12 @@ def read(path: Path) -> dict[str, Tensor]:
         if path.suffix.lower() == SAFE:
             return load_file(path)
         if path.suffix.lower() in PICKLES:
+            check_archive(path)
             with torch.serialization.safe_globals([*NUMBERS, SCALAR, *((SCALAR, name) for name in SCALAR_NAMES)]):
-                return _tensors(path, torch.load(path, map_location="cpu", weights_only=True))
+                return _tensors(path, torch.load(path, map_location="cpu", weights_only=True), say)
     except pickle.UnpicklingError:
         why = "no pickle, or one that holds more than tensors and could run code; save model.state_dict()"
-        raise CheckpointError(f"{path}: {why}{_recipe(path)}") from None
+        raise CheckpointError(f"{path}: {kind_of(path) or why + _recipe(path)}") from None
     except CheckpointError:
         raise
     except Exception as error:  # noqa: BLE001 - on bytes that are no pickle the unpickler raises whatever comes up
@@ -115,6 +121,25 @@ def read(path: Path) -> dict[str, Tensor]:
     raise CheckpointError(f"{path}: {path.suffix or 'no suffix'}: {READABLE}")
 
 
+def check_archive(path: Path) -> None:
+    """That an archive is as torch.save writes it: as large unpacked as packed, and no program.
+
+    Raises:
+        CheckpointError: it would inflate, or holds TorchScript, which is code.
+    """
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    whole, packed = sum(member.file_size for member in members), path.stat().st_size
+    if whole > INFLATES_TO * packed:
+        raise CheckpointError(
+            f"{path}: {packed:,} bytes that would inflate to {whole:,}; torch.save packs nothing: save it anew"
+        )
+    if any(name.endswith("/constants.pkl") for name in archive.namelist()):
+        raise CheckpointError(f"{path}: a TorchScript archive, which holds code; save model.state_dict()")
+
+
 def _recipe(path: Path) -> str:
     """How to get the weights out of a file that Lightning or a training script wrote, where it is no mere rubbish."""
     if not zipfile.is_zipfile(path):
@@ -123,14 +148,21 @@ def _recipe(path: Path) -> str:
     return f'; of a file that you trust, as this runs what it holds: python -c "{code}"'
 
 
-def _tensors(path: Path, value: Any) -> dict[str, Tensor]:
+def _tensors(path: Path, value: Any, say: Callable[[str], None]) -> dict[str, Tensor]:
     """The state dict within what was unpickled, which may nest it under a name."""
     for _ in range(DEEPEST):
-        if isinstance(value, Mapping):
-            value = next((value[name] for name in NESTS if isinstance(value.get(name), Mapping)), value)
+        if isinstance(value, Mapping) and (nests := [name for name in NESTS if isinstance(value.get(name), Mapping)]):
+            if others := [str(name) for name, part in value.items() if name != nests[0] and _is_state(part)]:
+                say(f"{path}: the weights under {nests[0]!r} are taken, and those under {', '.join(others)} are not")
+            value = value[nests[0]]
     if not isinstance(value, Mapping) or not value or not all(isinstance(part, Tensor) for part in value.values()):
         raise CheckpointError(f"{path}: no state dict in it; save model.state_dict()")
     return {str(name): part for name, part in value.items()}
+
+
+def _is_state(value: object) -> bool:
+    """Whether it is names with tensors, such as an average of the weights beside them."""
+    return isinstance(value, Mapping) and bool(value) and all(isinstance(part, Tensor) for part in value.values())
 
 
 def difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:

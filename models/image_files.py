@@ -19,7 +19,11 @@ from models.errors import ImageError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".npy"}
 TIFF = {".tif", ".tiff"}
-BITS_PER_SAMPLE = 258  # TIFF's tag
+# Pillow's names of the formats behind these suffixes: it looks at the contents, and gives some others to programs
+# outside, as PostScript to Ghostscript.
+FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP")
+MOST_PIXELS = 2 * (Image.MAX_IMAGE_PIXELS or 0)  # of one image: beyond it Pillow speaks of a bomb and raises
+BITS_PER_SAMPLE, PHOTOMETRIC, WHITE_IS_ZERO = 258, 262, 0  # TIFF's tags, and a value of the latter
 COLOURS = {"P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"}  # Pillow's modes, of 8 bits a channel
 ONE_CHANNEL = {"I;16", "I;16B", "I;16L", "I", "F"}
 GREY = {"1", "L", "LA"}
@@ -88,6 +92,11 @@ def with_channels(path: Path, image: np.ndarray, channels: int) -> np.ndarray:
     raise ImageError(f"{path}: {found} channels, data.channels={channels}{hint}")
 
 
+def opened(path: Path) -> Image.Image:
+    """The file as Pillow opens it, of the formats that are read alone; errors are `UNREADABLE` and Pillow's bomb."""
+    return Image.open(path, formats=FORMATS)
+
+
 def read_values(path: Path, raw: bool = False) -> np.ndarray:
     """A file's values [height, width, channels], of any type; indices of a palette as their colours.
 
@@ -102,7 +111,7 @@ def read_values(path: Path, raw: bool = False) -> np.ndarray:
         return _read_array(path)
     try:
         # Of what a header holds beside the image, and of a torn one, Pillow warns already as it opens the file.
-        with warnings.catch_warnings(action="ignore"), Image.open(path) as image:
+        with warnings.catch_warnings(action="ignore"), opened(path) as image:
             _check_pages(path, image)
             if (raw and image.format == "TIFF") or deeper_than_pillow_reads(path, image):
                 return _read_deep(path)
@@ -128,13 +137,13 @@ def _planes(path: Path, image: Image.Image) -> np.ndarray:
 
 
 def deeper_than_pillow_reads(path: Path, image: Image.Image) -> bool:
-    """Whether the file has several channels of more than 8 bits, of which Pillow would keep 8.
+    """Whether the file has several channels of more than 8 bits, of which Pillow would keep 8, or 0 for white in them.
 
     Raises:
         ImageError: it is a PNG: nothing here reads it whole.
     """
     if image.mode in ONE_CHANNEL:
-        return False
+        return image.format == "TIFF" and image.tag_v2.get(PHOTOMETRIC) == WHITE_IS_ZERO  # type: ignore[attr-defined]
     if image.format == "TIFF":
         bits: tuple[int, ...] = image.tag_v2.get(BITS_PER_SAMPLE, (8,))  # type: ignore[attr-defined]
         return max(bits) > 8
@@ -159,7 +168,9 @@ def _read_deep(path: Path) -> np.ndarray:
     """A TIFF by tifffile, [height, width, channels]."""
     try:
         with tifffile.TiffFile(path) as file:
-            pages, axes, values = len(file.pages), file.series[0].axes, tiff_values(path, file)
+            pages, axes = len(file.pages), file.series[0].axes
+            check_pixels(path, file)
+            values = as_black_is_zero(path, file, tiff_values(path, file))
     except (*UNREADABLE, tifffile.TiffFileError, IndexError) as error:
         raise _unreadable(path, error) from None
     if pages > 1 or values.ndim not in (2, 3):
@@ -167,6 +178,30 @@ def _read_deep(path: Path) -> np.ndarray:
     if values.ndim == 3 and axes.startswith("S"):  # planes one after the other
         values = np.moveaxis(values, 0, -1)
     return values[..., None] if values.ndim == 2 else values
+
+
+def check_pixels(path: Path, file: tifffile.TiffFile) -> None:
+    """That a TIFF has no more pixels than Pillow would read of any image.
+
+    Raises:
+        ImageError: it has; a few bytes that were packed can announce any number.
+    """
+    page = file.pages.first
+    if (found := page.imagewidth * page.imagelength) > MOST_PIXELS:
+        raise ImageError(f"{path}: {found:,} pixels; at most {MOST_PIXELS:,} are read of one image")
+
+
+def as_black_is_zero(path: Path, file: tifffile.TiffFile, values: np.ndarray) -> np.ndarray:
+    """The values of a TIFF, turned round where its header says that 0 is white (PhotometricInterpretation 0).
+
+    Raises:
+        ImageError: they are of a type that has no largest value.
+    """
+    if file.pages.first.photometric != tifffile.PHOTOMETRIC.MINISWHITE:
+        return values
+    if values.dtype.kind != "u":
+        raise ImageError(f"{path}: its header says that 0 is white, which {values.dtype} has no black for")
+    return np.asarray(np.iinfo(values.dtype).max - values, dtype=values.dtype)
 
 
 def tiff_values(path: Path, file: tifffile.TiffFile) -> np.ndarray:
@@ -205,9 +240,13 @@ def pixels(path: Path) -> int:
     try:
         if path.suffix.lower() == ".npy":
             return int(np.lib.format.open_memmap(path, mode="r").size)
-        with Image.open(path) as image:
-            return image.width * image.height * max(1, len(image.getbands()))
-    except (*UNREADABLE, Image.DecompressionBombError, MemoryError):
+        try:
+            with opened(path) as image:
+                return image.width * image.height * max(1, len(image.getbands()))
+        except UnidentifiedImageError:  # of five channels, say
+            with tifffile.TiffFile(path) as file:
+                return int(math.prod(file.series[0].shape))
+    except (*UNREADABLE, tifffile.TiffFileError, IndexError, Image.DecompressionBombError, MemoryError):
         return 0
 
 

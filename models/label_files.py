@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from models.errors import ImageError
-from models.image_files import UNREADABLE, read_values
+from models.image_files import UNREADABLE, opened, read_values
 from models.input_contract import LabelRules
 from models.stain import UNLABELLED
 
@@ -23,8 +23,11 @@ def label_file(image: Path, folder: Path, rules: LabelRules) -> Path:
     """
     path = folder / rules.pattern.replace("*", image.stem)
     if not path.is_file():
+        beside = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+        near = [name for name in beside if name.lower().startswith(image.stem.lower()) and name != path.name]
+        named = f" (there is {near[0]})" if near else ""
         hint = "; data.label_pattern=*_mask.png names them otherwise" if rules.pattern == LabelRules.pattern else ""
-        raise ImageError(f"{path}: no such file; data.labels holds one file of labels for each image{hint}")
+        raise ImageError(f"{path}: no such file{named}; data.labels holds one file of labels for each image{hint}")
     return path
 
 
@@ -34,8 +37,10 @@ def read_label(path: Path, rules: LabelRules) -> np.ndarray:
     Indices of a palette are taken as they are; with `rules.colors` a colour is the class that it is listed as.
 
     Raises:
-        ImageError: it can't be read, has several channels that differ, or colours that aren't listed.
+        ImageError: it can't be read, has several channels that differ, colours that aren't listed, or a transparency
+            that varies.
     """
+    check_transparency(path)
     values = _indices(path) if not rules.colors else None
     if values is None:
         values = read_values(path)
@@ -56,11 +61,27 @@ def read_label(path: Path, rules: LabelRules) -> np.ndarray:
     return values.astype(np.int64)
 
 
+def check_transparency(path: Path) -> None:
+    """That no mask is drawn in the transparency, which is dropped; what can't be read here is left to who reads it.
+
+    Raises:
+        ImageError: it isn't the same in every pixel.
+    """
+    try:
+        with opened(path) as image:
+            least, most = image.getchannel("A").getextrema() if "A" in image.getbands() else (0, 0)
+    except (*UNREADABLE, Image.DecompressionBombError):
+        return
+    if least != most:
+        raise ImageError(f"{path}: its transparency varies, and labels are read of the colours; save them without it")
+
+
 def _indices(path: Path) -> np.ndarray | None:
     """The indices of a palette's file [height, width]; None of any other."""
     try:
-        with Image.open(path) as image:
-            return np.array(image) if image.mode == "P" and getattr(image, "n_frames", 1) == 1 else None
+        with opened(path) as image:
+            single = image.mode == "P" and getattr(image, "n_frames", 1) == 1
+            return np.array(ImageOps.exif_transpose(image)) if single else None
     except UNREADABLE:
         return None
 

@@ -1,5 +1,7 @@
 """The last resort of every program here: an error that nobody foresaw is one line, and its traceback is in a file."""
 
+import argparse
+import difflib
 import os
 import select
 import sys
@@ -8,8 +10,9 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, NoReturn
 
-FAILED, INTERRUPTED = 1, 130
+FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 MOST_CHARACTERS = 300  # of an error's text
 LOG = "traceback.txt"
 
@@ -35,6 +38,27 @@ def guarded(program: Callable[[], int | None]) -> int:
     finally:
         settle_streams()
     return code
+
+
+class Parser(argparse.ArgumentParser):
+    """A command line whose errors are one line, with the nearest flag."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, but that a flag that isn't there is told before an argument that is missing."""
+        known = [name for action in self._actions for name in action.option_strings]
+        for word in sys.argv[1:] if args is None else args:
+            flag = str(word).partition("=")[0]
+            if flag == "--":
+                break
+            if flag.startswith("--") and not any(name.startswith(flag) for name in known):
+                near = difflib.get_close_matches(flag, known, n=1)
+                self.error(f"{flag}: no such flag" + (f"; did you mean {near[0]}?" if near else ""))
+        return super().parse_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Tell it and leave with 2."""
+        tell(f"error: {message.removeprefix('argument ')}; {self.prog} --help says what there is")
+        raise SystemExit(REFUSED)
 
 
 def unforeseen(error: BaseException, folder: Path | None = None) -> str:

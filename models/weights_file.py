@@ -9,6 +9,7 @@ from models.errors import CheckpointError
 
 ROOT = Path(__file__).resolve().parent.parent
 SAFE = ".safetensors"
+ARCHIVE, GZIP = b"PK\x03\x04", b"\x1f\x8b"  # how files of torch.save and of gzip begin
 PICKLES = {".pt", ".pth", ".bin", ".ckpt"}
 READABLE = f"weights are read from {SAFE} and, as a state dict, {', '.join(sorted(PICKLES))}"
 LONGEST_HEADER = 100_000_000  # bytes; safetensors itself reads no longer one
@@ -48,6 +49,17 @@ def header(path: Path) -> tuple[dict[str, Any], int]:
     return found, rest
 
 
+def kind_of(path: Path) -> str:
+    """What a file is by its first bytes, where it is of another kind than its suffix says, in a clause; else empty."""
+    with path.open("rb") as file:
+        first = file.read(9)
+    if path.suffix.lower() == SAFE:
+        return "a file of torch.save's by its first bytes; call it .pt" if first.startswith(ARCHIVE) else ""
+    if first[8:] == b"{":
+        return f"a file of safetensors by its first bytes; call it {SAFE}"
+    return "compressed by gzip; unpack it" if first.startswith(GZIP) else ""
+
+
 def check(path: str) -> None:
     """That a file may hold weights that a net computes with; whether it is of this net's only the net itself tells.
 
@@ -63,7 +75,7 @@ def check(path: str) -> None:
     try:
         wrong = fault_in(*header(file))
     except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: no file of weights that can be read ({error})") from None
+        raise CheckpointError(f"{path}: {kind_of(file) or f'no file of weights that can be read ({error})'}") from None
     if wrong:
         raise CheckpointError(f"{path}: {wrong}")
 

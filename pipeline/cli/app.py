@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -24,6 +25,7 @@ from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.objectives import to_be_least
 from pipeline.analysis.summary import summarize
 from pipeline.cli.config_errors import one_line
+from pipeline.cli.hydra_targets import check_targets
 from pipeline.cli.late_reports import end_of_sweep, write_report
 from pipeline.cli.preset import (
     check_flags,
@@ -61,7 +63,7 @@ from pipeline.report.terminal import first_screen
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 REFUSED = 2
-REFUSALS = (RequestError, InputError, HydraException, OmegaConfBaseException)
+REFUSALS = (RequestError, InputError, HydraException, OmegaConfBaseException, yaml.YAMLError)
 NOT_OK = {"failed", "inaccurate", "timeout"}
 
 
@@ -94,6 +96,7 @@ def guard(answer: Callable[[], None]) -> int:
             check_flags(sys.argv[1:])
             check_groups(sys.argv[1:], CONF)
             check_sizes([CONF, *config_folders(sys.argv[1:])])
+            check_targets(sys.argv[1:], config_folders(sys.argv[1:]))
             with interruption.heeded(kill_all), refused_before_it_began():
                 answer()
         except REFUSALS as error:
@@ -118,7 +121,7 @@ def refused_before_it_began() -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, BrokenPipeError) or Invocation.begun > begun:
+        if isinstance(error, (BrokenPipeError, *REFUSALS)) or Invocation.begun > begun:
             raise
         raise RequestError(why_it_cannot_begin(error)) from error
 

@@ -1,33 +1,52 @@
 """Turns what Hydra and OmegaConf say of a bad request, over several lines, into one that names the nearest choice."""
 
 import re
+import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
+import yaml
 from hydra.errors import OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from models.errors import InputError
 from pipeline.config.checks import shown
-from pipeline.config.request_error import nearest
-from pipeline.records.error_line import first_line
+from pipeline.config.request_error import RequestError, nearest
+from pipeline.records.error_line import first_line, shortened
 from pipeline.records.migrations import MEASURE_KNOBS
 
 
 def one_line(error: Exception, conf: Path) -> str:
     """The one line for `error`; `conf` is the folder of the config files, for the names that would have been right."""
     text = str(error)
+    if isinstance(error, RequestError | InputError):
+        return shortened(" ".join(text.splitlines()))  # it has several where a value that it quotes has
+    if isinstance(error, yaml.YAMLError):
+        return _unreadable_yaml(error)
     if isinstance(error, OverrideParseException):
-        return f"{shown(error.override)}: an override is written key=value, such as stage=compile or data.batch_size=8"
-    if found := re.search(r"Could not find '([\w/]+)/([^'/]*)'", text):
-        return _unknown_file(conf, *found.groups())
-    if found := re.search(r"Could not override '([^']+)'", text):
-        return _unknown_key(conf, found[1])
-    if found := re.search(r"Key '([^']+)' is not in struct\s+full_key: (\S+)", text):
-        return _unknown_key(conf, found[2])
-    if found := re.search(r"Ambiguous value for argument '([^']+)'", text):
-        return f"{shown(found[1])}: several values are a sweep; put -m before it"
+        return _unreadable_word(conf, str(error.override))
+    for pattern, line in LINES:
+        if found := re.search(pattern, text, re.DOTALL):
+            return line(found, conf, error)
     key = getattr(error, "full_key", None) if isinstance(error, OmegaConfBaseException) else None
     return f"{key}: {first_line(error)}" if key and isinstance(key, str) else first_line(error)
+
+
+def _not_taken(found: re.Match[str], _: Path, error: Exception) -> str:
+    """The line for a value of another kind than Hydra's key takes."""
+    why = f": {first_line(error.__cause__)}" if error.__cause__ else ""
+    return f"{shown(' '.join(found[1].split()))}: not what this key takes{why}"
+
+
+def _unreadable_word(conf: Path, override: str) -> str:
+    """The line for a word that is no override, as its key has a letter that looks like another, or for any reason."""
+    key = override.partition("=")[0].lstrip("+~")
+    strange = [letter for letter in key if not letter.isascii()]
+    if not strange:
+        return f"{shown(override)}: an override is written key=value, such as stage=compile or data.batch_size=8"
+    name = unicodedata.name(strange[0], f"U+{ord(strange[0]):04X}")
+    return f"{shown(key)}: no such key, as it has a {name}; {nearest(key, known_keys(conf))}"
 
 
 def _unknown_file(conf: Path, group: str, name: str) -> str:
@@ -50,6 +69,13 @@ def _unknown_key(conf: Path, key: str) -> str:
     return f"{key}: no such key; {nearest(key, siblings or known)}"
 
 
+def _unreadable_yaml(error: yaml.YAMLError) -> str:
+    """The line for a file of the user's that is no YAML, with its place."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    where = f"{mark.name}, line {mark.line + 1}: " if mark else ""
+    return f"{where}no YAML that can be read: {problem or first_line(error)}"
+
+
 def known_keys(conf: Path) -> list[str]:
     """Every key that a user can type, from the files of conf/ alone."""
     whole = OmegaConf.to_container(OmegaConf.load(conf / "config.yaml"), resolve=False)
@@ -61,3 +87,20 @@ def known_keys(conf: Path) -> list[str]:
         if isinstance(loaded, dict):
             keys |= {path.parent.name} | {f"{path.parent.name}.{key!s}" for key in loaded if key != "defaults"}
     return sorted(keys)
+
+
+# What Hydra and OmegaConf say, and the line for it.
+LINES: tuple[tuple[str, Callable[[re.Match[str], Path, Exception], str]], ...] = (
+    (r"Could not find '([\w/]+)/([^'/]*)'", lambda found, conf, _: _unknown_file(conf, *found.groups())),
+    (r"Could not override '([^']+)'", lambda found, conf, _: _unknown_key(conf, found[1])),
+    (r"Key '[^']+' is not in struct\s+full_key: (\S+)", lambda found, conf, _: _unknown_key(conf, found[1])),
+    (
+        r"Ambiguous value for argument '([^']+)'",
+        lambda found, *_: f"{shown(found[1])}: several values are a sweep; put -m before it",
+    ),
+    (r"Error merging override (.*)", _not_taken),
+    (
+        r"Cannot find primary config '([^']+)'",
+        lambda found, *_: f"{found[1]}: no such file of a whole configuration; --config-dir adds a folder of your own",
+    ),
+)

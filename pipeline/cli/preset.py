@@ -73,10 +73,10 @@ def check_flags(arguments: list[str]) -> None:
 
 
 def config_folders(arguments: list[str]) -> list[Path]:
-    """The folders of config files that the user adds to the program's own by --config-dir."""
+    """The folders of config files that the user adds to the program's own, or puts in their place."""
     pairs = zip(arguments, [*arguments[1:], ""], strict=True)
-    named = [after for flag, after in pairs if flag in ("--config-dir", "-cd")]
-    joined = [word.partition("=")[2] for word in arguments if word.startswith("--config-dir=")]
+    named = [after for flag, after in pairs if flag in ("--config-dir", "-cd", "--config-path", "-cp")]
+    joined = [word.partition("=")[2] for word in arguments if word.startswith(("--config-dir=", "--config-path="))]
     return [Path(folder) for folder in (*named, *joined) if folder]
 
 

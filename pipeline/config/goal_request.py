@@ -56,11 +56,25 @@ def read_goal(objective: object, subject_to: object, price: float | None) -> Goa
     chosen: Objective = checked("objective", objective, Objective)
     texts: Sequence[str] = checked("subject_to", subject_to, list[str])
     goal = Goal(chosen, [constraint(text) for text in texts])
+    check_bounds(goal.subject_to)
     costly = chosen == "cost" or any(part.figure == "cost" for part in goal.subject_to)
     if costly and price is None:
         what = "objective=cost" if chosen == "cost" else "subject_to: cost"
         raise RequestError(f"{what}: name the price of an hour of the device, such as report.gpu_hour_price=3.5")
     return goal
+
+
+def check_bounds(bounds: Sequence[Constraint]) -> None:
+    """That some number keeps all bounds of its figure.
+
+    Raises:
+        RequestError: none does; the line names two of them.
+    """
+    for low in (part for part in bounds if part.sign.startswith(">")):
+        for high in (part for part in bounds if part.sign.startswith("<") and part.figure == low.figure):
+            both = low.sign == ">=" and high.sign == "<="
+            if low.limit > high.limit or (low.limit == high.limit and not both):
+                raise RequestError(f"subject_to: {low.text!r} and {high.text!r}: no {low.figure} keeps both")
 
 
 def constraint(text: str) -> Constraint:

@@ -16,7 +16,7 @@ from pipeline.config.net_request import check_net
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import STAGE_FIELDS, ModelSpec, RunConfig, StageSpec
-from pipeline.config.stage_options import Signature, signature_of, signature_of_net
+from pipeline.config.stage_options import BUILD, Signature, lacks, signature_of, signature_of_net
 from pipeline.config.task_request import read_task
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.codec import STAGE_NAME
@@ -134,8 +134,8 @@ def read_model(value: Mapping[str, Any]) -> ModelSpec:
             "model.target: name the class of your net, or a function that makes it: model.target=my_package.MyNet"
         )
     check_target("model.target", value["target"], "my_package.MyNet")
-    empty: dict[str, object] = {"options": {}, "checkpoint": None, "output": None, "trained": None}
-    given = {key: empty[key] if key in empty and part in (None, "") else part for key, part in value.items()}
+    empty = ("checkpoint", "output", "trained")
+    given = {key: None if key in empty and part == "" else part for key, part in value.items()}
     model = read_group(ModelSpec, "model", given)
     for named in classes_named_in(model.options):
         if why := refusal_of_class(named):
@@ -208,6 +208,10 @@ def read_stage(value: Mapping[str, Any], group: str) -> StageSpec:
     options = {key: part for key, part in value.items() if key not in STAGE_FIELDS}
     texts = {key: checked(f"{group}.{key}", value.get(key, ""), str) for key in ("summary", "adds", "unavailable")}
     target = checked(f"{group}.target", value["target"], str)
+    if lacks(target, BUILD):
+        raise RequestError(
+            f"{group}.target={target}: the module has no function {BUILD}; pipeline.stages.eager has one"
+        )
     return StageSpec(
         name=name,
         target=target,
@@ -270,4 +274,6 @@ def _tolerance(stage: str, group: str, value: Mapping[str, object]) -> Tolerance
     if missing := [name for name in names if name not in value]:
         raise RequestError(f"stage {stage}: tolerance has no {missing[0]!r}; it takes {', '.join(names)}")
     errors = [checked(f"{group}.tolerance.{key}", value[key], NonNegativeFloat) for key in names[:2]]
+    if errors[0] >= 1:
+        raise RequestError(f"{group}.tolerance.{names[0]}={shown(errors[0])}: zeros are 1 off; expected less than 1")
     return Tolerance(float(errors[0]), float(errors[1]), str(value["reason"]))

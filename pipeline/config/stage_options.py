@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Union
 
 PLAIN = {"bool": bool, "int": int, "float": float, "str": str, "list": list, "dict": dict}
+BUILD = "build"  # what a stage's module has
 MOST_ALIASES = 20  # that lead from one to another; more is a cycle
 
 Defined = ast.expr | ast.FunctionDef | ast.ClassDef
@@ -35,8 +36,22 @@ class Signature:
 
 def signature_of(target: str) -> Signature | None:
     """The signature of `build` in the module `target`; None where no source shows it."""
-    found = definition(f"{target}.build")
+    found = definition(f"{target}.{BUILD}")
     return _signature(*found) if found else None
+
+
+def lacks(module: str, name: str) -> bool:
+    """Whether the module's source surely binds no such name: nothing in it, such as a star or a loop, could hide it."""
+    source, path = read_source(module), locate(module)
+    if source is None or path is None or name in source.bound or "__getattr__" in source.bound:
+        return False
+    plain = (
+        ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign | ast.Import | ast.ImportFrom | ast.Expr | ast.If
+        | ast.Try
+    )  # fmt: skip
+    tree = ast.parse(path.read_bytes())
+    names = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
+    return all(isinstance(part, plain) for part in tree.body) and not {"*", name} & {*source.bound, *names}
 
 
 def signature_of_net(target: str) -> Signature | None:

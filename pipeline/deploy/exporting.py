@@ -3,7 +3,6 @@
 Exit codes: 0 the bundle is there and has passed its own check, 1 it failed, 2 a bad request.
 """
 
-import argparse
 import shlex
 import shutil
 import sys
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 
 from models.errors import InputError
-from models.one_line import guarded, tell
+from models.one_line import Parser, guarded, tell
 from pipeline.deploy import bundle_files
 from pipeline.deploy.artefacts import AXES, Made, check_dynamic, make
 from pipeline.deploy.bundle_contract import Contract, ContractError, Dynamic, TensorRule, measured_of
@@ -74,8 +73,11 @@ def export(asked: Asked) -> Contract:
         raise ExportError(f"--to {asked.to}: is there already; name a new folder")
     stage = chosen(run, asked.stage)
     weights = check_weights(run)
-    asked.to.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{asked.to.name}.", dir=asked.to.parent))
+    try:
+        asked.to.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{asked.to.name}.", dir=asked.to.parent))
+    except OSError as error:
+        raise ExportError(f"--to {asked.to}: no folder can be made there: {error.strerror}") from None
     try:
         folder = scratch / "bundle"
         folder.mkdir()
@@ -205,7 +207,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def exported(arguments: list[str] | None) -> int:
     """The exit code of `main`."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.export", description="A stage that runs without us.")
+    parser = Parser(prog="python -m pipeline.export", description="A stage that runs without us.")
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
     parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="the bundle, a new folder")
     parser.add_argument("--stage", metavar="NAME", help="another stage than the winner")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import InputError
-from models.one_line import FAILED, guarded, tell
+from models.one_line import FAILED, Parser, guarded, tell
 from pipeline.config.data_request import VOLUME
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_contract, mask_files
@@ -36,7 +36,7 @@ OVERLAP_SHARE = 4  # windows overlap by a quarter of their side, unless told oth
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    asked = argparse.ArgumentParser(prog="python -m pipeline.predict", description=__doc__)
+    asked = Parser(prog="python -m pipeline.predict", description=__doc__)
     asked.add_argument("run", type=Path, help="the folder of a run, such as outputs/DATE/TIME, or of a bundle")
     asked.add_argument("images", type=Path, help="the folder of images, or of volumes")
     asked.add_argument("--out", type=Path, required=True, help="the folder of the masks; what is done there is kept")
@@ -116,6 +116,8 @@ def check(asked: argparse.Namespace) -> None:
     """
     if resolved(asked.out) == resolved(asked.images):
         raise RequestError(f"--out {asked.out}: the folder of the images; name another one")
+    if resolved(asked.out).is_relative_to(resolved(asked.run)):
+        raise RequestError(f"--out {asked.out}: lies in {asked.run}, which has masks of its own; name another folder")
     if asked.batch is not None and asked.batch < 1:
         raise RequestError(f"--batch {asked.batch}: expected an integer ≥ 1")
     if asked.overlap is not None and (asked.overlap < 0 or asked.whole):

@@ -3,7 +3,6 @@
 Exit codes: 0 all is as asked, 1 something isn't, 2 a bad request.
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from models.one_line import guarded, tell
+from models.one_line import Parser, guarded, tell
 from pipeline.deploy import bundle_contract
 from pipeline.deploy.bundle_contract import Contract, ContractError
 from pipeline.deploy.bundle_files import PACKAGES, changed_files
@@ -159,7 +158,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def verified(arguments: list[str] | None) -> int:
     """The exit code of `main`."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.verify", description="Is it here what it was there?")
+    parser = Parser(prog="python -m pipeline.verify", description="Is it here what it was there?")
     parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a folder that pipeline.export wrote")
     parser.add_argument(
         "--margin", type=float, default=MARGIN_PERCENT, metavar="PERCENT", help="a call may take longer"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from models.errors import InputError
-from models.one_line import FAILED, INTERRUPTED, guarded
+from models.one_line import FAILED, INTERRUPTED, Parser, guarded
 from pipeline.cli.progress import Progress, complain
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.devices.choice import choose_device
@@ -29,7 +29,7 @@ REFUSED = 2
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    found = argparse.ArgumentParser(prog="python -m pipeline.lessons", description="Small experiments that teach.")
+    found = Parser(prog="python -m pipeline.lessons", description="Small experiments that teach.")
     found.add_argument("--device", default="auto", help="auto, cuda or cpu")
     found.add_argument("--out", type=Path, default=Path("outputs/lessons"), metavar="FOLDER")
     found.add_argument("--only", default="", metavar="NAME,NAME", help="these lessons alone")

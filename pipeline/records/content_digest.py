@@ -17,7 +17,7 @@ def digest(files: Iterable[tuple[str, Path]]) -> str:
     """
     whole = hashlib.sha256()
     for name, path in sorted(files):
-        whole.update(f"{name}\0{file_digest(path)}\n".encode())
+        whole.update(f"{name}\0{file_digest(path)}\n".encode(errors="surrogateescape"))  # of a name that is no UTF-8
     return whole.hexdigest()
 
 

@@ -3,12 +3,11 @@
 What may be asked anew: report.gpu_hour_price and its kind, objective, subject_to, accuracy.max_dice_drop and its kind.
 """
 
-import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-from models.one_line import guarded, tell, unforeseen
+from models.one_line import Parser, guarded, tell, unforeseen
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweep_jobs import job_folders, read_jobs
@@ -54,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def drawn(arguments: list[str] | None) -> int:
     """The exit code of `main`."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.report", description=__doc__)
+    parser = Parser(prog="python -m pipeline.report", description=__doc__)
     parser.add_argument("run", nargs="+", help="the folder of a run or a sweep, or key=value for all of them")
     try:
         folders, asked = split(parser.parse_args(arguments).run)
@@ -64,8 +63,11 @@ def drawn(arguments: list[str] | None) -> int:
             sys.stdout.write(f"{visible(draw(folder, asked))}\n")
     except BrokenPipeError:
         raise
-    except (RequestError, codec.RecordError, OSError) as error:
+    except (RequestError, codec.RecordError) as error:
         tell(f"error: {clean(error)}")
+        return REFUSED
+    except OSError as error:
+        tell(f"error: {clean(error.filename2 or error.filename)}: {error.strerror}")
         return REFUSED
     return 0
 

@@ -3,12 +3,11 @@
 Exit codes: 0 no regression, 1 a regression, 2 a bad request.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from models.one_line import guarded, tell, unforeseen
+from models.one_line import Parser, guarded, tell, unforeseen
 from pipeline.analysis.run_comparison import (
     Change,
     Difference,
@@ -103,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def compared(arguments: list[str] | None) -> int:
     """The exit code of `main`."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.compare", description="What changed beyond the noise.")
+    parser = Parser(prog="python -m pipeline.compare", description="What changed beyond the noise.")
     parser.add_argument("runs", nargs=2, type=Path, metavar="RUN", help="the folders of two runs, the older one first")
     parser.add_argument("--markdown", action="store_true", help="a table for a pull request")
     parser.add_argument("--across", action="store_true", help="also where net, weights, images, batch or GPU differ")

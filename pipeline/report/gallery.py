@@ -3,11 +3,12 @@
 import base64
 import io
 import re
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import RunRecord
@@ -144,11 +145,14 @@ def _mask_of(folder: Path, stage: str, index: int) -> Image.Image | None:
 
 
 def _read(path: Path) -> Image.Image | None:
+    """A picture of the run; None where there is none: a pipe that a stage put there would hold up its reader."""
     try:
-        with Image.open(path) as picture:
+        if not path.is_file():
+            return None
+        with warnings.catch_warnings(action="ignore"), Image.open(path, formats=("PNG",)) as picture:
             picture.load()
             return picture
-    except (FileNotFoundError, UnidentifiedImageError, OSError):
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         return None
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from models.one_line import guarded, tell
+from models.one_line import Parser, guarded, tell
 from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.config.request_error import RequestError
 from pipeline.records import codec
@@ -134,7 +134,7 @@ def track(folder: Path, tracker: str, experiment: str = EXPERIMENT) -> Tracked:
 
 def main(arguments: list[str] | None = None) -> int:
     """Give a run to a tracker; 2 with one line where the request was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.track", description=__doc__)
+    parser = Parser(prog="python -m pipeline.track", description=__doc__)
     parser.add_argument("run", type=Path, help="the folder of a run, such as outputs/DATE/TIME")
     parser.add_argument("--to", choices=TRACKERS, required=True)
     parser.add_argument("--experiment", default=EXPERIMENT, help="MLflow's experiment, or the project of W&B")

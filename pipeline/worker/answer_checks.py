@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from models.errors import ImageError, ModelError, TensorError
 from models.model_output import described, tensors_of
 from models.stain import UNLABELLED
+from pipeline.measure.accuracy import distance
 from pipeline.measure.batch import Batch
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.records.run_record import RunWarning
 from pipeline.records.tasks import SEGMENTATION, Task, TaskName
 from pipeline.stages.api import Workload
-from pipeline.worker.reference import relative_l2
 
 MOST_CLASSES = 255  # a mask is kept in uint8, in which 255 is no class
 REPEATS_WITHIN = 1e-5  # relative L2; a GPU's sums in another order lie below, and the record keeps how far
@@ -73,8 +73,17 @@ def check_answer(net: Net, answer: object) -> Tensor:
     if of_classes and answer.shape[1] > MOST_CLASSES:
         raise ModelError(f"model.target: {net.name} has {answer.shape[1]} classes; at most {MOST_CLASSES} are judged")
     if broken := float((~answer.isfinite()).float().mean()):
-        raise ModelError(f"model.target: {broken:.3g} of what {net.name} answers in fp32 is NaN or infinite")
+        raise ModelError(
+            f"model.target: {100 * broken:.3g} % of what {net.name} answers in fp32 is NaN or infinite"
+            f"{negative_variance(net.model)}"
+        )
     return answer
+
+
+def negative_variance(model: nn.Module) -> str:
+    """A clause that names the first norm whose variance is below 0, of which no root is; empty where none is."""
+    norms = [name for name, part in model.named_buffers() if name.endswith("running_var") and bool((part < 0).any())]
+    return f"; model.checkpoint: {norms[0]} holds a variance below 0" if norms else ""
 
 
 def fits_images(answer: Tensor, images: Tensor) -> bool:
@@ -153,7 +162,7 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
             drawn[operator.name] = None
 
     with torch.inference_mode():
-        moved = relative_l2(net.model(*net.inputs.clone()), logits)
+        moved = distance(net.model(*net.inputs.clone()), logits)
         if moved <= REPEATS_WITHIN:
             return []
         with Dispatched(see):
@@ -161,6 +170,18 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
     by = f"; {', '.join(drawn)} draws at random" if drawn else ""
     text = f"{net.name} answers otherwise at a second call: {moved:.2g} apart (relative L2){by}"
     return [RunWarning("net in doubt", text, "turn what is random off in eval mode; differences below it mean nothing")]
+
+
+def constant(net: Net, logits: Tensor) -> list[RunWarning]:
+    """A warning where an answer [batch, …] is the same to every image, in every place: to leave out all work is right.
+
+    A single number a sample, of one sample, says nothing.
+    """
+    values = logits.transpose(0, 1).flatten(1) if net.task.has_masks else logits.flatten()[None]
+    if values.shape[1] < 2 or bool((values != values[:, :1]).any()):
+        return []
+    text = f"{net.name} answers the same to every image, in every place, so that any stage may leave its work out"
+    return [RunWarning("net in doubt", text, "look at its weights (model.checkpoint) and at the images' normalisation")]
 
 
 def probabilities(net: Net, logits: Tensor) -> list[RunWarning]:

@@ -20,7 +20,15 @@ from pipeline.profiling.operator_bytes import size
 from pipeline.records.run_record import RunWarning
 from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.stages.api import Workload
-from pipeline.worker.answer_checks import Net, check_answer, check_labels, check_targets, probabilities, repeated
+from pipeline.worker.answer_checks import (
+    Net,
+    check_answer,
+    check_labels,
+    check_targets,
+    constant,
+    probabilities,
+    repeated,
+)
 from pipeline.worker.failures import failure_of
 
 IMAGES = 2  # in a call; one, where the batch has one: a net may be made for that
@@ -47,7 +55,7 @@ def check(work: Workload, task: Task = SEGMENTATION) -> list[RunWarning]:
     check_timestep(net)
     if task.has_masks:
         check_labels(work, classes=max(2, logits.shape[1]))
-    return [*repeated(net, logits), *probabilities(net, logits)]
+    return [*repeated(net, logits), *constant(net, logits), *probabilities(net, logits)]
 
 
 def check_arguments(net: Net) -> None:

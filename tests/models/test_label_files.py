@@ -96,7 +96,7 @@ def test_a_label_is_named_by_the_pattern(tmp_path: Path) -> None:
     (tmp_path / "a_mask.tif").touch()
     rules = LabelRules(pattern="*_mask.tif")
     assert label_file(Path("images/a.jpg"), tmp_path, rules) == tmp_path / "a_mask.tif"
-    with pytest.raises(ImageError, match=r"a\.png: no such file; .*data\.label_pattern="):
+    with pytest.raises(ImageError, match=r"a\.png: no such file \(there is a_mask\.tif\); .*data\.label_pattern="):
         label_file(Path("images/a.jpg"), tmp_path, INDICES)
 
 
