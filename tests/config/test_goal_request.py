@@ -98,3 +98,23 @@ def test_a_run_takes_them_from_the_command_line() -> None:
     replaced = asked(composed(*words, "accuracy.replace_flipped_share=true")).stages[0].tolerance
     assert (replaced.flipped_share, replaced.relative_l2) == (1.0, plain.stages[0].tolerance.relative_l2)
     assert "replace_flipped_share" in replaced.reason
+
+
+@pytest.mark.parametrize(
+    ("bounds", "refused"),
+    [
+        (["memory<8GiB", "memory>9GiB"], True),
+        (["p99<20ms", "p99>=0.02s"], True),
+        (["p99<=20ms", "p99>=0.02s"], False),
+        (["memory<8GiB", "p99>9s"], False),
+        (["memory>1GiB", "memory<2GiB"], False),
+    ],
+)
+def test_bounds_that_no_figure_keeps_are_refused(bounds: list[str], refused: bool) -> None:
+    """Before hours of measuring end without a winner."""
+    if not refused:
+        assert len(read_goal("throughput", bounds, None).subject_to) == 2
+        return
+    with pytest.raises(RequestError, match="keeps both") as error:
+        read_goal("throughput", bounds, None)
+    assert all(bound in str(error.value) for bound in bounds)

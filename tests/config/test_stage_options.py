@@ -9,7 +9,7 @@ import pytest
 from pipeline.config.checks import checked
 from pipeline.config.load import checked_options
 from pipeline.config.request_error import RequestError
-from pipeline.config.stage_options import signature_of
+from pipeline.config.stage_options import lacks, signature_of
 
 README = """
 from pipeline.stages import Runner
@@ -176,3 +176,21 @@ def test_a_value_that_is_not_admitted_is_one_line(value: Any, annotation: Any, s
     with pytest.raises(RequestError) as caught:
         checked("key", value, annotation)
     assert str(caught.value).partition(": ")[2] == said
+
+
+@pytest.mark.parametrize(
+    ("source", "lacking"),
+    [
+        ("def train(workload): ...", True),
+        ("import models.build", True),
+        ("from beside import *", False),
+        ("def __getattr__(name): ...", False),
+        ("for name in 'x': build = print", False),
+        ("build = print", False),
+    ],
+)
+def test_a_module_that_surely_has_no_build_is_told_before_anything_runs(
+    source: str, lacking: bool, folder: Path
+) -> None:
+    (folder / "plain.py").write_text(source, encoding="utf-8")
+    assert lacks("plain", "build") is lacking

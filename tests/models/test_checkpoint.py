@@ -1,6 +1,8 @@
 """Weights: read where that is safe, refused in one line where it isn't."""
 
+import gzip
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -221,3 +223,38 @@ def test_a_mapping_that_holds_itself_is_no_state_dict(tmp_path: Path) -> None:
     torch.save(round_and_round, tmp_path / "net.PT")
     with pytest.raises(CheckpointError, match="no state dict in it"):
         checkpoint.read(tmp_path / "net.PT")
+
+
+def test_an_archive_that_inflates_is_refused_before_it_does(tmp_path: Path) -> None:
+    """torch.save packs nothing; what somebody packed could take any memory."""
+    torch.save({"a": torch.zeros(50_000)}, tmp_path / "plain.pt")
+    with zipfile.ZipFile(tmp_path / "plain.pt") as plain, zipfile.ZipFile(tmp_path / "bomb.pt", "w", 8) as packed:
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name))
+    assert checkpoint.read(tmp_path / "plain.pt")["a"].numel() == 50_000
+    with pytest.raises(CheckpointError, match=r"bomb\.pt: [\d,]+ bytes that would inflate to 20\d,\d+"):
+        checkpoint.read(tmp_path / "bomb.pt")
+
+
+def test_a_file_of_another_kind_than_its_suffix_says_is_told(tmp_path: Path) -> None:
+    torch.save(net().state_dict(), tmp_path / "a.safetensors")
+    save_file(net().state_dict(), tmp_path / "b.pt")
+    (tmp_path / "c.ckpt").write_bytes(gzip.compress(b"x"))
+    torch.jit.save(torch.jit.script(torch.nn.ReLU()), tmp_path / "d.pt")
+    with pytest.raises(CheckpointError, match=r"a\.safetensors: a file of torch\.save's by its first bytes; call it"):
+        weights_file.check(str(tmp_path / "a.safetensors"))
+    for name, said in (("b.pt", "call it .safetensors"), ("c.ckpt", "unpack it"), ("d.pt", "a TorchScript archive")):
+        with pytest.raises(CheckpointError, match=said):
+            checkpoint.read(tmp_path / name)
+
+
+def test_other_weights_in_the_same_file_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An average of the weights, beside those that are taken."""
+    torch.save({"model": net().state_dict(), "ema": net().state_dict(), "epoch": {"n": 3}}, tmp_path / "net.pt")
+    checkpoint.load_into(UNet(base=4, depth=2), str(tmp_path / "net.pt"))
+    assert "the weights under 'model' are taken, and those under ema are not" in capsys.readouterr().err
+
+
+def test_options_with_which_no_net_can_be_made_are_named() -> None:
+    with pytest.raises(ModelError, match=r"model\.options \(base=-4\): models\.unet\.UNet fails with them: RuntimeError"):
+        build_model("models.unet.UNet", {"base": -4}, None, seed=0)

@@ -205,3 +205,41 @@ def test_a_spoilt_tiff_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFix
     with pytest.raises(ImageError, match=r"a\.tif"):
         read_image(tmp_path / "a.tif")
     assert not caplog.records
+
+
+@pytest.mark.parametrize("kind", ["gif", "ico", "eps"])
+def test_a_file_of_another_format_under_a_read_suffix_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pillow looks at the contents alone, and gives PostScript to a program outside."""
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_: pytest.fail("Ghostscript was called"))
+    saved(tmp_path, f"a.{kind}", np.resize(COLOUR, (16, 16, 3))).rename(tmp_path / "a.png")
+    with pytest.raises(ImageError, match=r"a\.png: not an image that can be read"):
+        read_image(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_a_tiff_in_which_0_is_white_is_turned_round(bits: int, tmp_path: Path) -> None:
+    """Of 16 bits as of 8, where Pillow does so itself; floats have no black."""
+    values = GREY if bits == 8 else DEEP
+    tifffile.imwrite(tmp_path / "w.tif", values, photometric="miniswhite")
+    assert np.array_equal(read_image(tmp_path / "w.tif", 1)[..., 0], np.iinfo(values.dtype).max - values)
+    tifffile.imwrite(tmp_path / "f.tif", values.astype(np.float32), photometric="miniswhite")
+    with pytest.raises(ImageError, match="0 is white"):
+        read_image(tmp_path / "f.tif", 1)
+
+
+def test_a_tiff_that_pillow_does_not_open_has_no_more_pixels_than_others(tmp_path: Path) -> None:
+    """By its header, before they are unpacked; and they count where a folder's images are added up."""
+    path = tmp_path / "five.tif"
+    tifffile.imwrite(path, np.zeros((4, 6, 5), np.uint8), photometric="minisblack", planarconfig="contig")
+    assert pixels(path) == 4 * 6 * 5
+    content = bytearray(path.read_bytes())
+    with tifffile.TiffFile(path) as file:
+        entries = [file.pages.first.tags[name].offset for name in ("ImageWidth", "ImageLength", "RowsPerStrip")]
+    for entry in entries:  # tag, type (4: of 32 bits), count, value
+        content[entry + 2 : entry + 4], content[entry + 8 : entry + 12] = struct.pack("<H", 4), struct.pack("<I", 60000)
+    path.write_bytes(content)
+    assert pixels(path) == 60000 * 60000 * 5
+    with pytest.raises(ImageError, match=r"five\.tif: 3,600,000,000 pixels; at most 178,956,970"):
+        read_image(path, 5)

@@ -116,3 +116,25 @@ def test_values_that_are_no_integers_are_refused_and_not_converted(
     np.save(tmp_path / "a.npy", values)
     with pytest.raises(ImageError, match=said):
         read_label(tmp_path / "a.npy", INDICES)
+
+
+@pytest.mark.parametrize("mode", ["LA", "RGBA"])
+def test_a_mask_in_the_transparency_is_refused(mode: str, tmp_path: Path) -> None:
+    """Read of the colours it would be one class; a transparency that is the same everywhere says nothing."""
+    values = np.zeros((2, 3, len(mode)), np.uint8)
+    Image.fromarray(values, mode).save(tmp_path / "plain.png")
+    assert read_label(tmp_path / "plain.png", INDICES).tolist() == [[0, 0, 0], [0, 0, 0]]
+    values[0, :, -1] = 255
+    Image.fromarray(values, mode).save(tmp_path / "mask.png")
+    with pytest.raises(ImageError, match=r"mask\.png: its transparency varies"):
+        read_label(tmp_path / "mask.png", INDICES)
+
+
+def test_the_orientation_of_a_palette_s_labels_is_applied(tmp_path: Path) -> None:
+    """As it is to the labels of any other file, and to the image."""
+    turned = Image.fromarray(np.array([[0, 1, 2]], np.uint8), "P")
+    turned.putpalette([0, 0, 0, 9, 9, 9, 90, 90, 90])
+    exif = turned.getexif()
+    exif[0x0112] = 6  # the orientation: to be turned clockwise
+    turned.save(tmp_path / "p.png", exif=exif)
+    assert read_label(tmp_path / "p.png", INDICES).tolist() == [[0], [1], [2]]

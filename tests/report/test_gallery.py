@@ -2,6 +2,7 @@
 
 import base64
 import io
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,3 +92,15 @@ def test_a_stage_s_name_is_never_a_path(tmp_path: Path) -> None:
 def test_a_run_that_left_no_masks_shows_none(tmp_path: Path) -> None:
     """As the recorded ones of other nets."""
     assert gallery(planted.summary(RUN), tmp_path).overview == []
+
+
+def test_what_stands_in_a_mask_s_place_holds_up_no_report(tmp_path: Path) -> None:
+    """A pipe, which would wait for its writer, a folder, and a picture of another format have no place in it."""
+    left(tmp_path)
+    mask = tmp_path / "compile" / "mask_0.png"
+    mask.unlink()
+    os.mkfifo(mask)
+    assert [part.caption for part in gallery(planted.summary(RUN), tmp_path).overview] == ["the image", "fp32 reference"]
+    mask.unlink()
+    Image.new("RGB", (128, 128)).save(mask, "GIF")
+    assert len(gallery(planted.summary(RUN), tmp_path).overview) == 2

@@ -187,3 +187,20 @@ def test_running_out_of_memory_is_no_fault_of_the_request(monkeypatch: pytest.Mo
 
     with pytest.raises(torch.OutOfMemoryError):
         net_contract.called(Net("Head", Head(starved), batched(IMAGES)))
+
+
+def test_a_net_that_answers_the_same_to_everything_is_in_doubt() -> None:
+    """Not for answering otherwise at a second call: nothing is no part of nothing."""
+    net = Head().eval()
+    nn.init.zeros_(net.norm.weight)
+    assert [warning.text.partition(",")[0] for warning in check(work(net))] == [
+        "Head answers the same to every image"
+    ]
+
+
+def test_a_variance_below_zero_is_named() -> None:
+    """Where the answer is NaN for it."""
+    net = Head().eval()
+    net.norm.running_var = -torch.ones(2)
+    with pytest.raises(ModelError, match=r"100 % of what Head answers .*: norm\.running_var holds a variance below 0"):
+        check(work(net))
