@@ -3,8 +3,11 @@
 import json
 import math
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
+
+HALF = re.compile(r"\\u[dD][89a-fA-F]")  # what JSON's escape of one begins with, and that of two that are one character
 
 
 def write_json(value: object, path: Path) -> None:
@@ -17,11 +20,28 @@ def write_json(value: object, path: Path) -> None:
 
 
 def json_text(value: object, indent: int | None = None) -> str:
-    """Plain JSON values; a figure that is NaN or infinite, which JSON has no word for, stands as null."""
+    """Plain JSON values; a figure that is NaN or infinite, which JSON has no word for, stands as null.
+
+    A byte of a file's name that is no UTF-8, which Python keeps as half a character and no reader of JSON takes, stands
+    as its escape.
+    """
     try:
-        return json.dumps(value, indent=indent, allow_nan=False)
+        text = json.dumps(value, indent=indent, allow_nan=False)
     except ValueError:
-        return json.dumps(finite(value), indent=indent, allow_nan=False)
+        text = json.dumps(finite(value), indent=indent, allow_nan=False)
+    if not HALF.search(text):
+        return text
+    whole = finite(spelt_out(value))
+    return json.dumps(whole, indent=indent, allow_nan=False)
+
+
+def spelt_out(value: object) -> object:
+    """The same JSON values with every half of a character in a text as the six signs of its escape."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {spelt_out(key): spelt_out(part) for key, part in value.items()}
+    return [*map(spelt_out, value)] if isinstance(value, list | tuple) else value
 
 
 def finite(value: object) -> object:
@@ -34,8 +54,8 @@ def finite(value: object) -> object:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a file of text; as `write_bytes`."""
-    write_bytes(text.encode(), path)
+    """Write a file of text; as `write_bytes`. Half a character in it becomes its escape."""
+    write_bytes(text.encode(errors="backslashreplace"), path)
 
 
 def write_bytes(content: bytes, path: Path) -> None:

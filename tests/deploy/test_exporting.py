@@ -126,6 +126,16 @@ def test_a_folder_that_is_there_is_left_alone(
     assert not list((tmp_path / "out").iterdir())
 
 
+def test_a_bundle_where_no_folder_can_be_is_told_by_the_name_that_was_typed(
+    small: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not by that of the hidden folder in which it is made."""
+    run = run_folder(tmp_path / "run", [stage("eager")])
+    (tmp_path / "file").touch()
+    assert asked(run, "--stage", "eager", "--to", tmp_path / "file" / "out") == exporting.REFUSED
+    assert f"--to {tmp_path / 'file' / 'out'}: no folder can be made there: " in refused(capsys)
+
+
 def test_other_weights_than_were_measured_are_refused(
     small: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

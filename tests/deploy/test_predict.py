@@ -146,6 +146,7 @@ def test_what_is_refused_says_why(run: Path, images: Path, tmp_path: Path, capsy
     assert "the run has no such stage; did you mean 'half'?" in refused("--stage", "hlaf")
     assert "failed in this run: no such GPU" in refused("--stage", "fp8")
     assert "the folder of the images; name another one" in refused(to=images)
+    assert "has masks of its own; name another folder" in refused(to=run / "half")
     assert "expected an integer ≥ 1" in refused("--batch", "0")
     assert "less than the 16 pixels of a window's side" in refused("--overlap", "16", "--stage", "eager")
     assert "no such folder of images" in refused(source=tmp_path / "nowhere")

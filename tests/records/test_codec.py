@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from pipeline.records import codec
-from pipeline.records.atomic_json import write_json
+from pipeline.records.atomic_json import write_json, write_text
+from pipeline.records.content_digest import data_digest
 from pipeline.records.error_line import first_line, typed_line
 from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
 from pipeline.records.run_settings import DataSettings, RunSettings
@@ -85,6 +86,18 @@ def test_what_is_no_number_is_null_on_disk_and_nan_again(tmp_path: Path) -> None
     assert stage.accuracy is not None
     assert math.isnan(stage.accuracy.relative_l2)
     assert stage.details == {"error": None}
+
+
+def test_a_file_s_name_that_is_no_text_is_kept_as_its_escape(tmp_path: Path) -> None:
+    """Half a character, which is how Python keeps such a byte, would make a record that nobody reads; 😀 stays."""
+    name = os.fsdecode(b"\xff.png")
+    codec.save(replace(RUN, stages=[replace(STAGE, details={"image": f"{name} 😀", "nan": math.nan})]), tmp_path)
+    (stage,) = codec.load(tmp_path).stages
+    assert stage.details == {"image": "\\udcff.png 😀", "nan": None}
+    write_text(f"{name} 😀", tmp_path / "report.md")
+    assert (tmp_path / "report.md").read_text(encoding="utf-8") == "\\udcff.png 😀"
+    (tmp_path / name).write_bytes(b"")
+    assert data_digest([str(tmp_path)])
 
 
 @pytest.mark.parametrize(

@@ -42,3 +42,13 @@ def test_single_broken_record_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     folder = sweep_of(tmp_path) / "2"
     assert main([str(folder)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_report_that_cannot_be_written_is_told_by_its_own_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not by that of the file from which it is renamed."""
+    codec.save(planted.run(stages=planted.run().stages[:1]), tmp_path)
+    (tmp_path / "report.html").mkdir()
+    assert main([str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path / 'report.html'}: Is a directory\n"
