@@ -22,7 +22,7 @@ TIFF = {".tif", ".tiff"}
 # Pillow's names of the formats behind these suffixes: it looks at the contents, and gives some others to programs
 # outside, as PostScript to Ghostscript.
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP")
-MOST_PIXELS = 2 * (Image.MAX_IMAGE_PIXELS or 0)  # of one image: beyond it Pillow speaks of a bomb and raises
+MOST_PIXELS = 178_956_970  # of one image: beyond it Pillow speaks of a bomb and raises
 BITS_PER_SAMPLE, PHOTOMETRIC, WHITE_IS_ZERO = 258, 262, 0  # TIFF's tags, and a value of the latter
 COLOURS = {"P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"}  # Pillow's modes, of 8 bits a channel
 ONE_CHANNEL = {"I;16", "I;16B", "I;16L", "I", "F"}

@@ -150,6 +150,8 @@ def load(folder: Path) -> Contract:
         ContractError: there is none, it is of another format, or a value isn't what a contract holds.
     """
     path = folder / FILE
+    if path.exists() and not path.is_file():
+        raise ContractError(f"{path}: no regular file")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         if value.get("format") != FORMAT:

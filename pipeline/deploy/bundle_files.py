@@ -18,6 +18,7 @@ from pipeline.records.content_digest import file_digest
 
 GOLDEN, SUMS = "golden.safetensors", "SHA256SUMS"
 LOADER, SUPPORT, CHECK = "load.py", "support.py", "golden_check.py"
+CODE = {".py", ".pyc", ".so"}  # which a bundle's loader could import in the place of a package
 CARRIED = Path(carried.__file__).parent
 PACKAGES: dict[Kind, tuple[str, ...]] = {  # distributions, of which those that are installed are required
     "onnx": ("onnxruntime-gpu", "onnxruntime", "numpy"),
@@ -118,14 +119,20 @@ def write_contract(contract: Contract, folder: Path) -> None:
 
 
 def changed_files(folder: Path) -> list[str]:
-    """The files that aren't the ones that were exported, or are gone; all of them where the digests are.
+    """The files that aren't the ones that were exported, are gone, or are code that was added.
 
     Raises:
         ContractError: the list of digests can't be read.
     """
     try:
-        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines() if (folder / SUMS).is_file() else None
     except (OSError, UnicodeDecodeError):
-        raise bundle_contract.ContractError(f"{folder / SUMS}: no list of digests; export the bundle again") from None
+        lines = None
+    if lines is None:
+        raise bundle_contract.ContractError(f"{folder / SUMS}: no list of digests; export the bundle again")
     named = [line.partition("  ")[::2] for line in lines]
-    return [name for wanted, name in named if not (folder / name).is_file() or file_digest(folder / name) != wanted]
+    changed = [name for wanted, name in named if not (folder / name).is_file() or file_digest(folder / name) != wanted]
+    there = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix in CODE]
+    known = {name for _, name in named}
+    added = sorted(str(path) for path in there if str(path) not in known and "__pycache__" not in path.parts)
+    return [*changed, *added]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_contract
+from pipeline.deploy.bundle_files import changed_files
 from pipeline.deploy.predictor import Predictor, Wanted
 from pipeline.records.bundle_kinds import Kind
 from pipeline.records.error_line import first_line
@@ -23,10 +24,10 @@ def is_bundle(folder: Path) -> bool:
 
 
 def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
-    """The net of a bundle, loaded by its own loader, which looks at the files' digests first.
+    """The net of a bundle, loaded by its own loader, once its files are those that were exported.
 
     Raises:
-        ContractError: the bundle's contract can't be read.
+        ContractError: the bundle's contract, or its list of digests, can't be read.
         RequestError: it has no such stage, or wasn't exported for this device or batch, or a file isn't what it was.
     """
     contract = bundle_contract.load(folder)
@@ -70,6 +71,8 @@ def loaded(folder: Path, kind: Kind) -> Callable[[Tensor], Tensor]:
     Raises:
         RequestError: a file isn't the one that was exported, or this machine can't run it.
     """
+    if changed := changed_files(folder):
+        raise RequestError(f"{folder}: {', '.join(changed)}: not as exported, and nothing is loaded; export it again")
     try:
         run: Callable[[Any], Any] = runpy.run_path(str(folder / "load.py"))["load"]()
     except (ValueError, RuntimeError, ImportError, OSError, KeyError) as error:

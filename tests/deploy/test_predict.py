@@ -17,6 +17,7 @@ from models.samples import to_batch
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_contract, mask_files
 from pipeline.deploy.bundle_contract import Contract, TensorRule, measured_of
+from pipeline.deploy.bundle_files import write_sums
 from pipeline.deploy.image_cases import cases_in
 from pipeline.deploy.predict_command import alone_in, main, resolved
 from pipeline.deploy.predicting import Prediction
@@ -238,10 +239,34 @@ def write_bundle(folder: Path, run: Path) -> Path:
         measured_of(record, record.stages[0]), None, "python -m pipeline",
     )  # fmt: skip
     bundle_contract.save(contract, folder)
-    (folder / "SHA256SUMS").write_text("")
     checkpoint = record.settings.model.checkpoint
     (folder / "load.py").write_text(LOADER.format(options=OPTIONS, checkpoint=checkpoint))
+    write_sums(folder)
     return folder
+
+
+def test_no_loader_runs_that_is_not_the_one_that_was_exported(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor beside code that was added, or where the list of digests is a pipe, which would be waited for."""
+    bundle, mark = write_bundle(tmp_path / "bundle", run), tmp_path / "ran"
+    asked = [str(bundle), str(images), "--out", str(tmp_path / "masks")]
+    (bundle / "torch.py").touch()
+    assert main(asked) == 2
+    assert f"{bundle}: torch.py: not as exported, and nothing is loaded" in capsys.readouterr().err
+    (bundle / "torch.py").unlink()
+    (bundle / "load.py").write_text(f"open({str(mark)!r}, 'w')")
+    assert main(asked) == 2
+    assert f"{bundle}: load.py: not as exported" in capsys.readouterr().err
+    assert not mark.exists()
+    (bundle / "SHA256SUMS").unlink()
+    os.mkfifo(bundle / "SHA256SUMS")
+    assert main(asked) == 2
+    assert "SHA256SUMS: no list of digests" in capsys.readouterr().err
+    (bundle / "contract.json").unlink()
+    os.mkfifo(bundle / "contract.json")
+    with pytest.raises(bundle_contract.ContractError, match="no regular file"):
+        bundle_contract.load(bundle)
 
 
 def test_a_bundle_predicts_by_its_own_loader(

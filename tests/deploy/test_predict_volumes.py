@@ -20,6 +20,7 @@ from models.volume_files import read_labels, read_volume, values_of
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_contract, mask_files
 from pipeline.deploy.bundle_contract import Contract, TensorRule, measured_of
+from pipeline.deploy.bundle_files import write_sums
 from pipeline.deploy.image_cases import cases_in
 from pipeline.deploy.predict_command import main, takes_volumes
 from pipeline.deploy.predicting import Prediction
@@ -206,7 +207,6 @@ def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, capsys: pyte
     write_image(scans / "b.png", 8, 8)
     record, bundle = codec.load(write_volumes_run(tmp_path)), tmp_path / "bundle"
     bundle.mkdir()
-    (bundle / "SHA256SUMS").write_text("")
     (bundle / "load.py").write_text("def load():\n    return lambda batch: batch.expand(-1, 2, -1, -1, -1) * 0\n")
     contract = Contract(
         "eager", "pipeline.stages.eager", "exported", "net.pt2", TensorRule("image", [1, 1, 8, 8, 8], "float32"),
@@ -214,6 +214,7 @@ def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, capsys: pyte
         True, measured_of(record, record.stages[0]), None, "python -m pipeline",
     )  # fmt: skip
     bundle_contract.save(contract, bundle)
+    write_sums(bundle)
     assert takes_volumes(bundle)
     assert main([str(bundle), str(scans), "--out", str(tmp_path / "masks")]) == 0
     assert "left out, no volumes: b.png" in capsys.readouterr().err

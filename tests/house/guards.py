@@ -3,6 +3,7 @@
 from tests.house.guard import Guard
 from tests.house.guards_against_code import AGAINST_CODE
 from tests.house.guards_of_deploy import OF_DEPLOY
+from tests.house.guards_of_files import OF_FILES
 from tests.house.guards_of_measuring import OF_MEASURING
 from tests.house.guards_of_runs import OF_RUNS
 
@@ -16,6 +17,7 @@ CODEC_TESTS = "tests/records/test_codec.py::"
 
 GUARDS = [
     *AGAINST_CODE,
+    *OF_FILES,
     Guard(
         "packages of the user's own with our names",
         "pipeline/own_packages.py",

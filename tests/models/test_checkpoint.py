@@ -256,5 +256,7 @@ def test_other_weights_in_the_same_file_are_told(tmp_path: Path, capsys: pytest.
 
 
 def test_options_with_which_no_net_can_be_made_are_named() -> None:
-    with pytest.raises(ModelError, match=r"model\.options \(base=-4\): models\.unet\.UNet fails with them: RuntimeError"):
+    with pytest.raises(
+        ModelError, match=r"model\.options \(base=-4\): models\.unet\.UNet fails with them: RuntimeError"
+    ):
         build_model("models.unet.UNet", {"base": -4}, None, seed=0)

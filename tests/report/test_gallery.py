@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from pipeline.report.gallery import CROP, DIFFERS, densest, gallery, marked
@@ -94,13 +95,17 @@ def test_a_run_that_left_no_masks_shows_none(tmp_path: Path) -> None:
     assert gallery(planted.summary(RUN), tmp_path).overview == []
 
 
+@pytest.mark.timeout(10)
 def test_what_stands_in_a_mask_s_place_holds_up_no_report(tmp_path: Path) -> None:
     """A pipe, which would wait for its writer, a folder, and a picture of another format have no place in it."""
     left(tmp_path)
     mask = tmp_path / "compile" / "mask_0.png"
     mask.unlink()
     os.mkfifo(mask)
-    assert [part.caption for part in gallery(planted.summary(RUN), tmp_path).overview] == ["the image", "fp32 reference"]
+    assert [part.caption for part in gallery(planted.summary(RUN), tmp_path).overview] == [
+        "the image",
+        "fp32 reference",
+    ]
     mask.unlink()
     Image.new("RGB", (128, 128)).save(mask, "GIF")
     assert len(gallery(planted.summary(RUN), tmp_path).overview) == 2

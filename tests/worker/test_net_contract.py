@@ -193,9 +193,7 @@ def test_a_net_that_answers_the_same_to_everything_is_in_doubt() -> None:
     """Not for answering otherwise at a second call: nothing is no part of nothing."""
     net = Head().eval()
     nn.init.zeros_(net.norm.weight)
-    assert [warning.text.partition(",")[0] for warning in check(work(net))] == [
-        "Head answers the same to every image"
-    ]
+    assert [warning.text.partition(",")[0] for warning in check(work(net))] == ["Head answers the same to every image"]
 
 
 def test_a_variance_below_zero_is_named() -> None:

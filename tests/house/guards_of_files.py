@@ -1,0 +1,106 @@
+"""The guards against what files of strangers hold, each beside the test that must fail without it."""
+
+from tests.house.guard import Guard
+
+IMAGES, LABELS, WEIGHTS = "models/image_files.py", "models/label_files.py", "models/checkpoint.py"
+IMAGE_TESTS = "tests/models/test_image_files.py::"
+LABEL_TESTS = "tests/models/test_label_files.py::"
+WEIGHT_TESTS = "tests/models/test_checkpoint.py::"
+STRANGERS = "tests/cli/test_strangers.py::"
+BUNDLE_TEST = "tests/deploy/test_predict.py::test_no_loader_runs_that_is_not_the_one_that_was_exported"
+CONTRACT_TESTS = "tests/worker/test_net_contract.py::"
+
+OF_FILES = [
+    Guard(
+        "formats that Pillow gives to others",
+        IMAGES,
+        "return Image.open(path, formats=FORMATS)",
+        "return Image.open(path)",
+        f"{IMAGE_TESTS}test_a_file_of_another_format_under_a_read_suffix_is_refused",
+    ),
+    Guard(
+        "pixels that a TIFF announces",
+        IMAGES,
+        "            check_pixels(path, file)\n",
+        "",
+        f"{IMAGE_TESTS}test_a_tiff_that_pillow_does_not_open_has_no_more_pixels_than_others",
+    ),
+    Guard(
+        "white for black",
+        IMAGES,
+        "as_black_is_zero(path, file, tiff_values(path, file))",
+        "tiff_values(path, file)",
+        f"{IMAGE_TESTS}test_a_tiff_in_which_0_is_white_is_turned_round",
+    ),
+    Guard(
+        "a mask in the transparency",
+        LABELS,
+        "    check_transparency(path)\n",
+        "",
+        f"{LABEL_TESTS}test_a_mask_in_the_transparency_is_refused",
+    ),
+    Guard(
+        "an archive of weights that inflates",
+        WEIGHTS,
+        "if whole > INFLATES_TO * packed:",
+        "if False:",
+        f"{WEIGHT_TESTS}test_an_archive_that_inflates_is_refused_before_it_does",
+    ),
+    Guard(
+        "targets that Hydra calls",
+        "pipeline/cli/hydra_targets.py",
+        "if why := refusal(name):",
+        "if why := None:",
+        f"{STRANGERS}test_what_hydra_would_call_is_checked_as_a_stage_is",
+    ),
+    Guard(
+        "a pipe in a mask's place",
+        "pipeline/report/gallery.py",
+        "        if not path.is_file():\n            return None\n",
+        "",
+        "tests/report/test_gallery.py::test_what_stands_in_a_mask_s_place_holds_up_no_report",
+    ),
+    Guard(
+        "half a character in a record",
+        "pipeline/records/atomic_json.py",
+        "    if not HALF.search(text):\n        return text\n",
+        "    return text\n",
+        "tests/records/test_codec.py::test_a_file_s_name_that_is_no_text_is_kept_as_its_escape",
+    ),
+    Guard(
+        "another loader in a bundle",
+        "pipeline/deploy/bundle_predictor.py",
+        "if changed := changed_files(folder):",
+        "if changed := changed_files(folder) and []:",
+        BUNDLE_TEST,
+    ),
+    Guard("code added to a bundle", "pipeline/deploy/bundle_files.py", "[*changed, *added]", "changed", BUNDLE_TEST),
+    Guard(
+        "a net that answers the same to everything",
+        "pipeline/worker/net_contract.py",
+        "*constant(net, logits), ",
+        "",
+        f"{CONTRACT_TESTS}test_a_net_that_answers_the_same_to_everything_is_in_doubt",
+    ),
+    Guard(
+        "a tolerance that takes zeros",
+        "pipeline/config/load.py",
+        "if errors[0] >= 1:",
+        "if False:",
+        "tests/config/test_load.py::test_a_wrong_value_is_named",
+    ),
+    Guard(
+        "bounds that no figure keeps",
+        "pipeline/config/goal_request.py",
+        "    check_bounds(goal.subject_to)\n",
+        "",
+        "tests/config/test_goal_request.py::test_bounds_that_no_figure_keeps_are_refused",
+    ),
+    Guard(
+        "a module without a build",
+        "pipeline/config/load.py",
+        "if lacks(target, BUILD):",
+        "if False:",
+        "tests/config/test_load.py::test_a_wrong_value_is_named",
+    ),
+]
