@@ -110,6 +110,15 @@ def test_energy_is_the_difference_over_its_own_calls() -> None:
     assert slept == [energy.REST_SECONDS]
 
 
+def test_short_calls_are_not_waited_for_one_by_one() -> None:
+    """The device would idle between them: 512 calls of 1/512 s take a few waits, not fifty."""
+    clock, meter = FalseClock(), Meter()
+    found = energy.energy(lambda _: clock.work(1 / 512), int, clock, 1.0, 1, meter, lambda _: None)
+    assert found is not None
+    assert found.images == pytest.approx(512, rel=0.1)
+    assert clock.events.count("synchronize") <= 12
+
+
 def test_where_nothing_counts_energy_there_is_none() -> None:
     clock = FalseClock()
     assert energy.energy(lambda _: None, int, clock, 5.0, 1, None) is None
