@@ -46,7 +46,7 @@ def _unreadable_word(conf: Path, override: str) -> str:
     if not strange:
         return f"{shown(override)}: an override is written key=value, such as stage=compile or data.batch_size=8"
     name = unicodedata.name(strange[0], f"U+{ord(strange[0]):04X}")
-    return f"{shown(key)}: no such key, as it has a {name}; {nearest(key, known_keys(conf))}"
+    return shortened(f"{shown(key)}: no such key, as it has a {name}; {nearest(key, known_keys(conf))}")
 
 
 def _unknown_file(conf: Path, group: str, name: str) -> str:
