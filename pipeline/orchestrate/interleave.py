@@ -59,7 +59,7 @@ def interleave(
             break
         blocks.append(sample_block(baseline, stage, "ABBA" if rng.random() < 0.5 else "BAAB"))
         on_block(len(blocks))
-        if len(blocks) in plan.interim_analyses and _narrow(Pair(baseline.name, stage.name, blocks), plan.half_width):
+        if len(blocks) in plan.interim_analyses[:-1] and _narrow(Pair(baseline.name, stage.name, blocks), plan.half_width):
             break
     return Pair(baseline.name, stage.name, blocks)
 
