@@ -52,14 +52,15 @@ def interleave(
     """
     opened = now()
     blocks: list[Block] = []
+    *looks, most = plan.interim_analyses
     least = min(LEAST_BLOCKS, plan.interim_analyses[0])
-    while len(blocks) < plan.interim_analyses[-1]:
+    while len(blocks) < most:
         patience = PATIENCE if len(blocks) < least else 1
         if blocks and now() - opened >= patience * plan.sampling_seconds:
             break
         blocks.append(sample_block(baseline, stage, "ABBA" if rng.random() < 0.5 else "BAAB"))
         on_block(len(blocks))
-        if len(blocks) in plan.interim_analyses[:-1] and _narrow(Pair(baseline.name, stage.name, blocks), plan.half_width):
+        if len(blocks) in looks and _narrow(Pair(baseline.name, stage.name, blocks), plan.half_width):
             break
     return Pair(baseline.name, stage.name, blocks)
 

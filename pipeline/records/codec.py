@@ -64,9 +64,8 @@ def _with_nan(annotation: Any, value: object) -> object:
         }
     if origin is list and arguments[0] is float:
         return [math.nan if part is None else part for part in value]
-    if origin not in (list, tuple):
-        return value
-    return [_with_nan(arguments[0], part) if isinstance(part, CHANGEABLE) else part for part in value]
+    each = arguments[0] if origin in (list, tuple) else None
+    return [_with_nan(each, part) if isinstance(part, CHANGEABLE) else part for part in value] if each else value
 
 
 @cache
