@@ -72,7 +72,6 @@ def _narrow(pair: Pair, enough: float) -> bool:
 
 def sample_block(baseline: Sampler, stage: Sampler, order: Literal["ABBA", "BAAB"]) -> Block:
     """Four samples in that order."""
-    taken: dict[str, list[Sample]] = {"A": [], "B": []}
-    for side in order:
-        taken[side].append((baseline if side == "A" else stage).sample())
-    return Block(order, (taken["A"][0], taken["A"][1]), (taken["B"][0], taken["B"][1]))
+    first, second, third, fourth = [(baseline if side == "A" else stage).sample() for side in order]
+    outer, inner = (first, fourth), (second, third)
+    return Block(order, outer, inner) if order == "ABBA" else Block(order, inner, outer)
