@@ -27,6 +27,7 @@ from pipeline.report.formatting import (
     significant,
     size,
     spoken,
+    times_as_fast,
 )
 from pipeline.report.sections import task_text
 from pipeline.report.sections.ladder_section import MARKS, mean_dice
@@ -77,7 +78,7 @@ def _headline(summary: RunSummary) -> str:
         return f"Only the baseline was measured: {_only(summary)}"
     if winner is None or not resolved(summary):
         return f"Stay with {spoken(summary.baseline)}: nothing measured here {objective_text.better(summary)}"
-    times = f"{significant(winner.ratio.value, 2)} ×" if winner.ratio else "at least"
+    times = times_as_fast(winner.ratio, 2) if winner.ratio else "at least"
     settings = summary.run.settings
     apart = ", " if settings.model.trained and settings.task.has_masks else "; "
     named = f"{spoken(winner.name)}{objective_text.best_by(summary)}"
@@ -139,7 +140,7 @@ def _speed(summary: RunSummary, stage: StageSummary) -> Number | None:
         return None
     notes = [f"95 % interval {interval(found)}"] if found.bounded and found.blocks else []
     notes += [f"{significant(eager.value)} × eager fp32"] if eager and summary.baseline != EAGER else []
-    return Number(f"{significant(found.value)} ×", f"as fast as {spoken(summary.baseline)}", "; ".join(notes))
+    return Number(times_as_fast(found, 3), f"as fast as {spoken(summary.baseline)}", "; ".join(notes))
 
 
 def _accuracy(summary: RunSummary, stage: StageSummary) -> Number | None:
