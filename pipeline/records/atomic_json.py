@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 HALF = re.compile(r"\\u[dD][89a-fA-F]")  # what JSON's escape of one begins with, and that of two that are one character
+INEXACT = (float, dict, list, tuple)  # what is or may hold a figure that is NaN
 
 
 def write_json(value: object, path: Path) -> None:
@@ -49,8 +50,10 @@ def finite(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: finite(part) for key, part in value.items()}
-    return [finite(part) for part in value] if isinstance(value, list | tuple) else value
+        return {key: finite(part) if isinstance(part, INEXACT) else part for key, part in value.items()}
+    if not isinstance(value, list | tuple):
+        return value
+    return [finite(part) if isinstance(part, INEXACT) else part for part in value]
 
 
 def write_text(text: str, path: Path) -> None:
