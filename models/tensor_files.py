@@ -26,6 +26,7 @@ WHOLE = {
     "U32": torch.uint32,
 }  # become int64
 STAY = {"BOOL": torch.bool}
+MOST_NAMED = 6  # arguments beside those that a net must be given
 STEP = 13  # elements by which what comes again is rolled, as images are
 
 
@@ -133,11 +134,22 @@ def in_order(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: s
                 "data.inputs=[FIRST,SECOND]"
             )
         return list(given)
-    takes = f"{name} takes {', '.join(known)}"
+    further = f" and up to {len(known) - len(needed)} more" if len(known) > len(needed) + MOST_NAMED else ""
+    takes = f"{name} takes {', '.join(needed if further else known)}{further}"
+    strange = [each for each in given if each not in known]
     if missing := [each for each in needed if each not in given]:
-        raise TensorError(f"data.path={path}: {takes}; it holds no {missing[0]!r}; {_nearest(missing[0], given)}")
-    if strange := [each for each in given if each not in known]:
-        raise TensorError(f"data.path={path}: {takes}, and not {strange[0]!r}; {_nearest(strange[0], known)}")
+        order = [strange[0] if each == missing[0] else each for each in needed]
+        only = len(missing) == len(strange) == 1
+        rename = f"; or say which is which: data.inputs=[{','.join(order)}]" if only else ""
+        raise TensorError(
+            f"data.path={path}: {takes}; it holds no {missing[0]!r}; {_nearest(missing[0], given)}{rename}"
+        )
+    if strange:
+        raise TensorError(
+            f"data.path={path}: {takes}, and not {strange[0]!r}; {_nearest(strange[0], known)}; "
+            f"data.labels={strange[0]} where it says what is right, "
+            f"data.inputs=[{','.join(each for each in given if each in known)}] leaves it out"
+        )
     last = max(known.index(each) for each in given)
     if gap := [each for each in known[:last] if each not in given]:
         raise TensorError(f"data.path={path}: {takes}, in this order; {known[last]} needs {gap[0]} before it, too")

@@ -119,16 +119,19 @@ def steps(summary: RunSummary) -> list[Step]:
         return []
     size = summary.run.batch_size
     calls = {name: seconds * size for name, seconds in each.items()}
-    return [_step(before, after, calls, summary.ranking.effect) for before, after in pairwise(way(summary)[0])]
+    rungs, effect, baseline = pairwise(way(summary)[0]), summary.ranking.effect, summary.run.baseline
+    return [_step(before, after, calls, effect, baseline) for before, after in rungs]
 
 
-def _step(before: StageSummary, after: StageSummary, calls: dict[str, float], effect: float) -> Step:
+def _step(before: StageSummary, after: StageSummary, calls: dict[str, float], effect: float, baseline: str) -> Step:
+    """One rung after another; that it differs from the baseline its own interleaved samples say before any effect."""
     old, new = calls[before.name], calls[after.name]
 
     def found(finding: Finding, unseen: str = "", share: float | None = None) -> Step:
         return Step(before.name, after.name, old, new, finding, unseen, share)
 
-    if abs(new - old) < effect * old:
+    told = before.name == baseline and after.compared.outcome in ("faster", "slower")
+    if abs(new - old) < effect * old and not told:
         return found("no difference")
     for stage in (before, after):
         seen = seen_share(stage)
@@ -206,7 +209,10 @@ def traffic_of(summary: RunSummary, winner: StageSummary) -> Traffic | None:
 
 
 def remaining(winner: StageSummary) -> Remaining | None:
-    """The level with the most time above its roofline; the longest class of work where no layer's time is known."""
+    """The level with the most time above its roofline; the longest class of work where no layer's time is known.
+
+    None of a class with less than a twentieth of the time.
+    """
     above = seconds_above_by_level(winner.layers)
     level = next(iter(above), "")
     if level and above[level] > 0:
@@ -215,9 +221,10 @@ def remaining(winner: StageSummary) -> Remaining | None:
     profile = winner.stage.profile
     if profile is None or not profile.kernels:
         return None
-    rest = {kind: seconds for kind, seconds in by_class(profile).items() if kind not in MATRIX_WORK}
+    every = by_class(profile)
+    rest = {kind: seconds for kind, seconds in every.items() if kind not in MATRIX_WORK}
     kind = max(rest, key=lambda kind: rest[kind], default=None)
-    return Remaining(kind, rest[kind]) if kind else None
+    return Remaining(kind, rest[kind]) if kind and rest[kind] >= LEAST_SHARE * sum(every.values()) else None
 
 
 def seen_share(stage: StageSummary) -> float | None:

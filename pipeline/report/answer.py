@@ -77,11 +77,18 @@ def _headline(summary: RunSummary) -> str:
         return f"Only the baseline was measured: {_only(summary)}"
     if winner is None or not resolved(summary):
         return f"Stay with {spoken(summary.baseline)}: nothing measured here {objective_text.better(summary)}"
-    times = f"{significant(winner.ratio.value, 2)} ×" if winner.ratio else "at least"
     settings = summary.run.settings
     apart = ", " if settings.model.trained and settings.task.has_masks else "; "
     named = f"{spoken(winner.name)}{objective_text.best_by(summary)}"
-    return f"Use {named}: {times} as fast as {spoken(summary.baseline)}{apart}{_rightness(summary, winner)}"
+    return f"Use {named}: {_pace_told(summary, winner)}{apart}{_rightness(summary, winner)}"
+
+
+def _pace_told(summary: RunSummary, winner: StageSummary) -> str:
+    """Such as "4.8 × as fast as autocast"; of a winner by something else its speed may not be resolved."""
+    base = spoken(summary.baseline)
+    if winner.compared.outcome == "not resolved":
+        return f"whether it is faster than {base} isn't resolved"
+    return f"{f'{significant(winner.ratio.value, 2)} ×' if winner.ratio else 'at least'} as fast as {base}"
 
 
 def _only(summary: RunSummary) -> str:
@@ -241,7 +248,7 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
     ]
     task = summary.run.settings.task
     for wanted in task_text.OF_TASK[task.name]:
-        shown_as = figure(of_accuracy(wanted.read), task_text.decibels)
+        shown_as = figure(of_accuracy(wanted.read), wanted.text)
         columns.append(Column(wanted.title, help=wanted.help, cell=shown_as))
     if summary.run.settings.model.trained and task.has_masks:
         pixels = "share of pixels whose class differs from the fp32 net's"

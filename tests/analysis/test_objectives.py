@@ -114,7 +114,10 @@ def test_a_stage_beyond_a_limit_is_inaccurate_and_shown() -> None:
     assert (record.status, record.failure) == ("inaccurate", "accuracy limit")
     assert record.reason == "its worst class loses 0.8 points of Dice, 0.5 allowed (accuracy.max_dice_drop)"
     assert found.ranking.winner == "onnxruntime"
-    assert answer.headline(found).endswith("; keeps max_dice_drop=0.5")
+    assert answer.headline(found).endswith("; less than 0.01 points of Dice lost (0.5 allowed)")
+    further = wanted("throughput", "setup<10s", run=run, max_dice_drop=0.5, min_agreement=0.9)
+    assert "; keeps setup<10s; " in answer.headline(further)
+    assert answer.headline(further).endswith(" of the pixels keep their class (at least 0.9 asked for)")
     every = [replace(part, accuracy=worse) for part in STAGES[1:3]]
     every[0] = replace(every[0], accuracy=planted.accuracy(dice=[0.98, 0.93]))
     none = wanted(run=planted.run(stages=[STAGES[0], *every]), max_dice_drop=0.5)
@@ -168,7 +171,8 @@ def test_a_finished_run_is_asked_again(
     assert redraw.main([str(tmp_path), *words]) == 0
     text = (tmp_path / "report.md").read_text()
     assert "Use half for the least memory" in text
-    assert "max\\_dice\\_drop=0.5" in text
+    assert "points of Dice lost (0.5 allowed)" in text
+    assert f"{tmp_path}: Use half for the least memory" in capsys.readouterr().err
     assert path.read_bytes() == before
     for word, said in {
         "objective=memroy": "did you mean 'memory'?",

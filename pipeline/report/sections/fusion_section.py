@@ -145,10 +145,12 @@ def _written(each: FusionFigures) -> str:
     vague = f", and {directions['unknown']} could not be read" if directions["unknown"] else ""
     both = f", {directions['both']} fuse both" if directions["both"] else ""
     chains, siblings, single = (str(directions[name] or "none") for name in ("vertical", "horizontal", "single"))
-    launches = sum(kernel.launches_per_call for kernel in kernels)
+    count = f"{plural(len(kernels), 'kernel')} that its compiler wrote, launched"
+    launches = f"{sum(kernel.launches_per_call for kernel in kernels)} times per call"
+    if directions["unknown"] == len(kernels):
+        return f"{clean(each.stage.name)}: {count} {launches}; what they fuse their sources don't say."
     return (
-        f"{clean(each.stage.name)}: of the {plural(len(kernels), 'kernel')} that its compiler wrote, launched "
-        f"{launches} times per call, {chains} fuse a chain, {siblings} fuse siblings{both}, "
+        f"{clean(each.stage.name)}: of the {count} {launches}, {chains} fuse a chain, {siblings} fuse siblings{both}, "
         f"{single} do a single operator{vague}."
     )
 
