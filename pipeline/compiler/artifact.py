@@ -55,7 +55,7 @@ def save(lowered: fx.GraphModule, batch: Tensor, folder: Path) -> list[Path]:
 def archive_of(net: nn.Module, *inputs: Tensor) -> bytes:
     """A net as torch.export writes it, for inputs of the shapes of these, such as [batch, channels, height, width].
 
-    What writes into its operand, such as a ReLU in place, becomes the operation that doesn't: a saved net calls no other.
+    What writes into its operand, such as a ReLU in place, becomes one that doesn't: a saved net calls no other.
     """
     with torch.inference_mode(False), torch.no_grad():
         program = torch.export.export(net, tuple(part.clone() for part in inputs))

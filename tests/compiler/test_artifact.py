@@ -148,6 +148,7 @@ class InPlace(nn.Module):
         return nn.functional.leaky_relu_(values)
 
 
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable")
 def test_what_a_net_does_in_place_is_saved_as_what_is_not() -> None:
     """The archive holds no operation that writes, and gives the same answer."""
     net, batch = InPlace().eval(), torch.randn(1, 1, 4, 4)
