@@ -57,7 +57,8 @@ def archive_of(net: nn.Module, *inputs: Tensor) -> bytes:
 
     What writes into its operand, such as a ReLU in place, becomes one that doesn't: a saved net calls no other.
     """
-    with torch.inference_mode(False), torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`isinstance\\(treespec, LeafSpec\\)`")  # torch's, of its own code
         program = torch.export.export(net, tuple(part.clone() for part in inputs))
         if any(_writes(node) for node in program.graph.nodes):
             program = program.run_decompositions({})

@@ -35,6 +35,8 @@ from pipeline.report.tables import Cell, Column, Table, figure, table_of
 NOT_JUDGED = "masks not judged (random weights)"
 NOBODY_SAYS = "masks not judged (no checkpoint: model.trained=true where the net loads its own weights)"
 
+DRIFTED = 0.1  # of the baseline's time, from which on it isn't what the winner's ratio is to
+
 
 @dataclass(frozen=True)
 class Number:
@@ -128,7 +130,7 @@ def numbers(summary: RunSummary) -> list[Number]:
         Number(
             seconds(winner.pace),
             f"for {count}{', at full load' if winner.sustained_seconds else ''}",
-            f"{name} takes {seconds(beside.pace)}" if beside and beside.pace else "",
+            _baselines_pace(name, beside.pace, winner) if beside and beside.pace else "",
         ),
         _accuracy(summary, winner),
         Number(
@@ -138,6 +140,15 @@ def numbers(summary: RunSummary) -> list[Number]:
         ),
     ]
     return [number for number in every if number and number.value != NOTHING]
+
+
+def _baselines_pace(name: str, pace: float, winner: StageSummary) -> str:
+    """What the baseline takes; where it drifted, what it took beside the winner, as the ratio has it."""
+    assert winner.pace is not None
+    beside = winner.pace * winner.ratio.value if winner.ratio else pace
+    if abs(beside / pace - 1) < DRIFTED:
+        return f"{name} takes {seconds(pace)}"
+    return f"{name} took {seconds(beside)} beside it, and {seconds(pace)} at another time"
 
 
 def _speed(summary: RunSummary, stage: StageSummary) -> Number | None:
