@@ -39,9 +39,12 @@ def smp_net(
     """
     library = imported("segmentation_models_pytorch", "segmentation-models-pytorch", "smp")
     encoders = library.encoders.get_encoder_names()
-    if not encoder_name.startswith("tu-") and encoder_name not in encoders:
+    whose = "smp"
+    if encoder_name.startswith("tu-"):
+        whose, encoders = "timm", [f"tu-{name}" for name in imported("timm", "timm", "smp").list_models()]
+    if encoder_name.partition(".")[0] not in encoders:  # timm's names may end in a dot and what trained their weights
         raise ModelError(
-            f"model.options.encoder_name={encoder_name}: no encoder of smp; {nearest(encoder_name, encoders)}"
+            f"model.options.encoder_name={encoder_name}: no encoder of {whose}; {nearest(encoder_name, encoders)}"
         )
     chosen = {"encoder_name": encoder_name, "encoder_weights": encoder_weights, "in_channels": in_channels}
     return made(net_named(architecture, library, "architecture"), {**chosen, "classes": classes, **options})

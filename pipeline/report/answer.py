@@ -57,6 +57,11 @@ def resolved(summary: RunSummary) -> bool:
     return winner.compared.outcome == "faster" or instead
 
 
+def speed_is_told(summary: RunSummary) -> bool:
+    """Whether the winner's ratio to the baseline is resolved, and so said; that of the least memory may not be."""
+    return resolved(summary) and summary.winner is not None and summary.winner.compared.outcome != "not resolved"
+
+
 def beside_the_baselines(summary: RunSummary) -> list[StageSummary]:
     """The ranked stages that a person doesn't run anyway."""
     return [stage for stage in summary.ranked if stage.name not in (summary.baseline, EAGER)]
@@ -126,7 +131,7 @@ def numbers(summary: RunSummary) -> list[Number]:
     beside, name = base if base is not winner else None, spoken(summary.baseline)
     count = plural(summary.run.batch_size, "image")
     every = [
-        _speed(summary, winner) if resolved(summary) else None,
+        _speed(summary, winner) if speed_is_told(summary) else None,
         Number(
             seconds(winner.pace),
             f"for {count}{', at full load' if winner.sustained_seconds else ''}",
@@ -144,8 +149,8 @@ def numbers(summary: RunSummary) -> list[Number]:
 
 def _baselines_pace(name: str, pace: float, winner: StageSummary) -> str:
     """What the baseline takes; where it drifted, what it took beside the winner, as the ratio has it."""
-    assert winner.pace is not None
-    beside = winner.pace * winner.ratio.value if winner.ratio else pace
+    own = winner.seconds if winner.sustained_seconds is None else None  # interleaved with the baseline's
+    beside = own.value * winner.ratio.value if own and winner.ratio else pace
     if abs(beside / pace - 1) < DRIFTED:
         return f"{name} takes {seconds(pace)}"
     return f"{name} took {seconds(beside)} beside it, and {seconds(pace)} at another time"

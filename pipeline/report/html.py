@@ -131,7 +131,7 @@ def answered(summary: RunSummary) -> dict[str, object]:
         "usage": usage.usage(summary, winner) if winner and answer.resolved(summary) else None,
         "machine": first_screen.machine(summary.run),
         "state": first_screen.state(summary.run),
-        "right": accuracy_section.right(winner) if winner else "",
+        "right": accuracy_section.right_in_all(summary),
         "own_warnings": winner.warnings if winner else [],
     }
 

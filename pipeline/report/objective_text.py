@@ -139,7 +139,7 @@ def kept(summary: RunSummary) -> str:
         return ""
     bounds = [clean(each.text) for each in summary.choice.goal.subject_to] if summary.choice else []
     said = [f"keeps {', '.join(bounds)}"] if bounds else []
-    if found := summary.winner.stage.accuracy:
+    if (found := summary.winner.stage.accuracy) and summary.winner.name != summary.baseline:
         said += [_limit_kept(name, limit, found) for name, limit in summary.run.settings.accuracy.asked.items()]
     return "".join(f"; {each}" for each in said)
 

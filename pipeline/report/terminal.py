@@ -52,7 +52,7 @@ def numbers(summary: RunSummary) -> list[str]:
         f"{number.value} {number.label}{f'; {number.note}' if number.note else ''}"
         for number in answer.numbers(summary)
     ]
-    return [f"{line}." for line in (found[1:] if answer.resolved(summary) else found)]
+    return [f"{line}." for line in (found[1:] if answer.speed_is_told(summary) else found)]
 
 
 def _use(summary: RunSummary) -> list[str]:

@@ -77,6 +77,13 @@ def test_memory_may_name_a_slower_stage_and_its_equals() -> None:
     assert (found.ranking.winner, found.ranking.ties) == ("half", [])
     assert answer.resolved(found)
     assert answer.headline(found).startswith("Use half for the least memory (954 MiB): 7.1 × as fast as eager")
+    few = planted.pair("eager", "half", (planted.BASELINE_SECONDS, planted.BASELINE_SECONDS / 2), blocks=2)
+    vague = wanted("memory", run=planted.run(stages=[STAGES[0], replace(STAGES[1], memory=least, pairs=[few])]))
+    assert "whether it is faster than eager isn't resolved" in answer.headline(vague)
+    assert not answer.speed_is_told(vague)
+    assert not any("as fast as" in number.label for number in answer.numbers(vague))
+    alone = wanted("memory", run=planted.run(stages=[replace(STAGES[1], memory=least)]))
+    assert "for the least memory (954 MiB, of this stage alone)" in answer.headline(alone)
     near = planted.run(stages=[replace(STAGES[0], memory=replace(least, process_bytes=1_004_000_000)), *run.stages[1:]])
     tied = wanted("memory", run=near)
     assert tied.ranking.ties == ["eager"]
