@@ -134,10 +134,9 @@ def _step(before: StageSummary, after: StageSummary, calls: dict[str, float], ef
     if abs(new - old) < effect * old and not told:
         return found("no difference")
     for stage in (before, after):
-        seen = seen_share(stage)
-        if seen is None:
+        if (seen := seen_share(stage)) is None:
             return found("no profile", stage.name)
-        if seen < SEEN_SHARE and not _idles(stage):
+        if hides(stage):
             return found("hidden", stage.name, seen)
     return _attributed(before, after, old, new)
 
@@ -230,6 +229,17 @@ def remaining(winner: StageSummary) -> Remaining | None:
 def seen_share(stage: StageSummary) -> float | None:
     """How much of a stage's time its kernels or operators in the profile add up to."""
     return kernels_share(stage.stage, stage.seconds.value) if stage.seconds else None
+
+
+def hides(stage: StageSummary) -> bool:
+    """Whether most of a stage's time goes where its profile shows no kernel, though the GPU doesn't idle there."""
+    seen = seen_share(stage)
+    return seen is not None and seen < SEEN_SHARE and not _idles(stage)
+
+
+def hides_all(stage: StageSummary) -> bool:
+    """Whether its profile shows next to nothing of it, as of a runtime that runs the net as one operator of its own."""
+    return hides(stage) and (seen_share(stage) or 0.0) < LEAST_SHARE
 
 
 def by_class(profile: Profile) -> dict[KernelClass, float]:
