@@ -14,6 +14,7 @@ from pipeline.records.diagnostics import KernelClass, Profile
 from pipeline.stats.ranking import seconds_per_image
 
 LEAST_SHARE = 0.05  # of the change, or of the later stage's time: a class that changed by so much is named
+NEXT_TO_NOTHING = 0.01  # of a stage's time: what a profile shows of a runtime that hides its work
 IDLE_CHANGE = 0.1  # of the profiled time, by which the idle share must move to be named
 
 Finding = Literal["attributed", "unexplained", "no difference", "no profile", "hidden"]
@@ -239,7 +240,7 @@ def hides(stage: StageSummary) -> bool:
 
 def hides_all(stage: StageSummary) -> bool:
     """Whether its profile shows next to nothing of it, as of a runtime that runs the net as one operator of its own."""
-    return hides(stage) and (seen_share(stage) or 0.0) < LEAST_SHARE
+    return hides(stage) and (seen_share(stage) or 0.0) < NEXT_TO_NOTHING
 
 
 def by_class(profile: Profile) -> dict[KernelClass, float]:
