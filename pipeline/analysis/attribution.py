@@ -224,7 +224,8 @@ def remaining(winner: StageSummary) -> Remaining | None:
     every = by_class(profile)
     rest = {kind: seconds for kind, seconds in every.items() if kind not in MATRIX_WORK}
     kind = max(rest, key=lambda kind: rest[kind], default=None)
-    return Remaining(kind, rest[kind]) if kind and rest[kind] >= LEAST_SHARE * sum(every.values()) else None
+    whole = max(sum(every.values()), winner.seconds.value if winner.seconds else 0.0)
+    return Remaining(kind, rest[kind]) if kind and rest[kind] >= LEAST_SHARE * whole else None
 
 
 def seen_share(stage: StageSummary) -> float | None:
