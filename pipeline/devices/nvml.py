@@ -86,6 +86,11 @@ class Gpu:
         milliwatts = _ask(pynvml.nvmlDeviceGetPowerUsage, self._handle)
         return None if milliwatts is None else milliwatts / 1e3
 
+    def limit_watts(self) -> float | None:
+        """What it keeps its power to."""
+        milliwatts = _ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, self._handle)
+        return None if milliwatts is None else milliwatts / 1e3
+
     def state(self) -> DeviceState:
         """Clock and throttling."""
         clock = _ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM)

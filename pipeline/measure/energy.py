@@ -13,7 +13,8 @@ from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.samples import Energy
 
 REST_SECONDS = 1.5  # the device averages its power over up to one second
-CALLS_BETWEEN_READINGS = 10  # of the clock: a synchronisation after each call would let the device idle
+# Of the clock: the device idles for a moment after each, as it waits for the host.
+CALLS_BETWEEN_READINGS, SECONDS_BETWEEN_READINGS = 10, 0.1
 
 Batch = TypeVar("Batch")
 
@@ -53,15 +54,16 @@ def energy(
     if meter is None or meter.joules() is None:
         return None
     sleep(REST_SECONDS)
-    idle, before, calls = meter.watts(), meter.joules(), 0
-    start = clock.now()
+    idle, before, calls, more = meter.watts(), meter.joules(), 0, CALLS_BETWEEN_READINGS
+    start, taken = clock.now(), 0.0
     with undisturbed():
-        while clock.now() - start < seconds:
-            for _ in range(CALLS_BETWEEN_READINGS):
+        while taken < seconds:
+            for _ in range(more):
                 call(next_batch())
             clock.synchronize()
-            calls += CALLS_BETWEEN_READINGS
-    taken, after = clock.now() - start, meter.joules()
+            calls, taken = calls + more, clock.now() - start
+            more = max(more, int(SECONDS_BETWEEN_READINGS * calls / taken)) if taken else more
+    after = meter.joules()
     if idle is None or before is None or after is None:
         return None
     return Energy(joules=after - before, seconds=taken, images=calls * images_per_call, idle_watts=idle)

@@ -16,18 +16,16 @@ from pathlib import Path
 from statistics import median
 import torch
 from pipeline.records import codec
-from pipeline.stages.api import Workload
-from pipeline.worker.recorded_run import recorded_inputs, recorded_net
+from pipeline.worker.recorded_run import recorded_net, recorded_workload
 
 asked, seconds = (sys.argv[1:] or ["{stage}"])[0], float((sys.argv[2:] or [3])[0])
 run, here, device = codec.load(Path(__file__).parent), Path(__file__).with_name("check"), torch.device("{device}")
 stage = next((part for part in run.stages if part.name == asked), None) or sys.exit(f"{{asked}}: no such stage")
 theirs, ours = (recorded_net(run).to(device) for _ in range(2))
-(name, first), *others = recorded_inputs(run, ours, device, len(run.reference.images) // run.batch_size).items()
-batches = list(zip(first, *(further for _, further in others)))
+work = recorded_workload(run, ours, device, here)  # calibrates on what the run calibrated on
+batches = [tuple(each) for each in work.inputs]
 cudnn, matmul, wait = torch.backends.cudnn, torch.backends.cuda.matmul, {wait}
 {plain}
-work = Workload(ours, first, device, here, run.config["seed"], name=name, others=dict(others))
 built = importlib.import_module(stage.target).build(work, **stage.options)
 sides = [(plain, [{fast}] * 3), (built.run, [cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32])]
 def loop(call, number):

@@ -27,6 +27,7 @@ from pipeline.report.formatting import (
     significant,
     size,
     spoken,
+    times_as_fast,
 )
 from pipeline.report.sections import task_text
 from pipeline.report.sections.ladder_section import MARKS, mean_dice
@@ -95,7 +96,7 @@ def _pace_told(summary: RunSummary, winner: StageSummary) -> str:
     base = spoken(summary.baseline)
     if winner.compared.outcome == "not resolved":
         return f"whether it is faster than {base} isn't resolved"
-    return f"{f'{significant(winner.ratio.value, 2)} ×' if winner.ratio else 'at least'} as fast as {base}"
+    return f"{times_as_fast(winner.ratio, 2) if winner.ratio else 'at least'} as fast as {base}"
 
 
 def _only(summary: RunSummary) -> str:
@@ -162,7 +163,7 @@ def _speed(summary: RunSummary, stage: StageSummary) -> Number | None:
         return None
     notes = [f"95 % interval {interval(found)}"] if found.bounded and found.blocks else []
     notes += [f"{significant(eager.value)} × eager fp32"] if eager and summary.baseline != EAGER else []
-    return Number(f"{significant(found.value)} ×", f"as fast as {spoken(summary.baseline)}", "; ".join(notes))
+    return Number(times_as_fast(found, 3), f"as fast as {spoken(summary.baseline)}", "; ".join(notes))
 
 
 def _accuracy(summary: RunSummary, stage: StageSummary) -> Number | None:

@@ -10,6 +10,7 @@ NOTHING = "–"
 SPOKEN = {"amp": "autocast"}  # stages that have another name among people
 ALMOST = 0.9995  # of a unit: three digits would round up to the next unit's 1
 LEAST_PER_CENT = 1e-4  # that is written out
+WIDE = 1.25  # upper end of an interval over its lower end, from which its middle alone would mislead
 BINARY_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
@@ -134,6 +135,13 @@ def interval(found: Ratio | None) -> str:
         return "(no interval)"
     places = decimals(found)
     return f"[{found.low:.{places}f}, {found.high:.{places}f}]"
+
+
+def times_as_fast(found: Ratio, digits: int) -> str:
+    """A ratio with so many digits, such as 5.4 ×; one whose interval is wide is from 3.4 to 10 ×."""
+    if found.bounded and found.high > WIDE * found.low > 0:
+        return f"{significant(found.low, 2)} to {significant(found.high, 2)} ×"
+    return f"{significant(found.value, digits)} ×"
 
 
 def plural(number: int, noun: str) -> str:

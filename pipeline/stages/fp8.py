@@ -33,7 +33,6 @@ def build(
     error_budget: float = 5e-2,
     tuning_folder: str | None = None,
     inductor_search: Search = "auto",
-    own_norms: bool = False,
 ) -> Runner:
     """Trace, rewrite, calibrate, decide what stays in fp16, measure each layer's candidates, capture.
 
@@ -46,7 +45,6 @@ def build(
         error_budget: for "auto", the relative L2 by which the logits may differ from fp16's.
         tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
         inductor_search: whether Inductor also times its choices, as `fused` does.
-        own_norms: also try own kernels for instance norms, likewise.
 
     Raises:
         Skip: no CUDA GPU, or one without fp8 products or without what the kernels need.
@@ -59,7 +57,7 @@ def build(
     if reason := supported(torch.cuda.get_device_capability(workload.device), torch.float8_e4m3fn, vendor()):
         raise Skip(reason)
     try:
-        rewritten = Rewritten(workload, tuner_in(tuning_folder), None, inductor_search, own_norms)
+        rewritten = Rewritten(workload, tuner_in(tuning_folder), None, inductor_search)
     except UnsupportedError as error:
         return owned_up(by_inductor_alone(workload, str(error), tuner_in(tuning_folder), inductor_search), "fp8")
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)

@@ -20,7 +20,6 @@ def build(
     *,
     tuning_folder: str | None = None,
     inductor_search: Search = "auto",
-    own_norms: bool = False,
 ) -> Runner:
     """Export, rewrite, measure each layer's candidates, compile the rest, capture.
 
@@ -29,23 +28,22 @@ def build(
         tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
         inductor_search: whether Inductor also times its choices, for minutes: "auto", where the project's kernels don't
             take less than 0.9 of what it takes by its defaults, "always" or "never".
-        own_norms: also try own kernels for instance norms, which have not run on a GPU yet.
 
     Raises:
         Skip: no CUDA GPU.
     """
     if not is_cuda(workload.device.type):
         raise Skip("the project's kernels need a CUDA GPU")
-    return owned_up(rewritten_or_not(workload, tuner_in(tuning_folder), inductor_search, own_norms), "fp16")
+    return owned_up(rewritten_or_not(workload, tuner_in(tuning_folder), inductor_search), "fp16")
 
 
-def rewritten_or_not(workload: Workload, tuner: Tuner, search: Search, own_norms: bool) -> Runner:
+def rewritten_or_not(workload: Workload, tuner: Tuner, search: Search) -> Runner:
     """The fastest form of the net; for one that can't be rewritten, all of it by Inductor."""
     if why := beyond_kernels(workload):
         return by_inductor_alone(workload, why, tuner, search)
     reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16, vendor())
     try:
-        rewritten = Rewritten(workload, tuner, reason, search, own_norms)
+        rewritten = Rewritten(workload, tuner, reason, search)
     except UnsupportedError as error:
         return by_inductor_alone(workload, str(error), tuner, search)
     return fastest_or_known(rewritten, without_fp8(rewritten))

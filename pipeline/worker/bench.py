@@ -13,6 +13,7 @@ from pipeline.measure import accuracy, energy, latency, memory_use, sampling
 from pipeline.measure.batch import Batch, of_batches
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.denoising import denoised
+from pipeline.measure.full_load import FullLoad
 from pipeline.measure.memory_of_contents import remembered
 from pipeline.measure.rotation import Rotation
 from pipeline.measure.torch_device import gpu_behind
@@ -40,6 +41,7 @@ class Bench:
         workload: the net and the images.
         inputs: the rotation as the stage is called with it.
         runner: the stage, once it is built.
+        full_load: what comes before its samples, once it is warm.
         warnings: what a reader must know of the stage, and no other field of its record shows.
     """
 
@@ -52,12 +54,13 @@ class Bench:
         self.inputs = workload.inputs
         self.rotation = Rotation(self.inputs)
         self.guard = Guard(workload, self.rotation, job.seed, Path(job.reference))
-        self.calls, self.run_in_calls, self.per_call = 1, 0, 0.0
+        self.calls, self.per_call = 1, 0.0
         self.verified: list[Tensor] = []
         self.events: list[TraceEvent] = []
         self.warnings: list[RunWarning] = []
         self.right = False
         self.runner: Runner
+        self.full_load: FullLoad
 
     @property
     def run(self) -> Callable[[Batch], Tensor]:
@@ -139,9 +142,8 @@ class Bench:
 
     def save_masks(self) -> None:
         """Leave the masks of the first images as pictures."""
-        classes = torch.cat([accuracy.classes(part) for part in self.verified])[: mask_images.SHOWN]
-        for index, mask in enumerate(classes):
-            mask_images.save_mask(mask.numpy(), self.workload.folder / f"mask_{index}.png")
+        found = [accuracy.classes(part) for part in self.verified]
+        mask_images.save_masks(torch.cat(found).numpy(), self.workload.folder)
 
     def warm_up(self) -> WarmUp:
         """Call until it is steady; the pace then says how many calls make a sample, and how many its run-in."""
@@ -149,16 +151,17 @@ class Bench:
         warm, per_call = warm_up(self.run, self.rotation.next, self.clock, plan, self.guards)
         self.per_call = per_call
         self.calls = sampling.calls_per_sample(per_call, plan.sample_seconds(device), plan.min_calls)
-        self.run_in_calls = sampling.calls_per_sample(per_call, plan.run_in_seconds(device), 0)
+        self.full_load = FullLoad(plan, device, per_call, gpu_behind(self.workload.device))
         return warm
 
     def sample(self) -> Sample:
         """One timed sample, of inputs that lie elsewhere than in the sample before; its last answer is looked at."""
         self.rotation.move_on()
-        plan = self.job.plan
-        calls = self.guard.begin_sample(max(plan.sample_warmup_calls, self.run_in_calls), self.calls)
+        plan, run_in = self.job.plan, self.full_load.run_in_calls()
+        calls = self.guard.begin_sample(max(plan.sample_warmup_calls, run_in), self.calls)
         watch = sampling.Watch(self.guards, self.state, self.guard.look_at)
-        return sampling.take_sample(self.run, self.rotation.next, calls, self.clock, plan, watch, self.run_in_calls)
+        taken = sampling.take_sample(self.run, self.rotation.next, calls, self.clock, plan, watch, run_in)
+        return self.full_load.sampled(taken)
 
     def audit(self, asked: Audit) -> list[list[float]]:
         """Some values of the answers to pictures that are drawn now."""
@@ -253,16 +256,12 @@ class Bench:
     def explain(self) -> Diagnostics | None:
         """What explains the profile; passes of its own, so that none disturbs another."""
         calls, work = self.job.plan.profile_calls, self.workload
-        if not calls:
-            return None
-        return explain(self.runner, work, self.events, calls, self.clock, self.context_bytes)
+        return explain(self.runner, work, self.events, calls, self.clock, self.context_bytes) if calls else None
 
     def export(self) -> list[Artefact]:
         """What the stage leaves, with sizes and digests."""
-        if self.runner.save is None:
-            return []
-        folder = self.workload.folder
-        return [describe(path, folder.parent) for path in self.runner.save(folder)]
+        folder, save = self.workload.folder, self.runner.save
+        return [describe(path, folder.parent) for path in save(folder)] if save else []
 
     def compile_facts(self) -> CompileFacts | None:
         """What compiling and tuning came to so far."""

@@ -30,8 +30,14 @@ def save_mask(classes: np.ndarray, path: Path) -> None:
     picture.save(path, optimize=True)
 
 
+def save_masks(classes: np.ndarray, folder: Path) -> None:
+    """Write the masks of the first images; classes [images, height, width], or with a depth before the height."""
+    for index, mask in enumerate(classes[:SHOWN]):
+        save_mask(mask, folder / f"mask_{index}.png")
+
+
 def save_reference(images: np.ndarray, classes: np.ndarray, folder: Path) -> None:
     """Write the first images and the fp32 net's masks of them."""
     for index in range(min(SHOWN, len(classes))):
         save_image(images[index], folder / f"image_{index}.png")
-        save_mask(classes[index], folder / f"mask_{index}.png")
+    save_masks(classes, folder)

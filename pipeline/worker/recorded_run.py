@@ -1,14 +1,21 @@
 """The net and the inputs of a finished run, read again as its record names them."""
 
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
 from models.samples import load_dataset, to_batch, window
 from models.tensor_files import file_at, headers, in_order, read_tensors, repeated
 from pipeline.config.data_request import TENSORS
+from pipeline.config.schema import DataSpec
 from pipeline.measure.batch import IMAGE
 from pipeline.records.run_record import RunRecord
-from pipeline.worker.workload import net_of_spec
+from pipeline.stages.api import CalibrationImages, Workload
+from pipeline.worker.rotation_size import verified_of
+from pipeline.worker.workload import calibration_images, net_of_spec
 
 
 def recorded_net(run: RunRecord) -> nn.Module:
@@ -41,3 +48,64 @@ def _tensors(run: RunRecord, net: nn.Module, count: int) -> dict[str, Tensor]:
     path = file_at(data.path)
     names = in_order(net, [name for name in headers(path) if name != data.labels], data.inputs, path)
     return repeated(read_tensors(path, names), count)
+
+
+def recorded_workload(run: RunRecord, net: nn.Module, device: torch.device, folder: Path) -> Workload:
+    """What the run's stages were built on: its rotation, and what they were calibrated on.
+
+    Args:
+        run: its record.
+        net: its net, on the device.
+        device: where to build.
+        folder: for what a stage writes.
+
+    Raises:
+        models.errors.InputError: a file is not what it was; one line.
+    """
+    data, seed, count = data_spec(run), run.config.get("seed"), rotation_of(run)
+    rotations = recorded_inputs(run, net, device, count)
+    first, *others = rotations
+    return Workload(
+        net,
+        rotations[first],
+        device,
+        folder,
+        seed=seed if isinstance(seed, int) else 0,
+        contract=data.contract,
+        verified=verified_of(data, count),
+        spare=recorded_calibration(run, device),
+        name=first,
+        others={name: rotations[name] for name in others},
+        has_masks=run.settings.task.has_masks,
+    )
+
+
+def recorded_calibration(run: RunRecord, device: torch.device) -> Callable[[int], CalibrationImages] | None:
+    """What gives the images that the run's stages were calibrated on; None of tensors, whose rotation gives them."""
+    data = data_spec(run)
+    if data.name == TENSORS:
+        return None
+    return partial(calibration_images, data, device, verified_of(data, rotation_of(run)))
+
+
+def rotation_of(run: RunRecord) -> int:
+    """How many batches the run described."""
+    return max(1, len(run.reference.images) // run.batch_size) if run.reference else 1
+
+
+def data_spec(run: RunRecord) -> DataSpec:
+    """The images of a run as its workers were told of them."""
+    said, asked = run.settings.data, run.config.get("data")
+    batches = asked.get("batches") if isinstance(asked, dict) else None
+    return DataSpec(
+        said.name,
+        said.path,
+        said.labels,
+        said.image_size,
+        run.batch_size,
+        batches if isinstance(batches, int) else 1,
+        said.contract,
+        said.label_rules,
+        tuple(said.inputs),
+        said.depth,
+    )

@@ -67,7 +67,7 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
         verified=verified,
         judged=judged,
         earlier=Path(job.earlier) if job.earlier else None,
-        spare=partial(calibration_images, job, device, verified),
+        spare=partial(calibration_images, data, device, verified),
         has_masks=job.task.has_masks,
     )
 
@@ -147,19 +147,19 @@ def judged_images(work: Workload, sizes: Sequence[int], left_out: Collection[int
     return [image for _, start, size in starts for image in range(start, start + size)]
 
 
-def calibration_images(job: Job, device: torch.device, verified: int, wanted: int) -> CalibrationImages:
+def calibration_images(data: DataSpec, device: torch.device, verified: int, wanted: int) -> CalibrationImages:
     """Images beyond those that are checked, as far as there are windows of their own; else such windows rolled.
 
     The stained tissue's held-out quarter is judged, and the other three calibrate. A folder with labels is judged
     whole: up to half of what lies beyond the verified batches is given, and is then left out of the verdict.
 
     Args:
-        job: names the images.
+        data: names the images.
         device: where they are to be.
         verified: how many batches, from the first, the answer is checked on.
         wanted: how many more images; rounded up to whole batches.
     """
-    data, size = job.data, job.data.batch_size
+    size = data.batch_size
     checked, count = verified * size, math.ceil(wanted / size) * size
     if apart := CALIBRATED_ON.get(data.name):
         others = images_of(replace(data, name=apart), count)

@@ -40,7 +40,8 @@ SETTLED_BYTES, SETTLED_SECONDS = 512 * 2**20, 10.0  # a GPU's used memory after 
 HANG_LIMIT = 12.0
 NEIGHBOUR, STAGE = 0.80, 0.35  # shares of the GPU's memory that don't fit together
 PLAN = Plan(
-    gpu_sample_seconds=0.02, gpu_run_in_seconds=0.0, cpu_sample_seconds=0.01, min_calls=1, sample_warmup_calls=0,
+    gpu_sample_seconds=0.02, gpu_run_in_seconds=0.0, gpu_rested_run_in_seconds=0.0,
+    cpu_sample_seconds=0.01, min_calls=1, sample_warmup_calls=0,
     warmup_min_calls=3, warmup_min_seconds=0.0, warmup_window_seconds=0.0, warmup_tolerance=10.0,
     warmup_limit_seconds=1.0, interim_analyses=(6,), sampling_seconds=5.0, aa_pairs=0, head_to_head=0, latency_calls=3,
     latency_seconds=0.5, gpu_latency_run_in_seconds=0.0, energy_seconds=0.0, profile_calls=0, counters=False,

@@ -45,7 +45,12 @@ IN_A_RUN = ("zeros_when_timed", "remembers_by_contents", "computes_on_the_cpu")
 
 def quick(plan: Plan) -> Plan:
     """The plan with the least that a GPU needs, and with measured peaks."""
-    short = {"gpu_sample_seconds": 0.01, "gpu_run_in_seconds": 0.0, "gpu_latency_run_in_seconds": 0.0}
+    short = {
+        "gpu_sample_seconds": 0.01,
+        "gpu_run_in_seconds": 0.0,
+        "gpu_rested_run_in_seconds": 0.0,
+        "gpu_latency_run_in_seconds": 0.0,
+    }
     return replace(plan, cpu_sample_seconds=0.01, measured_peaks=True, warmup_limit_seconds=0.3, **short)  # type: ignore[arg-type]
 
 

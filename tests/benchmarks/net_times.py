@@ -25,10 +25,7 @@ from pipeline.stages.api import Workload
 from tests.benchmarks.build_times import Stopwatch, watched
 from tests.benchmarks.nets import NETS, NetCase
 
-OPTIONS: dict[str, dict[str, object]] = {
-    "fused": {"own_norms": True},
-    "fp8": {"own_norms": True, "keep_fp16": "none", "calibration_images": 8},
-}
+OPTIONS: dict[str, dict[str, object]] = {"fused": {}, "fp8": {"keep_fp16": "none", "calibration_images": 8}}
 
 
 def with_real_statistics(net: nn.Module, batch: Tensor) -> None:

@@ -76,6 +76,7 @@ def test_on_a_gpu_its_own_numbers_stand() -> None:
     )
     assert (plan.sustained("cuda"), plan.sustained("cpu")) == (True, False)
     assert (plan.run_in_seconds("cuda"), plan.run_in_seconds("cpu")) == (0.3, 0.0)
+    assert (plan.rested_run_in_seconds("cuda"), plan.rested_run_in_seconds("cpu")) == (3.0, 0.0)
 
 
 @pytest.mark.parametrize("knob", ["gpu_sample_seconds", "gpu_run_in_seconds"])
@@ -92,6 +93,8 @@ def test_a_gpus_plans_have_an_interval_at_full_load(path: Path) -> None:
     assert plan.interim_analyses[0] >= 6
     assert plan.aa_blocks >= 6
     assert plan.interim_analyses[-1] * block <= plan.sampling_seconds
+    rested = block + 2 * (plan.gpu_rested_run_in_seconds - plan.gpu_run_in_seconds)
+    assert 6 * rested <= plan.sampling_seconds
 
 
 @pytest.mark.parametrize("looks", [[3, 2, 1], [5, 5]])

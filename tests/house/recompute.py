@@ -100,8 +100,9 @@ def statements(folder: Path) -> Iterator[Statement]:
     best = min(paces, key=lambda name: paces[name])
     ratios = times_as_fast(stages, paces)
     title = text.partition("\n")[0]
-    times, changed = re.findall(r"([\d.]+) ×", title), re.findall(r"([\d.]+ %) of pixels", title)
-    yield Statement("title: times as fast", times[0], ratios[best]["× autocast"])
+    times, changed = re.findall(r": ([\d.]+) ×", title), re.findall(r"([\d.]+ %) of pixels", title)
+    if times:  # a ratio whose interval is wide is said as that interval
+        yield Statement("title: times as fast", times[0], ratios[best]["× autocast"])
     if changed:  # a net whose answer isn't classes, or one with random weights, has none
         yield Statement("title: pixels that change", changed[0], stages[best]["accuracy"]["flipped_share"])
     for table in tables(text):

@@ -7,11 +7,14 @@ import pynvml
 import pytest
 import torch
 
+from pipeline.config.plan import Plan
 from pipeline.devices import discover, host, nvml
 from pipeline.measure import energy, environment, memory_use, peaks, timers, torch_device
 from pipeline.measure.batch import batched, of_batches
 from pipeline.measure.clock import TorchClock
+from pipeline.measure.full_load import FullLoad
 from pipeline.measure.sampling import no_state
+from pipeline.records.samples import Sample
 from tests.fake_machine import FalseClock
 
 CPU = torch.device("cpu")
@@ -107,6 +110,15 @@ def test_energy_is_the_difference_over_its_own_calls() -> None:
     assert slept == [energy.REST_SECONDS]
 
 
+def test_short_calls_are_not_waited_for_one_by_one() -> None:
+    """The device would idle between them: 512 calls of 1/512 s take a few waits, not fifty."""
+    clock, meter = FalseClock(), Meter()
+    found = energy.energy(lambda _: clock.work(1 / 512), int, clock, 1.0, 1, meter, lambda _: None)
+    assert found is not None
+    assert found.images == pytest.approx(512, rel=0.1)
+    assert clock.events.count("synchronize") <= 12
+
+
 def test_where_nothing_counts_energy_there_is_none() -> None:
     clock = FalseClock()
     assert energy.energy(lambda _: None, int, clock, 5.0, 1, None) is None
@@ -168,3 +180,43 @@ def test_the_clock_of_a_processor_runs_forward() -> None:
     clock.end()
     assert clock.now() >= first
     assert clock.device_seconds() is None
+
+
+class Drawing:
+    """A GPU of 700 W that draws what it is told to, or doesn't know its limit."""
+
+    def __init__(self, *watts: float, limit: float | None = 700.0) -> None:
+        self._watts, self._limit = iter(watts), limit
+
+    def watts(self) -> float | None:
+        return next(self._watts)
+
+    def limit_watts(self) -> float | None:
+        return self._limit
+
+
+def run_ins(gpu: Drawing | None, samples: int, device: str = "cuda") -> list[int]:
+    """The untimed calls, of 10 ms, before so many samples."""
+    load, taken = FullLoad(Plan(), device, 0.01, gpu), Sample(1, 1.0, None, 0, disturbed=False)
+    found = []
+    for _ in range(samples):
+        found.append(load.run_in_calls())
+        assert load.sampled(taken) is taken
+    return found
+
+
+def test_a_side_at_the_cap_runs_in_for_longer_where_the_device_has_rested() -> None:
+    """Its power is held on average, so that it exceeds the limit after a side that draws less."""
+    rests, after_itself, after_such_a_side = 300.0, 690.0, 680.0
+    gpu = Drawing(rests, 690.0, rests, 650.0, after_itself, 695.0, after_such_a_side, 690.0)
+    assert run_ins(gpu, 4) == [300, 300, 30, 30]
+
+
+def test_a_side_that_does_not_reach_the_cap_runs_in_for_long_once() -> None:
+    """Nobody knows before its first sample."""
+    assert run_ins(Drawing(120.0, 400.0, 350.0, 410.0, 350.0, 405.0), 3) == [300, 30, 30]
+
+
+def test_without_a_known_limit_the_run_in_is_as_usual() -> None:
+    assert run_ins(Drawing(*[100.0] * 4, limit=None), 2) == run_ins(None, 2) == [30, 30]
+    assert run_ins(None, 1, "cpu") == [0]

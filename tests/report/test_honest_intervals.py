@@ -81,3 +81,10 @@ def test_nothing_in_common_is_not_called_unchanged() -> None:
     said = conclusion(compare(planted.run(stages=stages[:1]), planted.run(stages=stages[1:2])))
     assert said.startswith("No stage was measured in both runs")
     assert "Nothing changed" not in said
+
+
+def test_a_wide_interval_is_said_in_place_of_its_middle() -> None:
+    """Such as where the baseline is bound by a busy host: 6.8 would claim a digit that nobody measured."""
+    assert words.times_as_fast(Ratio(6.75, 3.38, 10.2, 6), 2) == "3.4 to 10 ×"
+    assert words.times_as_fast(Ratio(8.98, 8.9, 9.6, 6), 3) == "8.98 ×"
+    assert words.times_as_fast(Ratio(6.75, 3.38, 10.2, 2, bounded=False), 2) == "6.8 ×"

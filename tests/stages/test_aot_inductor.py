@@ -28,9 +28,9 @@ class Shelf:
         self.built.append((freezing, max_autotune))
         return path
 
-    def cold_start(self, path: Path, device: str, shape: tuple[int, ...]) -> dict[str, float]:
+    def cold_start(self, path: Path, device: str, shape: tuple[int, ...]) -> aot_package.ColdStart:
         self.started.append(path)
-        return {"load": 0.5, "first call": 0.25}
+        return aot_package.ColdStart({"load": 0.5, "first call": 0.25})
 
 
 @pytest.fixture
@@ -78,16 +78,30 @@ def test_a_net_that_cannot_be_exported_is_a_failure_with_a_reason(
         built("aot_inductor", workload)
 
 
-def test_a_package_that_does_not_load_in_a_fresh_process_says_why(tmp_path: Path) -> None:
-    """What the process wrote last is the reason."""
-    broken = tmp_path / "broken.pt2"
-    broken.write_bytes(b"no package")
-    script = tmp_path / "stands_in.py"
-    script.write_text("import sys; sys.exit('PytorchStreamReader: not a ZIP archive')")
+def started(folder: Path, program: str) -> aot_package.ColdStart:
+    """What is made of a fresh process that runs a program in place of the package."""
+    script = folder / "stands_in.py"
+    script.write_text(program)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(aot_package, "__file__", str(script))
-        with pytest.raises(RuntimeError, match="fresh process: PytorchStreamReader: not a ZIP archive"):
-            aot_package.cold_start(broken, "cpu", [torch.zeros(1, 3, 8, 8)])
+        return aot_package.cold_start(folder / "package.pt2", "cpu", [torch.zeros(1, 3, 8, 8)])
+
+
+def test_a_package_that_does_not_load_in_a_fresh_process_says_why(tmp_path: Path) -> None:
+    """What the process wrote last is the reason; of a signal its name, and where Python was."""
+    with pytest.raises(RuntimeError, match=r"fresh process: PytorchStreamReader: not a ZIP archive$"):
+        started(tmp_path, "import sys; sys.exit('PytorchStreamReader: not a ZIP archive')")
+    crash = "import faulthandler\ndef load():\n    faulthandler._sigsegv()\nload()"
+    with pytest.raises(RuntimeError, match=r"fresh process: killed by SIGSEGV in load \(stands_in.py:3\)$"):
+        started(tmp_path, crash)
+
+
+def test_a_process_that_dies_once_it_has_answered_has_shown_what_it_takes(tmp_path: Path) -> None:
+    """A library may fail to end well; whoever loads the package must know."""
+    answers = "print('{\"load\": 0.5}', flush=True)\n"
+    assert started(tmp_path, answers) == ({"load": 0.5}, "")
+    died = started(tmp_path, answers + "import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
+    assert died == ({"load": 0.5}, "killed by SIGTERM")
 
 
 def test_each_step_of_a_cold_start_is_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -101,8 +101,6 @@ def test_norms_by_own_kernels_are_a_candidate_of_their_own(tmp_path: Path, monke
             "Inductor",
             "own kernels",
         }
-    unasked = own_norms({"norm in a pass": 1}, ["a"], tmp_path / "unasked", monkeypatch, 2.0, 1.0, asked=False)
-    assert unasked["candidates_ms"].keys() == {"Inductor", "own kernels"}
     slow = own_norms({"norm in a pass": 1}, ["a"], tmp_path / "slow", monkeypatch, 3.0, 1.0, 2.0)
     assert slow["candidates_ms"] == {"Inductor": 3.0, "own kernels": 1.0, "own kernels and norms": 2.0}
     assert "norms" not in slow
@@ -111,16 +109,11 @@ def test_norms_by_own_kernels_are_a_candidate_of_their_own(tmp_path: Path, monke
 
 
 def own_norms(
-    found: dict[str, int],
-    summed: list[str],
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    *given: float,
-    asked: bool = True,
+    found: dict[str, int], summed: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, *given: float
 ) -> dict[str, Any]:
     """A build's details where own kernels could take over so many norms, and kernels had summed for these layers."""
     times(monkeypatch, *given)
     monkeypatch.setattr(rewritten_net, "put_own_norms", lambda *_: found)
-    rewritten = Rewritten(workload(small_unet(), folder), Tuner(folder), None, own_norms=asked)
+    rewritten = Rewritten(workload(small_unet(), folder), Tuner(folder), None)
     rewritten.net.matched["sum_where_made"] = summed
     return fastest_or_known(rewritten, without_fp8(rewritten), str(found)).details

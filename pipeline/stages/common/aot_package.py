@@ -5,17 +5,31 @@ calls it once, and prints what each step took, as JSON.
 """
 
 import json
+import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # a cold start imports torch by the clock
     from torch import Tensor, nn
 
 LIMIT_SECONDS = 300
+
+
+class ColdStart(NamedTuple):
+    """What a fresh process took to its first answer.
+
+    Attributes:
+        seconds: of each step.
+        died: of what it died once it had answered, and where; empty where it ended well.
+    """
+
+    seconds: dict[str, float]
+    died: str = ""
 
 
 def build_package(
@@ -52,8 +66,8 @@ def load_package(path: Path) -> "Callable[..., Tensor]":
     return loaded
 
 
-def cold_start(path: Path, device: str, inputs: "Sequence[Tensor]") -> dict[str, float]:
-    """Seconds of each step of a fresh process that takes the package to its first answer.
+def cold_start(path: Path, device: str, inputs: "Sequence[Tensor]") -> ColdStart:
+    """Take the package to its first answer in a fresh process.
 
     Args:
         path: of the package.
@@ -61,20 +75,29 @@ def cold_start(path: Path, device: str, inputs: "Sequence[Tensor]") -> dict[str,
         inputs: of a call, of any shape, for their shapes and types.
 
     Raises:
-        RuntimeError: the process gave no answer; with the last line that it wrote.
+        RuntimeError: the process gave no answer; with what it died of, or the last line that it wrote.
     """
     words = [f"{part.dtype}:{','.join(map(str, part.shape))}".removeprefix("torch.") for part in inputs]
-    command = [sys.executable, "-P", __file__, str(path), device, *words]
+    command = [sys.executable, "-P", "-X", "faulthandler", __file__, str(path), device, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise RuntimeError(f"the package does not load in a fresh process: {said[-1]}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    sys.stderr.write(done.stderr)  # into the stage's log
+    answer = done.stdout.strip().splitlines()[-1:]
+    if not answer:
+        raise RuntimeError(f"the package does not load in a fresh process: {cause_of_death(done)}")
+    return ColdStart(json.loads(answer[0]), cause_of_death(done) if done.returncode else "")
+
+
+def cause_of_death(done: "subprocess.CompletedProcess[str]") -> str:
+    """The signal that ended a process, and where Python was; without one, the last line that it wrote, or its code."""
+    if done.returncode >= 0:
+        return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    where = re.search(r'Current thread .*\n  File "[^"]*?([^/"]+)", line (\d+) in (\S+)', done.stderr)
+    said = f" in {where[3]} ({where[1]}:{where[2]})" if where else ""
+    return f"killed by {signal.Signals(-done.returncode).name}{said}"
 
 
 def steps(path: Path, device: str, words: Sequence[str]) -> dict[str, float]:
-    """What `cold_start` gives, measured in this process, which should have imported no torch.
+    """Seconds of each step of what `cold_start` does, measured in this process, which should have imported no torch.
 
     Args:
         path: as there.
@@ -110,4 +133,4 @@ def steps(path: Path, device: str, words: Sequence[str]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(steps(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])))  # noqa: T201
+    print(json.dumps(steps(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])), flush=True)  # noqa: T201

@@ -34,7 +34,7 @@ def fastest_or_known(rewritten: Rewritten, makers: Makers, given: str = "") -> R
         makers: what builds each candidate, in this order.
         given: what else the candidates come from, such as the digest of their images.
     """
-    name = f"whole net {digest_of(rewritten, [*makers, rewritten.search, str(rewritten.own_norms), given])}"
+    name = f"whole net {digest_of(rewritten, [*makers, rewritten.search, given])}"
     known = rewritten.tuner.known(name)
     times = known.get("tried_ms")
     winner = (makers | {SEARCHED: lambda: rewritten.by_searching_inductor}).get(str(known.get("choice")))

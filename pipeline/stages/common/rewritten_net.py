@@ -54,7 +54,6 @@ class Rewritten:
         tuner: measures.
         barred: why no kernel runs on this GPU; None where they do.
         search: whether Inductor is also to time its choices.
-        own_norms: whether own kernels for norms are to be tried.
         refused: for each candidate that could not be built, or was wrong, the reason in a line.
         plain: the net without a kernel of the project, to be called or compiled.
 
@@ -62,11 +61,8 @@ class Rewritten:
         UnsupportedError: torch can't export the net, or it can't be rewritten.
     """
 
-    def __init__(
-        self, workload: Workload, tuner: Tuner, barred: str | None, search: Search = "auto", own_norms: bool = False
-    ) -> None:
-        self.workload, self.tuner, self.barred = workload, tuner, barred
-        self.search, self.own_norms = search, own_norms
+    def __init__(self, workload: Workload, tuner: Tuner, barred: str | None, search: Search = "auto") -> None:
+        self.workload, self.tuner, self.barred, self.search = workload, tuner, barred, search
         self.refused: dict[str, str] = {}
         switch_on_the_library()
         workload.progress("exporting the net")
@@ -111,7 +107,7 @@ class Rewritten:
             kept: the layers that stay in fp16.
             own_norms: whether own kernels take the norms' passes; None where there are none, too.
         """
-        if own_norms and not (self.own_norms and self.net.matched.get("sum_where_made")):
+        if own_norms and not self.net.matched.get("sum_where_made"):
             return None
         name = f"{precision}, own norms" if own_norms else precision
         return self._built(name, lambda: self._candidate(scales, precision, kept or [], own_norms=own_norms))

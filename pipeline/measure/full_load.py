@@ -1,0 +1,52 @@
+"""How long a side is called before each of its samples, so that a GPU runs at the pace that it keeps in a service."""
+
+import math
+from typing import Protocol
+
+from pipeline.config.plan import Plan
+from pipeline.measure.sampling import calls_per_sample
+from pipeline.records.samples import Sample
+
+# Of the power limit, from which the device is at its cap: a limit is met on average, readings vary by some per cent.
+AT_CAP = 0.9
+
+
+class PowerLimited(Protocol):
+    """What a device says of its power; `pipeline.devices.nvml.Gpu` is one."""
+
+    def watts(self) -> float | None:
+        """Power, averaged over up to the last second."""
+
+    def limit_watts(self) -> float | None:
+        """What the device keeps to."""
+
+
+class FullLoad:
+    """The untimed calls before a side's samples.
+
+    A GPU at its power cap has slowed down within a tenth of a second. But where it rested meanwhile, as the other side
+    draws less, it may exceed the cap until its average has come up to it: then the side is called for longer.
+    """
+
+    def __init__(self, plan: Plan, device: str, per_call: float, gpu: PowerLimited | None) -> None:
+        """Arguments: the knobs, "cuda" or "cpu", seconds of a call, and the GPU, where one is known."""
+        self.usual = calls_per_sample(per_call, plan.run_in_seconds(device), 0)
+        self.rested = max(self.usual, math.ceil(plan.rested_run_in_seconds(device) / max(per_call, 1e-9)))
+        self.gpu = gpu
+        self.most_watts = math.inf  # that this side was seen to draw
+
+    def run_in_calls(self) -> int:
+        """How many calls come before the sample that begins now."""
+        if self.gpu is None or (cap := self._cap()) is None or (watts := self.gpu.watts()) is None:
+            return self.usual
+        return self.rested if watts < cap <= self.most_watts else self.usual
+
+    def sampled(self, taken: Sample) -> Sample:
+        """The sample that has just ended, after a look at what the device draws."""
+        if self.gpu is not None and (watts := self.gpu.watts()) is not None:
+            self.most_watts = watts if math.isinf(self.most_watts) else max(self.most_watts, watts)
+        return taken
+
+    def _cap(self) -> float | None:
+        limit = self.gpu.limit_watts() if self.gpu else None
+        return None if limit is None else AT_CAP * limit
