@@ -17,6 +17,7 @@ from pipeline.records.goals import AccuracyLimits
 from pipeline.records.run_record import RunRecord
 from pipeline.report import __main__ as redraw
 from pipeline.report import answer, csv_table, markdown
+from pipeline.report.large_numbers import numbers
 from tests.report import made_up_run as planted
 
 # compile 10.8 × eager, onnxruntime 10.75 ×; compile takes least memory, its 1.1 GB beside 512 MiB of the process
@@ -81,7 +82,7 @@ def test_memory_may_name_a_slower_stage_and_its_equals() -> None:
     vague = wanted("memory", run=planted.run(stages=[STAGES[0], replace(STAGES[1], memory=least, pairs=[few])]))
     assert "whether it is faster than eager isn't resolved" in answer.headline(vague)
     assert not answer.speed_is_told(vague)
-    assert not any("as fast as" in number.label for number in answer.numbers(vague))
+    assert not any("as fast as" in number.label for number in numbers(vague))
     alone = wanted("memory", run=planted.run(stages=[replace(STAGES[1], memory=least)]))
     assert "for the least memory (954 MiB, of this stage alone)" in answer.headline(alone)
     near = planted.run(stages=[replace(STAGES[0], memory=replace(least, process_bytes=1_004_000_000)), *run.stages[1:]])

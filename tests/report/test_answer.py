@@ -12,6 +12,7 @@ from torch import nn
 from pipeline.analysis.choices import choices
 from pipeline.records.run_record import Artefact, RunRecord
 from pipeline.report import answer
+from pipeline.report.large_numbers import numbers
 from pipeline.report.sections.accuracy_section import right
 from pipeline.report.usage import usage
 from tests.report import made_up_run as planted
@@ -82,13 +83,13 @@ def test_a_baseline_that_drifted_has_the_time_beside_the_winner() -> None:
     """What it takes at another time isn't what the ratio is to."""
     summary = planted.summary(RUN)
     steady = [replace(each, sustained_seconds=None) for each in summary.stages]
-    assert answer.numbers(replace(summary, stages=steady))[1].note.startswith("autocast takes ")
+    assert numbers(replace(summary, stages=steady))[1].note.startswith("autocast takes ")
     slower = [
         replace(each, seconds=replace(each.seconds, value=0.02))
         for each in steady
         if each.name == "compile" and each.seconds
     ]
-    note = answer.numbers(replace(summary, stages=[steady[3], *slower]))[1].note
+    note = numbers(replace(summary, stages=[steady[3], *slower]))[1].note
     assert re.fullmatch(r"autocast took 3\d\.\d ms beside it, and 12\.\d ms at another time", note)
 
 
