@@ -48,8 +48,7 @@ def build(
     details: dict[str, Any] = dict(why_fp32(precision))
     traffic = compiled(workload, path, precision, frozen, max_autotune) if cold or not path.exists() else no_traffic
     if cold and measure_cold_start:
-        seconds, died = cold_start(path, device.type, [*workload.inputs[0]])
-        details |= {"cold_start_seconds": seconds} | ({"cold_start_died": died} if died else {})
+        details |= cold_start(path, device.type, [*workload.inputs[0]]).details
     how = [*["freezing"] * frozen, *["max-autotune"] * max_autotune, short(precision)]
     return Runner(
         load_package(path),

@@ -102,6 +102,7 @@ def test_a_process_that_dies_once_it_has_answered_has_shown_what_it_takes(tmp_pa
     assert started(tmp_path, answers) == ({"load": 0.5}, "")
     died = started(tmp_path, answers + "import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
     assert died == ({"load": 0.5}, "killed by SIGTERM")
+    assert died.details == {"cold_start_seconds": {"load": 0.5}, "cold_start_died": "killed by SIGTERM"}
 
 
 def test_each_step_of_a_cold_start_is_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

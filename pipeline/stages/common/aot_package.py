@@ -31,6 +31,11 @@ class ColdStart(NamedTuple):
     seconds: dict[str, float]
     died: str = ""
 
+    @property
+    def details(self) -> dict[str, object]:
+        """The same as a record shows it."""
+        return {"cold_start_seconds": self.seconds} | ({"cold_start_died": self.died} if self.died else {})
+
 
 def build_package(
     model: "nn.Module", inputs: "Sequence[Tensor]", path: Path, freezing: bool, max_autotune: bool
