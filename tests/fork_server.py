@@ -1,8 +1,9 @@
 """Processes of the project without their imports: one server imports torch once, and forks for every process.
 
-`ForkedPopen` takes the place of `subprocess.Popen` for `python -m pipeline…` alone; every other process is started as
-usual. A forked process has a pid, a session, pipes, signals and an exit status of its own, and starts in a fraction of
-a second instead of in seconds. Tests of what only a fresh interpreter shows carry the marker `fresh_process`.
+`ForkedPopen` takes the place of `subprocess.Popen` for `python -m pipeline…`, and within `torch_alone` for any program
+of Python, of a process that has imported torch alone; every other one is started as usual. A forked process has a pid,
+a session, pipes, signals and an exit status of its own, and starts in a fraction of a second instead of in seconds.
+Tests of what only a fresh interpreter shows carry the marker `fresh_process`.
 """
 
 import contextlib
@@ -12,7 +13,6 @@ import importlib
 import inspect
 import json
 import os
-import runpy
 import select
 import shutil
 import signal
@@ -21,13 +21,15 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests import forked_program
+
 ADDRESS = "UNET_LADDER_FORK_SERVER"  # the environment variable that holds the server's address
 ROOT = Path(__file__).resolve().parents[1]
+TORCH_ALONE = ".torch"  # ends the address of the server that has imported nothing else
 PRELOADED = (
     "matplotlib.backends.backend_svg",  # of every report
     "torch._dynamo",  # which torch imports at a net's first convolution, in seconds
@@ -54,15 +56,16 @@ servers: list[subprocess.Popen[bytes]] = []  # none or one; the end of its stdin
 
 
 def is_forkable(command: object) -> bool:
-    """Whether the command is a module of the project, run by this interpreter."""
-    if not isinstance(command, list) or len(command) < 3:
+    """Whether this interpreter is to run a module of the project, or within `torch_alone` any program."""
+    if not isinstance(command, list) or len(command) < 2 or command[0] != sys.executable:
         return False
-    return command[:2] == [sys.executable, "-m"] and str(command[2]).split(".")[0] == "pipeline"
+    return ForkedPopen.any_program if command[1] != "-m" else str(command[2]).split(".")[0] == "pipeline"
 
 
 class ForkedPopen(subprocess.Popen[Any]):
     """A process that the server forks, and that this object watches through the server's answers."""
 
+    any_program = False  # within `torch_alone`
     _answers: socket.socket | None = None
 
     def _execute_child(self, *given: Any, **named: Any) -> None:
@@ -78,7 +81,7 @@ class ForkedPopen(subprocess.Popen[Any]):
         if ADDRESS not in os.environ:
             start()
         request = {
-            "words": [str(word) for word in asked["args"][2:]],
+            "words": [str(word) for word in asked["args"][1:]],
             "folder": str(asked["cwd"] or Path.cwd()),
             "environment": {**(asked["env"] or os.environ), ADDRESS: os.environ[ADDRESS]},
             "numbers": [*range(STANDARD_STREAMS), *passed],
@@ -125,12 +128,13 @@ class ForkedPopen(subprocess.Popen[Any]):
 def ask(request: dict[str, Any], descriptors: list[int]) -> socket.socket:
     """Send a request; the pid and then the exit status come as lines over the socket that is returned."""
     deadline = time.monotonic() + START_SECONDS
-    while not Path(os.environ[ADDRESS]).exists():
+    address = os.environ[ADDRESS] + ("" if request["words"][0] == "-m" else TORCH_ALONE)
+    while not Path(address).exists():
         assert not servers or servers[0].poll() is None, "the fork server ended"
         assert time.monotonic() < deadline, "the fork server doesn't listen"
         time.sleep(0.05)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.connect(os.environ[ADDRESS])
+    connection.connect(address)
     socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], descriptors)
     return connection
 
@@ -172,9 +176,17 @@ def serve(address: str) -> None:
     """Fork for every request until stdin is closed."""
     gc.disable()  # until all is imported
     interpret_without_gpu()
+    if os.fork() == 0:
+        listen(f"{address}{TORCH_ALONE}")
+        return
     for name in PRELOADED:
         importlib.import_module(name)
     read_samples()
+    listen(address)
+
+
+def listen(address: str) -> None:
+    """Fork for every request to the address."""
     gc.collect()
     gc.freeze()  # what the collector doesn't walk, forks share
     gc.enable()
@@ -250,31 +262,25 @@ def become(request: dict[str, Any], descriptors: list[int]) -> int:
     os.environ.update(request["environment"])
     install()
     try:
-        return run(request["words"])
+        return forked_program.run(request["words"])
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
 
 
-def run(words: list[str]) -> int:
-    """Run a module as `python -m` does; its exit status."""
-    sys.argv = words
-    try:
-        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            sys.stderr.write(f"{end.code}\n")
-            return 1
-        return int(end.code or 0)
-    except BaseException:  # noqa: BLE001 - whatever ends a process is told on stderr
-        traceback.print_exc()
-        return 1
-    return 0
-
-
 def install() -> None:
     """Have this process, too, start modules of the project by the server."""
     subprocess.Popen = ForkedPopen  # type: ignore[misc]
+
+
+@contextlib.contextmanager
+def torch_alone() -> Iterator[None]:
+    """Within, a program of Python is a fork of a process that has imported torch: it spares itself that, no more."""
+    ForkedPopen.any_program = True
+    try:
+        yield
+    finally:
+        ForkedPopen.any_program = False
 
 
 @contextlib.contextmanager

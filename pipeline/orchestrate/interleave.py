@@ -52,14 +52,15 @@ def interleave(
     """
     opened = now()
     blocks: list[Block] = []
+    *looks, most = plan.interim_analyses
     least = min(LEAST_BLOCKS, plan.interim_analyses[0])
-    while len(blocks) < plan.interim_analyses[-1]:
+    while len(blocks) < most:
         patience = PATIENCE if len(blocks) < least else 1
         if blocks and now() - opened >= patience * plan.sampling_seconds:
             break
         blocks.append(sample_block(baseline, stage, "ABBA" if rng.random() < 0.5 else "BAAB"))
         on_block(len(blocks))
-        if len(blocks) in plan.interim_analyses and _narrow(Pair(baseline.name, stage.name, blocks), plan.half_width):
+        if len(blocks) in looks and _narrow(Pair(baseline.name, stage.name, blocks), plan.half_width):
             break
     return Pair(baseline.name, stage.name, blocks)
 
@@ -71,7 +72,6 @@ def _narrow(pair: Pair, enough: float) -> bool:
 
 def sample_block(baseline: Sampler, stage: Sampler, order: Literal["ABBA", "BAAB"]) -> Block:
     """Four samples in that order."""
-    taken: dict[str, list[Sample]] = {"A": [], "B": []}
-    for side in order:
-        taken[side].append((baseline if side == "A" else stage).sample())
-    return Block(order, (taken["A"][0], taken["A"][1]), (taken["B"][0], taken["B"][1]))
+    first, second, third, fourth = [(baseline if side == "A" else stage).sample() for side in order]
+    outer, inner = (first, fourth), (second, third)
+    return Block(order, outer, inner) if order == "ABBA" else Block(order, inner, outer)

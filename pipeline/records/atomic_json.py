@@ -6,6 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+INEXACT = (float, dict, list, tuple)  # what is or may hold a figure that is NaN
+
 
 def write_json(value: object, path: Path) -> None:
     """Write plain JSON values, a value a line.
@@ -29,8 +31,10 @@ def finite(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: finite(part) for key, part in value.items()}
-    return [finite(part) for part in value] if isinstance(value, list | tuple) else value
+        return {key: finite(part) if isinstance(part, INEXACT) else part for key, part in value.items()}
+    if not isinstance(value, list | tuple):
+        return value
+    return [finite(part) if isinstance(part, INEXACT) else part for part in value]
 
 
 def write_text(text: str, path: Path) -> None:

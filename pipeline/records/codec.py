@@ -24,6 +24,7 @@ STAGE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")  # a folder's
 MOST_CALLS = 10**12  # of a sample
 MOST_BYTES = 2**30  # of a record; the longest seen has 5 MB
 SHORTEST_CALL = 1e-12  # seconds: no clock tells so little
+CHANGEABLE = (NoneType, dict, list)  # what is or may hold a null
 Kind = TypeVar("Kind")
 
 
@@ -57,10 +58,14 @@ def _with_nan(annotation: Any, value: object) -> object:
     if isinstance(value, dict):
         known = _hints(annotation)
         each = arguments[1] if origin is dict else None
-        return {key: _with_nan(known.get(key, each), part) for key, part in value.items()}
+        return {
+            key: _with_nan(known.get(key, each), part) if isinstance(part, CHANGEABLE) else part
+            for key, part in value.items()
+        }
     if origin is list and arguments[0] is float:
         return [math.nan if part is None else part for part in value]
-    return [_with_nan(arguments[0], part) for part in value] if origin in (list, tuple) else value
+    each = arguments[0] if origin in (list, tuple) else None
+    return [_with_nan(each, part) if isinstance(part, CHANGEABLE) else part for part in value] if each else value
 
 
 @cache
@@ -81,11 +86,12 @@ def _unknown_fields(value: object, known: object, path: str) -> Iterator[str]:
         for key, part in value.items():
             if key not in known:
                 yield f"{path}.{key}"
-            else:
+            elif isinstance(part, dict | list):
                 yield from _unknown_fields(part, known[key], f"{path}.{key}")
     elif isinstance(value, list) and isinstance(known, list):
         for index, (part, other) in enumerate(zip(value, known, strict=True)):
-            yield from _unknown_fields(part, other, f"{path}[{index}]")
+            if isinstance(part, dict | list):
+                yield from _unknown_fields(part, other, f"{path}[{index}]")
 
 
 def fields_from_json(kind: type[object], fields: Mapping[str, object]) -> dict[str, Any]:

@@ -31,6 +31,8 @@ def values_to_hide(referred: Iterable[str] = (), environment: Mapping[str, str] 
 
 def masked(value: Any, hidden: Mapping[str, str]) -> Any:
     """Text, or plain JSON values with all text in them, without the hidden values."""
+    if not hidden:
+        return value
     if isinstance(value, str):
         for secret, instead in hidden.items():
             value = value.replace(secret, instead)

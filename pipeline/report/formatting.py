@@ -26,6 +26,8 @@ def visible(text: object) -> str:
 
 def readable(text: str) -> str:
     """Text whose every sign can be seen: no control sign but an end of line, none that turns the text's direction."""
+    if text.isprintable():  # which leaves out all of them, and a few that are only wide
+        return text
     return "".join(sign if sign in "\n\t" or not hides(sign) else "\ufffd" for sign in text)
 
 

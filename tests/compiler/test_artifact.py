@@ -17,6 +17,7 @@ from pipeline.compiler.fp8_values import scales
 from pipeline.compiler.ops import tile_text
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from tests.compiler.rewriting import layers, lowered, rewritten
+from tests.fork_server import torch_alone
 
 ELSEWHERE = """
 import sys
@@ -76,7 +77,8 @@ def test_a_fresh_process_gives_the_same_answers(written: Path, tmp_path: Path) -
             save(graph, batch, tmp_path / name)
         save_file({"batch": batch}, tmp_path / name / "batch")
     folders = [str(tmp_path / name) for name in nets]
-    subprocess.run([sys.executable, "-c", ELSEWHERE, *folders], check=True, timeout=240)
+    with torch_alone():
+        subprocess.run([sys.executable, "-c", ELSEWHERE, *folders], check=True, timeout=240)
     for name, (graph, batch) in nets.items():
         with torch.no_grad():
             assert torch.equal(load_file(tmp_path / name / "logits")["logits"], graph(batch)), name

@@ -24,6 +24,7 @@ from pipeline.records import codec
 from pipeline.stages import torchscript
 from tests.compiler.rewriting import lowered, rewritten_from
 from tests.deploy.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage
+from tests.fork_server import torch_alone
 from tests.process_state import own_switches
 
 
@@ -232,7 +233,8 @@ def test_a_loader_is_read_in_a_minute() -> None:
 def answered(folder: Path, *words: str) -> dict[str, Any]:
     """The loader's own check, and zeros for an answer."""
     if words[0] == "--check":
-        return fresh_process.ask(folder, *words)
+        with torch_alone():
+            return fresh_process.ask(folder, *words)
     Path(words[1]).write_bytes(np.zeros(2 * 2 * SIDE * SIDE).tobytes())
     return {"shape": [2, 2, SIDE, SIDE], "dtype": "float32"}
 

@@ -25,6 +25,7 @@ from pipeline.records.run_settings import DataSettings, ModelSettings
 from pipeline.records.tasks import Task
 from pipeline.stages import onnxruntime
 from tests.deploy.recorded import run_folder, stage
+from tests.fork_server import torch_alone
 from tests.process_state import own_switches
 
 VOLUMES = InputContract(1, "zscore", (), (), 1.0)
@@ -67,7 +68,8 @@ def answered_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 
     def answered(folder: Path, *words: str) -> dict[str, Any]:
         if words[0] == "--check":
-            return fresh_process.ask(folder, *words)
+            with torch_alone():
+                return fresh_process.ask(folder, *words)
         monkeypatch.setattr(sys, "argv", ["load.py", *words])
         with pytest.raises(SystemExit):
             runpy.run_path(str(folder / "load.py"), run_name="__main__")

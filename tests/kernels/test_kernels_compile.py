@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.kernels.common.capability import reaching_views_barred
+from tests.fork_server import torch_alone
 
 SCRIPT = Path(__file__).with_name("compiled.py")
 AMPERE, HOPPER = 80, 90  # compute capabilities, ten times their numbers
@@ -26,7 +27,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ours = {"TRITON_CACHE_DIR": cache, "PYTHONPATH": os.pathsep.join(sys.path), **unoptimised}
     targets = [AMPERE, *([] if reaching_views_barred() else [HOPPER])]
     command = [sys.executable, str(SCRIPT), *map(str, targets)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=clean | ours)
+    with torch_alone():
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=clean | ours)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

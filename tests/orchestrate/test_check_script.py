@@ -22,6 +22,7 @@ from pipeline.records.run_record import RunRecord
 from pipeline.records.run_settings import DataSettings, ModelSettings
 from pipeline.records.tasks import Task
 from tests.fake_machine import run_record, stage_record, steady_pair
+from tests.fork_server import torch_alone
 from tests.input_nets import Larger, Volumes
 from tests.process_state import own_switches
 from tests.report import made_up_run as planted
@@ -80,7 +81,8 @@ def test_it_runs_and_gives_a_ratio(tmp_path: Path) -> None:
     """Of any stage that is named."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(kept(tmp_path)), "eager", "0.02"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    with torch_alone():
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     found = re.fullmatch(LINE, done.stdout)
     assert found, done.stderr
     assert float(found[3]) == pytest.approx(float(found[1]) / float(found[2]), rel=0.01)

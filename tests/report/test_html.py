@@ -3,6 +3,7 @@
 import re
 from base64 import b64encode
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
@@ -47,11 +48,14 @@ class Reader(HTMLParser):
         return " ".join(" ".join(self.texts).split())
 
 
+read = cache(Reader)
+
+
 def test_nothing_in_the_page_has_an_address_outside_it() -> None:
     """It works with no network, and asks nobody; a link may lead to a file beside it."""
     assert "http" not in planted.page(RUN).replace("http-equiv", "")
     assert "@import" not in planted.page(RUN)
-    for tag, attributes in Reader(planted.page(RUN)).tags:
+    for tag, attributes in read(planted.page(RUN)).tags:
         for name in ("src", "href", "xlink:href", "action"):
             value = attributes.get(name) or "#"
             beside = tag == "a" and re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)+", value)
@@ -60,7 +64,7 @@ def test_nothing_in_the_page_has_an_address_outside_it() -> None:
 
 def test_what_a_record_holds_is_shown_and_never_run() -> None:
     """Scripts, tags and attributes from a record come out as text."""
-    reader = Reader(planted.page(RUN))
+    reader = read(planted.page(RUN))
     assert [tag for tag, _ in reader.tags].count("script") == 1
     assert "img" not in [tag for tag, _ in reader.tags]
     assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
@@ -79,7 +83,7 @@ def test_no_field_of_a_stage_escapes(field: str) -> None:
 
 def test_the_first_screen_answers() -> None:
     """Which stage, how much faster than what, is it right, at what cost, what else there is, and how to use it."""
-    text = Reader(planted.page(RUN)).text
+    text = read(planted.page(RUN)).text
     first = text[: text.index("Masks: is it still right?")]
     assert first.startswith("Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change")
     assert "onnxruntime is not shown to be slower." in first
@@ -92,7 +96,7 @@ def test_the_first_screen_answers() -> None:
 
 def test_who_is_not_ranked_is_named_with_the_reason() -> None:
     """Failed, timed out, skipped and inaccurate stages; an all-NaN answer is called that."""
-    text = Reader(planted.page(RUN)).text
+    text = read(planted.page(RUN)).text
     assert "hung took too long: build took more than 1800 s" in text
     assert "absent skipped: needs a GPU" in text
     assert "black gave a wrong answer: all logits are NaN" in text
@@ -121,7 +125,7 @@ def test_an_unfinished_run_says_so() -> None:
 
 def test_a_legacy_stage_is_called_that() -> None:
     """TorchScript is deprecated by its library."""
-    assert "torchscript (legacy)" in Reader(planted.page(RUN)).text
+    assert "torchscript (legacy)" in read(planted.page(RUN)).text
 
 
 def test_a_processor_s_run_is_called_that() -> None:
@@ -166,18 +170,19 @@ def test_every_colour_of_a_chart_is_the_pages() -> None:
     """matplotlib draws in placeholders: each is another one, and each becomes a variable that the style sheet has."""
     style = (Path(html.__file__).parent / "templates" / "style.css").read_text(encoding="utf-8")
     assert len(set(canvas.VARIABLES)) == len(canvas.VARIABLES)
+    with canvas.canvas(1.0) as (figure, axes):
+        for placeholder in canvas.VARIABLES:
+            axes.plot([0, 1], [0, 1], color=placeholder, linewidth=7)  # as nothing else of a chart
+        drawn = canvas.finished(figure, "a line of each")
     for placeholder, variable in canvas.VARIABLES.items():
         assert f"{variable.removeprefix('var(').removesuffix(')')}:" in style
-        with canvas.canvas(1.0) as (figure, axes):
-            axes.plot([0, 1], [0, 1], color=placeholder)
-            drawn = canvas.finished(figure, "a line")
-        assert f"stroke: {variable}" in drawn
+        assert f"stroke: {variable}; stroke-width: 7" in drawn
         assert placeholder not in drawn
 
 
 def test_the_page_lets_nothing_run_but_its_own_script() -> None:
     """By the script's own digest, and no form or base of an address."""
-    reader = Reader(planted.page(RUN))
+    reader = read(planted.page(RUN))
     policy = next(attributes["content"] for tag, attributes in reader.tags if attributes.get("http-equiv"))
     script = re.search(r"<script>(.*?)</script>", planted.page(RUN), flags=re.DOTALL)
     assert script
@@ -197,7 +202,7 @@ def test_no_sign_of_a_record_hides_or_turns_the_text() -> None:
 
 def test_every_id_is_there_once_and_every_table_has_row_headers() -> None:
     """Charts bring ids of their own; a reader of tables hears whose figure it is."""
-    reader = Reader(planted.page(RUN))
+    reader = read(planted.page(RUN))
     ids = [attributes["id"] for _, attributes in reader.tags if attributes.get("id")]
     assert len(ids) == len(set(ids))
     rows = [attributes for tag, attributes in reader.tags if tag == "th" and attributes.get("scope") == "row"]

@@ -26,6 +26,7 @@ from pipeline.stages.api import Workload
 from pipeline.stages.common.inductor import believe_the_processor
 from pipeline.stages.common.precision import Half
 from tests.config.test_load import composed
+from tests.fork_server import torch_alone
 from tests.process_state import own_switches
 from tests.stages.conftest import small_net
 
@@ -249,7 +250,8 @@ def test_a_cache_of_its_own_needs_nothing_that_others_imported(tmp_path: Path) -
     command = [sys.executable, "-c", code, str(tmp_path)]
     told = ("TORCHINDUCTOR_VEC_ISA_OK", "TORCH_WARM_POOL")
     clean = {name: value for name, value in os.environ.items() if name not in told}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=clean)
+    with torch_alone():
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=clean)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["True", "None" if torch.cuda.is_available() else "0"]
     assert (tmp_path / "inductor").is_dir()
