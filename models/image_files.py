@@ -45,18 +45,34 @@ def each(files: Iterable[Path], read: Callable[[Path], Read]) -> list[Read]:
     """What `read` makes of every file.
 
     Raises:
-        ImageError: `read` raised it for some; the line names the first five, and says how many there are.
+        ImageError: `read` raised it for some. The line gives each reason once, that of most files first, with their
+            names; it names the first five, and says how many there are.
     """
-    done, wrong = [], []
+    done: list[Read] = []
+    wrong: dict[str, list[str]] = {}
     for file in files:
         try:
             done.append(read(file))
         except ImageError as error:
-            wrong.append(str(error))
+            named, _, reason = str(error).partition(": ")
+            wrong.setdefault(reason, []).append(named)
     if wrong:
-        more = f"; and {len(wrong) - SAID} more" if len(wrong) > SAID else ""
-        raise ImageError("; ".join(wrong[:SAID]) + more)
+        raise ImageError(_together(wrong))
     return done
+
+
+def _together(wrong: dict[str, list[str]]) -> str:
+    """Such as "a.png, b.png and 3 more: labels in colour; c.png: no such file"."""
+    parts, left, more = [], SAID, 0
+    for reason, names in sorted(wrong.items(), key=lambda part: -len(part[1])):
+        shown = names[:left]
+        if not shown:
+            more += len(names)
+            continue
+        left -= len(shown)
+        others = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+        parts.append(f"{', '.join(shown)}{others}: {reason}")
+    return "; ".join([*parts, *([f"and {more} more"] if more else [])])
 
 
 def read_image(path: Path, channels: int = 3) -> np.ndarray:

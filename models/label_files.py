@@ -12,6 +12,8 @@ from models.input_contract import LabelRules
 from models.stain import UNLABELLED
 
 SHOWN_VALUES = 5
+MOST_COLOURS = 16  # of a file that shows classes; a photograph, or what JPEG made of classes, has more
+NNUNET = "_0000"  # of the first channel's file of a case, whose labels are named by the case alone
 LARGEST = np.iinfo(np.int64).max
 
 
@@ -22,6 +24,8 @@ def label_file(image: Path, folder: Path, rules: LabelRules) -> Path:
         ImageError: there is none.
     """
     path = folder / rules.pattern.replace("*", image.stem)
+    if image.stem.endswith(NNUNET) and not path.is_file():
+        path = folder / rules.pattern.replace("*", image.stem.removesuffix(NNUNET))
     if not path.is_file():
         beside = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
         near = [name for name in beside if name.lower().startswith(image.stem.lower()) and name != path.name]
@@ -47,10 +51,7 @@ def read_label(path: Path, rules: LabelRules) -> np.ndarray:
         if rules.colors:
             return _of_colors(path, values, rules.colors)
         if values.shape[2] > 1 and not (values == values[..., :1]).all():
-            found = len(np.unique(values.reshape(-1, values.shape[2]), axis=0))
-            raise ImageError(
-                f"{path}: labels of {found} colours; data.colors=[[0,0,0],[255,0,0]] says which class each is"
-            )
+            raise ImageError(f"{path}: {_in_colour(values)}")
         values = values[..., 0]
     if values.dtype.kind not in "buif":
         raise ImageError(f"{path}: labels of type {values.dtype}; integers are read")
@@ -74,6 +75,15 @@ def check_transparency(path: Path) -> None:
         return
     if least != most:
         raise ImageError(f"{path}: its transparency varies, and labels are read of the colours; save them without it")
+
+
+def _in_colour(values: np.ndarray) -> str:
+    """What is said of labels [height, width, channels] that show classes by colours, with the option for these ones."""
+    colors = np.unique(values.reshape(-1, values.shape[2])[:, :3], axis=0).tolist()
+    if len(colors) > MOST_COLOURS:
+        return f"labels of {len(colors)} colours, too many for classes; a lossless file has one for each"
+    listed = str(colors).replace(" ", "")
+    return f"labels of {len(colors)} colours; data.colors={listed}, in the order of the classes, says which each is"
 
 
 def _indices(path: Path) -> np.ndarray | None:

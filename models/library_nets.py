@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from models.errors import InputError, ModelError
 
 MOST_NAMED = 12  # nets or encoders in a line
+CHANNELS = (32, 64, 128, 256, 512)  # of MONAI's nets that must be told; the strides between them are 2
+RESIDUAL_UNITS = 2  # of its UNet, as in MONAI's tutorials
 
 
 def smp_net(
@@ -37,9 +39,12 @@ def smp_net(
     """
     library = imported("segmentation_models_pytorch", "segmentation-models-pytorch", "smp")
     encoders = library.encoders.get_encoder_names()
-    if not encoder_name.startswith("tu-") and encoder_name not in encoders:
+    whose = "smp"
+    if encoder_name.startswith("tu-"):
+        whose, encoders = "timm", [f"tu-{name}" for name in imported("timm", "timm", "smp").list_models()]
+    if encoder_name.partition(".")[0] not in encoders:  # timm's names may end in a dot and what trained their weights
         raise ModelError(
-            f"model.options.encoder_name={encoder_name}: no encoder of smp; {nearest(encoder_name, encoders)}"
+            f"model.options.encoder_name={encoder_name}: no encoder of {whose}; {nearest(encoder_name, encoders)}"
         )
     chosen = {"encoder_name": encoder_name, "encoder_weights": encoder_weights, "in_channels": in_channels}
     return made(net_named(architecture, library, "architecture"), {**chosen, "classes": classes, **options})
@@ -59,7 +64,8 @@ def monai_net(
         spatial_dims: 2 for images.
         in_channels: of the images.
         out_channels: classes of the logits.
-        options: further ones of the class; None leaves one out.
+        options: further ones of the class; None leaves one out. `channels` and `strides` are made where a class that
+            must be told both is told neither, and UNet's `num_res_units`.
 
     Raises:
         ModelError: MONAI isn't installed, has no such net, or that takes other options.
@@ -67,7 +73,18 @@ def monai_net(
     library = imported("monai.networks.nets", "monai", "monai")
     given = {key: part for key, part in options.items() if part is not None}
     dimensions = {"spatial_dims": spatial_dims, "in_channels": in_channels, "out_channels": out_channels}
-    return made(net_named(net, library, "net"), {**dimensions, **given})
+    cls = net_named(net, library, "net")
+    return made(cls, {**dimensions, **_of_a_unet(cls, given), **given})
+
+
+def _of_a_unet(cls: type[nn.Module], given: dict[str, Any]) -> dict[str, Any]:
+    """MONAI's options that aren't given and that a class such as UNet must be told."""
+    takes = inspect.signature(cls).parameters
+    if not all(key in takes and takes[key].default is inspect.Parameter.empty for key in ("channels", "strides")):
+        return {}
+    channels = given.get("channels", CHANNELS)
+    units = {"num_res_units": RESIDUAL_UNITS} if "num_res_units" in takes else {}
+    return {"channels": channels, "strides": (2,) * (len(channels) - 1), **units}
 
 
 def diffusers_net(timestep: int = 10, **options: Any) -> nn.Module:

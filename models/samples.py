@@ -186,7 +186,16 @@ def check_one_size(tiles: list[Named]) -> None:
     if len(shapes) > 1:
         common = ", ".join("×".join(map(str, shape)) for shape, _ in shapes.most_common(3))
         differ = f"the images differ in size ({len(shapes)} sizes: {common})"
-        raise ImageError(f"data.size is not set and {differ}; set data.size=512")
+        least = [min(sides) for sides in zip(*shapes, strict=True)]
+        deep = (
+            f" data.depth={_power(least[0])}" if len(least) == 3 and _power(least[0]) < _power(min(least[1:])) else ""
+        )
+        raise ImageError(f"data.size is not set and {differ}; set data.size={_power(min(least[-2:]))}{deep}")
+
+
+def _power(side: int) -> int:
+    """The largest power of two that a side holds, at most 512: what nets that halve their images take."""
+    return 1 << (min(side, 512).bit_length() - 1)
 
 
 @cache

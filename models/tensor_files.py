@@ -26,6 +26,7 @@ WHOLE = {
     "U32": torch.uint32,
 }  # become int64
 STAY = {"BOOL": torch.bool}
+MOST_NAMED = 6  # arguments beside those that a net must be given
 STEP = 13  # elements by which what comes again is rolled, as images are
 
 
@@ -133,15 +134,27 @@ def in_order(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: s
                 "data.inputs=[FIRST,SECOND]"
             )
         return list(given)
-    takes = f"{name} takes {', '.join(known)}"
-    if missing := [each for each in needed if each not in given]:
-        raise TensorError(f"data.path={path}: {takes}; it holds no {missing[0]!r}; {_nearest(missing[0], given)}")
-    if strange := [each for each in given if each not in known]:
-        raise TensorError(f"data.path={path}: {takes}, and not {strange[0]!r}; {_nearest(strange[0], known)}")
-    last = max(known.index(each) for each in given)
-    if gap := [each for each in known[:last] if each not in given]:
-        raise TensorError(f"data.path={path}: {takes}, in this order; {known[last]} needs {gap[0]} before it, too")
+    if wrong := _misfit(given, needed, known):
+        further = f" and up to {len(known) - len(needed)} more" if len(known) > len(needed) + MOST_NAMED else ""
+        raise TensorError(f"data.path={path}: {name} takes {', '.join(needed if further else known)}{further}{wrong}")
     return [each for each in known if each in given]
+
+
+def _misfit(given: Sequence[str], needed: Sequence[str], known: Sequence[str]) -> str:
+    """The clause that says which tensor is missing or too many, and which option mends it; empty where all fit."""
+    strange = [each for each in given if each not in known]
+    if missing := [each for each in needed if each not in given]:
+        order = [strange[0] if strange and each == missing[0] else each for each in needed]
+        only = len(missing) == len(strange) == 1
+        rename = f"; or say which is which: data.inputs=[{','.join(order)}]" if only else ""
+        return f"; it holds no {missing[0]!r}; {_nearest(missing[0], given)}{rename}"
+    if strange:
+        fitting = ",".join(each for each in given if each in known)
+        ways = f"data.labels={strange[0]} where it says what is right, data.inputs=[{fitting}] leaves it out"
+        return f", and not {strange[0]!r}; {_nearest(strange[0], known)}; {ways}"
+    last = max(known.index(each) for each in given)
+    gap = [each for each in known[:last] if each not in given]
+    return f", in this order; {known[last]} needs {gap[0]} before it, too" if gap else ""
 
 
 def arguments_of(net: nn.Module) -> tuple[list[str], list[str], bool]:

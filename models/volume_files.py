@@ -14,7 +14,7 @@ import tifffile
 from models.errors import ImageError
 from models.image_files import UNREADABLE, alike, each, tiff_values
 from models.input_contract import InputContract, LabelRules
-from models.label_files import as_classes
+from models.label_files import NNUNET, as_classes
 from models.nifti import NiftiError, nifti_values, nifti_voxels
 from models.windows import Named
 
@@ -81,16 +81,13 @@ def label_file(volume: Path, folder: Path, rules: LabelRules) -> Path:
         ImageError: there is none.
     """
     stem = volume.name[: -len(suffix_of(volume))]
-    if suffix_of(Path(rules.pattern)):
-        tried = [folder / rules.pattern.replace("*", stem)]
-    else:
-        tried = [folder / f"{rules.pattern.replace('*', stem)}{suffix}" for suffix in SUFFIXES]
+    suffixes = ("",) if suffix_of(Path(rules.pattern)) else SUFFIXES
+    names = [rules.pattern.replace("*", each) for each in dict.fromkeys((stem, stem.removesuffix(NNUNET)))]
+    tried = [folder / f"{name}{suffix}" for name in names for suffix in suffixes]
     found = next((path for path in tried if path.exists()), None)
     if found is None:
-        names = " or ".join(path.name for path in tried[:2])
-        raise ImageError(
-            f"{folder}: no labels of {volume.name}, such as {names}; data.label_pattern names them otherwise"
-        )
+        kinds = "" if len(suffixes) == 1 else f", nor with {' or '.join(suffixes[1:])}"
+        raise ImageError(f"{tried[0]}: no such labels{kinds}; data.label_pattern names them otherwise")
     return found
 
 

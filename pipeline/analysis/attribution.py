@@ -14,6 +14,7 @@ from pipeline.records.diagnostics import KernelClass, Profile
 from pipeline.stats.ranking import seconds_per_image
 
 LEAST_SHARE = 0.05  # of the change, or of the later stage's time: a class that changed by so much is named
+NEXT_TO_NOTHING = 0.01  # of a stage's time: what a profile shows of a runtime that hides its work
 IDLE_CHANGE = 0.1  # of the profiled time, by which the idle share must move to be named
 
 Finding = Literal["attributed", "unexplained", "no difference", "no profile", "hidden"]
@@ -119,22 +120,24 @@ def steps(summary: RunSummary) -> list[Step]:
         return []
     size = summary.run.batch_size
     calls = {name: seconds * size for name, seconds in each.items()}
-    return [_step(before, after, calls, summary.ranking.effect) for before, after in pairwise(way(summary)[0])]
+    rungs, effect, baseline = pairwise(way(summary)[0]), summary.ranking.effect, summary.run.baseline
+    return [_step(before, after, calls, effect, baseline) for before, after in rungs]
 
 
-def _step(before: StageSummary, after: StageSummary, calls: dict[str, float], effect: float) -> Step:
+def _step(before: StageSummary, after: StageSummary, calls: dict[str, float], effect: float, baseline: str) -> Step:
+    """One rung after another; that it differs from the baseline its own interleaved samples say before any effect."""
     old, new = calls[before.name], calls[after.name]
 
     def found(finding: Finding, unseen: str = "", share: float | None = None) -> Step:
         return Step(before.name, after.name, old, new, finding, unseen, share)
 
-    if abs(new - old) < effect * old:
+    told = before.name == baseline and after.compared.outcome in ("faster", "slower")
+    if abs(new - old) < effect * old and not told:
         return found("no difference")
     for stage in (before, after):
-        seen = seen_share(stage)
-        if seen is None:
+        if (seen := seen_share(stage)) is None:
             return found("no profile", stage.name)
-        if seen < SEEN_SHARE and not _idles(stage):
+        if hides(stage):
             return found("hidden", stage.name, seen)
     return _attributed(before, after, old, new)
 
@@ -206,7 +209,10 @@ def traffic_of(summary: RunSummary, winner: StageSummary) -> Traffic | None:
 
 
 def remaining(winner: StageSummary) -> Remaining | None:
-    """The level with the most time above its roofline; the longest class of work where no layer's time is known."""
+    """The level with the most time above its roofline; the longest class of work where no layer's time is known.
+
+    None of a class with less than a twentieth of the time.
+    """
     above = seconds_above_by_level(winner.layers)
     level = next(iter(above), "")
     if level and above[level] > 0:
@@ -215,14 +221,27 @@ def remaining(winner: StageSummary) -> Remaining | None:
     profile = winner.stage.profile
     if profile is None or not profile.kernels:
         return None
-    rest = {kind: seconds for kind, seconds in by_class(profile).items() if kind not in MATRIX_WORK}
+    every = by_class(profile)
+    rest = {kind: seconds for kind, seconds in every.items() if kind not in MATRIX_WORK}
     kind = max(rest, key=lambda kind: rest[kind], default=None)
-    return Remaining(kind, rest[kind]) if kind else None
+    whole = max(sum(every.values()), winner.seconds.value if winner.seconds else 0.0)
+    return Remaining(kind, rest[kind]) if kind and rest[kind] >= LEAST_SHARE * whole else None
 
 
 def seen_share(stage: StageSummary) -> float | None:
     """How much of a stage's time its kernels or operators in the profile add up to."""
     return kernels_share(stage.stage, stage.seconds.value) if stage.seconds else None
+
+
+def hides(stage: StageSummary) -> bool:
+    """Whether most of a stage's time goes where its profile shows no kernel, though the GPU doesn't idle there."""
+    seen = seen_share(stage)
+    return seen is not None and seen < SEEN_SHARE and not _idles(stage)
+
+
+def hides_all(stage: StageSummary) -> bool:
+    """Whether its profile shows next to nothing of it, as of a runtime that runs the net as one operator of its own."""
+    return hides(stage) and (seen_share(stage) or 0.0) < NEXT_TO_NOTHING
 
 
 def by_class(profile: Profile) -> dict[KernelClass, float]:

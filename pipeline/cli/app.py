@@ -42,6 +42,7 @@ from pipeline.config import load
 from pipeline.config.checks import shown
 from pipeline.config.data_request import TENSORS, meant_everywhere
 from pipeline.config.plan import for_every_device
+from pipeline.config.plans_note import plans_note
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import DataSpec, RunConfig
 from pipeline.config.yaml_size import check_sizes
@@ -192,19 +193,22 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
 def run(request: RunConfig, invocation: Invocation) -> RunRecord:
     """Run the stages, with the progress on stderr."""
     with Progress(len(request.stages)) as progress:
-        progress.say(opening(request, invocation))
+        progress.say(opening(request))
+        progress.say(f"the run is kept in {invocation.folder}")
+        if note := plans_note(request):
+            progress.say(note)
         record = run_ladder(request, invocation.folder, blank_record(request, invocation), progress)
     if request.strict and any(stage.status in NOT_OK for stage in record.stages):
         invocation.code = FAILED
     return codec.without_secrets(record)
 
 
-def opening(request: RunConfig, invocation: Invocation) -> str:
+def opening(request: RunConfig) -> str:
     """The first line of a run: what runs where, and what was chosen for the user."""
     where = f"on {cuda_gpus()[0].name}" if is_cuda(request.device) else "on the CPU (no GPU stage runs)"
     data = request.data
     shape = f"batch {data.batch_size}, {inputs_at(data.name, data.size, data.depth)}"
-    return f"{request.model.name} {where}, {shape}, preset {request.preset}; the run is kept in {invocation.folder}"
+    return f"{request.model.name} {where}, {shape}, preset {request.preset}"
 
 
 def report(record: RunRecord, invocation: Invocation) -> float:

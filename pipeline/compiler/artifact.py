@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler import custom_ops
+from pipeline.compiler.allowed_operations import is_allowed
 from pipeline.compiler.checked_archive import ArchiveError, checked_archive
 from pipeline.records.atomic_json import write_json
 from pipeline.records.error_line import typed_line
@@ -52,14 +53,26 @@ def save(lowered: fx.GraphModule, batch: Tensor, folder: Path) -> list[Path]:
 
 
 def archive_of(net: nn.Module, *inputs: Tensor) -> bytes:
-    """A net as torch.export writes it, for inputs of the shapes of these, such as [batch, channels, height, width]."""
-    with torch.inference_mode(False), torch.no_grad():
+    """A net as torch.export writes it, for inputs of the shapes of these, such as [batch, channels, height, width].
+
+    What writes into its operand, such as a ReLU in place, becomes one that doesn't: a saved net calls no other.
+    """
+    with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`isinstance\\(treespec, LeafSpec\\)`")  # torch's, of its own code
         program = torch.export.export(net, tuple(part.clone() for part in inputs))
+        if any(_writes(node) for node in program.graph.nodes):
+            program = program.run_decompositions({})
     with warnings.catch_warnings():
         # torch 2.11 to 2.12 warn of weights that aren't contiguous; those in channels_last are whole all the same
         warnings.filterwarnings("ignore", message="No complete tensor found", category=UserWarning)
         torch.export.save(program, written := io.BytesIO())
     return written.getvalue()
+
+
+def _writes(node: fx.Node) -> bool:
+    """Whether a node writes into a tensor and isn't among the operations that may."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable and not is_allowed(f"torch.ops.{node.target}".replace("::", "."))
 
 
 def load(folder: Path) -> nn.Module:

@@ -167,8 +167,13 @@ def contract_of(knobs: DataKnobs) -> InputContract:
         figures = {"mean": mean, "std": std}
     for key, each in figures.items():
         if len(each) not in (0, 1, knobs.channels):
-            what = f"data.{key}" if own else f"data.normalize={knobs.normalize}"
-            raise RequestError(f"{what}: {len(each)} figures for data.channels={knobs.channels}; one, or one each")
+            if own:
+                count = f"{len(each)} figures for data.channels={knobs.channels}"
+                raise RequestError(f"data.{key}: {count}; one, or one each")
+            raise RequestError(
+                f"data.normalize={knobs.normalize}: it is for the {len(each)} channels of colour, data.channels="
+                f"{knobs.channels}; give your training's own, such as data.mean=0.449 data.std=0.226"
+            )
     if any(figure <= 0 for figure in figures["std"]) or (knobs.scale is not None and knobs.scale <= 0):
         raise RequestError("data.std and data.scale are divided by: expected numbers above 0")
     for key, each in {**figures, "scale": (knobs.scale or 1.0,)}.items():

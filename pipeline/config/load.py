@@ -158,7 +158,8 @@ def model_of_file(value: Mapping[str, Any]) -> ModelSpec:
     if not Path(file).is_file() or Path(file).suffix != EXPORTED:
         what = f"no such {EXPORTED} file" if not Path(file).is_file() else f"not a {EXPORTED} file"
         raise RequestError(
-            f"model.file={file}: {what}; torch.export.save(torch.export.export(net, (batch,)), FILE) writes one"
+            f"model.file={file}: {what}; "
+            "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decompositions({}), FILE) writes one"
         )
     return read_group(ModelSpec, "model", {**value, "target": "", "options": {}, "checkpoint": None})
 

@@ -37,8 +37,11 @@ README = """# {stage}, exported by unet-ladder
 
 A batch is {shape}, {dynamic}, on {device}. {speed}
 `python -I load.py --check` compares the net with golden.safetensors, and `sha256sum -c SHA256SUMS` the files.
-With unet-ladder installed, `python -m pipeline.verify .` compares the machine and the speed as well.
+With unet-ladder installed, `python -m pipeline.verify .` compares the machine and the speed as well{windows}.
 {notes}"""
+
+WINDOWS = """,
+and `python -m pipeline.predict . images/ --out masks/` cuts images of other sizes into windows"""
 
 
 def write_loader(kind: Kind, folder: Path) -> None:
@@ -82,6 +85,7 @@ def write_readme(contract: Contract, folder: Path) -> None:
     speed = f"The run measured {took.ms_per_call:.4g} ms a batch there." if known else "The run measured no speed."
     text = README.format(
         use=how_to_use(contract),
+        windows=WINDOWS if contract.makes_masks and not contract.takes_volumes else "",  # no windows of volumes
         stage=contract.stage,
         artefact=contract.artefact,
         kind=contract.kind.replace("_", " "),
@@ -98,9 +102,11 @@ def how_to_use(contract: Contract) -> str:
     """The line that calls the net."""
     names = [contract.input.name, *(rule.name for rule in contract.others)]
     if contract.makes_masks:
-        return "masks = load.masks(net, images)  # [n, height, width, channels] as files hold them; load.py normalises"
+        batch, channels, *sides = contract.batch_shape
+        shape = ", ".join(map(str, (batch, *sides, channels)))
+        return f"masks = load.masks(net, images)  # [{shape}], channels last, as files hold them; load.py normalises"
     if len(names) == 1 and contract.takes_images:
-        return "answer = net(load.prepare(images))  # [n, height, width, channels] as the files hold them"
+        return 'answer = net(load.SUPPORT["prepare"](images))  # [n, height, width, channels] as the files hold them'
     return f"answer = net({', '.join(names)})  # as contract.json describes each"
 
 

@@ -23,12 +23,12 @@ def is_bundle(folder: Path) -> bool:
     return (folder / bundle_contract.FILE).is_file()
 
 
-def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
-    """The net of a bundle, loaded by its own loader, once its files are those that were exported.
+def mask_contract(folder: Path) -> bundle_contract.Contract:
+    """The contract of a bundle whose net makes masks.
 
     Raises:
-        ContractError: the bundle's contract, or its list of digests, can't be read.
-        RequestError: it has no such stage, or wasn't exported for this device or batch, or a file isn't what it was.
+        ContractError: it can't be read.
+        RequestError: the net takes or gives something else.
     """
     contract = bundle_contract.load(folder)
     if not contract.makes_masks:
@@ -37,6 +37,17 @@ def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
             f"{folder}: predict makes masks of images and volumes; this net takes {takes}, task={contract.task}: "
             "call its load.py"
         )
+    return contract
+
+
+def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
+    """The net of a bundle, loaded by its own loader, once its files are those that were exported.
+
+    Raises:
+        ContractError: the bundle's contract, or its list of digests, can't be read.
+        RequestError: it has no such stage, or wasn't exported for this device or batch, or a file isn't what it was.
+    """
+    contract = mask_contract(folder)
     device, (batch, *further) = contract.measured.device, contract.batch_shape
     if wanted.stage not in (None, contract.stage):
         raise RequestError(f"--stage {wanted.stage}: the bundle holds {contract.stage} alone")

@@ -14,12 +14,12 @@ from models.errors import InputError
 from models.one_line import FAILED, Parser, guarded, tell
 from pipeline.config.data_request import VOLUME
 from pipeline.config.request_error import RequestError
-from pipeline.deploy import bundle_contract, mask_files
+from pipeline.deploy import mask_files
 from pipeline.deploy.bundle_contract import ContractError
-from pipeline.deploy.bundle_predictor import is_bundle, of_bundle
+from pipeline.deploy.bundle_predictor import is_bundle, mask_contract, of_bundle
 from pipeline.deploy.image_cases import Case, cases_in
 from pipeline.deploy.predicting import Outcome, Prediction
-from pipeline.deploy.predictor import Predictor, Wanted, identity, of_run
+from pipeline.deploy.predictor import Predictor, Wanted, check_masks, identity, of_run
 from pipeline.deploy.recorded_stage import ExportError
 from pipeline.records import codec
 from pipeline.records.atomic_json import write_json
@@ -102,10 +102,13 @@ def takes_volumes(run: Path) -> bool:
 
     Raises:
         RecordError, ContractError: it is neither.
+        RequestError: the net makes no masks of images or volumes.
     """
     if is_bundle(run):
-        return bundle_contract.load(run).takes_volumes
-    return codec.load(run).settings.data.name == VOLUME
+        return mask_contract(run).takes_volumes
+    record = codec.load(run)
+    check_masks(record)
+    return record.settings.data.name == VOLUME
 
 
 def check(asked: argparse.Namespace) -> None:

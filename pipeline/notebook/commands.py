@@ -35,7 +35,7 @@ def command(module: str, words: Iterable[object], folders: Iterable[Path] = ()) 
         RequestError: it refused the request, or ended otherwise; the text is its last line.
         KeyboardInterrupt: it was interrupted, or the notebook was; what was finished is saved.
     """
-    found = [str(ROOT), *map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])]
+    found = [str(ROOT), *map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")]), *own_folders()]
     process = subprocess.Popen(
         [sys.executable, "-m", module, *map(str, words)],
         stdin=subprocess.DEVNULL,
@@ -59,6 +59,13 @@ def command(module: str, words: Iterable[object], folders: Iterable[Path] = ()) 
     if code not in (0, 1):
         raise RequestError(last or f"python -m {module} ended with {code}")
     return Ended(code, last)
+
+
+def own_folders() -> list[str]:
+    """The folders that the notebook added to Python's path, in which the class of a net may lie."""
+    installed = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
+    added = (Path(entry).resolve() for entry in sys.path if entry and Path(entry).is_dir())
+    return [str(folder) for folder in added if not installed & {folder, *folder.parents}]
 
 
 def ended(process: subprocess.Popen[str]) -> None:

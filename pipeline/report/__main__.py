@@ -13,6 +13,7 @@ from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweep_jobs import job_folders, read_jobs
 from pipeline.config.request_error import RequestError
 from pipeline.records import codec
+from pipeline.report.answer import headline
 from pipeline.report.formatting import clean, visible
 from pipeline.report.redraw_request import Asked, split
 from pipeline.report.write import write_report, write_sweep_report
@@ -39,15 +40,18 @@ def draw(folder: Path, asked: Asked) -> Path:
         return write_sweep_report(jobs, folder)
     run = asked.of(codec.load(folder))
     try:
-        return write_report(replace(summarize(run), since=since(run, folder)), folder)
+        summary = replace(summarize(run), since=since(run, folder))
+        path = write_report(summary, folder)
+        tell(f"{visible(folder)}: {clean(headline(summary))}")
     except OSError:
         raise
     except Exception as error:
         raise codec.RecordError(f"{folder}: its record can't be drawn: {unforeseen(error)}") from error
+    return path
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the path of every report drawn; 2 with one line where a folder holds none, or a knob is wrong."""
+    """Print the path of every report drawn, and to stderr its answer; 2 with one line where a request is wrong."""
     return guarded(lambda: drawn(arguments))
 
 

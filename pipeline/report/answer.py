@@ -4,11 +4,9 @@ The page, Markdown and the terminal open with the same words. Plain text through
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pipeline.analysis.choices import choices
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.records.goals import psnr
 from pipeline.records.run_record import EAGER
 from pipeline.records.samples import Accuracy
 from pipeline.report import objective_text
@@ -17,7 +15,6 @@ from pipeline.report.formatting import (
     clean,
     gibibytes,
     images,
-    interval,
     listed,
     milliseconds,
     plural,
@@ -25,7 +22,6 @@ from pipeline.report.formatting import (
     seconds,
     share,
     significant,
-    size,
     spoken,
     times_as_fast,
 )
@@ -37,15 +33,6 @@ NOT_JUDGED = "masks not judged (random weights)"
 NOBODY_SAYS = "masks not judged (no checkpoint: model.trained=true where the net loads its own weights)"
 
 
-@dataclass(frozen=True)
-class Number:
-    """A large number with what it is."""
-
-    value: str
-    label: str
-    note: str = ""
-
-
 def resolved(summary: RunSummary) -> bool:
     """Whether the run names a stage to use in the baseline's place: a faster one, or what else was asked for."""
     winner = summary.winner
@@ -54,6 +41,11 @@ def resolved(summary: RunSummary) -> bool:
     choice = summary.choice
     instead = choice is not None and (not choice.by_speed or summary.baseline not in choice.held)
     return winner.compared.outcome == "faster" or instead
+
+
+def speed_is_told(summary: RunSummary) -> bool:
+    """Whether the winner's ratio to the baseline is resolved, and so said; that of the least memory may not be."""
+    return resolved(summary) and summary.winner is not None and summary.winner.compared.outcome != "not resolved"
 
 
 def beside_the_baselines(summary: RunSummary) -> list[StageSummary]:
@@ -78,11 +70,18 @@ def _headline(summary: RunSummary) -> str:
         return f"Only the baseline was measured: {_only(summary)}"
     if winner is None or not resolved(summary):
         return f"Stay with {spoken(summary.baseline)}: nothing measured here {objective_text.better(summary)}"
-    times = times_as_fast(winner.ratio, 2) if winner.ratio else "at least"
     settings = summary.run.settings
     apart = ", " if settings.model.trained and settings.task.has_masks else "; "
     named = f"{spoken(winner.name)}{objective_text.best_by(summary)}"
-    return f"Use {named}: {times} as fast as {spoken(summary.baseline)}{apart}{_rightness(summary, winner)}"
+    return f"Use {named}: {_pace_told(summary, winner)}{apart}{_rightness(summary, winner)}"
+
+
+def _pace_told(summary: RunSummary, winner: StageSummary) -> str:
+    """Such as "4.8 × as fast as autocast"; of a winner by something else its speed may not be resolved."""
+    base = spoken(summary.baseline)
+    if winner.compared.outcome == "not resolved":
+        return f"whether it is faster than {base} isn't resolved"
+    return f"{times_as_fast(winner.ratio, 2) if winner.ratio else 'at least'} as fast as {base}"
 
 
 def _only(summary: RunSummary) -> str:
@@ -107,53 +106,6 @@ def not_judged(summary: RunSummary) -> str:
     model = summary.run.settings.model
     ours = not model.target or model.target.startswith("models.")
     return NOT_JUDGED if ours or model.said_trained is False else NOBODY_SAYS
-
-
-def numbers(summary: RunSummary) -> list[Number]:
-    """Three or four: how much faster, how long, how right, how much memory."""
-    winner = summary.winner
-    if winner is None or winner.pace is None:
-        return []
-    base = summary.stage(summary.baseline)
-    beside, name = base if base is not winner else None, spoken(summary.baseline)
-    count = plural(summary.run.batch_size, "image")
-    every = [
-        _speed(summary, winner) if resolved(summary) else None,
-        Number(
-            seconds(winner.pace),
-            f"for {count}{', at full load' if winner.sustained_seconds else ''}",
-            f"{name} takes {seconds(beside.pace)}" if beside and beside.pace else "",
-        ),
-        _accuracy(summary, winner),
-        Number(
-            size(winner.peak_bytes),
-            "of the device's memory" if summary.on_gpu else "of memory",
-            f"{name} takes {size(beside.peak_bytes)}" if beside and beside.peak_bytes else "",
-        ),
-    ]
-    return [number for number in every if number and number.value != NOTHING]
-
-
-def _speed(summary: RunSummary, stage: StageSummary) -> Number | None:
-    found, eager = stage.ratio, stage.eager_ratio
-    if found is None:
-        return None
-    notes = [f"95 % interval {interval(found)}"] if found.bounded and found.blocks else []
-    notes += [f"{significant(eager.value)} × eager fp32"] if eager and summary.baseline != EAGER else []
-    return Number(times_as_fast(found, 3), f"as fast as {spoken(summary.baseline)}", "; ".join(notes))
-
-
-def _accuracy(summary: RunSummary, stage: StageSummary) -> Number | None:
-    found, limit = stage.stage.accuracy, stage.stage.tolerance
-    if found is None:
-        return None
-    if not summary.run.settings.task.has_masks:
-        return _value_error(summary, found, limit.relative_l2)
-    if not summary.run.settings.model.trained:
-        said = f"relative L2 of the logits (limit {significant(limit.relative_l2, 2)})"
-        return Number(significant(found.relative_l2, 2), said, not_judged(summary))
-    label = f"of pixels change (limit {share(limit.flipped_share)})"
-    return Number(share(found.flipped_share), label, f"on {plural(found.images, 'image')}, against fp32")
 
 
 def paragraph(summary: RunSummary) -> list[str]:
@@ -242,7 +194,7 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
     ]
     task = summary.run.settings.task
     for wanted in task_text.OF_TASK[task.name]:
-        shown_as = figure(of_accuracy(wanted.read), task_text.decibels)
+        shown_as = figure(of_accuracy(wanted.read), wanted.text)
         columns.append(Column(wanted.title, help=wanted.help, cell=shown_as))
     if summary.run.settings.model.trained and task.has_masks:
         pixels = "share of pixels whose class differs from the fp32 net's"
@@ -259,18 +211,6 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
 def of_accuracy(read: Callable[[Accuracy], float | None]) -> Callable[[StageSummary], float | None]:
     """Reads a figure of a stage's comparison; None where it wasn't compared."""
     return lambda stage: read(stage.stage.accuracy) if stage.stage.accuracy else None
-
-
-def _value_error(summary: RunSummary, found: Accuracy, limit: float) -> Number:
-    """The error of answers that are no masks."""
-    task, count = summary.run.settings.task, f"on {plural(found.images, 'sample')}, against fp32"
-    one_call = f"relative L2 {significant(found.relative_l2, 2)} (limit {significant(limit, 2)})"
-    if task.name == "regression":
-        return Number(f"{task_text.decibels(psnr(found))} dB", f"PSNR; {one_call}", count)
-    if found.final_error is None:
-        return Number(significant(found.relative_l2, 2), f"relative L2 (limit {significant(limit, 2)})", count)
-    label = f"relative L2 of the final latents; of one step {one_call.removeprefix('relative L2 ')}"
-    return Number(significant(found.final_error, 2), label, count)
 
 
 def _name(stage: StageSummary) -> Cell:

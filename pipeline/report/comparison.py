@@ -113,8 +113,11 @@ def compared(arguments: list[str] | None) -> int:
         tell(f"error: {clean(error)}")
         return REFUSED
     if (apart := incomparable(first, second)) and not asked.across:
+        nothing = [str(folder) for folder, run in zip(asked.runs, (first, second), strict=True) if not run.environment]
         said = listed([difference_text(each) for each in apart])
-        tell(f"error: these runs asked different questions ({said}); --across compares them all the same")
+        why = f"asked different questions ({said})"
+        why = f"can't be compared: {listed(nothing)} ended before anything was measured" if nothing else why
+        tell(f"error: these runs {why}; --across compares them all the same")
         return REFUSED
     try:
         changes, differ = compare(first, second), differences(first, second)

@@ -24,6 +24,7 @@ NOT_WELL = {"failed": "failed", "timeout": "took too long", "inaccurate": "gave 
 REFUSED = {"broken contract", "not as declared", "impossible", "wrong device"}  # although its answer may be right
 NOT_ENOUGH = "isn't as accurate as was asked for"
 CUSTOM = "custom"  # of the config that takes any class
+LIBRARIES = ("smp", "monai", "nnunet", "torchvision")  # presets for many nets, which model.options choose among
 LAPTOPS_NET = "unet_small"  # of the preset for CPUs, unless another is typed
 NO_GPU = "its ratios say nothing of a GPU's"
 
@@ -45,7 +46,9 @@ def machine(run: RunRecord) -> Machine:
     preset = f"preset {run.preset}{of_a_cpu(run) if run.preset == 'cpu' else ''}"
     if found is None:
         return Machine("the machine was never described", preset, shape, "versions unknown")
-    where = found.device_name if is_cuda(found.device) else f"CPU: {found.cpu_name}, {found.cpu_threads} threads"
+    where = (
+        found.device_name if is_cuda(found.device) else f"CPU: {found.cpu_name}, {plural(found.cpu_threads, 'thread')}"
+    )
     return Machine(where, preset, shape, _versions(run))
 
 
@@ -66,14 +69,16 @@ def inputs_at(name: str, size: int | None, depth: int | None) -> str:
 
 
 def net_name(run: RunRecord) -> str:
-    """The net's name; of one that is only called "custom" its class, with what tells it from others of that class."""
+    """The net's name; of a library's with the net of it that was chosen, of one only called "custom" its class."""
     model = run.settings.model
     if model.file:
         return clean(PurePath(model.file).name)
+    options = model.options
+    encoder = f" ({options['encoder_name']})" if options.get("encoder_name") else ""
     if model.name != CUSTOM or not model.target:
-        return clean(model.name) or "a net"
-    encoder = model.options.get("encoder_name")
-    return clean(model.target + (f" ({encoder})" if encoder else ""))
+        chosen = options.get("architecture") or options.get("net")
+        return clean(f"{model.name} {chosen}{encoder}" if chosen and model.name in LIBRARIES else model.name) or "a net"
+    return clean(f"{model.target}{encoder}")
 
 
 def _versions(run: RunRecord) -> str:

@@ -170,7 +170,8 @@ def remedy(cause: Unresolved) -> str:
     """What would resolve a ratio that is not resolved; one sentence."""
     if cause.cause == "few blocks":
         knobs = "measure.sampling_seconds, or gpu_sampling_seconds on a GPU,"
-        return f"{cause.blocks} blocks are too few for an interval: raise {knobs} to take at least 6."
+        few = f"{plural(cause.blocks, 'block')} {'is' if cause.blocks == 1 else 'are'} too few"
+        return f"{few} for an interval: raise {knobs} to take at least 6."
     if cause.cause == "below the effect":
         least = f"the minimum detectable effect of {100 * cause.effect:.1f} %"
         return (

@@ -13,7 +13,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.report import answer, first_screen, formatting, usage
+from pipeline.report import answer, first_screen, formatting, large_numbers, usage
 from pipeline.report.gallery import Gallery
 from pipeline.report.sections import accuracy_section, capacity_section, host_time_section, roofline_section
 from pipeline.report.sections.cost_section import cost_table, cost_text
@@ -124,14 +124,14 @@ def answered(summary: RunSummary) -> dict[str, object]:
     return {
         "winner": winner,
         "headline": answer.headline(summary),
-        "numbers": answer.numbers(summary),
+        "numbers": large_numbers.numbers(summary),
         "paragraph": answer.paragraph(summary),
         "choices": answer.choice_table(summary),
         "longer": answer.longer(summary),
         "usage": usage.usage(summary, winner) if winner and answer.resolved(summary) else None,
         "machine": first_screen.machine(summary.run),
         "state": first_screen.state(summary.run),
-        "right": accuracy_section.right(winner) if winner else "",
+        "right": accuracy_section.right_in_all(summary),
         "own_warnings": winner.warnings if winner else [],
     }
 

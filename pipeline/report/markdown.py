@@ -73,7 +73,8 @@ def _use(summary: RunSummary) -> list[str]:
 
 
 def _right(summary: RunSummary) -> list[str]:
-    return [escape(accuracy_section.right(summary.winner))] if summary.winner else []
+    said = accuracy_section.right_in_all(summary)
+    return [escape(said)] if said else []
 
 
 def _cost(summary: RunSummary) -> list[str]:

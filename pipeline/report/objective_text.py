@@ -6,6 +6,7 @@ from pipeline.analysis.objectives import FIGURE_OF, Check
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.goals import AccuracyLimits, FigureName, Objective, accuracy_figure
 from pipeline.records.run_record import EAGER, StageRecord
+from pipeline.records.samples import Accuracy
 from pipeline.report.formatting import clean, listed, plural, seconds, share, significant, size, spoken
 
 NAMED = 4  # stages that are named for missing a bound; the CSV has all
@@ -22,6 +23,16 @@ BETTER: dict[Objective, str] = {
     "memory": "takes less memory",
     "energy": "takes less energy",
     "cost": "costs less",
+}
+LOST = {  # by limit: of what, from which loss on it is given in figures, and how
+    "max_dice_drop": ("points of Dice lost", 0.01, "{:.3g}"),
+    "max_psnr_drop": ("dB of PSNR lost", 0.01, "{:.3g}"),
+    "max_final_error": ("off in the final latents", 1e-6, "{:.2g}"),
+}
+KEPT = {
+    "min_dice": "the worst class has a Dice of {:.4g}",
+    "min_agreement": "{:.6g} of the pixels keep their class",
+    "min_psnr": "a PSNR of {:.4g} dB",
 }
 BASES: dict[Objective, str] = {
     "latency": "the median of single calls",
@@ -113,7 +124,8 @@ def best_by(summary: RunSummary) -> str:
     if choice is None or winner is None or choice.goal.objective == "throughput":
         return ""
     objective = choice.goal.objective
-    return f" for the least {TITLES[objective]} ({shown(FIGURE_OF[objective], choice.values[winner.name])})"
+    alone = ", of this stage alone" if sum(value is not None for value in choice.values.values()) == 1 else ""
+    return f" for the least {TITLES[objective]} ({shown(FIGURE_OF[objective], choice.values[winner.name])}{alone})"
 
 
 def better(summary: RunSummary) -> str:
@@ -126,8 +138,22 @@ def kept(summary: RunSummary) -> str:
     if summary.winner is None:
         return ""
     bounds = [clean(each.text) for each in summary.choice.goal.subject_to] if summary.choice else []
-    bounds += [asked(summary.run.settings.accuracy)] if summary.run.settings.accuracy.asked else []
-    return f"; keeps {', '.join(bounds)}" if bounds else ""
+    said = [f"keeps {', '.join(bounds)}"] if bounds else []
+    if (found := summary.winner.stage.accuracy) and summary.winner.name != summary.baseline:
+        said += [_limit_kept(name, limit, found) for name, limit in summary.run.settings.accuracy.asked.items()]
+    return "".join(f"; {each}" for each in said)
+
+
+def _limit_kept(name: str, limit: float, found: Accuracy) -> str:
+    """Such as "no class loses 0.01 points of Dice (0.5 allowed)", of a limit on the winner's answer."""
+    value = accuracy_figure(name, found)
+    if value is None:
+        return f"{name}={limit:g} not known"
+    if name.startswith("max"):
+        unit, least, form = LOST[name]
+        lost = f"less than {least:g}" if value < least else form.format(value)
+        return f"{lost} {unit} ({limit:g} allowed)"
+    return f"{KEPT[name].format(value)} (at least {limit:g} asked for)"
 
 
 def how_chosen(summary: RunSummary) -> list[str]:

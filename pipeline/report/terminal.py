@@ -7,7 +7,7 @@ from rich.text import Text
 
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report import answer
+from pipeline.report import answer, large_numbers
 from pipeline.report import first_screen as sentences
 from pipeline.report.formatting import clean, interval, plural, prose, seconds, times
 from pipeline.report.sections.ladder_section import StageColumn, headings_of, shown_in, stage_columns
@@ -50,9 +50,9 @@ def numbers(summary: RunSummary) -> list[str]:
     """The large numbers, each with its comparison, in a line or two."""
     found = [
         f"{number.value} {number.label}{f'; {number.note}' if number.note else ''}"
-        for number in answer.numbers(summary)
+        for number in large_numbers.numbers(summary)
     ]
-    return [f"{line}." for line in (found[1:] if answer.resolved(summary) else found)]
+    return [f"{line}." for line in (found[1:] if answer.speed_is_told(summary) else found)]
 
 
 def _use(summary: RunSummary) -> list[str]:

@@ -17,6 +17,7 @@ from pipeline.records.goals import AccuracyLimits
 from pipeline.records.run_record import RunRecord
 from pipeline.report import __main__ as redraw
 from pipeline.report import answer, csv_table, markdown
+from pipeline.report.large_numbers import numbers
 from tests.report import made_up_run as planted
 
 # compile 10.8 × eager, onnxruntime 10.75 ×; compile takes least memory, its 1.1 GB beside 512 MiB of the process
@@ -77,6 +78,13 @@ def test_memory_may_name_a_slower_stage_and_its_equals() -> None:
     assert (found.ranking.winner, found.ranking.ties) == ("half", [])
     assert answer.resolved(found)
     assert answer.headline(found).startswith("Use half for the least memory (954 MiB): 7.1 × as fast as eager")
+    few = planted.pair("eager", "half", (planted.BASELINE_SECONDS, planted.BASELINE_SECONDS / 2), blocks=2)
+    vague = wanted("memory", run=planted.run(stages=[STAGES[0], replace(STAGES[1], memory=least, pairs=[few])]))
+    assert "whether it is faster than eager isn't resolved" in answer.headline(vague)
+    assert not answer.speed_is_told(vague)
+    assert not any("as fast as" in number.label for number in numbers(vague))
+    alone = wanted("memory", run=planted.run(stages=[replace(STAGES[1], memory=least)]))
+    assert "for the least memory (954 MiB, of this stage alone)" in answer.headline(alone)
     near = planted.run(stages=[replace(STAGES[0], memory=replace(least, process_bytes=1_004_000_000)), *run.stages[1:]])
     tied = wanted("memory", run=near)
     assert tied.ranking.ties == ["eager"]
@@ -114,7 +122,10 @@ def test_a_stage_beyond_a_limit_is_inaccurate_and_shown() -> None:
     assert (record.status, record.failure) == ("inaccurate", "accuracy limit")
     assert record.reason == "its worst class loses 0.8 points of Dice, 0.5 allowed (accuracy.max_dice_drop)"
     assert found.ranking.winner == "onnxruntime"
-    assert answer.headline(found).endswith("; keeps max_dice_drop=0.5")
+    assert answer.headline(found).endswith("; less than 0.01 points of Dice lost (0.5 allowed)")
+    further = wanted("throughput", "setup<10s", run=run, max_dice_drop=0.5, min_agreement=0.9)
+    assert "; keeps setup<10s; " in answer.headline(further)
+    assert answer.headline(further).endswith(" of the pixels keep their class (at least 0.9 asked for)")
     every = [replace(part, accuracy=worse) for part in STAGES[1:3]]
     every[0] = replace(every[0], accuracy=planted.accuracy(dice=[0.98, 0.93]))
     none = wanted(run=planted.run(stages=[STAGES[0], *every]), max_dice_drop=0.5)
@@ -168,7 +179,8 @@ def test_a_finished_run_is_asked_again(
     assert redraw.main([str(tmp_path), *words]) == 0
     text = (tmp_path / "report.md").read_text()
     assert "Use half for the least memory" in text
-    assert "max\\_dice\\_drop=0.5" in text
+    assert "points of Dice lost (0.5 allowed)" in text
+    assert f"{tmp_path}: Use half for the least memory" in capsys.readouterr().err
     assert path.read_bytes() == before
     for word, said in {
         "objective=memroy": "did you mean 'memory'?",

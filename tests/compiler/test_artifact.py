@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 
-from pipeline.compiler.artifact import ABOUT, NET, ArtefactError, load, save
+from pipeline.compiler.artifact import ABOUT, NET, ArtefactError, archive_of, load, save
 from pipeline.compiler.calibrate import largest
+from pipeline.compiler.checked_archive import checked_archive
 from pipeline.compiler.fp8_values import scales
 from pipeline.compiler.ops import tile_text
 from pipeline.kernels.conv3x3 import conv3x3_triton
@@ -134,3 +135,25 @@ def test_a_description_that_was_torn_is_refused_in_one_line(text: str, written: 
     with pytest.raises(ArtefactError) as caught:
         load(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+class InPlace(nn.Module):
+    """What most libraries' nets hold: activations in place, and a sum that is written over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.ReLU(inplace=True), nn.SiLU(inplace=True))
+
+    def forward(self, batch: Tensor) -> Tensor:
+        values = self.layers(batch)
+        values += 1.0
+        return nn.functional.leaky_relu_(values)
+
+
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable")
+def test_what_a_net_does_in_place_is_saved_as_what_is_not() -> None:
+    """The archive holds no operation that writes, and gives the same answer."""
+    net, batch = InPlace().eval(), torch.randn(1, 1, 4, 4)
+    program = torch.export.load(checked_archive(archive_of(net, batch)))
+    with torch.no_grad():
+        torch.testing.assert_close(program.module()(batch), net(batch))

@@ -54,7 +54,10 @@ WRONG = [
     ({"mean": 0.5}, "data.mean: set data.mean and data.std together"),
     ({"mean": 0.5, "std": 0.5, "normalize": "zscore"}, "leave one out"),
     ({"mean": [1, 2], "std": 1}, "data.mean: 2 figures for data.channels=3; one, or one each"),
-    ({"normalize": "imagenet", "channels": 1}, "data.normalize=imagenet: 3 figures for data.channels=1"),
+    (
+        {"normalize": "imagenet", "channels": 1},
+        "data.channels=1; give your training's own, such as data.mean=0.449 data.std=",
+    ),
     ({"normalize": "imagnet"}, "data.normalize=imagnet: did you mean 'imagenet'?"),
     ({"mean": 0, "std": 0}, "expected numbers above 0"),
     ({"scale": -1.0}, "expected numbers above 0"),

@@ -296,6 +296,23 @@ def test_a_loader_reads_no_pickle(member: str, content: str, tmp_path: Path) -> 
         loader_in(tmp_path, "support_torch.py")["exported"](tmp_path / "net.pt2")
 
 
+@pytest.mark.parametrize("loader", ["support_onnx.py", "support_torch.py"])
+def test_a_loader_refuses_images_of_another_shape(loader: str, tmp_path: Path) -> None:
+    """In a line that says which it takes; axes that were exported as dynamic are free."""
+    nothing: list[str] = []
+    for dynamic, shape in ((nothing, [2, 4, 6, 3]), (["batch"], [5, 4, 6, 3]), (["batch", "size"], [5, 8, 8, 3])):
+        rule = {"name": "image", "shape": [2, 3, 4, 6], "dynamic": dynamic}
+        fitting = loader_in(tmp_path, loader, input=rule)["fitting"]
+        assert list(fitting(np.zeros(shape)).shape) == shape
+        for other in ([*shape[:3], 1], shape[:3]):
+            with pytest.raises(ValueError, match=r"this net takes \[2, 4, 6, 3\], channels last; "):
+                fitting(np.zeros(other))
+    with pytest.raises(ValueError, match=r"images \[2, 4, 8, 3\], and"):
+        loader_in(tmp_path, loader, input={**rule, "dynamic": ["batch"]})["fitting"](np.zeros((2, 4, 8, 3)))
+    inside = loader_in(tmp_path, loader, images_in=True, input={**rule, "shape": [2, 4, 6, 3], "dynamic": []})
+    assert inside["fitting"](np.zeros((2, 4, 6, 3))).shape == (2, 4, 6, 3)
+
+
 @pytest.mark.parametrize("normalize", ["imagenet", "zscore"])
 @pytest.mark.parametrize("loader", ["support_onnx.py", "support_torch.py"])
 def test_a_loader_normalises_as_the_project_does(loader: str, normalize: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from models.input_contract import InputContract
 from pipeline.config.request_error import RequestError
-from pipeline.deploy import bundle_contract, exporting, fresh_process
+from pipeline.deploy import bundle_contract, bundle_files, exporting, fresh_process, predict_command
 from pipeline.deploy.bundle_predictor import of_bundle
 from pipeline.deploy.predictor import Wanted, check_masks
 from pipeline.deploy.verification import answer_lines
@@ -134,7 +134,10 @@ def test_a_bundle_of_volumes(no_process: dict[str, Any], tmp_path: Path) -> None
     assert exporting.main([str(run), "--stage", "half", "--to", str(bundle)]) == 0
     found = bundle_contract.load(bundle)
     assert (found.input.shape, found.output.shape) == ([1, 1, 8, 8, 8], [1, 2, 8, 8, 8])
-    assert "masks = load.masks(net, images)" in (bundle / "README.md").read_text()
+    assert "masks = load.masks(net, images)  # [1, 8, 8, 8, 1], channels last" in (bundle / "README.md").read_text()
+    line = bundle_files.how_to_use(replace(found, task="regression"))
+    assert 'net(load.SUPPORT["prepare"](images))' in line
+    assert "SUPPORT =" in (bundle / "load.py").read_text()
     assert of_bundle(bundle, Wanted()).shape == (1, 1, 8, 8, 8)
     assert exporting.wrong({"relative_l2": 1.0}, replace(found, task="regression")) == (
         "its answers are 1 off (relative L2; 0.001 allowed)"
@@ -147,8 +150,12 @@ def test_a_dynamic_axis_is_for_images_alone(tmp_path: Path, capsys: pytest.Captu
     assert "--dynamic batch: it is there for nets of images; leave it out" in capsys.readouterr().err
 
 
-def test_predict_makes_masks_of_images_alone(tmp_path: Path) -> None:
-    run = codec.load(of_tensors(tmp_path / "run"))
+def test_predict_makes_masks_of_images_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Told before the folder is looked at, in which there may be none."""
+    folder = of_tensors(tmp_path / "run")
+    assert predict_command.main([str(folder), str(tmp_path), "--out", str(tmp_path / "masks")]) == 2
+    assert "this run's net answers with none: task=diffusion" in capsys.readouterr().err
+    run = codec.load(folder)
     with pytest.raises(RequestError, match="this run's net answers with none: task=diffusion"):
         check_masks(run)
     masks = replace(run, settings=replace(run.settings, task=Task()))

@@ -156,7 +156,7 @@ def test_colour_is_not_turned_into_grey_unasked(tmp_path: Path) -> None:
 
 
 def test_every_bad_file_is_named_at_once(tmp_path: Path) -> None:
-    """The first five, and how many more; the good ones are no reason to go on."""
+    """The first five, and how many more; the good ones are no reason to go on. A reason of many stands there once."""
     files = [tmp_path / f"{number}.png" for number in range(8)]
     for file in files[1:]:
         file.write_text("no picture")
@@ -164,7 +164,11 @@ def test_every_bad_file_is_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(ImageError) as caught:
         each(files, read_image)
     assert [f"{number}.png" in str(caught.value) for number in range(8)] == [False, *[True] * 5, False, False]
-    assert str(caught.value).endswith("; and 2 more")
+    assert str(caught.value).endswith("5.png and 2 more: not an image that can be read (UnidentifiedImageError)")
+    files[0] = saved(tmp_path, "0.png", COLOUR).rename(tmp_path / "grey.png")
+    with pytest.raises(ImageError) as caught:
+        each(files, lambda file: read_image(file, 1))
+    assert str(caught.value).endswith("UnidentifiedImageError); and 1 more")
 
 
 def test_files_of_several_types_mean_the_same() -> None:

@@ -79,8 +79,11 @@ def test_colours_become_the_classes_that_they_are_listed_as(tmp_path: Path) -> N
     Image.fromarray(mask).save(tmp_path / "a.png")
     listed = LabelRules(colors=((0, 0, 0), (0, 255, 0), (255, 0, 0)))
     assert read_label(tmp_path / "a.png", listed).tolist() == [[0, 2]]
-    with pytest.raises(ImageError, match=r"a\.png: labels of 2 colours; data\.colors="):
+    with pytest.raises(ImageError, match=r"a\.png: labels of 2 colours; data\.colors=\[\[0,0,0\],\[255,0,0\]\], in"):
         read_label(tmp_path / "a.png", INDICES)
+    Image.fromarray(np.arange(60, dtype=np.uint8).reshape(4, 5, 3)).save(tmp_path / "photograph.png")
+    with pytest.raises(ImageError, match="labels of 20 colours, too many for classes"):
+        read_label(tmp_path / "photograph.png", INDICES)
     with pytest.raises(ImageError, match=r"doesn't list: \[255, 0, 0\]"):
         read_label(tmp_path / "a.png", LabelRules(colors=((0, 0, 0), (0, 255, 0))))
 
@@ -96,6 +99,7 @@ def test_a_label_is_named_by_the_pattern(tmp_path: Path) -> None:
     (tmp_path / "a_mask.tif").touch()
     rules = LabelRules(pattern="*_mask.tif")
     assert label_file(Path("images/a.jpg"), tmp_path, rules) == tmp_path / "a_mask.tif"
+    assert label_file(Path("images/a_0000.jpg"), tmp_path, rules) == tmp_path / "a_mask.tif", "nnU-Net's names"
     with pytest.raises(ImageError, match=r"a\.png: no such file \(there is a_mask\.tif\); .*data\.label_pattern="):
         label_file(Path("images/a.jpg"), tmp_path, INDICES)
 

@@ -71,9 +71,10 @@ def test_a_preset_as_it_stands_is_a_net(name: str) -> None:
     [
         ("smp", ["model.options.architecture=Unett"], "no net of segmentation_models_pytorch; did you mean 'Unet'?"),
         ("smp", ["model.options.encoder_name=resnet-34"], "no encoder of smp; did you mean 'resnet34'?"),
+        ("smp", ["model.options.encoder_name=tu-resnet81"], "no encoder of timm; did you mean 'tu-resnet"),
         ("smp", ["+model.options.depth=3"], "model.options don't fit Unet: "),
         ("monai", ["model.options.net=Unett"], "no net of monai.networks.nets; did you mean"),
-        ("monai", ["model.options.channels=null"], "'channels'; it takes spatial_dims, in_channels"),
+        ("monai", ["model.options.net=SegResNet", "model.options.channels=[4]"], "'channels'; it takes spatial_dims"),
         ("diffusers", ["model.options.down_block_types=[Down]"], "model.options don't fit UNet2DModel"),
         ("nnunet", ["model.options.net=ConvUNet"], "did you mean 'PlainConvUNet'?"),
     ],

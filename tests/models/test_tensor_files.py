@@ -80,6 +80,11 @@ class AnyNumber(nn.Module):
         return parts[0]
 
 
+class OfMany(nn.Module):
+    def forward(self, sample: Tensor, timestep: Tensor, a=0, b=0, c=0, d=0, e=0, f=0, g=0) -> Tensor:  # type: ignore[no-untyped-def]  # noqa: ANN001
+        return sample
+
+
 def test_inputs_come_in_the_order_of_the_net() -> None:
     assert in_order(Conditioned(), sorted(NAMES), (), "f") == NAMES
     assert in_order(Conditioned(), [*NAMES, "scale"], (), "f") == [*NAMES, "scale"]
@@ -94,7 +99,9 @@ MISFITS: dict[str, tuple[nn.Module, list[str], list[str], str]] = {
         [],
         "it holds no 'timestep'; did you mean 'time_step'?",
     ),
-    "strange": (Conditioned(), [*NAMES, "scales"], [], "and not 'scales'; did you mean 'scale'?"),
+    "renamed": (Conditioned(), ["x", *NAMES[1:]], [], f"or say which is which: data.inputs=[x,{NAMES[1]},{NAMES[2]}]"),
+    "of many": (OfMany(), ["x"], [], "OfMany takes sample, timestep and up to 7 more; it holds no 'sample'"),
+    "strange": (Conditioned(), [*NAMES, "scales"], [], "and not 'scales'; did you mean 'scale'?; data.labels=scales "),
     "typed": (Conditioned(), NAMES, ["sampl"], "data.inputs: f holds no tensor 'sampl'; did you mean 'sample'?"),
     "by its name": (ByName(), ["image", "mask"], [], "ByName.forward takes mask by its name alone"),
     "any number": (AnyNumber(), ["a", "b"], [], "names no inputs; say in which order it takes a, b: data.inputs="),

@@ -114,7 +114,7 @@ def test_what_begins_as_an_archive_is_no_volume(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_read_whole(tmp_path: Path) -> None:
-    """With labels of each volume's name, whatever their suffix; strangers and missing labels are named."""
+    """With labels of each volume's name, or nnU-Net's, whatever their suffix; strangers and missing ones are named."""
     scans, masks = tmp_path / "scans", tmp_path / "masks"
     scans.mkdir()
     masks.mkdir()
@@ -122,11 +122,12 @@ def test_a_folder_is_read_whole(tmp_path: Path) -> None:
     written(scans / "two.nii.gz", gzip.compress(nifti(VALUES)))
     np.save(masks / "one.npy", (VALUES > 5).astype(np.uint8))
     rules, contract = LabelRules(pattern="*"), InputContract(1, "unit", (0.0,), (1.0,), 1.0)
-    with pytest.raises(ImageError, match=r"no labels of two\.nii\.gz, such as two\.nii or two\.nii\.gz"):
+    with pytest.raises(ImageError, match=r"two\.nii: no such labels, nor with \.nii\.gz or \.npy"):
         folder_volumes(str(scans), str(masks), contract, rules)
+    (scans / "two.nii.gz").rename(scans / "two_0000.nii.gz")
     written(masks / "two.nii", nifti((VALUES > 5).astype(np.int16)))
     found, left_out = folder_volumes(str(scans), str(masks), contract, rules)
-    assert [part.source for part in found] == ["one.npy", "two.nii.gz"]
+    assert [part.source for part in found] == ["one.npy", "two_0000.nii.gz"]
     assert found[0].label is not None
     assert int(found[0].label.sum()) == 18
     assert left_out == []

@@ -2,13 +2,16 @@
 
 import io
 import json
+import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 import pipeline
+from pipeline.notebook.commands import own_folders
 from pipeline.notebook.taken_home import Masks
 
 
@@ -17,9 +20,10 @@ class Ended:
 
     code, said, told = 0, "", ""
     words: ClassVar[list[str]] = []
+    environment: ClassVar[dict[str, str]] = {}
 
-    def __init__(self, words: list[str], **_: object) -> None:
-        type(self).words = words[3:]
+    def __init__(self, words: list[str], env: dict[str, str], **_: object) -> None:
+        type(self).words, type(self).environment = words[3:], env
         self.stdout = io.StringIO(self.said)
         if self.told:
             Path("masks/predict.json").write_text(self.told)
@@ -68,3 +72,14 @@ def test_what_ended_badly_is_an_exception_of_its_last_line(process: type[Ended])
 def test_a_bundle_is_named(process: type[Ended]) -> None:
     assert pipeline.export("run", "bundle", stage="half", dynamic=["batch"]) == Path("bundle")
     assert process.words == ["run", "--to", "bundle", "--dynamic", "batch", "--stage", "half"]
+
+
+def test_a_command_finds_what_the_notebook_finds(
+    process: type[Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that was added to Python's path, in which the net's class may lie; not what is installed."""
+    monkeypatch.syspath_prepend(tmp_path / "masks")
+    pipeline.export("run", "bundle")
+    found = process.environment["PYTHONPATH"].split(os.pathsep)
+    assert str(tmp_path / "masks") in found
+    assert not any(Path(folder).is_relative_to(sys.prefix) for folder in own_folders())

@@ -1,5 +1,6 @@
 """The answer as a person would say it, what to choose from, and how to use it."""
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from torch import nn
 from pipeline.analysis.choices import choices
 from pipeline.records.run_record import Artefact, RunRecord
 from pipeline.report import answer
+from pipeline.report.large_numbers import numbers
 from pipeline.report.sections.accuracy_section import right
 from pipeline.report.usage import usage
 from tests.report import made_up_run as planted
@@ -69,8 +71,26 @@ def test_what_is_not_resolved_offers_no_choice_but_a_command() -> None:
     text = planted.page(unresolved())
     assert "What would resolve it" in text
     assert 'id="choices"' not in text
+    assert "half: Yes: 0.0040 % of pixels change class" in text
+    assert "half: Yes: 0\\.0040" in planted.as_markdown(unresolved()) or "half: Yes" in planted.as_markdown(
+        unresolved()
+    )
     assert "part hatched" in text
     assert "hatched" not in planted.page(RUN).split("</style>")[1]
+
+
+def test_a_baseline_that_drifted_has_the_time_beside_the_winner() -> None:
+    """What it takes at another time isn't what the ratio is to."""
+    summary = planted.summary(RUN)
+    steady = [replace(each, sustained_seconds=None) for each in summary.stages]
+    assert numbers(replace(summary, stages=steady))[1].note.startswith("autocast takes ")
+    slower = [
+        replace(each, seconds=replace(each.seconds, value=0.02))
+        for each in steady
+        if each.name == "compile" and each.seconds
+    ]
+    note = numbers(replace(summary, stages=[steady[3], *slower]))[1].note
+    assert re.fullmatch(r"autocast took 3\d\.\d ms beside it, and 12\.\d ms at another time", note)
 
 
 def test_masks_of_random_weights_are_not_judged() -> None:

@@ -1,7 +1,8 @@
 """What the report says of a stage that full load slows down."""
 
 from pipeline.records.samples import Energy
-from pipeline.report.answer import choice_table, numbers
+from pipeline.report.answer import choice_table
+from pipeline.report.large_numbers import numbers
 from pipeline.report.sections.cost_section import cost_table
 from pipeline.report.sections.ladder_section import ladder
 from tests.report import made_up_run as planted

@@ -102,6 +102,21 @@ def test_each_rung_on_the_way_says_what_it_did() -> None:
     ]
 
 
+def test_what_the_profiler_does_not_see_is_not_counted() -> None:
+    """A runtime that runs the net as one operator of its own hasn't one kernel; C++ doesn't say what it fuses."""
+    eager, tf32, half, compiled = run().stages
+    assert compiled.diagnostics
+    assert compiled.diagnostics.fusion
+    hidden = replace(compiled, profile=planted.profile(1e-9))
+    said = fusion.sentences(planted.summary(planted.run(stages=[eager, tf32, half, hidden])))
+    assert "half → compile: the profiler doesn't see into compile, so kernels and bytes can't be compared." in said
+    found = compiled.diagnostics.fusion
+    blind = [replace(kernel, direction="unknown") for kernel in found.kernels]
+    vague = replace(compiled.diagnostics, fusion=replace(found, kernels=blind))
+    said = fusion.sentences(planted.summary(planted.run(stages=[eager, replace(compiled, diagnostics=vague)])))
+    assert said[-1].endswith("launched 4 times per call; what they fuse their sources don't say.")
+
+
 def test_a_compiled_stage_names_its_kernels() -> None:
     """Operators in order, and the time where the profile knows the kernel."""
     compiled = planted.summary(run()).stages[3]

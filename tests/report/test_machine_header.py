@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.records.run_settings import DataSettings, ModelSettings
-from pipeline.report.first_screen import inputs_at, machine
+from pipeline.report.first_screen import inputs_at, machine, net_name
 from tests.report import made_up_run as planted
 
 
@@ -30,6 +30,28 @@ def test_the_laptops_preset_made_nothing_smaller_that_is_the_users(model: str, d
     settings = replace(run.settings, model=ModelSettings(model), data=DataSettings(data))
     found = machine(replace(run, preset="cpu", settings=settings)).preset
     assert found == f"preset cpu{said}its ratios say nothing of a GPU's"
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "options", "said"),
+    [
+        ("smp", "models.library_nets.smp_net", {"architecture": "Unet", "encoder_name": "vgg13"}, "smp Unet (vgg13)"),
+        ("monai", "models.library_nets.monai_net", {"net": "SegResNet"}, "monai SegResNet"),
+        ("diffusers", "models.library_nets.diffusers_net", {"timestep": 10}, "diffusers"),
+        ("custom", "smp.Unet", {"encoder_name": "vgg13"}, "smp.Unet (vgg13)"),
+        ("custom", "mine.Net", {"net": "other"}, "mine.Net"),
+    ],
+)
+def test_the_net_of_a_library_is_named(name: str, target: str, options: dict[str, str], said: str) -> None:
+    """Many nets have the preset's name."""
+    run = planted.run()
+    found = replace(run.settings, model=ModelSettings(name, target=target, options=dict(options)))
+    assert net_name(replace(run, settings=found)) == said
+
+
+def test_one_thread_is_one() -> None:
+    environment = replace(planted.environment(), device="cpu", cpu_threads=1)
+    assert machine(planted.run(environment=environment)).device.endswith(", 1 thread")
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,15 @@ def test_a_rung_that_takes_nothing_away_is_not_on_the_way() -> None:
     assert "cannot tell the two apart" in sentence(steps(planted.summary(near))[0])
 
 
+def test_a_winner_that_its_own_samples_tell_from_the_baseline_is_told_from_it() -> None:
+    """However far the baseline differs from itself in other processes, so that no stage's time is another's."""
+    summary = planted.summary(RUN)
+    noisy = replace(summary, ranking=replace(summary.ranking, effect=50.0))
+    [step] = steps(noisy)
+    assert (step.previous, step.name) == ("eager", "compile")
+    assert "cannot tell the two apart" not in sentence(step)
+
+
 def test_why_is_unknown_where_the_profiler_sees_nothing() -> None:
     """A runtime that hides its kernels isn't explained by a guess."""
     hidden = replace(RUN.stages[1], profile=planted.profile(1e-5))
@@ -243,6 +252,7 @@ def test_a_warning_of_many_stages_is_given_once() -> None:
     ("ratio", "said"),
     [
         (Ratio(1.0, 0.9, 1.1, 4, bounded=False), "4 blocks are too few for an interval"),
+        (Ratio(1.0, 0.9, 1.1, 1, bounded=False), "1 block is too few for an interval"),
         (Ratio(1.02, 1.015, 1.025, 30), "is below the minimum detectable effect of 3.0 %: measure.trials=3 averages"),
         (Ratio(1.0, 0.98, 1.02, 30), "about 480 blocks (now 30)"),
     ],

@@ -14,8 +14,9 @@ from pipeline.records.run_settings import DataSettings
 from pipeline.records.samples import Accuracy
 from pipeline.records.tasks import Task, TaskName
 from pipeline.report import html, markdown, terminal
-from pipeline.report.answer import headline, numbers
+from pipeline.report.answer import headline
 from pipeline.report.csv_table import csv_text
+from pipeline.report.large_numbers import numbers
 from pipeline.report.usage import usage
 from tests.report import made_up_run as planted
 

@@ -171,6 +171,13 @@ def test_runs_that_asked_something_else_are_refused_unless_told_otherwise(
     assert comparison.main([str(tmp_path / "a"), str(tmp_path / "b"), "--across"]) == 0
 
 
+def test_a_run_that_measured_nothing_is_told_as_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And not by the device that it never named."""
+    assert compared(RUN, replace(RUN, environment=None, reference=None, stages=[]), tmp_path) == 2
+    said = f"these runs can't be compared: {tmp_path / 'b'} ended before anything was measured; --across "
+    assert said in capsys.readouterr().err
+
+
 def test_a_report_says_what_changed_since_the_run_before_it(tmp_path: Path) -> None:
     """That asked the same, had finished and is older, also on another day; one line, on page and in Markdown."""
     slow = planted.pair("eager", "compile", (planted.BASELINE_SECONDS, planted.BASELINE_SECONDS / 9))

@@ -63,3 +63,23 @@ def test_layers_that_are_called_twice_are_not_folded(convs: int, norms: int, wor
     assert count == 0
     with torch.inference_mode():
         assert torch.equal(rewritten(workload.batches[0]), net(workload.batches[0]))
+
+
+class ByDimensions(torch.nn.Module):
+    """It looks something up by what torch.fx gives a proxy for, as the layers of einops do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), torch.nn.BatchNorm2d(3))
+
+    def forward(self, image: Tensor) -> Tensor:
+        found: Tensor = {4: self.layers}[image.ndim](image)
+        return found
+
+
+def test_a_net_that_is_not_traced_is_folded_by_its_sequentials() -> None:
+    """Whatever its own code raises at a proxy."""
+    net, image = ByDimensions().eval(), torch.randn(1, 3, 4, 4)
+    rewritten, count = folded(net)
+    assert count == 1
+    torch.testing.assert_close(rewritten(image), net(image))

@@ -26,7 +26,7 @@ def load() -> Callable[..., np.ndarray]:
 
 def masks(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray) -> np.ndarray:
     """The class of every pixel, [n, height, width], of images [n, height, width, channels] as their files hold them."""
-    classes: np.ndarray = SUPPORT["classes"](run(SUPPORT["prepare"](images)))
+    classes: np.ndarray = SUPPORT["classes"](run(SUPPORT["prepare"](SUPPORT["fitting"](images))))
     return classes
 
 

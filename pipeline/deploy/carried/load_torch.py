@@ -29,7 +29,7 @@ def load() -> Callable[..., Tensor]:
 
 def masks(run: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     """The class of every pixel, [n, height, width], of images [n, height, width, channels] as their files hold them."""
-    classes: Tensor = SUPPORT["classes"](run(SUPPORT["prepare"](images)))
+    classes: Tensor = SUPPORT["classes"](run(SUPPORT["prepare"](SUPPORT["fitting"](images))))
     return classes
 
 

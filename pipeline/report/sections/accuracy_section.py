@@ -2,17 +2,26 @@
 
 from collections.abc import Sequence
 
-from pipeline.analysis.summary import StageSummary
+from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.precision_text import fault_text
 from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Accuracy, ImageSet
 from pipeline.report.formatting import clean, plural, share, significant
 from pipeline.report.sections import task_text
 
+MOST_NAMED = 4  # stages, where none is the winner; the ladder has all
 NOT_JUDGED_WHY = (
     "Its masks are not judged: without a checkpoint the net's weights count as random (model.checkpoint=FILE, or "
     "model.trained=true where its own code loads them)."
 )
+
+
+def right_in_all(summary: RunSummary) -> str:
+    """The winner's accuracy; where no stage is one, that of each that could be, with its name."""
+    if summary.winner:
+        return right(summary.winner)
+    candidates = [stage for stage in summary.ranked if stage.name != summary.baseline][:MOST_NAMED]
+    return " ".join(f"{clean(stage.name)}: {right(stage)}" for stage in candidates)
 
 
 def right(stage: StageSummary) -> str:

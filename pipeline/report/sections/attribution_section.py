@@ -52,7 +52,8 @@ def _still(winner: StageSummary) -> str:
     if left is None:
         return ""
     if not left.is_level:
-        return f"After its matrix work, most time goes into {left.place}: {seconds(left.seconds)}."
+        place = "work of other kinds" if left.place == "other" else left.place
+        return f"After its matrix work, most time goes into {place}: {seconds(left.seconds)}."
     text = f"Most could still be saved in {clean(left.place)}: {seconds(left.seconds)} of the {seconds(left.total)}"
     text += " that layers take above their rooflines"
     if left.below > WORTH_SAYING * left.total:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from pipeline.analysis import fusion as figures
+from pipeline.analysis.attribution import hides_all
 from pipeline.analysis.fusion import FusionFigures, FusionStep, fusions, kernel_seconds
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.analysis.traffic import BY_COUNTERS, Moved, Source
@@ -11,7 +12,7 @@ from pipeline.records.run_record import CompileFacts, StageRecord
 from pipeline.report.charts.bars import stacked
 from pipeline.report.charts.canvas import PLAIN
 from pipeline.report.figure import Figure, drawn
-from pipeline.report.formatting import NOTHING, clean, gigabytes, plural, share, significant
+from pipeline.report.formatting import NOTHING, clean, gigabytes, listed, plural, share, significant
 from pipeline.report.sections import traffic_section
 from pipeline.report.sections.source_text import COUNTED_BY, bytes_text
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
@@ -118,8 +119,10 @@ def sentences(summary: RunSummary) -> list[str]:
 def _step(step: FusionStep) -> str:
     """Such as "half → compile: 75 → 57 kernels per call, 18.1 GB → 13.7 GB moved."."""
     old, new = step.before, step.after
-    kernels = arrow(number(old.fusion.kernels_per_call), number(new.fusion.kernels_per_call))
     names = f"{clean(old.stage.name)} → {clean(new.stage.name)}"
+    if hidden := [clean(each.stage.name) for each in (old, new) if hides_all(each.stage)]:
+        return f"{names}: the profiler doesn't see into {listed(hidden)}, so kernels and bytes can't be compared."
+    kernels = arrow(number(old.fusion.kernels_per_call), number(new.fusion.kernels_per_call))
     if step.through:
         through = f"{arrow(*(gigabytes(amount) for amount in step.through))} GB moved"
     elif step.both_known:
@@ -145,10 +148,12 @@ def _written(each: FusionFigures) -> str:
     vague = f", and {directions['unknown']} could not be read" if directions["unknown"] else ""
     both = f", {directions['both']} fuse both" if directions["both"] else ""
     chains, siblings, single = (str(directions[name] or "none") for name in ("vertical", "horizontal", "single"))
-    launches = sum(kernel.launches_per_call for kernel in kernels)
+    count = f"{plural(len(kernels), 'kernel')} that its compiler wrote, launched"
+    launches = f"{sum(kernel.launches_per_call for kernel in kernels)} times per call"
+    if directions["unknown"] == len(kernels):
+        return f"{clean(each.stage.name)}: {count} {launches}; what they fuse their sources don't say."
     return (
-        f"{clean(each.stage.name)}: of the {plural(len(kernels), 'kernel')} that its compiler wrote, launched "
-        f"{launches} times per call, {chains} fuse a chain, {siblings} fuse siblings{both}, "
+        f"{clean(each.stage.name)}: of the {count} {launches}, {chains} fuse a chain, {siblings} fuse siblings{both}, "
         f"{single} do a single operator{vague}."
     )
 

@@ -15,5 +15,5 @@ def _kind(stage: StageSummary) -> str:
     """What colour the bar takes, or what stands in its place."""
     if not stage.ranked:
         return stage.status
-    unresolved = stage.compared.outcome == "not resolved" and stage.place != "winner"
+    unresolved = stage.compared.outcome == "not resolved"
     return "not resolved" if unresolved else stage.place

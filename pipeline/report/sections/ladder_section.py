@@ -179,9 +179,7 @@ def _value_correctness(task: TaskName) -> list[StageColumn]:
     """Of answers that are no masks."""
     return [
         *(
-            Column(
-                each.title, help=each.help, cell=figure(_read(each), task_text.decibels), csv=each.csv or "relative_l2"
-            )
+            Column(each.title, help=each.help, cell=figure(_read(each), each.text), csv=each.csv or "relative_l2")
             for each in task_text.OF_TASK[task]
         ),
         csv_only("relative_l2_limit", lambda stage: stage.stage.tolerance.relative_l2),

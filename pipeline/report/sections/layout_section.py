@@ -82,7 +82,7 @@ def _cost(cost: LayoutCost) -> str:
             f"costs at most that{at}."
         )
     taken = f"in {seconds(cost.seconds)} of {whole} ({share(cost.share)})"
-    return f"{name} changes the layout {cost.count:g} times per call, {taken}{at}."
+    return f"{name} changes the layout {'once' if cost.count == 1 else f'{cost.count:g} times'} per call, {taken}{at}."
 
 
 def _at(where: str, cost: LayoutCost) -> str:

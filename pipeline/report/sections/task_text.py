@@ -9,6 +9,8 @@ from pipeline.records.samples import Accuracy
 from pipeline.records.tasks import Task, TaskName
 from pipeline.report.formatting import significant
 
+LEAST_DECIBELS = 1e-3
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -20,6 +22,7 @@ class Figure:
         csv: its name in results.csv, with its unit.
         read: takes it from a comparison; None where it isn't known.
         limit: of `accuracy`, that bounds it.
+        least: what is nearer to 0 is shown as 0, being rounding.
     """
 
     title: str
@@ -27,6 +30,11 @@ class Figure:
     csv: str
     read: Callable[[Accuracy], float | None]
     limit: str = ""
+    least: float = 0.0
+
+    def text(self, value: float | None) -> str:
+        """The figure in three digits."""
+        return decibels(0.0 if value is not None and abs(value) < self.least else value)
 
 
 ERROR = Figure("relative L2", "of its answers against the fp32 net's", "", lambda found: found.relative_l2)
@@ -36,7 +44,7 @@ OF_TASK: dict[TaskName, list[Figure]] = {
         ERROR,
         Figure("PSNR dB", "against the fp32 net's answers", "psnr_db", psnr, "min_psnr"),
         Figure("PSNR dB, truth", "against what is right", "truth_psnr_db", lambda found: found.truth_psnr),
-        Figure("dB lost", "of PSNR against what is right", "psnr_drop_db", psnr_drop, "max_psnr_drop"),
+        Figure("dB lost", "of PSNR against what is right", "psnr_drop_db", psnr_drop, "max_psnr_drop", LEAST_DECIBELS),
     ],
     "diffusion": [
         ERROR,

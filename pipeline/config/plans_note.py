@@ -1,0 +1,68 @@
+"""What the plans of a trained nnU-Net say of its images, where the request says otherwise.
+
+The format is that of nnunetv2, documentation/explanation_plans_files.md.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.schema import RunConfig
+
+PRESET, PLANS = "nnunet", "plans.json"
+SCHEMES = {"CTNormalization": "ct", "ZScoreNormalization": "zscore"}
+FIGURES = {"low": "percentile_00_5", "high": "percentile_99_5", "mean": "mean", "std": "std"}  # of a voxel's foreground
+DIGITS = 6  # of a figure on the command line
+
+
+def plans_note(request: RunConfig) -> str:
+    """The options that the plans of `model.options.plans` call for and the request hasn't, in a line; empty else.
+
+    What a file that isn't nnU-Net's holds is the worker's to refuse.
+    """
+    folder = request.model.options.get("plans")
+    if request.model.name != PRESET or not folder:
+        return ""
+    try:
+        plans = json.loads((Path(folder) / PLANS).read_text(encoding="utf-8"))
+        found = configured(plans["configurations"], str(request.model.options.get("configuration")))
+        groups = [_normalisation(plans, found), _patch(found)]
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        return ""
+    contract, data = request.data.contract, request.data
+    own = {"normalize": contract.normalize, **{key: each[0] for key in FIGURES if (each := getattr(contract, key))}}
+    own |= {"size": data.size, "depth": data.depth or data.size}
+    apart = [group for group in groups if any(_shown(value) != _shown(own.get(key)) for key, value in group.items())]
+    asked = " ".join(f"data.{key}={_shown(value)}" for group in apart for key, value in group.items())
+    now = " ".join(f"data.{key}={_shown(own[key])}" for group in apart for key in group if own.get(key) is not None)
+    return (
+        f"note: {Path(folder) / PLANS} says {asked}; this run has {now or 'volumes of their own size'}" if apart else ""
+    )
+
+
+def configured(known: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A configuration with what it takes from the one that it builds on; errors of any kind where it isn't one."""
+    found = dict(known[name])
+    above = found.get("inherits_from")
+    return {**configured({key: part for key, part in known.items() if key != name}, above), **found} if above else found
+
+
+def _normalisation(plans: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """`normalize` of the first channel, and of CT its figures; empty of a scheme that is none of ours."""
+    kind = SCHEMES.get(found["normalization_schemes"][0])
+    if kind != "ct":
+        return {"normalize": kind} if kind else {}
+    measured = plans["foreground_intensity_properties_per_channel"]["0"]
+    return {"normalize": kind, **{key: float(measured[name]) for key, name in FIGURES.items()}}
+
+
+def _patch(found: Mapping[str, Any]) -> dict[str, int]:
+    """`size` and `depth` of a patch that is as high as it is wide; empty of another."""
+    *depth, height, width = map(int, found["patch_size"])
+    return {"size": height, **({"depth": depth[0]} if depth else {})} if height == width else {}
+
+
+def _shown(value: object) -> str:
+    """As it is typed."""
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)
