@@ -46,6 +46,11 @@ class Sums:
         difference = abs(self.first / self.second - 1)
         return 0.0 if difference < ROUNDING else difference
 
+    @property
+    def overlap(self) -> bool:
+        """Whether kernels ran at once, as those that are launched early do: they add up to more than the GPU's time."""
+        return self.what == "GPU time" and self.first > self.second
+
 
 def idle(split: TimeSplit) -> float | None:
     """Seconds without any kernel; None without a GPU."""

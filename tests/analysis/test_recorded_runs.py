@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.analysis.attribution import remaining, steps
+from pipeline.analysis.host_time import class_sums
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import between_run_std, ratio
@@ -32,13 +33,13 @@ def test_every_rung_of_the_ladder_is_right_and_measured(run: RunRecord) -> None:
 
 @pytest.mark.parametrize("run", LADDERS, ids=["batch 8", "batch 1"])
 def test_the_classes_add_up_to_the_gpus_time(run: RunRecord) -> None:
-    """Within 2 %, for every stage."""
+    """Within 2 %, for every stage but the project's own, whose kernels begin while those before them end."""
     for stage in rungs(run):
-        assert stage.profile is not None
-        assert stage.diagnostics is not None
-        assert stage.diagnostics.split is not None
-        classed = sum(kernel.seconds_per_call for kernel in stage.profile.kernels)
-        assert classed == pytest.approx(stage.diagnostics.split.device_seconds, rel=0.02), stage.name
+        sums = class_sums(stage)
+        assert sums is not None
+        assert sums.apart is not None
+        assert sums.apart < 0.02 or (stage.name in ("fused", "fp8") and sums.overlap), stage.name
+        assert sums.apart < 0.2, stage.name
 
 
 @pytest.mark.parametrize("run", LADDERS, ids=["batch 8", "batch 1"])

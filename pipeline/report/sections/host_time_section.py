@@ -123,4 +123,5 @@ def _both(sums: Sums, shown: Callable[[float], str]) -> str:
     if sums.apart is None:
         return f"{shown(sums.first)}, against nothing on record"
     said = f"{share(sums.apart)} apart" if sums.apart else "the same"
-    return f"{shown(sums.first)}, {shown(sums.second)}: {said}"
+    overlap = ", as kernels overlap" if sums.apart and sums.overlap else ""
+    return f"{shown(sums.first)}, {shown(sums.second)}: {said}{overlap}"
