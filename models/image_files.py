@@ -19,8 +19,7 @@ from models.errors import ImageError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".npy"}
 TIFF = {".tif", ".tiff"}
-# Pillow's names of the formats behind these suffixes: it looks at the contents, and gives some others to programs
-# outside, as PostScript to Ghostscript.
+# Pillow's names of these formats: it looks at contents alone, and gives some others away, as PostScript to Ghostscript.
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP")
 MOST_PIXELS = 178_956_970  # of one image: beyond it Pillow speaks of a bomb and raises
 BITS_PER_SAMPLE, PHOTOMETRIC, WHITE_IS_ZERO = 258, 262, 0  # TIFF's tags, and a value of the latter
