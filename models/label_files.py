@@ -1,6 +1,6 @@
 """Reads labels as class indices, by stated rules; what a rule doesn't cover is refused with its values and its file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,22 @@ def label_file(image: Path, folder: Path, rules: LabelRules) -> Path:
         hint = "; data.label_pattern=*_mask.png names them otherwise" if rules.pattern == LabelRules.pattern else ""
         raise ImageError(f"{path}: no such file{named}; data.labels holds one file of labels for each image{hint}")
     return path
+
+
+def of_no_image(folder: Path, images: Path, used: Sequence[Path], known: Callable[[Path], object]) -> list[str]:
+    """The labels that no image has taken, each with what it is; none where the images lie in the same folder.
+
+    Args:
+        folder: of the labels.
+        images: the folder of the images.
+        used: the files that were taken.
+        known: whether a file is one of labels.
+    """
+    if folder.resolve() == images.resolve():
+        return []
+    others = set(folder.iterdir()) - set(used)
+    spare = [path for path in others if not path.name.startswith(".") and known(path)]
+    return [f"{folder.name}/{path.name}: labels of no image" for path in sorted(spare)]
 
 
 def read_label(path: Path, rules: LabelRules) -> np.ndarray:

@@ -15,7 +15,7 @@ from torch import Tensor
 from models.errors import ImageError
 from models.image_files import SUFFIXES, alike, each, pixels, read_image
 from models.input_contract import InputContract, LabelRules
-from models.label_files import as_classes, label_file, read_label
+from models.label_files import as_classes, label_file, of_no_image, read_label
 from models.stain import HELD_OUT, UNLABELLED, stain_mask
 from models.volume_files import folder_volumes
 from models.windows import Named, cut, rolled
@@ -47,7 +47,7 @@ class Dataset:
         distinct: how many of them, from the first, are windows of their own; the others are such windows rolled.
         pictures: of each image the picture that it is a window of, whether rolled or mirrored.
         windows: how many there are in all, whether asked for or not.
-        left_out: what else lies in the folder and is no file.
+        left_out: what else lies in the folders, and why it isn't read.
     """
 
     images: np.ndarray
@@ -243,7 +243,7 @@ def demo(named: Named, channels: int) -> Named:
 
 
 def image_files(path: str | None) -> tuple[list[Path], list[str]]:
-    """The images of a folder in the order of names, and what else lies there that is no file.
+    """The images of a folder in the order of names, and what else lies there, which is no file.
 
     Raises:
         ImageError: the folder is missing or holds no image, or a file that is none.
@@ -262,7 +262,7 @@ def image_files(path: str | None) -> tuple[list[Path], list[str]]:
         more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""
         names = ", ".join(strangers[:5]) + more
         raise ImageError(f"{names}: not an image; a folder of images holds {', '.join(sorted(SUFFIXES))} alone")
-    return images, [file.name for file in seen if file not in files]
+    return images, [f"{file.name}: no regular file" for file in seen if file not in files]
 
 
 def values_in(path: str | None) -> int:
@@ -273,7 +273,7 @@ def values_in(path: str | None) -> int:
 def folder_images(
     path: str | None, labels: str | None, contract: InputContract, rules: LabelRules
 ) -> tuple[list[Named], list[str]]:
-    """Every image of a folder, in the order of names, and what else lies there that is no file.
+    """Every image of a folder, in the order of names, and what is left out: what is no file, and labels of no image.
 
     Raises:
         ImageError: as `image_files`, files that can't be read, two of one label, or labels that no rule covers.
@@ -286,6 +286,7 @@ def folder_images(
             raise ImageError(f"data.path={path}: {names} would share one file of labels; give each a name of its own")
         label_files = each(files, lambda file: label_file(file, Path(labels), rules))
         found = [*as_classes(each(label_files, lambda file: read_label(file, rules)), label_files, rules)]
+        left_out += of_no_image(Path(labels), Path(path or ""), label_files, lambda file: file.match(rules.pattern))
     images = each(files, lambda file: read_image(file, contract.channels))
     images = alike(images, [str(file) for file in files], contract.scale)
     return [Named(*part) for part in zip((file.name for file in files), images, found, strict=True)], left_out

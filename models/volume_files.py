@@ -14,7 +14,7 @@ import tifffile
 from models.errors import ImageError
 from models.image_files import UNREADABLE, alike, each, tiff_values
 from models.input_contract import InputContract, LabelRules
-from models.label_files import NNUNET, as_classes
+from models.label_files import NNUNET, as_classes, of_no_image
 from models.nifti import NiftiError, nifti_values, nifti_voxels
 from models.windows import Named
 
@@ -53,7 +53,7 @@ def volume_files(path: str | None) -> tuple[list[Path], list[str]]:
         )
     if not found:
         raise ImageError(f"data.path={path}: no volume in it; {', '.join(SUFFIXES)} are read")
-    return found, [entry.name for entry in seen if entry not in found]
+    return found, [f"{entry.name}: no volume" for entry in seen if entry not in found]
 
 
 def folder_volumes(
@@ -69,6 +69,7 @@ def folder_volumes(
     if labels:
         label_files = each(files, lambda file: label_file(file, Path(labels), rules))
         found = [*as_classes(each(label_files, read_labels), label_files, rules)]
+        left_out += of_no_image(Path(labels), Path(path or ""), label_files, suffix_of)
     volumes = each(files, lambda file: read_volume(file, contract.channels))
     volumes = alike(volumes, [str(file) for file in files], contract.scale)
     return [Named(*part) for part in zip((file.name for file in files), volumes, found, strict=True)], left_out

@@ -111,8 +111,10 @@ class RunContext:
         for name in (REFERENCE_LOGITS, REFERENCE_MODULES):
             with suppress(OSError):  # a disk that has become read-only keeps them
                 (self.folder / name).unlink(missing_ok=True)
+        inside = self.folder.resolve()
         for folder in self.scratch:
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder.resolve().is_relative_to(inside):  # a stage may have made its own folder a link to elsewhere
+                shutil.rmtree(folder, ignore_errors=True)
 
     def advance(self, worker: WorkerProcess, title: str, until: type[ReadyToSample | Done]) -> bool:
         """Follow the worker, telling its phases, until it says `until` (True) or is done without it (False).

@@ -84,7 +84,7 @@ class Workload:
         contract: how `batches` were made of `images`.
         sources: where each image comes from.
         pictures: of each image the picture that it is a window of.
-        left_out: what else lies in the folder of the images and is no file.
+        left_out: what else lies in the folders of images and labels, and why it isn't read.
         verified: how many of the batches, from the first, the answer is checked on.
         judged: how many of the images, from the first, the verdict is on, where it is on more than those batches.
         spare: gives so many images, or a few more, that the answer isn't checked on; None where nobody knows more than

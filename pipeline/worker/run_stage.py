@@ -145,12 +145,11 @@ def imported() -> list[str]:
 
 
 def files_left_out(work: Workload) -> list[RunWarning]:
-    """A warning that names what else lies in the folder of images."""
+    """A warning that names what else lies in the folders of images and labels."""
     if not work.left_out:
         return []
-    named = ", ".join(work.left_out[:5]) + (f" and {len(work.left_out) - 5} more" if len(work.left_out) > 5 else "")
-    text = f"{named} in the folder of images: no regular files"
-    return [RunWarning("files left out", text, "name the folder that holds the images themselves")]
+    named = "; ".join(work.left_out[:5]) + (f"; and {len(work.left_out) - 5} more" if len(work.left_out) > 5 else "")
+    return [RunWarning("files left out", named, "name folders that hold the images and their labels alone")]
 
 
 def verify(reporter: Reporter, bench: Bench) -> Finding:

@@ -112,7 +112,7 @@ def wrong_folders(root: Path) -> None:
     [
         ("nowhere", "no such folder"),
         ("empty", "no image in it"),
-        ("text", "b.png: not an image"),
+        ("text", "text/b.png, "),
         ("text", "c.png: not an image"),
         ("stranger", "notes.txt: not an image"),
         ("sizes", "(2 sizes: 60×40, 50×50); set data.size"),
@@ -147,8 +147,20 @@ def test_what_is_no_file_is_left_out_and_said(tmp_path: Path) -> None:
     (tmp_path / "b.png").mkdir()
     os.mkfifo(tmp_path / "c.png")
     dataset = load_dataset("folder", str(tmp_path), None, None, 1)
-    assert (dataset.windows, dataset.left_out) == (1, ["b.png", "c.png"])
+    assert (dataset.windows, dataset.left_out) == (
+        1,
+        ["b.png: no regular file", "c.png: no regular file"],
+    )
     assert values_in(str(tmp_path)) == 40 * 60 * 3
+
+
+def test_labels_of_no_image_are_said(tmp_path: Path) -> None:
+    """Of an image that was forgotten, maybe; a file that the pattern doesn't name is none."""
+    picture(tmp_path / "images" / "a.png")
+    for name in ("a.png", "b.png", "notes.tif"):
+        picture(tmp_path / "masks" / name, mode="1")
+    dataset = load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+    assert dataset.left_out == ["masks/b.png: labels of no image"]
 
 
 def test_two_images_of_one_label_are_refused(tmp_path: Path) -> None:
