@@ -35,6 +35,9 @@ def upsample(in_channels: int, out_channels: int, upsampling: Upsampling) -> nn.
     raise ValueError(f"upsampling must be 'transposed' or 'bilinear', got {upsampling!r}")
 
 
+MOST_CHANNELS = 2**14  # two 3×3 convolutions of so many take 19 GiB in fp32
+
+
 class UNet(nn.Module):
     """Encoder, bottleneck and decoder, joined by concatenation.
 
@@ -45,6 +48,9 @@ class UNet(nn.Module):
         depth: how many times the image is halved; the classic net has 4, thus 64-128-256-512-1024.
         upsampling: a 2×2 transposed convolution, or bilinear upsampling and a 1×1 convolution.
         pad: take any height and width, by padding to a multiple of 2^depth and cropping the logits.
+
+    Raises:
+        ValueError: no such `upsampling`, or a lowest level of more channels than any machine holds the weights of.
     """
 
     def __init__(
@@ -57,6 +63,8 @@ class UNet(nn.Module):
         pad: bool = True,
     ) -> None:
         super().__init__()
+        if (widest := base * 2**depth) > MOST_CHANNELS:
+            raise ValueError(f"base={base} depth={depth}: a lowest level of {widest} channels; {MOST_CHANNELS} at most")
         widths = [base * 2**level for level in range(depth + 1)]
         self.encoder = nn.ModuleList(
             DoubleConv(before, after) for before, after in zip([in_channels, *widths], widths[:-1], strict=False)

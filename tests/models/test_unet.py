@@ -46,3 +46,9 @@ def test_an_unknown_upsampling_is_refused() -> None:
     """The two that there are stand in the line."""
     with pytest.raises(ValueError, match="'transposed' or 'bilinear', got 'nearest'"):
         UNet(base=4, upsampling="nearest")  # type: ignore[arg-type]
+
+
+def test_a_net_that_no_machine_holds_is_refused_before_its_first_layer() -> None:
+    """Its upper levels alone would take minutes to be drawn."""
+    with pytest.raises(ValueError, match=r"^base=64 depth=40: a lowest level of .* channels; 16384 at most$"):
+        UNet(depth=40)
