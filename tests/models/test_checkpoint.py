@@ -128,7 +128,7 @@ def test_a_net_larger_than_the_memory_is_refused_before_it_is_made() -> None:
         ),
         AllocationLimit("models.unet.UNet", 4000),
     ):
-        build_model("models.unet.UNet", {"base": 10**7}, None, 0)
+        build_model("models.unet.UNet", {"base": 1024}, None, 0)
     with AllocationLimit("models.unet.UNet", 10**6):
         assert build_model("models.unet.UNet", {"base": 2, "depth": 1}, None, 0)
 
