@@ -23,6 +23,7 @@ from pipeline.report.formatting import (
     share,
     significant,
     spoken,
+    times,
     times_as_fast,
 )
 from pipeline.report.sections import task_text
@@ -221,7 +222,7 @@ def _name(stage: StageSummary) -> Cell:
 def _ratio(stage: StageSummary, base: str) -> Cell:
     if stage.name == base:
         return Cell("1 ×", 1.0)
-    return Cell(f"{significant(stage.ratio.value)} ×", stage.ratio.value) if stage.ratio else Cell(NOTHING)
+    return Cell(times(stage.ratio), stage.ratio.value) if stage.ratio else Cell(NOTHING)
 
 
 def _flipped(stage: StageSummary) -> float | None:
