@@ -1,10 +1,13 @@
 """What Hydra itself would import and call, by its callbacks, launchers and sweepers, looked at before it does."""
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from models.targets import refusal
 from pipeline.cli.preset import overrides_in
@@ -13,6 +16,8 @@ from pipeline.config.request_error import RequestError
 
 TARGET, SEARCH_PATH = "_target_", "hydra.searchpath"
 HYDRAS_OWN = ("hydra_plugins.", "hydra._internal.core_plugins.", "hydra.experimental.callbacks.")
+OWN_CALLBACK = "pipeline.cli.sweep_callback.SweepReport"  # of conf/config.yaml
+ELSEWHERE = f"{SEARCH_PATH}: name a folder of yours by --config-dir, which is looked through first"
 
 
 def check_targets(arguments: Iterable[str], folders: Iterable[Path]) -> None:
@@ -24,38 +29,50 @@ def check_targets(arguments: Iterable[str], folders: Iterable[Path]) -> None:
     for override in overrides_in(arguments):
         key, value = str(override.key_or_group), override.value()
         if key == SEARCH_PATH:
-            raise RequestError(f"{SEARCH_PATH}: name a folder of yours by --config-dir, which is looked through first")
-        found = [value] if key.rpartition(".")[2] == TARGET else [*targets_in(value)]
+            raise RequestError(ELSEWHERE)
+        found = [value] if key.rpartition(".")[2] == TARGET else [*under(value, TARGET)]
         for target in found:
             _check(target, key)
-    for folder in folders:
-        for path in sorted(folder.rglob("*.yaml")) if folder.is_dir() else ():
-            for target in targets_of(path):
-                _check(target, str(path))
+    for path in (path for folder in folders for path in yaml_files(folder)):
+        given = loaded(path)
+        if any(under(given, "searchpath")):
+            raise RequestError(f"{path}: {ELSEWHERE}")
+        for target in under(given, TARGET):
+            _check(target, str(path))
 
 
-def targets_of(path: Path) -> list[object]:
-    """What a YAML file names as a target; of none that can be read Hydra will say so."""
+def yaml_files(folder: Path) -> Iterator[Path]:
+    """Every YAML file in a folder and below it, wherever a link leads, each folder once."""
+    seen: set[str] = set()
+    for place, below, files in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:
+            below.clear()
+            continue
+        seen.add(real)
+        yield from (Path(place, name) for name in sorted(files) if name.endswith((".yaml", ".yml")))
+
+
+def loaded(path: Path) -> Any:
+    """What a YAML file holds, as Hydra reads it; None of one that Hydra can't read either, which it will say."""
     try:
-        text = path.read_text(encoding="utf-8") if path.is_file() else ""
-        return [*targets_in(yaml.safe_load(text))] if TARGET in text else []
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        return []
+        return OmegaConf.to_container(OmegaConf.load(path), resolve=False) if path.is_file() else None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException):
+        return None
 
 
-def targets_in(value: Any) -> Iterator[object]:
-    """What stands under `_target_`, however deep."""
+def under(value: Any, name: str) -> Iterator[object]:
+    """What stands under a key of that name, however deep."""
     if isinstance(value, dict):
         for key, part in value.items():
-            yield from [part] if str(key) == TARGET else targets_in(part)
+            yield from [part] if str(key) == name else under(part, name)
     elif isinstance(value, list):
         for part in value:
-            yield from targets_in(part)
+            yield from under(part, name)
 
 
 def _check(target: object, where: str) -> None:
     name = str(getattr(target, "text", target))
-    if name.startswith(HYDRAS_OWN):
+    if name.startswith(HYDRAS_OWN) or name == OWN_CALLBACK:
         return
     if why := refusal(name):
         raise RequestError(f"{where}: {TARGET}={shown(name)}: {why}; name a plugin of Hydra's, or a module of yours")

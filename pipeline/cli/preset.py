@@ -69,15 +69,18 @@ def check_flags(arguments: list[str]) -> None:
         raise RequestError(f"{first_line(ValueError(text)).removeprefix('argument ')}; python -m pipeline --help")
 
     parser.error = refuse  # type: ignore[assignment, method-assign]
-    parser.parse_args(arguments)
+    if parser.parse_args(arguments).experimental_rerun:
+        raise RequestError("--experimental-rerun: it runs what a pickle holds; resume=RUN goes on with a run")
 
 
 def config_folders(arguments: list[str]) -> list[Path]:
-    """The folders of config files that the user adds to the program's own, or puts in their place."""
-    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
-    named = [after for flag, after in pairs if flag in ("--config-dir", "-cd", "--config-path", "-cp")]
-    joined = [word.partition("=")[2] for word in arguments if word.startswith(("--config-dir=", "--config-path="))]
-    return [Path(folder) for folder in (*named, *joined) if folder]
+    """The folders of config files that the user adds to the program's own, or puts in their place.
+
+    Args:
+        arguments: in the order of `overrides_first`, with flags that Hydra knows, in any of its spellings.
+    """
+    given = get_args_parser().parse_args(arguments)
+    return [Path(folder) for folder in (given.config_dir, given.config_path) if folder]
 
 
 def with_quoted_paths(arguments: Iterable[str]) -> list[str]:

@@ -22,7 +22,7 @@ from pipeline.records.content_digest import file_digest
 from pipeline.records.run_record import Artefact, RunRecord, StageRecord
 from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import SHORT
-from pipeline.worker.recorded_run import recorded_calibration, recorded_inputs, recorded_net
+from pipeline.worker.recorded_run import recorded_calibration, recorded_inputs, recorded_net, rotation_of
 from pipeline.worker.stage_target import build_function
 
 SCRATCH_BATCHES = 3  # of the golden images, as a run has at least
@@ -203,8 +203,16 @@ def of_images(run: RunRecord, net: nn.Module, device: torch.device, folder: Path
     rules = (data.contract, data.label_rules)
     found = load_dataset(data.name, data.path, None, window_size, size * SCRATCH_BATCHES, *rules)
     batches = list(to_batch(found.images, data.contract).to(device).split(size))
-    spare = recorded_calibration(run, device)
-    return Workload(net, batches, device, folder, images=found.images[:size], contract=data.contract, spare=spare)
+    return Workload(
+        net,
+        batches,
+        device,
+        folder,
+        images=found.images[:size],
+        contract=data.contract,
+        spare=recorded_calibration(run, device, rotation_of(run, batches[0].nbytes)[1]),
+        has_masks=run.settings.task.has_masks,
+    )
 
 
 def of_tensors(run: RunRecord, net: nn.Module, device: torch.device, folder: Path) -> Workload:

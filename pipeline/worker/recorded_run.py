@@ -14,7 +14,7 @@ from pipeline.config.schema import DataSpec
 from pipeline.measure.batch import IMAGE
 from pipeline.records.run_record import RunRecord
 from pipeline.stages.api import CalibrationImages, Workload
-from pipeline.worker.rotation_size import verified_of
+from pipeline.worker.rotation_size import batches_of
 from pipeline.worker.workload import calibration_images, net_of_spec
 
 
@@ -62,7 +62,9 @@ def recorded_workload(run: RunRecord, net: nn.Module, device: torch.device, fold
     Raises:
         models.errors.InputError: a file is not what it was; one line.
     """
-    data, seed, count = data_spec(run), run.config.get("seed"), rotation_of(run)
+    data, seed = data_spec(run), run.config.get("seed")
+    one = recorded_inputs(run, net, device, 1)
+    count, verified = rotation_of(run, sum(part.nbytes for [part] in one.values()))
     rotations = recorded_inputs(run, net, device, count)
     first, *others = rotations
     return Workload(
@@ -72,25 +74,31 @@ def recorded_workload(run: RunRecord, net: nn.Module, device: torch.device, fold
         folder,
         seed=seed if isinstance(seed, int) else 0,
         contract=data.contract,
-        verified=verified_of(data, count),
-        spare=recorded_calibration(run, device),
+        verified=verified,
+        spare=recorded_calibration(run, device, verified),
         name=first,
         others={name: rotations[name] for name in others},
         has_masks=run.settings.task.has_masks,
     )
 
 
-def recorded_calibration(run: RunRecord, device: torch.device) -> Callable[[int], CalibrationImages] | None:
-    """What gives the images that the run's stages were calibrated on; None of tensors, whose rotation gives them."""
+def rotation_of(run: RunRecord, batch_bytes: int) -> tuple[int, int]:
+    """How many batches, of so many bytes each, the run's stages were given, and how many of them it checked."""
+    return batches_of(data_spec(run), batch_bytes, run.environment.l2_bytes if run.environment else None)
+
+
+def recorded_calibration(
+    run: RunRecord, device: torch.device, verified: int
+) -> Callable[[int], CalibrationImages] | None:
+    """What gives the images that the run's stages were calibrated on; None of tensors, whose rotation gives them.
+
+    Args:
+        run: its record.
+        device: where the images are to be.
+        verified: from `rotation_of`.
+    """
     data = data_spec(run)
-    if data.name == TENSORS:
-        return None
-    return partial(calibration_images, data, device, verified_of(data, rotation_of(run)))
-
-
-def rotation_of(run: RunRecord) -> int:
-    """How many batches the run described."""
-    return max(1, len(run.reference.images) // run.batch_size) if run.reference else 1
+    return None if data.name == TENSORS else partial(calibration_images, data, device, verified)
 
 
 def data_spec(run: RunRecord) -> DataSpec:

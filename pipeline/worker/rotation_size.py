@@ -11,9 +11,4 @@ MOST_BATCHES = 64  # of a rotation, however large the cache
 def batches_of(data: DataSpec, batch_bytes: int, cache_bytes: int | None) -> tuple[int, int]:
     """How many batches of so many bytes make the rotation, and how many of them the answer is checked on."""
     count = min(MOST_BATCHES, max(data.batches, math.ceil(2 * (cache_bytes or 0) / batch_bytes)))
-    return count, verified_of(data, count)
-
-
-def verified_of(data: DataSpec, count: int) -> int:
-    """How many batches, of a rotation of so many, the answer is checked on."""
-    return min(count, max(data.batches, math.ceil(VERIFIED_IMAGES / data.batch_size)))
+    return count, min(count, max(data.batches, math.ceil(VERIFIED_IMAGES / data.batch_size)))

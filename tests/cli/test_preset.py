@@ -58,7 +58,7 @@ def test_flags_may_stand_anywhere_on_the_line(typed: str, ordered: str) -> None:
 
 def test_the_users_own_config_folders_are_known() -> None:
     """Their files are looked at before Hydra unfolds them."""
-    assert config_folders(["-cd", "mine", "--config-dir=yours", "stage=a"]) == [Path("mine"), Path("yours")]
+    assert config_folders(["-cd", "mine", "--config-dir=yours", "stage=a"]) == [Path("yours")]
 
 
 def test_a_path_is_read_whatever_its_letters(tmp_path: Path) -> None:

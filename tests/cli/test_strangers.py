@@ -10,7 +10,7 @@ from models.one_line import Parser
 from pipeline.cli.app import refused_before_it_began
 from pipeline.cli.config_errors import one_line
 from pipeline.cli.hydra_targets import check_targets
-from pipeline.cli.preset import config_folders
+from pipeline.cli.preset import check_flags, config_folders
 from pipeline.config.request_error import RequestError
 from tests.cli.conftest import ROOT
 
@@ -34,21 +34,48 @@ def test_what_hydra_would_call_is_checked_as_a_stage_is(word: str, said: str) ->
     assert said in str(refused.value)
 
 
-def test_targets_in_a_folder_of_the_user_s_are_checked_too(tmp_path: Path) -> None:
-    """A stranger's stage may bring them along; plugins of Hydra's, and files that are no YAML, pass here."""
-    (tmp_path / "stage").mkdir()
-    file = tmp_path / "stage" / "theirs.yaml"
-    for text in ("_target_: hydra_plugins.x.Launcher", "target: os.system", "_target_: [", "_target_: !!python/x y"):
-        file.write_text(text, encoding="utf-8")
-        check_targets([], [tmp_path])
-    file.write_text("# @package _global_\nhydra: {callbacks: [{x: {_target_: os.system}}]}", encoding="utf-8")
-    with pytest.raises(RequestError, match=r"theirs\.yaml: _target_=os\.system: os is Python's own library"):
-        check_targets([], [tmp_path])
+CALLS = "hydra: {callbacks: [{x: {_target_: os.system}}]}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"# @package _global_\n{CALLS}",
+        CALLS.replace("_target_", '"_targ\\u0065t_"'),
+        f"when: 2001-99-99\n{CALLS}",
+        f"where: !!python/object/apply:pathlib.PosixPath [/tmp]\n{CALLS}",
+        "base: &base {_target_: os.system}\nmine: {<<: *base}",
+        "x: {_target_: '${oc.env:HOME}'}",
+        "hydra: {searchpath: ['file:///tmp']}",
+    ],
+)
+def test_what_a_file_of_the_user_s_has_hydra_call_is_checked(tmp_path: Path, text: str) -> None:
+    """A stranger's stage may bring it along, however it is written, and behind a link; loops of links end."""
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (folder := tmp_path / "mine").mkdir()
+    (folder / "stage").symlink_to(elsewhere)
+    (elsewhere / "again").symlink_to(folder)
+    check_targets([], [folder])
+    (elsewhere / "theirs.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(RequestError, match=r"theirs\.yaml: (_target_=.*: (os is P|it is no dotted)|hydra\.search)"):
+        check_targets([], [folder])
+
+
+def test_what_the_program_and_hydra_call_passes(tmp_path: Path) -> None:
+    """And so do a copy of the program's own files, and files that Hydra can't read."""
+    for text in ("_target_: hydra_plugins.x.Launcher", "target: os.system", "_target_: ["):
+        (tmp_path / "theirs.yaml").write_text(text, encoding="utf-8")
+        check_targets([], [tmp_path, CONF])
 
 
 def test_every_flag_that_brings_files_is_looked_through() -> None:
-    words = ["--config-dir", "a", "-cp", "b", "--config-path=c", "seed=1"]
-    assert config_folders(words) == [Path("a"), Path("b"), Path("c")]
+    for words in (["--config-dir", "a", "-cp", "b"], ["-cd=a", "--config-path=b"], ["--config-di=a", "--config-pat=b"]):
+        assert config_folders(["seed=1", *words]) == [Path("a"), Path("b")]
+
+
+def test_a_pickle_is_not_run_again() -> None:
+    with pytest.raises(RequestError, match=r"^--experimental-rerun: it runs what a pickle holds"):
+        check_flags(["--experimental-rerun=x.pickle"])
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pytest
 import torch
+from PIL import Image
 
+from pipeline.config.schema import DataSpec
 from pipeline.records.run_record import Reference
 from pipeline.records.run_settings import DataSettings, ModelSettings
 from pipeline.stages.api import Workload
@@ -16,30 +20,36 @@ from tests.worker.jobs import EAGER, job
 CPU = torch.device("cpu")
 
 
-def both(folder: Path, batches: int) -> tuple[Workload, Workload]:
-    """What a worker loads for the stain at batch 2, and what the record of its run gives."""
-    asked = job(EAGER, folder)
-    data = replace(asked.data, name="stain", size=64, batches=batches)
-    made = workload.load(asked := replace(asked, data=data), None)
+def both(folder: Path, data: DataSpec) -> tuple[Workload, Workload]:
+    """What a worker loads at batch 2, and what the record of its run gives."""
+    made = workload.load(asked := replace(job(EAGER, folder), data=data), None)
     model = ModelSettings(asked.model.name, asked.model.target, asked.model.options, asked.model.checkpoint)
-    known = DataSettings("stain", image_size=64, batch_size=2, contract=data.contract, label_rules=data.label_rules)
-    images = list(made.sources[: 2 * len(made.batches)])
-    record = run_record([], reference=Reference(1, 1, 1, None, 0.0, 0.0, None, 1, images, None))
+    known = DataSettings(data.name, data.path, data.labels, data.size, 2, data.contract, data.label_rules)
+    record = run_record([], reference=Reference(1, 1, 1, None, 0.0, 0.0, None, 1, [*made.sources], None))
     settings = replace(record.settings, model=model, data=known)
-    record = replace(record, settings=settings, config={"seed": 0, "data": {"batches": batches}})
+    record = replace(record, settings=settings, config={"seed": 0, "data": {"batches": data.batches}})
     return made, recorded_workload(record, recorded_net(record), CPU, folder)
 
 
-def test_the_rotation_and_what_is_checked_are_the_same(tmp_path: Path) -> None:
-    for batches in (2, 6):
-        made, again = both(tmp_path, batches)
-        assert again.verified == made.verified
-        assert [torch.equal(*pair) for pair in zip(again.batches, made.batches, strict=True)] == [True] * batches
+def labelled(folder: Path) -> DataSpec:
+    """Twenty images, all of them judged, of which six are in rotation."""
+    for name in ("images", "labels"):
+        (folder / name).mkdir()
+        for number in range(20):
+            picture = np.full((64, 64, 3) if name == "images" else (64, 64), number % 2, np.uint8)
+            Image.fromarray(picture).save(folder / name / f"{number:02}.png")
+    return DataSpec("folder", str(folder / "images"), str(folder / "labels"), 64, batch_size=2, batches=3)
 
 
-def test_it_is_calibrated_on_the_same_pictures(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["two", "six", "labelled"])
+def test_it_is_given_and_calibrated_on_what_the_run_was(name: str, tmp_path: Path) -> None:
     """Other layers would be kept in fp16 otherwise, and another program timed."""
-    made, again = (work.calibration(6) for work in both(tmp_path, 2))
-    assert again.pictures == made.pictures
-    assert again.independent
+    stain = DataSpec("stain", None, None, size=64, batch_size=2, batches=2 if name == "two" else 6)
+    made, again = both(tmp_path, labelled(tmp_path) if name == "labelled" else stain)
+    assert again.verified == made.verified
+    assert len(again.batches) == len(made.batches)
     assert all(torch.equal(*pair) for pair in zip(again.batches, made.batches, strict=True))
+    first, second = made.calibration(6), again.calibration(6)
+    assert second.pictures == first.pictures
+    assert (second.independent, second.left_out) == (True, first.left_out)
+    assert all(torch.equal(*pair) for pair in zip(second.batches, first.batches, strict=True))
