@@ -38,9 +38,9 @@ def build_model(
         known = ", ".join(inspect.signature(maker).parameters)
         raise ModelError(f"model.options don't fit {target}: {error}; it takes {known}") from None
     except (RuntimeError, ArithmeticError, LookupError) as error:  # torch's, of a size that is none, or the net's own
-        if "memory" in str(error):
+        if "out of memory" in str(error) or "allocate memory" in str(error) or not options:
             raise
-        said = ", ".join(f"{key}={part}" for key, part in options.items()) or "none"
+        said = ", ".join(f"{key}={part}" for key, part in options.items())
         why = (str(error).splitlines() or [""])[0]
         raise ModelError(f"model.options ({said}): {target} fails with them: {type(error).__name__}: {why}") from None
     if not isinstance(model, nn.Module):

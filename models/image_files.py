@@ -185,7 +185,7 @@ def _read_deep(path: Path) -> np.ndarray:
         with tifffile.TiffFile(path) as file:
             pages, axes = len(file.pages), file.series[0].axes
             check_pixels(path, file)
-            values = as_black_is_zero(path, file, tiff_values(path, file))
+            values = tiff_values(path, file)
     except (*UNREADABLE, tifffile.TiffFileError, IndexError) as error:
         raise _unreadable(path, error) from None
     if pages > 1 or values.ndim not in (2, 3):
@@ -216,20 +216,20 @@ def as_black_is_zero(path: Path, file: tifffile.TiffFile, values: np.ndarray) ->
         return values
     if values.dtype.kind != "u":
         raise ImageError(f"{path}: its header says that 0 is white, which {values.dtype} has no black for")
-    return np.asarray(np.iinfo(values.dtype).max - values, dtype=values.dtype)
+    return np.asarray(2**file.pages.first.bitspersample - 1 - values, dtype=values.dtype)
 
 
 def tiff_values(path: Path, file: tifffile.TiffFile) -> np.ndarray:
-    """The first series of an open TIFF, of any rank.
+    """The first series of an open TIFF, of any rank, 0 for black.
 
     Raises:
-        ImageError: it has fewer strips or tiles than its header announces; tifffile would take them for zeros, one by
-            one, however many.
+        ImageError: as `as_black_is_zero`; or it has fewer strips or tiles than its header announces: tifffile would
+            take them for zeros, one by one, however many.
     """
     series = file.series[0]
     if len(series.keyframe.dataoffsets) < math.prod(series.keyframe.chunked):
         raise ImageError(f"{path}: ends before its last value")
-    return np.asarray(series.asarray())
+    return as_black_is_zero(path, file, np.asarray(series.asarray()))
 
 
 def _read_array(path: Path) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Reads labels as class indices, by stated rules; what a rule doesn't cover is refused with its values and its file."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -33,6 +34,17 @@ def label_file(image: Path, folder: Path, rules: LabelRules) -> Path:
         hint = "; data.label_pattern=*_mask.png names them otherwise" if rules.pattern == LabelRules.pattern else ""
         raise ImageError(f"{path}: no such file{named}; data.labels holds one file of labels for each image{hint}")
     return path
+
+
+def check_apart(images: Sequence[Path], labels: Sequence[Path], where: str) -> None:
+    """That no two images have one file of labels.
+
+    Raises:
+        ImageError: two have; the line names them.
+    """
+    if twice := [file for file, number in Counter(labels).items() if number > 1]:
+        names = ", ".join(image.name for image, file in zip(images, labels, strict=True) if file == twice[0])
+        raise ImageError(f"{where}: {names} would share one file of labels; give each a name of its own")
 
 
 def of_no_image(folder: Path, images: Path, used: Sequence[Path], known: Callable[[Path], object]) -> list[str]:

@@ -41,8 +41,11 @@ def smp_net(
     encoders = library.encoders.get_encoder_names()
     whose = "smp"
     if encoder_name.startswith("tu-"):
-        whose, encoders = "timm", [f"tu-{name}" for name in imported("timm", "timm", "smp").list_models()]
-    if encoder_name.partition(".")[0] not in encoders:  # timm's names may end in a dot and what trained their weights
+        timm = imported("timm", "timm", "smp")
+        whose, encoders = "timm", [f"tu-{name}" for name in timm.list_models()]
+        if ":" in encoder_name or timm.is_model(encoder_name.removeprefix("tu-")):  # of a hub, or by a name of old
+            encoders.append(encoder_name)
+    if encoder_name not in encoders:
         raise ModelError(
             f"model.options.encoder_name={encoder_name}: no encoder of {whose}; {nearest(encoder_name, encoders)}"
         )

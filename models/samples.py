@@ -15,7 +15,7 @@ from torch import Tensor
 from models.errors import ImageError
 from models.image_files import SUFFIXES, alike, each, pixels, read_image
 from models.input_contract import InputContract, LabelRules
-from models.label_files import as_classes, label_file, of_no_image, read_label
+from models.label_files import as_classes, check_apart, label_file, of_no_image, read_label
 from models.stain import HELD_OUT, UNLABELLED, stain_mask
 from models.volume_files import folder_volumes
 from models.windows import Named, cut, rolled
@@ -281,10 +281,8 @@ def folder_images(
     files, left_out = image_files(path)
     found: list[np.ndarray | None] = [None] * len(files)
     if labels:
-        if twice := [stem for stem, number in Counter(file.stem for file in files).items() if number > 1]:
-            names = ", ".join(file.name for file in files if file.stem == twice[0])
-            raise ImageError(f"data.path={path}: {names} would share one file of labels; give each a name of its own")
         label_files = each(files, lambda file: label_file(file, Path(labels), rules))
+        check_apart(files, label_files, f"data.path={path}")
         found = [*as_classes(each(label_files, lambda file: read_label(file, rules)), label_files, rules)]
         left_out += of_no_image(Path(labels), Path(path or ""), label_files, lambda file: file.match(rules.pattern))
     images = each(files, lambda file: read_image(file, contract.channels))

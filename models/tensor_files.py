@@ -144,7 +144,8 @@ def _misfit(given: Sequence[str], needed: Sequence[str], known: Sequence[str]) -
     """The clause that says which tensor is missing or too many, and which option mends it; empty where all fit."""
     strange = [each for each in given if each not in known]
     if missing := [each for each in needed if each not in given]:
-        order = [strange[0] if strange and each == missing[0] else each for each in needed]
+        further = [each for each in known if each in given and each not in needed]
+        order = [strange[0] if strange and each == missing[0] else each for each in [*needed, *further]]
         only = len(missing) == len(strange) == 1
         rename = f"; or say which is which: data.inputs=[{','.join(order)}]" if only else ""
         return f"; it holds no {missing[0]!r}; {_nearest(missing[0], given)}{rename}"

@@ -14,7 +14,7 @@ import tifffile
 from models.errors import ImageError
 from models.image_files import UNREADABLE, alike, each, tiff_values
 from models.input_contract import InputContract, LabelRules
-from models.label_files import NNUNET, as_classes, of_no_image
+from models.label_files import NNUNET, as_classes, check_apart, of_no_image
 from models.nifti import NiftiError, nifti_values, nifti_voxels
 from models.windows import Named
 
@@ -68,6 +68,7 @@ def folder_volumes(
     found: list[np.ndarray | None] = [None] * len(files)
     if labels:
         label_files = each(files, lambda file: label_file(file, Path(labels), rules))
+        check_apart(files, label_files, f"data.path={path}")
         found = [*as_classes(each(label_files, read_labels), label_files, rules)]
         left_out += of_no_image(Path(labels), Path(path or ""), label_files, suffix_of)
     volumes = each(files, lambda file: read_volume(file, contract.channels))

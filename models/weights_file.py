@@ -51,8 +51,11 @@ def header(path: Path) -> tuple[dict[str, Any], int]:
 
 def kind_of(path: Path) -> str:
     """What a file is by its first bytes, where it is of another kind than its suffix says, in a clause; else empty."""
-    with path.open("rb") as file:
-        first = file.read(9)
+    try:
+        with path.open("rb") as file:
+            first = file.read(9)
+    except OSError:
+        return ""
     if path.suffix.lower() == SAFE:
         return "a file of torch.save's by its first bytes; call it .pt" if first.startswith(ARCHIVE) else ""
     if first[8:] == b"{":

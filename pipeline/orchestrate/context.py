@@ -111,9 +111,9 @@ class RunContext:
         for name in (REFERENCE_LOGITS, REFERENCE_MODULES):
             with suppress(OSError):  # a disk that has become read-only keeps them
                 (self.folder / name).unlink(missing_ok=True)
-        inside = self.folder.resolve()
-        for folder in self.scratch:
-            if folder.resolve().is_relative_to(inside):  # a stage may have made its own folder a link to elsewhere
+        inside = os.path.realpath(self.folder)
+        for folder in self.scratch:  # a stage may have made its own folder a link to elsewhere, or to itself
+            if Path(os.path.realpath(folder)).is_relative_to(inside):
                 shutil.rmtree(folder, ignore_errors=True)
 
     def advance(self, worker: WorkerProcess, title: str, until: type[ReadyToSample | Done]) -> bool:

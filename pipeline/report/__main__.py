@@ -59,6 +59,7 @@ def drawn(arguments: list[str] | None) -> int:
     """The exit code of `main`."""
     parser = Parser(prog="python -m pipeline.report", description=__doc__)
     parser.add_argument("run", nargs="+", help="the folder of a run or a sweep, or key=value for all of them")
+    folders: list[Path] = []
     try:
         folders, asked = split(parser.parse_args(arguments).run)
         if not folders:
@@ -71,7 +72,8 @@ def drawn(arguments: list[str] | None) -> int:
         tell(f"error: {clean(error)}")
         return REFUSED
     except OSError as error:
-        tell(f"error: {clean(error.filename2 or error.filename)}: {error.strerror}")
+        where = error.filename2 or error.filename or ", ".join(map(str, folders))
+        tell(f"error: {clean(where)}: {error.strerror or type(error).__name__}")
         return REFUSED
     return 0
 

@@ -117,7 +117,7 @@ def compared(arguments: list[str] | None) -> int:
         said = listed([difference_text(each) for each in apart])
         why = f"asked different questions ({said})"
         why = f"can't be compared: {listed(nothing)} ended before anything was measured" if nothing else why
-        tell(f"error: these runs {why}; --across compares them all the same")
+        tell(f"error: these runs {why}{'' if nothing else '; --across compares them all the same'}")
         return REFUSED
     try:
         changes, differ = compare(first, second), differences(first, second)

@@ -15,7 +15,7 @@ from pipeline.config.data_request import read_data
 from pipeline.config.request_error import RequestError
 from pipeline.deploy.moved_ends import Ends
 from tests.config.test_data_request import knobs
-from tests.deploy.test_exporting import loader_in
+from tests.deploy.test_loaders import loader_in
 
 GIVEN: dict[str, Any] = {"normalize": "ct", "low": -100, "high": 200.0, "mean": 10, "std": 50.0}
 CONTRACT = InputContract(1, "ct", (10.0,), (50.0,), 1.0, (-100.0,), (200.0,))

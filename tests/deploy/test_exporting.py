@@ -1,9 +1,7 @@
 """A stage of a run becomes a folder that runs without this project; what can't is refused in one line."""
 
 import ast
-import json
 import sys
-import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +13,11 @@ import torch
 
 from models.build import build_model
 from models.checkpoint import save as save_weights
-from models.input_contract import NAMED, InputContract
-from models.samples import to_batch
+from models.input_contract import InputContract
 from pipeline.compiler.artifact import save as save_net
-from pipeline.deploy import artefacts, bundle_contract, bundle_files, exporting, fresh_process, recorded_stage
+from pipeline.deploy import artefacts, bundle_contract, bundle_files, exporting, fresh_process
 from pipeline.deploy.bundle_contract import ContractError
 from pipeline.records import codec
-from pipeline.stages import torchscript
 from tests.compiler.rewriting import lowered, rewritten_from
 from tests.deploy.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage
 from tests.fork_server import torch_alone
@@ -221,25 +217,6 @@ def test_a_rewritten_net_carries_its_kernels(tmp_path: Path, monkeypatch: pytest
     assert foreign == {"torch", "triton", "net_kernels"}
 
 
-@pytest.mark.parametrize("library", ["onnx", "torch"])
-def test_a_single_channel_is_cut_at_zero(library: str, tmp_path: Path) -> None:
-    """Class 1 is what lies above; of several channels the largest counts."""
-    place = loader_in(tmp_path, f"support_{library}.py")
-    draw = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype(np.float32)
-    given = [draw if library == "onnx" else torch.from_numpy(draw)]
-    given.append(given[0][:, :1])
-    found = [np.asarray(place["classes"](logits)) for logits in given]
-    np.testing.assert_array_equal(found[0], draw.argmax(1))
-    np.testing.assert_array_equal(found[1], draw[:, 0] > 0)
-    assert 0 < found[1].sum() < found[1].size
-
-
-def test_a_loader_is_read_in_a_minute() -> None:
-    """At most forty lines; what is more is support.py's."""
-    for path in bundle_files.CARRIED.glob("load_*.py"):
-        assert len(path.read_text().splitlines()) <= 40
-
-
 def answered(folder: Path, *words: str) -> dict[str, Any]:
     """The loader's own check, and zeros for an answer."""
     if words[0] == "--check":
@@ -254,75 +231,3 @@ def imports(text: str) -> list[str]:
     nodes = list(ast.walk(ast.parse(text)))
     named = [part.name for node in nodes if isinstance(node, ast.Import) for part in node.names]
     return named + [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
-
-
-@pytest.mark.parametrize("name", ["half", "torchscript"])
-def test_a_program_of_torch_answers_as_the_net(name: str, tmp_path: Path) -> None:
-    """In NHWC, from its file; a program of torch.export is saved without a pickle."""
-    run = run_folder(tmp_path / "run", [stage(name)])
-    record = codec.load(run)
-    recorded = recorded_stage.opened(run, record, record.stages[0], tmp_path / "scratch")
-    made = artefacts.make(recorded, (), tmp_path)
-    load = loader_in(tmp_path, "support_torch.py")["BY_KIND"][made.kind]
-    with torch.inference_mode(), torchscript.deprecations_filtered():
-        found, wanted = load(tmp_path / made.path)(recorded.batch), recorded.workload.model(recorded.batch)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
-
-
-def test_logits_are_written_in_the_order_of_their_axes(tmp_path: Path) -> None:
-    """Whatever their layout is."""
-    logits = torch.arange(24.0).reshape(1, 2, 3, 4)
-    exact = loader_in(tmp_path, "support_torch.py")["exact"](logits.to(memory_format=torch.channels_last))
-    assert bytes(exact.untyped_storage()) == logits.double().numpy().tobytes()
-
-
-def loader_in(folder: Path, name: str, **contract: object) -> dict[str, Any]:
-    """What a file of a bundle defines, for a contract of these fields."""
-    fields = {"measured": {"device": "cpu"}, "loader": {}, "input": {"name": "image"}, **contract}
-    (folder / "contract.json").write_text(json.dumps(fields))
-    place: dict[str, Any] = {"__name__": "load", "__file__": str(folder / "load.py")}
-    exec(compile((bundle_files.CARRIED / name).read_text(), name, "exec"), place)
-    return place
-
-
-@pytest.mark.parametrize(
-    ("member", "content"), [("data/sample_inputs/model.pt", "a pickle"), ("a_config.json", '{"use_pickle": true}')]
-)
-def test_a_loader_reads_no_pickle(member: str, content: str, tmp_path: Path) -> None:
-    """Neither weights nor examples of inputs, which torch.export.load would unpickle."""
-    with zipfile.ZipFile(tmp_path / "net.pt2", "w") as archive:
-        archive.writestr(f"net/{member}", content)
-    with pytest.raises(ValueError, match="is a pickle"):
-        loader_in(tmp_path, "support_torch.py")["exported"](tmp_path / "net.pt2")
-
-
-@pytest.mark.parametrize("loader", ["support_onnx.py", "support_torch.py"])
-def test_a_loader_refuses_images_of_another_shape(loader: str, tmp_path: Path) -> None:
-    """In a line that says which it takes; axes that were exported as dynamic are free."""
-    nothing: list[str] = []
-    for dynamic, shape in ((nothing, [2, 4, 6, 3]), (["batch"], [5, 4, 6, 3]), (["batch", "size"], [5, 8, 8, 3])):
-        rule = {"name": "image", "shape": [2, 3, 4, 6], "dynamic": dynamic}
-        fitting = loader_in(tmp_path, loader, input=rule)["fitting"]
-        assert list(fitting(np.zeros(shape)).shape) == shape
-        for other in ([*shape[:3], 1], shape[:3]):
-            with pytest.raises(ValueError, match=r"this net takes \[2, 4, 6, 3\], channels last; "):
-                fitting(np.zeros(other))
-    with pytest.raises(ValueError, match=r"images \[2, 4, 8, 3\], and"):
-        loader_in(tmp_path, loader, input={**rule, "dynamic": ["batch"]})["fitting"](np.zeros((2, 4, 8, 3)))
-    inside = loader_in(tmp_path, loader, images_in=True, input={**rule, "shape": [2, 4, 6, 3], "dynamic": []})
-    assert inside["fitting"](np.zeros((2, 4, 6, 3))).shape == (2, 4, 6, 3)
-
-
-@pytest.mark.parametrize("normalize", ["imagenet", "zscore"])
-@pytest.mark.parametrize("loader", ["support_onnx.py", "support_torch.py"])
-def test_a_loader_normalises_as_the_project_does(loader: str, normalize: str, tmp_path: Path) -> None:
-    """Images of 8 and 16 bits and floats, one of them a plain colour."""
-    mean, std = NAMED[normalize]
-    rule = InputContract(3, normalize, mean, std)  # type: ignore[arg-type]
-    place = loader_in(tmp_path, loader, normalisation=codec.to_json(rule))
-    draw = np.random.default_rng(0)
-    for dtype, top in ((np.uint8, 255), (np.uint16, 65535), (np.float32, 1)):
-        images = (draw.random((2, 4, 4, 3)) * top).astype(dtype)
-        images[1] = images[1, 0, 0]
-        given = images if "onnx" in loader else torch.from_numpy(images)
-        np.testing.assert_allclose(np.asarray(place["prepare"](given)), to_batch(images, rule), rtol=1e-5, atol=1e-5)

@@ -18,7 +18,8 @@ from pipeline.deploy.predicting import batch_of
 from pipeline.deploy.predictor import Predictor
 from pipeline.records import codec
 from tests.deploy.recorded import SIDE, run_folder, stage
-from tests.deploy.test_exporting import asked, loader_in, process_state, refused, small
+from tests.deploy.test_exporting import asked, process_state, refused, small
+from tests.deploy.test_loaders import loader_in
 
 __all__ = ["process_state", "small"]  # fixtures
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)

@@ -96,7 +96,7 @@ OF_DEPLOY = [
         "pipeline/deploy/carried/support_torch.py",
         "if pickled or (",
         "if False and (",
-        f"{EXPORTING}test_a_loader_reads_no_pickle",
+        "tests/deploy/test_loaders.py::test_a_loader_reads_no_pickle",
     ),
     Guard(
         "masks of a net without",

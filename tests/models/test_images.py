@@ -170,6 +170,9 @@ def test_two_images_of_one_label_are_refused(tmp_path: Path) -> None:
     picture(tmp_path / "masks" / "a.png", mode="L")
     with pytest.raises(ImageError, match=r"a\.jpg, a\.png would share one file of labels"):
         load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+    (tmp_path / "images" / "a.jpg").rename(tmp_path / "images" / "a_0000.jpg")  # nnU-Net's name of the case a
+    with pytest.raises(ImageError, match=r"a\.png, a_0000\.jpg would share one file of labels"):
+        load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
 
 
 def test_masks_in_black_and_white_are_judged_by_their_white(tmp_path: Path) -> None:

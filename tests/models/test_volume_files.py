@@ -17,6 +17,13 @@ SHAPE = (2, 3, 4)  # depth, height, width
 VALUES = np.arange(24, dtype=np.int16).reshape(SHAPE)
 
 
+def test_pages_in_which_0_is_white_are_turned_round(tmp_path: Path) -> None:
+    """As an image is."""
+    pages = np.arange(2 * 3 * 4, dtype=np.uint16).reshape(2, 3, 4)
+    tifffile.imwrite(tmp_path / "w.tif", pages, photometric="miniswhite")
+    np.testing.assert_array_equal(read_volume(tmp_path / "w.tif", 1)[..., 0], 65535.0 - pages)
+
+
 def nifti(values: np.ndarray, order: str = "<", slope: float = 0.0, shift: float = 0.0, kind: int = 4) -> bytes:
     """NIfTI-1 of int16; several values of a voxel come first."""
     header = bytearray(352)

@@ -185,6 +185,7 @@ def test_caches_go_and_nothing_beyond_the_runs_folder(session: RunContext, tmp_p
     (elsewhere := tmp_path / "home" / SCRATCH).mkdir(parents=True)
     (own := session.folder / "eager" / SCRATCH).mkdir()
     (session.folder / "half").symlink_to(elsewhere.parent)
-    session.scratch += [own, session.folder / "half" / SCRATCH]
+    (session.folder / "loop").symlink_to(session.folder / "loop")
+    session.scratch += [own, session.folder / "half" / SCRATCH, session.folder / "loop" / SCRATCH]
     session.drop_what_only_workers_need()
     assert (own.exists(), elsewhere.exists()) == (False, True)
