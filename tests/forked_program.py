@@ -36,9 +36,14 @@ def run_program(words: list[str]) -> None:
 
     Args:
         words: options of `-I` and `-B`, then a script or `-c` and its text, then the program's own.
+
+    Raises:
+        ValueError: another option, which only an interpreter of its own heeds.
     """
     at = next(at for at, word in enumerate(words) if word == "-c" or not word.startswith("-"))
     options, program = words[:at], words[at:]
+    if strange := set(options) - {"-I", "-B"}:
+        raise ValueError(f"{', '.join(sorted(strange))}: no option of a forked program")
     first = "" if program[0] == "-c" else str(Path(program[0]).parent)
     named = os.environ.get("PYTHONPATH", "")
     sys.path[:] = INSTALLED if "-I" in options else [first, *filter(None, named.split(os.pathsep)), *INSTALLED]
