@@ -17,7 +17,7 @@ from pipeline.records.bundle_kinds import Kind
 from pipeline.records.content_digest import file_digest
 
 GOLDEN, SUMS = "golden.safetensors", "SHA256SUMS"
-LOADER, SUPPORT, CHECK = "load.py", "support.py", "golden_check.py"
+LOADER, SUPPORT, CHECK, SHAPE = "load.py", "support.py", "golden_check.py", "image_shape.py"
 CODE = {".py", ".pyc", ".so"}  # which a bundle's loader could import in the place of a package
 CARRIED = Path(carried.__file__).parent
 PACKAGES: dict[Kind, tuple[str, ...]] = {  # distributions, of which those that are installed are required
@@ -49,7 +49,8 @@ def write_loader(kind: Kind, folder: Path) -> None:
     library = "onnx" if kind == "onnx" else "torch"
     shutil.copyfile(CARRIED / f"load_{library}.py", folder / LOADER)
     shutil.copyfile(CARRIED / f"support_{library}.py", folder / SUPPORT)
-    shutil.copyfile(CARRIED / CHECK, folder / CHECK)
+    for name in (CHECK, SHAPE):
+        shutil.copyfile(CARRIED / name, folder / name)
 
 
 def write_golden(tensors: Mapping[str, Tensor], images: np.ndarray | None, folder: Path) -> None:

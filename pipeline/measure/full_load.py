@@ -37,16 +37,13 @@ class FullLoad:
 
     def run_in_calls(self) -> int:
         """How many calls come before the sample that begins now."""
-        if self.gpu is None or (cap := self._cap()) is None or (watts := self.gpu.watts()) is None:
+        watts, limit = (self.gpu.watts(), self.gpu.limit_watts()) if self.gpu else (None, None)
+        if watts is None or limit is None:
             return self.usual
-        return self.rested if watts < cap <= self.most_watts else self.usual
+        return self.rested if watts < AT_CAP * limit <= self.most_watts else self.usual
 
     def sampled(self, taken: Sample) -> Sample:
         """The sample that has just ended, after a look at what the device draws."""
         if self.gpu is not None and (watts := self.gpu.watts()) is not None:
             self.most_watts = watts if math.isinf(self.most_watts) else max(self.most_watts, watts)
         return taken
-
-    def _cap(self) -> float | None:
-        limit = self.gpu.limit_watts() if self.gpu else None
-        return None if limit is None else AT_CAP * limit

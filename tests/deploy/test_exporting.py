@@ -73,7 +73,7 @@ def test_the_contract_says_what_was_measured(small: dict[str, Any], tmp_path: Pa
     assert bundle_files.changed_files(tmp_path / "out") == []
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {
-        *("net.pt2", "load.py", "support.py", "golden_check.py", "golden.safetensors"),
+        *("net.pt2", "load.py", "support.py", "golden_check.py", "image_shape.py", "golden.safetensors"),
         *("contract.json", "requirements.txt", "README.md", "SHA256SUMS"),
     }
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

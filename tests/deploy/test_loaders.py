@@ -1,6 +1,7 @@
 """What a bundle's loader does: it reads no pickle, normalises as the project does, refuses what it isn't for."""
 
 import json
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,7 @@ def loader_in(folder: Path, name: str, **contract: object) -> dict[str, Any]:
     """What a file of a bundle defines, for a contract of these fields."""
     fields = {"measured": {"device": "cpu"}, "loader": {}, "input": {"name": "image"}, **contract}
     (folder / "contract.json").write_text(json.dumps(fields))
+    shutil.copyfile(bundle_files.CARRIED / bundle_files.SHAPE, folder / bundle_files.SHAPE)
     place: dict[str, Any] = {"__name__": "load", "__file__": str(folder / "load.py")}
     exec(compile((bundle_files.CARRIED / name).read_text(), name, "exec"), place)
     return place

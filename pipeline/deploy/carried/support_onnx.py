@@ -1,6 +1,7 @@
 """What load.py needs besides the net: the session, its CUDA graph, and the ends of the path to a mask."""
 
 import json
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import onnxruntime as ort
 
 HERE = Path(__file__).resolve().parent
 CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
+fitting = runpy.run_path(str(HERE / "image_shape.py"))["fitting"]  # refuses images of another shape
 DEVICE, LOADER = CONTRACT["measured"]["device"], CONTRACT["loader"]
 PROVIDER = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}[DEVICE]
 NAMES = [CONTRACT["input"]["name"], *(rule["name"] for rule in CONTRACT.get("others", []))]
@@ -62,21 +64,6 @@ def replayed(session: Any) -> Callable[..., np.ndarray]:
         return answer
 
     return run
-
-
-def fitting(images: np.ndarray) -> np.ndarray:
-    """The images [n, height, width, channels], of volumes with a depth before; ValueError where others are taken."""
-    rule = CONTRACT["input"]
-    batch, *further = rule["shape"]
-    wanted = [batch, *further] if CONTRACT.get("images_in") else [batch, *further[1:], further[0]]
-    given, last = list(images.shape), len(wanted) - 1
-    free = {0} if "batch" in rule["dynamic"] else set()
-    free |= set(range(1, last)) if "size" in rule["dynamic"] else set()
-    if len(given) != len(wanted) or any(given[axis] != wanted[axis] for axis in {*range(last + 1)} - free):
-        raise ValueError(
-            f"images {given}, and this net takes {wanted}, channels last; README.md says what takes others"
-        )
-    return images
 
 
 def prepare(images: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """What load.py needs besides the net: the forms of a net, torch's switches, and the ends of the path to a mask."""
 
 import json
+import runpy
 import sys
 import warnings
 import zipfile
@@ -14,6 +15,7 @@ from torch import Tensor
 
 HERE = Path(__file__).resolve().parent
 CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
+fitting = runpy.run_path(str(HERE / "image_shape.py"))["fitting"]  # refuses images of another shape
 DEVICE = CONTRACT["measured"]["device"]
 
 
@@ -52,21 +54,6 @@ BY_KIND: dict[str, Callable[[Path], Callable[[Tensor], Tensor]]] = {
     "aot_inductor": lambda path: torch._inductor.aoti_load_package(str(path)),
     "torchscript": lambda path: torch.jit.optimize_for_inference(torch.jit.load(path, map_location=DEVICE)),
 }
-
-
-def fitting(images: Tensor) -> Tensor:
-    """The images [n, height, width, channels], of volumes with a depth before; ValueError where others are taken."""
-    rule = CONTRACT["input"]
-    batch, *further = rule["shape"]
-    wanted = [batch, *further] if CONTRACT.get("images_in") else [batch, *further[1:], further[0]]
-    given, last = list(images.shape), len(wanted) - 1
-    free = {0} if "batch" in rule["dynamic"] else set()
-    free |= set(range(1, last)) if "size" in rule["dynamic"] else set()
-    if len(given) != len(wanted) or any(given[axis] != wanted[axis] for axis in {*range(last + 1)} - free):
-        raise ValueError(
-            f"images {given}, and this net takes {wanted}, channels last; README.md says what takes others"
-        )
-    return images
 
 
 def prepare(images: Tensor) -> Tensor:
