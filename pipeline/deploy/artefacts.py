@@ -22,6 +22,7 @@ from pipeline.records.error_line import first_line
 from pipeline.stages import onnxruntime, torchscript
 from pipeline.stages.api import IMAGE_RANK
 from pipeline.stages.common.aot_package import build_package
+from pipeline.stages.common.cpp_compiler import package_compiler
 from pipeline.stages.common.onnx_export import export
 from pipeline.stages.common.precision import Half, in_channels_last, laid_out
 
@@ -216,8 +217,10 @@ def as_package(recorded: RecordedStage, folder: Path) -> Made:
         build_package(net, [*recorded.given], folder / PACKAGE, not on_gpu, tuned)
     except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
         raise ExportError(f"no package of this net: {first_line(error)}") from error
-    note = f"{stage.name} lives in its process alone: this is the same net, compiled ahead of time by AOTInductor"
-    return Made("aot_inductor", PACKAGE, notes=[note])
+    notes = [f"{stage.name} lives in its process alone: this is the same net, compiled ahead of time by AOTInductor"]
+    if (compiler := package_compiler()).passed_over:
+        notes.append(f"linked by {compiler.used}, as {compiler.passed_over} would put a C++ library of its own into it")
+    return Made("aot_inductor", PACKAGE, notes=notes)
 
 
 def as_own_kernels(recorded: RecordedStage, folder: Path) -> Made:

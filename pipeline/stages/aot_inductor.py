@@ -13,6 +13,7 @@ from pipeline.records.error_line import first_line
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.stages.api import Runner, StageError, Traffic, Workload, no_traffic
 from pipeline.stages.common.aot_package import build_package, cold_start, load_package
+from pipeline.stages.common.cpp_compiler import package_compiler
 from pipeline.stages.common.inductor import check_possible, count_bytes, own_cache
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short, why_fp32
 
@@ -47,6 +48,8 @@ def build(
     frozen = freezing if freezing is not None else not is_cuda(device.type)
     details: dict[str, Any] = dict(why_fp32(precision))
     traffic = compiled(workload, path, precision, frozen, max_autotune) if cold or not path.exists() else no_traffic
+    if cold:
+        details |= package_compiler().details
     if cold and measure_cold_start:
         details |= cold_start(path, device.type, [*workload.inputs[0]]).details
     how = [*["freezing"] * frozen, *["max-autotune"] * max_autotune, short(precision)]

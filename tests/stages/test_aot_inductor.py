@@ -10,6 +10,7 @@ from torch import Tensor
 from pipeline.stages import StageError, aot_inductor
 from pipeline.stages.api import Workload
 from pipeline.stages.common import aot_package
+from pipeline.stages.common.cpp_compiler import PackageCompiler
 from tests.stages.test_stages import built
 
 
@@ -40,6 +41,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
     monkeypatch.setattr(aot_inductor, "load_package", found.nets.__getitem__)
     monkeypatch.setattr(aot_inductor, "cold_start", found.cold_start)
     monkeypatch.setattr(aot_inductor, "check_possible", lambda device: None)
+    monkeypatch.setattr(aot_inductor, "package_compiler", lambda: PackageCompiler("g++", passed_over="odd-g++"))
     return found
 
 
@@ -49,6 +51,7 @@ def test_the_package_is_built_once_and_its_cold_start_is_on_record(shelf: Shelf,
     assert shelf.built == [(True, False)]
     assert first.details["cold_start_seconds"] == {"load": 0.5, "first call": 0.25}
     assert first.details["package_bytes"] == len(b"package")
+    assert (first.details["cpp_compiler"], first.details["cpp_compiler_passed_over"]) == ("g++", "odd-g++")
     assert first.execution is not None
     assert (first.execution.precision, first.execution.provider) == ("fp32", "AOTInductor")
     again = built("aot_inductor", replace(workload, earlier=workload.caches), dtype="fp32")

@@ -51,15 +51,23 @@ def build_package(
 
     Raises:
         torch._dynamo.exc.UserError: torch.export can't take the net.
+        RuntimeError: every C++ compiler links what would make the package crash.
     """
     import torch
     from torch._inductor import aoti_compile_and_package
+
+    from pipeline.stages.common.cpp_compiler import package_compiler
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with torch.inference_mode(False), torch.no_grad():
         program = torch.export.export(model, tuple(part.clone() for part in inputs))
         # One program a package: to compile its headers beforehand would cost a minute and save nothing.
-        configs = {"freezing": freezing, "max_autotune": max_autotune, "cpp_cache_precompile_headers": False}
+        configs: dict[str, Any] = {
+            "freezing": freezing,
+            "max_autotune": max_autotune,
+            "cpp_cache_precompile_headers": False,
+            "cpp.cxx": (None, package_compiler().used),
+        }
         return Path(aoti_compile_and_package(program, package_path=str(path), inductor_configs=configs))
 
 

@@ -1,0 +1,66 @@
+"""A package's C++ compiler must leave the C++ library shared: two of them in one process crash it."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.stages.common import cpp_compiler
+from pipeline.stages.common.cpp_compiler import PackageCompiler, links_statically, package_compiler
+
+GXX = shutil.which("g++")
+pytestmark = pytest.mark.skipif(GXX is None, reason="needs g++")
+
+
+@pytest.fixture(autouse=True)
+def asked_anew() -> Iterator[None]:
+    """No test hears what was found for another's compilers."""
+    package_compiler.cache_clear()
+    yield
+    package_compiler.cache_clear()
+
+
+@pytest.fixture
+def static(tmp_path: Path) -> str:
+    """A compiler that links libstdc++ into all that it makes, as some images' wrappers do."""
+    wrapper = tmp_path / "g++"
+    wrapper.write_text(f'#!/bin/sh\nexec {GXX} -static-libstdc++ "$@"\n')
+    wrapper.chmod(0o755)
+    return str(wrapper)
+
+
+def test_what_inductor_takes_is_taken_where_it_leaves_the_library_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a record then has nothing to tell."""
+    assert GXX is not None
+    monkeypatch.setattr(cpp_compiler, "get_cpp_compiler", lambda: GXX)
+    assert package_compiler() == PackageCompiler(GXX)
+    assert package_compiler().details == {}
+
+
+def test_another_compiler_of_the_path_links_where_the_chosen_one_is_static(
+    static: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wrapper stands first in the path, too, and is passed over there."""
+    assert GXX is not None
+    monkeypatch.setattr(cpp_compiler, "get_cpp_compiler", lambda: static)
+    monkeypatch.setenv("PATH", f"{Path(static).parent}:{Path(GXX).parent}")
+    assert package_compiler() == PackageCompiler(GXX, passed_over=static)
+    assert package_compiler().details == {"cpp_compiler": GXX, "cpp_compiler_passed_over": static}
+
+
+def test_with_static_ones_alone_the_reason_names_the_compiler(static: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a minute of compiling, and with what to set."""
+    monkeypatch.setattr(cpp_compiler, "get_cpp_compiler", lambda: static)
+    monkeypatch.setattr("os.get_exec_path", lambda: [str(Path(static).parent)])  # the linker's own path stays
+    with pytest.raises(RuntimeError, match=rf"^{re.escape(static)} links the C\+\+ library .*set CXX"):
+        package_compiler()
+
+
+def test_a_compiler_that_makes_nothing_is_left_to_inductor(tmp_path: Path) -> None:
+    """It says what is wrong in its own words."""
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    assert not links_statically(str(broken))
