@@ -1,0 +1,163 @@
+"""Makes the records of docs/h200/nets: each net trained for seconds, its ladder measured, and check.py beside it.
+
+    python -m tests.benchmarks.net_records --out records [--nets resnet50 fpn] [--gpus 4] [--minutes 25] [--check 3]
+
+Each GPU takes the next net that is left. A net whose record is finished in the folder is left out, so that the same
+command goes on where it ended; after the minutes no net begins, and ladders at work end with what they have.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+LADDER = ("measure=quick", "stage=compilers", "eager_beside=false")
+KEPT = ("results.json", "report.md", "results.csv", "check.py")
+STAGES = ("compile", "compile_max", "fused", "fp8")
+MONAI_BARE = tuple(f"model.options.{name}=null" for name in ("channels", "strides", "num_res_units"))
+
+
+@dataclass(frozen=True)
+class RecordedNet:
+    """What the program is asked for one net.
+
+    Attributes:
+        net: the overrides that name it.
+        data: the overrides of its images.
+        trained: it has weights of --train minutes on the demo's labels; otherwise random ones.
+    """
+
+    net: tuple[str, ...]
+    data: tuple[str, ...] = ("data=stain", "data.batch_size=8")
+    trained: bool = True
+
+
+def stain(batch: int, *words: str) -> tuple[str, ...]:
+    """The demo's images in batches of another size."""
+    return ("data=stain", f"data.batch_size={batch}", *words)
+
+
+NETS: dict[str, RecordedNet] = {
+    "bilinear": RecordedNet(("model=unet", "model.options.upsampling=bilinear")),
+    "smp": RecordedNet(("model=smp",)),
+    "monai_unet": RecordedNet(("model=monai",)),
+    "basic_unet": RecordedNet(("model=monai", "model.options.net=BasicUNet", *MONAI_BARE)),
+    "nnunet": RecordedNet(("model=nnunet",)),
+    "efficientnet": RecordedNet(("model=smp", "model.options.encoder_name=efficientnet-b0")),
+    "resnet50": RecordedNet(("model=smp", "model.options.encoder_name=resnet50"), stain(1)),
+    "unetpp": RecordedNet(
+        ("model=smp", "model.options.architecture=UnetPlusPlus", "model.options.encoder_name=resnet18")
+    ),
+    "fpn": RecordedNet(("model=smp", "model.options.architecture=FPN"), stain(4, "data.size=480")),
+    "mit_b0": RecordedNet(("model=smp", "model.options.encoder_name=mit_b0")),
+    "attention_unet": RecordedNet(("model=monai", "model.options.net=AttentionUnet", *MONAI_BARE)),
+    "segresnet": RecordedNet(
+        ("model=monai", "model.options.net=SegResNet", *MONAI_BARE, "+model.options.init_filters=16")
+    ),
+    "odd_size": RecordedNet(("model=unet",), stain(4, "data.size=375")),
+    "base24": RecordedNet(("model=unet", "model.options.base=24")),
+}
+
+
+def say(text: str) -> None:
+    """A line with the time, at once."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)  # noqa: T201
+
+
+class GpuQueue:
+    """The nets that are left, and the processes that are at work on them.
+
+    Args:
+        names: of the nets.
+        out: where records go.
+        ends: by time.monotonic(), when no net begins any more and those at work end.
+    """
+
+    def __init__(self, names: list[str], out: Path, ends: float) -> None:
+        self.left: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for name in names:
+            self.left.put(name)
+        self.out, self.ends = out, ends
+
+    def called(self, name: str, step: str, words: list[str], gpu: int) -> int:
+        """Run Python on one GPU until the time is over, its output kept in the net's folder; the exit code."""
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": str(gpu)}
+        with (self.out / name / f"{step}.txt").open("w") as log:
+            process = subprocess.Popen([sys.executable, *words], stdout=log, stderr=subprocess.STDOUT, env=environment)
+            try:
+                return process.wait(max(self.ends - time.monotonic(), 1))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGTERM)  # the ladder draws what there is
+                return process.wait()
+
+    def record(self, name: str, gpu: int, train_minutes: float, check_seconds: float) -> None:
+        """Train a net, measure its ladder, keep its record, and run check.py for every stage."""
+        case, folder, weights = NETS[name], self.out / name, self.out / f"{name}.safetensors"
+        folder.mkdir(parents=True, exist_ok=True)
+        words = [*case.net, *case.data, *LADDER]
+        if case.trained:
+            train = ["-m", "models.train", *case.net, "--minutes", str(train_minutes), "--device", "cuda"]
+            if code := self.called(name, "train", [*train, "--out", str(weights)], gpu):
+                say(f"{name}: not trained, exit code {code}: {folder}/train.txt")
+                return
+            words.append(f"model.checkpoint={weights}")
+        run = self.out / "runs" / name
+        code = self.called(name, "ladder", ["-m", "pipeline", *words, f"hydra.run.dir={run}"], gpu)
+        for part in KEPT:
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(run / part, folder / part)
+        say(f"{name}: exit code {code}\n{last_lines(folder / 'ladder.txt')}")
+        for stage in STAGES if check_seconds and not code else ():
+            self.called(name, f"check-{stage}", [str(run / "check.py"), stage, str(check_seconds)], gpu)
+            say(f"{name}: {last_lines(folder / f'check-{stage}.txt', 1)}")
+
+    def work(self, gpu: int, train_minutes: float, check_seconds: float) -> None:
+        """Take nets on one GPU for as long as there are any, and time for them."""
+        with contextlib.suppress(queue.Empty):
+            while time.monotonic() < self.ends:
+                self.record(self.left.get_nowait(), gpu, train_minutes, check_seconds)
+
+
+def last_lines(path: Path, count: int = 8) -> str:
+    """What a program wrote last."""
+    return "\n".join(path.read_text(errors="replace").splitlines()[-count:])
+
+
+def finished(folder: Path) -> bool:
+    """Whether a net's record is there, and whole."""
+    path = folder / "results.json"
+    return path.exists() and bool(json.loads(path.read_text(encoding="utf-8"))["finished"])
+
+
+def main() -> None:
+    """Record the nets that have no record yet."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--nets", nargs="+", choices=NETS, default=[*NETS])
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=24 * 60)
+    parser.add_argument("--train", type=float, default=0.3, help="minutes")
+    parser.add_argument("--check", type=float, default=0, help="seconds a loop of check.py; 0 leaves it out")
+    given = parser.parse_args()
+    out = given.out.resolve()
+    left = [name for name in given.nets if not finished(out / name)]
+    work = GpuQueue(left, out, time.monotonic() + 60 * given.minutes)
+    say(f"{len(left)} nets on {given.gpus} GPUs: {', '.join(left)}")
+    lanes = [threading.Thread(target=work.work, args=(gpu, given.train, given.check)) for gpu in range(given.gpus)]
+    for lane in lanes:
+        lane.start()
+    for lane in lanes:
+        lane.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Nets are recorded once, one after another on each GPU, until the time is over."""
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import net_records
+from tests.benchmarks.net_records import GpuQueue, finished
+
+WRITES = """
+import json, pathlib, sys
+run = next(word.partition("=")[2] for word in sys.argv if word.startswith("hydra.run.dir="))
+pathlib.Path(run).mkdir(parents=True)
+pathlib.Path(run, "results.json").write_text(json.dumps({"finished": "base24" not in run}))
+print("the ladder of", run)
+"""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str]]:
+    """The steps that were called, by net; the ladder alone runs, as a program that writes a record and no more."""
+    steps: list[tuple[str, str]] = []
+    real, ladder = GpuQueue.called, tmp_path / "ladder.py"
+    ladder.write_text(WRITES)
+
+    def called(self: GpuQueue, name: str, step: str, words: list[str], gpu: int) -> int:
+        steps.append((name, step))
+        if step != "ladder":
+            (self.out / name / f"{step}.txt").write_text("unknown\n0.5 ms")
+            return 0
+        return real(self, name, step, [str(ladder), *words], gpu)
+
+    monkeypatch.setattr(GpuQueue, "called", called)
+    return steps
+
+
+def told(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["net_records", *words])
+    net_records.main()
+
+
+def test_each_net_is_trained_measured_and_checked_once(
+    asked: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second call takes up what has no finished record."""
+    out = tmp_path / "records"
+    told(monkeypatch, "--out", str(out), "--nets", "nnunet", "base24", "--check", "3")
+    checks = [f"check-{stage}" for stage in ("compile", "compile_max", "fused", "fp8")]
+    assert asked == [(net, step) for net in ("nnunet", "base24") for step in ("train", "ladder", *checks)]
+    assert finished(out / "nnunet")
+    assert not finished(out / "base24")
+    assert json.loads((out / "nnunet" / "results.json").read_text()) == {"finished": True}
+    assert "nnunet: 0.5 ms" in capsys.readouterr().out
+    asked.clear()
+    (out / "runs" / "base24" / "results.json").unlink()
+    (out / "runs" / "base24").rmdir()
+    told(monkeypatch, "--out", str(out), "--nets", "nnunet", "base24")
+    assert asked == [("base24", "train"), ("base24", "ladder")]
+
+
+def test_no_net_begins_once_the_time_is_over(asked: list[tuple[str, str]], tmp_path: Path) -> None:
+    """What is left stays for the next call."""
+    work = GpuQueue(["smp"], tmp_path, ends=time.monotonic())
+    work.work(0, 0.3, 0)
+    assert asked == []
+    assert work.left.get_nowait() == "smp"
+
+
+def test_a_program_ends_with_the_time(tmp_path: Path) -> None:
+    """By a signal that it may heed."""
+    (tmp_path / "smp").mkdir()
+    code = GpuQueue([], tmp_path, time.monotonic()).called("smp", "ladder", ["-c", "import time; time.sleep(60)"], 0)
+    assert code == -signal.SIGTERM
