@@ -15,6 +15,7 @@ import importlib, math, sys, time
 from pathlib import Path
 from statistics import median
 import torch
+sys.path.append("")  # a checkout that isn't installed
 from pipeline.records import codec
 from pipeline.worker.recorded_run import recorded_net, recorded_workload
 
