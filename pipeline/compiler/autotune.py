@@ -45,6 +45,7 @@ class Tuner:
         clock: milliseconds that a call takes; a test gives a fake.
         measured: how many candidates were run since the start: 0 for a warm build.
         refused: for an operation the last candidate that didn't run, and why.
+        failed: the layers that the library runs because no tile of their kernel does, or is right, and why.
         chosen: what was measured since the start.
         unkept: why the folder keeps nothing; empty as long as it does.
     """
@@ -53,6 +54,7 @@ class Tuner:
     clock: Callable[[Callable[[], None]], float] | None = None
     measured: int = 0
     refused: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, dict[str, object]] = field(default_factory=dict)
     unkept: str = ""
 
@@ -81,7 +83,8 @@ class Tuner:
                 f"{op}: none of {len(by_name)} candidates ran: {self.refused.get(op, 'no candidates')}"
             )
         choice = min(finite, key=finite.__getitem__)
-        self.keep(op, {"choice": choice, "ms": finite[choice], "tried_ms": finite})
+        entry = {"choice": choice, "ms": finite[choice], "tried_ms": finite}
+        self.keep(op, entry | ({"refused": self.refused[op]} if op in self.refused else {}))
         return by_name[choice]
 
     def known(self, name: str) -> dict[str, object]:

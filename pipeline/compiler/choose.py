@@ -135,19 +135,37 @@ class MeasuredLayer:
 def select(measured: MeasuredLayer, tuner: Tuner) -> Any:
     """The fastest candidate that is right; its answer is left in the outputs.
 
+    Where that is the library because the layer's kernel failed, and not by time, `tuner.failed` says why.
+
     Raises:
         NothingRunsError: there is none.
     """
     options, name = list(measured.candidates()), measured.call.key(measured.layer.op)
     signed = measured.of([with_random_signs(x) for x in measured.inputs])
+    wrong = False
     while options:
         choice = tuner.best(name, options, measured.run)
         signed.run(choice)
         if is_right(signed):
+            if choice == LIBRARY and (why := why_no_tile(tuner.known(name), wrong)):
+                tuner.failed[measured.layer.name] = why
             measured.run(choice)
             return choice
+        wrong = wrong or choice != LIBRARY
         options.remove(choice)
     raise NothingRunsError(f"{name}: no candidate gives the reference's answer")
+
+
+def why_no_tile(entry: Mapping[str, Any], wrong: bool) -> str:
+    """Why a kernel has no tile to set against the library; empty where one was timed and took longer.
+
+    Args:
+        entry: what the tuner keeps of the operation.
+        wrong: whether a tile gave another answer than the reference.
+    """
+    if any(name != repr(LIBRARY) for name in entry.get("tried_ms", {})):
+        return ""
+    return str(entry.get("refused") or ("no tile gives the reference's answer" if wrong else "no tile fits"))
 
 
 def with_random_signs(x: Tensor) -> Tensor:

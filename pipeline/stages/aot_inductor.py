@@ -46,16 +46,14 @@ def build(
     allow_tf32(is_cuda(device.type))
     cache, path = own_cache(workload.caches, cold := workload.earlier is None), workload.caches / PACKAGE
     frozen = freezing if freezing is not None else not is_cuda(device.type)
-    details: dict[str, Any] = dict(why_fp32(precision))
     traffic = compiled(workload, path, precision, frozen, max_autotune) if cold or not path.exists() else no_traffic
-    if cold:
-        details |= package_compiler().details
+    details: dict[str, Any] = why_fp32(precision) | (package_compiler().details if cold else {})
     if cold and measure_cold_start:
         details |= cold_start(path, device.type, [*workload.inputs[0]]).details
-    how = [*["freezing"] * frozen, *["max-autotune"] * max_autotune, short(precision)]
+    how = ", ".join([*["freezing"] * frozen, *["max-autotune"] * max_autotune, short(precision)])
     return Runner(
         load_package(path),
-        description=f"AOTInductor, {', '.join(how)} weights, channels_last, run from its package",
+        description=f"AOTInductor, {how} weights, channels_last, run from its package",
         execution=execution(precision, dtype == "fp32", device),
         details=details | {"package_bytes": path.stat().st_size},
         compile_facts=lambda: facts(cache),

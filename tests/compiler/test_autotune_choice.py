@@ -1,5 +1,6 @@
 """For each layer the fastest candidate that is right is chosen, and remembered."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,9 +71,9 @@ def fakes(monkeypatch: pytest.MonkeyPatch, *wrong: str, library: bool = True, ti
     monkeypatch.setattr(MeasuredLayer, "run", run_fake)
 
 
-def tuner(folder: Path) -> Tuner:
-    """Its clock counts up, so that of any candidates the first is the fastest."""
-    ticks = iter(range(10_000))
+def tuner(folder: Path, step: int = 1) -> Tuner:
+    """Its clock counts up, so that of any candidates the first is the fastest; or down by steps of -1: the last."""
+    ticks = itertools.count(10_000, step)
 
     def clock(call: Callable[[], None]) -> float:
         call()
@@ -135,6 +136,34 @@ def test_a_layer_that_the_library_won_is_lowered_to_it(
     assert own_calls(graph) == []
     assert called(graph).count("LibraryLayer") == len(layers(made.net))
     assert made.error(graph) < 1e-3
+
+
+def test_a_kernel_that_failed_is_told_and_one_that_lost_is_not(
+    made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A library that is taken without a tile beside it hides a fault; the file on disk remembers why."""
+    names = [layer.name for layer in layers(made.net).values()]
+    fakes(monkeypatch)
+    lost = tuner(tmp_path / "lost", -1)
+    assert list(chosen(made, lost).by_library) == list(layers(made.net))
+    assert lost.failed == {}
+    fakes(monkeypatch, "a", "b")
+    wrong = tuner(tmp_path / "wrong")
+    assert list(chosen(made, wrong).by_library) == list(layers(made.net))
+    assert wrong.failed == dict.fromkeys(names, "no tile gives the reference's answer")
+    fakes(monkeypatch)
+    by_library = MeasuredLayer.run
+
+    def refuse(measured: MeasuredLayer, choice: object) -> None:
+        if choice != LIBRARY:
+            raise ValueError("the epilogue must fold nothing")
+        by_library(measured, choice)
+
+    monkeypatch.setattr(MeasuredLayer, "run", refuse)
+    for _ in range(2):
+        refused = tuner(tmp_path / "refused")
+        assert list(chosen(made, refused).by_library) == list(layers(made.net))
+        assert refused.failed == dict.fromkeys(names, "Tile(name='b'): the epilogue must fold nothing")
 
 
 def test_layers_that_differ_in_what_they_end_in_are_measured_apart(

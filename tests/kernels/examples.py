@@ -104,7 +104,7 @@ def example(op: KernelOp[Any], dtype: torch.dtype, layer: Layer) -> Example:
         x = values(batch, inner, height, width, dtype=torch.float32)
     else:
         x = values(batch, height, width, 2 * inner, dtype=dtype)[..., inner:]
-    weight, epilogue = NO_WEIGHT, Epilogue(scale=torch.full((inner,), 0.5, device=DEVICE))
+    weight, epilogue = NO_WEIGHT, Epilogue(scale=torch.full((inner,), 0.5, device=DEVICE), early=True)
     if op.pack is not None and op.weight_shape is not None:
         shape = op.weight_shape(inner, outer)
         weight = op.pack(values(*shape, dtype=torch.float32) / (inner * shape[-1]) ** 0.5)
@@ -146,6 +146,7 @@ def epilogue_of(layer: Layer, dtype: torch.dtype, outer: int, grown: tuple[int, 
         residual=residual,
         residual_scale=0.5 if layer.residual == FP8 else 1.0,
         statistics=layer.statistics,
+        early=True,  # as a lowered graph calls every kernel
     )
 
 

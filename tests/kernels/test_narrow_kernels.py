@@ -40,7 +40,7 @@ def windowed(side: int, stride: int, inner: int, size: tuple[int, int] = ODD) ->
     """An image, a weight in torch's own shape and an epilogue."""
     image = values(2, inner, *size, dtype=torch.float32)
     weight = values(32, inner, side, side, dtype=torch.float32) / (inner * side * side) ** 0.5
-    return image, weight, Epilogue(bias=torch.linspace(-1, 1, 32, device=DEVICE), activation=RELU)
+    return image, weight, Epilogue(bias=torch.linspace(-1, 1, 32, device=DEVICE), activation=RELU, early=True)
 
 
 def half(size: tuple[int, int], stride: int) -> tuple[int, int]:
@@ -107,7 +107,7 @@ def check_head(side: int, classes: int, inner: int, dtype: torch.dtype, tile: co
     """Run a tile of the last convolution and compare it with the reference; on a GPU twice, where a race would show."""
     x = torch.cat([poisoned(2, *ODD, inner, dtype=dtype), values(2, *ODD, inner, dtype=dtype)], 3)[..., inner:]
     weight = conv_head.pack(values(classes, inner, side, side, dtype=torch.float32) / inner**0.5).to(dtype)
-    epilogue = Epilogue(bias=torch.linspace(-1, 2, classes, device=DEVICE), activation=NONE)
+    epilogue = Epilogue(bias=torch.linspace(-1, 2, classes, device=DEVICE), activation=NONE, early=True)
     found, again, wanted = (Outputs(logits=poisoned(2, classes, *ODD, dtype=torch.float32)) for _ in range(3))
     conv_head.conv_head(x, weight, epilogue, found, tile)
     conv_head.reference(x, weight, epilogue, wanted)

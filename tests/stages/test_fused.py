@@ -86,7 +86,14 @@ def small_unet() -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("barred", "said"), [(None, ""), ("too new a Triton", "; kernels are barred: too new a Triton")]
+    ("barred", "said"),
+    [
+        (None, ""),
+        (
+            "too new",
+            "; kernels are barred: too new; 1 by the library because their kernel failed, such as head: no fit",
+        ),
+    ],
 )
 def test_the_record_says_what_matched_and_what_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, barred: str | None, said: str
@@ -96,8 +103,10 @@ def test_the_record_says_what_matched_and_what_runs(
     progress: list[str] = []
     work = workload(small_unet(), tmp_path, progress.append)
     rewritten = Rewritten(work, Tuner(tmp_path), None)
+    rewritten.tuner.failed = {"head": "no fit"} if barred else {}
     stage = fastest(rewritten, [rewritten.candidate({}, "fp16"), rewritten.by_inductor])
     assert stage.description == f"fp16, 6 layers by own kernels, the rest by Inductor, one CUDA graph{said}"
+    assert stage.details["kernels_failed"] == rewritten.tuner.failed
     how = Execution("fp16", {}, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=6)
     assert stage.execution == replace(how, layer_flops=composed_flops(rewritten.net))
     assert stage.compile_facts is not None

@@ -62,7 +62,7 @@ def conv_head(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
     check("x", x, (batch, height, width, inner))
     if weight.dtype != x.dtype or tuple(weight.shape) != (taps, classes, inner) or not weight.is_contiguous():
         raise ValueError(f"weight must be {[taps, classes, inner]} {x.dtype}, got {list(weight.shape)} {weight.dtype}")
-    if epilogue.bias is None or epilogue != Epilogue(epilogue.scale, epilogue.bias, epilogue.activation):
+    if epilogue.bias is None or epilogue.parts:
         raise ValueError(f"the epilogue must have a bias and fold nothing, got {epilogue.key}")
     check_vector("bias", epilogue.bias, classes)
     if epilogue.scale is not None:

@@ -88,12 +88,16 @@ def net_digest(structure: str, net: nn.Module, inputs: Iterable[Tensor], others:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def described(best: Candidate, barred: str, refused: Mapping[str, str]) -> str:
-    """What runs, in a line, and what could not."""
+def described(best: Candidate, barred: str, refused: Mapping[str, str], failed: Mapping[str, str]) -> str:
+    """What runs, in a line, and what could not: candidates that were refused, layers whose kernel failed."""
     ours = best.execution.own_kernels or 0
     precision = best.execution.precision
     text = f"{precision}, {ours} layers by own kernels, the rest by Inductor, one CUDA graph"
     if not ours:
         text = f"{precision}, all by {best.name}, one CUDA graph"
-    failed = "".join(f"; {name} was refused: {why}" for name, why in refused.items())
-    return text + (f"; kernels are barred: {barred}" if barred else "") + failed
+    parts = [text, *([f"kernels are barred: {barred}"] if barred else [])]
+    parts += [f"{name} was refused: {why}" for name, why in refused.items()]
+    if failed and ours:
+        layer, why = next(iter(failed.items()))
+        parts.append(f"{len(failed)} by the library because their kernel failed, such as {layer}: {why}")
+    return "; ".join(parts)
