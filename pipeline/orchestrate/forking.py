@@ -15,8 +15,11 @@ if TYPE_CHECKING:  # this module is imported before all that takes long
     from pipeline.config.schema import RunConfig
 
 # What a worker imports before it builds its stage. The first one's `main` is the worker; the first worker of all, which
-# looks at the net alone, has no more than it.
-MODULES = ("pipeline.worker.__main__", "pipeline.worker.net_file", "torch._dynamo", "pipeline.worker.preloaded")
+# looks at the net, has no more than it.
+MODULES = (
+    *("pipeline.worker.__main__", "pipeline.worker.run_stage", "pipeline.worker.net_file"),
+    *("torch._dynamo", "pipeline.worker.preloaded"),
+)
 PATIENCE_SECONDS = 300.0  # for the server's imports
 POLL_SECONDS = 0.01
 NVIDIA = Path("/dev/nvidiactl")  # which its driver makes; on a GPU workers are interpreters of their own
