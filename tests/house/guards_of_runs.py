@@ -159,7 +159,21 @@ OF_RUNS = [
         "pipeline/orchestrate/forking.py",
         "if _Ahead.surroundings != surroundings():",
         "if False:",
-        "tests/orchestrate/test_forking.py::test_a_server_of_other_surroundings_is_ended",
+        "tests/orchestrate/test_started_ahead.py::test_a_server_of_other_surroundings_is_ended",
+    ),
+    Guard(
+        "a fork server that outlives a run which is killed",
+        "pipeline/worker/fork_server.py",
+        "    die_with_the_parent()\n",
+        "",
+        "tests/orchestrate/test_forking.py::test_a_server_dies_with_its_parent_while_it_imports",
+    ),
+    Guard(
+        "a server that was started ahead and works on beside the run",
+        "pipeline/orchestrate/run.py",
+        "            ahead.stop()  # the others are interpreters of their own",
+        "            pass",
+        "tests/orchestrate/test_started_ahead.py::test_where_workers_are_interpreters_the_first_alone_is_the_server_s",
     ),
     Guard(
         "output that nobody reads",
