@@ -176,6 +176,13 @@ OF_RUNS = [
         "tests/orchestrate/test_started_ahead.py::test_where_workers_are_interpreters_the_first_alone_is_the_server_s",
     ),
     Guard(
+        "an interruption before anything could tell of it",
+        "pipeline/orchestrate/importing.py",
+        "        signal.signal(signal.SIGINT, signal.SIG_DFL)",
+        "        pass",
+        "tests/cli/test_importing.py::test_an_interruption_while_it_imports_is_no_traceback",
+    ),
+    Guard(
         "output that nobody reads",
         "models/one_line.py",
         "        leave_unread()\n        tell",
