@@ -3,9 +3,11 @@
 import math
 import sys
 
+from pipeline.orchestrate import importing
 from pipeline.orchestrate.forking import start_ahead, stop_ahead
 
-if __name__ == "__main__":  # before the imports that take seconds, so that the workers' take theirs beside them
+if __name__ == "__main__":  # before the imports that take long, so that the first worker's take theirs beside them
+    importing.begin()
     start_ahead(sys.argv[1:])
 
 import hydra
@@ -35,4 +37,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    importing.end()
     main()

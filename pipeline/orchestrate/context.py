@@ -90,11 +90,11 @@ class RunContext:
         """Note something that a reader must know about the whole run."""
         self.keep(warnings=[*self.record.warnings, RunWarning(code, text, remedy)])
 
-    def start(self, spec: StageSpec, role: str, folder: str) -> WorkerProcess:
-        """A fresh worker for the stage."""
+    def start(self, spec: StageSpec, role: str, folder: str, ahead: ForkServer | None = None) -> WorkerProcess:
+        """A fresh worker for the stage: the fork server's; where the run has none, that of the one started ahead."""
         job = self.config.job(spec, role, self.folder, folder)
         self.scratch.append(Path(job.folder) / SCRATCH)
-        worker = WorkerProcess(job, Path(job.folder) / "log.txt", self.config.plan.limits, self.server)
+        worker = WorkerProcess(job, Path(job.folder) / "log.txt", self.config.plan.limits, self.server or ahead)
         if self.server and self.server.failed:
             self.observer.say(f"{self.server.failed}; from here on each worker is an interpreter of its own")
             self.stop_forking()

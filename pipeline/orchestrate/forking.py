@@ -15,12 +15,16 @@ if TYPE_CHECKING:  # this module is imported before all that takes long
     from pipeline.config.schema import RunConfig
 
 # What a worker imports before it builds its stage. The first one's `main` is the worker; the first worker of all, which
-# looks at the net alone, has no more than it.
-MODULES = ("pipeline.worker.__main__", "pipeline.worker.net_file", "torch._dynamo", "pipeline.worker.preloaded")
+# looks at the net, has no more than it.
+MODULES = (
+    *("pipeline.worker.__main__", "pipeline.worker.run_stage", "pipeline.worker.net_file"),
+    *("torch._dynamo", "pipeline.worker.preloaded"),
+)
 PATIENCE_SECONDS = 300.0  # for the server's imports
 POLL_SECONDS = 0.01
-NVIDIA = Path("/dev/nvidiactl")  # which its driver makes; on a GPU workers are interpreters of their own
-OTHERWISE = ("preset=", "measure", "device=", "hydra/", "hydra.job")  # how words begin with which it may not be wanted
+LOAD = Path("/proc/loadavg")
+LOOKS, APART_SECONDS = 3, 0.001  # at who computes now: a process that wakes for an instant keeps no processor busy
+OTHERWISE = ("-", "hydra/", "hydra.job")  # how words begin with which this process may not run anything itself
 
 
 class ForkedProcess:
@@ -142,22 +146,38 @@ class _Ahead:
     surroundings: tuple[str, dict[str, str]] = ("", {})
 
 
-def start_ahead(words: Sequence[str], driver: Path = NVIDIA) -> None:
-    """Start the fork server of a run that will want one by all that can be said at once: its imports take seconds.
+def start_ahead(words: Sequence[str]) -> None:
+    """Start the server that the run's first worker will come from, if no other: its imports take seconds.
 
     Beside them, on another processor, where one is free, this process reads the request.
 
     Args:
         words: what the user typed after the program's name.
-        driver: is there where a GPU is.
     """
-    unclear = any(word.lstrip("+").startswith(("-", *OTHERWISE)) and word not in ("-m", "--multirun") for word in words)
-    if unclear or _Ahead.server or sys.platform != "linux" or driver.exists():
+    unclear = any(word.lstrip("+").startswith(OTHERWISE) and word not in ("-m", "--multirun") for word in words)
+    if unclear or _Ahead.server or sys.platform != "linux":
         return
-    free = len(os.sched_getaffinity(0)) - os.getloadavg()[0]
-    if free > 1:  # else it only keeps this process from reading the request
+    if processor_is_free():  # else it only keeps this process from reading the request
         _Ahead.surroundings = surroundings()
         _Ahead.server = ForkServer()
+
+
+def processor_is_free(load: Path = LOAD) -> bool:
+    """Whether a processor beside this process's is idle now.
+
+    By who computes at this moment: the average of a minute counts one who tries again and again as his own neighbour.
+
+    Args:
+        load: as proc(5) has it; its fourth figure counts the processes that compute, this one among them.
+    """
+    computing = []
+    for look in range(LOOKS):
+        time.sleep(APART_SECONDS if look else 0)
+        try:
+            computing.append(int(load.read_text().split()[3].split("/")[0]))
+        except (OSError, ValueError, IndexError):
+            return False
+    return min(computing) < len(os.sched_getaffinity(0))
 
 
 def surroundings() -> tuple[str, dict[str, str]]:
@@ -172,6 +192,14 @@ def stop_ahead() -> None:
     _Ahead.server = None
 
 
+def taken_ahead() -> ForkServer | None:
+    """The server that was started ahead, which is whoever's took it; None where its surroundings are not a worker's."""
+    if _Ahead.surroundings != surroundings():
+        stop_ahead()
+    ahead, _Ahead.server = _Ahead.server, None
+    return ahead
+
+
 def forks(config: "RunConfig") -> bool:
     """Whether a run's workers are copies of one process.
 
@@ -182,10 +210,4 @@ def forks(config: "RunConfig") -> bool:
 
 def fork_server(config: "RunConfig") -> ForkServer | None:
     """The fork server of a run that wants one; None where workers are interpreters of their own."""
-    if not forks(config):
-        stop_ahead()
-        return None
-    if _Ahead.surroundings != surroundings():
-        stop_ahead()
-    ahead, _Ahead.server = _Ahead.server, None
-    return ahead or ForkServer()
+    return (taken_ahead() or ForkServer()) if forks(config) else None

@@ -15,13 +15,13 @@ from pipeline.orchestrate import check_script, interruption, offspring, resume, 
 from pipeline.orchestrate.audited_pairs import head_to_head
 from pipeline.orchestrate.context import RunContext, others_on_gpu, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.events import Observer
-from pipeline.orchestrate.forking import fork_server
+from pipeline.orchestrate.forking import fork_server, stop_ahead, taken_ahead
 from pipeline.orchestrate.gpu_lock import held
 from pipeline.orchestrate.late_imports import import_late
 from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.resume import Earlier
 from pipeline.orchestrate.trials import measure_stage
-from pipeline.orchestrate.worker_process import WorkerGone
+from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, close_to_others
 from pipeline.records.file_mark import mark_of
 from pipeline.records.machine import Environment
@@ -81,6 +81,7 @@ def measure(context: RunContext, earlier: Earlier | None) -> None:
     if context.server:
         import_late()
     describe_run(context)
+    stop_ahead()
     if earlier:
         resume.check_machine(earlier, context.record)
     measure_aa_pairs(context, earlier)
@@ -179,7 +180,7 @@ def found_by_a_worker(context: RunContext) -> dict[str, Any]:
     than the stages have. glibc raises its mmap threshold as large blocks are freed, and on a CPU such a baseline ran
     a quarter faster than the same net in a fresh process.
     """
-    with stopping(context.start(context.config.eager, "reference", "reference")) as (worker,):
+    with stopping(reference_worker(context)) as (worker,):
         try:
             context.advance(worker, "reference", Done)
         except WorkerGone as gone:
@@ -187,6 +188,16 @@ def found_by_a_worker(context: RunContext) -> dict[str, Any]:
         if "reason" in worker.fields:
             refuse_baseline(context, worker.fields["reason"])
     return worker.run_fields
+
+
+def reference_worker(context: RunContext) -> WorkerProcess:
+    """The worker that computes the reference: of all workers the first, so that its imports may have begun already."""
+    ahead = None if context.server else taken_ahead()
+    try:
+        return context.start(context.config.eager, "reference", "reference", ahead)
+    finally:
+        if ahead:
+            ahead.stop()  # the others are interpreters of their own
 
 
 def measure_aa_pairs(context: RunContext, earlier: Earlier | None) -> None:

@@ -6,11 +6,11 @@ from importlib import import_module
 
 from models.errors import InputError
 from pipeline.config.schema import Job
-from pipeline.protocol import PipeReporter, close_to_others, die_with_the_parent
+from pipeline.protocol import Phase, PipeReporter, close_to_others, die_with_the_parent
 from pipeline.records.codec import from_json
 from pipeline.stages.api import Skip
 from pipeline.worker import shortage
-from pipeline.worker.run_stage import run_stage
+from pipeline.worker.first_look import look_at_the_net
 
 # What compiles imports seconds' worth of torch: no part of a build, and the same in every process that is sampled.
 COMPILERS, SAMPLED = "pipeline.worker.net_file", ("stage", "companion")
@@ -27,7 +27,13 @@ def main() -> None:
     if job.role in SAMPLED:
         import_module(COMPILERS)
     try:
-        run_stage(job, reporter)
+        if job.role == "contract":
+            reporter.enter(Phase.START)
+            look_at_the_net(job)
+        else:
+            from pipeline.worker.run_stage import run_stage  # with all that measures: no look at a net waits for it
+
+            run_stage(job, reporter)
     except InputError as error:
         reporter.refuse(str(error))
     except Exception as error:  # noqa: BLE001 - whatever a stage does ends as a record

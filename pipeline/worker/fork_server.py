@@ -5,6 +5,7 @@ own; it shares with the other copies what was imported, and so the places of lib
 Python's hashes, which a fresh interpreter draws anew. Linux alone: a copy becomes the child of the run that asked.
 """
 
+import gc
 import importlib
 import math
 import os
@@ -14,28 +15,46 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from pipeline.protocol import die_with_the_parent
+
 STREAMS = 3  # of a worker: stdin, stdout with stderr, and the descriptor of its messages
+GPU = "/dev/nvidia"  # how its driver's files begin; a copy of a process that has opened a GPU can't use it
 NONE_STARTED = 0  # in place of a pid
 
 
 def main() -> int:
     """Import the first module, fork once, import the others, fork for every request; a copy is the first's `main`."""
+    die_with_the_parent()
+    gc.disable()  # it would walk all that is imported again and again: a sixth of torch's import
     connection = socket.socket(fileno=int(sys.argv[1]))
     names = sys.argv[2:]
     for imported, requests in ((names[:1], 1), (names[1:], math.inf)):
         for name in imported:
             importlib.import_module(name)
+        gc.freeze()  # what no copy walks, all share
         if os.fork() == 0:
             os._exit(0)  # numpy's BLAS ends its threads at a fork; whatever thread is left then, a copy would lack
         os.wait()
         if len(list(Path("/proc/self/task").iterdir())) > 1:
             return 1
+        if requests == 1 and any(file.startswith(GPU) for file in opened()):  # the copy may be the one that needs it
+            return 1
         if streams := serve(connection, requests):
+            gc.enable()
             take_over(streams)
             sys.argv = [names[0], str(streams[-1])]
             importlib.import_module(names[0]).main()
             break
     return 0
+
+
+def opened() -> set[str]:
+    """The paths of what this process has open."""
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one that lists them is closed by now
+            found.add(str(descriptor.readlink()))
+    return found
 
 
 def serve(connection: socket.socket, requests: float) -> list[int]:

@@ -66,9 +66,6 @@ def run_stage(job: Job, reporter: Reporter) -> None:
         Skip, StageError, Exception: as the stage's build or call raised it.
     """
     reporter.enter(Phase.START)
-    if job.role == "contract":
-        first_look(workload.net_of(job).to(open_device(job.device)), job)
-        return
     bench = prepare(job)
     if job.role == "reference":
         describe_run(bench, reporter)

@@ -18,6 +18,13 @@ OF_MEASURING = [
         f"{FORKING}test_a_server_that_cannot_fork_starts_no_worker",
     ),
     Guard(
+        "copies of a process that has opened a GPU",
+        "pipeline/worker/fork_server.py",
+        "if requests == 1 and any(file.startswith(GPU) for file in opened()):",
+        "if False:",
+        f"{FORKING}test_a_server_that_cannot_fork_starts_no_worker",
+    ),
+    Guard(
         "forked workers that the run could not wait for",
         "pipeline/orchestrate/forking.py",
         "        except ChildProcessError:\n            with",

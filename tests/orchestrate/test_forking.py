@@ -5,14 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pipeline import __main__ as program
 from pipeline.config.plan import Plan
 from pipeline.orchestrate import context, forking, offspring, run, spawning
 from pipeline.orchestrate.forking import ForkedProcess, ForkServer, fork_server
@@ -21,6 +21,9 @@ from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, con
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers fork under Linux alone")
 
+OPEN_GPU = "import __main__\n__main__.GPU = '/dev/zero'\nopened = open('/dev/zero')"
+COLLECTING = "import gc, os, sys\ndef main():\n    os.write(int(sys.argv[1]), str(gc.isenabled()).encode())"
+SLOW = "import os, pathlib, time\npathlib.Path('pid').write_text(f'{os.getpid()} ')\ntime.sleep(60)"
 ECHO = "tests.orchestrate.forked_echo"
 SLEEPING_THREAD = "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
 
@@ -93,11 +96,14 @@ def test_a_worker_whose_end_another_has_noted_is_gone(tmp_path: Path) -> None:
         assert ForkedProcess(child, stdin, stdout).poll() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("program", ["import no_such_module", SLEEPING_THREAD])
+@pytest.mark.parametrize("program", ["import no_such_module", SLEEPING_THREAD, OPEN_GPU])
 def test_a_server_that_cannot_fork_starts_no_worker(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its modules can't be imported, or leave a thread that a copy would lack; a worker is then started as usual."""
+    """Its modules can't be imported, leave a thread that a copy would lack, or open a GPU, which no copy could use.
+
+    A worker is then started as usual.
+    """
     (tmp_path / "unforkable.py").write_text(program)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path.cwd()}")
     with started("unforkable") as server:
@@ -109,6 +115,40 @@ def test_a_server_that_cannot_fork_starts_no_worker(
         assert not isinstance(process, ForkedProcess)
         process.communicate()
         os.close(messages)
+
+
+def test_a_copy_collects_garbage_as_any_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server itself doesn't, while it imports."""
+    (tmp_path / "collecting.py").write_text(COLLECTING)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path.cwd()}")
+    with started("collecting") as server, two_workers(server) as found:
+        assert [os.read(messages, 10) for _, messages in found] == [b"True", b"True"]
+
+
+@pytest.mark.fresh_process
+def test_a_server_dies_with_its_parent_while_it_imports(tmp_path: Path) -> None:
+    """A parent that is killed leaves none behind, however long its imports take."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    begin = "from pipeline.orchestrate.forking import ForkServer; ForkServer(('slow',)); input()"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path.cwd()}"}
+    with subprocess.Popen(
+        [sys.executable, "-c", begin], cwd=tmp_path, env=environment, stdin=subprocess.PIPE
+    ) as parent:
+        server = pid_in(tmp_path / "pid")
+        parent.kill()
+    ends = time.monotonic() + 20.0
+    while offspring.state(server) not in ("", "Z"):
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def pid_in(file: Path) -> int:
+    """The number that a process writes there, waited for."""
+    ends = time.monotonic() + 60.0
+    while not (file.exists() and file.read_text().endswith(" ")):
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+    return int(file.read_text())
 
 
 def test_what_is_no_child_of_the_run_is_ended() -> None:
@@ -148,89 +188,3 @@ def test_workers_fork_on_a_cpu_where_the_plan_says_so() -> None:
         server = fork_server(config(plan=forking))
     assert server is not None
     server.stop()
-
-
-class FakeServer:
-    """One that imports nothing."""
-
-    def __init__(self) -> None:
-        self.stopped = False
-
-    def stop(self) -> None:
-        self.stopped = True
-
-
-@pytest.fixture
-def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None is started ahead, and those that are, are fake ones, on two idle processors."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
-    monkeypatch.setattr(forking, "ForkServer", FakeServer)
-    monkeypatch.setattr(forking._Ahead, "server", None)
-
-
-FORKED = config("one", plan=replace(QUICK, fork_workers=True))
-
-
-@pytest.mark.usefixtures("no_server")
-def test_the_server_that_was_started_ahead_is_the_run_s() -> None:
-    """Once; a second run starts its own."""
-    forking.start_ahead(["stage=compile", "data.size=96"])
-    ahead = forking._Ahead.server
-    forking.start_ahead([])
-    assert forking._Ahead.server is ahead
-    assert fork_server(FORKED) is ahead
-    assert fork_server(FORKED) is not ahead
-    assert forking._Ahead.server is None
-
-
-@pytest.mark.usefixtures("no_server")
-@pytest.mark.parametrize(
-    "words",
-    [["preset=smoke"], ["-m", "measure=thorough"], ["device=cuda"], ["--help"], ["+hydra/launcher=joblib"], ["--cfg"]],
-)
-def test_none_is_started_ahead_of_a_run_that_may_want_none(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor where a GPU is, or no processor is free; several values of what doesn't matter are no reason."""
-    forking.start_ahead(words)
-    assert forking._Ahead.server is None
-    (tmp_path / "nvidiactl").touch()
-    forking.start_ahead([], tmp_path / "nvidiactl")
-    assert forking._Ahead.server is None
-    monkeypatch.setattr(os, "getloadavg", lambda: (1.0, 0.1, 0.1))
-    forking.start_ahead([])
-    assert forking._Ahead.server is None
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
-    forking.start_ahead(["-m", "seed=1,2"])
-    assert forking._Ahead.server
-
-
-@pytest.mark.usefixtures("no_server")
-@pytest.mark.parametrize("what", ["the environment", "the folder", "nothing"])
-def test_a_server_of_other_surroundings_is_ended(what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its workers would have what was set before: Hydra may set variables for a job, and change its folder."""
-    forking.start_ahead([])
-    ahead = forking._Ahead.server
-    assert isinstance(ahead, FakeServer)
-    if what == "the environment":
-        monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    elif what == "the folder":
-        monkeypatch.chdir(tmp_path)
-    taken = fork_server(FORKED)
-    assert taken
-    assert (taken is ahead, ahead.stopped) == ((True, False) if what == "nothing" else (False, True))
-
-
-@pytest.mark.usefixtures("no_server")
-def test_a_server_that_no_run_takes_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a run that wants none, and at the program's end."""
-    for end in (lambda: fork_server(config("one")), program.main):
-        forking.start_ahead([])
-        ahead = forking._Ahead.server
-        assert isinstance(ahead, FakeServer)
-        monkeypatch.setattr("pipeline.cli.app.guard", lambda _: 2)
-        with suppress(SystemExit):
-            end()
-        assert ahead.stopped
-        assert forking._Ahead.server is None

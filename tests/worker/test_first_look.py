@@ -13,7 +13,7 @@ from models.errors import ImageError, ModelError
 from pipeline.config.schema import DataSpec, Job
 from pipeline.stages.api import StageError
 from pipeline.worker import run_stage, workload
-from pipeline.worker.first_look import first_look
+from pipeline.worker.first_look import first_look, look_at_the_net
 from tests.worker.jobs import EAGER, Recorder, job
 
 FOLDER = DataSpec("folder", "no/such/folder", None, size=96, batch_size=2, batches=3)
@@ -51,11 +51,11 @@ def only(side: int) -> Head:
 def test_a_net_is_refused_before_its_images_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder isn't there; by the worker that looks at the net alone, and by the reference's."""
     monkeypatch.setattr(workload, "net_of", lambda _: Head(lambda y: y[..., ::2, ::2]))
-    for role in ("contract", "reference"):
+    for look in (look_at_the_net, lambda job: run_stage.run_stage(job, Recorder())):
         with pytest.raises(ModelError, match=r"Head answers \[2, 2, 48, 48\] to images \[2, 3, 96, 96\]"):
-            run_stage.run_stage(replace(asked(tmp_path), role=role), Recorder())
+            look(asked(tmp_path))
     monkeypatch.setattr(workload, "net_of", lambda _: Head())
-    run_stage.run_stage(replace(asked(tmp_path), role="contract"), Recorder())
+    look_at_the_net(asked(tmp_path))
     with pytest.raises((ImageError, StageError, OSError)):
         run_stage.run_stage(asked(tmp_path), Recorder())
 
