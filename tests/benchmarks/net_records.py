@@ -1,4 +1,4 @@
-"""Makes the records of docs/h200/nets: each net trained for seconds, its ladder measured, and check.py beside it.
+"""Makes the records of docs/h200: each net trained for seconds, its ladder measured, and check.py beside it.
 
     python -m tests.benchmarks.net_records --out records [--nets resnet50 fpn] [--gpus 4] [--minutes 25] [--check 3]
 
@@ -19,10 +19,16 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-LADDER = ("measure=quick", "stage=compilers", "eager_beside=false")
+COMPILERS = ("measure=quick", "stage=compilers", "eager_beside=false")
+EVERY_RUNG = (
+    "measure=quick",
+    "stage=ladder",
+    "+stage@stage.rungs.xla=xla",
+    "+stage@stage.rungs.aot_inductor=aot_inductor",
+)
 KEPT = ("results.json", "report.md", "results.csv", "check.py")
-STAGES = ("compile", "compile_max", "fused", "fp8")
 MONAI_BARE = tuple(f"model.options.{name}=null" for name in ("channels", "strides", "num_res_units"))
 
 
@@ -33,12 +39,12 @@ class RecordedNet:
     Attributes:
         net: the overrides that name it.
         data: the overrides of its images.
-        trained: it has weights of --train minutes on the demo's labels; otherwise random ones.
+        ladder: the overrides of what is measured.
     """
 
     net: tuple[str, ...]
     data: tuple[str, ...] = ("data=stain", "data.batch_size=8")
-    trained: bool = True
+    ladder: tuple[str, ...] = COMPILERS
 
 
 def stain(batch: int, *words: str) -> tuple[str, ...]:
@@ -47,6 +53,8 @@ def stain(batch: int, *words: str) -> tuple[str, ...]:
 
 
 NETS: dict[str, RecordedNet] = {
+    "batch8": RecordedNet(("model=unet",), ladder=EVERY_RUNG),
+    "batch1": RecordedNet(("model=unet",), stain(1), EVERY_RUNG),
     "bilinear": RecordedNet(("model=unet", "model.options.upsampling=bilinear")),
     "smp": RecordedNet(("model=smp",)),
     "monai_unet": RecordedNet(("model=monai",)),
@@ -103,20 +111,18 @@ class GpuQueue:
         """Train a net, measure its ladder, keep its record, and run check.py for every stage."""
         case, folder, weights = NETS[name], self.out / name, self.out / f"{name}.safetensors"
         folder.mkdir(parents=True, exist_ok=True)
-        words = [*case.net, *case.data, *LADDER]
-        if case.trained:
-            train = ["-m", "models.train", *case.net, "--minutes", str(train_minutes), "--device", "cuda"]
-            if code := self.called(name, "train", [*train, "--out", str(weights)], gpu):
-                say(f"{name}: not trained, exit code {code}: {folder}/train.txt")
-                return
-            words.append(f"model.checkpoint={weights}")
+        train = ["-m", "models.train", *case.net, "--minutes", str(train_minutes), "--device", "cuda"]
+        if code := self.called(name, "train", [*train, "--out", str(weights)], gpu):
+            say(f"{name}: not trained, exit code {code}: {folder}/train.txt")
+            return
+        words = [*case.net, *case.data, *case.ladder, f"model.checkpoint={weights}"]
         run = self.out / "runs" / name
         code = self.called(name, "ladder", ["-m", "pipeline", *words, f"hydra.run.dir={run}"], gpu)
         for part in KEPT:
             with contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(run / part, folder / part)
         say(f"{name}: exit code {code}\n{last_lines(folder / 'ladder.txt')}")
-        for stage in STAGES if check_seconds and not code else ():
+        for stage in measured(folder) if check_seconds else ():
             self.called(name, f"check-{stage}", [str(run / "check.py"), stage, str(check_seconds)], gpu)
             say(f"{name}: {last_lines(folder / f'check-{stage}.txt', 1)}")
 
@@ -132,10 +138,21 @@ def last_lines(path: Path, count: int = 8) -> str:
     return "\n".join(path.read_text(errors="replace").splitlines()[-count:])
 
 
+def recorded(folder: Path) -> dict[str, Any]:
+    """A net's record; empty where there is none."""
+    path = folder / "results.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
 def finished(folder: Path) -> bool:
     """Whether a net's record is there, and whole."""
-    path = folder / "results.json"
-    return path.exists() and bool(json.loads(path.read_text(encoding="utf-8"))["finished"])
+    return bool(recorded(folder).get("finished"))
+
+
+def measured(folder: Path) -> list[str]:
+    """The stages of a record that have a time."""
+    return [stage["name"] for stage in recorded(folder).get("stages", []) if stage["status"] == "ok"]
 
 
 def main() -> None:
