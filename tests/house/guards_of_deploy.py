@@ -128,7 +128,7 @@ OF_DEPLOY = [
     ),
     Guard(
         "a TIFF that announces more than it holds",
-        "models/image_files.py",
+        "models/tiff_files.py",
         "    if len(series.keyframe.dataoffsets) < math.prod(series.keyframe.chunked):",
         "    if False:",
         "tests/models/test_volume_files.py::test_a_tiff_that_announces_more_than_it_holds_is_refused",

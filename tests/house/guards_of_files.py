@@ -3,6 +3,7 @@
 from tests.house.guard import Guard
 
 IMAGES, LABELS, WEIGHTS = "models/image_files.py", "models/label_files.py", "models/checkpoint.py"
+TIFFS = "models/tiff_files.py"
 IMAGE_TESTS = "tests/models/test_image_files.py::"
 LABEL_TESTS = "tests/models/test_label_files.py::"
 WEIGHT_TESTS = "tests/models/test_checkpoint.py::"
@@ -20,14 +21,14 @@ OF_FILES = [
     ),
     Guard(
         "pixels that a TIFF announces",
-        IMAGES,
+        TIFFS,
         "            check_pixels(path, file)\n",
         "",
         f"{IMAGE_TESTS}test_a_tiff_that_pillow_does_not_open_has_no_more_pixels_than_others",
     ),
     Guard(
         "white for black",
-        IMAGES,
+        TIFFS,
         "return as_black_is_zero(path, file, np.asarray(series.asarray()))",
         "return np.asarray(series.asarray())",
         f"{IMAGE_TESTS}test_a_tiff_in_which_0_is_white_is_turned_round",
