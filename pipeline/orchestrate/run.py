@@ -13,7 +13,7 @@ from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import check_script, interruption, offspring, resume, shared_reference
 from pipeline.orchestrate.audited_pairs import head_to_head
-from pipeline.orchestrate.context import RunContext, others_on_gpu, refuse_baseline, start_baseline, stopping
+from pipeline.orchestrate.context import RunContext, others_on_gpu, refuse_reference, start_baseline, stopping
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.forking import fork_server, stop_ahead, taken_ahead
 from pipeline.orchestrate.gpu_lock import held
@@ -184,9 +184,9 @@ def found_by_a_worker(context: RunContext) -> dict[str, Any]:
         try:
             context.advance(worker, "reference", Done)
         except WorkerGone as gone:
-            refuse_baseline(context, gone.reason)
+            refuse_reference(context, gone.reason)
         if "reason" in worker.fields:
-            refuse_baseline(context, worker.fields["reason"])
+            refuse_reference(context, worker.fields["reason"])
     return worker.run_fields
 
 
