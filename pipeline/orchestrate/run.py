@@ -21,6 +21,7 @@ from pipeline.orchestrate.late_imports import import_late
 from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.resume import Earlier
 from pipeline.orchestrate.trials import measure_stage
+from pipeline.orchestrate.under_way import under_way
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, close_to_others
 from pipeline.records.file_mark import mark_of
@@ -47,7 +48,7 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
     try:
         earlier = resume.opened(config, record)
         context.server = fork_server(config)
-        with interruption.run(), gpu_held(context):
+        with under_way(folder), interruption.run(), gpu_held(context):
             measure(context, earlier)
         context.keep(finished=True)
     finally:
