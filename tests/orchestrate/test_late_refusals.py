@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.config.request_error import RequestError
 from pipeline.orchestrate.context import RunContext, refuse_baseline, refuse_reference
+from pipeline.orchestrate.run import last_words
 from pipeline.orchestrate.trials import _gone
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Phase
@@ -43,3 +44,15 @@ def test_what_ends_the_run_names_its_net(tmp_path: Path) -> None:
     (tmp_path / "net.pt2").touch()
     filed = replace(asked, model=replace(asked.model, file=str(tmp_path / "net.pt2")))
     assert RunContext(filed, tmp_path, blank(), Watcher()).net == f"model.file={tmp_path / 'net.pt2'}"
+
+
+def test_a_reference_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
+    """Such as what torch says of a variable of the environment; a log that is empty, or gone, says nothing."""
+    log = tmp_path / "log.txt"
+    assert last_words(log) == ""
+    log.write_text("\n")
+    assert last_words(log) == ""
+    log.write_text("Traceback (most recent call last):\n  ...\nValueError: \nInvalid log settings: bogus, not\n  all\n")
+    assert last_words(log) == ", and its log ends in ValueError: Invalid log settings: bogus, not all"
+    log.write_text("one\ntwo\n")
+    assert last_words(log) == ", and its log ends in two"
