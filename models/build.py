@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.checkpoint import load_into
+from models.checkpoint import load_into, without_plain_values
 from models.errors import ModelError
 from models.model_output import with_output
 from models.named_code import maker_of_net, with_classes
@@ -34,6 +34,8 @@ def build_model(
     torch.manual_seed(seed)
     try:
         model = maker(**given)
+    except SystemExit as error:
+        raise ModelError(f"model.target: {target} {ends_the_program(error)} when it is made") from error
     except (TypeError, ValueError) as error:
         known = ", ".join(inspect.signature(maker).parameters)
         raise ModelError(f"model.options don't fit {target}: {error}; it takes {known}") from None
@@ -45,6 +47,27 @@ def build_model(
         raise ModelError(f"model.options ({said}): {target} fails with them: {type(error).__name__}: {why}") from None
     if not isinstance(model, nn.Module):
         raise ModelError(f"model.target={target}: it returns a {type(model).__name__}, no torch.nn.Module")
+    check_layouts(target, model)
     if checkpoint:
         load_into(model, checkpoint)
     return with_output(model.eval().float(), output)
+
+
+def check_layouts(target: str, model: nn.Module) -> None:
+    """That every parameter and buffer is a plain tensor.
+
+    One without values can't be moved, and where a quantised one is made fp32, the process dies by SIGSEGV (torch 2.12).
+
+    Raises:
+        ModelError: one isn't; the line names the first.
+    """
+    for name, part in (*model.named_parameters(), *model.named_buffers()):
+        if why := without_plain_values(part):
+            raise ModelError(
+                f"model.target: {target} makes {name} with {why}; make a net whose weights are plain tensors"
+            )
+
+
+def ends_the_program(error: SystemExit) -> str:
+    """What a net does that leaves Python in place of answering, in a clause."""
+    return f"ends the program (sys.exit({error.code!r}))"

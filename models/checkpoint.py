@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as in_bytes
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from models.errors import CheckpointError
 from models.one_line import tell
@@ -185,14 +187,20 @@ def difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str
 def unfit_values(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
     """Why the tensors `given` can't take the place of `wanted`, of the same shapes, in a clause; empty if they can."""
     for name, part in given.items():
-        if part.is_meta or part.layout != torch.strided or part.is_quantized:
-            kind = "no values" if part.is_meta else "a sparse or quantized layout"
+        if kind := without_plain_values(part):
             return f"{name} has {kind}; save model.state_dict() of the net in fp32, fp16 or bf16"
         if wanted[name].is_floating_point() != part.is_floating_point():
             return f"{name} is {part.dtype}, the net's is {wanted[name].dtype}; a conversion would change its values"
         if part.is_floating_point() and not bool(part.float().isfinite().all()):
             return f"{name} holds NaN or infinite values"
     return ""
+
+
+def without_plain_values(part: Tensor) -> str:
+    """What a tensor of any shape has in place of plain values, in a clause; empty where it has those."""
+    if part.is_meta or is_lazy(part):
+        return "no values"
+    return "a sparse or quantized layout" if part.layout != torch.strided or part.is_quantized else ""
 
 
 def stored_as(path: str) -> list[str]:
@@ -205,7 +213,8 @@ def save(model: nn.Module, path: Path, notes: Mapping[str, str]) -> None:
     """Write the weights in fp16, which halves the file, with `notes` in its header; integers stay as they are."""
     state = {name: part.half() if part.is_floating_point() else part for name, part in model.state_dict().items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_file({name: part.cpu().contiguous() for name, part in state.items()}, path, metadata=dict(notes))
+    held = {name: part.cpu().contiguous() for name, part in state.items()}
+    path.write_bytes(in_bytes(held, metadata=dict(notes)))  # save_file makes a file that its user alone may read
 
 
 def notes(path: Path) -> dict[str, str]:

@@ -3,9 +3,7 @@
 docs/inputs.md states the rules.
 """
 
-import logging
 import math
-import struct
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,28 +14,21 @@ import tifffile
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from models.errors import ImageError
+from models.npy_files import mapped
+from models.tiff_files import ONE_CHANNEL, pillow_spoils, read_tiff
+from models.unreadable import UNREADABLE, unreadable
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".npy"}
 TIFF = {".tif", ".tiff"}
 # Pillow's names of these formats: it looks at contents alone, and gives some others away, as PostScript to Ghostscript.
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP")
-MOST_PIXELS = 178_956_970  # of one image: beyond it Pillow speaks of a bomb and raises
-BITS_PER_SAMPLE, PHOTOMETRIC, WHITE_IS_ZERO = 258, 262, 0  # TIFF's tags, and a value of the latter
 COLOURS = {"P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"}  # Pillow's modes, of 8 bits a channel
-ONE_CHANNEL = {"I;16", "I;16B", "I;16L", "I", "F"}
 GREY = {"1", "L", "LA"}
 SHOWN = (1, 3)  # channels of grey and of colour
 KINDS = (np.uint8, np.uint16, np.float32)  # in which images are kept
-# What Pillow, tifffile and numpy raise on bytes that are no image, or one that they can't read.
-UNREADABLE = (
-    UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, KeyError, struct.error, TypeError,
-    AssertionError,  # tifffile's
-)  # fmt: skip
 SAID = 5  # files that a line names
 
 Read = TypeVar("Read")
-
-logging.getLogger("tifffile").setLevel(logging.CRITICAL + 1)  # or it tells on stderr what the error tells
 
 
 def each(files: Iterable[Path], read: Callable[[Path], Read]) -> list[Read]:
@@ -112,12 +103,13 @@ def opened(path: Path) -> Image.Image:
     return Image.open(path, formats=FORMATS)
 
 
-def read_values(path: Path, raw: bool = False) -> np.ndarray:
+def read_values(path: Path, raw: bool = False, indices: bool = False) -> np.ndarray:
     """A file's values [height, width, channels], of any type; indices of a palette as their colours.
 
     Args:
         path: the file.
         raw: whether a TIFF's channels are no colours, and none is transparency.
+        indices: whether those of a palette are wanted where Pillow doesn't know its colours, of more than 8 bits.
 
     Raises:
         ImageError: it can't be read, or has several pages.
@@ -128,17 +120,18 @@ def read_values(path: Path, raw: bool = False) -> np.ndarray:
         # Of what a header holds beside the image, and of a torn one, Pillow warns already as it opens the file.
         with warnings.catch_warnings(action="ignore"), opened(path) as image:
             _check_pages(path, image)
-            if (raw and image.format == "TIFF") or deeper_than_pillow_reads(path, image):
-                return _read_deep(path)
+            check_depth(path, image)
+            if image.format == "TIFF" and (raw or pillow_spoils(image)):
+                return read_tiff(path, raw, indices)
             return _planes(path, ImageOps.exif_transpose(image))
     except UnidentifiedImageError as error:
         if path.suffix.lower() in TIFF:  # of five channels, say
-            return _read_deep(path)
-        raise _unreadable(path, error) from None
+            return read_tiff(path, raw, indices)
+        raise unreadable(path, error) from None
     except Image.DecompressionBombError as error:
         raise ImageError(f"{path}: {error}") from None
     except UNREADABLE as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
 
 
 def _planes(path: Path, image: Image.Image) -> np.ndarray:
@@ -151,25 +144,20 @@ def _planes(path: Path, image: Image.Image) -> np.ndarray:
     return np.array(image.convert("RGB"))
 
 
-def deeper_than_pillow_reads(path: Path, image: Image.Image) -> bool:
-    """Whether the file has several channels of more than 8 bits, of which Pillow would keep 8, or 0 for white in them.
+def check_depth(path: Path, image: Image.Image) -> None:
+    """That a PNG of several channels has 8 bits of each: nothing here reads more.
 
     Raises:
-        ImageError: it is a PNG: nothing here reads it whole.
+        ImageError: it has more.
     """
-    if image.mode in ONE_CHANNEL:
-        return image.format == "TIFF" and image.tag_v2.get(PHOTOMETRIC) == WHITE_IS_ZERO  # type: ignore[attr-defined]
-    if image.format == "TIFF":
-        bits: tuple[int, ...] = image.tag_v2.get(BITS_PER_SAMPLE, (8,))  # type: ignore[attr-defined]
-        return max(bits) > 8
-    if image.format == "PNG":
-        with path.open("rb") as file:
-            depth = file.read(25)[24]  # IHDR: width, height, then bits (https://www.w3.org/TR/png-3/#11IHDR)
-        if depth > 8:
-            raise ImageError(
-                f"{path}: a PNG of several channels of {depth} bits, which would lose half; save a TIFF or .npy"
-            )
-    return False
+    if image.format != "PNG" or image.mode in ONE_CHANNEL:
+        return
+    with path.open("rb") as file:
+        depth = file.read(25)[24]  # IHDR: width, height, then bits (https://www.w3.org/TR/png-3/#11IHDR)
+    if depth > 8:
+        raise ImageError(
+            f"{path}: a PNG of several channels of {depth} bits, which would lose half; save a TIFF or .npy"
+        )
 
 
 def _check_pages(path: Path, image: Image.Image) -> None:
@@ -179,65 +167,12 @@ def _check_pages(path: Path, image: Image.Image) -> None:
         raise ImageError(f"{path}: {pages} pages or frames; save each as an image of its own")
 
 
-def _read_deep(path: Path) -> np.ndarray:
-    """A TIFF by tifffile, [height, width, channels]."""
-    try:
-        with tifffile.TiffFile(path) as file:
-            pages, axes = len(file.pages), file.series[0].axes
-            check_pixels(path, file)
-            values = tiff_values(path, file)
-    except (*UNREADABLE, tifffile.TiffFileError, IndexError) as error:
-        raise _unreadable(path, error) from None
-    if pages > 1 or values.ndim not in (2, 3):
-        raise ImageError(f"{path}: {pages} pages of {values.ndim} dimensions; save each as an image of its own")
-    if values.ndim == 3 and axes.startswith("S"):  # planes one after the other
-        values = np.moveaxis(values, 0, -1)
-    return values[..., None] if values.ndim == 2 else values
-
-
-def check_pixels(path: Path, file: tifffile.TiffFile) -> None:
-    """That a TIFF has no more pixels than Pillow would read of any image.
-
-    Raises:
-        ImageError: it has; a few bytes that were packed can announce any number.
-    """
-    page = file.pages.first
-    if (found := page.imagewidth * page.imagelength) > MOST_PIXELS:
-        raise ImageError(f"{path}: {found:,} pixels; at most {MOST_PIXELS:,} are read of one image")
-
-
-def as_black_is_zero(path: Path, file: tifffile.TiffFile, values: np.ndarray) -> np.ndarray:
-    """The values of a TIFF, turned round where its header says that 0 is white (PhotometricInterpretation 0).
-
-    Raises:
-        ImageError: they are of a type that has no largest value.
-    """
-    if file.pages.first.photometric != tifffile.PHOTOMETRIC.MINISWHITE:
-        return values
-    if values.dtype.kind != "u":
-        raise ImageError(f"{path}: its header says that 0 is white, which {values.dtype} has no black for")
-    return np.asarray(2**file.pages.first.bitspersample - 1 - values, dtype=values.dtype)
-
-
-def tiff_values(path: Path, file: tifffile.TiffFile) -> np.ndarray:
-    """The first series of an open TIFF, of any rank, 0 for black.
-
-    Raises:
-        ImageError: as `as_black_is_zero`; or it has fewer strips or tiles than its header announces: tifffile would
-            take them for zeros, one by one, however many.
-    """
-    series = file.series[0]
-    if len(series.keyframe.dataoffsets) < math.prod(series.keyframe.chunked):
-        raise ImageError(f"{path}: ends before its last value")
-    return as_black_is_zero(path, file, np.asarray(series.asarray()))
-
-
 def _read_array(path: Path) -> np.ndarray:
     """An .npy file, [height, width] or [height, width, channels]."""
     try:
-        values = np.lib.format.open_memmap(path, mode="r")  # mapped, so that no header asks for memory
+        values = mapped(path)
     except UNREADABLE as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
     if values.ndim not in (2, 3) or not values.size:
         raise ImageError(
             f"{path}: an array of shape {list(values.shape)}; [height, width] or [height, width, channels]"
@@ -245,16 +180,11 @@ def _read_array(path: Path) -> np.ndarray:
     return np.array(values[..., None] if values.ndim == 2 else values)
 
 
-def _unreadable(path: Path, error: Exception) -> ImageError:
-    """The line for a file that a reader gave up on."""
-    return ImageError(f"{path}: not an image that can be read ({type(error).__name__})")
-
-
 def pixels(path: Path) -> int:
     """How many values a file's picture has, by its header; 0 where that can't be told."""
     try:
         if path.suffix.lower() == ".npy":
-            return int(np.lib.format.open_memmap(path, mode="r").size)
+            return int(mapped(path).size)
         try:
             with opened(path) as image:
                 return image.width * image.height * max(1, len(image.getbands()))

@@ -8,9 +8,10 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from models.errors import ImageError
-from models.image_files import UNREADABLE, opened, read_values
+from models.image_files import opened, read_values
 from models.input_contract import LabelRules
 from models.stain import UNLABELLED
+from models.unreadable import UNREADABLE
 
 SHOWN_VALUES = 5
 MOST_COLOURS = 16  # of a file that shows classes; a photograph, or what JPEG made of classes, has more
@@ -75,7 +76,7 @@ def read_label(path: Path, rules: LabelRules) -> np.ndarray:
     check_transparency(path)
     values = _indices(path) if not rules.colors else None
     if values is None:
-        values = read_values(path)
+        values = read_values(path, indices=not rules.colors)
         if rules.colors:
             return _of_colors(path, values, rules.colors)
         if values.shape[2] > 1 and not (values == values[..., :1]).all():

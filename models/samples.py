@@ -255,8 +255,10 @@ def image_files(path: str | None) -> tuple[list[Path], list[str]]:
     files = [file for file in seen if file.is_file()]
     images = [file for file in files if file.suffix.lower() in SUFFIXES]
     if not images:
+        inner = [entry.name for entry in seen if entry.is_dir()]
+        within = f", and none is looked for in its folders, such as {inner[0]}" if inner else ""
         raise ImageError(
-            f"data.path={path}: no image in it among {len(files)} files; {', '.join(sorted(SUFFIXES))} are read"
+            f"data.path={path}: no image in it among {len(files)} files{within}; {', '.join(sorted(SUFFIXES))} are read"
         )
     if strangers := [str(file) for file in files if file not in images]:
         more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""

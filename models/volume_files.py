@@ -2,7 +2,6 @@
 
 import importlib
 import math
-import tokenize
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +11,13 @@ import numpy as np
 import tifffile
 
 from models.errors import ImageError
-from models.image_files import UNREADABLE, alike, each, tiff_values
+from models.image_files import alike, each
 from models.input_contract import InputContract, LabelRules
 from models.label_files import NNUNET, as_classes, check_apart, of_no_image
 from models.nifti import NiftiError, nifti_values, nifti_voxels
+from models.npy_files import mapped
+from models.tiff_files import tiff_values
+from models.unreadable import UNREADABLE
 from models.windows import Named
 
 NIFTI, NPY, TIFF, ZARR = (".nii", ".nii.gz"), (".npy",), (".tif", ".tiff"), (".zarr",)
@@ -24,7 +26,6 @@ SUFFIXES = (*NIFTI, *NPY, *TIFF, *ZARR)
 GIVEN_UP = (
     *UNREADABLE, tifffile.TiffFileError, IndexError, MemoryError, ArithmeticError, zlib.error,
     RuntimeError,  # tifffile's, of pages that don't go together
-    tokenize.TokenError,  # numpy's, of a header that is no Python
 )  # fmt: skip
 AXES = 3  # of a volume, but for its channels
 
@@ -153,7 +154,7 @@ def voxels(path: Path) -> int:
         if kind in NIFTI:
             return nifti_voxels(path)
         if kind in NPY:
-            return int(np.lib.format.open_memmap(path, mode="r").size)
+            return int(mapped(path).size)
         if kind in TIFF:
             with tifffile.TiffFile(path) as file:
                 return math.prod(file.series[0].shape)
@@ -168,7 +169,7 @@ def values_in_volumes(path: str | None) -> int:
 
 
 def _array(path: Path) -> np.ndarray:
-    return np.array(np.lib.format.open_memmap(path, mode="r"))
+    return np.array(mapped(path))
 
 
 def _pages(path: Path) -> np.ndarray:

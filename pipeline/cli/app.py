@@ -38,6 +38,7 @@ from pipeline.cli.preset import (
 from pipeline.cli.progress import Progress, SteadyConsole, complain
 from pipeline.cli.resumed import job_of, resumed_words
 from pipeline.cli.run_folder import claim, stages_in, withdraw
+from pipeline.cli.sweep_size import check_sweep
 from pipeline.config import load
 from pipeline.config.checks import shown
 from pipeline.config.data_request import TENSORS, meant_everywhere
@@ -96,6 +97,7 @@ def guard(answer: Callable[[], None]) -> int:
             sys.argv[1:] = overrides_first([*words, *preset_for(words, [gpu.name for gpu in cuda_gpus()])])
             check_flags(sys.argv[1:])
             check_groups(sys.argv[1:], CONF)
+            check_sweep(sys.argv[1:])
             check_sizes([CONF, *config_folders(sys.argv[1:])])
             check_targets(sys.argv[1:], config_folders(sys.argv[1:]))
             with interruption.heeded(kill_all), refused_before_it_began():

@@ -41,12 +41,19 @@ def _not_taken(found: re.Match[str], _: Path, error: Exception) -> str:
 
 def _unreadable_word(conf: Path, override: str) -> str:
     """The line for a word that is no override, as its key has a letter that looks like another, or for any reason."""
-    key = override.partition("=")[0].lstrip("+~")
-    strange = [letter for letter in key if not letter.isascii()]
-    if not strange:
-        return f"{shown(override)}: an override is written key=value, such as stage=compile or data.batch_size=8"
-    name = unicodedata.name(strange[0], f"U+{ord(strange[0]):04X}")
-    return shortened(f"{shown(key)}: no such key, as it has a {name}; {nearest(key, known_keys(conf))}")
+    key, _, value = override.partition("=")
+    key = key.lstrip("+~")
+    if sign := _strange_sign(key):
+        return shortened(f"{shown(key)}: no such key, as it has a {sign}; {nearest(key, known_keys(conf))}")
+    if "," in value and not all(part.strip() for part in value.split(",")):
+        return f"{shown(override)}: a comma with no value before or after it; a sweep is -m {key}=ONE,OTHER"
+    return f"{shown(override)}: an override is written key=value, such as stage=compile or data.batch_size=8"
+
+
+def _strange_sign(word: str) -> str:
+    """The name of the first letter or sign that isn't ASCII, and so may look like one that is; empty where all are."""
+    strange = next((sign for sign in word if not sign.isascii()), "")
+    return unicodedata.name(strange, f"U+{ord(strange):04X}") if strange else ""
 
 
 def _unknown_file(conf: Path, group: str, name: str) -> str:
@@ -54,7 +61,8 @@ def _unknown_file(conf: Path, group: str, name: str) -> str:
     if group.startswith("hydra/"):
         return f"{group}={name}: Hydra finds none of that name; a plugin that brings one must be installed"
     names = sorted(path.stem for path in (conf / group).glob("*.yaml"))
-    return f"{group}={name}: no such file in conf/{group}; {nearest(name, names)}"
+    why = f", as it has a {sign}" if (sign := _strange_sign(name)) else ""
+    return f"{group}={name}: no such file in conf/{group}{why}; {nearest(name, names)}"
 
 
 def _unknown_key(conf: Path, key: str) -> str:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pipeline.config.request_error import RequestError
 from pipeline.orchestrate import check_script
+from pipeline.orchestrate.under_way import CLAIM
 from pipeline.records import codec
 
-CLAIM = "claimed"
 OWN_FILES = (codec.FILE, check_script.FILE, "config.yaml", CLAIM)
 OF_NO_STAGE = ("reference", "baseline", "aa_pairs")  # folders of workers
 

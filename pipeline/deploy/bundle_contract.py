@@ -155,7 +155,7 @@ def load(folder: Path) -> Contract:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         if value.get("format") != FORMAT:
-            raise ContractError(f"{path}: format {value.get('format')}, this version reads {FORMAT}")
+            raise ContractError(f"{path}: format {value.get('format')!r}, this version reads {FORMAT}")
         return codec.from_json(Contract, value)
     except (FileNotFoundError, NotADirectoryError):
         raise ContractError(f"{path}: no such file; name a folder that pipeline.export wrote") from None

@@ -11,7 +11,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
-from models.image_files import UNREADABLE
+from models.unreadable import UNREADABLE
 from models.volume_files import suffix_of
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import volume_masks

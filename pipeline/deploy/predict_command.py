@@ -85,15 +85,13 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
     if others:
         named = ", ".join(map(visible, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
         tell(f"left out, no {'volumes' if volumes else 'images'}: {named}")
-    asked.out.mkdir(parents=True, exist_ok=True)
     with alone_in(asked.out), tempfile.TemporaryDirectory(prefix="unet-ladder-") as scratch:
         for case in cases:
             mask_files.stamp_of(asked.out / case.mask)
-        (asked.out / MANIFEST).unlink(missing_ok=True)
-        mask_files.clear_unfinished(asked.out, [MANIFEST, *(case.mask for case in cases)])
         wanted = Wanted(asked.stage, asked.device, asked.batch)
         bundled = is_bundle(asked.run)
         predictor = of_bundle(asked.run, wanted) if bundled else of_run(asked.run, wanted, Path(scratch))
+        mask_files.clear_unfinished(asked.out, [MANIFEST, *(case.mask for case in cases)])
         return make_all(predictor, cases, asked)
 
 
@@ -178,16 +176,23 @@ def keep_manifest(folder: Path, made_of: dict[str, Any], outcome: Outcome, finis
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """No other process makes masks in the folder meanwhile.
+    """No other process makes masks in the folder meanwhile. One that isn't there is made, and goes if it stays empty.
 
     Raises:
         RequestError: one does.
     """
+    was_there = folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
     descriptor = open_lock(folder / LOCK)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
     except BlockingIOError:
+        os.close(descriptor)
         raise RequestError(f"--out {folder}: another process makes masks there; wait for it") from None
+    try:
+        yield
     finally:
+        if not was_there and [entry.name for entry in folder.iterdir()] == [LOCK]:
+            (folder / LOCK).unlink()
+            folder.rmdir()
         os.close(descriptor)

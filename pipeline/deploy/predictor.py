@@ -16,7 +16,7 @@ from pipeline.config.data_request import TENSORS
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
-from pipeline.deploy.recorded_stage import check_weights, named_or_winner
+from pipeline.deploy.recorded_stage import check_weights, named_or_winner, no_winner
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators
 from pipeline.records import codec
@@ -145,7 +145,7 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
     stage = named_or_winner(run, name)
     if stage is None:
         if name is None:
-            raise RequestError(f"the run names no winner; --stage takes one of: {', '.join(usable) or 'none'}")
+            raise RequestError(no_winner(usable))
         raise RequestError(f"--stage {name}: the run has no such stage; {nearest(name, usable)}")
     if name is not None and stage.status not in CHOOSABLE:
         raise RequestError(f"--stage {name}: {stage.status} in this run: {stage.reason}; {nearest(name, usable)}")

@@ -129,6 +129,12 @@ def named_or_winner(run: RunRecord, name: str | None) -> StageRecord | None:
     return next((stage for stage in run.stages if stage.name == name), None)
 
 
+def no_winner(usable: list[str]) -> str:
+    """What is said of a run that names none: the stages that can be named in its place."""
+    others = f"; --stage takes one of: {', '.join(usable)}" if usable else ", and none of its stages can be taken"
+    return f"the run names no winner{others}"
+
+
 def chosen(run: RunRecord, name: str | None) -> StageRecord:
     """The stage of that name, or the run's winner.
 
@@ -139,7 +145,7 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
     able = [part.name for part in run.stages if part.target in KIND_OF and part.status == "ok"]
     if stage is None:
         if name is None:
-            raise ExportError(f"the run names no winner; --stage takes one of: {', '.join(able) or 'none'}")
+            raise ExportError(no_winner(able))
         raise ExportError(f"--stage {name}: no stage of this run; {nearest(name, [part.name for part in run.stages])}")
     name = stage.name
     if stage.status != "ok":

@@ -77,6 +77,12 @@ class RunContext:
         else:
             self.unsaved = ""
 
+    @property
+    def net(self) -> str:
+        """What the request names as its net."""
+        model = self.config.model
+        return f"model.file={model.file}" if model.file else f"model.target={model.target}"
+
     def rescue(self) -> None:
         """Save the record elsewhere, where the run's own folder took it no more."""
         if not self.unsaved:
@@ -193,14 +199,24 @@ def replace_baseline(context: RunContext, reason: str) -> None:
     context.keep(baseline=context.spec.name, aa_pairs=[])
 
 
+def refuse_reference(context: RunContext, reason: str) -> NoReturn:
+    """There is nothing to compare answers with: the net itself fails, or the machine."""
+    refuse(context, f"the reference of {context.net} can't be computed: {reason}")
+
+
 def refuse_baseline(context: RunContext, reason: str) -> NoReturn:
     """There is nothing to measure against; a reference that is itself wrong may be why."""
     found = context.record.reference
     doubt = reference_in_doubt(found) if found else None
     why = f"{reason}; {doubt.code}: {doubt.text}" if doubt else reason
+    refuse(context, f"the baseline, {context.spec.name} of {context.net}, can't run: {why}")
+
+
+def refuse(context: RunContext, why: str) -> NoReturn:
+    """End the run in one line that says who else holds the GPU and where the logs are."""
     if is_cuda(context.config.device) and (others := others_on_gpu()):
         why += f"; others on the GPU: {', '.join(others[:MOST_OTHERS])}"
-    raise RequestError(f"the baseline can't run: {why}; the logs are in {context.folder}")
+    raise RequestError(f"{why}; the logs are in {context.folder}")
 
 
 def others_on_gpu() -> list[str]:

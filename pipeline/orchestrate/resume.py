@@ -14,6 +14,7 @@ from pipeline.analysis.run_comparison import (
 )
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import SCRATCH, ResumeDespite, RunConfig, StageSpec
+from pipeline.orchestrate.under_way import refuse_running
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, StageRecord
 
@@ -62,10 +63,11 @@ def opened(config: RunConfig, record: RunRecord) -> Earlier | None:
     """The run that is to be resumed; None where none is.
 
     Raises:
-        RequestError: it has no record that can be read, or its code, config or data were others.
+        RequestError: it is under way, has no record that can be read, or its code, config or data were others.
     """
     if config.resume is None:
         return None
+    refuse_running(Path(config.resume))
     try:
         earlier = Earlier(Path(config.resume), codec.load(Path(config.resume)), frozenset(config.resume_despite))
     except (codec.RecordError, OSError) as error:

@@ -1,6 +1,7 @@
 """The course of a run: reference, A/A pairs, each stage, the winner head to head; saved after each."""
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -8,19 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.checks import shown
 from pipeline.config.schema import REFERENCE_LOGITS, RunConfig, StageSpec
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import check_script, interruption, offspring, resume, shared_reference
 from pipeline.orchestrate.audited_pairs import head_to_head
-from pipeline.orchestrate.context import RunContext, others_on_gpu, refuse_baseline, start_baseline, stopping
+from pipeline.orchestrate.context import RunContext, others_on_gpu, refuse_reference, start_baseline, stopping
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.forking import fork_server, stop_ahead, taken_ahead
 from pipeline.orchestrate.gpu_lock import held
 from pipeline.orchestrate.late_imports import import_late
 from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.resume import Earlier
-from pipeline.orchestrate.trials import measure_stage
+from pipeline.orchestrate.trials import measure_stage, tail
+from pipeline.orchestrate.under_way import under_way
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, close_to_others
 from pipeline.records.file_mark import mark_of
@@ -30,6 +33,8 @@ from pipeline.stats.drift import drift
 from pipeline.stats.intervals import samples_of
 from pipeline.stats.ranking import contenders
 from pipeline.stats.warnings import busy_processor
+
+ERROR = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b")  # how Python begins the line of an error
 
 
 def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Observer) -> RunRecord:
@@ -47,7 +52,7 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
     try:
         earlier = resume.opened(config, record)
         context.server = fork_server(config)
-        with interruption.run(), gpu_held(context):
+        with under_way(folder), interruption.run(), gpu_held(context):
             measure(context, earlier)
         context.keep(finished=True)
     finally:
@@ -184,9 +189,9 @@ def found_by_a_worker(context: RunContext) -> dict[str, Any]:
         try:
             context.advance(worker, "reference", Done)
         except WorkerGone as gone:
-            refuse_baseline(context, gone.reason)
+            refuse_reference(context, f"{gone.reason}{last_words(context.folder / 'reference' / 'log.txt')}")
         if "reason" in worker.fields:
-            refuse_baseline(context, worker.fields["reason"])
+            refuse_reference(context, worker.fields["reason"])
     return worker.run_fields
 
 
@@ -198,6 +203,13 @@ def reference_worker(context: RunContext) -> WorkerProcess:
     finally:
         if ahead:
             ahead.stop()  # the others are interpreters of their own
+
+
+def last_words(log: Path) -> str:
+    """A clause with the last error that a worker wrote, else its last line; empty where it said nothing."""
+    lines = [line.strip() for line in tail(log).splitlines() if line.strip()]
+    begin = max((at for at, line in enumerate(lines) if ERROR.match(line)), default=len(lines) - 1)
+    return f", and its log ends in {shown(' '.join(lines[begin:]))}" if lines else ""
 
 
 def measure_aa_pairs(context: RunContext, earlier: Earlier | None) -> None:

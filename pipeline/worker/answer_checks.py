@@ -1,7 +1,6 @@
 """What is asked of a net's answer: logits of the images, in classes that the labels have, the same at each call."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,37 +10,15 @@ from models.errors import ImageError, ModelError, TensorError
 from models.model_output import described, tensors_of
 from models.stain import UNLABELLED
 from pipeline.measure.accuracy import distance
-from pipeline.measure.batch import Batch
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.records.run_record import RunWarning
-from pipeline.records.tasks import SEGMENTATION, Task, TaskName
+from pipeline.records.tasks import TaskName
 from pipeline.stages.api import Workload
+from pipeline.worker.net_call import Net, called
 
 MOST_CLASSES = 255  # a mask is kept in uint8, in which 255 is no class
 REPEATS_WITHIN = 1e-5  # relative L2; a GPU's sums in another order lie below, and the record keeps how far
 SUMS_TO_ONE = 1e-3  # how far from 1 the sum of a softmax in fp32 may be
-
-
-@dataclass(frozen=True)
-class Net:
-    """What is looked at.
-
-    Attributes:
-        name: of the net's class.
-        model: the net.
-        inputs: that it is called with.
-        task: what its answer is.
-    """
-
-    name: str
-    model: nn.Module
-    inputs: Batch
-    task: Task = SEGMENTATION
-
-    @property
-    def images(self) -> Tensor:
-        """The first input, such as images [batch, channels, height, width]."""
-        return self.inputs.first
 
 
 def check_answer(net: Net, answer: object) -> Tensor:
@@ -161,12 +138,11 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
         if torch.Tag.nondeterministic_seeded in operator.function.tags:
             drawn[operator.name] = None
 
-    with torch.inference_mode():
-        moved = distance(net.model(*net.inputs.clone()), logits)
-        if moved <= REPEATS_WITHIN:
-            return []
-        with Dispatched(see):
-            net.model(*net.inputs.clone())
+    moved = distance(check_answer(net, called(net)), logits)
+    if moved <= REPEATS_WITHIN:
+        return []
+    with Dispatched(see):
+        called(net)
     by = f"; {', '.join(drawn)} draws at random" if drawn else ""
     text = f"{net.name} answers otherwise at a second call: {moved:.2g} apart (relative L2){by}"
     return [RunWarning("net in doubt", text, "turn what is random off in eval mode; differences below it mean nothing")]

@@ -14,8 +14,9 @@ from pipeline.config.schema import Job
 from pipeline.measure.batch import Batch, batched
 from pipeline.measure.torch_device import open_device
 from pipeline.worker import workload
-from pipeline.worker.answer_checks import Net, check_answer
-from pipeline.worker.net_contract import IMAGES, called, check_arguments, check_dimensions, check_weights
+from pipeline.worker.answer_checks import check_answer
+from pipeline.worker.net_call import Net, called
+from pipeline.worker.net_contract import IMAGES, check_arguments, check_dimensions, check_weights
 
 TINY = 64  # pixels of a side, which most nets take
 LARGEST = 1024  # likewise, of the run's own size; a larger one the whole check sees, which counts its memory first

@@ -8,20 +8,18 @@ import inspect
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import nn
 
-from models.errors import InputError, ModelError
+from models.errors import ModelError
 from pipeline.config.data_request import GIB
 from pipeline.devices.host import memory_bytes
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.batch import Batch
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.profiling.operator_bytes import size
 from pipeline.records.run_record import RunWarning
 from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.stages.api import Workload
 from pipeline.worker.answer_checks import (
-    Net,
     check_answer,
     check_labels,
     check_targets,
@@ -29,7 +27,7 @@ from pipeline.worker.answer_checks import (
     probabilities,
     repeated,
 )
-from pipeline.worker.failures import failure_of
+from pipeline.worker.net_call import Net, called
 
 IMAGES = 2  # in a call; one, where the batch has one: a net may be made for that
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -147,7 +145,7 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
         with torch.no_grad(), Dispatched(see):
             empty = (torch.empty(each, dtype=kind, device="meta") for each, kind in zip(shapes, kinds, strict=True))
             without_values(net.model)(*empty)
-    except Exception:  # noqa: BLE001 - whatever a net does with a tensor that has no values
+    except (Exception, SystemExit):  # noqa: BLE001 - whatever a net does with a tensor that has no values
         return
     held, name = largest
     if held > memory:
@@ -169,51 +167,3 @@ def without_values(model: nn.Module) -> nn.Module:
     for buffer in model.buffers():
         memo[id(buffer)] = buffer.detach().to("meta")
     return copy.deepcopy(model, memo)
-
-
-def called(net: Net) -> object:
-    """The net's answer to its images.
-
-    Raises:
-        ModelError: the call fails, or changes the images.
-    """
-    given = net.inputs.clone()
-    try:
-        with torch.inference_mode():
-            answer: object = net.model(*given)
-    except InputError:
-        raise
-    except Exception as error:
-        kind, reason = failure_of(error)
-        if kind == "out of memory":
-            raise
-        shape = described_inputs(given)
-        hint = channel_hint(net) or batch_hint(net)
-        raise ModelError(f"model.target: {net.name} fails on {shape}: {reason}{hint}") from error
-    if not all(torch.equal(one, other) for one, other in zip(given, net.inputs, strict=True)):
-        raise ModelError(f"model.target: {net.name} changes its input in place: a second call would see another image")
-    return answer
-
-
-def batch_hint(net: Net) -> str:
-    """A clause for a net of torch.export's, whose graph may name the batch that it was exported with."""
-    if not isinstance(net.model, fx.GraphModule):
-        return ""
-    return "; its graph may be for one batch alone: export the net with a batch of 1, and set data.batch_size=1"
-
-
-def described_inputs(given: Batch) -> str:
-    """What a net was given, for a message: a batch of images, or each input by its name."""
-    if len(given.names) == 1:
-        return f"a batch {list(given.shape)} in fp32"
-    parts = zip(given.names, given, strict=True)
-    return ", ".join(f"{name} {list(part.shape)} {str(part.dtype).removeprefix('torch.')}" for name, part in parts)
-
-
-def channel_hint(net: Net) -> str:
-    """A clause that says how channels go together, where the net's first convolution has others than the images."""
-    first = next((part for part in net.model.modules() if isinstance(part, nn.Conv2d | nn.Conv3d)), None)
-    given = net.images.shape[1] if net.images.dim() > 1 else 0
-    if first is None or first.in_channels == given or len(net.inputs.names) > 1:
-        return ""
-    return f"; its first convolution takes {first.in_channels} channels, data.channels={given} gives {given}"

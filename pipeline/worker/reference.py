@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from models.checkpoint import digest, stored_as
+from models.errors import ModelError
 from models.stain import WORD
 from pipeline.config.schema import Job
 from pipeline.measure.batch import Batch
@@ -18,6 +19,7 @@ from pipeline.profiling.layer_scopes import hooked
 from pipeline.profiling.layer_time import layer_work
 from pipeline.profiling.operator_bytes import size
 from pipeline.profiling.operator_flops import net_flops
+from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import Reference
 from pipeline.stages.api import Workload
 from pipeline.worker.workload import further_batches
@@ -110,7 +112,22 @@ def _fp64_error(model: nn.Module, one: Batch, logits: Tensor) -> float | None:
     """How far fp32 itself is from fp64, for one sample; None where fp64 would take too much memory."""
     if count_activation_bytes(model, *one) * 2 > FP64_LIMIT_BYTES:
         return None
-    return relative_l2(logits, copy.deepcopy(model).double()(*one.mapped(in_fp64)))
+    return relative_l2(logits, copied(model).double()(*one.mapped(in_fp64)))
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A copy of a net.
+
+    Raises:
+        ModelError: it can't be copied.
+    """
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:
+        raise ModelError(
+            f"model.target: {type(model).__name__} can't be copied, and most stages work on a copy: "
+            f"{typed_line(error)}; keep threads, locks, open files and tensors with a gradient's history out of it"
+        ) from error
 
 
 def in_fp64(part: Tensor) -> Tensor:

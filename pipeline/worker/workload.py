@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from models.allocation_limit import AllocationLimit
 from models.build import build_model
-from models.errors import ImageError
+from models.errors import ImageError, ModelError
 from models.model_output import with_output
 from models.samples import CALIBRATED_ON, Dataset, load_dataset, to_batch, values_in, window
 from models.volume_files import values_in_volumes
@@ -20,6 +20,7 @@ from pipeline.config.data_request import BYTES_OF_A_VALUE, BYTES_OF_A_VOXEL, GIB
 from pipeline.config.schema import DataSpec, Job, ModelSpec
 from pipeline.devices.host import memory_bytes
 from pipeline.measure.batch import Batch, batched
+from pipeline.measure.lasting_state import changes, lasting_state
 from pipeline.records.run_settings import ModelSettings
 from pipeline.stages.api import CalibrationImages, Workload
 from pipeline.worker.rotation_size import batches_of
@@ -85,13 +86,24 @@ def net_of(job: Job) -> nn.Module:
 
 
 def net_of_spec(asked: ModelSpec | ModelSettings, seed: int) -> nn.Module:
-    """A net as a request or a record names it, on the CPU; errors as of `net_of`."""
+    """A net as a request or a record names it, on the CPU; errors as of `net_of`.
+
+    Raises:
+        ModelError: besides, what all stages rest on isn't as it was, such as torch's default dtype or the folder.
+    """
     if asked.file:
         from pipeline.worker.net_file import net_of_file  # which imports Inductor, as its check knows all operations
 
         return with_output(net_of_file(asked.file, memory_bytes()), asked.output)
+    before = lasting_state()
     with AllocationLimit(asked.target, memory_bytes()):
-        return build_model(asked.target, asked.options, asked.checkpoint, seed, asked.output)
+        model = build_model(asked.target, asked.options, asked.checkpoint, seed, asked.output)
+    for name, (was, now) in changes(before, lasting_state()).items():
+        raise ModelError(
+            f"model.target: {asked.target} changes the process where it is imported or made: {name} was {was}, is "
+            f"{now}; leave that to the program that uses it"
+        )
+    return model
 
 
 def images_of(data: DataSpec, count: int) -> Dataset:

@@ -1,16 +1,18 @@
 """What Hydra would import and call for a configuration, and what the command lines say of words they don't know."""
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
-from hydra.errors import OverrideParseException
+from hydra.errors import HydraException, OverrideParseException
 
 from models.one_line import Parser
 from pipeline.cli.app import refused_before_it_began
 from pipeline.cli.config_errors import one_line
 from pipeline.cli.hydra_targets import check_targets
 from pipeline.cli.preset import check_flags, config_folders
+from pipeline.cli.sweep_size import check_sweep
 from pipeline.config.request_error import RequestError
 from tests.cli.conftest import ROOT
 
@@ -84,10 +86,39 @@ def test_a_pickle_is_not_run_again() -> None:
         ("data.b\u0430tch_size=2", "CYRILLIC SMALL LETTER A; did you mean 'data.batch_size'?"),
         ("data.\u200bsize=64", "ZERO WIDTH SPACE; did you mean 'data.size'?"),
         ("stage=[x", "an override is written key=value"),
+        ("stage=half,", "stage=half,: a comma with no value before or after it; a sweep is -m stage=ONE,OTHER"),
+        ("data.batch_size=1,,2", "a comma with no value before or after it"),
     ],
 )
 def test_a_letter_that_looks_like_another_is_named(word: str, said: str) -> None:
     assert said in one_line(OverrideParseException(word, "token recognition error"), CONF)
+
+
+def test_a_letter_that_looks_like_another_is_named_in_a_file_s_name() -> None:
+    """As in a key: it looks like the name that is proposed."""
+    said = one_line(HydraException("Could not find 'preset/sm\u03bfke'"), CONF)
+    assert said.endswith("no such file in conf/preset, as it has a GREEK SMALL LETTER OMICRON; did you mean 'smoke'?")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["data.batch_size=range(2,0)"], "data.batch_size=range(2,0): a range without a value"),
+        (["seed=range(1,2,0)"], "a range without an end"),
+        (["seed=range(0,inf)"], "a range without an end"),
+        (["seed=shuffle(range(1,1000))", "data.batch_size=1,2"], "a sweep of 1,998 jobs; at most 1,000"),
+    ],
+)
+def test_a_sweep_of_no_job_or_of_too_many_is_refused(words: list[str], said: str) -> None:
+    """Before Hydra lists them all, which of a million times a million takes all memory."""
+    with pytest.raises(RequestError, match=re.escape(said)):
+        check_sweep(words)
+
+
+def test_a_sweep_of_some_jobs_passes() -> None:
+    """And one of a sweeper that searches: it draws from the range."""
+    check_sweep(["stage=half,compile", "data.batch_size=range(1,9)", "seed=range(0,1,0.1)", "preset=smoke"])
+    check_sweep(["hydra/sweeper=optuna", "seed=range(0,1000000)"])
 
 
 def test_a_value_with_a_line_break_loses_no_reason() -> None:

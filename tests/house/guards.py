@@ -12,6 +12,7 @@ MASKING_TESTS = "tests/records/test_masking.py::"
 SIGNS = "tests/report/test_signs.py::"
 GOAL_TESTS = "tests/config/test_goal_request.py::"
 CHECKPOINT_TESTS = "tests/models/test_checkpoint.py::"
+STRANGERS = "tests/cli/test_strangers.py::"
 CODEC = "pipeline/records/codec.py"
 CODEC_TESTS = "tests/records/test_codec.py::"
 
@@ -21,9 +22,23 @@ GUARDS = [
     Guard(
         "packages of the user's own with our names",
         "pipeline/own_packages.py",
-        "if name not in sys.modules:",
-        "if False:",
+        "PathFinder.find_spec(name, [str(ROOT)])",
+        "PathFinder.find_spec(name)",
         "tests/cli/test_own_packages.py::test_packages_of_the_users_own_are_not_taken_for_ours",
+    ),
+    Guard(
+        "sweeps of too many jobs",
+        "pipeline/cli/sweep_size.py",
+        "    if jobs > MOST_JOBS:",
+        "    if False:",
+        f"{STRANGERS}test_a_sweep_of_no_job_or_of_too_many_is_refused",
+    ),
+    Guard(
+        "sweeps without an end",
+        "pipeline/cli/sweep_size.py",
+        " or not step:",
+        ":",
+        f"{STRANGERS}test_a_sweep_of_no_job_or_of_too_many_is_refused",
     ),
     Guard(
         "secrets in records",

@@ -8,6 +8,13 @@ EXPORTING = "tests/deploy/test_exporting.py::"
 
 OF_DEPLOY = [
     Guard(
+        "folders left of a refused prediction",
+        "pipeline/deploy/predict_command.py",
+        "        if not was_there and",
+        "        if False and",
+        "tests/deploy/test_refused_prediction.py::test_no_folder_is_left_of_a_request_that_is_refused",
+    ),
+    Guard(
         "masks over files of the user's own",
         "pipeline/deploy/mask_files.py",
         "    if not isinstance(stamp, str):\n",
@@ -128,7 +135,7 @@ OF_DEPLOY = [
     ),
     Guard(
         "a TIFF that announces more than it holds",
-        "models/image_files.py",
+        "models/tiff_files.py",
         "    if len(series.keyframe.dataoffsets) < math.prod(series.keyframe.chunked):",
         "    if False:",
         "tests/models/test_volume_files.py::test_a_tiff_that_announces_more_than_it_holds_is_refused",

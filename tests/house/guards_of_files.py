@@ -3,6 +3,8 @@
 from tests.house.guard import Guard
 
 IMAGES, LABELS, WEIGHTS = "models/image_files.py", "models/label_files.py", "models/checkpoint.py"
+TIFFS = "models/tiff_files.py"
+MADE_NETS = "tests/worker/test_made_nets.py::"
 IMAGE_TESTS = "tests/models/test_image_files.py::"
 LABEL_TESTS = "tests/models/test_label_files.py::"
 WEIGHT_TESTS = "tests/models/test_checkpoint.py::"
@@ -12,6 +14,48 @@ CONTRACT_TESTS = "tests/worker/test_net_contract.py::"
 
 OF_FILES = [
     Guard(
+        "colours of a TIFF that are neither grey nor RGB",
+        TIFFS,
+        "            if not raw and shown not in (CLASSES if indices else SEEN):",
+        "            if False:",
+        f"{IMAGE_TESTS}test_a_tiff_of_other_colours_than_grey_and_rgb_is_refused",
+    ),
+    Guard(
+        "numbers below zero that look large",
+        TIFFS,
+        "    if SIGNED in tags.get(SAMPLE_FORMAT, ()):",
+        "    if False:",
+        f"{IMAGE_TESTS}test_numbers_below_zero_are_not_taken_for_large_ones",
+    ),
+    Guard(
+        "headers of arrays that are none",
+        "models/npy_files.py",
+        "    except OF_A_HEADER as error:",
+        "    except ZeroDivisionError as error:",
+        f"{IMAGE_TESTS}test_an_array_s_header_that_is_none_is_told",
+    ),
+    Guard(
+        "tensors of a net that end its process",
+        "models/build.py",
+        "    check_layouts(target, model)\n",
+        "",
+        f"{MADE_NETS}test_a_net_that_cannot_be_made_is_named",
+    ),
+    Guard(
+        "nets that change the process as they are made",
+        "pipeline/worker/workload.py",
+        "    for name, (was, now) in changes(before, lasting_state()).items():",
+        "    for name, (was, now) in changes(before, before).items():",
+        f"{MADE_NETS}test_a_net_that_changes_the_process_as_it_is_made_is_named",
+    ),
+    Guard(
+        "nets that end the program",
+        "pipeline/worker/net_call.py",
+        "    except SystemExit as error:",
+        "    except ZeroDivisionError as error:",
+        f"{CONTRACT_TESTS}test_what_a_net_lacks_is_one_line",
+    ),
+    Guard(
         "formats that Pillow gives to others",
         IMAGES,
         "return Image.open(path, formats=FORMATS)",
@@ -20,14 +64,14 @@ OF_FILES = [
     ),
     Guard(
         "pixels that a TIFF announces",
-        IMAGES,
+        TIFFS,
         "            check_pixels(path, file)\n",
         "",
         f"{IMAGE_TESTS}test_a_tiff_that_pillow_does_not_open_has_no_more_pixels_than_others",
     ),
     Guard(
         "white for black",
-        IMAGES,
+        TIFFS,
         "return as_black_is_zero(path, file, np.asarray(series.asarray()))",
         "return np.asarray(series.asarray())",
         f"{IMAGE_TESTS}test_a_tiff_in_which_0_is_white_is_turned_round",

@@ -15,6 +15,13 @@ USE_TESTS = "tests/orchestrate/test_processor_use.py::"
 
 OF_RUNS = [
     Guard(
+        "a run resumed while it is under way",
+        "pipeline/orchestrate/under_way.py",
+        "        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)",
+        "        pass",
+        "tests/orchestrate/test_under_way.py::test_a_run_that_is_under_way_is_not_resumed",
+    ),
+    Guard(
         "a net that is refused only once its images are read",
         "pipeline/worker/workload.py",
         "    look(model, job)\n",

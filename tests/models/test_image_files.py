@@ -5,6 +5,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from PIL import Image
 
 from models.errors import ImageError
 from models.image_files import alike, each, pixels, read_image
+from models.volume_files import read_volume
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)
 GREY = COLOUR[..., 0]
@@ -148,6 +150,54 @@ def test_what_no_rule_covers_is_refused_by_name(name: str, said: str, tmp_path: 
         read_image(tmp_path / name)
     assert str(tmp_path / name) in str(caught.value)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("meaning", "shape", "kind"),
+    [
+        ("palette", (4, 6), np.uint16),
+        ("cielab", (4, 6, 3), np.uint16),
+        ("ycbcr", (4, 6, 3), np.uint16),
+        ("separated", (4, 6, 4), np.uint16),
+        ("cfa", (4, 6), np.uint8),
+        ("mask", (4, 6), np.uint8),
+        ("linear_raw", (4, 6, 3), np.uint16),
+    ],
+)
+def test_a_tiff_of_other_colours_than_grey_and_rgb_is_refused(
+    meaning: str, shape: tuple[int, ...], kind: type[np.generic], tmp_path: Path
+) -> None:
+    """Where Pillow doesn't convert it: its numbers look like grey or RGB, and are neither."""
+    palette: dict[str, Any] = {"colormap": np.zeros((3, 65536), np.uint16)} if meaning == "palette" else {}
+    tifffile.imwrite(tmp_path / "a.tif", np.ones(shape, kind), photometric=meaning, **palette)
+    with pytest.raises(ImageError, match=f"a TIFF whose values mean {meaning.upper()}; save it as grey or RGB"):
+        read_image(tmp_path / "a.tif", shape[2] if shape[2:] == (3,) else 3)
+    if shape[2:] == (4,):
+        assert read_image(tmp_path / "a.tif", 4).shape == shape  # raw, as data.channels=4 asks
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_numbers_below_zero_are_not_taken_for_large_ones(bits: int, tmp_path: Path) -> None:
+    """Pillow reads -100 of 8 bits as 156."""
+    tifffile.imwrite(tmp_path / "a.tif", np.full((4, 6), -100, f"int{bits}"))
+    with pytest.raises(ImageError, match=f"values of type int{bits}"):
+        read_image(tmp_path / "a.tif")
+
+
+@pytest.mark.parametrize(
+    "shape", ["(-1, 4, 3)", f"({2**63 - 1}, 3)", f"({10**30}, 3)", f"({'-' * 9000}1, 3)", f"{'(' * 5000}{')' * 4000}"]
+)
+@pytest.mark.parametrize("read", [read_image, lambda path: read_volume(path, 1)], ids=["image", "volume"])
+def test_an_array_s_header_that_is_none_is_told(
+    read: Callable[[Path], object], shape: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Whatever numpy raises, which reads it as Python: of size, depth or grammar; and it warns of nothing."""
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(99))
+    with pytest.raises(ImageError, match=r"a\.npy: not an? \w+ that can be read \(ValueError\)"):
+        read(tmp_path / "a.npy")
+    assert pixels(tmp_path / "a.npy") == 0
+    assert not recwarn.list
 
 
 def test_colour_is_not_turned_into_grey_unasked(tmp_path: Path) -> None:

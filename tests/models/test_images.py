@@ -95,6 +95,7 @@ def test_labels_go_with_their_images(tmp_path: Path) -> None:
 def wrong_folders(root: Path) -> None:
     """One folder for each thing that can be wrong with it."""
     (root / "empty").mkdir()
+    picture(root / "inner" / "within" / "a.png")
     picture(root / "text" / "a.png")
     (root / "text" / "b.png").write_text("no picture")
     (root / "text" / "c.png").write_text("no picture")
@@ -111,7 +112,8 @@ def wrong_folders(root: Path) -> None:
     ("folder", "said"),
     [
         ("nowhere", "no such folder"),
-        ("empty", "no image in it"),
+        ("empty", "no image in it among 0 files; .bmp"),
+        ("inner", "no image in it among 0 files, and none is looked for in its folders, such as within; "),
         ("text", "text/b.png, "),
         ("text", "c.png: not an image"),
         ("stranger", "notes.txt: not an image"),

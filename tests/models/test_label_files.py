@@ -1,9 +1,11 @@
 """Labels by kind: which values become which classes, and what is refused with its values and its file."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 
 from models.errors import ImageError
@@ -63,11 +65,18 @@ def test_each_kind_of_file_is_read_as_it_is(tmp_path: Path) -> None:
     palette = Image.fromarray(indices, mode="P")
     palette.putpalette([200, 0, 0, 0, 200, 0, 0, 0, 200, 9, 9, 9])
     palette.save(tmp_path / "palette.png")
+    deep: dict[str, Any] = {"photometric": "palette", "colormap": np.zeros((3, 65536), np.uint16)}
+    tifffile.imwrite(tmp_path / "palette.tif", indices.astype(np.uint16), **deep)
     Image.fromarray(indices.astype(np.uint16) * 100).save(tmp_path / "deep.png")
     Image.fromarray(indices > 1).save(tmp_path / "two.png")
     np.save(tmp_path / "array.npy", indices.astype(np.int64))
     Image.fromarray(np.repeat(indices[..., None], 3, 2)).save(tmp_path / "colour.png")
-    expected = {"palette.png": indices, "deep.png": indices.astype(int) * 100, "two.png": indices > 1}
+    expected = {
+        "palette.png": indices,
+        "palette.tif": indices,
+        "deep.png": indices.astype(int) * 100,
+        "two.png": indices > 1,
+    }
     expected |= {"array.npy": indices, "colour.png": indices}
     for name, values in expected.items():
         assert np.array_equal(read_label(tmp_path / name, INDICES), values), name

@@ -1,13 +1,19 @@
-"""A stage that is refused late in its worker's life stays refused, whatever becomes of the worker then."""
+"""A stage that is refused late in its worker's life stays refused; a run that can't go on names its net."""
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pipeline.config.request_error import RequestError
+from pipeline.orchestrate.context import RunContext, refuse_baseline, refuse_reference
+from pipeline.orchestrate.run import last_words
 from pipeline.orchestrate.trials import _gone
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Phase
+from tests.orchestrate.fake_worker import Watcher, blank, config
 
 REFUSED = {"status": "inaccurate", "failure": "wrong device", "reason": "did no work on the GPU"}
 
@@ -24,3 +30,29 @@ def test_a_worker_that_dies_after_the_check_keeps_its_verdict(fields: dict[str, 
     worker: Any = SimpleNamespace(phase=Phase.EXPORT, fields=fields)
     context: Any = SimpleNamespace(baseline=None)
     assert _gone(WorkerGone("died", "died in export: exit code 1"), worker, context) == ending
+
+
+def test_what_ends_the_run_names_its_net(tmp_path: Path) -> None:
+    """Whether the net's class, or its file, fails in the reference or in the baseline."""
+    asked = config("one")
+    context = RunContext(asked, tmp_path, blank(), Watcher())
+    net = f"model.target={asked.model.target}"
+    with pytest.raises(RequestError, match=f"^the reference of {net} can't be computed: killed; the logs are in "):
+        refuse_reference(context, "killed")
+    with pytest.raises(RequestError, match=f"^the baseline, {context.spec.name} of {net}, can't run: killed"):
+        refuse_baseline(context, "killed")
+    (tmp_path / "net.pt2").touch()
+    filed = replace(asked, model=replace(asked.model, file=str(tmp_path / "net.pt2")))
+    assert RunContext(filed, tmp_path, blank(), Watcher()).net == f"model.file={tmp_path / 'net.pt2'}"
+
+
+def test_a_reference_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
+    """Such as what torch says of a variable of the environment; a log that is empty, or gone, says nothing."""
+    log = tmp_path / "log.txt"
+    assert last_words(log) == ""
+    log.write_text("\n")
+    assert last_words(log) == ""
+    log.write_text("Traceback (most recent call last):\n  ...\nValueError: \nInvalid log settings: bogus, not\n  all\n")
+    assert last_words(log) == ", and its log ends in ValueError: Invalid log settings: bogus, not all"
+    log.write_text("one\ntwo\n")
+    assert last_words(log) == ", and its log ends in two"

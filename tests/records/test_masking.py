@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.cli import app
@@ -92,6 +92,7 @@ def test_no_log_holds_a_secret(tmp_path: Path) -> None:
 
 
 @settings(max_examples=60)
+@example([b"secr"], b"et-1")  # which chance alone finds in some runs and misses in others
 @given(st.lists(st.binary(max_size=9) | st.sampled_from([b"secret-1", b"secr", b"et-1", b"s"])), st.binary(max_size=5))
 def test_pieces_are_masked_as_the_whole_is(pieces: list[bytes], end: bytes) -> None:
     hidden = {"secret-1": "S"}

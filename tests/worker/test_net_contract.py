@@ -1,5 +1,6 @@
 """What is asked of a net is asked before anything is measured, and what it lacks is one line with the knob for it."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,7 @@ from models.errors import ImageError, ModelError
 from models.model_output import with_output
 from pipeline.measure.batch import batched
 from pipeline.stages.api import Workload
-from pipeline.worker import net_contract
-from pipeline.worker.answer_checks import Net
+from pipeline.worker.net_call import Net, called
 from pipeline.worker.net_contract import check, check_memory
 
 IMAGES = torch.linspace(-1, 1, 2 * 3 * 8 * 8).reshape(2, 3, 8, 8)
@@ -64,6 +64,18 @@ class InPlace(Head):
         return self.head(image.sub_(0.5))
 
 
+class Second(Head):
+    """Fails when it is called again."""
+
+    calls = 0
+
+    def forward(self, image: Tensor) -> Any:
+        self.calls += 1
+        if self.calls > 1:
+            raise RuntimeError(f"call {self.calls}")
+        return super().forward(image)
+
+
 def work(net: nn.Module, **fields: Any) -> Workload:
     return Workload(net.eval(), [IMAGES.clone() for _ in range(3)], torch.device("cpu"), Path(), **fields)
 
@@ -102,6 +114,11 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "no classes": (lambda: Head(lambda y: y[:, 0]), "must give logits [2, classes, 8, 8]"),
     "batch": (lambda: Head(lambda y: y[:1]), "answers [1, 2, 8, 8]"),
     "classes": (lambda: Head(classes=256), "Head has 256 classes; at most 255 are judged"),
+    "end of the program": (
+        lambda: Head(lambda _: sys.exit("enough")),
+        "model.target: Head ends the program (sys.exit('enough')) when it is called",
+    ),
+    "second call": (lambda: Second(lambda y: y), "Second fails on a batch [2, 3, 8, 8] in fp32: RuntimeError: call 2"),
     "NaN": (lambda: Head(lambda y: y / 0), "of what Head answers in fp32 is NaN or infinite"),
 }
 
@@ -186,7 +203,7 @@ def test_running_out_of_memory_is_no_fault_of_the_request(monkeypatch: pytest.Mo
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(torch.OutOfMemoryError):
-        net_contract.called(Net("Head", Head(starved), batched(IMAGES)))
+        called(Net("Head", Head(starved), batched(IMAGES)))
 
 
 def test_a_net_that_answers_the_same_to_everything_is_in_doubt() -> None:

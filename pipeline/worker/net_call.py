@@ -1,0 +1,84 @@
+"""Calls the user's net as whoever looks at it must: what it does then besides answering is one line that names it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, fx, nn
+
+from models.build import ends_the_program
+from models.errors import InputError, ModelError
+from pipeline.measure.batch import Batch
+from pipeline.records.tasks import SEGMENTATION, Task
+from pipeline.worker.failures import failure_of
+
+
+@dataclass(frozen=True)
+class Net:
+    """What is looked at.
+
+    Attributes:
+        name: of the net's class.
+        model: the net.
+        inputs: that it is called with.
+        task: what its answer is.
+    """
+
+    name: str
+    model: nn.Module
+    inputs: Batch
+    task: Task = SEGMENTATION
+
+    @property
+    def images(self) -> Tensor:
+        """The first input, such as images [batch, channels, height, width]."""
+        return self.inputs.first
+
+
+def called(net: Net) -> object:
+    """The net's answer to its images.
+
+    Raises:
+        ModelError: the call fails, or changes the images.
+    """
+    given = net.inputs.clone()
+    try:
+        with torch.inference_mode():
+            answer: object = net.model(*given)
+    except InputError:
+        raise
+    except SystemExit as error:
+        raise ModelError(f"model.target: {net.name} {ends_the_program(error)} when it is called") from error
+    except Exception as error:
+        kind, reason = failure_of(error)
+        if kind == "out of memory":
+            raise
+        shape = described_inputs(given)
+        hint = channel_hint(net) or batch_hint(net)
+        raise ModelError(f"model.target: {net.name} fails on {shape}: {reason}{hint}") from error
+    if not all(torch.equal(one, other) for one, other in zip(given, net.inputs, strict=True)):
+        raise ModelError(f"model.target: {net.name} changes its input in place: a second call would see another image")
+    return answer
+
+
+def batch_hint(net: Net) -> str:
+    """A clause for a net of torch.export's, whose graph may name the batch that it was exported with."""
+    if not isinstance(net.model, fx.GraphModule):
+        return ""
+    return "; its graph may be for one batch alone: export the net with a batch of 1, and set data.batch_size=1"
+
+
+def described_inputs(given: Batch) -> str:
+    """What a net was given, for a message: a batch of images, or each input by its name."""
+    if len(given.names) == 1:
+        return f"a batch {list(given.shape)} in fp32"
+    parts = zip(given.names, given, strict=True)
+    return ", ".join(f"{name} {list(part.shape)} {str(part.dtype).removeprefix('torch.')}" for name, part in parts)
+
+
+def channel_hint(net: Net) -> str:
+    """A clause that says how channels go together, where the net's first convolution has others than the images."""
+    first = next((part for part in net.model.modules() if isinstance(part, nn.Conv2d | nn.Conv3d)), None)
+    given = net.images.shape[1] if net.images.dim() > 1 else 0
+    if first is None or first.in_channels == given or len(net.inputs.names) > 1:
+        return ""
+    return f"; its first convolution takes {first.in_channels} channels, data.channels={given} gives {given}"

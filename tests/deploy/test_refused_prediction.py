@@ -1,0 +1,57 @@
+"""A prediction that is refused leaves everything as it was."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from models.checkpoint import save
+from models.unet import UNet
+from pipeline.deploy.bundle_files import GOLDEN, write_golden
+from pipeline.deploy.predict_command import LOCK, MANIFEST, alone_in, main
+from tests.deploy.made_up_runs import SIZE, write_image, write_run
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> list[str]:
+    """The words for a run and a folder of one image."""
+    (tmp_path / "images").mkdir()
+    write_image(tmp_path / "images" / "a.png", SIZE, SIZE)
+    return [str(write_run(tmp_path)), str(tmp_path / "images"), "--out", str(tmp_path / "masks")]
+
+
+def test_no_folder_is_left_of_a_request_that_is_refused(asked: list[str], tmp_path: Path) -> None:
+    """One of the user's own stays, empty as it was but for the lock."""
+    assert main([*asked, "--stage", "hlaf"]) == 2
+    assert not (tmp_path / "masks").exists()
+    (tmp_path / "masks").mkdir()
+    assert main([*asked, "--stage", "hlaf"]) == 2
+    assert [path.name for path in (tmp_path / "masks").iterdir()] == [LOCK]
+
+
+def test_masks_that_were_made_keep_their_manifest(tmp_path: Path, asked: list[str]) -> None:
+    """Where the same folder is then named for what is refused."""
+    (tmp_path / "masks").mkdir()
+    whole = json.dumps({"finished": True})
+    (tmp_path / "masks" / MANIFEST).write_text(whole)
+    assert main([*asked, "--stage", "hlaf"]) == 2
+    assert (tmp_path / "masks" / MANIFEST).read_text() == whole
+
+
+def test_a_lock_that_another_holds_stays(tmp_path: Path) -> None:
+    """Also where its folder is still empty."""
+    with alone_in(tmp_path / "masks"):
+        with pytest.raises(Exception, match="another process"), alone_in(tmp_path / "masks"):
+            pass
+        assert (tmp_path / "masks" / LOCK).exists()
+    assert not (tmp_path / "masks").exists()
+
+
+def test_weights_and_golden_answers_can_be_read_by_others(tmp_path: Path) -> None:
+    """As far as the user's umask lets them: a bundle runs as another user where it is deployed."""
+    net = UNet(base=2, depth=1)
+    write_golden({"batch": net.head.weight}, None, tmp_path)
+    save(net, tmp_path / "net.safetensors", {})
+    (tmp_path / "plain").touch()
+    usual = (tmp_path / "plain").stat().st_mode
+    assert {(tmp_path / name).stat().st_mode for name in (GOLDEN, "net.safetensors")} == {usual}

@@ -1,0 +1,128 @@
+"""A net is made before anything is asked of it: what goes wrong then, or what it leaves behind, is one line."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from models.errors import ModelError
+from models.unet import UNet
+from pipeline.config.schema import ModelSpec
+from pipeline.worker.reference import copied
+from pipeline.worker.workload import net_of_spec
+
+MODULE = """
+import os, sys, torch
+from torch import nn
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Conv2d(3, 2, 1)
+
+
+class Quantised(Plain):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.quantize_per_tensor(torch.zeros(4), 0.1, 0, torch.qint8))
+
+
+class Sparse(Plain):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.eye(4).to_sparse())
+
+
+class Meta(Plain):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(4, device="meta"))
+
+
+class Lazy(Plain):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.LazyConv2d(2, 1)
+
+
+class Exits(Plain):
+    def __init__(self):
+        sys.exit(3)
+
+
+class Doubles(Plain):
+    def __init__(self):
+        torch.set_default_dtype(torch.float64)
+        super().__init__()
+
+
+class Moves(Plain):
+    def __init__(self):
+        super().__init__()
+        os.chdir("/")
+
+
+class Threads(Plain):
+    def __init__(self):
+        super().__init__()
+        torch.set_num_threads(torch.get_num_threads() + 1)
+"""
+
+
+def made(name: str) -> nn.Module:
+    return net_of_spec(ModelSpec("custom", f"made_by_a_stranger.{name}", {}, None), seed=0)
+
+
+@pytest.fixture(autouse=True)
+def strangers_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made_by_a_stranger.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Quantised", r"makes table with a sparse or quantized layout; make a net whose weights are plain tensors"),
+        ("Sparse", "makes table with a sparse or quantized layout"),
+        ("Meta", "makes table with no values"),
+        ("Lazy", r"makes table\.weight with no values"),
+        ("Exits", r"ends the program \(sys\.exit\(3\)\) when it is made"),
+    ],
+)
+def test_a_net_that_cannot_be_made_is_named(name: str, said: str) -> None:
+    """A quantised tensor would end the worker by a signal."""
+    with pytest.raises(ModelError, match=rf"^model\.target: made_by_a_stranger\.{name} {said}"):
+        made(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Doubles", r"default dtype was torch\.float32, is torch\.float64"),
+        ("Moves", r"folder was .*, is /;"),
+        ("Threads", r"threads was \d+, is \d+"),
+    ],
+)
+def test_a_net_that_changes_the_process_as_it_is_made_is_named(name: str, said: str) -> None:
+    """Doubles beside fp32 would make the baseline slow, and every ratio large; the others change what was asked."""
+    folder, threads = Path.cwd(), torch.get_num_threads()
+    try:
+        with pytest.raises(ModelError, match=f"{name} changes the process where it is imported or made: {said}"):
+            made(name)
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_num_threads(threads)
+        os.chdir(folder)
+    assert made("Plain").get_parameter("head.weight").dtype is torch.float32
+
+
+def test_a_net_that_cannot_be_copied_is_named() -> None:
+    net = UNet(base=2, depth=1)
+    assert copied(net) is not net
+    net.lock = threading.Lock()  # type: ignore[assignment]
+    with pytest.raises(ModelError, match=r"UNet can't be copied, .*: TypeError: cannot pickle '_thread\.lock' object"):
+        copied(net)
