@@ -8,6 +8,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.orchestrate import check_script
 from pipeline.orchestrate.under_way import CLAIM
 from pipeline.records import codec
+from pipeline.report.drawn_files import DRAWN
 
 OWN_FILES = (codec.FILE, check_script.FILE, "config.yaml", CLAIM)
 OF_NO_STAGE = ("reference", "baseline", "aa_pairs")  # folders of workers
@@ -24,7 +25,7 @@ def claim(folder: Path) -> Path:
         candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
         try:
             candidate.mkdir(parents=True, exist_ok=True)
-            there = [name for name in (*OWN_FILES, *OF_NO_STAGE) if (candidate / name).exists()]
+            there = [name for name in (*OWN_FILES, *DRAWN, *OF_NO_STAGE) if (candidate / name).exists()]
             if there and CLAIM not in there:
                 shutil.rmtree(candidate / ".hydra", ignore_errors=True)  # what Hydra has just put there
                 raise RequestError(

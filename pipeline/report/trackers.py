@@ -15,11 +15,12 @@ from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.config.request_error import RequestError
 from pipeline.records import codec
 from pipeline.report.csv_table import header, lines
+from pipeline.report.drawn_files import DRAWN
 from pipeline.report.formatting import clean, visible
 
 REFUSED = 2
 EXPERIMENT = "unet-ladder"
-FILES = ("results.json", "report.html", "report.md", "results.csv", "config.yaml")
+FILES = (codec.FILE, *DRAWN, "config.yaml")
 LONGEST_VALUE = 500  # characters of a parameter, which every version of MLflow takes
 
 

@@ -7,6 +7,7 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.sweep_jobs import Job
 from pipeline.records.atomic_json import write_text
 from pipeline.report.csv_table import csv_text
+from pipeline.report.drawn_files import PAGE, TABLE, TEXT
 from pipeline.report.gallery import gallery
 from pipeline.report.html import page
 from pipeline.report.markdown import markdown
@@ -25,8 +26,8 @@ def write_sweep_report(jobs: Sequence[Job], folder: Path) -> Path:
 
 
 def _write(folder: Path, html: str, text: str, table: str) -> Path:
-    write_text(text, folder / "report.md")
-    write_text(table, folder / "results.csv")
-    path = folder / "report.html"
+    write_text(text, folder / TEXT)
+    write_text(table, folder / TABLE)
+    path = folder / PAGE
     write_text(html, path)
     return path

@@ -82,7 +82,7 @@ def test_an_interpolation_that_leads_nowhere_names_its_key(value: str) -> None:
     assert one_line(caught.value, CONF).startswith("data.size: ")
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "results.json", "reference", "baseline"])
+@pytest.mark.parametrize("name", ["config.yaml", "results.json", "report.md", "reference", "baseline"])
 def test_a_folder_with_what_a_run_would_write_over_is_left_alone(name: str, tmp_path: Path) -> None:
     """A refused run takes back what it wrote, and would take these with it; another run's folder is no such case."""
     (tmp_path / "notes.txt").touch()
