@@ -44,8 +44,7 @@ class Tuner:
         folder: holds one JSON file for each GPU and set of versions.
         clock: milliseconds that a call takes; a test gives a fake.
         measured: how many candidates were run since the start: 0 for a warm build.
-        refused: for an operation the last candidate that didn't run, and why.
-        failed: the layers that the library runs because no tile of their kernel does, or is right, and why.
+        refused: for an operation the last candidate that didn't run or was wrong, and why.
         chosen: what was measured since the start.
         unkept: why the folder keeps nothing; empty as long as it does.
     """
@@ -54,7 +53,6 @@ class Tuner:
     clock: Callable[[Callable[[], None]], float] | None = None
     measured: int = 0
     refused: dict[str, str] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, dict[str, object]] = field(default_factory=dict)
     unkept: str = ""
 

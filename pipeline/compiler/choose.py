@@ -44,7 +44,7 @@ def choose(
     walk = _Choosing(lower(net, Plan(scales)), net.dtype, tuner, say)
     walk.run(image)
     tiles = {name: tile_text(choice) for name, choice in walk.chosen.items() if choice != LIBRARY}
-    return Plan(scales, tiles, [name for name, choice in walk.chosen.items() if choice == LIBRARY])
+    return Plan(scales, tiles, [name for name, choice in walk.chosen.items() if choice == LIBRARY], walk.failed)
 
 
 class _Choosing(fx.Interpreter):
@@ -55,6 +55,7 @@ class _Choosing(fx.Interpreter):
         self.dtype, self.tuner, self.say = dtype, tuner, say
         self.layers = sum("layer" in node.meta for node in module.graph.nodes)
         self.chosen: dict[str, Any] = {}
+        self.failed: dict[str, str] = {}
 
     def run_node(self, n: fx.Node) -> Any:
         layer = n.meta.get("layer")
@@ -66,7 +67,9 @@ class _Choosing(fx.Interpreter):
         inputs = [x] if given["second"] is None else [x, given["second"]]
         parameters = layer.parameters_in(self.dtype)
         measured = MeasuredLayer(layer, inputs, {"x": x, **given}, parameters)
-        self.chosen[n.meta["origin"]] = select(measured, self.tuner)
+        self.chosen[n.meta["origin"]] = choice = select(measured, self.tuner)
+        if choice == LIBRARY and (why := why_no_tile(self.tuner.known(measured.key))):
+            self.failed[layer.name] = why
         return None
 
 
@@ -108,6 +111,11 @@ class MeasuredLayer:
         """The kernel's operands."""
         return kernel_call(self.layer.op, self.given)
 
+    @property
+    def key(self) -> str:
+        """The operation's name for the tuner."""
+        return self.call.key(self.layer.op)
+
     def of(self, inputs: list[Tensor]) -> "MeasuredLayer":
         """The same with other inputs, [N, in, H, W] each, of the same layout."""
         names = ("x", "second")[: len(inputs)]
@@ -135,37 +143,30 @@ class MeasuredLayer:
 def select(measured: MeasuredLayer, tuner: Tuner) -> Any:
     """The fastest candidate that is right; its answer is left in the outputs.
 
-    Where that is the library because the layer's kernel failed, and not by time, `tuner.failed` says why.
-
     Raises:
         NothingRunsError: there is none.
     """
-    options, name = list(measured.candidates()), measured.call.key(measured.layer.op)
+    options, name = list(measured.candidates()), measured.key
     signed = measured.of([with_random_signs(x) for x in measured.inputs])
-    wrong = False
     while options:
         choice = tuner.best(name, options, measured.run)
         signed.run(choice)
         if is_right(signed):
-            if choice == LIBRARY and (why := why_no_tile(tuner.known(name), wrong)):
-                tuner.failed[measured.layer.name] = why
             measured.run(choice)
             return choice
-        wrong = wrong or choice != LIBRARY
+        tuner.refused[name] = f"{choice!r}: not the reference's answer"
         options.remove(choice)
     raise NothingRunsError(f"{name}: no candidate gives the reference's answer")
 
 
-def why_no_tile(entry: Mapping[str, Any], wrong: bool) -> str:
-    """Why a kernel has no tile to set against the library; empty where one was timed and took longer.
+def why_no_tile(entry: Mapping[str, Any]) -> str:
+    """Why a kernel has no tile to set against the library; empty where one was timed, or where none was to be tried.
 
     Args:
         entry: what the tuner keeps of the operation.
-        wrong: whether a tile gave another answer than the reference.
     """
-    if any(name != repr(LIBRARY) for name in entry.get("tried_ms", {})):
-        return ""
-    return str(entry.get("refused") or ("no tile gives the reference's answer" if wrong else "no tile fits"))
+    timed = any(name != repr(LIBRARY) for name in entry.get("tried_ms", {}))
+    return "" if timed else str(entry.get("refused", ""))
 
 
 def with_random_signs(x: Tensor) -> Tensor:

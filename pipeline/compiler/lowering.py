@@ -41,11 +41,13 @@ class Plan:
         scales: for each value in fp8, by its node's name: stored value × scale = value.
         tiles: for each layer, by its node's name, the text of its tile; `REFERENCE` where none is named.
         by_library: the layers, by their nodes' names, that the library runs.
+        failed: the layers, by their own names, that it runs because their kernel failed, and why.
     """
 
     scales: Mapping[str, float] = field(default_factory=dict)
     tiles: Mapping[str, str] = field(default_factory=dict)
     by_library: Collection[str] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 def lower(net: ExportedNet, plan: Plan) -> fx.GraphModule:

@@ -46,14 +46,14 @@ def build(
     allow_tf32(is_cuda(device.type))
     cache, path = own_cache(workload.caches, cold := workload.earlier is None), workload.caches / PACKAGE
     frozen = freezing if freezing is not None else not is_cuda(device.type)
-    traffic = compiled(workload, path, precision, frozen, max_autotune) if cold or not path.exists() else no_traffic
-    details: dict[str, Any] = why_fp32(precision) | (package_compiler().details if cold else {})
+    made = cold or not path.exists()
+    traffic = compiled(workload, path, precision, frozen, max_autotune) if made else no_traffic
+    details: dict[str, Any] = why_fp32(precision) | (package_compiler().details if made else {})
     if cold and measure_cold_start:
         details |= cold_start(path, device.type, [*workload.inputs[0]]).details
-    how = ", ".join([*["freezing"] * frozen, *["max-autotune"] * max_autotune, short(precision)])
     return Runner(
         load_package(path),
-        description=f"AOTInductor, {how} weights, channels_last, run from its package",
+        description=description(precision, frozen, max_autotune),
         execution=execution(precision, dtype == "fp32", device),
         details=details | {"package_bytes": path.stat().st_size},
         compile_facts=lambda: facts(cache),
@@ -80,6 +80,12 @@ def compiled(
         raise StageError(f"no package of this net: {first_line(error)}", "unsupported") from error
     moved = int(torch._inductor.metrics.num_bytes_accessed)
     return lambda *_: (moved, "Inductor")
+
+
+def description(precision: torch.dtype, freezing: bool, max_autotune: bool) -> str:
+    """What runs, in a line."""
+    how = ", ".join([*["freezing"] * freezing, *["max-autotune"] * max_autotune, short(precision)])
+    return f"AOTInductor, {how} weights, channels_last, run from its package"
 
 
 def execution(precision: torch.dtype, fp32: bool, device: torch.device) -> Execution:

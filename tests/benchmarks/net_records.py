@@ -1,9 +1,10 @@
-"""Makes the records of docs/h200: each net trained for seconds, its ladder measured, and check.py beside it.
+"""Records nets as docs/h200 has them: each trained for seconds, its ladder measured, and check.py beside it.
 
     python -m tests.benchmarks.net_records --out records [--nets resnet50 fpn] [--gpus 4] [--minutes 25] [--check 3]
 
 Each GPU takes the next net that is left. A net whose record is finished in the folder is left out, so that the same
-command goes on where it ended; after the minutes no net begins, and ladders at work end with what they have.
+command goes on where it ended; after the minutes no net begins, and ladders at work end with what they have. The exit
+code is 1 where a net that was asked for has no finished record.
 """
 
 import argparse
@@ -96,9 +97,9 @@ class GpuQueue:
             self.left.put(name)
         self.out, self.ends = out, ends
 
-    def called(self, name: str, step: str, words: list[str], gpu: int) -> int:
+    def called(self, name: str, step: str, words: list[str], gpu: str) -> int:
         """Run Python on one GPU until the time is over, its output kept in the net's folder; the exit code."""
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": str(gpu)}
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": gpu}
         with (self.out / name / f"{step}.txt").open("w") as log:
             process = subprocess.Popen([sys.executable, *words], stdout=log, stderr=subprocess.STDOUT, env=environment)
             try:
@@ -107,7 +108,7 @@ class GpuQueue:
                 process.send_signal(signal.SIGTERM)  # the ladder draws what there is
                 return process.wait()
 
-    def record(self, name: str, gpu: int, train_minutes: float, check_seconds: float) -> None:
+    def record(self, name: str, gpu: str, train_minutes: float, check_seconds: float) -> None:
         """Train a net, measure its ladder, keep its record, and run check.py for every stage."""
         case, folder, weights = NETS[name], self.out / name, self.out / f"{name}.safetensors"
         folder.mkdir(parents=True, exist_ok=True)
@@ -117,16 +118,20 @@ class GpuQueue:
             return
         words = [*case.net, *case.data, *case.ladder, f"model.checkpoint={weights}"]
         run = self.out / "runs" / name
+        shutil.rmtree(run, ignore_errors=True)  # what was cut off; a run would take another name beside it
         code = self.called(name, "ladder", ["-m", "pipeline", *words, f"hydra.run.dir={run}"], gpu)
         for part in KEPT:
             with contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(run / part, folder / part)
         say(f"{name}: exit code {code}\n{last_lines(folder / 'ladder.txt')}")
         for stage in measured(folder) if check_seconds else ():
-            self.called(name, f"check-{stage}", [str(run / "check.py"), stage, str(check_seconds)], gpu)
-            say(f"{name}: {last_lines(folder / f'check-{stage}.txt', 1)}")
+            if time.monotonic() >= self.ends:
+                break
+            code = self.called(name, f"check-{stage}", [str(run / "check.py"), stage, str(check_seconds)], gpu)
+            found = last_lines(folder / f"check-{stage}.txt", 1)
+            say(f"{name}: {found}" if code == 0 else f"{name}: check.py {stage} left with {code}")
 
-    def work(self, gpu: int, train_minutes: float, check_seconds: float) -> None:
+    def work(self, gpu: str, train_minutes: float, check_seconds: float) -> None:
         """Take nets on one GPU for as long as there are any, and time for them."""
         with contextlib.suppress(queue.Empty):
             while time.monotonic() < self.ends:
@@ -155,8 +160,14 @@ def measured(folder: Path) -> list[str]:
     return [stage["name"] for stage in recorded(folder).get("stages", []) if stage["status"] == "ok"]
 
 
-def main() -> None:
-    """Record the nets that have no record yet."""
+def gpus(count: int) -> list[str]:
+    """The first GPUs of those that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return (given.split(",") if given else list(map(str, range(count))))[:count]
+
+
+def main() -> int:
+    """Record the nets that have no record yet; 1 where one still has none."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--nets", nargs="+", choices=NETS, default=[*NETS])
@@ -169,12 +180,15 @@ def main() -> None:
     left = [name for name in given.nets if not finished(out / name)]
     work = GpuQueue(left, out, time.monotonic() + 60 * given.minutes)
     say(f"{len(left)} nets on {given.gpus} GPUs: {', '.join(left)}")
-    lanes = [threading.Thread(target=work.work, args=(gpu, given.train, given.check)) for gpu in range(given.gpus)]
+    lanes = [threading.Thread(target=work.work, args=(gpu, given.train, given.check)) for gpu in gpus(given.gpus)]
     for lane in lanes:
         lane.start()
     for lane in lanes:
         lane.join()
+    lacking = [name for name in given.nets if not finished(out / name)]
+    say(f"without a finished record: {', '.join(lacking)}" if lacking else "all recorded")
+    return 1 if lacking else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

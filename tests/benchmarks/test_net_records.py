@@ -15,7 +15,7 @@ WRITES = """
 import json, pathlib, sys
 STAGES = [{"name": "fused", "status": "ok"}, {"name": "fp8", "status": "failed"}, {"name": "xla", "status": "ok"}]
 run = next(word.partition("=")[2] for word in sys.argv if word.startswith("hydra.run.dir="))
-pathlib.Path(run).mkdir(parents=True)
+pathlib.Path(run).mkdir(parents=True)  # a run claims a folder that no other has
 pathlib.Path(run, "results.json").write_text(json.dumps({"finished": "base24" not in run, "stages": STAGES}))
 print("the ladder of", run)
 """
@@ -28,7 +28,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, st
     real, ladder = GpuQueue.called, tmp_path / "ladder.py"
     ladder.write_text(WRITES)
 
-    def called(self: GpuQueue, name: str, step: str, words: list[str], gpu: int) -> int:
+    def called(self: GpuQueue, name: str, step: str, words: list[str], gpu: str) -> int:
         steps.append((name, step))
         if step != "ladder":
             (self.out / name / f"{step}.txt").write_text("unknown\n0.5 ms")
@@ -39,9 +39,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, st
     return steps
 
 
-def told(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+def told(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     monkeypatch.setattr(sys, "argv", ["net_records", *words])
-    net_records.main()
+    return net_records.main()
 
 
 def test_each_net_is_trained_measured_and_checked_once(
@@ -49,7 +49,7 @@ def test_each_net_is_trained_measured_and_checked_once(
 ) -> None:
     """A second call takes up what has no finished record."""
     out = tmp_path / "records"
-    told(monkeypatch, "--out", str(out), "--nets", "nnunet", "base24", "--check", "3")
+    assert told(monkeypatch, "--out", str(out), "--nets", "nnunet", "base24", "--check", "3") == 1
     checks = ["check-fused", "check-xla"]  # fp8 failed
     assert asked == [(net, step) for net in ("nnunet", "base24") for step in ("train", "ladder", *checks)]
     assert finished(out / "nnunet")
@@ -57,22 +57,30 @@ def test_each_net_is_trained_measured_and_checked_once(
     assert json.loads((out / "nnunet" / "results.json").read_text())["finished"] is True
     assert "nnunet: 0.5 ms" in capsys.readouterr().out
     asked.clear()
-    (out / "runs" / "base24" / "results.json").unlink()
-    (out / "runs" / "base24").rmdir()
     told(monkeypatch, "--out", str(out), "--nets", "nnunet", "base24")
     assert asked == [("base24", "train"), ("base24", "ladder")]
+    assert told(monkeypatch, "--out", str(out), "--nets", "nnunet") == 0
 
 
 def test_no_net_begins_once_the_time_is_over(asked: list[tuple[str, str]], tmp_path: Path) -> None:
     """What is left stays for the next call."""
     work = GpuQueue(["smp"], tmp_path, ends=time.monotonic())
-    work.work(0, 0.3, 0)
+    work.work("0", 0.3, 0)
     assert asked == []
     assert work.left.get_nowait() == "smp"
+
+
+def test_the_gpus_are_those_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sees two of eight gets no third."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert net_records.gpus(2) == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert net_records.gpus(1) == ["3"]
+    assert net_records.gpus(4) == ["3", "5"]
 
 
 def test_a_program_ends_with_the_time(tmp_path: Path) -> None:
     """By a signal that it may heed."""
     (tmp_path / "smp").mkdir()
-    code = GpuQueue([], tmp_path, time.monotonic()).called("smp", "ladder", ["-c", "import time; time.sleep(60)"], 0)
+    code = GpuQueue([], tmp_path, time.monotonic()).called("smp", "ladder", ["-c", "import time; time.sleep(60)"], "0")
     assert code == -signal.SIGTERM

@@ -138,32 +138,40 @@ def test_a_layer_that_the_library_won_is_lowered_to_it(
     assert made.error(graph) < 1e-3
 
 
-def test_a_kernel_that_failed_is_told_and_one_that_lost_is_not(
+def test_a_kernel_that_lost_or_was_not_to_be_tried_is_no_failure(
     made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A library that is taken without a tile beside it hides a fault; the file on disk remembers why."""
+    """The library then runs the layer by right."""
+    for tiles in ("ab", ""):
+        fakes(monkeypatch, tiles=tiles)
+        plan = chosen(made, tuner(tmp_path / f"tiles {tiles}", -1))
+        assert (list(plan.by_library), plan.failed) == (list(layers(made.net)), {})
+
+
+@pytest.mark.parametrize("fault", ["wrong", "refused"])
+def test_a_layer_whose_kernel_failed_is_told_with_the_reason(
+    fault: str, made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A library without a tile beside it hides a fault; a second build finds the reason on disk."""
+    why = {"wrong": "not the reference's answer", "refused": "the epilogue must fold nothing"}[fault]
     names = [layer.name for layer in layers(made.net).values()]
-    fakes(monkeypatch)
-    lost = tuner(tmp_path / "lost", -1)
-    assert list(chosen(made, lost).by_library) == list(layers(made.net))
-    assert lost.failed == {}
-    fakes(monkeypatch, "a", "b")
-    wrong = tuner(tmp_path / "wrong")
-    assert list(chosen(made, wrong).by_library) == list(layers(made.net))
-    assert wrong.failed == dict.fromkeys(names, "no tile gives the reference's answer")
-    fakes(monkeypatch)
-    by_library = MeasuredLayer.run
+    right = MeasuredLayer.run
+    fakes(monkeypatch, *("ab" if fault == "wrong" else ""))
+    answers = MeasuredLayer.run
 
-    def refuse(measured: MeasuredLayer, choice: object) -> None:
-        if choice != LIBRARY:
-            raise ValueError("the epilogue must fold nothing")
-        by_library(measured, choice)
+    def run(measured: MeasuredLayer, choice: object) -> None:
+        if fault == "refused" and choice != LIBRARY:
+            raise ValueError(why)
+        answers(measured, choice)
 
-    monkeypatch.setattr(MeasuredLayer, "run", refuse)
+    monkeypatch.setattr(MeasuredLayer, "run", run)
     for _ in range(2):
-        refused = tuner(tmp_path / "refused")
-        assert list(chosen(made, refused).by_library) == list(layers(made.net))
-        assert refused.failed == dict.fromkeys(names, "Tile(name='b'): the epilogue must fold nothing")
+        plan = chosen(made, tuner(tmp_path))
+        assert list(plan.by_library) == list(layers(made.net))
+        assert plan.failed == dict.fromkeys(names, f"Tile(name='b'): {why}")
+    monkeypatch.setattr(MeasuredLayer, "run", right)
+    fakes(monkeypatch)
+    assert chosen(made, tuner(tmp_path / "mended")).failed == {}
 
 
 def test_layers_that_differ_in_what_they_end_in_are_measured_apart(

@@ -15,6 +15,13 @@ OF_DEPLOY = [
         "tests/deploy/test_refused_prediction.py::test_no_folder_is_left_of_a_request_that_is_refused",
     ),
     Guard(
+        "packages with a C++ library of their own",
+        "pipeline/stages/common/cpp_compiler.py",
+        "or shares_library(chosen) is not False:",
+        "or True:",
+        "tests/stages/test_cpp_compiler.py::test_with_static_ones_alone_the_reason_names_the_compiler",
+    ),
+    Guard(
         "masks over files of the user's own",
         "pipeline/deploy/mask_files.py",
         "    if not isinstance(stamp, str):\n",

@@ -125,9 +125,11 @@ def test_it_runs_for_whatever_a_net_takes(
     """Volumes, several tensors by their names, a net of a file: read as the run read them."""
     script = kept(tmp_path, **given(tmp_path))
     monkeypatch.setattr(sys, "argv", [str(script), "eager", "0.001"])
+    monkeypatch.setattr(sys, "path", [*sys.path])
     with own_switches():
         runpy.run_path(str(script), run_name="__main__")
     assert re.fullmatch(LINE, capsys.readouterr().out)
+    assert sys.path[-1] == ""  # the checkout it is run from, which needn't be installed; behind what is
 
 
 def test_autocast_lays_out_volumes_too(monkeypatch: pytest.MonkeyPatch) -> None:

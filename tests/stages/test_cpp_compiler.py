@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.stages.common import cpp_compiler
-from pipeline.stages.common.cpp_compiler import PackageCompiler, links_statically, package_compiler
+from pipeline.stages.common.cpp_compiler import PackageCompiler, package_compiler, shares_library
 
 GXX = shutil.which("g++")
 pytestmark = pytest.mark.skipif(GXX is None, reason="needs g++")
@@ -58,9 +58,20 @@ def test_with_static_ones_alone_the_reason_names_the_compiler(static: str, monke
         package_compiler()
 
 
-def test_a_compiler_that_makes_nothing_is_left_to_inductor(tmp_path: Path) -> None:
-    """It says what is wrong in its own words."""
-    broken = tmp_path / "broken"
+@pytest.mark.parametrize("mode", [0o755, 0o644], ids=["ends with 1", "can't be run"])
+def test_a_compiler_that_makes_nothing_is_no_choice(
+    mode: int, static: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inductor's own says in its own words what is wrong; another is passed by for the next."""
+    assert GXX is not None
+    broken = tmp_path / "broken" / "g++"
+    broken.parent.mkdir()
     broken.write_text("#!/bin/sh\nexit 1\n")
-    broken.chmod(0o755)
-    assert not links_statically(str(broken))
+    broken.chmod(mode)
+    assert shares_library(str(broken)) is None
+    monkeypatch.setattr(cpp_compiler, "get_cpp_compiler", lambda: str(broken))
+    assert package_compiler() == PackageCompiler(str(broken))
+    package_compiler.cache_clear()
+    monkeypatch.setattr(cpp_compiler, "get_cpp_compiler", lambda: static)
+    monkeypatch.setattr("os.get_exec_path", lambda: [str(broken.parent), str(Path(GXX).parent)])
+    assert package_compiler() == PackageCompiler(GXX, passed_over=static)

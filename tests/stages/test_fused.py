@@ -91,7 +91,7 @@ def small_unet() -> nn.Module:
         (None, ""),
         (
             "too new",
-            "; kernels are barred: too new; 1 by the library because their kernel failed, such as head: no fit",
+            "; kernels are barred: too new; by the library as the kernel failed: 1, such as head (no fit)",
         ),
     ],
 )
@@ -103,10 +103,12 @@ def test_the_record_says_what_matched_and_what_runs(
     progress: list[str] = []
     work = workload(small_unet(), tmp_path, progress.append)
     rewritten = Rewritten(work, Tuner(tmp_path), None)
-    rewritten.tuner.failed = {"head": "no fit"} if barred else {}
-    stage = fastest(rewritten, [rewritten.candidate({}, "fp16"), rewritten.by_inductor])
+    own = rewritten.candidate({}, "fp16")
+    assert own is not None
+    own.plan = replace(own.plan, failed={"head": "no fit"} if barred else {})
+    stage = fastest(rewritten, [own, rewritten.by_inductor])
     assert stage.description == f"fp16, 6 layers by own kernels, the rest by Inductor, one CUDA graph{said}"
-    assert stage.details["kernels_failed"] == rewritten.tuner.failed
+    assert stage.details["kernels_failed"] == own.plan.failed
     how = Execution("fp16", {}, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=6)
     assert stage.execution == replace(how, layer_flops=composed_flops(rewritten.net))
     assert stage.compile_facts is not None

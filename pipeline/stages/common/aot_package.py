@@ -66,7 +66,7 @@ def build_package(
             "freezing": freezing,
             "max_autotune": max_autotune,
             "cpp_cache_precompile_headers": False,
-            "cpp.cxx": (None, package_compiler().used),
+            "cpp.cxx": (package_compiler().used,),
         }
         return Path(aoti_compile_and_package(program, package_path=str(path), inductor_configs=configs))
 

@@ -6,6 +6,7 @@ beside the one that torch loaded, it calls through the other's tables: the proce
 
 import functools
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from torch._inductor.cpp_builder import get_cpp_compiler
 
 NAMES = ("g++", "c++", "clang++")
 LIBRARIES = (b"libstdc++.so", b"libc++.so")  # GNU's and LLVM's, as a file that needs one names it
+PROBE_SECONDS = 60.0  # a second or two, unless the disk is far away
 PROBE = '#include <iostream>\nextern "C" void probe() { std::cout << 1; }\n'
 
 
@@ -36,14 +38,17 @@ class PackageCompiler(NamedTuple):
         return {"cpp_compiler": self.used, "cpp_compiler_passed_over": self.passed_over} if self.passed_over else {}
 
 
-def links_statically(compiler: str) -> bool:
-    """Whether a shared library that this compiler makes holds the C++ library; False where it makes none."""
+def shares_library(compiler: str) -> bool | None:
+    """Whether a library that this compiler makes leaves the C++ library shared; None where it makes none."""
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "probe.cpp"), Path(folder, "probe.so")
         source.write_text(PROBE, encoding="utf-8")
         command = [compiler, "-shared", "-fPIC", str(source), "-o", str(made)]
-        done = subprocess.run(command, capture_output=True, check=False)
-        return done.returncode == 0 and not any(name in made.read_bytes() for name in LIBRARIES)
+        try:
+            done = subprocess.run(command, capture_output=True, check=False, timeout=PROBE_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return any(name in made.read_bytes() for name in LIBRARIES) if done.returncode == 0 else None
 
 
 @functools.cache
@@ -54,10 +59,10 @@ def package_compiler() -> PackageCompiler:
         RuntimeError: every compiler that is found links it statically.
     """
     chosen = get_cpp_compiler()
-    if not sys.platform.startswith("linux") or not links_statically(chosen):
+    if not sys.platform.startswith("linux") or shares_library(chosen) is not False:  # None: in Inductor's own words
         return PackageCompiler(chosen)
-    found = [path for name in NAMES for folder in os.get_exec_path() if (path := Path(folder, name)).is_file()]
-    other = next((str(path) for path in found if not links_statically(str(path))), None)
+    found = [shutil.which(name, path=folder) for name in NAMES for folder in os.get_exec_path()]
+    other = next((path for path in found if path is not None and shares_library(path)), None)
     if other is None:
         raise RuntimeError(
             f"{chosen} links the C++ library into a package, which then crashes beside torch's; "

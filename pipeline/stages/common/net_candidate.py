@@ -88,7 +88,7 @@ def net_digest(structure: str, net: nn.Module, inputs: Iterable[Tensor], others:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def described(best: Candidate, barred: str, refused: Mapping[str, str], failed: Mapping[str, str]) -> str:
+def described(best: Candidate, barred: str, refused: Mapping[str, str]) -> str:
     """What runs, in a line, and what could not: candidates that were refused, layers whose kernel failed."""
     ours = best.execution.own_kernels or 0
     precision = best.execution.precision
@@ -97,7 +97,7 @@ def described(best: Candidate, barred: str, refused: Mapping[str, str], failed: 
         text = f"{precision}, all by {best.name}, one CUDA graph"
     parts = [text, *([f"kernels are barred: {barred}"] if barred else [])]
     parts += [f"{name} was refused: {why}" for name, why in refused.items()]
-    if failed and ours:
-        layer, why = next(iter(failed.items()))
-        parts.append(f"{len(failed)} by the library because their kernel failed, such as {layer}: {why}")
+    if best.plan.failed:
+        layer, why = next(iter(best.plan.failed.items()))
+        parts.append(f"by the library as the kernel failed: {len(best.plan.failed)}, such as {layer} ({why})")
     return "; ".join(parts)

@@ -35,7 +35,7 @@ def by_inductor_alone(workload: Workload, why: str, tuner: Tuner, search: Search
         return in_pieces(half, workload, f"{why}; as one graph by Inductor: {quoted(error)}")
     return Runner(
         found.captured,
-        description=f"{described(found, '', {}, {})}: {why}",
+        description=f"{described(found, '', {})}: {why}",
         execution=found.execution,
         details=found.details | {"not_rewritten": why, "candidates_ms": times},
         uncaptured=found.call,

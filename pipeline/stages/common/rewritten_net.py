@@ -201,12 +201,12 @@ def as_stage(rewritten: Rewritten, best: Candidate, candidates_ms: Mapping[str, 
         "choices": {**best.plan.tiles, **dict.fromkeys(best.plan.by_library, "library")},
         "kernels_barred": rewritten.barred or reaching_views_barred() or "",
         "choices_unkept": rewritten.tuner.unkept,
-        "kernels_failed": rewritten.tuner.failed,
+        "kernels_failed": dict(best.plan.failed),
     }
     lowered, batch = best.lowered, rewritten.workload.batches[0]
     return Runner(
         best.captured,
-        description=described(best, details["kernels_barred"], rewritten.refused, rewritten.tuner.failed),
+        description=described(best, details["kernels_barred"], rewritten.refused),
         execution=best.execution,
         details=details,
         calibration=best.calibration,
