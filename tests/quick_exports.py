@@ -13,6 +13,7 @@ import torch.onnx
 from torch._inductor.runtime import triton_compat
 from torch._subclasses.fake_impls import op_implementations_dict as fakes
 from torch.export import exported_program
+from torch.fx import _lazy_graph_module
 
 Override = Callable[[dict[Any, Any]], AbstractContextManager[None]]
 
@@ -28,6 +29,8 @@ def install(patch: pytest.MonkeyPatch) -> None:
     name = "_override_composite_implicit_decomp"
     patch.setattr(exported_program, name, remembered(getattr(exported_program, name)))
     patch.setattr(torch.onnx, "export", with_one_registry(torch.onnx.export, patch))
+    # An export changes its graph in a dozen steps, and for each makes a program that the next throws away.
+    patch.setattr(_lazy_graph_module, "_use_lazy_graph_module_flag", True)
     # Inductor names its caches by a digest of all of Triton, half a gigabyte.
     patch.setattr(triton_compat, "triton_key", lambda: "the Triton of this run")
 

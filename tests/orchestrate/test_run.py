@@ -59,7 +59,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
     (folder / "mine" / SCRATCH).mkdir(parents=True)
     kinds = ["zeros", "dies_in_build", "dies_at_work", "hangs_in_build", "raises", "falls_back"]
     kinds += ["has_no_form_here", "forges_its_clock"]
-    plan = replace(SMOKE, build_limit_seconds=5.0, aa_pairs=1)
+    plan = replace(SMOKE, build_limit_seconds=2.0, aa_pairs=1)
     stages = [
         *(plant(kind) for kind in kinds),
         EAGER,
@@ -74,7 +74,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
         ("zeros", "inaccurate", "wrong answer", "one class"),
         ("dies_in_build", "failed", "killed", "died in build: killed by SIGKILL"),
         ("dies_at_work", "failed", "killed", "killed by SIGKILL"),
-        ("hangs_in_build", "timeout", "timeout", "build took longer than 5 s"),
+        ("hangs_in_build", "timeout", "timeout", "build took longer than 2 s"),
         ("raises", "failed", "error", "RuntimeError: the compiler gave up"),
         ("falls_back", "failed", "wrong device", "landed on CPUExecutionProvider"),
         ("has_no_form_here", "skipped", "unsupported", "lacks"),

@@ -16,6 +16,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from torch import Tensor
+from torch._inductor.cpu_vec_isa import VecAVX2
 
 from pipeline.config.schema import STAGE_FIELDS
 from pipeline.config.stage_options import signature_of
@@ -262,6 +263,13 @@ def test_who_mistrusts_the_processor_has_his_way() -> None:
     with torch._inductor.config.patch({"cpp.vec_isa_ok": False}):
         believe_the_processor()
         assert torch._inductor.config.cpp.vec_isa_ok is False
+
+
+@pytest.mark.parametrize(("program", "known"), [("int f() { return 0; }", True), ("int f() { return g; }", False)])
+def test_the_compiler_is_asked_for_an_extension(program: str, known: bool) -> None:
+    """Its word counts where the processor is believed."""
+    believe_the_processor()
+    assert VecAVX2().check_build(program) is known
 
 
 def test_what_launches_singly_is_asked_for_no_truth() -> None:
