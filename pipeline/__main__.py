@@ -14,8 +14,10 @@ import hydra
 from omegaconf import DictConfig
 
 from pipeline.cli import app
+from pipeline.cli.composed_once import composed_once
 
 
+@composed_once
 @hydra.main(version_base="1.3", config_path="../conf", config_name="config")
 def answer(config: DictConfig) -> float:
     """Answer one request, or one job of a sweep; what a sweeper that searches is to make small."""
