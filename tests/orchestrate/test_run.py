@@ -1,7 +1,9 @@
 """The parent with real workers: whatever a stage does ends as a record, and the others go on."""
 
 import io
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from rich.console import Console
 from pipeline.cli.progress import Progress
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, DataSpec, ModelSpec, RunConfig, StageSpec
+from pipeline.orchestrate import audit
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
@@ -49,6 +52,14 @@ def ask(folder: Path, stages: list[StageSpec], **changes: Any) -> RunRecord:
 
 def plant(kind: str) -> StageSpec:
     return replace(EAGER, name=kind, target="tests.fault_stages", options={"plant": kind})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_rounds() -> Iterator[None]:
+    """A stage that forges its clock is asked in all rounds of an audit, twice, and so is its baseline: seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit, "questions", partial(audit.questions, rounds=audit.ROUNDS_APART))
+        yield
 
 
 @pytest.fixture(scope="module")
