@@ -9,6 +9,7 @@ import gc
 import importlib
 import math
 import os
+import select
 import socket
 import sys
 import time
@@ -24,9 +25,11 @@ NONE_STARTED = 0  # in place of a pid
 
 def main() -> int:
     """Import the first module, fork once, import the others, fork for every request; a copy is the first's `main`."""
-    die_with_the_parent()
-    gc.disable()  # it would walk all that is imported again and again: a sixth of torch's import
     connection = socket.socket(fileno=int(sys.argv[1]))
+    die_with_the_parent()
+    if abandoned(connection):  # the parent died before that line, of which Linux doesn't tell
+        return 1
+    gc.disable()  # it would walk all that is imported again and again: a sixth of torch's import
     names = sys.argv[2:]
     for imported, requests in ((names[:1], 1), (names[1:], math.inf)):
         for name in imported:
@@ -46,6 +49,13 @@ def main() -> int:
             importlib.import_module(names[0]).main()
             break
     return 0
+
+
+def abandoned(connection: socket.socket) -> bool:
+    """Whether the other end is closed, as a dead parent's is; what it asked for before doesn't matter."""
+    closed = select.poll()
+    closed.register(connection, 0)  # no event but the one that is told unasked: POLLHUP
+    return bool(closed.poll(0))
 
 
 def opened() -> set[str]:

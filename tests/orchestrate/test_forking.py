@@ -24,6 +24,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers fork un
 OPEN_GPU = "import __main__\n__main__.GPU = '/dev/zero'\nopened = open('/dev/zero')"
 COLLECTING = "import gc, os, sys\ndef main():\n    os.write(int(sys.argv[1]), str(gc.isenabled()).encode())"
 SLOW = "import os, pathlib, time\npathlib.Path('pid').write_text(f'{os.getpid()} ')\ntime.sleep(60)"
+PARENT = """
+import os, signal
+from pipeline.orchestrate.forking import ForkServer
+server = ForkServer(("slow",))
+print(server.process_id, flush=True)
+"""
 ECHO = "tests.orchestrate.forked_echo"
 SLEEPING_THREAD = "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
 
@@ -128,16 +134,34 @@ def test_a_copy_collects_garbage_as_any_process(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.fresh_process
 def test_a_server_dies_with_its_parent_while_it_imports(tmp_path: Path) -> None:
     """A parent that is killed leaves none behind, however long its imports take."""
-    (tmp_path / "slow.py").write_text(SLOW)
-    begin = "from pipeline.orchestrate.forking import ForkServer; ForkServer(('slow',)); input()"
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path.cwd()}"}
-    with subprocess.Popen(
-        [sys.executable, "-c", begin], cwd=tmp_path, env=environment, stdin=subprocess.PIPE
-    ) as parent:
+    with parent_of_server(tmp_path, "input()") as parent:
         server = pid_in(tmp_path / "pid")
         parent.kill()
+    wait_for_end(server)
+
+
+@pytest.mark.fresh_process
+def test_a_server_whose_parent_died_before_it_could_ask_imports_nothing(tmp_path: Path) -> None:
+    """Python's own start takes it longer than a parent may live; Linux signals no death that lies behind."""
+    with parent_of_server(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)") as parent:
+        assert parent.stdout
+        server = int(parent.stdout.readline())
+    wait_for_end(server)
+    assert not (tmp_path / "pid").exists()
+
+
+def parent_of_server(folder: Path, then: str) -> subprocess.Popen[bytes]:
+    """A process that starts a server with long imports, prints the server's pid, and goes on as `then` says."""
+    (folder / "slow.py").write_text(SLOW)
+    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{Path.cwd()}"}
+    command = [sys.executable, "-c", PARENT + then]
+    return subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def wait_for_end(process: int) -> None:
+    """Until the process of this id is gone, for a third of the time that its imports would take at most."""
     ends = time.monotonic() + 20.0
-    while offspring.state(server) not in ("", "Z"):
+    while offspring.state(process) not in ("", "Z"):
         assert time.monotonic() < ends
         time.sleep(0.01)
 
