@@ -101,5 +101,5 @@ def test_help_is_written_for_a_person(tmp_path: Path, ask: Ask) -> None:
 
 def test_the_parent_imports_no_torch() -> None:
     """So it holds no GPU context and starts at once."""
-    code = "import sys; import pipeline.__main__, pipeline.cli.sweep_callback; sys.exit('torch' in sys.modules)"
+    code = "import sys; import pipeline.cli.one_request, pipeline.cli.sweep_callback; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False).returncode == 0

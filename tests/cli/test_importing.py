@@ -1,25 +1,35 @@
 """The program before it has imported what it needs to tell of anything in a line."""
 
+import gc
 import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from pipeline.orchestrate.importing import undisturbed
 from tests.cli.conftest import ROOT
 
 INTERRUPTED = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+SCRIPT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["unet-ladder"]
+MODULE, _, FUNCTION = SCRIPT.partition(":")
+STARTS = {
+    "module": ["-m", "pipeline"],
+    "console script": ["-c", f"import sys; from {MODULE} import {FUNCTION}; sys.exit({FUNCTION}())"],
+}
 
 
 @pytest.mark.fresh_process
 @pytest.mark.parametrize("ignored", [False, True])
-def test_an_interruption_while_it_imports_is_no_traceback(ignored: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("start", STARTS)
+def test_an_interruption_while_it_imports_is_no_traceback(start: str, ignored: bool, tmp_path: Path) -> None:
     """It ends at once, by the signal; where a shell has it ignored, it goes on to import."""
     (tmp_path / "hydra.py").write_text(INTERRUPTED.replace("60", "0") if ignored else INTERRUPTED)
     found = subprocess.run(
-        [sys.executable, "-m", "pipeline", "stage=eager"],
+        [sys.executable, *STARTS[start], "stage=eager"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
@@ -31,3 +41,15 @@ def test_an_interruption_while_it_imports_is_no_traceback(ignored: bool, tmp_pat
         assert "No module named 'hydra.core'" in found.stderr
     else:
         assert (found.returncode, found.stdout, found.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_garbage_is_collected_and_interruptions_heeded_once_it_has_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within, neither; nor is anything changed where the program was imported before."""
+    heeded = signal.getsignal(signal.SIGINT)
+    assert heeded is signal.default_int_handler
+    with undisturbed("no_such_module"):
+        assert (gc.isenabled(), signal.getsignal(signal.SIGINT)) == (False, signal.SIG_DFL)
+    assert (gc.isenabled(), signal.getsignal(signal.SIGINT)) == (True, heeded)
+    monkeypatch.setattr(gc, "freeze", lambda: pytest.fail("what is there would never be collected"))
+    with undisturbed("sys"):
+        assert (gc.isenabled(), signal.getsignal(signal.SIGINT)) == (True, heeded)
