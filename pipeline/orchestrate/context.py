@@ -100,9 +100,10 @@ class RunContext:
         """A fresh worker for the stage: the fork server's; where the run has none, that of the one started ahead."""
         job = self.config.job(spec, role, self.folder, folder)
         self.scratch.append(Path(job.folder) / SCRATCH)
-        worker = WorkerProcess(job, Path(job.folder) / "log.txt", self.config.plan.limits, self.server or ahead)
-        if self.server and self.server.failed:
-            self.observer.say(f"{self.server.failed}; from here on each worker is an interpreter of its own")
+        server = self.server or ahead
+        worker = WorkerProcess(job, Path(job.folder) / "log.txt", self.config.plan.limits, server)
+        if server and server.failed:
+            self.observer.say(f"{server.failed}; from here on each worker is an interpreter of its own")
             self.stop_forking()
         return worker
 

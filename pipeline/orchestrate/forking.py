@@ -14,11 +14,14 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:  # this module is imported before all that takes long
     from pipeline.config.schema import RunConfig
 
-# What a worker imports before it builds its stage. The first one's `main` is the worker; the first worker of all, which
-# looks at the net, has no more than it.
+# What a worker imports before it builds its stage. The first module's `main` is the worker; the server's first copy,
+# which looks at the net or computes the reference, has no more than that module.
 MODULES = (
-    *("pipeline.worker.__main__", "pipeline.worker.run_stage", "pipeline.worker.net_file"),
-    *("torch._dynamo", "pipeline.worker.preloaded"),
+    "pipeline.worker.__main__",
+    "pipeline.worker.run_stage",
+    "pipeline.worker.net_file",
+    "torch._dynamo",
+    "pipeline.worker.preloaded",
 )
 PATIENCE_SECONDS = 300.0  # for the server's imports
 POLL_SECONDS = 0.01
@@ -168,7 +171,8 @@ def processor_is_free(load: Path = LOAD) -> bool:
     By who computes at this moment: the average of a minute counts one who tries again and again as his own neighbour.
 
     Args:
-        load: as proc(5) has it; its fourth figure counts the processes that compute, this one among them.
+        load: as proc(5) has it; its fourth figure counts the processes that compute, this one among them. Where it says
+            none, as some sandboxes do, nobody has counted.
     """
     computing = []
     for look in range(LOOKS):
@@ -177,7 +181,7 @@ def processor_is_free(load: Path = LOAD) -> bool:
             computing.append(int(load.read_text().split()[3].split("/")[0]))
         except (OSError, ValueError, IndexError):
             return False
-    return min(computing) < len(os.sched_getaffinity(0))
+    return 0 < min(computing) < len(os.sched_getaffinity(0))
 
 
 def surroundings() -> tuple[str, dict[str, str]]:
@@ -193,7 +197,7 @@ def stop_ahead() -> None:
 
 
 def taken_ahead() -> ForkServer | None:
-    """The server that was started ahead, which is whoever's took it; None where its surroundings are not a worker's."""
+    """The server started ahead, which then belongs to the caller; None where its surroundings aren't a worker's."""
     if _Ahead.surroundings != surroundings():
         stop_ahead()
     ahead, _Ahead.server = _Ahead.server, None

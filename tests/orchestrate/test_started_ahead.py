@@ -1,6 +1,7 @@
 """The server that is started before the request is read: who starts it, who takes it, and who ends it."""
 
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -61,10 +62,14 @@ def test_none_is_started_ahead_of_what_may_run_nothing_itself(words: list[str]) 
 
 @pytest.mark.usefixtures("no_server")
 def test_none_is_started_ahead_where_no_processor_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """By who computes now, and not by what a minute's average remembers; where nobody says, none."""
+    """By who computes now, and not by what a minute's average remembers; where nobody says, none.
+
+    A sandbox that shows zeros doesn't say: this process computes as it looks.
+    """
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     load = tmp_path / "loadavg"
-    for text, free in (("9.1 3.0 1.0 1/90 77", True), ("0.1 0.1 0.1 2/90 77", False), ("", False)):
+    shown = {"9.1 3.0 1.0 1/90 77": True, "0.1 0.1 0.1 2/90 77": False, "0.0 0.0 0.0 0/0 0": False, "": False}
+    for text, free in shown.items():
         load.write_text(text)
         assert processor_is_free(load) is free
     assert not processor_is_free(tmp_path / "none")
@@ -113,6 +118,39 @@ def test_where_workers_are_interpreters_the_first_alone_is_the_server_s(
     run.run_ladder(config("fine"), tmp_path, blank(), Watcher())
     assert came_from[0] == ("reference", None if own else ahead)
     assert {server for _, server in came_from[1:]} == {None}
+
+
+@pytest.mark.usefixtures("no_server")
+def test_a_server_started_ahead_that_can_start_no_worker_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, where workers are interpreters anyway: the reference's has become one, too."""
+    monkeypatch.setattr(context, "WorkerProcess", FakeWorker)
+    forking.start_ahead([])
+    ahead, watcher = forking._Ahead.server, Watcher()
+    assert isinstance(ahead, FakeServer)
+    ahead.failed = "the fork server ended"
+    record = run.run_ladder(config("fine"), tmp_path, blank(), watcher)
+    assert [stage.status for stage in record.stages] == ["ok"]
+    assert watcher.said == ["the fork server ended; from here on each worker is an interpreter of its own"]
+
+
+@pytest.mark.usefixtures("no_server")
+def test_the_server_is_started_before_the_program_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And ended where the program then can't: whoever calls `main`, the console script above all."""
+    began: list[FakeServer] = []
+
+    class Noted(FakeServer):
+        def __init__(self) -> None:
+            super().__init__()
+            began.append(self)
+
+    monkeypatch.setattr(forking, "ForkServer", Noted)
+    monkeypatch.setattr("sys.argv", ["unet-ladder"])
+    monkeypatch.setitem(sys.modules, program.PROGRAM, None)
+    with pytest.raises(ImportError, match="halted"):
+        program.main()
+    assert [server.stopped for server in began] == [True]
 
 
 @pytest.mark.usefixtures("no_server")
