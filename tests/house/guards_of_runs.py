@@ -183,6 +183,20 @@ OF_RUNS = [
         "tests/orchestrate/test_started_ahead.py::test_where_workers_are_interpreters_the_first_alone_is_the_server_s",
     ),
     Guard(
+        "a fork server whose parent died before it could ask to die with it",
+        "pipeline/worker/fork_server.py",
+        "    if abandoned(connection):",
+        "    if False:",
+        "tests/orchestrate/test_forking.py::test_a_server_whose_parent_died_before_it_could_ask_imports_nothing",
+    ),
+    Guard(
+        "a server that was started ahead and that no run takes",
+        "pipeline/orchestrate/run.py",
+        "    stop_ahead()\n",
+        "",
+        "tests/orchestrate/test_started_ahead.py::test_a_server_that_no_run_takes_is_ended",
+    ),
+    Guard(
         "an interruption before anything could tell of it",
         "pipeline/orchestrate/importing.py",
         "        signal.signal(signal.SIGINT, signal.SIG_DFL)",
