@@ -17,6 +17,7 @@ PROC = Path("/proc")
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 ROUNDS = 3  # of looking and killing
 PURSUIT_SECONDS = 2.0  # after whoever forks and leaves before all processes are listed
+ENDED = ("Z", "X", "")  # states: a corpse, one that is being removed, one that is gone
 LOOKS, APART_SECONDS = 10, 0.001  # without prey, until there is none: the kernel's list may miss who is just changing
 
 
@@ -194,12 +195,16 @@ class Family:
     def suspend(self) -> bool:
         """Stop all of it, until `resume`; what flees from that is ended. False where some of it runs on."""
         for _ in range(ROUNDS):
-            running = self.members() - self._suspended
+            running = self._running()
             signalled(running, signal.SIGSTOP)
             self._suspended |= running
             if not running:
                 return True
-        return pursue(self._is_prey) and not self.members() - self._suspended
+        return pursue(self._is_prey) and not self._running()
+
+    def _running(self) -> set[int]:
+        """Who is neither stopped nor ended: whose parent is stopped stays listed after its end."""
+        return {process for process in self.members() - self._suspended if state(process) not in ENDED}
 
     def resume(self) -> None:
         """Let go on what `suspend` has stopped."""
