@@ -33,7 +33,7 @@ OUTPUTS = ("result", "pooled", "logits", "statistics")
 SCHEMA = (
     "(Tensor x, Tensor? second, Tensor? weight, Tensor? scale, Tensor? bias, Tensor? second_weight, Tensor? border, "
     "Tensor? head_weight, Tensor? head_bias, Tensor? slopes, Tensor? residual, float residual_scale, "
-    "str activation, float slope, str layer, str tile, "
+    "str activation, float slope, str layer, str tile, int slices, "
     "Tensor(a!)? result, Tensor(b!)? pooled, Tensor(c!)? logits, Tensor(d!)? statistics) -> ()"
 )
 NAMES = re.findall(r"(\w+)[,)]", SCHEMA.partition("->")[0])
@@ -96,6 +96,7 @@ def kernel_call(op: KernelOp[Any], given: Mapping[str, Any]) -> KernelCall:
         statistics=statistics is not None,
         phases=op.phases,
         early=given["tile"] != MEASURED,  # a lowered graph's weights are constants
+        slices=given["slices"],
     )
     seen = x if op.reads_image else x.permute(0, 2, 3, 1)
     outputs, second = Outputs(result, pooled, logits, statistics).nhwc(), None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler.fx_graph import arguments, is_call
+from pipeline.measure.memory_formats import CHANNELS_LAST, in_channels_last
 from pipeline.records.error_line import first_line
 
 ENTRY = "net."  # before the names of the net's own weights, in the graph of an `Entry`
@@ -19,17 +20,19 @@ class UnsupportedError(Exception):
 
 
 class Entry(nn.Module):
-    """A net between the user's fp32 batch and fp32 logits, in `dtype` and channels_last within."""
+    """A net between the user's fp32 batch and fp32 logits, in `dtype` and channels_last within.
+
+    A batch of volumes has a depth before the height.
+    """
 
     def __init__(self, net: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
-        # torch takes the memory format; the types of torch 2.12 do not know.
-        self.net = copy.deepcopy(net).to(dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload, unused-ignore]
+        self.net = in_channels_last(copy.deepcopy(net).to(dtype))
         self.dtype = dtype
 
     def forward(self, batch: Tensor) -> Tensor:
         """The logits [batch, classes, height, width] in fp32 of a batch [batch, channels, height, width]."""
-        logits: Tensor = self.net(batch.to(dtype=self.dtype, memory_format=torch.channels_last))
+        logits: Tensor = self.net(batch.to(dtype=self.dtype, memory_format=CHANNELS_LAST[batch.dim()]))
         return logits.float()
 
 
@@ -65,7 +68,7 @@ def export(net: nn.Module, batch: Tensor, dtype: torch.dtype) -> ExportedNet:
 
     Args:
         net: in eval mode, fp32.
-        batch: [batch, channels, height, width], fp32, on the net's device.
+        batch: [batch, channels, height, width], fp32, on the net's device; volumes have a depth before the height.
         dtype: in which the net is to run.
 
     Raises:

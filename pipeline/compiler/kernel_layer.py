@@ -52,6 +52,7 @@ class KernelLayer(nn.Module):
         statistics: whether the mean and squared deviations of the output's blocks of pixels are wanted.
         head: a 1×1 convolution that follows; its logits are fp32.
         stores_out: whether somebody reads the output itself.
+        slices: of how many, one below the other, its maps are made: a volume's depth, 1 for an image.
     """
 
     def __init__(self, name: str, op: KernelOp[Any], weight: Tensor | None, bias: Tensor | None) -> None:
@@ -63,6 +64,7 @@ class KernelLayer(nn.Module):
         self.pool = self.statistics = False
         self.head: Head | None = None
         self.stores_out = True
+        self.slices = 1
 
     def forward(self, dtype: torch.dtype, *inputs: Tensor, residual: Tensor | None = None) -> Answer:
         """The output [N, out, H', W'], its 2×2 maxima, the logits and the statistics, each None where it isn't wanted.

@@ -38,8 +38,8 @@ def producer(module: fx.GraphModule, value: object) -> tuple[fx.Node, KernelLaye
     return (node, layer) if isinstance(node, fx.Node) and layer is not None and value.args[1] == OUT else None
 
 
-def put_layer(net: ExportedNet, node: fx.Node, layer: KernelLayer, inputs: list[fx.Node], place: int = OUT) -> None:
-    """Put a layer that reads these values, or rather that part of its answer, in a node's place."""
+def put_layer(net: ExportedNet, node: fx.Node, layer: KernelLayer, inputs: list[fx.Node], place: int = OUT) -> fx.Node:
+    """Put a layer that reads these values, or rather that part of its answer, in a node's place; the part's node."""
     graph, target = net.module.graph, f"kernel_layer_{node.name}"
     net.module.add_submodule(target, layer)
     with graph.inserting_before(node):
@@ -48,3 +48,4 @@ def put_layer(net: ExportedNet, node: fx.Node, layer: KernelLayer, inputs: list[
     out.meta, answer.meta = dict(node.meta), {"nn_module_stack": node.meta.get("nn_module_stack", {})}
     node.replace_all_uses_with(out)
     graph.erase_node(node)
+    return out

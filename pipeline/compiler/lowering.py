@@ -165,6 +165,7 @@ class _Lowering:
                 "activation": layer.activation.name,
                 "slope": layer.activation.slope,
                 "layer": layer.name,
+                "slices": layer.slices,
                 "tile": self.plan.tiles.get(node.name, REFERENCE),
                 **{name: outputs.get(name) for name in PLACES.values()},
             },

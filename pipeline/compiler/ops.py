@@ -8,12 +8,14 @@ from pipeline.kernels import (
     conv1x1,
     conv3x3,
     conv3x3_few,
+    conv3x3x3,
     conv_first,
     conv_head,
     depthwise,
     norm_pass,
     transposed3x3_few,
     upconv2x2,
+    upconv2x2x2,
     upsample2x,
 )
 from pipeline.kernels.common.kernel_op import KernelOp
@@ -21,12 +23,14 @@ from pipeline.kernels.polyphase import polyphase_layers
 
 KERNELS: tuple[KernelOp[Any], ...] = (
     conv3x3.OP,
+    conv3x3x3.OP,
     conv_first.OP,
     conv_first.STRIDED_OP,
     conv3x3_few.OP,
     depthwise.OP,
     depthwise.STRIDED_OP,
     upconv2x2.OP,
+    upconv2x2x2.OP,
     polyphase_layers.STRIDED,
     polyphase_layers.TRANSPOSED_3X3,
     transposed3x3_few.OP,

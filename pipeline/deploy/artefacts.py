@@ -17,6 +17,7 @@ from pipeline.deploy.bundle_contract import Dynamic
 from pipeline.deploy.carried_kernels import carry
 from pipeline.deploy.recorded_stage import ExportError, RecordedStage
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.memory_formats import in_channels_last, laid_out
 from pipeline.records.bundle_kinds import Kind
 from pipeline.records.error_line import first_line
 from pipeline.stages import onnxruntime, torchscript
@@ -24,7 +25,7 @@ from pipeline.stages.api import IMAGE_RANK
 from pipeline.stages.common.aot_package import build_package
 from pipeline.stages.common.cpp_compiler import package_compiler
 from pipeline.stages.common.onnx_export import export
-from pipeline.stages.common.precision import Half, in_channels_last, laid_out
+from pipeline.stages.common.precision import Half
 
 AXES: dict[Dynamic, tuple[int, ...]] = {"batch": (0,), "size": (2, 3)}  # of [batch, channels, height, width]
 MOVABLE = "choose --stage onnxruntime, torchscript, half, compile, or another that is written anew"

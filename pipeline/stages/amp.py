@@ -6,14 +6,13 @@ import torch
 from torch import Tensor
 
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.memory_formats import in_channels_last, laid_out
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.precision import (
     Dtype,
     allow_tf32,
     eager_execution,
     half_dtype,
-    in_channels_last,
-    laid_out,
     short,
     why_fp32,
 )

@@ -23,6 +23,7 @@ from pipeline.records.run_record import CompileFacts, Execution, FailureKind
 from pipeline.records.samples import Calibration, ImageSet
 
 IMAGE_RANK = 4  # of [batch, channels, height, width]
+VOLUME_RANK = 5  # with a depth before the height
 Traffic = tuple[int, BytesSource]  # bytes that a call moves through device memory, and who counted them
 
 

@@ -5,8 +5,9 @@ import copy
 from torch import Tensor
 
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.memory_formats import in_channels_last, laid_out
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.precision import allow_tf32, eager_execution, in_channels_last, laid_out
+from pipeline.stages.common.precision import allow_tf32, eager_execution
 
 
 def build(workload: Workload) -> Runner:

@@ -10,6 +10,7 @@ from torch.nn import functional
 from models.unet import UNet
 from tests.compiler.inverted_residuals import InvertedResiduals
 from tests.compiler.last_layers import Few, normed_head
+from tests.compiler.volume_nets import VOLUMES
 
 Size = tuple[int, ...]
 
@@ -242,7 +243,7 @@ def lively(net: nn.Module) -> nn.Module:
     """The net in eval mode, its batch norms as training leaves them: not the identity."""
     generator = torch.Generator().manual_seed(7)
     for layer in net.modules():
-        if isinstance(layer, nn.BatchNorm2d) and layer.track_running_stats:
+        if isinstance(layer, nn.BatchNorm2d | nn.BatchNorm3d) and layer.track_running_stats:
             size = layer.weight.shape
             layer.running_mean = 0.3 * torch.randn(size, generator=generator)
             layer.running_var = 0.5 + torch.rand(size, generator=generator)
@@ -295,4 +296,5 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Size]] = {
     "few channels": (Few, (2, 3, 16, 24)),
     "norms up to the logits": (normed_head, (2, 3, 20, 36)),
     "masks and views": (Masked, (1, 3, 8, 8)),
+    **VOLUMES,
 }

@@ -30,6 +30,7 @@ NETS = (
     "few channels",
     "norms up to the logits",
     "late windows, depthwise, squeeze and excitation",
+    "volumes",
 )
 
 
@@ -96,6 +97,7 @@ def test_every_operation_is_tried_here(of_each_kind: list[Call]) -> None:
         ("conv_first", "result", "statistics"),
         ("conv3x3_strided", "result", "statistics"),
         ("transposed3x3", "result", "statistics"),
+        ("conv3x3x3", "result", "statistics"),
     }
 
 

@@ -29,7 +29,7 @@ class Layer:
     """A layer to run.
 
     `size` is the input's height and width; `classes` those of a folded head, 0 for none; `residual` its dtype;
-    `stored_as` the output's dtype where it isn't the input's.
+    `stored_as` the output's dtype where it isn't the input's; `slices` of this size a volume's, one below the other.
     """
 
     batch: int = 1
@@ -43,6 +43,7 @@ class Layer:
     residual: torch.dtype | None = None
     statistics: bool = False
     stored_as: torch.dtype | None = None
+    slices: int = 1
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ def poisoned(*shape: int, dtype: torch.dtype = HALF) -> Tensor:
 
 def example(op: KernelOp[Any], dtype: torch.dtype, layer: Layer) -> Example:
     """A kernel on a layer: it reads a part of the channels of a wider tensor, and stores into parts of others."""
+    layer = replace(layer, size=(layer.slices * layer.size[0], layer.size[1]))
     batch, (height, width), inner = layer.batch, layer.size, layer.inner
     outer = layer.outer if op.weight_shape else inner
     if op.reads_image:
@@ -126,9 +128,9 @@ def example(op: KernelOp[Any], dtype: torch.dtype, layer: Layer) -> Example:
 
 
 def grown_size(op: KernelOp[Any], layer: Layer) -> tuple[int, int]:
-    """Height and width of the output; a stride of 2 rounds up."""
+    """Height and width of the output; a stride of 2 rounds up, and a volume's slices lie one below the other."""
     height, width = (math.ceil(side * op.growth) for side in layer.size)
-    return height, width
+    return height * op.growth_deep, width
 
 
 def epilogue_of(layer: Layer, dtype: torch.dtype, outer: int, grown: tuple[int, int]) -> Epilogue:
@@ -147,6 +149,7 @@ def epilogue_of(layer: Layer, dtype: torch.dtype, outer: int, grown: tuple[int, 
         residual_scale=0.5 if layer.residual == FP8 else 1.0,
         statistics=layer.statistics,
         early=True,  # as a lowered graph calls every kernel
+        slices=layer.slices,
     )
 
 
@@ -197,8 +200,10 @@ def twice(made: Example, tile: Any) -> None:
 def for_kernel(op: KernelOp[Any], layer: Layer) -> Layer:
     """The layer as a kernel takes it: few channels for one that reads the image, and no fold that it doesn't know."""
     inner, outer = op.most_channels
+    height, width = layer.size
     return replace(
         layer,
+        size=(-(-height // 8) * 8, width) if op.growth_deep > 1 else layer.size,  # whole tiles in a slice
         inner=3 if op.reads_image else min(layer.inner, inner or layer.inner),
         outer=layer.inner if op.by_channel else min(layer.outer, outer or layer.outer),
         pool=layer.pool and "pool" in op.folds,

@@ -21,6 +21,7 @@ from pipeline.compiler.passes.norms_in_nhwc import norms_in_nhwc
 from pipeline.compiler.passes.pointwise_before_upsampling import pointwise_before_upsampling
 from pipeline.compiler.passes.tidying import drop_empty_parts, drop_identities, fold_padding
 from pipeline.compiler.passes.upsampling_composition import compose_upsampling
+from pipeline.compiler.passes.volumes_as_images import volumes_as_images
 
 Pass = Callable[[ExportedNet], list[str]]
 
@@ -33,6 +34,8 @@ FOR_ANY_BACKEND: list[Pass] = [
     norms_in_nhwc,
 ]
 FOR_THE_KERNELS: list[Pass] = [
+    volumes_as_images,
+    norms_in_nhwc,  # once more: of volumes that have become images
     centre_windows,
     compose_upsampling,
     take_gated_conv1x1,
@@ -51,7 +54,7 @@ FOR_THE_KERNELS: list[Pass] = [
 def rewrite(net: ExportedNet, passes: list[Pass]) -> None:
     """Run passes over the graph, in order; `net.matched` says which layers each of them changed."""
     for step in passes:
-        net.matched[step.__name__] = step(net)
+        net.matched[step.__name__] = net.matched.get(step.__name__, []) + step(net)
         net.module.graph.eliminate_dead_code()
     net.module.graph.lint()
     net.module.recompile()

@@ -2,15 +2,16 @@
 
 import operator
 
-import torch
 from torch import Tensor, fx
 
 from pipeline.compiler.batch_norm import BatchNorm, fold
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import add_constant, arguments, calls, is_call, module_of, only_user, replace
+from pipeline.measure.memory_formats import laid_out
 
 NORM = "aten._native_batch_norm_legit_no_training.default"
-CONVOLUTIONS = ("aten.conv2d.default", "aten.conv2d.padding", "aten.conv_transpose2d.input")
+TRANSPOSED = ("aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
+CONVOLUTIONS = tuple(f"aten.conv{axes}d.{form}" for axes in (2, 3) for form in ("default", "padding")) + TRANSPOSED
 
 
 def fold_batch_norm(net: ExportedNet) -> list[str]:
@@ -26,7 +27,7 @@ def fold_batch_norm(net: ExportedNet) -> list[str]:
         assert isinstance(conv, fx.Node)
         given = arguments(conv)
         weight, known = net.constant(given["weight"]), batch_norm(net, norm)
-        transposed = is_call(conv, CONVOLUTIONS[2])
+        transposed = is_call(conv, *TRANSPOSED)
         if weight is None or known is None or only_user(conv) is not norm or (transposed and given["groups"] != 1):
             continue
         before = weight.transpose(0, 1) if transposed else weight
@@ -51,8 +52,7 @@ def _put(net: ExportedNet, conv: fx.Node, weight: Tensor, bias: Tensor) -> None:
     """Give a convolution another weight [out, in, k, k] (transposed: [in, out, k, k]) and bias [out], both fp32."""
     name, graph = module_of(conv), net.module.graph
     with graph.inserting_before(conv):
-        laid_out = weight.to(net.dtype).contiguous(memory_format=torch.channels_last)
-        kernel = add_constant(net.module, f"{name}.weight", laid_out)
+        kernel = add_constant(net.module, f"{name}.weight", laid_out(weight.to(net.dtype)))
         shift = add_constant(net.module, f"{name}.bias", bias.to(net.dtype))
     net.exact = {**net.exact, str(kernel.target): weight, str(shift.target): bias}
     conv.update_arg(1, kernel)

@@ -42,6 +42,7 @@ class Epilogue:
         phases: what the pixels of a block are, as `block_statistics` has it.
         early: whether the weights were there before the kernel right before this one began, so that they may be loaded
             while that one ends.
+        slices: of how many, one below the other, each map is made: a volume's depth, 1 for an image.
     """
 
     scale: Tensor | None = None
@@ -55,6 +56,7 @@ class Epilogue:
     statistics: bool = False
     phases: int = 1
     early: bool = False
+    slices: int = 1
 
     @property
     def key(self) -> str:
@@ -65,6 +67,7 @@ class Epilogue:
             added = self.residual
             ends.append(f"residual {str(added.dtype).removeprefix('torch.')} {list(added.stride())}")
         ends.append("statistics" if self.statistics else "")
+        ends.append(f"{self.slices} slices" if self.slices > 1 else "")
         return ", ".join(part for part in ends if part)
 
     @property

@@ -12,13 +12,19 @@ from pipeline.kernels.common.tma import store_box, view
 
 
 @gluon.jit
-def _channels_of(o0, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr, REPEATS: gl.constexpr = 1):
+def _channels_of(
+    o0, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr, REPEATS: gl.constexpr = 1,
+    SLICES: gl.constexpr = 1,
+):  # fmt: skip
     """The channel in each row [OUT] of an accumulator.
 
     A thread's rows lie 8 apart. Where `PAIRED`, the loading warp put channel 2 i + j of each 16 into row i + 8 j, so
-    that a thread has neighbouring channels: two bytes of fp8 are then one conversion and one store.
+    that a thread has neighbouring channels: two bytes of fp8 are then one conversion and one store. With 2 `SLICES`
+    each 16 rows hold 8 channels of the one and the same 8 of the other.
     """
     row = gl.arange(0, OUT, layout=gl.SliceLayout(1, layout))
+    if SLICES == 2:
+        row = row // 16 * 8 + row % 8
     if REPEATS > 1:
         row = row % (OUT // REPEATS)
     return o0 + (row // 16 * 16 + row % 8 * 2 + row // 8 % 2 if PAIRED else row)
@@ -27,15 +33,15 @@ def _channels_of(o0, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constex
 @gluon.jit
 def load_channels(
     ends, o0, SCALED: gl.constexpr, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr,
-    REPEATS: gl.constexpr = 1,
+    REPEATS: gl.constexpr = 1, SLICES: gl.constexpr = 1,
 ):  # fmt: skip
     """Scale and bias of a tile's channels [OUT], in the order of the accumulator's rows.
 
     Loaded before the products and used after them: the way to memory and back is several hundred cycles.
-    With `REPEATS` the rows hold a tile's channels so many times, one block after the other.
+    With `REPEATS` the rows hold a tile's channels so many times, one block after the other; `SLICES` as above.
     """
     scale, bias, channels = ends
-    channel = _channels_of(o0, PAIRED, OUT, layout, REPEATS)
+    channel = _channels_of(o0, PAIRED, OUT, layout, REPEATS, SLICES)
     inside = channel < channels
     shift = gl.load(bias + channel, mask=inside, other=0.0)
     factor = gl.load(scale + channel, mask=inside, other=0.0) if SCALED else shift
@@ -43,9 +49,11 @@ def load_channels(
 
 
 @gluon.jit
-def load_slopes(slopes, channels, o0, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr):
+def load_slopes(
+    slopes, channels, o0, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr, SLICES: gl.constexpr = 1
+):  # fmt: skip
     """The activation's slopes of a tile's channels [OUT], as `load_channels` loads the others."""
-    channel = _channels_of(o0, PAIRED, OUT, layout)
+    channel = _channels_of(o0, PAIRED, OUT, layout, 1, SLICES)
     return gl.load(slopes + channel, mask=channel < channels, other=0.0)
 
 
@@ -79,6 +87,15 @@ def in_order(y, PAIRED: gl.constexpr):
         PIXELS: gl.constexpr = y.shape[1]
         y = y.reshape([OUT // 16, 2, 8, PIXELS]).permute((0, 2, 1, 3)).reshape([OUT, PIXELS])
     return y
+
+
+@gluon.jit
+def two_slices(y):
+    """Of y [out, pixels] the 8 first and the 8 last of each 16 rows, each [out / 2, pixels]: both lie in one thread."""
+    OUT: gl.constexpr = y.shape[0]
+    PIXELS: gl.constexpr = y.shape[1]
+    one, other = y.reshape([OUT // 16, 2, 8, PIXELS]).permute((0, 2, 3, 1)).split()
+    return one.reshape([OUT // 2, PIXELS]), other.reshape([OUT // 2, PIXELS])
 
 
 @gluon.jit

@@ -29,11 +29,13 @@ class Ends(NamedTuple):
         activation: of the result.
         slopes: [out], of an activation that has one for each channel.
         residual: [N, out, H', W'], added before the activation.
+        slices: of how many the input is made, one below the other: a volume's depth, 1 for an image.
     """
 
     activation: Activation
     slopes: Tensor | None = None
     residual: Tensor | None = None
+    slices: int = 1
 
 
 class SecondSource(NamedTuple):
@@ -132,6 +134,7 @@ class KernelOp(Generic[Tile]):
         most_channels: how many input and output channels it takes; None for any number.
         phases: 2 where its statistics are of one phase's pixels each, as `block_statistics` has it.
         growth: output pixels for each input pixel along a side.
+        growth_deep: of volumes, output slices for each input slice.
         by_channel: whether each output channel is made of the input's channel of its number alone.
     """
 
@@ -156,4 +159,5 @@ class KernelOp(Generic[Tile]):
     most_channels: tuple[int | None, int | None] = (None, None)
     phases: int = 1
     growth: float = 1
+    growth_deep: int = 1
     by_channel: bool = False

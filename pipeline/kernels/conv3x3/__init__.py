@@ -77,7 +77,7 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
     if by_gluon and weight.is_contiguous() and conv3x3_narrow.suits(x, outer, epilogue):
         yield from conv3x3_narrow.candidates(x, outer)
     if by_gluon and reaching_views_barred() is None:
-        yield from conv3x3_tiles.candidates(x, outer, epilogue)
+        yield from conv3x3_tiles.candidates(x, weight, epilogue)
     else:
         yield from conv3x3_triton.candidates(x, outer, head=head, statistics=epilogue.statistics)
 

@@ -25,6 +25,7 @@ from pipeline.kernels.common.gluon_epilogue import (
     load_channels,
     load_residual,
     load_slopes,
+    two_slices,
     write,
     write_logits,
     write_pooled,
@@ -61,17 +62,19 @@ class Tile:
 def _multiply(
     GROUP: gl.constexpr, head_staging, out_boxes, pooled_boxes, pixels, weights, staging, bars, geometry, ends, head,
     added, statistics,
-    ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
+    DEEP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, CLASSES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
     PAIRED: gl.constexpr, SLOPED: gl.constexpr, RESIDUAL: gl.constexpr, COUNTS: gl.constexpr,
 ):  # fmt: skip
     """A group of warps: every GROUPS-th tile of this program, from the first product to the store."""
-    tiles_y, tiles_x, tiles_out, tiles, chunks = geometry
+    tiles_y, tiles_x, tiles_out, tiles, chunks, _ = geometry
     _, _, channels = ends
     _, _, _, height, width = head
     slopes, residual_scale = added
     _, _, tap_full, _, _, added_full, added_empty = bars
+    TOGETHER: gl.constexpr = 2 if DEEP == 4 else 1  # slices
+    STORED: gl.constexpr = OUT // TOGETHER
     WARPS: gl.constexpr = gl.num_warps()
     SPLIT_OUT: gl.constexpr = OUT // 64
     BUFFERS: gl.constexpr = 2 if RESIDUAL is None else 4
@@ -86,20 +89,25 @@ def _multiply(
     count = GROUP * 1
     for tile in range(gl.program_id(0) + GROUP * gl.num_programs(0), tiles, GROUPS * gl.num_programs(0)):
         image, y0, x0, o0 = place(tile, tiles_y, tiles_x, tiles_out, ROWS, COLS, OUT)
-        factor, shift = load_channels(ends, o0, SCALED, PAIRED, OUT, layout)
-        steep = load_slopes(slopes, channels, o0, PAIRED, OUT, layout) if SLOPED else None
+        factor, shift = load_channels(ends, o0, SCALED, PAIRED, OUT, layout, 1, TOGETHER)
+        steep = load_slopes(slopes, channels, o0, PAIRED, OUT, layout, TOGETHER) if SLOPED else None
         acc = gl.zeros([OUT, ROWS * COLS], gl.float32, layout)
-        acc = products(acc, pixels, weights, bars, count, chunks, GROUP, ROWS, COLS, DEPTH, BOXES, TAPS, GROUPS)
+        acc = products(acc, pixels, weights, bars, count, chunks, GROUP, DEEP, ROWS, COLS, DEPTH, BOXES, TAPS, GROUPS)
         extra = None
         if RESIDUAL is not None:
             mbarrier.wait(added_full.index(GROUP), count // GROUPS & 1)
             extra = load_residual(acc, staging, residual_scale, 4 * GROUP, RESIDUAL, PAIRED)
         active = activated(acc, factor, shift, SCALED, ACTIVATION, SLOPE, steep, extra)
-        if COUNTS:
-            write_statistics(active, statistics, image, y0, x0, o0, height, width, channels, ROWS, COLS, PAIRED)
-        y = in_order(active, PAIRED)
-        if WRITES:
-            write(y, out_boxes, staging, image, y0, x0, o0, BUFFERS * GROUP, BUFFERS, ROWS, COLS, OUT)
+        each = two_slices(active) if TOGETHER == 2 else (active,)
+        for part in gl.static_range(TOGETHER):
+            number = TOGETHER * image + part
+            if COUNTS:
+                write_statistics(
+                    each[part], statistics, number, y0, x0, o0, height, width, channels, ROWS, COLS, PAIRED
+                )  # fmt: skip
+            y = in_order(each[part], PAIRED)
+            if WRITES:
+                write(y, out_boxes, staging, number, y0, x0, o0, BUFFERS * GROUP, BUFFERS, ROWS, COLS, STORED)
         if POOLS:
             write_pooled(y, pooled_boxes, staging, image, y0, x0, o0, BUFFERS * GROUP, ROWS, COLS, OUT)
         if CLASSES > 0:
@@ -113,19 +121,24 @@ def _multiply(
 
 @gluon.jit(
     do_not_specialize=[
-        "residual_scale", "height", "width", "channels", "tiles_y", "tiles_x", "tiles_out", "tiles", "chunks"
+        "residual_scale", "height", "width", "channels", "tiles_y", "tiles_x", "tiles_out", "tiles", "chunks", "slices"
     ]
 )  # fmt: skip
 def _conv3x3_gluon(
     boxes, last_rows, weight_boxes, out_boxes, pooled_boxes, scale, bias, mixes, mix_bias, logits,
     slopes, residual_boxes, residual_scale, statistics,
-    height, width, channels, tiles_y, tiles_x, tiles_out, tiles, chunks,
-    ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
+    height, width, channels, tiles_y, tiles_x, tiles_out, tiles, chunks, slices,
+    DEEP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, CLASSES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
     PAIRED: gl.constexpr, EARLY: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC."""
+    """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC.
+
+    With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], and out [N · slices, H, W, channels]. With
+    DEEP = 4 a tile makes two slices, one in the first 8 of each 16 rows of the product and the other in the last 8, and
+    the weight is [36, 64, IN]; x is [N, 2 · slices, H, W, IN].
+    """
     dtype: gl.constexpr = boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS, DEPTH], dtype)
     pixels = gl.allocate_shared_memory(dtype, [BOXES * (ROWS + 2), COLS, DEPTH], swizzled)
@@ -133,10 +146,11 @@ def _conv3x3_gluon(
     RESIDUAL: gl.constexpr = None if residual_boxes is None else residual_boxes.dtype
     # Of two types that share the buffers, the wider.
     staged: gl.constexpr = gl.float16 if gl.float16 == RESIDUAL else out_boxes.dtype
-    staged_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS // 4, OUT], staged)
+    STORED: gl.constexpr = OUT // 2 if DEEP == 4 else OUT
+    staged_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS // 4, STORED], staged)
     BUFFERS: gl.constexpr = 2 if RESIDUAL is None else 4
     STAGED: gl.constexpr = ROWS * COLS // 4 if WRITES or POOLS or RESIDUAL is not None else 8
-    staging = gl.allocate_shared_memory(staged, [BUFFERS * GROUPS, STAGED, OUT], staged_layout)
+    staging = gl.allocate_shared_memory(staged, [BUFFERS * GROUPS, STAGED, STORED], staged_layout)
     # After all that TMA writes to: barriers that nobody waits for give their memory away, and what initialised them
     # was then found in a first tile's residual.
     box_full, box_empty = barriers(BOXES), barriers(BOXES)
@@ -159,7 +173,7 @@ def _conv3x3_gluon(
         held_mixes.store(mix.to(gl.float16))
     fence_async_shared()
     bars = (box_full, box_empty, tap_full, tap_empty, pingpong, added_full, added_empty)
-    geometry = (tiles_y, tiles_x, tiles_out, tiles, chunks)
+    geometry = (tiles_y, tiles_x, tiles_out, tiles, chunks, slices)
     ends = (scale, bias, channels)
     head = (held_mixes, mix_bias, logits, height, width)
     added = (bias if slopes is None else slopes, channels if RESIDUAL is None else residual_scale)
@@ -170,10 +184,10 @@ def _conv3x3_gluon(
     )  # fmt: skip
     to_load = (boxes, last_rows, weight_boxes, residual_or_any, pixels, weights, staging, bars, geometry)
     MULTIPLY: gl.constexpr = (
-        ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, CLASSES, ACTIVATION, SLOPE, SCALED, WRITES, POOLS, PAIRED,
-        slopes is not None, RESIDUAL, statistics is not None,
+        DEEP, ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, CLASSES, ACTIVATION, SLOPE, SCALED, WRITES, POOLS,
+        PAIRED, slopes is not None, RESIDUAL, statistics is not None,
     )  # fmt: skip
-    LOAD: gl.constexpr = (ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, PAIRED, RESIDUAL, EARLY)
+    LOAD: gl.constexpr = (DEEP, ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, PAIRED, RESIDUAL, EARLY)
     if GROUPS == 1:
         gl.warp_specialize([
             (_multiply, (0, head_staging.index(0)) + to_multiply + MULTIPLY),
@@ -188,30 +202,32 @@ def _conv3x3_gluon(
 
 
 def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the convolution of checked operands: x [N, H, W, in] by weight [9, out, in].
+    """Queue the convolution of checked operands: x [N, H, W, in] by weight [9 or 27, out, in] or [36, 64, in].
 
     Raises:
         ValueError: a head is to be folded, and a tile holds only some of its channels; or statistics are to be stored,
             and a tile isn't made of their blocks.
     """
     x, weight, epilogue, outputs = operands
-    out, pooled, head = outputs.out, outputs.pooled, epilogue.head
-    residual = epilogue.residual
+    out, pooled, head = operands.by_slice(outputs.out), outputs.pooled, epilogue.head
+    residual, source = operands.by_slice(epilogue.residual), operands.source
     check_folds(operands, tile.rows, tile.cols, tile.out)
     tiles_y, tiles_x, tiles_out = operands.tiles(tile.rows, tile.cols, tile.out)
-    tiles = len(x) * tiles_y * tiles_x * tiles_out
+    slices = epilogue.slices // operands.at_a_time
+    tiles = len(x) * slices * tiles_y * tiles_x * tiles_out
     programs = multiprocessors(x.device)
     # Weights that stay are those of one block of channels: a program's tiles must all be of that block.
     programs = programs // tiles_out * tiles_out if tile.taps == 0 else programs
     chunks = -(-x.shape[3] // tile.depth)
-    paired = weight.dtype == torch.float8_e4m3fn and weight.shape[1] % 16 == 0
+    paired = weight.dtype == torch.float8_e4m3fn and weight.shape[1] % 16 == 0 and operands.at_a_time == 1
     boxed = [tile.rows * tile.cols, tile.depth]
-    stored = [tile.rows * tile.cols // 4, tile.out]
-    quarter, small = [1, tile.rows // 4, tile.cols, tile.out], [1, tile.rows // 2, tile.cols // 2, tile.out]
+    stored = [tile.rows * tile.cols // 4, tile.out // operands.at_a_time]
+    quarter, small = [1, tile.rows // 4, tile.cols, stored[1]], [1, tile.rows // 2, tile.cols // 2, tile.out]
     written = pooled if out is None else out
+    ones = [1] * (source.ndim - 3)
     _conv3x3_gluon[min(tiles, programs),](
-        boxes_of(x, [1, tile.rows, tile.cols, tile.depth], boxed),
-        boxes_of(x, [1, 2, tile.cols, tile.depth], boxed),
+        boxes_of(source, [*ones, tile.rows, tile.cols, tile.depth], boxed),
+        boxes_of(source, [*ones, 2, tile.cols, tile.depth], boxed),
         weight_boxes_of(weight, tile.out, boxed, paired),
         boxes_of(x if written is None else written, quarter, stored),
         boxes_of(x if pooled is None else pooled, small, stored),
@@ -223,9 +239,9 @@ def launch(operands: Operands, tile: Tile) -> None:
         None if residual is None else boxes_of(residual, quarter, stored),
         None if residual is None else epilogue.residual_scale,
         outputs.statistics,
-        *x.shape[1:3], weight.shape[1], tiles_y, tiles_x, tiles_out, tiles, chunks,
-        ROWS=tile.rows, COLS=tile.cols, OUT=tile.out, DEPTH=tile.depth,
-        BOXES=tile.boxes, TAPS=tile.taps, HELD=tile.taps or 9 * chunks, GROUPS=tile.groups,
+        operands.height, x.shape[2], operands.outer, tiles_y, tiles_x, tiles_out, tiles, chunks, slices,
+        DEEP=operands.deep, ROWS=tile.rows, COLS=tile.cols, OUT=tile.out, DEPTH=tile.depth,
+        BOXES=tile.boxes, TAPS=tile.taps, HELD=tile.taps or len(weight) * chunks, GROUPS=tile.groups,
         CLASSES=0 if head is None else len(head.bias),
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,
         WRITES=out is not None, POOLS=pooled is not None, PAIRED=paired, EARLY=epilogue.early,

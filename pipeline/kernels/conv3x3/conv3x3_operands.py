@@ -1,43 +1,95 @@
-"""What the kernels of the 3×3 convolution are given, and what they demand of it."""
+"""What the kernels of the 3×3 and the 3×3×3 convolution are given, and what they demand of it.
+
+A volume [N, D, H, W, channels] is given as its slices one below the other, [N, D · H, W, channels], which is the same
+memory: all that works on single pixels, or on blocks of them, then takes it for an image.
+"""
 
 from typing import NamedTuple
 
 from torch import Tensor
 
+from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_epilogue
 from pipeline.kernels.common.nhwc import check
 
 FOLDS = frozenset({"pool", "head", "slopes", "residual", "statistics"})
+FOLDS_OF_VOLUMES = FOLDS - {"pool", "head"}
+FOLDS_OF_TWO_SLICES = FOLDS_OF_VOLUMES - {"residual"}
+STACKED = 32  # output channels of each of two slices that share a product's 64 rows
 
 
 class Operands(NamedTuple):
-    """The arguments of `conv3x3.conv3x3`."""
+    """The arguments of `conv3x3.conv3x3`, or of `conv3x3x3.conv3x3x3`, whose weight has 27 taps or, stacked, 36."""
 
     x: Tensor
     weight: Tensor
     epilogue: Epilogue
     outputs: Outputs
 
+    @property
+    def deep(self) -> int:
+        """How many slices a tile reads: 1 of images, 3 of volumes, 4 for two slices at a time."""
+        return self.weight.shape[0] // 9
+
+    @property
+    def at_a_time(self) -> int:
+        """How many slices of a volume a tile makes."""
+        return 2 if self.deep == 4 else 1
+
+    @property
+    def outer(self) -> int:
+        """How many output channels there are."""
+        stacked = self.at_a_time > 1 and self.epilogue.bias is not None
+        return len(self.epilogue.bias) if stacked and self.epilogue.bias is not None else self.weight.shape[1]
+
+    @property
+    def height(self) -> int:
+        """Of an image, or of each slice of a volume."""
+        return self.x.shape[1] // self.epilogue.slices
+
+    @property
+    def source(self) -> Tensor:
+        """What is read: x [N, H, W, in], or the volumes [N, D, H, W, in] that it is."""
+        return self.x if self.deep == 1 else self.x.unflatten(1, (self.epilogue.slices, self.height))
+
+    def by_slice(self, value: Tensor | None) -> Tensor | None:
+        """A value [N, D · H, W, channels] as [N · D, H, W, channels], the same memory; None for None."""
+        if value is None or self.epilogue.slices == 1:
+            return value
+        return value.view(-1, self.height, *value.shape[2:])
+
     def tiles(self, rows: int, cols: int, out: int) -> tuple[int, int, int]:
         """How many tiles of this size cover the output's height, width and channels."""
-        _, height, width, _ = self.x.shape
-        return -(-height // rows), -(-width // cols), -(-self.weight.shape[1] // out)
+        return -(-self.height // rows), -(-self.x.shape[2] // cols), -(-self.weight.shape[1] // out)
 
 
 def check_operands(operands: Operands) -> None:
-    """Check x [N, H, W, in], weight [9, out, in], the epilogue and its outputs.
+    """Check x [N, H, W, in], weight [9 or 27, out, in] or [36, 64, in], the epilogue and its outputs.
 
     Raises:
         ValueError: one of them isn't as it must be; the text names it.
     """
     x, weight, epilogue, outputs = operands
     batch, height, width, inner = x.shape
-    outer = weight.shape[1]
+    outer, slices = operands.outer, epilogue.slices
     check("x", x, (batch, height, width, inner))
-    check("weight", weight, (9, outer, inner))
+    check("weight", weight, _shape_of_weight(operands))
+    if height % slices or slices % operands.at_a_time or (slices > 1 and operands.deep == 1):
+        raise ValueError(f"x must have {slices} slices of one height and a weight of volumes, got {list(x.shape)}")
+    if epilogue.statistics and slices > 1 and operands.height % ROWS:
+        raise ValueError(f"statistics of a volume need slices of a multiple of {ROWS} rows, got {operands.height}")
     if weight.dtype != x.dtype:
         raise ValueError(f"weight must have x's dtype, {x.dtype}, got {weight.dtype}")
-    check_epilogue(epilogue, outputs, (batch, height, width, outer), FOLDS)
+    folds = {1: FOLDS, 3: FOLDS_OF_VOLUMES, 4: FOLDS_OF_TWO_SLICES}[operands.deep]
+    check_epilogue(epilogue, outputs, (batch, height, width, outer), folds)
+
+
+def _shape_of_weight(operands: Operands) -> tuple[int, int, int]:
+    """What a weight must be, by the number of its taps."""
+    taps, rows, inner = len(operands.weight), operands.weight.shape[1], operands.x.shape[3]
+    if taps == 36 and operands.outer <= STACKED:
+        return taps, 2 * STACKED, inner
+    return (taps if taps == 27 else 9), rows, inner
 
 
 def check_folds(operands: Operands, rows: int, cols: int, tile_out: int) -> None:

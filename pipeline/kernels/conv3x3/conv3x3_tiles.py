@@ -12,20 +12,20 @@ SHARED_BYTES = 227 * 1024  # what one program may have on compute capability 9.0
 RESERVED_BYTES = 2048  # of them: barriers and a head's weights
 
 
-def candidates(x: Tensor, outer: int, epilogue: Epilogue) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in] and `outer` output channels, the likeliest first.
+def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
+    """The tiles worth measuring for x [N, H, W, in] and weight [9, 27 or 36, out, in], the likeliest first.
 
     A residual takes four quarters of a tile for each group of warps, an output alone two: boxes and weights then have
     to do with less.
     """
-    size, residual = x.element_size(), epilogue.residual
+    size, residual, (taps_of_all, outer, _) = x.element_size(), epilogue.residual, weight.shape
     widest = min(128 // size, max(32 // size, next_power_of_two(x.shape[3])))
-    staged = 2 * 64 * 64 * max(size, 2 if epilogue.head else 0)
+    staged = 2 * 64 * (32 if taps_of_all == 36 else 64) * max(size, 2 if epilogue.head else 0)
     if residual is not None:
         staged = 4 * 64 * 64 * max(size, residual.element_size())
     free = SHARED_BYTES - RESERVED_BYTES - 2 * staged
     for depth in (widest, widest // 2):
-        held = 9 * -(-x.shape[3] // depth) * 64 * depth * size
+        held = taps_of_all * -(-x.shape[3] // depth) * 64 * depth * size
         boxes = (free - held) // (18 * 16 * depth * size)
         if depth * size >= 32 and boxes >= 2:
             yield Tile(16, 16, 64, depth, min(boxes, 8), 0, 2, 4)

@@ -40,11 +40,15 @@ class Tile:
 def _conv3x3_triton(
     x_boxes, weight_boxes, out_boxes, pooled_boxes, scale, bias, head_weight, head_bias, logits,
     slopes, residual_boxes, residual_scale, statistics,
-    height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
+    height, width, channels, tiles_y, tiles_x, tiles_out, tiles, slices,
+    DEEP: tl.constexpr,
     IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
     CLASSES: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, SWAP: tl.constexpr,
 ):  # fmt: skip
-    """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC."""
+    """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC.
+
+    With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], and out [N · slices, H, W, channels].
+    """
     PIXELS: tl.constexpr = ROWS * COLS
     STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH
     pixel = tl.arange(0, PIXELS)
@@ -56,10 +60,14 @@ def _conv3x3_triton(
         y0 = place // tiles_x % tiles_y * ROWS
         image = place // tiles_x // tiles_y
         acc = tl.zeros((OUT, PIXELS) if SWAP else (PIXELS, OUT), tl.float32)
-        for step in tl.range(9 * STEPS):
+        for step in tl.range(9 * DEEP * STEPS):
             tap = step // STEPS
             c0 = step % STEPS * DEPTH
-            box = x_boxes.load([image, y0 + tap // 3 - 1, x0 + tap % 3 - 1, c0]).reshape(PIXELS, DEPTH)
+            if DEEP == 1:
+                box = x_boxes.load([image, y0 + tap // 3 - 1, x0 + tap % 3 - 1, c0]).reshape(PIXELS, DEPTH)
+            else:
+                z, y, x = image % slices + tap // 9 - 1, y0 + tap // 3 % 3 - 1, x0 + tap % 3 - 1
+                box = x_boxes.load([image // slices, z, y, x, c0]).reshape(PIXELS, DEPTH)
             taps = weight_boxes.load([tap, o0, c0]).reshape(OUT, DEPTH)
             acc = tl.dot(taps, box.T, acc) if SWAP else tl.dot(box, taps.T, acc)
         channel = o0 + tl.arange(0, OUT)
@@ -88,7 +96,7 @@ def _conv3x3_triton(
 
 
 def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the convolution of checked operands: x [N, H, W, in] by weight [9, out, in].
+    """Queue the convolution of checked operands: x [N, H, W, in] by weight [9 or 27, out, in].
 
     Raises:
         ValueError: a head is to be folded, and a tile holds only some of its channels; or statistics are to be stored,
@@ -97,13 +105,15 @@ def launch(operands: Operands, tile: Tile) -> None:
     x, weight, epilogue, outputs = operands
     check_folds(operands, tile.rows, tile.cols, tile.out)
     tiles_y, tiles_x, tiles_out = operands.tiles(tile.rows, tile.cols, tile.out)
-    tiles = len(x) * tiles_y * tiles_x * tiles_out
+    tiles = len(x) * epilogue.slices * tiles_y * tiles_x * tiles_out
     half = [1, tile.rows // 2, tile.cols // 2, tile.out]
-    residual = epilogue.residual
+    source = operands.source
+    ones = [1] * (source.ndim - 3)
+    out, residual = operands.by_slice(outputs.out), operands.by_slice(epilogue.residual)
     _conv3x3_triton[min(tiles, multiprocessors(x.device) * tile.programs),](
-        descriptor(x, [1, tile.rows, tile.cols, tile.depth]),
+        descriptor(source, [*ones, tile.rows, tile.cols, tile.depth]),
         descriptor(weight, [1, tile.out, tile.depth]),
-        None if outputs.out is None else descriptor(outputs.out, [1, tile.rows, tile.cols, tile.out]),
+        None if out is None else descriptor(out, [1, tile.rows, tile.cols, tile.out]),
         None if outputs.pooled is None else descriptor(outputs.pooled, half),
         epilogue.scale,
         epilogue.bias,
@@ -113,13 +123,15 @@ def launch(operands: Operands, tile: Tile) -> None:
         None if residual is None else descriptor(residual, [1, tile.rows, tile.cols, tile.out]),
         None if residual is None else epilogue.residual_scale,
         outputs.statistics,
-        x.shape[1],
+        operands.height,
         x.shape[2],
         weight.shape[1],
         tiles_y,
         tiles_x,
         tiles_out,
         tiles,
+        epilogue.slices,
+        DEEP=operands.deep,
         IN=x.shape[3],
         ROWS=tile.rows,
         COLS=tile.cols,

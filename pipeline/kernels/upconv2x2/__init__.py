@@ -45,7 +45,7 @@ def upconv2x2(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
 
     Args:
         x: [N, H, W, in], fp16 or fp8; the images must follow each other without a gap.
-        weight: [4, out, in] of x's dtype, from `pack`.
+        weight: [4, out, in] of x's dtype, from `pack`; of volumes [8, out, in], as `upconv2x2x2` says.
         epilogue: scale, bias and slopes [out]; folds neither a pool nor a head.
         outputs: out [N, 2 H, 2 W, out], a channel slice of a wider tensor at will.
         tile: one of `candidates`; the first of them without.
@@ -54,12 +54,14 @@ def upconv2x2(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
         ValueError: a shape, dtype or stride is not as above.
     """
     batch, height, width, inner = x.shape
-    outer = weight.shape[1]
+    outer, deep = weight.shape[1], 2 if len(weight) == 8 else 1
     check("x", x, (batch, height, width, inner))
-    check("weight", weight, (4, outer, inner))
+    check("weight", weight, (4 * deep, outer, inner))
+    if height % (8 * epilogue.slices) if deep == 2 else epilogue.slices > 1:
+        raise ValueError(f"x must have {epilogue.slices} slices of a multiple of 8 rows, got {list(x.shape)}")
     if weight.dtype != x.dtype:
         raise ValueError(f"weight must have x's dtype, {x.dtype}, got {weight.dtype}")
-    check_epilogue(epilogue, outputs, (batch, 2 * height, 2 * width, outer), FOLDS)
+    check_epilogue(epilogue, outputs, (batch, 2 * deep * height, 2 * width, outer), FOLDS)
     out = required(outputs.out)
     for name, tensor in (("x", x), ("out", out)):
         if batch > 1 and tensor.stride(0) != tensor.shape[1] * tensor.stride(1):
@@ -71,10 +73,10 @@ def upconv2x2(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
         upconv2x2_triton.launch(x, weight, epilogue, out, tile)
 
 
-def candidates(x: Tensor, weight: Tensor, _: Epilogue) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in] and weight [4, out, in], the likeliest first."""
+def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
+    """The tiles worth measuring for x [N, H, W, in] and weight [4 or 8, out, in], the likeliest first."""
     if reaching_views_barred() is None and not interpreted():
-        yield from upconv2x2_gluon.candidates(x)
+        yield from upconv2x2_gluon.candidates(x, x.shape[1] // epilogue.slices if len(weight) == 8 else 16)
     yield from upconv2x2_triton.candidates(x, weight.shape[1])
 
 

@@ -40,26 +40,27 @@ class Tile:
 
 
 @gluon.jit
-def _place(tile, tiles_x, tiles_out, ROWS: gl.constexpr, COLS: gl.constexpr):
-    """First row, first column, output pixel 0 to 3 and first channel of a tile."""
-    block = tile % (4 * tiles_out)
-    spot = tile // (4 * tiles_out)
+def _place(tile, tiles_x, tiles_out, CORNERS: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr):
+    """First row, first column, output pixel 0 to 3 (of volumes: 7) and first channel of a tile."""
+    block = tile % (CORNERS * tiles_out)
+    spot = tile // (CORNERS * tiles_out)
     return spot // tiles_x * ROWS, spot % tiles_x * COLS, block // tiles_out, block % tiles_out * 64
 
 
 @gluon.jit
 def _load(
     x_boxes, weight_boxes, pixels, weights, full, empty, geometry,
+    CORNERS: gl.constexpr,
     ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
     """The loading warp: for each tile and chunk of channels a box of pixels and its weights."""
-    tiles_x, tiles_out, tiles, chunks = geometry
+    tiles_x, tiles_out, tiles, chunks, _ = geometry
     dtype: gl.constexpr = x_boxes.dtype
     STEP: gl.constexpr = 16 if PAIRED else 1
     wait_for_those_before()
     turn = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        y0, x0, corner, o0 = _place(tile, tiles_x, tiles_out, ROWS, COLS)
+        y0, x0, corner, o0 = _place(tile, tiles_x, tiles_out, CORNERS, ROWS, COLS)
         for chunk in range(chunks):
             slot = turn % BOXES
             ready = full.index(slot)
@@ -76,11 +77,11 @@ def _load(
 @gluon.jit
 def _multiply(
     GROUP: gl.constexpr, out_boxes, pixels, weights, staging, full, empty, pingpong, geometry, ends, slopes,
-    ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr,
+    CORNERS: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, PAIRED: gl.constexpr, SLOPED: gl.constexpr,
 ):  # fmt: skip
     """A group of warps: every other tile of this program, from the first product to the store."""
-    tiles_x, tiles_out, tiles, chunks = geometry
+    tiles_x, tiles_out, tiles, chunks, height = geometry
     dtype: gl.constexpr = pixels.dtype
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, ROWS * COLS, 256 // dtype.primitive_bitwidth]
@@ -88,7 +89,7 @@ def _multiply(
     wait_for_those_before()
     count = GROUP * 1
     for tile in range(gl.program_id(0) + GROUP * gl.num_programs(0), tiles, 2 * gl.num_programs(0)):
-        y0, x0, corner, o0 = _place(tile, tiles_x, tiles_out, ROWS, COLS)
+        y0, x0, corner, o0 = _place(tile, tiles_x, tiles_out, CORNERS, ROWS, COLS)
         factor, shift = load_channels(ends, o0, SCALED, PAIRED, 64, layout)
         steep = load_slopes(slopes, ends[2], o0, PAIRED, 64, layout) if SLOPED else None
         acc = gl.zeros([64, ROWS * COLS], gl.float32, layout)
@@ -105,6 +106,8 @@ def _multiply(
         mbarrier.arrive(pingpong.index(1 - GROUP), count=1)
         acc = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(empty.index((turn - 1) % BOXES), count=1)
+        if CORNERS == 8:  # of a slice of the input the rows of two of the output's; a tile is within one
+            y0 += (y0 // height + corner // 4) * height
         halves = halves_of(finish(acc, factor, shift, SCALED, ACTIVATION, SLOPE, PAIRED, steep))
         for half in gl.static_range(2):
             quarters = halves_of(halves[half])
@@ -113,18 +116,21 @@ def _multiply(
                 stage(quarters[slot], buffer, out_boxes.dtype)
                 box = view(buffer, out_boxes.dtype, out_boxes.block_shape, out_boxes.layout)
                 row = y0 + (2 * half + slot) * (ROWS // 4)
-                store_box(out_boxes, [row, corner // 2, x0, corner % 2, o0], box)
+                store_box(out_boxes, [row, corner // 2 % 2, x0, corner % 2, o0], box)
         count += 2
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["channels", "tiles_x", "tiles_out", "tiles", "chunks"])
+@gluon.jit(do_not_specialize=["channels", "tiles_x", "tiles_out", "tiles", "chunks", "height"])
 def _upconv2x2_gluon(
-    x_boxes, weight_boxes, out_boxes, scale, bias, slopes, channels, tiles_x, tiles_out, tiles, chunks,
-    ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr,
+    x_boxes, weight_boxes, out_boxes, scale, bias, slopes, channels, tiles_x, tiles_out, tiles, chunks, height,
+    CORNERS: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, PAIRED: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Input [N · H, W, in], weight [4, channels, in], output [N · H, 2, W, 2, channels]."""
+    """Input [N · H, W, in], weight [4, channels, in], output [N · H, 2, W, 2, channels].
+
+    With 8 CORNERS the input's rows are those of slices of `height`, each of which makes two of the output.
+    """
     dtype: gl.constexpr = x_boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS, DEPTH], dtype)
     pixels = gl.allocate_shared_memory(dtype, [BOXES, ROWS * COLS, DEPTH], swizzled)
@@ -133,13 +139,13 @@ def _upconv2x2_gluon(
     staging = gl.allocate_shared_memory(out_boxes.dtype, [4, ROWS * COLS // 4, 64], out_layout)
     full, empty, pingpong = barriers(BOXES), barriers(BOXES), barriers(2)
     fence_async_shared()
-    geometry = (tiles_x, tiles_out, tiles, chunks)
+    geometry = (tiles_x, tiles_out, tiles, chunks, height)
     ends = (scale, bias, channels)
     slopes_or_any = bias if slopes is None else slopes
     to_multiply = (out_boxes, pixels, weights, staging, full, empty, pingpong, geometry, ends, slopes_or_any)
     to_load = (x_boxes, weight_boxes, pixels, weights, full, empty, geometry)
-    MULTIPLY: gl.constexpr = (ROWS, COLS, DEPTH, BOXES, ACTIVATION, SLOPE, SCALED, PAIRED, slopes is not None)
-    LOAD: gl.constexpr = (ROWS, COLS, DEPTH, BOXES, PAIRED)
+    MULTIPLY: gl.constexpr = (CORNERS, ROWS, COLS, DEPTH, BOXES, ACTIVATION, SLOPE, SCALED, PAIRED, slopes is not None)
+    LOAD: gl.constexpr = (CORNERS, ROWS, COLS, DEPTH, BOXES, PAIRED)
     gl.warp_specialize([
         (_multiply, (0,) + to_multiply + MULTIPLY),
         (_multiply, (1,) + to_multiply + MULTIPLY),
@@ -148,11 +154,14 @@ def _upconv2x2_gluon(
 
 
 def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Tile) -> None:
-    """Queue the transposed convolution of checked x [N, H, W, in] by weight [4, out, in] to out [N, 2 H, 2 W, out]."""
+    """Queue the transposed convolution of checked x [N, H, W, in] by weight [4, out, in] to out [N, 2 H, 2 W, out].
+
+    A weight [8, out, in] is of volumes: x is [N, D · H, W, in] with D `epilogue.slices`, out [N, 2 D · 2 H, 2 W, out].
+    """
     batch, height, width, inner = x.shape
     outer = weight.shape[1]
     tiles_x, tiles_out = -(-width // tile.cols), -(-outer // 64)
-    tiles = -(-batch * height // tile.rows) * tiles_x * tiles_out * 4
+    tiles = -(-batch * height // tile.rows) * tiles_x * tiles_out * len(weight)
     paired = weight.dtype == torch.float8_e4m3fn and outer % 16 == 0
     boxed = [tile.rows * tile.cols, tile.depth]
     _upconv2x2_gluon[min(tiles, multiprocessors(x.device)),](
@@ -167,6 +176,8 @@ def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Til
         tiles_out,
         tiles,
         -(-inner // tile.depth),
+        height // epilogue.slices,
+        CORNERS=len(weight),
         ROWS=tile.rows,
         COLS=tile.cols,
         DEPTH=tile.depth,
@@ -189,9 +200,10 @@ def shuffled_boxes(out: Tensor, tile: Tile) -> TensorDescriptor:
     return boxes_of(out.as_strided(shape, strides), box, [tile.rows * tile.cols // 4, 64])
 
 
-def candidates(x: Tensor) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in], the likeliest first."""
+def candidates(x: Tensor, height: int) -> Iterator[Tile]:
+    """The tiles worth measuring for x [N, H, W, in], the likeliest first; of volumes those within a slice."""
     size = x.element_size()
     depth = min(128 // size, max(32 // size, next_power_of_two(x.shape[3])))
-    yield Tile(16, 16, depth, 4)
+    if height % 16 == 0:
+        yield Tile(16, 16, depth, 4)
     yield Tile(8, 16, depth, 6)

@@ -27,33 +27,43 @@ class Tile(BoxTile):
 
 @triton.jit
 def _upconv2x2(
-    x_boxes, weight_boxes, out_boxes, scale, bias, slopes, channels, tiles_x, tiles_out, tiles,
+    x_boxes, weight_boxes, out_boxes, scale, bias, slopes, channels, tiles_x, tiles_out, tiles, height,
+    DEEP: tl.constexpr,
     IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
     ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
-    """Read x [N · H, W, IN], weight [4, channels, IN], out [N · H, 2, W, 2, channels]."""
+    """Read x [N · H, W, IN], weight [4, channels, IN], out [N · H, 2, W, 2, channels].
+
+    With DEEP = 2 the weight is [8, channels, IN], and the rows of x are of slices of `height`, which make two each.
+    """
     PIXELS: tl.constexpr = ROWS * COLS
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         o0 = tile % tiles_out * OUT
-        x0 = tile // tiles_out % tiles_x * COLS
-        y0 = tile // tiles_out // tiles_x * ROWS
+        deep = tile // tiles_out % DEEP
+        x0 = tile // tiles_out // DEEP % tiles_x * COLS
+        y0 = tile // tiles_out // DEEP // tiles_x * ROWS
         acc = tl.zeros((PIXELS, 4 * OUT), tl.float32)
         for step in tl.range((IN + DEPTH - 1) // DEPTH):
             box = x_boxes.load([y0, x0, step * DEPTH]).reshape(PIXELS, DEPTH)
-            taps = weight_boxes.load([0, o0, step * DEPTH]).reshape(4 * OUT, DEPTH)
+            taps = weight_boxes.load([4 * deep, o0, step * DEPTH]).reshape(4 * OUT, DEPTH)
             acc = tl.dot(box, taps.T, acc)
         channel = o0 + tl.arange(0, 4 * OUT) % OUT
         y = rounded(finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, False, slopes), out_boxes.dtype)
         shuffled = y.reshape(ROWS, COLS, 2, 2, OUT).permute(0, 2, 1, 3, 4)
+        if DEEP == 2:
+            y0 += (y0 // height + deep) * height
         out_boxes.store([y0, 0, x0, 0, o0], shuffled)
 
 
 def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Tile) -> None:
-    """Queue the transposed convolution of checked x [N, H, W, in] by weight [4, out, in] to out [N, 2 H, 2 W, out]."""
+    """Queue the transposed convolution of checked x [N, H, W, in] by weight [4, out, in] to out [N, 2 H, 2 W, out].
+
+    A weight [8, out, in] is of volumes, as in `upconv2x2_gluon.launch`.
+    """
     batch, height, width, inner = x.shape
     outer = weight.shape[1]
     tiles_x, tiles_out = -(-width // tile.cols), -(-outer // tile.out)
-    tiles = -(-batch * height // tile.rows) * tiles_x * tiles_out
+    tiles = -(-batch * height // tile.rows) * tiles_x * tiles_out * (len(weight) // 4)
     _upconv2x2[min(tiles, multiprocessors(x.device) * tile.programs),](
         descriptor(x.reshape(batch * height, width, inner), [tile.rows, tile.cols, tile.depth]),
         descriptor(weight, [4, tile.out, tile.depth]),
@@ -65,6 +75,8 @@ def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Til
         tiles_x,
         tiles_out,
         tiles,
+        height // epilogue.slices,
+        DEEP=len(weight) // 4,
         IN=inner,
         ROWS=tile.rows,
         COLS=tile.cols,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pipeline.compiler.autotune import Tuner
 from pipeline.measure.timers import full_load_ms
-from pipeline.stages.api import IMAGE_RANK, Runner, Workload
+from pipeline.stages.api import IMAGE_RANK, VOLUME_RANK, Runner, Workload
 from pipeline.stages.common.graph_capture import Captured
 from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, worth_it
 from pipeline.stages.common.net_candidate import (
@@ -77,8 +77,8 @@ def beyond_kernels(workload: Workload) -> str:
     """Why the project's kernels take nothing of a net with such inputs; empty where they may."""
     if workload.others:
         return f"the project's kernels are for nets of one input, and this one takes {1 + len(workload.others)}"
-    if (rank := len(workload.shape)) != IMAGE_RANK:
-        return f"the project's kernels are for images of two dimensions, and this net's input has {rank} axes"
+    if (rank := len(workload.shape)) not in (IMAGE_RANK, VOLUME_RANK):
+        return f"the project's kernels are for images and volumes, and this net's input has {rank} axes"
     return ""
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, fx, nn
 from pipeline.compiler.batch_norm import BatchNorm, fold
 from pipeline.devices import host
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.memory_formats import in_channels_last, laid_out
 from pipeline.records.run_record import Execution, Layout, Precision
 from pipeline.stages.common.kept_fp32 import in_half
 
@@ -19,7 +20,6 @@ Dtype = Literal["auto", "fp16", "bf16"]
 SHORT: dict[torch.dtype, Precision] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 FULL = torch.float32
 FOLDED = ((nn.Conv2d, nn.BatchNorm2d), (nn.Conv3d, nn.BatchNorm3d))
-LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of axes
 HALVES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -120,18 +120,6 @@ def _runs_in_order(part: nn.Module) -> bool:
 def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
     parent, _, leaf = name.rpartition(".")
     setattr(model.get_submodule(parent), leaf, layer)
-
-
-def in_channels_last(model: nn.Module) -> nn.Module:
-    """The net itself, its weights laid out in NHWC; those of a net for volumes in NDHWC."""
-    for part in model.parameters():
-        part.data = laid_out(part.data)
-    return model
-
-
-def laid_out(part: Tensor) -> Tensor:
-    """Images [batch, channels, height, width] in NHWC, volumes [batch, channels, depth, …] in NDHWC; others as is."""
-    return part.contiguous(memory_format=LAST[part.dim()]) if part.dim() in LAST else part
 
 
 def in_dtype(part: Tensor, dtype: torch.dtype) -> Tensor:

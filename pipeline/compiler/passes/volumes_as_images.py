@@ -1,0 +1,198 @@
+"""Takes a net's volumes for images where own kernels have its convolutions: their slices one below the other.
+
+A volume [N, channels, D, H, W] in NDHWC and the image [N, channels, D · H, W] in NHWC are the same memory. What works
+on single voxels, or sums over all of them, does the same to either; so of the net's operations these run on images, and
+all passes for images apply to them. What doesn't, a strided convolution or a pool, gets a view of the volume. A
+convolution of 1×1×1 is one of 1×1.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fx_graph import (
+    CONCATENATION,
+    add_constant,
+    arguments,
+    calls,
+    is_call,
+    like,
+    module_of,
+    replace,
+    shape_of,
+)
+from pipeline.compiler.layer_nodes import put_layer
+from pipeline.compiler.passes.kernel_folding import ADDITION, CAST, MULTIPLICATION, RECOGNISABLE, TO
+from pipeline.compiler.passes.norms_in_nhwc import GROUP, INSTANCE
+from pipeline.compiler.volume_layer import VolumeLayer
+from pipeline.kernels import conv3x3x3, upconv2x2x2
+from pipeline.kernels.common.block_statistics import ROWS
+from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp
+
+aten = torch.ops.aten
+CONV3D, SAME_CONV3D, TRANSPOSED = "aten.conv3d.default", "aten.conv3d.padding", "aten.conv_transpose3d.input"
+BY_VOXEL = RECOGNISABLE | {ADDITION, MULTIPLICATION, TO, CAST, INSTANCE, GROUP, CONCATENATION}
+SAME = {"stride": 1, "dilation": 1, "groups": 1}
+DOUBLING = {"stride": 2, "padding": 0, "output_padding": 0, "dilation": 1, "groups": 1}
+RANK = 5
+
+
+def volumes_as_images(net: ExportedNet) -> list[str]:
+    """Convolutions of 3×3×3 and 2×2×2 become layers; nothing is changed in a net that has none for the kernels."""
+    graph = net.module.graph
+    found = {node: kernel_for(net, node) for node in calls(graph, CONV3D, SAME_CONV3D, TRANSPOSED)}
+    kernels = {node: op for node, op in found.items() if op is not None}
+    names = [module_of(conv) or conv.name for conv in kernels]
+    if conv3x3x3.OP in kernels.values():
+        walk = _Walk(net, kernels)
+        for node in list(graph.nodes):
+            walk.visit(node)
+        return names
+    return []
+
+
+def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp[Any] | None:
+    """The kernel that takes a convolution: of channels that TMA moves, and slices of whole blocks of rows."""
+    given, (_, inner, _, height, _) = arguments(node), shape_of(node.all_input_nodes[0])
+    weight, outer = net.constant(given["weight"]), shape_of(node)[1]
+    suited = height % ROWS == 0 and inner % CHANNELS == 0 and outer % CHANNELS == 0
+    if weight is None or not suited or not _constant_bias(net, node):
+        return None
+    if is_call(node, TRANSPOSED):
+        doubles = all(_all(given[name], value) for name, value in DOUBLING.items())
+        return upconv2x2x2.OP if doubles and tuple(weight.shape[2:]) == (2, 2, 2) else None
+    same = given["padding"] == "same" or _all(given["padding"], 1)
+    same = same and all(_all(given[name], value) for name, value in SAME.items())
+    return conv3x3x3.OP if same and tuple(weight.shape[2:]) == (3, 3, 3) else None
+
+
+def _constant_bias(net: ExportedNet, node: fx.Node) -> bool:
+    bias = arguments(node)["bias"]
+    return bias is None or net.constant(bias) is not None
+
+
+def _all(given: Any, value: int) -> bool:
+    """Whether an argument that has a number for each axis, or one for all, is this number throughout."""
+    return all(part == value for part in (given if isinstance(given, (list, tuple)) else [given]))
+
+
+def volume(node: object) -> bool:
+    """Whether a node gives one tensor [batch, channels, depth, height, width]."""
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return isinstance(value, Tensor) and value.ndim == RANK
+
+
+class _Walk:
+    """One graph on its way from volumes to images.
+
+    Attributes:
+        kernels: of the convolutions that become layers.
+        images: of what was a volume the image that holds the same, by the node that gives or gave it.
+        shapes: of the volumes that nodes gave that now give images.
+    """
+
+    def __init__(self, net: ExportedNet, kernels: dict[fx.Node, KernelOp[Any]]) -> None:
+        self.net, self.kernels = net, kernels
+        self.graph = net.module.graph
+        self.images: dict[fx.Node, fx.Node] = {}
+        self.shapes: dict[fx.Node, tuple[int, ...]] = {}
+
+    def visit(self, node: fx.Node) -> None:
+        """Let a node work on images, if it can, or on volumes that are views of them."""
+        if node in self.kernels:
+            self._put_layer(node)
+        elif volume(node) and (pointwise := self._pointwise(node)) is not None:
+            self._put_conv(node, pointwise)
+        elif volume(node) and self._by_voxel(node):
+            self._on_images(node)
+        else:
+            node.args = fx.node.map_arg(node.args, lambda value: self._volume_before(value, node))
+            node.kwargs = fx.node.map_arg(node.kwargs, lambda value: self._volume_before(value, node))
+
+    def _by_voxel(self, node: fx.Node) -> bool:
+        """Whether a node does to an image what it does to the volume that it is."""
+        if not is_call(node, *BY_VOXEL) or (is_call(node, CAST) and arguments(node)["memory_format"] is not None):
+            return False
+        values = [self.shapes.get(value, shape_of(value)) for value in node.all_input_nodes if self._is_volume(value)]
+        if is_call(node, CONCATENATION):
+            return arguments(node)["dim"] in (1, 1 - RANK) and len(values) == len(node.all_input_nodes)
+        if is_call(node, ADDITION, MULTIPLICATION):
+            return len(values) == len(node.all_input_nodes) and len(set(values)) == 1
+        return bool(values) and values[0] == shape_of(node)
+
+    def _is_volume(self, value: fx.Node) -> bool:
+        return value in self.shapes or volume(value)
+
+    def _on_images(self, node: fx.Node) -> None:
+        shape = shape_of(node)
+        node.args = fx.node.map_arg(node.args, self._image)
+        node.kwargs = fx.node.map_arg(node.kwargs, self._image)
+        if is_call(node, CONCATENATION):
+            node.args = (node.args[0], 1)
+        node.meta = {**node.meta, "val": like(node, _flat(shape))}
+        self._now_gives_image(node, shape)
+
+    def _put_layer(self, node: fx.Node) -> None:
+        """The kernels' layer in a convolution's place."""
+        given, shape = arguments(node), shape_of(node)
+        weight, bias = self.net.constant(given["weight"]), self.net.constant(given["bias"])
+        assert weight is not None
+        bias = weight.new_zeros(shape[1]) if bias is None else bias
+        slices = self.shapes.get(given["input"], shape_of(given["input"]))[2]
+        layer = VolumeLayer(module_of(node) or node.name, self.kernels[node], weight, bias, slices)
+        seen = self._image(given["input"])
+        node.meta = {**node.meta, "val": like(node, _flat(shape))}
+        self._now_gives_image(put_layer(self.net, node, layer, [seen]), shape)
+
+    def _pointwise(self, node: fx.Node) -> Tensor | None:
+        """The weight [out, in, 1, 1] of a convolution of 1×1×1; None for what isn't one."""
+        if not is_call(node, CONV3D):
+            return None
+        given = arguments(node)
+        weight = self.net.constant(given["weight"])
+        plain = _all(given["padding"], 0) and _all(given["stride"], 1) and given["groups"] == 1
+        fits = weight is not None and plain and tuple(weight.shape[2:]) == (1, 1, 1) and _constant_bias(self.net, node)
+        return weight[:, :, 0] if fits and weight is not None else None
+
+    def _put_conv(self, node: fx.Node, weight: Tensor) -> None:
+        """A convolution of 1×1 in the place of one of 1×1×1."""
+        given, shape = arguments(node), shape_of(node)
+        seen = self._image(given["input"])
+        with self.graph.inserting_before(node):
+            kept = weight.to(self.net.dtype).contiguous(memory_format=torch.channels_last)
+            taps = add_constant(self.net.module, f"{module_of(node)}.weight", kept)
+            conv = self.graph.call_function(aten.conv2d.default, (seen, taps, given["bias"]))
+        conv.meta = {**node.meta, "val": like(node, _flat(shape))}
+        replace(node, conv)
+        self._now_gives_image(conv, shape)
+
+    def _now_gives_image(self, node: fx.Node, shape: tuple[int, ...]) -> None:
+        self.images[node], self.shapes[node] = node, shape
+
+    def _image(self, value: fx.Node) -> fx.Node:
+        """The image that a value is, or a view of a volume; what is neither stays as it is."""
+        if not self._is_volume(value):
+            return value
+        if value not in self.images:
+            self.images[value] = self._viewed(value, _flat(shape_of(value)), value.next)
+        return self.images[value]
+
+    def _volume_before(self, value: fx.Node, node: fx.Node) -> fx.Node:
+        """The volume of a value that is an image by now; what isn't stays as it is."""
+        if value not in self.shapes:
+            return value
+        return self._viewed(value, self.shapes[value], node)
+
+    def _viewed(self, value: fx.Node, shape: tuple[int, ...], before: fx.Node) -> fx.Node:
+        with self.graph.inserting_before(before):
+            view = self.graph.call_function(aten.reshape.default, (value, list(shape)))
+        view.meta = {"nn_module_stack": value.meta.get("nn_module_stack", {}), "val": like(value, shape)}
+        return view
+
+
+def _flat(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a volume [N, channels, D, H, W] as an image."""
+    batch, channels, depth, height, width = shape
+    return batch, channels, depth * height, width

@@ -1,0 +1,121 @@
+"""3×3×3 convolution of volumes, padding 1, stride 1, with bias and activation, by the kernels of the 3×3 convolution.
+
+The idea: a slice of the answer is the sum of three 3×3 convolutions, of the slice itself and its two neighbours. The
+kernels of `conv3x3` walk over three times the taps, then; a box that lies before the first slice or behind the last is
+one of zeros, as TMA fills it. Slices lie one below the other, as `conv3x3_operands` says, so that norms, residuals and
+concatenations take a volume for an image.
+
+With 32 output channels half of a product's 64 rows would be empty. Two neighbouring slices share them then: together
+they read four slices, of which each needs three, so that three quarters of the products count instead of a half.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pipeline.kernels.common.capability import reaching_views_barred
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference
+from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters, flops_of
+from pipeline.kernels.common.library import ended
+from pipeline.kernels.common.nhwc import interpreted
+from pipeline.kernels.conv3x3 import Tile, conv3x3_gluon, conv3x3_tiles, conv3x3_triton
+from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS_OF_VOLUMES, STACKED, Operands, check_operands
+
+
+def pack(weight: Tensor) -> Tensor:
+    """A convolution's weight [out, in, 3, 3, 3] as [27, out, in], the order in which the kernels walk the taps."""
+    return weight.permute(2, 3, 4, 0, 1).reshape(27, *weight.shape[:2]).contiguous()
+
+
+def stacked(weight: Tensor) -> Tensor:
+    """A packed weight [27, out, in] of at most 32 output channels for two slices at a time: [36, 64, in].
+
+    Of four slices that are read the first three make the one, in the first 8 of each 16 rows, and the last three the
+    other, in the last 8; what else there is, is zero.
+    """
+    _, outer, inner = weight.shape
+    both = weight.new_zeros(4, 9, STACKED // 8, 2, 8, inner)
+    taps = weight.new_zeros(3, 9, STACKED, inner)
+    taps[:, :, :outer] = weight.unflatten(0, (3, 9))
+    both[:3, :, :, 0] = both[1:, :, :, 1] = taps.unflatten(2, (-1, 8))
+    return both.flatten(2, 4).flatten(0, 1)
+
+
+def unstacked(weight: Tensor, outer: int) -> Tensor:
+    """The weight [27, out, in] of which `stacked` made [36, 64, in]; any other stays as it is."""
+    if len(weight) == 27:
+        return weight
+    both: Tensor = weight.unflatten(1, (-1, 2, 8))
+    return both[:27, :, 0].flatten(1, 2)[:, :outer]
+
+
+def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+    """What `conv3x3x3` computes, in plain PyTorch and fp32, on any device.
+
+    Args:
+        x: [N, D · H, W, in].
+        weight: [27, out, in], or [36, 64, in] from `stacked`.
+        epilogue: scale, bias and slopes [out], a residual [N, D · H, W, out], and D as `slices`.
+        outputs: out [N, D · H, W, out], statistics [N, blocks, 2, out].
+    """
+    weight = unstacked(weight, len(weight[0]) if epilogue.bias is None else len(epilogue.bias))
+    taps = weight.float().reshape(3, 3, 3, *weight.shape[1:]).permute(3, 4, 0, 1, 2)
+    volumes = x.float().permute(0, 3, 1, 2).unflatten(2, (epilogue.slices, -1))
+    sums = functional.conv3d(volumes, taps, padding=1).flatten(2, 3).permute(0, 2, 3, 1)
+    store_reference(epilogue.of(sums), epilogue, outputs)
+
+
+def conv3x3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
+    """The convolution of x through the epilogue, written into `outputs`.
+
+    Args:
+        x: [N, D · H, W, in], fp16 or fp8, a channel slice of a wider tensor at will.
+        weight: [27, out, in] of x's dtype, from `pack`, or [36, 64, in] from `stacked` for an even D.
+        epilogue: scale, bias and slopes [out], a residual [N, D · H, W, out] unless stacked, and D as `slices`.
+        outputs: out [N, D · H, W, out], statistics [N, blocks, 2, out] where H is a multiple of 8.
+        tile: one of `candidates`; the first of them without.
+
+    Raises:
+        ValueError: a shape, dtype or stride is not as above.
+    """
+    operands = Operands(x, weight, epilogue, outputs)
+    check_operands(operands)
+    tile = tile or next(candidates(x, weight, epilogue))
+    if isinstance(tile, conv3x3_gluon.Tile):
+        conv3x3_gluon.launch(operands, tile)
+    else:
+        assert isinstance(tile, conv3x3_triton.Tile)
+        conv3x3_triton.launch(operands, tile)
+
+
+def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
+    """The tiles worth measuring for x [N, D · H, W, in] and weight [27 or 36, out, in], the likeliest first."""
+    if reaching_views_barred() is None and not interpreted():
+        yield from conv3x3_tiles.candidates(x, weight, epilogue)
+    else:
+        yield from conv3x3_triton.candidates(x, weight.shape[1], statistics=epilogue.statistics)
+
+
+def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
+    """The convolution of x [N, in, D · H, W] by weight [out, in, 3, 3, 3], and what follows: [N, out, D · H, W]."""
+    volumes = x.to(parameters.weight.dtype, memory_format=torch.channels_last).unflatten(2, (ends.slices, -1))
+    return ended(functional.conv3d(volumes, *parameters, padding=1).flatten(2, 3), ends)
+
+
+OP: KernelOp[Tile] = KernelOp(
+    name="conv3x3x3",
+    accepts=None,
+    reference=reference,
+    launch=conv3x3x3,
+    candidates=candidates,
+    library=by_library,
+    flops=flops_of(27),
+    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile),
+    pack=pack,
+    weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
+    out_axis=1,
+    tap_axis=0,
+    folds=FOLDS_OF_VOLUMES,
+)

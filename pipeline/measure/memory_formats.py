@@ -1,0 +1,18 @@
+"""The layout with its channels side by side: NHWC of images, NDHWC of volumes."""
+
+import torch
+from torch import Tensor, nn
+
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of axes
+
+
+def laid_out(part: Tensor) -> Tensor:
+    """Images [batch, channels, height, width] in NHWC, volumes [batch, channels, depth, …] in NDHWC; others as is."""
+    return part.contiguous(memory_format=CHANNELS_LAST[part.dim()]) if part.dim() in CHANNELS_LAST else part
+
+
+def in_channels_last(model: nn.Module) -> nn.Module:
+    """The net itself, its weights laid out in NHWC; those of a net for volumes in NDHWC."""
+    for part in model.parameters():
+        part.data = laid_out(part.data)
+    return model

@@ -1,0 +1,55 @@
+"""On a GPU the kernels of volumes, by every tile, answer as their references do, and the same twice."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pipeline.kernels import conv3x3x3, upconv2x2x2
+from pipeline.kernels.common.activation import Activation
+from pipeline.kernels.common.capability import reaching_views_barred
+from tests.kernels.examples import HALF, Layer, example
+from tests.kernels.test_gpu_kernels import DTYPES, check_all, what_the_gpu_has
+from tests.kernels.test_volume_kernels import of_two_slices
+
+__all__ = ["what_the_gpu_has"]  # a fixture, which every test here asks for by itself
+pytestmark = pytest.mark.gpu
+
+LEAKY = Activation("leaky_relu", 0.1)
+# Channels and columns that fill no tile; then tiles enough that every program gets several.
+LAYERS = [
+    pytest.param(Layer(2, (24, 17), 48, 80, slices=3, activation=LEAKY, residual=HALF), id="odd"),
+    pytest.param(Layer(2, (40, 72), 64, 64, slices=10, statistics=True), id="many tiles"),
+    pytest.param(Layer(3, (64, 48), 320, 128, slices=4, statistics=True, activation=Activation("prelu")), id="wide"),
+]
+FEW = [
+    pytest.param(Layer(2, (24, 17), 48, 16, slices=4, activation=LEAKY), id="odd"),
+    pytest.param(Layer(2, (40, 72), 32, 32, slices=12, statistics=True), id="many tiles"),
+    pytest.param(Layer(1, (128, 128), 64, 32, slices=10, statistics=True, activation=Activation("prelu")), id="wide"),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_volume_s_convolution_on_a_gpu(layer: Layer, dtype: torch.dtype) -> None:
+    layer = replace(layer, residual=dtype if layer.residual else None)
+    made = example(conv3x3x3.OP, dtype, layer)
+    check_all([(made, tile) for tile in made.candidates()])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layer", FEW)
+def test_two_slices_at_a_time_on_a_gpu(layer: Layer, dtype: torch.dtype) -> None:
+    """Also stored in the other type, where fp8 is read."""
+    if reason := reaching_views_barred():
+        pytest.skip(reason)
+    for stored in {dtype, HALF}:
+        made = of_two_slices(example(conv3x3x3.OP, dtype, replace(layer, stored_as=stored)))
+        check_all([(made, tile) for tile in made.candidates()])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [(8, 17), (32, 40)])
+def test_a_volume_s_up_sampling_on_a_gpu(size: tuple[int, int], dtype: torch.dtype) -> None:
+    made = example(upconv2x2x2.OP, dtype, Layer(2, size, 48, 80, slices=7, activation=LEAKY))
+    check_all([(made, tile) for tile in made.candidates()])

@@ -1,0 +1,77 @@
+"""The kernels of volumes against torch's own convolutions, and in the interpreter against their references."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional
+
+from pipeline.kernels import conv3x3x3, upconv2x2x2
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from tests.kernels.examples import FP8, HALF, Example, Layer, example, values
+
+
+def of_two_slices(made: Example) -> Example:
+    """The same with its weight for two slices at a time."""
+    return replace(made, weight=conv3x3x3.stacked(made.weight))
+
+
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize("slices", [1, 2, 3])
+def test_a_kernel_reads_the_slices_around_each(slices: int, dtype: torch.dtype) -> None:
+    """Before the first and behind the last there is nothing but zeros, in every volume."""
+    layer = Layer(2, (8, 6), 16, 48, residual=dtype, statistics=True, slices=slices)
+    made = example(conv3x3x3.OP, dtype, layer)
+    made.run(made.candidates()[-1])
+    made.check()
+
+
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+def test_a_kernel_makes_eight_voxels_of_each(dtype: torch.dtype) -> None:
+    made = example(upconv2x2x2.OP, dtype, Layer(2, (8, 5), 16, 48, slices=3))
+    made.run(made.candidates()[-1])
+    made.check()
+
+
+def test_the_references_are_torch_s_convolutions() -> None:
+    x, out = values(2, 4, 8, 6, 16), torch.empty(2, 4, 8, 6, 24).half()
+    epilogue = Epilogue(bias=torch.zeros(24), slices=4)
+    weight = values(24, 16, 3, 3, 3, dtype=torch.float32)
+    conv3x3x3.reference(x.flatten(1, 2), conv3x3x3.pack(weight), epilogue, Outputs(out.view(2, 32, 6, 24)))
+    wanted = functional.conv3d(x.float().movedim(4, 1), weight, padding=1).movedim(1, 4)
+    torch.testing.assert_close(out.float(), wanted, rtol=2e-3, atol=2e-3)
+    grown = torch.empty(2, 8, 16, 12, 24).half()
+    weight = values(16, 24, 2, 2, 2, dtype=torch.float32)
+    upconv2x2x2.reference(x.flatten(1, 2), upconv2x2x2.pack(weight), epilogue, Outputs(grown.view(2, 128, 12, 24)))
+    wanted = functional.conv_transpose3d(x.float().movedim(4, 1), weight, stride=2).movedim(1, 4)
+    torch.testing.assert_close(grown.float(), wanted, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("outer", [8, 24, 32])
+def test_a_weight_for_two_slices_at_a_time_is_the_same_weight(outer: int) -> None:
+    """Three quarters of its entries count where all 32 channels are used; the first slice read is the first one's."""
+    made = example(conv3x3x3.OP, HALF, Layer(1, (8, 4), 16, outer, slices=2))
+    both = of_two_slices(made)
+    assert tuple(both.weight.shape) == (36, 64, 16)
+    assert torch.equal(conv3x3x3.unstacked(both.weight, outer), made.weight)
+    assert (both.weight != 0).float().mean() == pytest.approx(0.75 * outer / 32, abs=0.01)
+    assert torch.equal(both.weight[:9, :8], made.weight[:9, :8])
+    assert torch.equal(both.weight[9:18, 8:16], made.weight[:9, :8])
+    for name, wanted in made.expected().items():
+        assert torch.equal(both.expected()[name], wanted)
+
+
+def test_what_is_no_volume_is_refused() -> None:
+    made = example(conv3x3x3.OP, HALF, Layer(1, (8, 4), 16, 32, slices=2))
+    for slices, weight in ((3, made.weight), (1, conv3x3x3.stacked(made.weight)), (2, made.weight[:9])):
+        wrong = replace(made, epilogue=replace(made.epilogue, slices=slices), weight=weight)
+        with pytest.raises(ValueError, match=r"^x must have \d slices"):
+            wrong.run()
+    with pytest.raises(ValueError, match=r"^weight must be"):
+        replace(made, weight=made.weight[:18]).run()
+    flat = example(conv3x3x3.OP, HALF, Layer(1, (4, 4), 16, 32, slices=2, statistics=True))
+    with pytest.raises(ValueError, match="statistics of a volume need slices of a multiple of 8 rows, got 4"):
+        flat.run()
+    grown = example(upconv2x2x2.OP, HALF, Layer(1, (4, 4), 16, 32, slices=2))
+    with pytest.raises(ValueError, match="x must have 2 slices of a multiple of 8 rows"):
+        grown.run()
