@@ -2,7 +2,8 @@
 
 The idea: a program has eight channels of an image, 32 neighbouring bytes of each entry, and keeps a running mean and
 squared deviations for as many blocks as it has rows, which it merges once at the end. Inductor makes three kernels of
-the same sums, each with few programs, that wait for one another.
+the same sums, each with few programs, that wait for one another. Of a volume there are so many blocks that as few
+programs would take longer than the norm: bands of its rows are merged first, and then what these come to.
 """
 
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from pipeline.kernels.common.dependent_launch import DEPENDENT
 from pipeline.kernels.common.nhwc import check_matrix, check_vector, next_power_of_two
 
 CHANNELS, MOST_ROWS = 8, 1024  # of a program's values
+MOST_ENTRIES, MOST_BANDS = 4096, 64  # of an image that is merged at once, and bands of one that isn't
 
 
 @triton.jit
@@ -63,10 +65,10 @@ def factor_and_shift(mean, variance, weight, bias, eps, channel, CHANNELS: tl.co
 @triton.jit
 def _merged_statistics(
     statistics, weight, bias, eps, first_out, second_out, height, width, entries,
-    CHANNELS: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, EACH: tl.constexpr,
+    CHANNELS: tl.constexpr, STEP: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, EACH: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """Read statistics [N, entries, 2, CHANNELS] of phases of height × width; write two results [N, CHANNELS].
+    """Read statistics [N, entries, 2, CHANNELS] of phases of height × width; write two results [N, CHANNELS], by STEP.
 
     Mean and variance, or with `eps` a norm's factor and shift.
     """
@@ -80,8 +82,8 @@ def _merged_statistics(
     )
     if eps is not None:
         first, second = factor_and_shift(first, second, weight, bias, eps, channel, CHANNELS)
-    tl.store(first_out + image * CHANNELS + channel, first, mask=channel < CHANNELS)
-    tl.store(second_out + image * CHANNELS + channel, second, mask=channel < CHANNELS)
+    tl.store(first_out + image * STEP + channel, first, mask=channel < CHANNELS)
+    tl.store(second_out + image * STEP + channel, second, mask=channel < CHANNELS)
 
 
 def merge_statistics(
@@ -147,11 +149,44 @@ def _merge(
     check_norm(statistics, size, phases, norm)
     height, width = size
     batch, entries, _, channels = statistics.shape
-    first, second = (statistics.new_empty(batch, channels) for _ in range(2))
+    out = statistics.new_empty(2, batch, channels)
+    bands = bands_of(height, entries) if phases == 1 else 1
+    if bands > 1:
+        parts = statistics.new_empty(batch, bands, 2, channels)
+        banded = statistics.view(batch * bands, entries // bands, 2, channels)
+        by_band = parts.view(batch * bands, 2, channels).transpose(0, 1)
+        _queue(banded, (height // bands, width), 1, Norm(), by_band, (ROWS, COLS), dependent=dependent)
+        # Each is a block of one pixel now, whose squared deviation is its variance.
+        _queue(parts, (bands, 1), 1, norm, out, (1, 1), dependent=dependent)
+    else:
+        _queue(statistics, size, phases, norm, out, (ROWS, COLS), dependent=dependent)
+    return out[0], out[1]
+
+
+def bands_of(height: int, entries: int) -> int:
+    """Into how many bands of equal height, of whole rows of blocks, a map with so many blocks is cut; 1 for no cut."""
+    lines = height // ROWS
+    if entries <= MOST_ENTRIES or height % ROWS:
+        return 1
+    return next(bands for bands in range(min(MOST_BANDS, lines), 0, -1) if lines % bands == 0)
+
+
+def _queue(
+    statistics: Tensor,
+    size: tuple[int, int],
+    phases: int,
+    norm: Norm,
+    out: Tensor,
+    block: tuple[int, int],
+    *,
+    dependent: bool,
+) -> None:
+    """Queue the merging of statistics [N, entries, 2, channels] of blocks of this size into out [2, N, channels]."""
+    height, width = size
+    batch, entries, _, channels = statistics.shape
     lines = min(MOST_ROWS, max(16, next_power_of_two(entries)))
     _merged_statistics[batch, triton.cdiv(channels, CHANNELS)](
-        statistics, *norm, first, second, height // phases, width // phases, entries,
-        CHANNELS=channels, PHASES=phases, LINES=lines, EACH=CHANNELS, ROWS=ROWS, COLS=COLS,
+        statistics, *norm, out[0], out[1], height // phases, width // phases, entries,
+        CHANNELS=channels, STEP=out.stride(1), PHASES=phases, LINES=lines, EACH=CHANNELS, ROWS=block[0], COLS=block[1],
         DEPENDENT=dependent, num_warps=8 if lines > 512 else 4, **(DEPENDENT if dependent else {}),
     )  # fmt: skip
-    return first, second

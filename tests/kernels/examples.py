@@ -103,7 +103,9 @@ def example(op: KernelOp[Any], dtype: torch.dtype, layer: Layer) -> Example:
     batch, (height, width), inner = layer.batch, layer.size, layer.inner
     outer = layer.outer if op.weight_shape else inner
     if op.reads_image:
-        x = values(batch, inner, height, width, dtype=torch.float32)
+        volume = op.weight_shape is not None and len(op.weight_shape(inner, outer)) == 5
+        sides = (layer.slices, height // layer.slices) if volume else (height,)
+        x = values(batch, inner, *sides, width, dtype=torch.float32)
     else:
         x = values(batch, height, width, 2 * inner, dtype=dtype)[..., inner:]
     weight, epilogue = NO_WEIGHT, Epilogue(scale=torch.full((inner,), 0.5, device=DEVICE), early=True)

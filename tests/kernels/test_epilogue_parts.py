@@ -97,6 +97,17 @@ def test_the_kernel_merges_as_torch_does(size: tuple[int, int], phases: int) -> 
         torch.testing.assert_close(part, wanted, rtol=1e-5, atol=0)
 
 
+def test_many_blocks_are_merged_in_bands() -> None:
+    """Of whole rows of blocks; a map of other heights isn't cut."""
+    counted = statistics_of(values(2, 48, 40, 12, dtype=torch.float32) * 3 + 100)
+    with patch.object(merged_statistics, "MOST_ENTRIES", 4), patch.object(merged_statistics, "MOST_BANDS", 5):
+        assert merged_statistics.bands_of(48, 18) == 3
+        assert merged_statistics.bands_of(44, 18) == 1
+        found = merged_statistics.merge_statistics(counted, 48, 40)
+    for part, wanted in zip(found, merged(counted, 48, 40), strict=True):
+        torch.testing.assert_close(part, wanted, rtol=1e-5, atol=0)
+
+
 @pytest.mark.parametrize("ends", [True, False], ids=["weight and bias", "neither"])
 def test_the_kernel_makes_a_norm_s_factor_and_shift(ends: bool) -> None:
     """Those of torch's instance norm, to x · factor + shift."""

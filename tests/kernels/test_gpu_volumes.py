@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.kernels import conv3x3x3, upconv2x2x2
+from pipeline.kernels import conv3x3x3, conv_first_volumes, upconv2x2x2
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.capability import reaching_views_barred
 from tests.kernels.examples import HALF, Layer, example
@@ -52,4 +52,10 @@ def test_two_slices_at_a_time_on_a_gpu(layer: Layer, dtype: torch.dtype) -> None
 @pytest.mark.parametrize("size", [(8, 17), (32, 40)])
 def test_a_volume_s_up_sampling_on_a_gpu(size: tuple[int, int], dtype: torch.dtype) -> None:
     made = example(upconv2x2x2.OP, dtype, Layer(2, size, 48, 80, slices=7, activation=LEAKY))
+    check_all([(made, tile) for tile in made.candidates()])
+
+
+@pytest.mark.parametrize("inner", [1, 4])
+def test_the_first_convolution_of_volumes_on_a_gpu(inner: int) -> None:
+    made = example(conv_first_volumes.OP, HALF, Layer(2, (40, 33), inner, 32, slices=5, statistics=True))
     check_all([(made, tile) for tile in made.candidates()])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pipeline.kernels import conv3x3x3, upconv2x2x2
+from pipeline.kernels import conv3x3x3, conv_first_volumes, upconv2x2x2
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from tests.kernels.examples import FP8, HALF, Example, Layer, example, values
 
@@ -75,3 +75,24 @@ def test_what_is_no_volume_is_refused() -> None:
     grown = example(upconv2x2x2.OP, HALF, Layer(1, (4, 4), 16, 32, slices=2))
     with pytest.raises(ValueError, match="x must have 2 slices of a multiple of 8 rows"):
         grown.run()
+
+
+def test_the_first_convolution_reads_the_batch_as_it_is_given() -> None:
+    """Its window of three slices is one of three times the channels."""
+    volumes, weight = values(2, 4, 3, 8, 6, dtype=torch.float32), values(16, 4, 3, 3, 3, dtype=torch.float32) / 8
+    out = torch.empty(2, 24, 6, 16).half()
+    epilogue = Epilogue(bias=torch.zeros(16), slices=3)
+    conv_first_volumes.reference(volumes, conv_first_volumes.pack(weight), epilogue, Outputs(out))
+    wanted = functional.conv3d(volumes, weight, padding=1).flatten(2, 3).permute(0, 2, 3, 1)
+    torch.testing.assert_close(out.float(), wanted, rtol=5e-3, atol=5e-3)
+    made = example(conv_first_volumes.OP, HALF, Layer(2, (8, 6), 2, 16, slices=3, statistics=True))
+    made.run(made.candidates()[-1])
+    made.check()
+
+
+@pytest.mark.parametrize(("size", "slices"), [((8, 6), 1), ((4, 6), 3)])
+def test_the_first_convolution_refuses_what_it_cannot_read(size: tuple[int, int], slices: int) -> None:
+    made = example(conv_first_volumes.OP, HALF, Layer(2, size, 1, 16, slices=slices, statistics=True))
+    why = r"must be \[N, in, D, H, W\]" if slices == 1 else "a multiple of 8 rows, got 4"
+    with pytest.raises(ValueError, match=why):
+        replace(made, x=made.x[:, :, 0] if slices == 1 else made.x).run()

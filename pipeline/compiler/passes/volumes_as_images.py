@@ -25,11 +25,12 @@ from pipeline.compiler.fx_graph import (
 )
 from pipeline.compiler.layer_nodes import put_layer
 from pipeline.compiler.passes.kernel_folding import ADDITION, CAST, MULTIPLICATION, RECOGNISABLE, TO
+from pipeline.compiler.passes.kernel_matching import image_of, uncast
 from pipeline.compiler.passes.norms_in_nhwc import GROUP, INSTANCE
 from pipeline.compiler.volume_layer import VolumeLayer
-from pipeline.kernels import conv3x3x3, upconv2x2x2
+from pipeline.kernels import conv3x3x3, conv_first, conv_first_volumes, upconv2x2x2
 from pipeline.kernels.common.block_statistics import ROWS
-from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp
+from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription
 
 aten = torch.ops.aten
 CONV3D, SAME_CONV3D, TRANSPOSED = "aten.conv3d.default", "aten.conv3d.padding", "aten.conv_transpose3d.input"
@@ -54,18 +55,24 @@ def volumes_as_images(net: ExportedNet) -> list[str]:
 
 
 def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp[Any] | None:
-    """The kernel that takes a convolution: of channels that TMA moves, and slices of whole blocks of rows."""
-    given, (_, inner, _, height, _) = arguments(node), shape_of(node.all_input_nodes[0])
-    weight, outer = net.constant(given["weight"]), shape_of(node)[1]
-    suited = height % ROWS == 0 and inner % CHANNELS == 0 and outer % CHANNELS == 0
-    if weight is None or not suited or not _constant_bias(net, node):
+    """The kernel that takes a convolution: of channels that suit it, and slices of whole blocks of rows."""
+    given, source, outer = arguments(node), node.all_input_nodes[0], shape_of(node)[1]
+    _, inner, _, height, width = shape_of(source)
+    weight = net.constant(given["weight"])
+    if weight is None or height % ROWS or outer % CHANNELS or not _constant_bias(net, node):
         return None
+    window, suited = tuple(weight.shape[2:]), inner % CHANNELS == 0
     if is_call(node, TRANSPOSED):
         doubles = all(_all(given[name], value) for name, value in DOUBLING.items())
-        return upconv2x2x2.OP if doubles and tuple(weight.shape[2:]) == (2, 2, 2) else None
+        return upconv2x2x2.OP if suited and doubles and window == (2, 2, 2) else None
     same = given["padding"] == "same" or _all(given["padding"], 1)
-    same = same and all(_all(given[name], value) for name, value in SAME.items())
-    return conv3x3x3.OP if same and tuple(weight.shape[2:]) == (3, 3, 3) else None
+    if window != (3, 3, 3) or not same or not all(_all(given[name], value) for name, value in SAME.items()):
+        return None
+    size = (height, width)
+    first = LayerDescription("conv2d", 3 * inner, outer, size, size, (3, 3), padding=(1, 1), reads_image=True)
+    if image_of(source) is not None and conv_first.OP.accepts is not None and conv_first.OP.accepts(first):
+        return conv_first_volumes.OP
+    return conv3x3x3.OP if suited else None
 
 
 def _constant_bias(net: ExportedNet, node: fx.Node) -> bool:
@@ -140,9 +147,10 @@ class _Walk:
         weight, bias = self.net.constant(given["weight"]), self.net.constant(given["bias"])
         assert weight is not None
         bias = weight.new_zeros(shape[1]) if bias is None else bias
-        slices = self.shapes.get(given["input"], shape_of(given["input"]))[2]
-        layer = VolumeLayer(module_of(node) or node.name, self.kernels[node], weight, bias, slices)
-        seen = self._image(given["input"])
+        op, slices = self.kernels[node], self.shapes.get(given["input"], shape_of(given["input"]))[2]
+        layer = VolumeLayer(module_of(node) or node.name, op, weight, bias, slices)
+        with self.graph.inserting_before(node):
+            seen = uncast(given["input"]) if op.reads_image else self._image(given["input"])
         node.meta = {**node.meta, "val": like(node, _flat(shape))}
         self._now_gives_image(put_layer(self.net, node, layer, [seen]), shape)
 

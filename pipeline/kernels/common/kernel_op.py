@@ -1,5 +1,6 @@
 """How a kernel describes itself: which layers it takes, how it packs, runs and is measured."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
@@ -98,11 +99,10 @@ class LayerDescription:
 
 
 def flops_of(taps: float) -> Callable[[tuple[int, ...], int], float]:
-    """FLOPs, 2 for a multiply-add, of so many taps for each pixel of an input [batch, in, height, width]."""
+    """FLOPs, 2 for a multiply-add, of so many taps for each pixel of an input [batch, in, ...]."""
 
     def flops(shape: tuple[int, ...], outer: int) -> float:
-        batch, inner, height, width = shape
-        return 2.0 * taps * batch * height * width * inner * outer
+        return 2.0 * taps * math.prod(shape) * outer
 
     return flops
 
