@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels import conv_first
+from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, required
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters, flops_of
 from pipeline.kernels.common.library import ended
-from pipeline.kernels.conv3x3 import conv3x3_operands
 
 
 def pack(weight: Tensor) -> Tensor:
@@ -67,9 +67,8 @@ def conv_first_volumes(
     """
     if volumes.ndim != 5:
         raise ValueError(f"volumes must be [N, in, D, H, W], got {list(volumes.shape)}")
-    if epilogue.statistics and volumes.shape[3] % conv3x3_operands.ROWS:
-        rows = conv3x3_operands.ROWS
-        raise ValueError(f"statistics of a volume need slices of a multiple of {rows} rows, got {volumes.shape[3]}")
+    if epilogue.statistics and volumes.shape[3] % ROWS:
+        raise ValueError(f"statistics of a volume need slices of a multiple of {ROWS} rows, got {volumes.shape[3]}")
     conv_first.conv_first(beside_each_other(volumes), weight, epilogue, of_slices(outputs, volumes.shape[2]), tile)
 
 

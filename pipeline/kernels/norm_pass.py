@@ -141,6 +141,10 @@ def _check_map(name: str, part: Tensor, shape: torch.Size) -> None:
         raise ValueError(f"{name} must be {list(shape)} float16 or float8_e4m3fn, got {list(part.shape)} {part.dtype}")
     if part.stride(3) != 1 or part.stride(1) != shape[2] * part.stride(2):
         raise ValueError(f"{name} must have its channels side by side and its rows after each other")
+    if shape[1] * shape[2] * part.stride(2) >= 2**31:
+        raise ValueError(
+            f"{name} must have less than 2^31 values an image, as its kernel counts, got {list(part.shape)}"
+        )
 
 
 def reference(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor) -> None:

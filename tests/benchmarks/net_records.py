@@ -39,18 +39,28 @@ class RecordedNet:
 
     Attributes:
         net: the overrides that name it.
-        data: the overrides of its images.
+        data: the overrides of its images; {out} is the folder of all records.
         ladder: the overrides of what is measured.
+        trained_by: the module that trains it, and where it writes the weights in that folder.
     """
 
     net: tuple[str, ...]
     data: tuple[str, ...] = ("data=stain", "data.batch_size=8")
     ladder: tuple[str, ...] = COMPILERS
+    trained_by: tuple[str, str] = ("models.train", "{name}.safetensors")
 
 
 def stain(batch: int, *words: str) -> tuple[str, ...]:
     """The demo's images in batches of another size."""
     return ("data=stain", f"data.batch_size={batch}", *words)
+
+
+def volumes(*net: str) -> RecordedNet:
+    """A net for volumes, with labelled ones of its own."""
+    folder = "{out}/volumes_{name}"
+    data = ("data=volume", f"data.path={folder}/scans", f"data.labels={folder}/masks", "data.size=128")
+    trained_by = ("tests.benchmarks.labelled_volumes", "volumes_{name}/net.safetensors")
+    return RecordedNet(net, (*data, "data.batch_size=2"), trained_by=trained_by)
 
 
 NETS: dict[str, RecordedNet] = {
@@ -74,6 +84,8 @@ NETS: dict[str, RecordedNet] = {
     ),
     "odd_size": RecordedNet(("model=unet",), stain(4, "data.size=375")),
     "base24": RecordedNet(("model=unet", "model.options.base=24")),
+    "nnunet_3d": volumes("model=nnunet", "model.options.configuration=3d_fullres", "model.options.input_channels=1"),
+    "monai_3d": volumes("model=monai", "model.options.spatial_dims=3", "model.options.in_channels=1"),
 }
 
 
@@ -110,13 +122,17 @@ class GpuQueue:
 
     def record(self, name: str, gpu: str, train_minutes: float, check_seconds: float) -> None:
         """Train a net, measure its ladder, keep its record, and run check.py for every stage."""
-        case, folder, weights = NETS[name], self.out / name, self.out / f"{name}.safetensors"
+        case, folder = NETS[name], self.out / name
+        module, file = case.trained_by
+        weights = self.out / file.format(name=name)
         folder.mkdir(parents=True, exist_ok=True)
-        train = ["-m", "models.train", *case.net, "--minutes", str(train_minutes), "--device", "cuda"]
-        if code := self.called(name, "train", [*train, "--out", str(weights)], gpu):
+        train = ["-m", module, *case.net, "--minutes", str(train_minutes), "--device", "cuda"]
+        out = weights if weights.parent == self.out else weights.parent
+        if code := self.called(name, "train", [*train, "--out", str(out)], gpu):
             say(f"{name}: not trained, exit code {code}: {folder}/train.txt")
             return
-        words = [*case.net, *case.data, *case.ladder, f"model.checkpoint={weights}"]
+        data = [word.format(out=self.out, name=name) for word in case.data]
+        words = [*case.net, *data, *case.ladder, f"model.checkpoint={weights}"]
         run = self.out / "runs" / name
         shutil.rmtree(run, ignore_errors=True)  # what was cut off; a run would take another name beside it
         code = self.called(name, "ladder", ["-m", "pipeline", *words, f"hydra.run.dir={run}"], gpu)

@@ -29,9 +29,9 @@ OPTIONS: dict[str, dict[str, object]] = {"fused": {}, "fp8": {"keep_fp16": "none
 
 
 def with_real_statistics(net: nn.Module, batch: Tensor) -> None:
-    """Give batch norms the statistics of a batch [batch, channels, height, width], as training would."""
+    """Give batch norms the statistics of a batch [batch, channels, height, width] or of volumes, as training would."""
     for layer in net.modules():
-        if isinstance(layer, nn.BatchNorm2d):
+        if isinstance(layer, nn.BatchNorm2d | nn.BatchNorm3d):
             layer.momentum = None
             layer.reset_running_stats()
             layer.train()

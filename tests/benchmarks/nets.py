@@ -17,14 +17,14 @@ class NetCase:
 
     Attributes:
         make: gives the net, fp32, with random weights.
-        shape: of the batch, [batch, channels, height, width].
+        shape: of the batch, [batch, channels, height, width]; volumes have a depth before the height.
     """
 
     make: Callable[[], nn.Module]
-    shape: tuple[int, int, int, int]
+    shape: tuple[int, ...]
 
 
-LARGE = (8, 3, 512, 512)
+LARGE, VOLUMES = (8, 3, 512, 512), (2, 1, 128, 128, 128)
 WIDTHS, HALVINGS = (32, 64, 128, 256, 512), (2, 2, 2, 2)
 BLOCKS = ("DownBlock2D", "DownBlock2D", "AttnDownBlock2D", "DownBlock2D")
 DENOISER = partial(
@@ -53,4 +53,12 @@ NETS: dict[str, NetCase] = {
     "MONAI SegResNet": NetCase(partial(monai_net, "SegResNet", init_filters=16), LARGE),
     "classic, 500×375": NetCase(UNet, (4, 3, 500, 375)),
     "classic, base 24": NetCase(partial(UNet, base=24), LARGE),
+    "nnU-Net plain, volumes": NetCase(partial(nnunet_net, configuration="3d_fullres", input_channels=1), VOLUMES),
+    "MONAI UNet, volumes": NetCase(
+        partial(monai_net, spatial_dims=3, in_channels=1, channels=WIDTHS, strides=HALVINGS, num_res_units=2), VOLUMES
+    ),
+    "MONAI BasicUNet, volumes": NetCase(partial(monai_net, "BasicUNet", spatial_dims=3, in_channels=1), VOLUMES),
+    "MONAI SegResNet, volumes": NetCase(
+        partial(monai_net, "SegResNet", spatial_dims=3, in_channels=1, init_filters=16), VOLUMES
+    ),
 }

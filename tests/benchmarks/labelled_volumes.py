@@ -1,0 +1,94 @@
+"""Makes labelled volumes and trains a net for them, so that masks of volumes can be judged.
+
+    python -m tests.benchmarks.labelled_volumes model=nnunet model.options.configuration=3d_fullres \
+        model.options.input_channels=1 --minutes 0.5 --out volumes
+
+A volume is noise and, where a smooth random field is high, something brighter: that is class 1. The folder then holds
+scans/, masks/ and net.safetensors; the net has seen the later half of the volumes alone.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models import checkpoint
+from models.train import CHANNELS, LEARNING_RATE, first_channels, named_net
+from pipeline.measure.memory_formats import laid_out
+
+COUNT, SIDE, CROP = 12, 128, 96
+SMOOTH = 6.0  # voxels: the standard deviation of the Gaussian that the field is smoothed by
+SHARE, BRIGHTER, NOISE = 0.15, 300.0, 200.0  # of the voxels in class 1; what they and the noise add to a value of 1000
+
+
+def volume(number: int) -> tuple[Tensor, Tensor]:
+    """A scan [128, 128, 128] of int16 and its mask of uint8, the same for each number."""
+    generator = torch.Generator().manual_seed(number)
+    frequency = [torch.fft.fftfreq(SIDE), torch.fft.fftfreq(SIDE), torch.fft.rfftfreq(SIDE)]
+    squared = sum(part.square().reshape(-1, *[1] * (2 - axis)) for axis, part in enumerate(frequency))
+    blurred = torch.exp(-2 * (torch.pi * SMOOTH) ** 2 * torch.as_tensor(squared))  # a Gaussian's own transform
+    field = torch.fft.irfftn(torch.fft.rfftn(torch.randn(SIDE, SIDE, SIDE, generator=generator)) * blurred)
+    mask = field > field.flatten().kthvalue(int((1 - SHARE) * field.numel())).values
+    noise = NOISE * torch.randn(field.shape, generator=generator)
+    return (1000 + BRIGHTER * mask + noise).round().to(torch.int16), mask.to(torch.uint8)
+
+
+def crop(volumes: list[tuple[Tensor, Tensor]], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """A window [1, 1, 96, 96, 96] with its own mean and deviation, and its labels [1, 96, 96, 96]."""
+    scan, mask = volumes[int(torch.randint(0, len(volumes), (1,), generator=generator))]
+    starts = torch.randint(0, SIDE - CROP + 1, (3,), generator=generator).tolist()
+    window = tuple(slice(start, start + CROP) for start in starts)
+    values = scan[window].float()
+    return ((values - values.mean()) / values.std())[None, None], mask[window].long()[None]
+
+
+def train(net: nn.Module, volumes: list[tuple[Tensor, Tensor]], minutes: float) -> int:
+    """AdamW with one cycle of the learning rate over so many minutes; the number of steps."""
+    generator = torch.Generator().manual_seed(0)
+    optimizer = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
+    peak = LEARNING_RATE * CHANNELS / max(first_channels(net), CHANNELS)
+    device = next(net.parameters()).device
+    began, steps = time.monotonic(), 0
+    net.train()
+    while (elapsed := (time.monotonic() - began) / (60 * minutes)) < 1:
+        optimizer.param_groups[0]["lr"] = peak * min(1.0, 10 * elapsed + 0.05) * (1 - elapsed) + 1e-6
+        image, label = (part.to(device) for part in crop(volumes, generator))
+        with torch.autocast(device.type, torch.bfloat16, enabled=image.is_cuda):
+            loss = functional.cross_entropy(net(laid_out(image)).float(), label)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        steps += 1
+    net.eval()
+    return steps
+
+
+def main() -> None:
+    """Write the volumes, train the net, save it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("overrides", nargs="*", help="the net as the program names it")
+    parser.add_argument("--minutes", type=float, default=0.5)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--count", type=int, default=COUNT)
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_intermixed_args()
+    volumes = [volume(number) for number in range(asked.count)]
+    for folder, place in (("scans", 0), ("masks", 1)):
+        (asked.out / folder).mkdir(parents=True, exist_ok=True)
+        for number, pair in enumerate(volumes):
+            np.save(asked.out / folder / f"case{number:02}.npy", pair[place].numpy())
+    net = named_net(asked.overrides, 0).to(asked.device)
+    steps = train(net, volumes[len(volumes) // 2 :], asked.minutes)
+    command = " ".join(["python -m tests.benchmarks.labelled_volumes", *asked.overrides])
+    facts = {"command": f"{command} --minutes {asked.minutes:g} --device {asked.device}", "steps": str(steps)}
+    checkpoint.save(net, asked.out / "net.safetensors", facts)
+    sys.stdout.write(f"{asked.out}: {len(volumes)} volumes, {steps} steps\n")
+
+
+if __name__ == "__main__":
+    main()
