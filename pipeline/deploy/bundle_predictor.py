@@ -72,8 +72,17 @@ def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
             "torch": torch.__version__,
         },
         images_in=contract.images_in,
-        notes=[] if contract.masks_judged else ["the net has random weights: its masks mean nothing"],
+        classes_out=contract.classes_out,
+        notes=notes_of(contract),
     )
+
+
+def notes_of(contract: bundle_contract.Contract) -> list[str]:
+    """What a user must know of a bundle's masks, a line each."""
+    notes = [] if contract.masks_judged else ["the net has random weights: its masks mean nothing"]
+    if contract.classes_out and contract.takes_volumes:
+        notes.append("it gives classes, which can't be blended: of windows that overlap the nearest gives a voxel's")
+    return notes
 
 
 def loaded(folder: Path, kind: Kind) -> Callable[[Tensor], Tensor]:

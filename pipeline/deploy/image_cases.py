@@ -3,10 +3,11 @@
 import hashlib
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from models.errors import ImageError
 from models.image_files import SUFFIXES, alike, read_image
@@ -159,3 +160,21 @@ def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.
     if contract.scale is not None and kind is not None and image.dtype != kind:
         raise ImageError(f"{names[0]}: {image.dtype}, and data.scale={contract.scale:g} was chosen for {kind}")
     return image
+
+
+def by_whole(volume: np.ndarray, contract: InputContract) -> InputContract:
+    """The contract by which windows of a volume [depth, height, width, channels], fp32, become what it becomes whole.
+
+    "zscore" takes the mean and the standard deviation of all of it, as nnU-Net does before it cuts windows
+    (Isensee et al., Nature Methods 18, 203-211, 2021); the other rules are the same of any part.
+    """
+    if contract.normalize != "zscore":
+        return contract
+    scale = contract.scale or 1.0
+    means, stds = [], []
+    for channel in range(volume.shape[-1]):
+        plane = torch.from_numpy(volume[..., channel])
+        std, mean = torch.std_mean(plane, correction=0)
+        means.append(float(mean) / scale)
+        stds.append(float(std) / scale if plane.amax() > plane.amin() else 1.0)  # one value alone becomes 0
+    return replace(contract, normalize="own", mean=tuple(means), std=tuple(stds))

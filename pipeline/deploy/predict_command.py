@@ -18,6 +18,7 @@ from pipeline.deploy import mask_files
 from pipeline.deploy.bundle_contract import ContractError
 from pipeline.deploy.bundle_predictor import is_bundle, mask_contract, of_bundle
 from pipeline.deploy.image_cases import Case, cases_in
+from pipeline.deploy.image_windows import SIDES_OF_AN_IMAGE, STEP, Cut
 from pipeline.deploy.predicting import Outcome, Prediction
 from pipeline.deploy.predictor import Predictor, Wanted, check_masks, identity, of_run
 from pipeline.deploy.recorded_stage import ExportError
@@ -30,7 +31,6 @@ REFUSED = 2
 REFUSALS = (RequestError, InputError, ExportError, ContractError, codec.RecordError, OSError)
 MANIFEST, LOCK = "predict.json", ".predict.lock"
 FORMAT = 1
-SIDES_OF_AN_IMAGE = 2
 OVERLAP_SHARE = 4  # windows overlap by a quarter of their side, unless told otherwise
 
 
@@ -43,7 +43,8 @@ def parser() -> argparse.ArgumentParser:
     asked.add_argument("--stage", help="a stage of the run; the winner unless given")
     asked.add_argument("--device", help="auto, cuda or cpu; the run's unless given")
     asked.add_argument("--batch", type=int, help="windows a call; the run's batch unless given")
-    asked.add_argument("--overlap", type=int, help="pixels by which windows overlap; a quarter of a side unless given")
+    asked.add_argument("--overlap", type=int, help="of images: pixels by which windows overlap; a quarter of a side")
+    asked.add_argument("--step", type=float, help=f"of volumes: from window to window, as a share of one; {STEP}")
     asked.add_argument("--whole", action="store_true", help="each image in one call, where the stage takes any size")
     asked.add_argument("--nnunet", action="store_true", help="case_0000.png, case_0001.png … are channels of case.png")
     return asked
@@ -79,8 +80,7 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
     """
     check(asked)
     volumes = takes_volumes(asked.run)
-    if volumes and asked.overlap is not None:
-        raise RequestError(f"--overlap {asked.overlap}: no windows are cut of volumes; leave it out")
+    check_kind(asked, volumes)
     cases, others = cases_in(asked.images, asked.nnunet, volumes)
     if others:
         named = ", ".join(map(visible, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
@@ -121,9 +121,25 @@ def check(asked: argparse.Namespace) -> None:
         raise RequestError(f"--out {asked.out}: lies in {asked.run}, which has masks of its own; name another folder")
     if asked.batch is not None and asked.batch < 1:
         raise RequestError(f"--batch {asked.batch}: expected an integer ≥ 1")
-    if asked.overlap is not None and (asked.overlap < 0 or asked.whole):
-        said = "a whole image has no windows" if asked.whole else "expected an integer ≥ 0"
-        raise RequestError(f"--overlap {asked.overlap}: {said}")
+    if asked.overlap is not None and asked.overlap < 0:
+        raise RequestError(f"--overlap {asked.overlap}: expected an integer ≥ 0")
+    if asked.step is not None and not 0 < asked.step <= 1:
+        raise RequestError(f"--step {asked.step}: expected a number above 0, at most 1")
+    for word, value in (("--overlap", asked.overlap), ("--step", asked.step)):
+        if value is not None and asked.whole:
+            raise RequestError(f"{word} {value}: a whole image has no windows; leave it or --whole out")
+
+
+def check_kind(asked: argparse.Namespace, volumes: bool) -> None:
+    """That what is said of windows is said of those of the run's kind.
+
+    Raises:
+        RequestError: it is of the other kind's.
+    """
+    if volumes and asked.overlap is not None:
+        raise RequestError(f"--overlap {asked.overlap}: of images alone; volumes go by --step, such as {STEP}")
+    if not volumes and asked.step is not None:
+        raise RequestError(f"--step {asked.step}: of volumes alone; images go by --overlap, in pixels")
 
 
 def resolved(folder: Path) -> Path:
@@ -145,22 +161,37 @@ def make_all(predictor: Predictor, cases: list[Case], asked: argparse.Namespace)
         RequestError: the stage doesn't take what is asked of it.
         OSError: the disk is full or read-only.
     """
-    sides = predictor.shape[2:]
-    smaller, of_volumes = min(sides), len(sides) > SIDES_OF_AN_IMAGE
-    overlap = 0 if of_volumes else smaller // OVERLAP_SHARE if asked.overlap is None else asked.overlap
-    if overlap >= smaller:
-        raise RequestError(f"--overlap {overlap}: less than the {smaller} pixels of a window's side is wanted")
-    if asked.whole and not predictor.any_size:
-        raise RequestError(f"--whole: {predictor.name} is built for images of one size; leave it out for windows")
+    cut, said = cut_of(predictor, asked)
     for note in predictor.notes:
         tell(f"note: {clean(note)}")
-    cut: dict[str, Any] = {"whole": True} if asked.whole else {"window": list(sides), "overlap": overlap}
-    made_of = {**predictor.made_of, **cut}
-    prediction = Prediction(predictor, asked.out, identity(made_of), overlap, asked.whole)
+    made_of = {**predictor.made_of, **said}
+    prediction = Prediction(predictor, asked.out, identity(made_of), cut)
     keep_manifest(asked.out, made_of, prediction.outcome, finished=False)
     outcome = prediction.make(cases, tell)
     keep_manifest(asked.out, made_of, outcome, finished=True)
     return outcome
+
+
+def cut_of(predictor: Predictor, asked: argparse.Namespace) -> tuple[Cut, dict[str, Any]]:
+    """How images become windows, and what predict.json says of it.
+
+    Raises:
+        RequestError: the stage doesn't take what is asked of it.
+    """
+    sides = predictor.shape[2:]
+    if asked.whole:
+        if not predictor.any_size:
+            raise RequestError(f"--whole: {predictor.name} is built for images of one size; leave it out for windows")
+        return Cut(whole=True), {"whole": True}
+    if len(sides) > SIDES_OF_AN_IMAGE:
+        step = STEP if asked.step is None else asked.step
+        answers = "of the nearest window" if predictor.classes_out else "blended"
+        return Cut(step=step), {"window": list(sides), "step": step, "answers": answers}
+    smaller = min(sides)
+    overlap = smaller // OVERLAP_SHARE if asked.overlap is None else asked.overlap
+    if overlap >= smaller:
+        raise RequestError(f"--overlap {overlap}: less than the {smaller} pixels of a window's side is wanted")
+    return Cut(overlap=overlap), {"window": list(sides), "overlap": overlap}
 
 
 def keep_manifest(folder: Path, made_of: dict[str, Any], outcome: Outcome, finished: bool) -> None:

@@ -1,7 +1,6 @@
 """The course of a prediction: cases to windows, windows to batches, batches to masks that are kept once whole."""
 
 import math
-import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +12,13 @@ import torch
 from torch import Tensor
 
 from models.errors import ImageError
+from models.input_contract import InputContract
 from models.nifti import NiftiError
 from models.samples import to_batch
 from pipeline.deploy import mask_files
-from pipeline.deploy.image_cases import Case, read_case
-from pipeline.deploy.image_windows import Span, cut_out, padded, spans, step
+from pipeline.deploy.assembled_masks import Blended, Seamed
+from pipeline.deploy.image_cases import Case, by_whole, read_case
+from pipeline.deploy.image_windows import Cut, Span, cut_out, padded, step
 from pipeline.deploy.predictor import Predictor
 from pipeline.records.error_line import first_line
 
@@ -44,6 +45,30 @@ class Outcome:
         return len(self.made) + len(self.kept) + len(self.failed)
 
 
+class Progress:
+    """Tells every few seconds how far it is.
+
+    Args:
+        cases: how many there are.
+        say: is told, in a line.
+        now: gives seconds.
+    """
+
+    def __init__(self, cases: int, say: Callable[[str], None], now: Callable[[], float]) -> None:
+        self.cases = cases
+        self.say = say
+        self.now = now
+        self.began = self.told = now()
+
+    def tell(self, outcome: Outcome, within: str = "") -> None:
+        """The cases that are settled, and how far one is that has many windows, if a line is due."""
+        now = self.now()
+        if now - self.told < TOLD_EVERY:
+            return
+        self.told, pace = now, len(outcome.made) / (now - self.began)
+        self.say(f"{outcome.done} of {self.cases} images, {pace:.3g} masks a second{within}")
+
+
 @dataclass
 class Opened:
     """A case on its way.
@@ -51,16 +76,20 @@ class Opened:
     Attributes:
         case: which.
         image: [height, width, channels]; a volume has a depth before.
+        contract: how its windows become the net's input.
         stamp: what its mask will say of itself.
-        mask: of the image's sides, class indices, filled window by window; None before the first.
-        left: windows without an answer.
+        mask: what puts it together of its windows' answers.
+        windows: how many there are of it.
+        answered: how many of them have been answered.
     """
 
     case: Case
     image: np.ndarray
+    contract: InputContract
     stamp: str
-    mask: np.ndarray | None = None
-    left: int = 0
+    mask: Seamed | Blended
+    windows: int
+    answered: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,17 +112,15 @@ class Prediction:
         predictor: the net.
         folder: of the masks.
         stamp: what its masks say of what made them.
-        overlap: of neighbouring windows at least, in pixels.
-        whole: whether an image goes in one window of its own size.
+        cut: how images and volumes become windows.
         outcome: so far.
     """
 
-    def __init__(self, predictor: Predictor, folder: Path, stamp: str, overlap: int, whole: bool) -> None:
+    def __init__(self, predictor: Predictor, folder: Path, stamp: str, cut: Cut) -> None:
         self.predictor = predictor
         self.folder = folder
         self.stamp = stamp
-        self.overlap = overlap
-        self.whole = whole
+        self.cut = cut
         self.outcome = Outcome()
         self.waiting: list[Window] = []
 
@@ -111,24 +138,23 @@ class Prediction:
             RequestError: a file that is none of ours lies where a mask is to be.
             OSError: the disk is full or read-only.
         """
-        began = told = now()
+        progress = Progress(len(cases), say, now)
         for case in cases:
-            for window in self.windows(case):
+            for number, window in enumerate(self.windows(case)):
                 if self.waiting and self.waiting[0].size != window.size:
                     self.answer()
                 self.waiting.append(window)
                 if len(self.waiting) == self.predictor.shape[0]:
                     self.answer()
-            if now() - told >= TOLD_EVERY:
-                told = now()
-                pace = len(self.outcome.made) / (told - began)
-                say(f"{self.outcome.done} of {len(cases)} images, {pace:.3g} masks a second")
+                if number:
+                    progress.tell(self.outcome, f"; {case.name}: window {number + 1} of {window.of.windows}")
+            progress.tell(self.outcome)
         if self.waiting:
             self.answer()
         return self.outcome
 
     def windows(self, case: Case) -> Iterator[Window]:
-        """The windows of a case; none where its mask is there, or it can't be read."""
+        """The windows of a case; none where its mask is there, or it can't be read, and no more once it has failed."""
         try:
             stamp = f"{self.stamp} {case.digest}"
             if mask_files.stamp_of(self.folder / case.mask) == stamp:
@@ -137,36 +163,33 @@ class Prediction:
             image = read_case(case, self.predictor.contract, self.predictor.kind)
             if self.predictor.images_in and image.dtype != np.uint8:
                 raise ImageError(f"{case.files[0]}: {image.dtype}, and this bundle takes uint8 alone")
-            self.check_volume(case, image)
         except (ImageError, OSError) as error:
             self.fail(case, first_line(error))
             return
-        opened, size = Opened(case, image, stamp), self.window_size(image)
-        along = [
-            spans(length, window, min(self.overlap, window - 1))
-            for length, window in zip(image.shape, size, strict=False)
-        ]
-        opened.left = math.prod(map(len, along))
-        yield from (Window(opened, place, size) for place in product(*along))
+        size = self.window_size(image)
+        along = self.cut.along(image.shape[:-1], size)
+        opened = self.opened(case, image, stamp, size, math.prod(map(len, along)))
+        for place in product(*along):
+            if case.name in self.outcome.failed:
+                return
+            yield Window(opened, place, size)
 
-    def check_volume(self, case: Case, image: np.ndarray) -> None:
-        """That the net takes a volume at once: no windows are cut of it.
+    def opened(self, case: Case, image: np.ndarray, stamp: str, size: tuple[int, ...], windows: int) -> Opened:
+        """The case with what its windows need to know of all of it.
 
-        Raises:
-            ImageError: it is larger on a side; the line says what it is.
+        Of a volume in one window all is as the run had it; logits of several are blended, classes can't be.
         """
-        sides, taken = image.shape[:-1], self.predictor.shape[2:]
-        if case.is_volume and not self.whole and any(map(operator.gt, sides, taken)):
-            shown, most = ("×".join(map(str, part)) for part in (sides, taken))
-            way = "--whole takes it" if self.predictor.any_size else "eager and its like take it by --whole"
-            raise ImageError(
-                f"{case.files[0]}: {shown}, and the net takes {most}; no windows are cut of a volume: {way}"
-            )
+        sides, contract = image.shape[:-1], self.predictor.contract
+        if windows == 1 or not case.is_volume:
+            return Opened(case, image, contract, stamp, Seamed(sides), windows)
+        blends = not self.predictor.classes_out
+        mask = Blended(sides, size, str(case.files[0])) if blends else Seamed(sides)
+        return Opened(case, image, by_whole(image, contract), stamp, mask, windows)
 
     def window_size(self, image: np.ndarray) -> tuple[int, ...]:
         """The sides of the windows of an image [height, width, channels]."""
         sides = self.predictor.shape[2:]
-        if not self.whole:
+        if not self.cut.whole:
             return sides
         multiple = step(sides)
         return tuple(padded(length, multiple) for length in image.shape[:-1])
@@ -177,50 +200,52 @@ class Prediction:
         A batch that isn't full is filled up with its first window: a stage is built for one number of images.
         """
         windows, self.waiting = self.waiting, []
-        batch = batch_of([window.values() for window in windows], self.predictor)
+        batch = batch_of([(window.values(), window.of.contract) for window in windows], self.predictor)
         with torch.inference_mode():
             logits = self.predictor.run(batch.to(self.predictor.device))
-            chosen = mask_files.class_indices(logits, len(self.predictor.shape))
             finite = logits.isfinite().flatten(1).all(1).tolist()
-        for window, part, right in zip(windows, chosen, finite, strict=False):
-            if right:
-                self.paste(window, part)
-            else:
-                self.fail(window.of.case, "the net's answer holds NaN or infinite logits")
+            for number, (window, right) in enumerate(zip(windows, finite, strict=False)):
+                if right:
+                    self.add(window, logits[number : number + 1])
+                else:
+                    self.fail(window.of.case, "the net's answer holds NaN or infinite logits")
 
     def fail(self, case: Case, reason: str) -> None:
         """The case has no mask, nor keeps one that something else has made."""
         self.outcome.failed[case.name] = reason
         (self.folder / case.mask).unlink(missing_ok=True)
 
-    def paste(self, window: Window, part: np.ndarray) -> None:
-        """Put a window's classes [*size] into its mask, and save that once it is whole."""
+    def add(self, window: Window, answer: Tensor) -> None:
+        """Put a window's answer [1, …] into its mask, and save that once it is whole."""
         opened = window.of
-        if opened.mask is None:
-            opened.mask = np.zeros(opened.image.shape[:-1], part.dtype)
-        opened.mask[tuple(span.place for span in window.place)] = part[tuple(span.kept for span in window.place)]
-        opened.left -= 1
-        if not opened.left:
-            self.keep(opened, opened.mask)
-
-    def keep(self, opened: Opened, mask: np.ndarray) -> None:
-        """Save a mask that has become whole."""
-        case = opened.case
+        if opened.case.name in self.outcome.failed:
+            return
         try:
-            mask_files.save(mask, self.folder / case.mask, opened.stamp, case.files[0])
+            opened.mask.add(window.place, answer)
+        except ImageError as error:
+            self.fail(opened.case, first_line(error))
+            return
+        opened.answered += 1
+        if opened.answered == opened.windows:
+            self.keep(opened.case, opened.mask.finished(), opened.stamp)
+
+    def keep(self, case: Case, mask: np.ndarray, stamp: str) -> None:
+        """Save a mask that has become whole."""
+        try:
+            mask_files.save(mask, self.folder / case.mask, stamp, case.files[0])
         except (NiftiError, EOFError) as error:
             self.fail(case, f"{case.files[0]}: it was changed meanwhile: {first_line(error)}")
         else:
             self.outcome.made.append(case.name)
 
 
-def batch_of(windows: Sequence[np.ndarray], predictor: Predictor) -> Tensor:
+def batch_of(windows: Sequence[tuple[np.ndarray, InputContract]], predictor: Predictor) -> Tensor:
     """Windows, each [height, width, channels], of volumes with a depth before, as the predictor takes a batch.
 
-    It is filled up with the first.
+    It is filled up with the first; each is normalised by the contract that comes with it.
     """
     filled = [*windows, *[windows[0]] * (predictor.shape[0] - len(windows))]
     if predictor.images_in:
-        return torch.from_numpy(np.stack(filled))
-    alike = [np.stack(list(part)) for _, part in groupby(filled, key=lambda window: window.dtype)]
-    return torch.cat([to_batch(part, predictor.contract) for part in alike])
+        return torch.from_numpy(np.stack([values for values, _ in filled]))
+    alike = groupby(filled, key=lambda window: (window[0].dtype, window[1]))
+    return torch.cat([to_batch(np.stack([values for values, _ in parts]), rule) for (_, rule), parts in alike])

@@ -45,8 +45,8 @@ class Predictor:
         any_size: whether it takes other heights and widths, too.
         made_of: what its answers depend on, as JSON values.
         notes: what a user must know of it.
-        images_in: it takes images [batch, height, width, channels], uint8, in place of a normalised batch. What it
-            gives may be classes [batch, height, width] in place of logits.
+        images_in: it takes images [batch, height, width, channels], uint8, in place of a normalised batch.
+        classes_out: it gives classes [batch, height, width] in place of logits.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Predictor:
     made_of: dict[str, Any]
     notes: list[str] = field(default_factory=list)
     images_in: bool = False
+    classes_out: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,15 @@
 
 import os
 import platform
+from contextlib import suppress
 from pathlib import Path
 
 import pynvml
 
 from pipeline.devices.nvml import Gpu
 
-CPUINFO, VMSTAT = Path("/proc/cpuinfo"), Path("/proc/vmstat")
-CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # version 2's, as a container sees its own
+CPUINFO, MEMINFO, VMSTAT = Path("/proc/cpuinfo"), Path("/proc/meminfo"), Path("/proc/vmstat")
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # version 2's, as a container sees its own; what it uses lies beside
 INT8_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}  # as Linux names them, the last two Arm's
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them, on x86 the first two
 
@@ -81,6 +82,19 @@ def memory_bytes(limit: Path = CGROUP_LIMIT) -> int:
         return min(machine, int(limit.read_text()))
     except (OSError, ValueError):  # no such file, or "max"
         return machine
+
+
+def free_memory_bytes(limit: Path = CGROUP_LIMIT, meminfo: Path = MEMINFO) -> int:
+    """The memory that could be taken now: the machine's, or its container's where that is less; caches give way."""
+    found = [memory_bytes(limit)]
+    with suppress(OSError, ValueError, StopIteration):
+        lines = meminfo.read_text().splitlines()
+        found.append(next(2**10 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")))
+    with suppress(OSError, ValueError, KeyError):
+        kinds = dict(line.split() for line in limit.with_name("memory.stat").read_text().splitlines())
+        taken = int(limit.with_name("memory.current").read_text()) - int(kinds["inactive_file"])
+        found.append(int(limit.read_text()) - taken)
+    return max(0, min(found))
 
 
 def driver_version() -> str | None:

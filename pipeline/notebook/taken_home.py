@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pipeline.config.request_error import RequestError
 from pipeline.notebook.commands import command
@@ -37,6 +37,7 @@ def predict(  # noqa: PLR0913 - as the command has them; all but the first three
     device: str | None = None,
     batch: int | None = None,
     overlap: int | None = None,
+    step: float | None = None,
     whole: bool = False,
     nnunet: bool = False,
 ) -> Masks:
@@ -49,24 +50,29 @@ def predict(  # noqa: PLR0913 - as the command has them; all but the first three
         stage: of the run; None takes the winner.
         device: "auto", "cuda" or "cpu"; None takes the run's.
         batch: windows a call; None takes the run's.
-        overlap: of neighbouring windows, in pixels; None takes a quarter of a side.
+        overlap: of an image's neighbouring windows, in pixels; None takes a quarter of a side.
+        step: from a volume's window to the next one, as a share of its side; None takes a half.
         whole: each image in one call, where the stage takes any size.
         nnunet: case_0000.png, case_0001.png … are the channels of case.png.
 
     Raises:
         RequestError: the request was wrong; one line.
     """
-    choices = {"--stage": stage, "--device": device, "--batch": batch, "--overlap": overlap}
+    choices = {"--stage": stage, "--device": device, "--batch": batch, "--overlap": overlap, "--step": step}
     words = [part for name, value in choices.items() if value is not None for part in (name, value)]
     words += [name for name, chosen in (("--whole", whole), ("--nnunet", nnunet)) if chosen]
     _, last_line = command("pipeline.predict", [folder_of(run), images, "--out", out, *words])
-    try:
-        told = json.loads((Path(out) / "predict.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        told = {"finished": False}
+    told = told_of(Path(out))
     if not told["finished"]:
         raise RequestError(last_line)
     return Masks(Path(out), told["made"], told["kept"], told["failed"])
+
+
+def told_of(masks: Path) -> dict[str, Any]:
+    """What a folder of masks says of itself; that it isn't finished, where nothing is there."""
+    path = masks / "predict.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"finished": False}
+    return found
 
 
 def export(

@@ -62,15 +62,15 @@ def write_run(folder: Path, contract: InputContract | None = None) -> Path:
     return write_record(folder, RunSettings(model, data))
 
 
-def write_volumes_run(folder: Path) -> Path:
+def write_volumes_run(folder: Path, channels: int = 1) -> Path:
     """The folder of a run of a tiny net for volumes, on one of 8 × 8 × 8."""
     scans, checkpoint = folder / "measured", folder / "weights.safetensors"
     scans.mkdir()
-    np.save(scans / "a.npy", np.random.default_rng(0).normal(size=(8, 8, 8)).astype(np.float32))
+    np.save(scans / "a.npy", np.random.default_rng(0).normal(size=(8, 8, 8, channels)).astype(np.float32))
     torch.manual_seed(0)
-    save_file(Volumes().state_dict(), checkpoint)
-    model = ModelSettings("tiny", "tests.input_nets.Volumes", {}, str(checkpoint))
-    data = DataSettings("volume", str(scans), None, 8, 1, InputContract(1, "zscore", (), (), 1.0))
+    save_file(Volumes(channels).state_dict(), checkpoint)
+    model = ModelSettings("tiny", "tests.input_nets.Volumes", {"channels": channels}, str(checkpoint))
+    data = DataSettings("volume", str(scans), None, 8, 1, InputContract(channels, "zscore", (), (), 1.0))
     return write_record(folder, RunSettings(model, data))
 
 

@@ -121,7 +121,7 @@ def test_a_prediction_gives_such_a_bundle_the_images_themselves() -> None:
     predictor = Predictor(
         "eager", nn.Identity(), (3, 3, 4, 5), torch.device("cpu"), InputContract(), None, False, {}, images_in=True
     )
-    found = batch_of(list(IMAGES), predictor)
+    found = batch_of([(image, predictor.contract) for image in IMAGES], predictor)
     assert found.dtype == torch.uint8
     np.testing.assert_array_equal(found, [*IMAGES, IMAGES[0]])
 

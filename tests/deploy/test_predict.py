@@ -19,6 +19,7 @@ from pipeline.deploy import bundle_contract, mask_files
 from pipeline.deploy.bundle_contract import Contract, TensorRule, measured_of
 from pipeline.deploy.bundle_files import write_sums
 from pipeline.deploy.image_cases import cases_in
+from pipeline.deploy.image_windows import Cut
 from pipeline.deploy.predict_command import alone_in, main, resolved
 from pipeline.deploy.predicting import Prediction
 from pipeline.deploy.predictor import Predictor
@@ -149,6 +150,11 @@ def test_what_is_refused_says_why(run: Path, images: Path, tmp_path: Path, capsy
     assert "the folder of the images; name another one" in refused(to=images)
     assert "has masks of its own; name another folder" in refused(to=run / "half")
     assert "expected an integer ≥ 1" in refused("--batch", "0")
+    assert "--step 0.5: of volumes alone; images go by --overlap" in refused("--step", "0.5")
+    for step in ("0", "-1", "1.5", "nan"):
+        assert f"--step {float(step)}: expected a number above 0, at most 1" in refused("--step", step)
+    for words in (("--step", "0.5"), ("--overlap", "2")):
+        assert f"{' '.join(words)}: a whole image has no windows; leave it or --whole out" in refused("--whole", *words)
     assert "less than the 16 pixels of a window's side" in refused("--overlap", "16", "--stage", "eager")
     assert "no such folder of images" in refused(source=tmp_path / "nowhere")
     assert "no CUDA device is visible here" in refused("--device", "cuda") or torch.cuda.is_available()
@@ -211,7 +217,7 @@ def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
     )
     cases, _ = cases_in(folder, nnunet=False, volumes=False)
     seconds = iter([0.0, 6.0, 6.0, 7.0])
-    found = Prediction(predictor, out, "made by a test", 0, whole=False).make(cases, said.append, lambda: next(seconds))
+    found = Prediction(predictor, out, "made by a test", Cut()).make(cases, said.append, lambda: next(seconds))
     assert (found.made, found.failed) == (["a"], {"b": "the net's answer holds NaN or infinite logits"})
     assert [path.name for path in out.iterdir()] == ["a.png"]
     assert said == ["0 of 2 images, 0 masks a second"]

@@ -13,7 +13,6 @@ import tifffile
 import torch
 
 from models.build import build_model
-from models.errors import ImageError
 from models.input_contract import InputContract
 from models.samples import to_batch
 from models.volume_files import read_labels, read_volume, values_of
@@ -22,6 +21,7 @@ from pipeline.deploy import bundle_contract, mask_files
 from pipeline.deploy.bundle_contract import Contract, TensorRule, measured_of
 from pipeline.deploy.bundle_files import write_sums
 from pipeline.deploy.image_cases import cases_in
+from pipeline.deploy.image_windows import Cut
 from pipeline.deploy.predict_command import main, takes_volumes
 from pipeline.deploy.predicting import Prediction
 from pipeline.deploy.predictor import Predictor
@@ -125,26 +125,25 @@ def test_a_folder_of_volumes_is_predicted_and_resumed(
     assert takes_volumes(run)
     assert main(asked) == 1
     said = capsys.readouterr()
-    assert said.out == f"3 masks made, 2 images have none: {out}\n"
-    assert "no mask of large: " in said.err
-    assert "8×12×8, and the net takes 8×8×8; no windows are cut of a volume: --whole takes it" in said.err
+    assert said.out == f"4 masks made, 1 images have none: {out}\n"
+    assert "no mask of broken: " in said.err
     assert "left out, no volumes: notes.txt" in said.err
     net = build_model("tests.input_nets.Volumes", {}, str(tmp_path / "weights.safetensors"), 0)
     with torch.inference_mode():
         right = classes(net(to_batch(read_volume(scans / "same.npy", 1)[None], InputContract(1, "zscore", scale=1.0))))
     assert np.array_equal(read_labels(out / "same.npy"), right[0].numpy())
     assert {path.name: read_labels(path).shape for path in out.glob("[a-z]*") if path.suffix != ".json"} == {
-        "same.npy": (8, 8, 8), "small.npy": (7, 8, 6), "pages.tif": (8, 8, 8),
+        "same.npy": (8, 8, 8), "small.npy": (7, 8, 6), "large.npy": (8, 12, 8), "pages.tif": (8, 8, 8),
     }  # fmt: skip
     (out / "same.npy").unlink()
-    (scans / "broken.nii.gz").unlink()
     assert main([*asked]) == 1
-    assert capsys.readouterr().out == f"1 masks made, 2 were there, 1 images have none: {out}\n"
+    assert capsys.readouterr().out == f"1 masks made, 3 were there, 1 images have none: {out}\n"
+    (scans / "broken.nii.gz").unlink()
     assert main([*asked, "--whole"]) == 0
     assert read_labels(out / "large.npy").shape == (8, 12, 8)
     assert json.loads((out / "predict.json").read_text())["made_of"]["whole"]
     assert main([*asked, "--overlap", "2"]) == 2
-    assert "--overlap 2: no windows are cut of volumes" in capsys.readouterr().err
+    assert "--overlap 2: of images alone; volumes go by --step, such as 0.5" in capsys.readouterr().err
 
 
 def a_predictor(size: tuple[int, ...], channels: int = 2, **fields: object) -> Predictor:
@@ -165,23 +164,21 @@ def test_nnunet_names_of_volumes(scans: Path, tmp_path: Path) -> None:
     (scans / "b.nii.gz").write_bytes(gzip.compress(nifti(STORED)))
     cases, others = cases_in(scans, nnunet=True, volumes=True)
     assert ([case.mask for case in cases], others) == (["a.nii.gz", "b.nii.gz"], [])
-    found = Prediction(a_predictor((2, 3, 4)), tmp_path, "made by a test", 0, whole=False).make(cases, print)
+    found = Prediction(a_predictor((2, 3, 4)), tmp_path, "made by a test", Cut()).make(cases, print)
     assert found.made == ["a"]
     assert "no channel in its name; b_0000.nii.gz" in found.failed["b"]
     assert np.array_equal(read_labels(tmp_path / "a.nii.gz"), STORED > 0)
 
 
 def test_volumes_of_one_name_and_a_volume_that_changes(scans: Path, tmp_path: Path) -> None:
-    """Both are told; a bundle that takes one size alone names what takes any."""
+    """Both are told."""
     (scans / "a.nii").write_bytes(nifti(STORED))
     case = cases_in(scans, nnunet=False, volumes=True)[0][0]
-    prediction = Prediction(a_predictor((2, 3, 4), 1), tmp_path, "made by a test", 0, whole=False)
+    prediction = Prediction(a_predictor((2, 3, 4), 1), tmp_path, "made by a test", Cut())
     [window] = prediction.windows(case)
     (scans / "a.nii").write_bytes(b"cut")
-    prediction.paste(window, labels_of(2, 3, 4))
+    prediction.add(window, torch.zeros(1, 2, 2, 3, 4))
     assert "it was changed meanwhile: no NIfTI" in prediction.outcome.failed["a"]
-    with pytest.raises(ImageError, match="eager and its like take it by --whole"):
-        prediction.check_volume(case, np.zeros((3, 3, 4, 1)))
     np.save(scans / "a.npy", STORED)
     with pytest.raises(RequestError, match=r"a\.nii, a\.npy would share the mask a\.nii"):
         cases_in(scans, nnunet=False, volumes=True)

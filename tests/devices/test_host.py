@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.devices.host import computes_bf16, sums_int8_exactly
+from pipeline.devices.host import computes_bf16, free_memory_bytes, memory_bytes, sums_int8_exactly
 from pipeline.stages.common.precision import half_dtype, why_fp32
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -63,3 +63,19 @@ def test_auto_takes_bf16_on_a_cpu_only_with_units_for_it(
     found = half_dtype(asked, device, lambda: units)
     assert found == dtype
     assert ("no units for bf16" in why_fp32(found).get("dtype", "")) is (dtype == torch.float32)
+
+
+def test_free_memory_is_the_machine_s_or_its_container_s(tmp_path: Path) -> None:
+    """Whichever is less; what a container keeps of files gives way, and where nothing is said all of it is free."""
+    meminfo, limit = tmp_path / "meminfo", tmp_path / "memory.max"
+    assert free_memory_bytes(limit, meminfo) == memory_bytes()
+    meminfo.write_text("MemTotal: 8 kB\nMemAvailable:       6 kB\n")
+    assert free_memory_bytes(limit, meminfo) == 6 * 2**10
+    limit.write_text("5000\n")
+    (tmp_path / "memory.current").write_text("3000\n")
+    (tmp_path / "memory.stat").write_text("anon 1000\ninactive_file 2000\n")
+    assert free_memory_bytes(limit, meminfo) == 4000
+    (tmp_path / "memory.current").write_text("9000\n")
+    assert free_memory_bytes(limit, meminfo) == 0
+    limit.write_text("max\n")
+    assert free_memory_bytes(limit, meminfo) == 6 * 2**10

@@ -120,11 +120,18 @@ OF_DEPLOY = [
         "tests/deploy/test_other_inputs.py::test_predict_makes_masks_of_images_alone",
     ),
     Guard(
-        "a volume that the net doesn't take at once",
+        "sums over a volume that don't fit into memory",
+        "pipeline/deploy/assembled_masks.py",
+        "        if needed > (free := free_memory_bytes()):",
+        "        if (free := free_memory_bytes()) < 0:",
+        "tests/deploy/test_blended_volumes.py::test_sums_that_do_not_fit_are_refused",
+    ),
+    Guard(
+        "windows of a volume that has failed already",
         "pipeline/deploy/predicting.py",
-        "        if case.is_volume and not self.whole and any(map(operator.gt, sides, taken)):",
-        "        if False:",
-        "tests/deploy/test_predict_volumes.py::test_a_folder_of_volumes_is_predicted_and_resumed",
+        "            if case.name in self.outcome.failed:\n",
+        "            if False:\n",
+        "tests/deploy/test_blended_volumes.py::test_no_further_window_is_asked_of_a_volume_that_failed",
     ),
     Guard(
         "a file in the place of a volume's mask that is none of ours",
@@ -134,11 +141,18 @@ OF_DEPLOY = [
         "tests/deploy/test_predict_volumes.py::test_what_is_no_mask_of_ours_is_never_written_over",
     ),
     Guard(
-        "an overlap of windows that no volume is cut into",
+        "an overlap in pixels of a volume's windows",
         "pipeline/deploy/predict_command.py",
         "    if volumes and asked.overlap is not None:",
         "    if False:",
         "tests/deploy/test_predict_volumes.py::test_a_folder_of_volumes_is_predicted_and_resumed",
+    ),
+    Guard(
+        "a step of an image's windows",
+        "pipeline/deploy/predict_command.py",
+        "    if not volumes and asked.step is not None:",
+        "    if False:",
+        "tests/deploy/test_predict.py::test_what_is_refused_says_why",
     ),
     Guard(
         "a TIFF that announces more than it holds",

@@ -52,7 +52,9 @@ def test_masks_are_told(process: type[Ended], capsys: pytest.CaptureFixture[str]
     found = pipeline.predict("run", "images", "masks", stage="half", overlap=0, whole=True)
     assert found == Masks(Path("masks"), 2, 1, {"a": "cut off"})
     assert process.words == ["run", "images", "--out", "masks", "--stage", "half", "--overlap", "0", "--whole"]
-    assert capsys.readouterr().err == process.said
+    pipeline.predict("run", "volumes", "masks", step=0.25)
+    assert process.words == ["run", "volumes", "--out", "masks", "--step", "0.25"]
+    assert capsys.readouterr().err == 2 * process.said
 
 
 def test_what_ended_badly_is_an_exception_of_its_last_line(process: type[Ended]) -> None:

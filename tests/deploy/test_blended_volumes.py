@@ -1,0 +1,310 @@
+"""Volumes larger than the net's window: blended as nnU-Net does, resumed, within memory, and none without a word."""
+
+import gzip
+import itertools
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.ndimage import gaussian_filter
+from torch import Tensor, nn
+
+from models.input_contract import InputContract
+from models.samples import to_batch
+from models.volume_files import read_labels
+from pipeline.deploy import assembled_masks, mask_files
+from pipeline.deploy.assembled_masks import gaussian
+from pipeline.deploy.image_cases import by_whole, cases_in
+from pipeline.deploy.image_windows import Cut
+from pipeline.deploy.predict_command import main
+from pipeline.deploy.predicting import Outcome, Prediction
+from pipeline.deploy.predictor import Predictor
+from tests.deploy.made_up_runs import write_volumes_run
+from tests.models.test_volume_files import nifti
+from tests.process_state import own_switches
+
+Run = Callable[[Tensor], Tensor]
+ZSCORE = InputContract(2, "zscore", (), (), 1.0)
+CLOSE = 1e-5  # two largest means that fp32 may put in another order
+AFFINE = (1.5, 0.0, 0.0, -7.0, 0.0, 2.5, 0.0, -8.0, 0.0, 0.0, 3.5, -9.0)  # of NIfTI's srow_x, srow_y and srow_z
+
+
+@pytest.fixture(autouse=True)
+def process_state() -> Iterator[None]:
+    """A stage sets the switches of its process."""
+    threads = torch.get_num_threads()
+    with own_switches():
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    return folder
+
+
+def a_volume(*sides: int, channels: int = 2, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(3.0, 2.0, (*sides, channels)).astype(np.float32)
+
+
+def a_net(classes: int = 3, side: int = 3) -> nn.Module:
+    """A convolution: of a side above 1 its answer depends on where the window's border is."""
+    torch.manual_seed(0)
+    return nn.Conv3d(2, classes, side, padding=side // 2).eval()
+
+
+def a_predictor(run: Run, window: Sequence[int], batch: int = 1, **fields: object) -> Predictor:
+    made = Predictor("a test's", run, (batch, 2, *window), torch.device("cpu"), ZSCORE, None, True, {})
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def predicted(predictor: Predictor, scans: Path, cut: Cut | None = None, out: str = "masks") -> Outcome:
+    """What becomes of the folder's volumes; the masks lie beside it."""
+    folder = scans.parent / out
+    folder.mkdir(exist_ok=True)
+    cases, _ = cases_in(scans, nnunet=False, volumes=True)
+    return Prediction(predictor, folder, "made by a test", cut or Cut()).make(cases, print)
+
+
+def mask_of(predictor: Predictor, volume: np.ndarray, scans: Path, cut: Cut | None = None) -> np.ndarray:
+    np.save(scans / "a.npy", volume)
+    outcome = predicted(predictor, scans, cut)
+    assert not outcome.failed
+    found: np.ndarray = read_labels(scans.parent / "masks" / "a.npy")
+    (scans.parent / "masks" / "a.npy").unlink()
+    return found
+
+
+def starts_of(length: int, size: int, step: float) -> list[int]:
+    """As nnU-Net's paper has them: as many as lie a step apart at most, evenly over what is left of the side."""
+    if length <= size:
+        return [0]
+    count = int(np.ceil((length - size) / (step * size))) + 1
+    return [int(np.round((length - size) / (count - 1) * number)) for number in range(count)]
+
+
+def means_of(net: nn.Module, volume: np.ndarray, window: Sequence[int], step: float) -> np.ndarray:
+    """The weighted means [classes, depth, height, width], fp64, window by window and voxel by voxel, with a divisor."""
+    axes = (0, 1, 2)
+    whole = (volume - volume.mean(axes, dtype=np.float64)) / volume.std(axes, dtype=np.float64)
+    sides = volume.shape[:3]
+    padded = np.pad(
+        whole, [*((0, max(0, w - n)) for n, w in zip(sides, window, strict=True)), (0, 0)], mode="symmetric"
+    )
+    weight = np.ones(tuple(window))
+    for place in itertools.product(*map(range, window)):
+        for at, side in zip(place, window, strict=True):
+            weight[place] *= np.exp(-((at - side // 2) ** 2) / (2 * (side / 8) ** 2))
+    sums, weights = np.zeros((3, *padded.shape[:3])), np.zeros(padded.shape[:3])
+    for corner in itertools.product(*(starts_of(n, w, step) for n, w in zip(sides, window, strict=True))):
+        here = tuple(slice(at, at + side) for at, side in zip(corner, window, strict=True))
+        with torch.inference_mode():
+            answer = net(torch.from_numpy(padded[here].transpose(3, 0, 1, 2)[None]).float())[0].double().numpy()
+        sums[(slice(None), *here)] += answer * weight
+        weights[here] += weight
+    means: np.ndarray = (sums / weights)[(slice(None), *map(slice, sides))]
+    return means
+
+
+@pytest.mark.parametrize(
+    ("sides", "window", "step", "batch"),
+    [
+        ((10, 13, 9), (6, 6, 6), 0.5, 1),
+        ((6, 6, 7), (6, 6, 6), 0.5, 4),  # larger in one axis alone; a batch that is never full
+        ((4, 13, 6), (6, 6, 6), 0.5, 3),  # thinner than the window in another
+        ((9, 12, 17), (3, 5, 8), 0.4, 2),
+        ((5, 16, 8), (1, 8, 8), 0.5, 2),  # windows of one plane
+        ((12, 12, 13), (6, 6, 6), 1.0, 5),
+    ],
+)
+def test_blended_masks_are_those_of_the_formula(
+    sides: tuple[int, ...], window: tuple[int, ...], step: float, batch: int, scans: Path
+) -> None:
+    """By an independent implementation that goes window by window over all of the volume, and divides."""
+    net, volume = a_net(), a_volume(*sides)
+    found = mask_of(a_predictor(net, window, batch), volume, scans, Cut(step=step))
+    means = means_of(net, volume, window, step)
+    second, first = np.sort(means, 0)[-2:]
+    sure = first - second > CLOSE
+    assert sure.mean() > 0.99
+    assert (found == means.argmax(0))[sure].all()
+    assert set(np.unique(found)) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("size", [(16, 16, 16), (7, 12, 1), (2, 3, 5)])
+def test_the_weights_are_a_filtered_impulse(size: tuple[int, ...]) -> None:
+    """In the middle, where nnU-Net puts it, by scipy's filter; positive everywhere."""
+    impulse = np.zeros(size)
+    impulse[tuple(side // 2 for side in size)] = 1
+    wanted = gaussian_filter(impulse, [side / 8 for side in size], mode="constant", truncate=8)
+    assert np.allclose(gaussian(size), wanted / wanted.max(), rtol=1e-4, atol=0)
+    assert gaussian(size).min() > 0
+
+
+@pytest.mark.parametrize("classes", [1, 3, 300])
+def test_a_net_without_surroundings_answers_as_whole(classes: int, scans: Path) -> None:
+    """Where a voxel's logits don't depend on its window; one channel is cut at 0, and many classes have 16 bits."""
+    predictor, volume = a_predictor(a_net(classes, side=1), (8, 8, 8)), a_volume(8, 16, 24)
+    by_windows = mask_of(predictor, volume, scans)
+    assert (by_windows == mask_of(predictor, volume, scans, Cut(whole=True))).all()
+    assert len(np.unique(by_windows)) > 1
+
+
+def test_a_volume_of_one_window_has_the_net_s_own_bits(scans: Path) -> None:
+    """Nothing is weighted: logits that differ by a rounding keep their order."""
+
+    def run(batch: Tensor) -> Tensor:
+        one = torch.ones_like(batch[:, :1])
+        return torch.cat([one, one + torch.finfo(torch.float32).eps], 1)
+
+    assert (mask_of(a_predictor(run, (6, 6, 6)), a_volume(6, 6, 6), scans) == 1).all()
+
+
+def test_windows_are_normalised_by_the_whole_volume(scans: Path) -> None:
+    """As nnU-Net does; where one window takes all of it, the run's rule and this one are the same."""
+    volume = a_volume(4, 12, 4)
+    volume[:, 6:] += 50
+    volume[..., 1] = 7.0  # a channel of one value becomes 0, and not NaN
+    seen: list[Tensor] = []
+
+    def run(batch: Tensor) -> Tensor:
+        seen.append(batch[0].clone())
+        return batch
+
+    mask_of(a_predictor(run, (4, 4, 4)), volume, scans)
+    whole = to_batch(volume[None], ZSCORE)[0]
+    for window, start in zip(seen, starts_of(12, 4, 0.5), strict=True):
+        assert torch.allclose(window, whole[:, :, start : start + 4], atol=1e-6)
+    scaled = replace(ZSCORE, scale=4.0)
+    assert torch.allclose(to_batch(volume[None], by_whole(volume, scaled)), to_batch(volume[None], scaled), atol=1e-6)
+    fixed = InputContract(2, "ct", (1.0,), (2.0,), 1.0, (0.0,), (5.0,))
+    assert by_whole(volume, fixed) is fixed
+
+
+def test_volumes_share_batches(scans: Path) -> None:
+    """Windows of several volumes in one call, each normalised by its own volume; the last batch is filled up."""
+    net, volumes = a_net(), {name: a_volume(6, 9, 6, seed=seed) * (seed + 1) for seed, name in enumerate("abc")}
+    for name, volume in volumes.items():
+        np.save(scans / f"{name}.npy", volume)
+    assert predicted(a_predictor(net, (6, 6, 6), batch=4), scans).made == ["a", "b", "c"]
+    for name, volume in volumes.items():
+        wanted = means_of(net, volume, (6, 6, 6), 0.5).argmax(0)
+        assert (read_labels(scans.parent / "masks" / f"{name}.npy") == wanted).mean() > 0.99
+
+
+def test_sums_that_do_not_fit_are_refused(scans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After one answer, which says how many classes there are, and before they are taken; other volumes are made."""
+    calls: list[int] = []
+
+    def run(batch: Tensor) -> Tensor:
+        calls.append(1)
+        return batch
+
+    np.save(scans / "large.npy", a_volume(6, 18, 10))
+    np.save(scans / "small.npy", a_volume(4, 4, 4))
+    needed = 4 * 18 * 10 * (2 * 4 + 9) + 6 * 18 * 10
+    monkeypatch.setattr(assembled_masks, "free_memory_bytes", lambda: needed - 1)
+    found = predicted(a_predictor(run, (4, 4, 4)), scans)
+    assert (found.made, len(calls)) == (["small"], 2)
+    assert "large.npy: 6×18×10 in 2 classes: the sums over 4×18×10 at a time and the mask take" in found.failed["large"]
+    monkeypatch.setattr(assembled_masks, "free_memory_bytes", lambda: needed)
+    assert predicted(a_predictor(run, (4, 4, 4)), scans).made == ["large"]
+
+
+def test_no_further_window_is_asked_of_a_volume_that_failed(scans: Path) -> None:
+    """Nor does a mask stay that something else had made of it."""
+    calls: list[int] = []
+
+    def run(batch: Tensor) -> Tensor:
+        calls.append(1)
+        return batch * float("nan")
+
+    mask_files.save(np.zeros((4, 4, 4), np.uint8), scans.parent / "a.npy", "made by another stage", scans)
+    np.save(scans / "a.npy", a_volume(4, 40, 4))
+    found = predicted(a_predictor(run, (4, 4, 4), batch=2), scans, out=".")
+    assert found.failed == {"a": "the net's answer holds NaN or infinite logits"}
+    assert len(calls) == 1
+    assert not (scans.parent / "a.npy").exists()
+
+
+def test_classes_are_taken_from_the_nearest_window(scans: Path) -> None:
+    """A graph that ends in classes gives no logits to blend; here each window answers with its number."""
+    numbers = itertools.count()
+
+    def run(batch: Tensor) -> Tensor:
+        return torch.full((1, *batch.shape[2:]), next(numbers), dtype=torch.uint8)
+
+    found = mask_of(a_predictor(run, (4, 4, 4), classes_out=True), a_volume(4, 4, 8), scans)
+    assert found[0, 0].tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
+    assert (found == found[0, 0]).all()
+
+
+def test_what_is_cut_off_within_a_volume_is_made_again(scans: Path, tmp_path: Path) -> None:
+    """The volumes before it stay, a corrupt one in the middle is told."""
+    net, calls = a_net(), itertools.count()
+
+    def cut_off(batch: Tensor) -> Tensor:
+        if next(calls) == 4:
+            raise KeyboardInterrupt
+        answer: Tensor = net(batch)
+        return answer
+
+    for name in "acd":
+        np.save(scans / f"{name}.npy", a_volume(6, 12, 6))
+    (scans / "b.npy").write_bytes((scans / "a.npy").read_bytes()[:-10])
+    with pytest.raises(KeyboardInterrupt):
+        predicted(a_predictor(cut_off, (6, 6, 6)), scans)
+    assert [path.name for path in (tmp_path / "masks").iterdir()] == ["a.npy"]
+    found = predicted(a_predictor(net, (6, 6, 6)), scans)
+    assert (found.kept, found.made, list(found.failed)) == (["a"], ["c", "d"], ["b"])
+    assert len({(tmp_path / "masks" / f"{name}.npy").read_bytes()[:200] for name in "acd"}) == 1
+
+
+def test_a_volume_s_windows_are_told_of(scans: Path, tmp_path: Path) -> None:
+    """A volume of many windows takes longer than a line is due."""
+    np.save(scans / "a.npy", a_volume(4, 10, 4))
+    said: list[str] = []
+    seconds = itertools.count(step=3)
+    cases, _ = cases_in(scans, nnunet=False, volumes=True)
+    predictor = a_predictor(a_net(), (4, 4, 4))
+    Prediction(predictor, tmp_path, "made by a test", Cut()).make(cases, said.append, lambda: next(seconds))
+    assert said == [
+        "0 of 1 images, 0 masks a second; a: window 3 of 4",
+        "1 of 1 images, 0.0833 masks a second",
+    ]
+
+
+def with_affine(values: np.ndarray) -> bytes:
+    content = bytearray(nifti(values))
+    struct.pack_into("<12f", content, 280, *AFFINE)
+    return gzip.compress(bytes(content))
+
+
+def test_nnunet_folders_of_large_volumes(scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By a run's stage, from a file for each channel to masks with the scan's affine; another step makes all anew."""
+    run, out = write_volumes_run(tmp_path, channels=2), tmp_path / "labels"
+    for case, channel in itertools.product("ab", range(2)):
+        values = a_volume(6, 20, 9, seed=channel)[..., 0].astype(np.float32)
+        (scans / f"{case}_{channel:04d}.nii.gz").write_bytes(with_affine(values))
+    whole = (scans / "b_0001.nii.gz").read_bytes()
+    (scans / "b_0001.nii.gz").write_bytes(whole[:-40])
+    asked = [str(run), str(scans), "--out", str(out), "--stage", "eager", "--nnunet", "--batch", "3"]
+    assert main(asked) == 1
+    assert capsys.readouterr().out == f"1 masks made, 1 images have none: {out}\n"
+    (scans / "b_0001.nii.gz").write_bytes(whole)
+    assert main(asked) == 0
+    assert capsys.readouterr().out == f"1 masks made, 1 were there: {out}\n"
+    masks = [gzip.decompress((out / f"{case}.nii.gz").read_bytes()) for case in "ab"]
+    assert struct.unpack_from("<12f", masks[0], 280) == AFFINE
+    labels = [read_labels(out / f"{case}.nii.gz") for case in "ab"]
+    assert labels[0].shape == (6, 20, 9)
+    assert np.array_equal(labels[0], labels[1])
+    assert len(np.unique(labels[0])) == 2
+    assert main([*asked, "--step", "0.25"]) == 0
+    assert capsys.readouterr().out == f"2 masks made: {out}\n"
