@@ -111,6 +111,12 @@ class Contract:
         return self.takes_images and not self.others and self.task == "segmentation"
 
     @property
+    def is_predicted(self) -> bool:
+        """Whether `predict` writes its answers: masks, or of volumes also the values of a regression."""
+        of_values = self.task == "regression" and self.takes_volumes and not self.others
+        return self.makes_masks or of_values
+
+    @property
     def batch_shape(self) -> tuple[int, ...]:
         """Batch, channels, height and width; of volumes a depth before the height."""
         batch, *rest = self.input.shape

@@ -41,7 +41,7 @@ With unet-ladder installed, `python -m pipeline.verify .` compares the machine a
 {notes}"""
 
 WINDOWS = """,
-and `python -m pipeline.predict . images/ --out masks/` cuts images of other sizes into windows"""
+and `python -m pipeline.predict . {files}/ --out {answers}/` cuts {files} of other sizes into windows"""
 
 
 def write_loader(kind: Kind, folder: Path) -> None:
@@ -86,7 +86,7 @@ def write_readme(contract: Contract, folder: Path) -> None:
     speed = f"The run measured {took.ms_per_call:.4g} ms a batch there." if known else "The run measured no speed."
     text = README.format(
         use=how_to_use(contract),
-        windows=WINDOWS if contract.makes_masks and not contract.takes_volumes else "",  # no windows of volumes
+        windows=windows_of(contract),
         stage=contract.stage,
         artefact=contract.artefact,
         kind=contract.kind.replace("_", " "),
@@ -97,6 +97,12 @@ def write_readme(contract: Contract, folder: Path) -> None:
         notes="".join(f"Note: {note}.\n" for note in contract.notes),
     )
     write_text(text, folder / "README.md")
+
+
+def windows_of(contract: Contract) -> str:
+    """What `predict` does for the bundle, in a clause; empty where it writes none of its answers."""
+    files, answers = "volumes" if contract.takes_volumes else "images", "masks" if contract.makes_masks else "answers"
+    return WINDOWS.format(files=files, answers=answers) if contract.is_predicted else ""
 
 
 def how_to_use(contract: Contract) -> str:

@@ -23,15 +23,15 @@ def is_bundle(folder: Path) -> bool:
     return (folder / bundle_contract.FILE).is_file()
 
 
-def mask_contract(folder: Path) -> bundle_contract.Contract:
-    """The contract of a bundle whose net makes masks.
+def predicted_contract(folder: Path) -> bundle_contract.Contract:
+    """The contract of a bundle whose net makes masks, or values of volumes.
 
     Raises:
         ContractError: it can't be read.
         RequestError: the net takes or gives something else.
     """
     contract = bundle_contract.load(folder)
-    if not contract.makes_masks:
+    if not contract.is_predicted:
         takes = ", ".join(f"{rule.name} {rule.shape}" for rule in (contract.input, *contract.others))
         raise RequestError(
             f"{folder}: predict makes masks of images and volumes; this net takes {takes}, task={contract.task}: "
@@ -47,7 +47,7 @@ def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
         ContractError: the bundle's contract, or its list of digests, can't be read.
         RequestError: it has no such stage, or wasn't exported for this device or batch, or a file isn't what it was.
     """
-    contract = mask_contract(folder)
+    contract = predicted_contract(folder)
     device, (batch, *further) = contract.measured.device, contract.batch_shape
     if wanted.stage not in (None, contract.stage):
         raise RequestError(f"--stage {wanted.stage}: the bundle holds {contract.stage} alone")
@@ -73,13 +73,18 @@ def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
         },
         images_in=contract.images_in,
         classes_out=contract.classes_out,
+        gives_values=not contract.makes_masks,
         notes=notes_of(contract),
     )
 
 
 def notes_of(contract: bundle_contract.Contract) -> list[str]:
     """What a user must know of a bundle's masks, a line each."""
-    notes = [] if contract.masks_judged else ["the net has random weights: its masks mean nothing"]
+    notes = (
+        []
+        if contract.masks_judged or not contract.makes_masks
+        else ["the net has random weights: its masks mean nothing"]
+    )
     if contract.classes_out and contract.takes_volumes:
         notes.append("it gives classes, which can't be blended: of windows that overlap the nearest gives a voxel's")
     return notes

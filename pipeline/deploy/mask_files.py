@@ -40,11 +40,29 @@ def class_indices(logits: Tensor, axes: int) -> np.ndarray:
     return logits.argmax(1).to(torch.int32).cpu().numpy().astype(np.uint16)
 
 
+def decided(answer: Tensor, axes: int, as_values: bool) -> np.ndarray:
+    """What is written of one answer [1, channels, depth, height, width]: its classes, or its values, fp32.
+
+    Args:
+        answer: logits, values or classes, of images without a depth.
+        axes: of logits.
+        as_values: whether no classes are made; several values of a voxel come last.
+    """
+    found: np.ndarray
+    if as_values:
+        values = answer[0].to("cpu", torch.float32).movedim(0, -1)
+        found = (values if values.shape[-1] > 1 else values[..., 0]).numpy()
+    else:
+        found = class_indices(answer, axes)[0]
+    return found
+
+
 def save(mask: np.ndarray, path: Path, stamp: str, source: Path) -> None:
     """Write a mask: whole, or not at all.
 
     Args:
-        mask: class indices [height, width], uint8 or uint16; of a volume with a depth before.
+        mask: class indices [height, width], uint8 or uint16; of a volume with a depth before, or its values, fp32,
+            several of a voxel last.
         path: of a grey PNG, or of a volume.
         stamp: what made it, and of what.
         source: the image, or the volume, whose mask it is.

@@ -16,11 +16,11 @@ from pipeline.config.data_request import VOLUME
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import mask_files
 from pipeline.deploy.bundle_contract import ContractError
-from pipeline.deploy.bundle_predictor import is_bundle, mask_contract, of_bundle
+from pipeline.deploy.bundle_predictor import is_bundle, of_bundle, predicted_contract
 from pipeline.deploy.image_cases import Case, cases_in
 from pipeline.deploy.image_windows import SIDES_OF_AN_IMAGE, STEP, Cut
 from pipeline.deploy.predicting import Outcome, Prediction
-from pipeline.deploy.predictor import Predictor, Wanted, check_masks, identity, of_run
+from pipeline.deploy.predictor import Predictor, Wanted, check_task, identity, of_run
 from pipeline.deploy.recorded_stage import ExportError
 from pipeline.records import codec
 from pipeline.records.atomic_json import write_json
@@ -65,10 +65,10 @@ def predicted(asked: argparse.Namespace) -> int:
         tell(f"error: {clean(error)}")
         return REFUSED
     for name, reason in outcome.failed.items():
-        tell(f"no mask of {visible(name)}: {clean(reason)}")
+        tell(f"no {outcome.what} of {visible(name)}: {clean(reason)}")
     kept = f", {len(outcome.kept)} were there" if outcome.kept else ""
     failed = f", {len(outcome.failed)} images have none" if outcome.failed else ""
-    sys.stdout.write(f"{len(outcome.made)} masks made{kept}{failed}: {visible(asked.out)}\n")
+    sys.stdout.write(f"{len(outcome.made)} {outcome.what}s made{kept}{failed}: {visible(asked.out)}\n")
     return FAILED if outcome.failed else 0
 
 
@@ -100,12 +100,12 @@ def takes_volumes(run: Path) -> bool:
 
     Raises:
         RecordError, ContractError: it is neither.
-        RequestError: the net makes no masks of images or volumes.
+        RequestError: the net makes no masks of images or volumes, nor values of volumes.
     """
     if is_bundle(run):
-        return mask_contract(run).takes_volumes
+        return predicted_contract(run).takes_volumes
     record = codec.load(run)
-    check_masks(record)
+    check_task(record)
     return record.settings.data.name == VOLUME
 
 

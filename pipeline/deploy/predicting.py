@@ -15,6 +15,7 @@ from models.errors import ImageError
 from models.input_contract import InputContract
 from models.nifti import NiftiError
 from models.samples import to_batch
+from pipeline.config.request_error import RequestError
 from pipeline.deploy import mask_files
 from pipeline.deploy.assembled_masks import Blended, Seamed
 from pipeline.deploy.image_cases import Case, by_whole, read_case
@@ -30,11 +31,13 @@ class Outcome:
     """What has become of every case.
 
     Attributes:
+        what: is made: a mask, or an answer in values.
         made: masks that were written.
         kept: masks that an earlier start had written.
         failed: of each case without a mask the reason, in one line.
     """
 
+    what: str = "mask"
     made: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -121,7 +124,7 @@ class Prediction:
         self.folder = folder
         self.stamp = stamp
         self.cut = cut
-        self.outcome = Outcome()
+        self.outcome = Outcome("answer" if predictor.gives_values else "mask")
         self.waiting: list[Window] = []
 
     def make(
@@ -135,7 +138,7 @@ class Prediction:
             now: gives seconds.
 
         Raises:
-            RequestError: a file that is none of ours lies where a mask is to be.
+            RequestError: a file that is none of ours lies where a mask is to be, or the net's answers can't be written.
             OSError: the disk is full or read-only.
         """
         progress = Progress(len(cases), say, now)
@@ -168,23 +171,27 @@ class Prediction:
             return
         size = self.window_size(image)
         along = self.cut.along(image.shape[:-1], size)
-        opened = self.opened(case, image, stamp, size, math.prod(map(len, along)))
+        opened = self.opened(case, image, stamp, size, along)
         for place in product(*along):
             if case.name in self.outcome.failed:
                 return
             yield Window(opened, place, size)
 
-    def opened(self, case: Case, image: np.ndarray, stamp: str, size: tuple[int, ...], windows: int) -> Opened:
+    def opened(
+        self, case: Case, image: np.ndarray, stamp: str, size: tuple[int, ...], along: list[list[Span]]
+    ) -> Opened:
         """The case with what its windows need to know of all of it.
 
         Of a volume in one window all is as the run had it; logits of several are blended, classes can't be.
         """
-        sides, contract = image.shape[:-1], self.predictor.contract
-        if windows == 1 or not case.is_volume:
-            return Opened(case, image, contract, stamp, Seamed(sides), windows)
-        blends = not self.predictor.classes_out
-        mask = Blended(sides, size, str(case.files[0])) if blends else Seamed(sides)
-        return Opened(case, image, by_whole(image, contract), stamp, mask, windows)
+        sides, windows, values = image.shape[:-1], math.prod(map(len, along)), self.predictor.gives_values
+        cut = case.is_volume and windows > 1
+        contract = by_whole(image, self.predictor.contract) if cut else self.predictor.contract
+        if cut and not self.predictor.classes_out:
+            return Opened(
+                case, image, contract, stamp, Blended(sides, size, along, str(case.files[0]), values), windows
+            )
+        return Opened(case, image, contract, stamp, Seamed(sides, values), windows)
 
     def window_size(self, image: np.ndarray) -> tuple[int, ...]:
         """The sides of the windows of an image [height, width, channels]."""
@@ -198,17 +205,33 @@ class Prediction:
         """Answer the windows that wait, in one call, and keep the masks that have become whole.
 
         A batch that isn't full is filled up with its first window: a stage is built for one number of images.
+
+        Raises:
+            RequestError: the net gives values of another size than its input's.
         """
         windows, self.waiting = self.waiting, []
         batch = batch_of([(window.values(), window.of.contract) for window in windows], self.predictor)
         with torch.inference_mode():
             logits = self.predictor.run(batch.to(self.predictor.device))
+            self.check_size(batch, logits)
             finite = logits.isfinite().flatten(1).all(1).tolist()
             for number, (window, right) in enumerate(zip(windows, finite, strict=False)):
                 if right:
                     self.add(window, logits[number : number + 1])
                 else:
                     self.fail(window.of.case, "the net's answer holds NaN or infinite logits")
+
+    def check_size(self, batch: Tensor, answer: Tensor) -> None:
+        """That values [batch, channels, depth, height, width] are of the volumes' size, as logits always are.
+
+        Raises:
+            RequestError: they aren't.
+        """
+        if self.predictor.gives_values and answer.shape[2:] != batch.shape[2:]:
+            given, found = ("×".join(map(str, part.shape[2:])) for part in (batch, answer))
+            raise RequestError(
+                f"{self.predictor.name} answers {found} to volumes of {given}; values of one size are written"
+            )
 
     def fail(self, case: Case, reason: str) -> None:
         """The case has no mask, nor keeps one that something else has made."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from models.input_contract import InputContract
-from pipeline.config.data_request import TENSORS
+from pipeline.config.data_request import TENSORS, VOLUME
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
@@ -47,6 +47,7 @@ class Predictor:
         notes: what a user must know of it.
         images_in: it takes images [batch, height, width, channels], uint8, in place of a normalised batch.
         classes_out: it gives classes [batch, height, width] in place of logits.
+        gives_values: what it gives are values of volumes, of which no classes are made.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Predictor:
     notes: list[str] = field(default_factory=list)
     images_in: bool = False
     classes_out: bool = False
+    gives_values: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Predictor:
         InputError: the net, its weights or the run's images are not what they should be, or the device isn't here.
     """
     run = codec.load(folder)
-    check_masks(run)
+    check_task(run)
     stage = chosen(run, wanted.stage)
     notes = check_unchanged(run, stage)
     job = job_of(run, stage, wanted, scratch)
@@ -117,18 +119,23 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Predictor:
         any_size=stage.target in ANY_SIZE,
         made_of=made_of(run, job),
         notes=notes,
+        gives_values=not run.settings.task.has_masks,
     )
 
 
-def check_masks(run: RunRecord) -> None:
-    """That the run's net makes masks of images or volumes.
+def check_task(run: RunRecord) -> None:
+    """That the run's net makes masks of images or volumes, or values of volumes.
 
     Raises:
         RequestError: it takes or gives something else.
     """
     settings = run.settings
-    if not settings.task.has_masks:
-        raise RequestError(f"predict makes masks, and this run's net answers with none: task={settings.task.name}")
+    of_values = settings.task.name == "regression" and settings.data.name == VOLUME
+    if not settings.task.has_masks and not of_values:
+        raise RequestError(
+            f"predict makes masks, and this run's net answers with none: task={settings.task.name}; "
+            f"values are written of task=regression with data={VOLUME}"
+        )
     if settings.data.name == TENSORS:
         raise RequestError(
             f"predict makes masks of images and volumes, and this run's net takes data={TENSORS}; "
@@ -163,7 +170,8 @@ def check_unchanged(run: RunRecord, stage: StageRecord) -> list[str]:
     data, notes = run.settings.data, []
     check_weights(run)
     if not run.settings.model.trained:
-        notes.append("the net has random weights: its masks mean nothing")
+        answers = "masks" if run.settings.task.has_masks else "answers"
+        notes.append(f"the net has random weights: its {answers} mean nothing")
     if stage.status == "inaccurate":
         notes.append(f"{stage.name} is inaccurate: {stage.reason}")
     if run.code_sha256 != code_digest():

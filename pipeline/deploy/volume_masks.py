@@ -1,4 +1,4 @@
-"""Masks of volumes as bytes of files: NIfTI with the scan's own header, npy, TIFF of pages; each says what made it.
+"""Answers to volumes as bytes of files: NIfTI with the scan's own header, npy, TIFF of pages; each says what made it.
 
 NIfTI's fields lie where https://nifti.nimh.nih.gov puts them; the text is an extension of the kind "comment".
 """
@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import tifffile
 
-from models.nifti import HEADERS, opened, read_header
+from models.nifti import HEADERS, MOST_AXES, opened, read_header
 from models.npy_files import header_read
 from models.volume_files import GIVEN_UP, NIFTI, NPY, TIFF, ZARR, suffix_of
 
@@ -20,7 +20,8 @@ STAMP = "unet-ladder "  # before the text that says what made a mask, and of wha
 COMMENT = 6  # NIfTI's number of the kind of an extension
 EXTENSION = 16  # bytes, of which an extension's length is a multiple
 MOST_TEXT = 2**16  # bytes of an extension that are read
-DATATYPE = {"uint8": 2, "uint16": 512}
+DATATYPE = {"uint8": 2, "uint16": 512, "float32": 16}
+AXES = 3  # of class indices; values have a fourth where a voxel has several
 
 
 def suffix_of_mask(volume: Path) -> str:
@@ -30,10 +31,10 @@ def suffix_of_mask(volume: Path) -> str:
 
 
 def content(labels: np.ndarray, stamp: str, suffix: str, volume: Path) -> bytes:
-    """A file with class indices.
+    """A file with class indices, or with values.
 
     Args:
-        labels: [depth, height, width], uint8 or uint16.
+        labels: [depth, height, width], uint8 or uint16; values are fp32, and several of a voxel lie last.
         stamp: what made them, and of what.
         suffix: of the file.
         volume: whose mask it is; a NIfTI mask has its affine, its spacing and its units.
@@ -47,7 +48,8 @@ def content(labels: np.ndarray, stamp: str, suffix: str, volume: Path) -> bytes:
         plain = nifti(labels, text, volume)
         return gzip.compress(plain, mtime=0) if suffix.endswith(".gz") else plain
     if suffix in TIFF:
-        tifffile.imwrite(out, labels, photometric="minisblack", description=text, metadata=None)
+        order = "contig" if labels.ndim > AXES else None
+        tifffile.imwrite(out, labels, photometric="minisblack", planarconfig=order, description=text, metadata=None)
     else:  # numpy reads several arrays from one file, and np.load the first
         np.save(out, labels)
         np.save(out, np.array(text))
@@ -65,7 +67,10 @@ def stamp_in(path: Path) -> str | None:
 
 
 def nifti(labels: np.ndarray, text: str, volume: Path) -> bytes:
-    """A NIfTI file of class indices [z, y, x], with the header of a volume's and a text; errors as of `content`."""
+    """A NIfTI file of class indices or values [z, y, x], several values of a voxel last and in its fourth axis.
+
+    Its header is the volume's; errors as of `content`.
+    """
     with opened(volume) as file:
         start = file.read(max(HEADERS))
         file.seek(0)
@@ -75,7 +80,9 @@ def nifti(labels: np.ndarray, text: str, volume: Path) -> bytes:
     header = bytearray(start[: min(HEADERS) if first else max(HEADERS)])
     padded = text.encode() + b"\0" * (-(8 + len(text.encode())) % EXTENSION)
     begin = len(header) + 4 + 8 + len(padded)
-    kind, axes = DATATYPE[labels.dtype.name], [3, *labels.shape[::-1], 1, 1, 1, 1]
+    several = labels.shape[AXES:]
+    kind, axes = DATATYPE[labels.dtype.name], [labels.ndim, *labels.shape[AXES - 1 :: -1], *several]
+    axes += [1] * (1 + MOST_AXES - len(axes))
     bits = 8 * labels.dtype.itemsize
     if first:
         fields = {"8h": (40, axes), "3h": (68, [0, kind, bits]), "3f": (108, [begin, 1, 0]), "2f": (124, [0, 0])}
@@ -84,7 +91,8 @@ def nifti(labels: np.ndarray, text: str, volume: Path) -> bytes:
     for form, (at, values) in fields.items():
         struct.pack_into(order + form, header, at, *values)
     extension = struct.pack(f"{order}2i", 8 + len(padded), COMMENT) + padded
-    return bytes(header) + b"\1\0\0\0" + extension + labels.astype(labels.dtype.newbyteorder(order)).tobytes()
+    stored = np.moveaxis(labels, -1, 0) if several else labels
+    return bytes(header) + b"\1\0\0\0" + extension + stored.astype(labels.dtype.newbyteorder(order)).tobytes()
 
 
 def is_little(start: bytes) -> bool:

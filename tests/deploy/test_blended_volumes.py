@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from models.input_contract import InputContract
 from models.samples import to_batch
-from models.volume_files import read_labels
+from models.volume_files import read_labels, values_of
+from pipeline.config.request_error import RequestError
 from pipeline.deploy import assembled_masks, mask_files
 from pipeline.deploy.assembled_masks import gaussian
 from pipeline.deploy.image_cases import by_whole, cases_in
@@ -23,6 +24,8 @@ from pipeline.deploy.image_windows import Cut
 from pipeline.deploy.predict_command import main
 from pipeline.deploy.predicting import Outcome, Prediction
 from pipeline.deploy.predictor import Predictor
+from pipeline.records import codec
+from pipeline.records.tasks import Task
 from tests.deploy.made_up_runs import write_volumes_run
 from tests.models.test_volume_files import nifti
 from tests.process_state import own_switches
@@ -208,11 +211,13 @@ def test_sums_that_do_not_fit_are_refused(scans: Path, monkeypatch: pytest.Monke
 
     np.save(scans / "large.npy", a_volume(6, 18, 10))
     np.save(scans / "small.npy", a_volume(4, 4, 4))
-    needed = 4 * 18 * 10 * (2 * 4 + 9) + 6 * 18 * 10
+    needed = 4 * 18 * 10 * (2 * 4 + 12) + 6 * 18 * 10
     monkeypatch.setattr(assembled_masks, "free_memory_bytes", lambda: needed - 1)
     found = predicted(a_predictor(run, (4, 4, 4)), scans)
     assert (found.made, len(calls)) == (["small"], 2)
-    assert "large.npy: 6×18×10 in 2 classes: the sums over 4×18×10 at a time and the mask take" in found.failed["large"]
+    assert (
+        "large.npy: 6×18×10 in 2 classes: the sums over 4×18×10 at a time and the answer take" in found.failed["large"]
+    )
     monkeypatch.setattr(assembled_masks, "free_memory_bytes", lambda: needed)
     assert predicted(a_predictor(run, (4, 4, 4)), scans).made == ["large"]
 
@@ -278,6 +283,58 @@ def test_a_volume_s_windows_are_told_of(scans: Path, tmp_path: Path) -> None:
         "0 of 1 images, 0 masks a second; a: window 3 of 4",
         "1 of 1 images, 0.0833 masks a second",
     ]
+
+
+@pytest.mark.parametrize(
+    ("sides", "window"),
+    [((10, 13, 9), (6, 6, 6)), ((4, 13, 6), (6, 6, 6)), ((6, 6, 6), (6, 6, 6)), ((5, 6, 4), (6, 6, 6))],
+)
+def test_values_are_means_of_the_windows(sides: tuple[int, ...], window: tuple[int, ...], scans: Path) -> None:
+    """Of a net that gives no classes; several values of a voxel come last."""
+    predictor, volume = a_predictor(a_net(), window, batch=2, gives_values=True), a_volume(*sides)
+    np.save(scans / "a.npy", volume)
+    outcome = predicted(predictor, scans)
+    assert (outcome.what, outcome.made) == ("answer", ["a"])
+    found = np.load(scans.parent / "masks" / "a.npy")
+    assert found.dtype == np.float32
+    if max(sides) > 6:
+        wanted = means_of(a_net(), volume, window, 0.5)
+    else:  # one window is normalised as in the run
+        padded = np.pad(volume, [*((0, 6 - side) for side in sides), (0, 0)], mode="symmetric")
+        with torch.inference_mode():
+            wanted = a_net()(to_batch(padded[None], ZSCORE))[0].numpy()[(slice(None), *map(slice, sides))]
+    np.testing.assert_allclose(found, np.moveaxis(wanted, 0, -1), atol=1e-5)
+
+
+def test_values_of_another_size_are_refused(scans: Path) -> None:
+    """Super-resolution: nothing says where they would lie."""
+    np.save(scans / "a.npy", a_volume(4, 8, 4))
+    twice = a_predictor(lambda batch: batch.repeat(1, 1, 1, 2, 2), (4, 4, 4), gives_values=True)
+    with pytest.raises(
+        RequestError, match="a test's answers 4×8×8 to volumes of 4×4×4; values of one size are written"
+    ):
+        predicted(twice, scans)
+
+
+def test_the_answers_of_a_regression_are_written(
+    scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a run's stage, in the scan's kind of file with its affine."""
+    run, out = write_volumes_run(tmp_path), tmp_path / "answers"
+    record = codec.load(run)
+    codec.save(replace(record, settings=replace(record.settings, task=Task("regression"))), run)
+    (scans / "a.nii.gz").write_bytes(with_affine(a_volume(6, 20, 9)[..., 0]))
+    (scans / "b.nii.gz").write_bytes(b"nothing")
+    asked = [str(run), str(scans), "--out", str(out), "--stage", "eager"]
+    assert main(asked) == 1
+    said = capsys.readouterr()
+    assert said.out == f"1 answers made, 1 images have none: {out}\n"
+    assert "no answer of b: " in said.err
+    values = values_of(out / "a.nii.gz")
+    assert (values.shape, values.dtype) == ((6, 20, 9, 2), np.float32)
+    assert struct.unpack_from("<12f", gzip.decompress((out / "a.nii.gz").read_bytes()), 280) == AFFINE
+    assert main(asked) == 1
+    assert "0 answers made, 1 were there" in capsys.readouterr().out
 
 
 def with_affine(values: np.ndarray) -> bytes:

@@ -17,7 +17,7 @@ from models.input_contract import InputContract
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_contract, bundle_files, exporting, fresh_process, predict_command
 from pipeline.deploy.bundle_predictor import of_bundle
-from pipeline.deploy.predictor import Wanted, check_masks
+from pipeline.deploy.predictor import Wanted, check_task
 from pipeline.deploy.verification import answer_lines
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
@@ -135,7 +135,13 @@ def test_a_bundle_of_volumes(no_process: dict[str, Any], tmp_path: Path) -> None
     found = bundle_contract.load(bundle)
     assert (found.input.shape, found.output.shape) == ([1, 1, 8, 8, 8], [1, 2, 8, 8, 8])
     assert "masks = load.masks(net, images)  # [1, 8, 8, 8, 1], channels last" in (bundle / "README.md").read_text()
-    line = bundle_files.how_to_use(replace(found, task="regression"))
+    of_values = replace(found, task="regression")
+    assert (of_values.is_predicted, of_values.makes_masks) == (True, False)
+    assert not replace(of_values, input=replace(found.input, shape=[1, 1, 8, 8])).is_predicted, "of images"
+    assert bundle_files.windows_of(of_values).endswith(
+        "volumes/ --out answers/` cuts volumes of other sizes into windows"
+    )
+    line = bundle_files.how_to_use(of_values)
     assert 'net(load.SUPPORT["prepare"](images))' in line
     assert "SUPPORT =" in (bundle / "load.py").read_text()
     assert of_bundle(bundle, Wanted()).shape == (1, 1, 8, 8, 8)
@@ -157,7 +163,7 @@ def test_predict_makes_masks_of_images_alone(tmp_path: Path, capsys: pytest.Capt
     assert "this run's net answers with none: task=diffusion" in capsys.readouterr().err
     run = codec.load(folder)
     with pytest.raises(RequestError, match="this run's net answers with none: task=diffusion"):
-        check_masks(run)
+        check_task(run)
     masks = replace(run, settings=replace(run.settings, task=Task()))
     with pytest.raises(RequestError, match=r"net takes data=tensors; python -m pipeline\.export"):
-        check_masks(masks)
+        check_task(masks)

@@ -97,6 +97,18 @@ def test_other_masks_are_of_the_volume_s_kind(suffix: str, tmp_path: Path) -> No
     assert mask_files.stamp_of(mask) == "made by a test"
 
 
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".npy", ".tif"])
+@pytest.mark.parametrize("channels", [(), (2,)])
+def test_values_are_of_the_volume_s_kind_too(suffix: str, channels: tuple[int, ...], tmp_path: Path) -> None:
+    """What a regression answers, fp32; several values of a voxel last."""
+    values = np.random.default_rng(0).normal(size=(2, 3, 4, *channels)).astype(np.float32)
+    source, answer = tmp_path / f"a{suffix}", tmp_path / f"answer{suffix}"
+    source.write_bytes(gzip.compress(with_affine(">")) if suffix.endswith("gz") else with_affine(">"))
+    mask_files.save(values, answer, "made by a test", source)
+    assert np.array_equal(values_of(answer), values)
+    assert mask_files.stamp_of(answer) == "made by a test"
+
+
 def test_what_is_no_mask_of_ours_is_never_written_over(tmp_path: Path) -> None:
     """The user's own labels, and what is no file of labels at all."""
     np.save(tmp_path / "a.npy", labels_of(2, 2, 2))

@@ -115,7 +115,7 @@ OF_DEPLOY = [
     Guard(
         "masks of a net without",
         "pipeline/deploy/predictor.py",
-        "    if not settings.task.has_masks:",
+        "    if not settings.task.has_masks and not of_values:",
         "    if False:",
         "tests/deploy/test_other_inputs.py::test_predict_makes_masks_of_images_alone",
     ),
@@ -125,6 +125,13 @@ OF_DEPLOY = [
         "        if needed > (free := free_memory_bytes()):",
         "        if (free := free_memory_bytes()) < 0:",
         "tests/deploy/test_blended_volumes.py::test_sums_that_do_not_fit_are_refused",
+    ),
+    Guard(
+        "values of another size than the volume's",
+        "pipeline/deploy/predicting.py",
+        "        if self.predictor.gives_values and answer.shape[2:] != batch.shape[2:]:",
+        "        if False:",
+        "tests/deploy/test_blended_volumes.py::test_values_of_another_size_are_refused",
     ),
     Guard(
         "windows of a volume that has failed already",
