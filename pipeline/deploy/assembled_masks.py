@@ -19,7 +19,7 @@ from pipeline.devices.host import free_memory_bytes
 
 SIGMA = 1 / 8  # of a window's side
 GIB = 2**30
-BYTES_OF_A_SUM, BYTES_OF_A_CHOICE = 4, 12  # fp32 of each class; int64 of the largest one, and its copy in 32 bits
+BYTES_OF_A_SUM, BYTES_OF_A_CHOICE = 4, 12  # fp32 of each class; of the largest one fp32, too, and int64
 
 
 class Seamed:

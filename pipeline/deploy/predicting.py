@@ -22,6 +22,7 @@ from pipeline.deploy.image_cases import Case, by_whole, read_case
 from pipeline.deploy.image_windows import Cut, Span, cut_out, padded, step
 from pipeline.deploy.predictor import Predictor
 from pipeline.records.error_line import first_line
+from pipeline.report.formatting import visible
 
 TOLD_EVERY = 5.0  # seconds
 
@@ -150,7 +151,7 @@ class Prediction:
                 if len(self.waiting) == self.predictor.shape[0]:
                     self.answer()
                 if number:
-                    progress.tell(self.outcome, f"; {case.name}: window {number + 1} of {window.of.windows}")
+                    progress.tell(self.outcome, f"; {visible(case.name)}: window {number + 1} of {window.of.windows}")
             progress.tell(self.outcome)
         if self.waiting:
             self.answer()

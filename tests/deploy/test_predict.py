@@ -186,6 +186,14 @@ def test_masks_of_many_classes_have_16_bits(tmp_path: Path) -> None:
     assert mask_files.stamp_of(tmp_path / "mask.png") == "made by a test"
 
 
+@pytest.mark.parametrize("channels", [1, 2, 5])
+def test_equal_logits_give_the_class_that_is_judged(channels: int) -> None:
+    """The first of them, as everywhere else."""
+    torch.manual_seed(0)
+    logits = torch.randint(-1, 2, (2, channels, 9, 7)).float()
+    assert np.array_equal(mask_files.class_indices(logits, axes=4), classes(logits).numpy())
+
+
 def test_a_scale_is_for_one_type_of_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """data.scale=4095 of 12-bit images would make 8-bit ones all but black."""
     run, folder = write_run(tmp_path, InputContract(scale=200.0)), tmp_path / "images"
