@@ -119,8 +119,12 @@ class Blended:
         self.settled = end
 
     def finished(self) -> np.ndarray:
-        """The mask [depth, height, width], or the values, several of a voxel last, after the last window."""
+        """The mask [depth, height, width], or the values, several of a voxel last, after the last window.
+
+        The sums are given back: other volumes of the same call need theirs.
+        """
         self.settle(self.sides[0])
+        self.sums = torch.zeros(0)
         return self.mask
 
 

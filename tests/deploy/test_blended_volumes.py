@@ -18,7 +18,7 @@ from models.samples import to_batch
 from models.volume_files import read_labels, values_of
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import assembled_masks, mask_files
-from pipeline.deploy.assembled_masks import gaussian
+from pipeline.deploy.assembled_masks import Blended, gaussian
 from pipeline.deploy.image_cases import by_whole, cases_in
 from pipeline.deploy.image_windows import Cut
 from pipeline.deploy.predict_command import main
@@ -199,6 +199,23 @@ def test_volumes_share_batches(scans: Path) -> None:
     for name, volume in volumes.items():
         wanted = means_of(net, volume, (6, 6, 6), 0.5).argmax(0)
         assert (read_labels(scans.parent / "masks" / f"{name}.npy") == wanted).mean() > 0.99
+
+
+def test_sums_of_one_volume_are_held_at_a_time(scans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a call answers all windows of several volumes."""
+    held: list[Blended] = []
+    take = Blended.take_memory
+
+    def taken(self: Blended, classes: int) -> None:
+        assert not any(other.sums.numel() for other in held)
+        held.append(self)
+        take(self, classes)
+
+    monkeypatch.setattr(Blended, "take_memory", taken)
+    for name in "abc":
+        np.save(scans / f"{name}.npy", a_volume(4, 6, 4))
+    assert predicted(a_predictor(a_net(), (4, 4, 4), batch=6), scans).made == ["a", "b", "c"]
+    assert len(held) == 3
 
 
 def test_sums_that_do_not_fit_are_refused(scans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
