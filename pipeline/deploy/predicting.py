@@ -70,7 +70,7 @@ class Progress:
         if now - self.told < TOLD_EVERY:
             return
         self.told, pace = now, len(outcome.made) / (now - self.began)
-        self.say(f"{outcome.done} of {self.cases} images, {pace:.3g} masks a second{within}")
+        self.say(f"{outcome.done} of {self.cases} images, {pace:.3g} {outcome.what}s a second{within}")
 
 
 @dataclass
