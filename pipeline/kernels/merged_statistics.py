@@ -149,18 +149,27 @@ def _merge(
     check_norm(statistics, size, phases, norm)
     height, width = size
     batch, entries, _, channels = statistics.shape
-    out = statistics.new_empty(2, batch, channels)
+    # Of memory of their own each: torch takes no two answers of an operation that share theirs.
+    out = statistics.new_empty(batch, channels), statistics.new_empty(batch, channels)
     bands = bands_of(height, entries) if phases == 1 else 1
     if bands > 1:
         parts = statistics.new_empty(batch, bands, 2, channels)
         banded = statistics.view(batch * bands, entries // bands, 2, channels)
-        by_band = parts.view(batch * bands, 2, channels).transpose(0, 1)
-        _queue(banded, (height // bands, width), 1, Norm(), by_band, (ROWS, COLS), dependent=dependent)
+        by_band = parts.view(batch * bands, 2, channels)
+        _queue(
+            banded,
+            (height // bands, width),
+            1,
+            Norm(),
+            (by_band[:, 0], by_band[:, 1]),
+            (ROWS, COLS),
+            dependent=dependent,
+        )
         # Each is a block of one pixel now, whose squared deviation is its variance.
         _queue(parts, (bands, 1), 1, norm, out, (1, 1), dependent=dependent)
     else:
         _queue(statistics, size, phases, norm, out, (ROWS, COLS), dependent=dependent)
-    return out[0], out[1]
+    return out
 
 
 def bands_of(height: int, entries: int) -> int:
@@ -176,17 +185,18 @@ def _queue(
     size: tuple[int, int],
     phases: int,
     norm: Norm,
-    out: Tensor,
+    out: tuple[Tensor, Tensor],
     block: tuple[int, int],
     *,
     dependent: bool,
 ) -> None:
-    """Queue the merging of statistics [N, entries, 2, channels] of blocks of this size into out [2, N, channels]."""
+    """Queue the merging of statistics [N, entries, 2, channels] of blocks of this size into two of [N, channels]."""
     height, width = size
     batch, entries, _, channels = statistics.shape
     lines = min(MOST_ROWS, max(16, next_power_of_two(entries)))
     _merged_statistics[batch, triton.cdiv(channels, CHANNELS)](
-        statistics, *norm, out[0], out[1], height // phases, width // phases, entries,
-        CHANNELS=channels, STEP=out.stride(1), PHASES=phases, LINES=lines, EACH=CHANNELS, ROWS=block[0], COLS=block[1],
-        DEPENDENT=dependent, num_warps=8 if lines > 512 else 4, **(DEPENDENT if dependent else {}),
+        statistics, *norm, *out, height // phases, width // phases, entries,
+        CHANNELS=channels, STEP=out[0].stride(0), PHASES=phases, LINES=lines, EACH=CHANNELS,
+        ROWS=block[0], COLS=block[1], DEPENDENT=dependent, num_warps=8 if lines > 512 else 4,
+        **(DEPENDENT if dependent else {}),
     )  # fmt: skip

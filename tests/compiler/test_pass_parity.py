@@ -133,6 +133,14 @@ def test_volumes_are_images_of_their_slices() -> None:
     assert residual.net.matched["fold_activation"] == ["first.0", "last.0"]
 
 
+def test_the_library_s_convolution_reads_volumes_without_gaps() -> None:
+    """Of a part of a wider buffer it would make a copy itself."""
+    graph = lowered(rewritten("volumes, residuals, an odd depth").net).graph
+    (conv,) = graph.find_nodes(op="call_function", target=torch.ops.aten.conv3d.default)
+    (view,) = [node for node in conv.all_input_nodes if node.target is torch.ops.aten.reshape.default]
+    assert view.args[0].target is torch.ops.aten.contiguous.default
+
+
 def test_few_channels_have_kernels_of_their_own() -> None:
     calls = own_calls(lowered(rewritten("few channels").net))
     assert sorted(calls) == ["conv3x3_few", "conv_first", *["transposed3x3_few"] * 2]

@@ -86,6 +86,11 @@ def test_the_first_convolution_stores_statistics_too() -> None:
     made.check()
 
 
+def apart(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have memory of their own each, as torch demands of an operation's answers."""
+    return one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr()
+
+
 @pytest.mark.parametrize("phases", [1, 2])
 @pytest.mark.parametrize("size", [(8, 16), (26, 38), (136, 144)])
 def test_the_kernel_merges_as_torch_does(size: tuple[int, int], phases: int) -> None:
@@ -93,6 +98,7 @@ def test_the_kernel_merges_as_torch_does(size: tuple[int, int], phases: int) -> 
     counted = statistics_of(values(2, *size, 12, dtype=torch.float32) * 3 + 100, phases)
     with patch.object(merged_statistics, "MOST_ROWS", 16):
         found = merged_statistics.merge_statistics(counted, *size, phases)
+    assert apart(*found)
     for part, wanted in zip(found, merged(counted, *size, phases), strict=True):
         torch.testing.assert_close(part, wanted, rtol=1e-5, atol=0)
 
@@ -104,6 +110,7 @@ def test_many_blocks_are_merged_in_bands() -> None:
         assert merged_statistics.bands_of(48, 18) == 3
         assert merged_statistics.bands_of(44, 18) == 1
         found = merged_statistics.merge_statistics(counted, 48, 40)
+    assert apart(*found)
     for part, wanted in zip(found, merged(counted, 48, 40), strict=True):
         torch.testing.assert_close(part, wanted, rtol=1e-5, atol=0)
 

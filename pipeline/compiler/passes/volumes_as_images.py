@@ -191,7 +191,19 @@ class _Walk:
         """The volume of a value that is an image by now; what isn't stays as it is."""
         if value not in self.shapes:
             return value
-        return self._viewed(value, self.shapes[value], node)
+        seen = self._beside_each_other(value, node) if is_call(node, CONV3D, SAME_CONV3D) else value
+        return self._viewed(seen, self.shapes[value], node)
+
+    def _beside_each_other(self, value: fx.Node, before: fx.Node) -> fx.Node:
+        """An image without a gap between its voxels, as the library's convolution reads it.
+
+        Of a part of a wider buffer the library would make that copy itself, by a kernel that took 0.33 ms for 32
+        channels of 2 × 128³ voxels on an H200, of a net's 5.1; so Inductor makes it.
+        """
+        with self.graph.inserting_before(before):
+            dense = self.graph.call_function(aten.contiguous.default, (value,), {"memory_format": torch.channels_last})
+        dense.meta = dict(value.meta)
+        return dense
 
     def _viewed(self, value: fx.Node, shape: tuple[int, ...], before: fx.Node) -> fx.Node:
         with self.graph.inserting_before(before):

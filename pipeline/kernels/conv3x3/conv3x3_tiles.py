@@ -16,13 +16,14 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, in] and weight [9, 27 or 36, out, in], the likeliest first.
 
     A residual takes four quarters of a tile for each group of warps, an output alone two: boxes and weights then have
-    to do with less.
+    to do with less. What a volume's convolution stores is reckoned as fp16, as a norm mostly follows.
     """
     size, residual, (taps_of_all, outer, _) = x.element_size(), epilogue.residual, weight.shape
     widest = min(128 // size, max(32 // size, next_power_of_two(x.shape[3])))
-    staged = 2 * 64 * (32 if taps_of_all == 36 else 64) * max(size, 2 if epilogue.head else 0)
+    stored = max(size, 2 if epilogue.head or taps_of_all > 9 else 0)
+    staged = 2 * 64 * (32 if taps_of_all == 36 else 64) * stored
     if residual is not None:
-        staged = 4 * 64 * 64 * max(size, residual.element_size())
+        staged = 4 * 64 * 64 * max(stored, residual.element_size())
     free = SHARED_BYTES - RESERVED_BYTES - 2 * staged
     for depth in (widest, widest // 2):
         held = taps_of_all * -(-x.shape[3] // depth) * 64 * depth * size
