@@ -12,6 +12,10 @@ from pipeline.stats.warnings import stage_warnings
 from tests.fake_machine import stage_record, steady_pair
 
 
+NONE_SUITS = "no layer of the net suits the project's kernels"
+BOTH = {"Inductor": 1.0, "own kernels": 0.9}
+
+
 def owned(precision: Precision, kernels: int, promised: Any, **details: Any) -> str:
     """What a stage with so many own kernels says of itself."""
     provider = "own kernels" if kernels else "Inductor"
@@ -32,7 +36,9 @@ def test_what_keeps_its_promise_says_nothing() -> None:
         (0, {"not_rewritten": "5 axes"}, "all of it by Inductor, in fp16: 5 axes"),
         (0, {"kernels_barred": "no TMA"}, "all of it by Inductor, in fp16: no TMA"),
         (0, {"refused": {"fp8": "wrong"}}, "all of it by Inductor, in fp16: fp8 was refused: wrong"),
-        (6, {}, "6 layers by own kernels, in fp16: the fastest of what was tried"),
+        (0, {"candidates_ms": {"Inductor": 0.0}}, f"all of it by Inductor, in fp16: {NONE_SUITS}"),
+        (0, {"candidates_ms": BOTH}, "all of it by Inductor, in fp16: the fastest of what was tried"),
+        (6, {"candidates_ms": BOTH}, "6 layers by own kernels, in fp16: the fastest of what was tried"),
     ],
 )
 def test_fp8_that_has_no_layer_in_fp8_says_what_runs(kernels: int, details: dict[str, Any], said: str) -> None:

@@ -226,5 +226,7 @@ def owned_up(runner: Runner, promised: PrecisionName) -> Runner:
         return runner
     ran = f"{how.own_kernels} layers by own kernels" if how.own_kernels else f"all of it by {how.provider}"
     refused = "; ".join(f"{name} was refused: {why}" for name, why in details.get("refused", {}).items())
-    why = details.get("not_rewritten") or details.get("kernels_barred") or refused or "the fastest of what was tried"
+    tried = details.get("candidates_ms", {}).keys() - MODES.keys()
+    fastest_of_all = "the fastest of what was tried" if tried else "no layer of the net suits the project's kernels"
+    why = details.get("not_rewritten") or details.get("kernels_barred") or refused or fastest_of_all
     return replace(runner, execution=replace(how, instead=f"{ran}, in {how.precision}: {why}"))
