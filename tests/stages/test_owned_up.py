@@ -11,7 +11,6 @@ from pipeline.stages.common.rewritten_net import owned_up
 from pipeline.stats.warnings import stage_warnings
 from tests.fake_machine import stage_record, steady_pair
 
-
 NONE_SUITS = "no layer of the net suits the project's kernels"
 BOTH = {"Inductor": 1.0, "own kernels": 0.9}
 
