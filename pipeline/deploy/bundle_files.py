@@ -15,9 +15,11 @@ from pipeline.deploy.bundle_contract import Contract
 from pipeline.records.atomic_json import write_text
 from pipeline.records.bundle_kinds import Kind
 from pipeline.records.content_digest import file_digest
+from pipeline.stages.common import aot_loading
 
 GOLDEN, SUMS = "golden.safetensors", "SHA256SUMS"
 LOADER, SUPPORT, CHECK, SHAPE = "load.py", "support.py", "golden_check.py", "image_shape.py"
+LOADING = "aot_loading.py"
 CODE = {".py", ".pyc", ".so"}  # which a bundle's loader could import in the place of a package
 CARRIED = Path(carried.__file__).parent
 PACKAGES: dict[Kind, tuple[str, ...]] = {  # distributions, of which those that are installed are required
@@ -51,6 +53,8 @@ def write_loader(kind: Kind, folder: Path) -> None:
     shutil.copyfile(CARRIED / f"support_{library}.py", folder / SUPPORT)
     for name in (CHECK, SHAPE):
         shutil.copyfile(CARRIED / name, folder / name)
+    if kind == "aot_inductor":
+        shutil.copyfile(aot_loading.__file__, folder / LOADING)
 
 
 def write_golden(tensors: Mapping[str, Tensor], images: np.ndarray | None, folder: Path) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch._inductor import cpu_vec_isa
 
 from pipeline.stages import StageError, aot_inductor
 from pipeline.stages.api import Workload
-from pipeline.stages.common import aot_package
+from pipeline.stages.common import aot_loading, aot_package
 from pipeline.stages.common.cpp_compiler import PackageCompiler
 from tests.stages.test_stages import built
 
@@ -114,3 +115,28 @@ def test_each_step_of_a_cold_start_is_timed(monkeypatch: pytest.MonkeyPatch, tmp
     found = aot_package.steps(tmp_path, "cpu", ["float32:1,3,8,8"])
     assert list(found) == ["import torch", "import torch._inductor", "open the device", "load", "first call"]
     assert all(seconds >= 0 for seconds in found.values())
+
+
+class OfAvx512:
+    """What torch reads of a package."""
+
+    @staticmethod
+    def load_metadata_from_package(_: str, __: str) -> dict[str, str]:
+        return {"AOTI_CPU_ISA": "AVX512 AVX512_VNNI"}
+
+
+@pytest.mark.parametrize(
+    ("here", "said"), [("AVX512", "AVX512 AVX512_VNNI"), ("AVX512_CORE", "AVX512 AVX512_VNNI"), ("AVX2", "AVX2")]
+)
+def test_a_package_is_loaded_without_a_compiler(
+    here: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Torch hears of this machine's units what the processor says; afterwards it asks as before."""
+    asked = cpu_vec_isa.pick_vec_isa
+    monkeypatch.setattr(torch._C._aoti, "AOTIModelPackageLoader", OfAvx512)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: here)
+    monkeypatch.setattr(torch._inductor, "aoti_load_package", lambda _: cpu_vec_isa.pick_vec_isa())
+    assert str(aot_package.load_package(tmp_path / "net.pt2")) == said
+    assert cpu_vec_isa.pick_vec_isa is asked
+    assert aot_loading.known_units("AVX2") == "AVX2"
+    assert aot_loading.known_units("") == ""
