@@ -21,7 +21,7 @@ def quantised(weight: Tensor, axis: int, summed: int | None = None) -> tuple[Ten
             1.5e-2 to 4.9e-3 (relative L2).
     """
     others = [dim for dim in range(weight.ndim) if dim != axis]
-    scale = weight.abs().amax(others).clamp_min(LEAST) / FP8_MAX
+    scale = weight.float().abs().amax(others).clamp_min(LEAST) / FP8_MAX  # in fp16 the least would be 0
     shape = [1] * weight.ndim
     shape[axis] = -1
     scaled = weight / scale.reshape(shape)

@@ -20,7 +20,7 @@ from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import COLS, ROWS, merged
 from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.dependent_launch import DEPENDENT
-from pipeline.kernels.common.nhwc import STORED, interpreted, next_power_of_two, store
+from pipeline.kernels.common.nhwc import STORED, check_counted, interpreted, next_power_of_two, store
 from pipeline.kernels.common.triton_epilogue import rounded
 from pipeline.kernels.merged_statistics import Norm, check_norm, factor_and_shift, merged_blocks, norm_factors
 
@@ -141,10 +141,7 @@ def _check_map(name: str, part: Tensor, shape: torch.Size) -> None:
         raise ValueError(f"{name} must be {list(shape)} float16 or float8_e4m3fn, got {list(part.shape)} {part.dtype}")
     if part.stride(3) != 1 or part.stride(1) != shape[2] * part.stride(2):
         raise ValueError(f"{name} must have its channels side by side and its rows after each other")
-    if shape[1] * shape[2] * part.stride(2) >= 2**31:
-        raise ValueError(
-            f"{name} must have less than 2^31 values an image, as its kernel counts, got {list(part.shape)}"
-        )
+    check_counted(name, part)
 
 
 def reference(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor) -> None:

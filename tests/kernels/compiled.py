@@ -18,7 +18,7 @@ from triton.runtime import cache
 from triton.runtime.jit import JITFunction
 
 from pipeline.compiler.ops import BY_NAME
-from pipeline.kernels import conv1x1, conv3x3, conv_first, conv_head, norm_pass
+from pipeline.kernels import conv1x1, conv3x3, conv3x3x3, conv_first, conv_head, norm_pass
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.capability import HOPPER
@@ -105,14 +105,27 @@ def gluon_kernels() -> None:
         made = example(BY_NAME[name], dtype, layer)
         made = replace(made, epilogue=replace(made.epilogue, early=layer is whole))
         made.run([tile for tile in made.candidates() if "gluon" in type(tile).__module__][-1])
+    compile_volumes()
     compile_polyphase()
     from_registers()
 
 
+def compile_volumes() -> None:
+    """3×3×3 by one slice at a time and by two, and what makes eight voxels of each."""
+    layer = Layer(size=(16, 16), inner=32, outer=32, slices=2, statistics=True)
+    made = example(BY_NAME["conv3x3x3"], HALF, layer)
+    made.run(made.candidates()[-1])
+    both = replace(made, weight=conv3x3x3.stacked(made.weight))
+    both.run(both.candidates()[-1])
+    grown = example(BY_NAME["upconv2x2x2"], HALF, replace(layer, statistics=False))
+    grown.run([tile for tile in grown.candidates() if "gluon" in type(tile).__module__][-1])
+
+
 def plain_kernels() -> None:
     """Those that no other file compiles: 3×3, the phases of an up-sampling, depthwise, squeeze-and-excitation."""
-    made = example(BY_NAME["conv3x3"], HALF, Layer(size=(32, 32), inner=16, outer=64))
-    made.run(made.candidates()[-1])
+    for name, slices in (("conv3x3", 1), ("conv3x3x3", 2)):
+        made = example(BY_NAME[name], HALF, Layer(size=(32, 32), inner=16, outer=64, slices=slices))
+        made.run(made.candidates()[-1])
     small, full = (torch.zeros(1, size, size, 32).half() for size in (16, 32))
     epilogue, taps = Epilogue(bias=torch.zeros(32)), torch.zeros(16, 32, 32).half()
     grown = Operands(epilogue, Outputs(torch.zeros_like(full)), small, taps, full, taps[:9], torch.zeros(3, 3, 32))

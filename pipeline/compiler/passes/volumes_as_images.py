@@ -41,7 +41,7 @@ RANK = 5
 
 
 def volumes_as_images(net: ExportedNet) -> list[str]:
-    """Convolutions of 3×3×3 and 2×2×2 become layers; nothing is changed in a net that has none for the kernels."""
+    """Convolutions of 3×3×3 and 2×2×2 become layers, if a 3×3×3 beyond the first is there; else nothing is changed."""
     graph = net.module.graph
     found = {node: kernel_for(net, node) for node in calls(graph, CONV3D, SAME_CONV3D, TRANSPOSED)}
     kernels = {node: op for node, op in found.items() if op is not None}
@@ -56,8 +56,10 @@ def volumes_as_images(net: ExportedNet) -> list[str]:
 
 def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp[Any] | None:
     """The kernel that takes a convolution: of channels that suit it, and slices of whole blocks of rows."""
-    given, source, outer = arguments(node), node.all_input_nodes[0], shape_of(node)[1]
-    _, inner, _, height, width = shape_of(source)
+    given, source = arguments(node), node.all_input_nodes[0]
+    if not volume(node) or not volume(source):
+        return None
+    (_, inner, _, height, width), outer = shape_of(source), shape_of(node)[1]
     weight = net.constant(given["weight"])
     if weight is None or height % ROWS or outer % CHANNELS or not _constant_bias(net, node):
         return None
@@ -156,11 +158,12 @@ class _Walk:
 
     def _pointwise(self, node: fx.Node) -> Tensor | None:
         """The weight [out, in, 1, 1] of a convolution of 1×1×1; None for what isn't one."""
-        if not is_call(node, CONV3D):
+        if not is_call(node, CONV3D, SAME_CONV3D):
             return None
         given = arguments(node)
         weight = self.net.constant(given["weight"])
-        plain = _all(given["padding"], 0) and _all(given["stride"], 1) and given["groups"] == 1
+        unpadded = isinstance(given["padding"], str) or _all(given["padding"], 0)
+        plain = unpadded and _all(given["stride"], 1) and given["groups"] == 1
         fits = weight is not None and plain and tuple(weight.shape[2:]) == (1, 1, 1) and _constant_bias(self.net, node)
         return weight[:, :, 0] if fits and weight is not None else None
 
@@ -171,6 +174,7 @@ class _Walk:
         with self.graph.inserting_before(node):
             kept = weight.to(self.net.dtype).contiguous(memory_format=torch.channels_last)
             taps = add_constant(self.net.module, f"{module_of(node)}.weight", kept)
+            self.net.exact = {**self.net.exact, str(taps.target): weight}
             conv = self.graph.call_function(aten.conv2d.default, (seen, taps, given["bias"]))
         conv.meta = {**node.meta, "val": like(node, _flat(shape))}
         replace(node, conv)

@@ -37,7 +37,7 @@ def statistics_of(y: Tensor, phases: int = 1) -> Tensor:
     _, height, width, _ = y.shape
     down, across = -(-height // ROWS), -(-width // COLS)
     margin = (0, 0, 0, across * COLS - width, 0, down * ROWS - height)
-    inside = functional.pad(y.new_ones(1, height, width, 1), margin)
+    inside = functional.pad(torch.ones(1, height, width, 1, dtype=y.dtype, device=y.device), margin)
     parts, seen = (
         part.unflatten(1, (down, ROWS)).unflatten(3, (across, COLS)).transpose(2, 3).flatten(1, 2).flatten(2, 3)
         for part in (functional.pad(y, margin), inside)

@@ -118,8 +118,9 @@ class KernelOp(Generic[Tile]):
             image: [N, in, H, W]), the packed weight, an epilogue and the outputs.
         launch: the same by the kernel, with one of `candidates`; the first of them for None.
         candidates: the tiles worth measuring for x, the packed weight and an epilogue, the likeliest first.
-        library: the sums with bias and activation by the library, of x [N, in, H, W] as [N, out, H', W'].
-        flops: operations, 2 for a multiply-add, for an input [N, in, H, W] of this shape and `out` channels.
+        library: the sums with bias and activation by the library, of x [N, in, H, W] as [N, out, H', W']; of volumes
+            that are read as the user gives them x is [N, in, D, H, W].
+        flops: operations, 2 for a multiply-add, for an input of such a shape and `out` channels.
         tile_types: the classes of `candidates`; an artefact names a tile by its class's module.
         pack: a weight in torch's own shape as the kernel reads it; None for a kernel without weights.
         weight_shape: of in and out channels, torch's own shape of the weight.

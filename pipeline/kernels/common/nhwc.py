@@ -55,6 +55,17 @@ def check_matrix(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} must be {list(shape)} contiguous float32, got {list(tensor.shape)} {tensor.dtype}")
 
 
+def check_counted(name: str, tensor: Tensor) -> None:
+    """Check that a kernel may count a map's values [N, H, W, channels] in 32 bits, within each image.
+
+    Raises:
+        ValueError: there are too many; the text begins with `name`.
+    """
+    _, height, width, _ = tensor.shape
+    if max(height * tensor.stride(1), height * width * tensor.stride(2)) >= 2**31:
+        raise ValueError(f"{name} must have less than 2^31 values an image, got {list(tensor.shape)}")
+
+
 def descriptor(tensor: Tensor, box: list[int]) -> TensorDescriptor:
     """What TMA needs to move boxes of the shape `box` of a tensor [..., channels] of as many dimensions.
 

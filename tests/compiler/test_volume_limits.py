@@ -1,0 +1,133 @@
+"""Volumes whose convolutions no kernel takes, or whose operations aren't those of images, keep their answer."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pipeline.compiler.artifact import load, save
+from pipeline.compiler.calibrate import largest
+from pipeline.compiler.fp8_values import layers_in_fp8, scales
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.conv3x3.conv3x3_operands import Operands, check_operands
+from tests.compiler.nets import image
+from tests.compiler.nets_that_passes_leave import Made
+from tests.compiler.rewriting import distance, layers, lowered, rewritten, rewritten_from
+
+
+def conv(inner: int, outer: int, size: int = 3, **options: Any) -> nn.Conv3d:
+    return nn.Conv3d(inner, outer, size, padding=options.pop("padding", size // 2), **options)
+
+
+def after(call: Callable[..., Tensor], *made: nn.Module) -> nn.Module:
+    """A net whose first convolution a kernel takes, and so all that follows it is on images."""
+    return Made(lambda x, first, *others: call(first(x), *others), conv(8, 8), *made)
+
+
+# What a net does beside one convolution that has a kernel.
+CASES: dict[str, Callable[[], nn.Module]] = {
+    "dilated": lambda: after(lambda y, c: c(y), conv(8, 8, padding=2, dilation=2)),
+    "dilated, the same size": lambda: after(lambda y, c: c(y), nn.Conv3d(8, 8, 3, padding="same", dilation=2)),
+    "grouped": lambda: after(lambda y, c: c(y), conv(8, 8, groups=2)),
+    "strided": lambda: after(lambda y, c: c(y), conv(8, 8, stride=2)),
+    "unpadded": lambda: after(lambda y, c: c(y), conv(8, 8, padding=0)),
+    "another window": lambda: after(lambda y, c: c(y), conv(8, 8, 5)),
+    "channels that no box has": lambda: after(lambda y, c, d: d(c(y)), conv(8, 12), conv(12, 8)),
+    "transposed, grouped": lambda: after(lambda y, c: c(y), nn.ConvTranspose3d(8, 8, 2, stride=2, groups=2)),
+    "transposed, padded": lambda: after(lambda y, c: c(y), nn.ConvTranspose3d(8, 8, 2, stride=2, padding=1)),
+    "transposed, another window": lambda: after(lambda y, c: c(y), nn.ConvTranspose3d(8, 8, 3, stride=2)),
+    "1×1×1, strided": lambda: after(lambda y, c: c(y), conv(8, 8, 1, stride=2)),
+    "1×1×1, padded": lambda: after(lambda y, c: c(y), conv(8, 8, 1, padding=1)),
+    "1×1×1, grouped": lambda: after(lambda y, c: c(y), conv(8, 8, 1, groups=4)),
+    "joined along the depth": lambda: after(lambda y: torch.cat([y, 2 * y], dim=2)),
+    "joined along the width": lambda: after(lambda y: torch.cat([y, 2 * y], dim=-1)),
+    "a sum that broadcasts": lambda: after(lambda y: y + y[:, :, :1]),
+    "a product that broadcasts": lambda: after(lambda y: y * y.mean((2, 3, 4), keepdim=True)),
+    "a cast to another layout": lambda: after(lambda y: y.to(torch.float64, memory_format=torch.contiguous_format)),
+    "slices, one after the other": lambda: after(lambda y, c: torch.stack([c(part) for part in y]), conv(8, 8)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_answer_stays(name: str) -> None:
+    """The convolution before it has its kernel, and no other layer but those that the case leaves."""
+    torch.manual_seed(0)
+    net, batch = CASES[name]().eval(), image(2, 8, 4, 16, 6)
+    found = rewritten_from(net, batch)
+    assert found.matched["volumes_as_images"][0] == "layers.0"
+    assert len(found.matched["volumes_as_images"]) == 1
+    assert not [layer for layer in layers(found).values() if layer.name != "layers.0"]
+    with torch.no_grad():
+        wanted = net(batch)
+        assert float((lowered(found)(batch) - wanted).norm() / wanted.norm()) < 1e-5
+
+
+@pytest.mark.parametrize("size", [(1, 8, 4, 12, 16), (1, 8, 4, 6, 16)])
+def test_slices_that_no_block_of_rows_divides_are_left(size: tuple[int, ...]) -> None:
+    net, batch = conv(8, 8).eval(), image(*size)
+    found = rewritten_from(net, batch)
+    assert found.matched["volumes_as_images"] == []
+    assert layers(found) == {}
+    with torch.no_grad():
+        assert distance(lowered(found), batch, net(batch)) < 1e-6
+
+
+def test_a_pointwise_convolution_of_any_padding_word_is_one_of_images() -> None:
+    net = after(lambda y, c, d: d(c(y)), nn.Conv3d(8, 16, 1, padding="same"), conv(16, 8))
+    found = rewritten_from(net.eval(), image(1, 8, 2, 8, 6))
+    assert [layer.op.name for layer in layers(found).values()] == ["conv3x3x3", "conv1x1", "conv3x3x3"]
+
+
+def test_a_channel_of_zeros_is_one_in_fp8() -> None:
+    """Its weights have a scale all the same, in the precision that the net runs in."""
+    mixing = conv(16, 16, 1, bias=False)
+    net, batch = nn.Sequential(conv(8, 16), mixing, conv(16, 16)).eval(), image(1, 8, 2, 8, 6)
+    with torch.no_grad():
+        mixing.weight[3] = 0
+        found = rewritten_from(net, batch, torch.float16)
+        stored = scales(found, [], largest(found, [batch]))
+        assert layers_in_fp8(found, stored) == ["1", "2"]
+        answer = lowered(found, scales=stored)(batch)
+        assert answer.isfinite().all()
+        assert float((answer - net(batch)).norm() / net(batch).norm()) < 0.2
+
+
+def test_layers_that_the_library_runs_can_be_saved_with_their_sums(tmp_path: Path) -> None:
+    made = rewritten("volumes")
+    graph = lowered(made.net, by_library=list(layers(made.net)))
+    save(graph, made.batch, tmp_path / "net")
+    with torch.inference_mode():
+        assert torch.equal(load(tmp_path / "net")(made.batch), graph(made.batch))
+
+
+@pytest.mark.parametrize(("outer", "slices", "rows"), [(32, 4, 64), (24, 2, 64), (32, 3, 32), (40, 4, 40)])
+def test_a_layer_is_packed_as_its_kernel_takes_it(outer: int, slices: int, rows: int) -> None:
+    """For two slices at a time where there are as many, and few channels."""
+    net, batch = nn.Sequential(conv(8, 8), conv(8, outer)).eval(), image(1, 8, slices, 8, 6)
+    (_, layer) = layers(rewritten_from(net, batch, torch.float16)).values()
+    packed = layer.packed(torch.float16, None, 1.0, 8)
+    assert packed.weight is not None
+    assert packed.weight.shape[1] == rows
+    x, out = torch.zeros(1, slices * 8, 6, 8).half(), torch.zeros(1, slices * 8, 6, outer).half()
+    check_operands(Operands(x, packed.weight, Epilogue(bias=packed.bias, slices=slices), Outputs(out)))
+
+
+def test_a_convolution_without_a_batch_leaves_the_kernels_to_the_images() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.flat, self.deep = nn.Conv2d(8, 8, 3, padding=1), conv(8, 8)
+
+        def forward(self, batch: Tensor) -> Tensor:
+            value = self.flat(batch)
+            both: Tensor = value + self.deep(value.transpose(0, 1)).transpose(0, 1)
+            return both
+
+    net, batch = Mixed().eval(), image(2, 8, 8, 8)
+    found = rewritten_from(net, batch)
+    assert [layer.name for layer in layers(found).values()] == ["flat"]
+    with torch.no_grad():
+        assert distance(lowered(found), batch, net(batch)) < 1e-5
