@@ -118,3 +118,8 @@ def settle_streams() -> None:
         except (OSError, ValueError):
             with suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def plural(number: int, noun: str) -> str:
+    """Such as 1 block, 2 blocks, 5,000 images."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

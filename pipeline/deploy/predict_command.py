@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import InputError
-from models.one_line import FAILED, Parser, guarded, tell
+from models.one_line import FAILED, Parser, guarded, plural, tell
 from pipeline.config.data_request import VOLUME
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import mask_files
@@ -67,8 +67,9 @@ def predicted(asked: argparse.Namespace) -> int:
     for name, reason in outcome.failed.items():
         tell(f"no {outcome.what} of {visible(name)}: {clean(reason)}")
     kept = f", {len(outcome.kept)} were there" if outcome.kept else ""
-    failed = f", {len(outcome.failed)} images have none" if outcome.failed else ""
-    sys.stdout.write(f"{len(outcome.made)} {outcome.what}s made{kept}{failed}: {visible(asked.out)}\n")
+    failed = f", {plural(len(outcome.failed), outcome.of)} without" if outcome.failed else ""
+    made = f"{plural(len(outcome.made), outcome.what)} made"
+    sys.stdout.write(f"{made}{kept}{failed}: {visible(asked.out)}\n")
     return FAILED if outcome.failed else 0
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from models.errors import ImageError
 from models.input_contract import InputContract
 from models.nifti import NiftiError
+from models.one_line import plural
 from models.samples import to_batch
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import mask_files
@@ -33,12 +34,14 @@ class Outcome:
 
     Attributes:
         what: is made: a mask, or an answer in values.
+        of: what a case is.
         made: masks that were written.
         kept: masks that an earlier start had written.
         failed: of each case without a mask the reason, in one line.
     """
 
     what: str = "mask"
+    of: str = "image"
     made: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -70,7 +73,7 @@ class Progress:
         if now - self.told < TOLD_EVERY:
             return
         self.told, pace = now, len(outcome.made) / (now - self.began)
-        self.say(f"{outcome.done} of {self.cases} images, {pace:.3g} {outcome.what}s a second{within}")
+        self.say(f"{outcome.done} of {plural(self.cases, outcome.of)}, {pace:.3g} {outcome.what}s a second{within}")
 
 
 @dataclass
@@ -142,6 +145,7 @@ class Prediction:
             RequestError: a file that is none of ours lies where a mask is to be, or the net's answers can't be written.
             OSError: the disk is full or read-only.
         """
+        self.outcome.of = "volume" if any(case.is_volume for case in cases) else "image"
         progress = Progress(len(cases), say, now)
         for case in cases:
             for number, window in enumerate(self.windows(case)):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from models.one_line import plural
 from pipeline.lessons.claims import Claim, Judged, judged_all
 from pipeline.lessons.contents import CONTENTS
 from pipeline.lessons.lesson import Lesson
@@ -99,7 +100,7 @@ def machine(found: Environment) -> str:
     """The device and the versions that count."""
     parts = [words.clean(found.device_name), f"torch {words.clean(found.packages.get('torch', 'unknown'))}"]
     if found.device == "cpu":
-        parts.append(words.plural(found.cpu_threads, "thread"))
+        parts.append(plural(found.cpu_threads, "thread"))
     parts += [f"{name} {words.clean(version)}" for name, version in
               (("CUDA", found.cuda), ("driver", found.driver)) if version]  # fmt: skip
     return " · ".join(parts)

@@ -5,6 +5,7 @@ The page, Markdown and the terminal open with the same words. Plain text through
 
 from collections.abc import Callable
 
+from models.one_line import plural
 from pipeline.analysis.choices import choices
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import EAGER
@@ -17,7 +18,6 @@ from pipeline.report.formatting import (
     images,
     listed,
     milliseconds,
-    plural,
     remedy,
     seconds,
     share,

@@ -4,6 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
+from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.config.data_request import OWN_IMAGES, TENSORS, VOLUME
 from pipeline.devices.kinds import is_cuda
@@ -11,7 +12,6 @@ from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.report.formatting import (
     clean,
     listed,
-    plural,
     remedy,
     share,
     size,

@@ -4,6 +4,7 @@ import math
 import re
 from unicodedata import category
 
+from models.one_line import plural
 from pipeline.stats.intervals import Ratio, Unresolved
 
 NOTHING = "–"
@@ -144,11 +145,6 @@ def times_as_fast(found: Ratio, digits: int) -> str:
     if found.bounded and found.high > WIDE * found.low > 0:
         return f"{significant(found.low, 2)} to {significant(found.high, 2)} ×"
     return f"{significant(found.value, digits)} ×"
-
-
-def plural(number: int, noun: str) -> str:
-    """Such as 1 block, 2 blocks, 5,000 images."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def listed(names: list[str]) -> str:

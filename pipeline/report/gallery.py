@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from models.one_line import plural
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import RunRecord
-from pipeline.report.formatting import plural
 
 IMAGES = 8  # of the run, at most, among which the one that differs most is shown
 LARGEST, SMALL = 384, 160  # pixels a side, of what is compared and of every stage's differences

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.goals import psnr
 from pipeline.records.run_record import EAGER
@@ -10,7 +11,6 @@ from pipeline.report.answer import not_judged, speed_is_told
 from pipeline.report.formatting import (
     NOTHING,
     interval,
-    plural,
     seconds,
     share,
     significant,

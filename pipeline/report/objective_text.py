@@ -2,12 +2,13 @@
 
 import math
 
+from models.one_line import plural
 from pipeline.analysis.objectives import FIGURE_OF, Check
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.goals import AccuracyLimits, FigureName, Objective, accuracy_figure
 from pipeline.records.run_record import EAGER, StageRecord
 from pipeline.records.samples import Accuracy
-from pipeline.report.formatting import clean, listed, plural, seconds, share, significant, size, spoken
+from pipeline.report.formatting import clean, listed, seconds, share, significant, size, spoken
 
 NAMED = 4  # stages that are named for missing a bound; the CSV has all
 TITLES: dict[Objective, str] = {

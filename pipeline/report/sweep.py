@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.analysis.sweep_jobs import Axis, Curve, Job, curves, fastest
 from pipeline.analysis.sweep_jobs import Figure as Measure
@@ -10,7 +11,7 @@ from pipeline.report import csv_table
 from pipeline.report.charts.curves import lines as lines_chart
 from pipeline.report.figure import Figure, drawn
 from pipeline.report.first_screen import machine
-from pipeline.report.formatting import NOTHING, clean, listed, plural, significant
+from pipeline.report.formatting import NOTHING, clean, listed, significant
 from pipeline.report.html import environment
 from pipeline.report.markdown import escape, table
 from pipeline.report.sections.ladder_section import Headings, row_of, shown_in, stage_columns

@@ -5,11 +5,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import answer, large_numbers
 from pipeline.report import first_screen as sentences
-from pipeline.report.formatting import clean, interval, plural, prose, seconds, times
+from pipeline.report.formatting import clean, interval, prose, seconds, times
 from pipeline.report.sections.ladder_section import StageColumn, headings_of, shown_in, stage_columns
 from pipeline.report.tables import Cell
 from pipeline.report.usage import usage

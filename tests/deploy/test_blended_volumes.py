@@ -297,8 +297,8 @@ def test_a_volume_s_windows_are_told_of(scans: Path, tmp_path: Path) -> None:
     predictor = a_predictor(a_net(), (4, 4, 4))
     Prediction(predictor, tmp_path, "made by a test", Cut()).make(cases, said.append, lambda: next(seconds))
     assert said == [
-        "0 of 1 images, 0 masks a second; a: window 3 of 4",
-        "1 of 1 images, 0.0833 masks a second",
+        "0 of 1 volume, 0 masks a second; a: window 3 of 4",
+        "1 of 1 volume, 0.0833 masks a second",
     ]
 
 
@@ -345,7 +345,7 @@ def test_the_answers_of_a_regression_are_written(
     asked = [str(run), str(scans), "--out", str(out), "--stage", "eager"]
     assert main(asked) == 1
     said = capsys.readouterr()
-    assert said.out == f"1 answers made, 1 images have none: {out}\n"
+    assert said.out == f"1 answer made, 1 volume without: {out}\n"
     assert "no answer of b: " in said.err
     values = values_of(out / "a.nii.gz")
     assert (values.shape, values.dtype) == ((6, 20, 9, 2), np.float32)
@@ -370,10 +370,10 @@ def test_nnunet_folders_of_large_volumes(scans: Path, tmp_path: Path, capsys: py
     (scans / "b_0001.nii.gz").write_bytes(whole[:-40])
     asked = [str(run), str(scans), "--out", str(out), "--stage", "eager", "--nnunet", "--batch", "3"]
     assert main(asked) == 1
-    assert capsys.readouterr().out == f"1 masks made, 1 images have none: {out}\n"
+    assert capsys.readouterr().out == f"1 mask made, 1 volume without: {out}\n"
     (scans / "b_0001.nii.gz").write_bytes(whole)
     assert main(asked) == 0
-    assert capsys.readouterr().out == f"1 masks made, 1 were there: {out}\n"
+    assert capsys.readouterr().out == f"1 mask made, 1 were there: {out}\n"
     masks = [gzip.decompress((out / f"{case}.nii.gz").read_bytes()) for case in "ab"]
     assert struct.unpack_from("<12f", masks[0], 280) == AFFINE
     labels = [read_labels(out / f"{case}.nii.gz") for case in "ab"]

@@ -81,7 +81,7 @@ def test_masks_are_made_resumed_and_made_again(
     asked = [str(run), str(images), "--out", str(out), "--stage", "eager"]
     assert main(asked) == 1, "one image is broken"
     said = capsys.readouterr()
-    assert said.out == f"4 masks made, 1 images have none: {out}\n"
+    assert said.out == f"4 masks made, 1 image without: {out}\n"
     assert "no mask of broken: " in said.err
     assert "left out, no images: notes.txt" in said.err
     sizes = {path.name: mask_of(path).shape for path in out.glob("*.png")}

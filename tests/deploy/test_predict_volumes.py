@@ -137,7 +137,7 @@ def test_a_folder_of_volumes_is_predicted_and_resumed(
     assert takes_volumes(run)
     assert main(asked) == 1
     said = capsys.readouterr()
-    assert said.out == f"4 masks made, 1 images have none: {out}\n"
+    assert said.out == f"4 masks made, 1 volume without: {out}\n"
     assert "no mask of broken: " in said.err
     assert "left out, no volumes: notes.txt" in said.err
     net = build_model("tests.input_nets.Volumes", {}, str(tmp_path / "weights.safetensors"), 0)
@@ -149,7 +149,7 @@ def test_a_folder_of_volumes_is_predicted_and_resumed(
     }  # fmt: skip
     (out / "same.npy").unlink()
     assert main([*asked]) == 1
-    assert capsys.readouterr().out == f"1 masks made, 3 were there, 1 images have none: {out}\n"
+    assert capsys.readouterr().out == f"1 mask made, 3 were there, 1 volume without: {out}\n"
     (scans / "broken.nii.gz").unlink()
     assert main([*asked, "--whole"]) == 0
     assert read_labels(out / "large.npy").shape == (8, 12, 8)

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.precision_text import fault_text
 from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Accuracy, ImageSet
-from pipeline.report.formatting import clean, plural, share, significant
+from pipeline.report.formatting import clean, share, significant
 from pipeline.report.sections import task_text
 
 MOST_NAMED = 4  # stages, where none is the winner; the ladder has all

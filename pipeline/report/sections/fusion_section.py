@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from models.one_line import plural
 from pipeline.analysis import fusion as figures
 from pipeline.analysis.attribution import hides_all
 from pipeline.analysis.fusion import FusionFigures, FusionStep, fusions, kernel_seconds
@@ -12,7 +13,7 @@ from pipeline.records.run_record import CompileFacts, StageRecord
 from pipeline.report.charts.bars import stacked
 from pipeline.report.charts.canvas import PLAIN
 from pipeline.report.figure import Figure, drawn
-from pipeline.report.formatting import NOTHING, clean, gigabytes, listed, plural, share, significant
+from pipeline.report.formatting import NOTHING, clean, gigabytes, listed, share, significant
 from pipeline.report.sections import traffic_section
 from pipeline.report.sections.source_text import COUNTED_BY, bytes_text
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of

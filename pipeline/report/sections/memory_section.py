@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from models.one_line import plural
 from pipeline.analysis import memory as figures
 from pipeline.analysis.memory import (
     NEAR,
@@ -20,7 +21,7 @@ from pipeline.report.charts.bars import stacked
 from pipeline.report.charts.canvas import CLASSES
 from pipeline.report.charts.curves import timeline as timeline_chart
 from pipeline.report.figure import Figure, drawn
-from pipeline.report.formatting import clean, listed, plural, share, size
+from pipeline.report.formatting import clean, listed, share, size
 from pipeline.report.sections.source_text import note_text, watched_text
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 

@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from models.one_line import plural
 from pipeline.analysis.recommendations.recommendation import Code, Recommendation
 from pipeline.analysis.recommendations.rules import recommendations
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.diagnostics import LayerWork
-from pipeline.report.formatting import clean, listed, plural, remedy, seconds, share, significant
+from pipeline.report.formatting import clean, listed, remedy, seconds, share, significant
 
 NAMED_LAYERS = 3
 LINE = "{text}: {evidence}."

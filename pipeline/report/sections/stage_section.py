@@ -3,10 +3,11 @@
 import json
 from dataclasses import dataclass
 
+from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import EAGER, StageRecord
 from pipeline.report import detail_lines, first_screen, objective_text
-from pipeline.report.formatting import clean, interval, plural, seconds, significant, spoken, times
+from pipeline.report.formatting import clean, interval, seconds, significant, spoken, times
 from pipeline.report.sections import (
     accuracy_section,
     bottleneck_section,
