@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pipeline.kernels import conv3x3x3, conv_first_volumes, upconv2x2x2
+from pipeline.kernels import conv3x3x3, conv_first_volumes, conv_head, norm_pass, upconv2x2x2
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.merged_statistics import Norm
+from pipeline.kernels.norm_pass import NormPass
 from tests.kernels.examples import FP8, HALF, Example, Layer, example, values
 
 
@@ -96,3 +98,16 @@ def test_the_first_convolution_refuses_what_it_cannot_read(size: tuple[int, int]
     why = r"must be \[N, in, D, H, W\]" if slices == 1 else "a multiple of 8 rows, got 4"
     with pytest.raises(ValueError, match=why):
         replace(made, x=made.x[:, :, 0] if slices == 1 else made.x).run()
+
+
+def test_maps_of_more_values_than_a_kernel_counts_are_refused() -> None:
+    """Of 2^31 in an image, as a deep volume has them: in 32 bits they would lie somewhere else."""
+    x, few = (torch.empty(1, height, 2**12, 16, dtype=HALF, device="meta") for height in (2**15, 2**14))
+    how = NormPass(Norm(eps=1e-5))
+    weight, logits = torch.empty(1, 2, 16, dtype=HALF), Outputs(logits=torch.empty(1))
+    with pytest.raises(ValueError, match=r"^x must have less than 2\^31 values an image"):
+        norm_pass.norm_pass(x, torch.empty(1), how, x)
+    with pytest.raises(ValueError, match=r"^x must have less than 2\^31 values an image"):
+        conv_head.conv_head(x, weight, Epilogue(bias=torch.zeros(2)), logits)
+    with pytest.raises(ValueError, match=r"^logits must be"):
+        conv_head.conv_head(few, weight, Epilogue(bias=torch.zeros(2)), logits)
