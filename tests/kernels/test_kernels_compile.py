@@ -49,7 +49,7 @@ def test_the_gluon_kernels_compile_for_hopper(compiled: list[str]) -> None:
     kernels = [
         *["_conv3x3_gluon"] * 2,
         "_upconv2x2_gluon",
-        *["_conv3x3_gluon"] * 2,
+        "_conv3x3_gluon",
         "_upconv2x2_gluon",
         *["_polyphase_gluon"] * 2,
         *["conv3x3_rows"] * 3,
