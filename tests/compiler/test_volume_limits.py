@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.fp8_values import layers_in_fp8, scales
+from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands, check_operands
 from tests.compiler.nets import image
@@ -105,12 +106,12 @@ def test_layers_that_the_library_runs_can_be_saved_with_their_sums(tmp_path: Pat
 
 @pytest.mark.parametrize(("outer", "slices", "rows"), [(32, 4, 64), (24, 2, 64), (32, 3, 32), (40, 4, 40)])
 def test_a_layer_is_packed_as_its_kernel_takes_it(outer: int, slices: int, rows: int) -> None:
-    """For two slices at a time where there are as many, and few channels."""
+    """For two slices at a time where there are as many, few channels, and a Triton that can."""
     net, batch = nn.Sequential(conv(8, 8), conv(8, outer)).eval(), image(1, 8, slices, 8, 6)
     (_, layer) = layers(rewritten_from(net, batch, torch.float16)).values()
     packed = layer.packed(torch.float16, None, 1.0, 8)
     assert packed.weight is not None
-    assert packed.weight.shape[1] == rows
+    assert packed.weight.shape[1] == (outer if reaching_views_barred() else rows)
     x, out = torch.zeros(1, slices * 8, 6, 8).half(), torch.zeros(1, slices * 8, 6, outer).half()
     check_operands(Operands(x, packed.weight, Epilogue(bias=packed.bias, slices=slices), Outputs(out)))
 
