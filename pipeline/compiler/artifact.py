@@ -18,7 +18,9 @@ from pipeline.compiler.checked_archive import ArchiveError, checked_archive
 from pipeline.records.atomic_json import write_json
 from pipeline.records.error_line import typed_line
 
-FORMAT = 3  # 3: an exported program with the kernels' operations. 2 and 1: a graph and its weights, of a format of ours
+# 4: an exported program with the kernels' operations. 3: these didn't say of how many slices a map is made. 2 and 1: a
+# graph and its weights, of a format of ours.
+FORMAT = 4
 NET, ABOUT = "net.pt2", "about.json"
 
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, fx, nn
 
-from pipeline.compiler.artifact import ABOUT, NET, ArtefactError, archive_of, load, save
+from pipeline.compiler.artifact import ABOUT, FORMAT, NET, ArtefactError, archive_of, load, save
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.checked_archive import checked_archive
 from pipeline.compiler.fp8_values import scales
@@ -113,11 +113,11 @@ def test_a_folder_that_is_no_net_is_refused_in_one_line(missing: str, written: P
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("other", [1, 2, 99, None])
+@pytest.mark.parametrize("other", [1, 2, 3, 99, None])
 def test_a_net_of_another_format_is_refused(other: int | None, written: Path, tmp_path: Path) -> None:
     about = json.loads((copied(written, tmp_path) / ABOUT).read_text())
     (tmp_path / ABOUT).write_text(json.dumps({**about, "format": other}))
-    with pytest.raises(ArtefactError, match=f"format {other}, this version reads 3"):
+    with pytest.raises(ArtefactError, match=f"format {other}, this version reads {FORMAT}"):
         load(tmp_path)
 
 
@@ -129,7 +129,7 @@ def test_a_net_that_was_changed_or_torn_is_refused(written: Path, tmp_path: Path
             load(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 3}', '{"format": 3, "net_sha256"'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", f'{{"format": {FORMAT}}}', f'{{"format": {FORMAT}, "net_sha256"'])
 def test_a_description_that_was_torn_is_refused_in_one_line(text: str, written: Path, tmp_path: Path) -> None:
     (copied(written, tmp_path) / ABOUT).write_text(text)
     with pytest.raises(ArtefactError) as caught:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler.allowed_operations import is_allowed
-from pipeline.compiler.artifact import ABOUT, NET, ArtefactError, load, save
+from pipeline.compiler.artifact import ABOUT, FORMAT, NET, ArtefactError, load, save
 from pipeline.compiler.checked_archive import CONFIGS, GRAPH, INPUTS, MOST_DEPTH, ArchiveError, checked_archive
 
 Members = dict[str, bytes]
@@ -64,7 +64,7 @@ def packed(members: Members, compression: int = zipfile.ZIP_STORED) -> bytes:
 def artefact(content: bytes, folder: Path) -> Path:
     """A folder with an archive and its right digest, as whoever made it would give it."""
     (folder / NET).write_bytes(content)
-    about = {"format": 3, "net_sha256": hashlib.sha256(content).hexdigest()}
+    about = {"format": FORMAT, "net_sha256": hashlib.sha256(content).hexdigest()}
     (folder / ABOUT).write_text(json.dumps(about))
     return folder
 
