@@ -9,6 +9,7 @@ import argparse
 import copy
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,18 +82,34 @@ def first_channels(net: nn.Module) -> int:
 
 
 def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int) -> int:
-    """AdamW with one cycle of the learning rate over so many minutes, on `crops`; returns the number of steps."""
-    device = tissue.image.device
+    """As `fit`, on `crops` in channels_last."""
     generator = torch.Generator().manual_seed(seed)
+
+    def drawn() -> tuple[Tensor, Tensor]:
+        image, label = crops(tissue, generator)
+        return image.contiguous(memory_format=torch.channels_last), label
+
+    return fit(net, drawn, minutes)
+
+
+def fit(net: nn.Module, drawn: Callable[[], tuple[Tensor, Tensor]], minutes: float) -> int:
+    """AdamW with one cycle of the learning rate over so many minutes; returns the number of steps.
+
+    Args:
+        net: of images, or of volumes.
+        drawn: gives a batch [batch, channels, height, width] and its labels [batch, height, width]; of volumes with a
+            depth before the height.
+        minutes: how long.
+    """
     optimizer = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
     peak = LEARNING_RATE * CHANNELS / max(first_channels(net), CHANNELS)
     began, steps, said = time.monotonic(), 0, 0.0
     net.train()
     while (elapsed := (time.monotonic() - began) / (60 * minutes)) < 1:
         optimizer.param_groups[0]["lr"] = peak * min(1.0, 10 * elapsed + 0.05) * (1 - elapsed) + 1e-6
-        image, label = crops(tissue, generator)
-        with torch.autocast(device.type, torch.bfloat16, enabled=image.is_cuda):
-            loss = functional.cross_entropy(net(image.contiguous(memory_format=torch.channels_last)).float(), label)
+        image, label = drawn()
+        with torch.autocast(image.device.type, torch.bfloat16, enabled=image.is_cuda):
+            loss = functional.cross_entropy(net(image).float(), label)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

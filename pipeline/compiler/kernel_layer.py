@@ -12,6 +12,7 @@ from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.common.epilogue import Head
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters
+from pipeline.measure.memory_formats import laid_out
 
 OUT, POOLED, LOGITS, STATISTICS = range(4)  # places in a layer's answer
 
@@ -124,8 +125,8 @@ class KernelLayer(nn.Module):
 
 
 def library_parameters(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> LibraryParameters:
-    """A weight [out, in, k, k] and bias [out] in a type, the weight in channels_last."""
-    return LibraryParameters(weight.to(dtype).contiguous(memory_format=torch.channels_last), bias.to(dtype))
+    """A weight [out, in, k, k] and bias [out] in a type, the weight in channels_last; of volumes it has one more k."""
+    return LibraryParameters(laid_out(weight.to(dtype)), bias.to(dtype))
 
 
 class LibraryLayer(nn.Module):

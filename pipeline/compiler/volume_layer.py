@@ -26,13 +26,6 @@ class VolumeLayer(KernelLayer):
         """The output [N, out, D' · H', W'] of the input [N, in, D · H, W], residual and activation included."""
         return self.op.library(inputs[0], parameters[0], Ends(self.activation, self.slopes, residual, self.slices))
 
-    def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
-        """Weight and bias in a type, the weight in NDHWC."""
-        assert self.weight is not None
-        assert self.bias is not None
-        weight = self.weight.to(dtype).contiguous(memory_format=torch.channels_last_3d)
-        return [LibraryParameters(weight, self.bias.to(dtype))]
-
     def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, channels: int) -> Packed:
         """The parts as the kernel reads them, for two slices at a time where that pays; the arguments are a layer's."""
         parts = super().packed(dtype, in_scales, out_scale, channels)

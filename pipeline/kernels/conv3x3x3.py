@@ -9,19 +9,16 @@ With 32 output channels half of a product's 64 rows would be empty. Two neighbou
 they read four slices, of which each needs three, so that three quarters of the products count instead of a half.
 """
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.kernels.common.capability import reaching_views_barred
+from pipeline.kernels import conv3x3
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters, flops_of
 from pipeline.kernels.common.library import ended
-from pipeline.kernels.common.nhwc import interpreted
-from pipeline.kernels.conv3x3 import Tile, conv3x3_gluon, conv3x3_tiles, conv3x3_triton
-from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS_OF_VOLUMES, STACKED, Operands, check_operands
+from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_triton
+from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS_OF_VOLUMES, STACKED
 
 
 def pack(weight: Tensor) -> Tensor:
@@ -52,7 +49,7 @@ def unstacked(weight: Tensor, outer: int) -> Tensor:
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What `conv3x3x3` computes, in plain PyTorch and fp32, on any device.
+    """What `conv3x3.conv3x3` computes of volumes, in plain PyTorch and fp32, on any device.
 
     Args:
         x: [N, D · H, W, in].
@@ -67,49 +64,18 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
     store_reference(epilogue.of(sums), epilogue, outputs)
 
 
-def conv3x3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """The convolution of x through the epilogue, written into `outputs`.
-
-    Args:
-        x: [N, D · H, W, in], fp16 or fp8, a channel slice of a wider tensor at will.
-        weight: [27, out, in] of x's dtype, from `pack`, or [36, 64, in] from `stacked` for an even D.
-        epilogue: scale, bias and slopes [out], a residual [N, D · H, W, out] unless stacked, and D as `slices`.
-        outputs: out [N, D · H, W, out], statistics [N, blocks, 2, out] where H is a multiple of 8.
-        tile: one of `candidates`; the first of them without.
-
-    Raises:
-        ValueError: a shape, dtype or stride is not as above.
-    """
-    operands = Operands(x, weight, epilogue, outputs)
-    check_operands(operands)
-    tile = tile or next(candidates(x, weight, epilogue))
-    if isinstance(tile, conv3x3_gluon.Tile):
-        conv3x3_gluon.launch(operands, tile)
-    else:
-        assert isinstance(tile, conv3x3_triton.Tile)
-        conv3x3_triton.launch(operands, tile)
-
-
-def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, D · H, W, in] and weight [27 or 36, out, in], the likeliest first."""
-    if reaching_views_barred() is None and not interpreted():
-        yield from conv3x3_tiles.candidates(x, weight, epilogue)
-    else:
-        yield from conv3x3_triton.candidates(x, weight.shape[1], statistics=epilogue.statistics)
-
-
 def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
     """The convolution of x [N, in, D · H, W] by weight [out, in, 3, 3, 3], and what follows: [N, out, D · H, W]."""
     volumes = x.to(parameters.weight.dtype, memory_format=torch.channels_last).unflatten(2, (ends.slices, -1))
     return ended(functional.conv3d(volumes, *parameters, padding=1).flatten(2, 3), ends)
 
 
-OP: KernelOp[Tile] = KernelOp(
+OP: KernelOp[conv3x3.Tile] = KernelOp(
     name="conv3x3x3",
     accepts=None,
     reference=reference,
-    launch=conv3x3x3,
-    candidates=candidates,
+    launch=conv3x3.conv3x3,
+    candidates=conv3x3.candidates,
     library=by_library,
     flops=flops_of(27),
     tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile),

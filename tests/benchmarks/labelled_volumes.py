@@ -9,16 +9,14 @@ scans/, masks/ and net.safetensors; the net has seen the later half of the volum
 
 import argparse
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from models import checkpoint
-from models.train import CHANNELS, LEARNING_RATE, first_channels, named_net
+from models.train import fit, named_net
 from pipeline.measure.memory_formats import laid_out
 
 COUNT, SIDE, CROP = 12, 128, 96
@@ -38,34 +36,14 @@ def volume(number: int) -> tuple[Tensor, Tensor]:
     return (1000 + BRIGHTER * mask + noise).round().to(torch.int16), mask.to(torch.uint8)
 
 
-def crop(volumes: list[tuple[Tensor, Tensor]], generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """A window [1, 1, 96, 96, 96] with its own mean and deviation, and its labels [1, 96, 96, 96]."""
+def crop(volumes: list[tuple[Tensor, Tensor]], generator: torch.Generator, device: str) -> tuple[Tensor, Tensor]:
+    """A window [1, 1, 96, 96, 96] with its own mean and deviation, in NDHWC, and its labels [1, 96, 96, 96]."""
     scan, mask = volumes[int(torch.randint(0, len(volumes), (1,), generator=generator))]
     starts = torch.randint(0, SIDE - CROP + 1, (3,), generator=generator).tolist()
     window = tuple(slice(start, start + CROP) for start in starts)
     values = scan[window].float()
-    return ((values - values.mean()) / values.std())[None, None], mask[window].long()[None]
-
-
-def train(net: nn.Module, volumes: list[tuple[Tensor, Tensor]], minutes: float) -> int:
-    """AdamW with one cycle of the learning rate over so many minutes; the number of steps."""
-    generator = torch.Generator().manual_seed(0)
-    optimizer = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
-    peak = LEARNING_RATE * CHANNELS / max(first_channels(net), CHANNELS)
-    device = next(net.parameters()).device
-    began, steps = time.monotonic(), 0
-    net.train()
-    while (elapsed := (time.monotonic() - began) / (60 * minutes)) < 1:
-        optimizer.param_groups[0]["lr"] = peak * min(1.0, 10 * elapsed + 0.05) * (1 - elapsed) + 1e-6
-        image, label = (part.to(device) for part in crop(volumes, generator))
-        with torch.autocast(device.type, torch.bfloat16, enabled=image.is_cuda):
-            loss = functional.cross_entropy(net(laid_out(image)).float(), label)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        steps += 1
-    net.eval()
-    return steps
+    image = ((values - values.mean()) / values.std())[None, None]
+    return laid_out(image.to(device)), mask[window].long()[None].to(device)
 
 
 def main() -> None:
@@ -83,7 +61,8 @@ def main() -> None:
         for number, pair in enumerate(volumes):
             np.save(asked.out / folder / f"case{number:02}.npy", pair[place].numpy())
     net = named_net(asked.overrides, 0).to(asked.device)
-    steps = train(net, volumes[len(volumes) // 2 :], asked.minutes)
+    generator, seen = torch.Generator().manual_seed(0), volumes[len(volumes) // 2 :]
+    steps = fit(net, lambda: crop(seen, generator, asked.device), asked.minutes)
     command = " ".join(["python -m tests.benchmarks.labelled_volumes", *asked.overrides])
     facts = {"command": f"{command} --minutes {asked.minutes:g} --device {asked.device}", "steps": str(steps)}
     checkpoint.save(net, asked.out / "net.safetensors", facts)

@@ -17,7 +17,7 @@ import triton
 from torch import Tensor
 
 from pipeline.compiler.autotune import build_side_by_side
-from pipeline.kernels import conv3x3x3
+from pipeline.kernels import conv3x3, conv3x3x3
 from pipeline.kernels.common.activation import NONE
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
@@ -47,8 +47,8 @@ def calls(inner: int, outer: int, side: int, dtype: torch.dtype) -> Iterator[tup
     ways = {"one slice": packed} | ({"two slices": conv3x3x3.stacked(packed)} if outer <= STACKED else {})
     for way, held in ways.items():
         taps = held.to(dtype)
-        for tile in conv3x3x3.candidates(x, taps, epilogue):
-            yield f"{way}, {tile}", partial(conv3x3x3.conv3x3x3, x, taps, epilogue, outputs, tile)
+        for tile in conv3x3.candidates(x, taps, epilogue):
+            yield f"{way}, {tile}", partial(conv3x3.conv3x3, x, taps, epilogue, outputs, tile)
     if dtype == HALF:
         library = LibraryParameters(weight.half().contiguous(memory_format=torch.channels_last_3d), bias.half())
         ends = Ends(NONE, slices=side)

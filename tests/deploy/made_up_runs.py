@@ -20,6 +20,7 @@ from tests.fake_machine import run_record, stage_record, steady_pair
 from tests.input_nets import Volumes
 from tests.report import made_up_run as planted
 
+AFFINE = (1.5, 0.0, 0.0, -7.0, 0.0, 2.5, 0.0, -8.0, 0.0, 0.0, 3.5, -9.0)  # of NIfTI's srow_x, srow_y and srow_z
 SIZE, BATCH = 16, 2
 OPTIONS: dict[str, Any] = {"in_channels": 3, "classes": 3, "base": 4, "depth": 2}
 

@@ -2,7 +2,6 @@
 
 import ast
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,6 @@ from pipeline.records import codec
 from tests.compiler.rewriting import lowered, rewritten_from
 from tests.deploy.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage
 from tests.fork_server import torch_alone
-from tests.process_state import own_switches
-
-
-@pytest.fixture(autouse=True)
-def process_state() -> Iterator[None]:
-    """An export owns the switches of its process: put those back."""
-    with own_switches():
-        yield
 
 
 @pytest.fixture

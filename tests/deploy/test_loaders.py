@@ -3,7 +3,6 @@
 import json
 import shutil
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,6 @@ from pipeline.deploy import artefacts, bundle_files, recorded_stage
 from pipeline.records import codec
 from pipeline.stages import torchscript
 from tests.deploy.recorded import run_folder, stage
-from tests.process_state import own_switches
-
-
-@pytest.fixture(autouse=True)
-def process_state() -> Iterator[None]:
-    """An export owns the switches of its process: put those back."""
-    with own_switches():
-        yield
 
 
 @pytest.mark.parametrize("library", ["onnx", "torch"])

@@ -18,10 +18,10 @@ from pipeline.deploy.predicting import batch_of
 from pipeline.deploy.predictor import Predictor
 from pipeline.records import codec
 from tests.deploy.recorded import SIDE, run_folder, stage
-from tests.deploy.test_exporting import asked, process_state, refused, small
+from tests.deploy.test_exporting import asked, refused, small
 from tests.deploy.test_loaders import loader_in
 
-__all__ = ["process_state", "small"]  # fixtures
+__all__ = ["small"]  # a fixture
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
 IMAGES[1] = IMAGES[1, 0, 0]  # a plain colour
 CPU = torch.device("cpu")

@@ -3,7 +3,6 @@
 import json
 import runpy
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,16 +25,8 @@ from pipeline.records.tasks import Task
 from pipeline.stages import onnxruntime
 from tests.deploy.recorded import run_folder, stage
 from tests.fork_server import torch_alone
-from tests.process_state import own_switches
 
 VOLUMES = InputContract(1, "zscore", (), (), 1.0)
-
-
-@pytest.fixture(autouse=True)
-def process_state() -> Iterator[None]:
-    """An export owns the switches of its process: put those back."""
-    with own_switches():
-        yield
 
 
 def rewritten(folder: Path, **settings: Any) -> RunRecord:

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,16 +25,6 @@ from pipeline.deploy.predictor import Predictor
 from pipeline.measure.accuracy import classes
 from pipeline.records import codec
 from tests.deploy.made_up_runs import BATCH, OPTIONS, SIZE, weights, write_image, write_run
-from tests.process_state import own_switches
-
-
-@pytest.fixture(autouse=True)
-def process_state() -> Iterator[None]:
-    """A stage sets the switches of its process."""
-    threads = torch.get_num_threads()
-    with own_switches():
-        yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

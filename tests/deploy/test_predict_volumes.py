@@ -3,7 +3,6 @@
 import gzip
 import json
 import struct
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,29 +26,10 @@ from pipeline.deploy.predicting import Prediction
 from pipeline.deploy.predictor import Predictor
 from pipeline.measure.accuracy import classes
 from pipeline.records import codec
-from tests.deploy.made_up_runs import write_image, write_volumes_run
+from tests.deploy.made_up_runs import AFFINE, write_image, write_volumes_run
 from tests.models.test_volume_files import nifti, nifti2
-from tests.process_state import own_switches
 
-AFFINE = (1.5, 0.0, 0.0, -7.0, 0.0, 2.5, 0.0, -8.0, 0.0, 0.0, 3.5, -9.0)  # of NIfTI's srow_x, srow_y and srow_z
 STORED = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
-
-
-@pytest.fixture(autouse=True)
-def process_state() -> Iterator[None]:
-    """A stage sets the switches of its process."""
-    threads = torch.get_num_threads()
-    with own_switches():
-        yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def scans(tmp_path: Path) -> Path:
-    """A folder for volumes."""
-    folder = tmp_path / "scans"
-    folder.mkdir()
-    return folder
 
 
 def with_affine(order: str) -> bytes:

@@ -45,7 +45,8 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
 
     Args:
         x: [N, H, W, in], fp16 or fp8, a channel slice of a wider tensor at will.
-        weight: [9, out, in] of x's dtype, from `pack`.
+        weight: [9, out, in] of x's dtype, from `pack`; of volumes as `conv3x3x3` says, with their depth as the
+            epilogue's `slices`.
         epilogue: scale, bias and slopes [out], a residual [N, H, W, out]; a head for at most 8 classes, and `out`
             channels that fit in one tile.
         outputs: out [N, H, W, out], pooled [N, H // 2, W // 2, out], logits [N, classes, H, W], statistics
@@ -67,14 +68,14 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
 
 
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in] and weight [9, out, in], the likeliest first.
+    """The tiles worth measuring for x [N, H, W, in] and weight [9, 27 or 36, out, in], the likeliest first.
 
     Where `conv3x3_gluon` can be built `conv3x3_triton` isn't tried: measured on an H200 with both on offer, it was
     chosen for none of the 17 convolutions of the classic net, in fp16 or fp8, at batch 1 or 8.
     """
     head, outer = epilogue.head is not None, weight.shape[1]
     by_gluon = gluon_barred() is None and not interpreted()
-    if by_gluon and weight.is_contiguous() and conv3x3_narrow.suits(x, outer, epilogue):
+    if by_gluon and len(weight) == 9 and weight.is_contiguous() and conv3x3_narrow.suits(x, outer, epilogue):
         yield from conv3x3_narrow.candidates(x, outer)
     if by_gluon and reaching_views_barred() is None:
         yield from conv3x3_tiles.candidates(x, weight, epilogue)

@@ -19,7 +19,7 @@ STACKED = 32  # output channels of each of two slices that share a product's 64 
 
 
 class Operands(NamedTuple):
-    """The arguments of `conv3x3.conv3x3`, or of `conv3x3x3.conv3x3x3`, whose weight has 27 taps or, stacked, 36."""
+    """The arguments of `conv3x3.conv3x3`; the weight of volumes has 27 taps or, stacked, 36."""
 
     x: Tensor
     weight: Tensor
