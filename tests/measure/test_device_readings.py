@@ -1,5 +1,6 @@
 """What is read of the machine, through stubs where this machine has no such device."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -195,26 +196,33 @@ class Drawing:
         return self._limit
 
 
-def run_ins(gpu: Drawing | None, samples: int, device: str = "cuda") -> list[int]:
-    """The untimed calls, of 10 ms, before so many samples."""
-    load, taken = FullLoad(Plan(), device, 0.01, gpu), Sample(1, 1.0, None, 0, disturbed=False)
+def run_ins(gpu: Drawing | None, samples: int, device: str = "cuda", pauses: Sequence[float] = ()) -> list[int]:
+    """The untimed calls, of 10 ms, before so many samples, with pauses in seconds between them."""
+    clock = FalseClock()
+    load, taken = FullLoad(Plan(), device, 0.01, gpu, clock.now), Sample(1, 1.0, None, 0, disturbed=False)
     found = []
-    for _ in range(samples):
+    for _, pause in zip(range(samples), [*pauses, *[0.0] * samples], strict=False):
         found.append(load.run_in_calls())
         assert load.sampled(taken) is taken
+        clock.wall += pause
     return found
 
 
 def test_a_side_at_the_cap_runs_in_for_longer_where_the_device_has_rested() -> None:
     """Its power is held on average, so that it exceeds the limit after a side that draws less."""
-    rests, after_itself, after_such_a_side = 300.0, 690.0, 680.0
-    gpu = Drawing(rests, 690.0, rests, 650.0, after_itself, 695.0, after_such_a_side, 690.0)
-    assert run_ins(gpu, 4) == [300, 300, 30, 30]
+    rests, after_itself = 300.0, 690.0
+    gpu = Drawing(rests, 690.0, rests, 650.0, after_itself, 695.0)
+    assert run_ins(gpu, 3) == [300, 300, 30]
+
+
+def test_a_side_at_the_cap_runs_in_for_longer_after_another_at_the_cap() -> None:
+    """What that one had come down to isn't what this one comes down to: what tells them apart is the time between."""
+    assert run_ins(Drawing(*[690.0] * 8), 4, pauses=[0.1, 0.8, 0.1]) == [300, 30, 300, 30]
 
 
 def test_a_side_that_does_not_reach_the_cap_runs_in_for_long_once() -> None:
     """Nobody knows before its first sample."""
-    assert run_ins(Drawing(120.0, 400.0, 350.0, 410.0, 350.0, 405.0), 3) == [300, 30, 30]
+    assert run_ins(Drawing(120.0, 400.0, 350.0, 410.0, 350.0, 405.0), 3, pauses=[0.8, 0.8]) == [300, 30, 30]
 
 
 def test_without_a_known_limit_the_run_in_is_as_usual() -> None:

@@ -38,14 +38,14 @@ def open_session(
     """
     settings = ort.SessionOptions()
     settings.log_severity_level = 3
+    # Else it binds its threads to processors of its own choice, also to such as this process may not use.
+    settings.intra_op_num_threads = torch.get_num_threads()
     settings.add_session_config_entry(ASSIGNMENT, "1")
     if optimised:
         settings.optimized_model_filepath = str(optimised)
     if wanted != "cpu":
         ort.preload_dlls()
         settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    else:
-        settings.intra_op_num_threads = torch.get_num_threads()
     try:
         session = ort.InferenceSession(str(path), settings, providers=[(PROVIDERS[wanted], options)])
     except Exception as error:

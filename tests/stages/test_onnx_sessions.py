@@ -1,0 +1,46 @@
+"""ONNX Runtime's sessions, and the convolutions for which it asks cuDNN."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import onnxruntime as ort
+import pytest
+import torch
+
+from pipeline.records.diagnostics import SearchCount
+from pipeline.stages.common import onnx_session
+from pipeline.stages.onnxruntime import nodes_searched
+
+NODES = {"CUDAExecutionProvider": {"Conv": 19, "ConvTranspose": 4, "Concat": 4, "FusedConv": 2}}
+
+
+@pytest.mark.parametrize("search", ["EXHAUSTIVE", "HEURISTIC"])
+def test_onnx_runtime_asks_node_by_node(search: str) -> None:
+    """Alike or not, the convolutions on the GPU."""
+    (found,) = nodes_searched(NODES, search)
+    assert found == SearchCount("cuDNN for ONNX Runtime", "nodes", 25, search.lower())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "search"),
+    [(NODES, "DEFAULT"), ({"CPUExecutionProvider": {"Conv": 19}}, "EXHAUSTIVE"), ({}, "EXHAUSTIVE")],
+)
+def test_nobody_is_asked(nodes: dict[str, dict[str, int]], search: str) -> None:
+    """Where a default was asked for, and by a session on the CPU."""
+    assert nodes_searched(nodes, search) == ()
+
+
+@pytest.mark.parametrize("provider", ["cuda", "cpu"])
+def test_a_session_is_told_how_many_threads_it_has(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it isn't, it binds one to each processor of the machine, also beyond those that taskset or Slurm left."""
+    asked: list[ort.SessionOptions] = []
+
+    def session(path: str, settings: ort.SessionOptions, providers: list[tuple[str, dict[str, str]]]) -> Any:
+        asked.append(settings)
+        return SimpleNamespace(get_providers=lambda: [providers[0][0]])
+
+    monkeypatch.setattr(ort, "InferenceSession", session)
+    monkeypatch.setattr(ort, "preload_dlls", lambda: None)
+    onnx_session.open_session(Path("net.onnx"), provider, {})
+    assert [settings.intra_op_num_threads for settings in asked] == [torch.get_num_threads()]
