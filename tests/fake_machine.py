@@ -13,7 +13,7 @@ from pipeline.records.run_settings import DataSettings, RunSettings
 from pipeline.records.samples import Accuracy, Block, Pair, Sample
 
 TOLERANCE = Tolerance(relative_l2=1e-3, flipped_share=1e-3, reason="a test's own")
-SLICE_SECONDS = 0.02
+SAMPLE_SECONDS = 0.02
 CALLS = 10
 DRAWN = 120  # samples at a time: a run of 30 blocks
 
@@ -101,7 +101,7 @@ class Machine:
 PLAIN = vars(Sample(CALLS, 0.0, None))
 
 
-class FalsePlayer:
+class FakeSampler:
     """A worker on a false machine; making one is a launch."""
 
     def __init__(self, name: str, machine: Machine, seconds: float) -> None:
@@ -120,8 +120,8 @@ def sampling(
     machine: Machine, true_ratio: float, plan: Plan | None = None, name: str = "stage", a: str = "eager"
 ) -> Pair:
     """A stage that is `true_ratio` times as fast as its baseline, measured on the machine."""
-    first = FalsePlayer(a, machine, SLICE_SECONDS * true_ratio)
-    second = FalsePlayer(name, machine, SLICE_SECONDS)
+    first = FakeSampler(a, machine, SAMPLE_SECONDS * true_ratio)
+    second = FakeSampler(name, machine, SAMPLE_SECONDS)
     order = random.Random(int(machine.rng.integers(2**31)))
     return interleave(first, second, plan or Plan(), order, lambda: 0.0)
 
@@ -147,12 +147,12 @@ def steady_pair(true_ratio: float, spread: float = 0.002, **fields: object) -> P
     """Thirty blocks whose log-ratios lie evenly within ± `spread` of the truth."""
     names = {key: str(fields.pop(key)) for key in ("a", "b") if key in fields}
     stretch = np.exp(np.linspace(-spread, spread, 30)).tolist()
-    return pair_of(lambda i: (SLICE_SECONDS * true_ratio * stretch[i], SLICE_SECONDS), **names, **fields)  # type: ignore[arg-type]
+    return pair_of(lambda i: (SAMPLE_SECONDS * true_ratio * stretch[i], SAMPLE_SECONDS), **names, **fields)  # type: ignore[arg-type]
 
 
 def wide_pair(true_ratio: float, **names: str) -> Pair:
     """Thirty blocks whose ratios are by turns three times the truth, the truth, and a third of it: not resolved."""
-    return pair_of(lambda i: (SLICE_SECONDS * true_ratio * 3.0 ** (1 - i % 3), SLICE_SECONDS), **names)  # type: ignore[arg-type]
+    return pair_of(lambda i: (SAMPLE_SECONDS * true_ratio * 3.0 ** (1 - i % 3), SAMPLE_SECONDS), **names)  # type: ignore[arg-type]
 
 
 ACCURACY = Accuracy(0.0, 0.0, 1.0, 0.0, None, 0.0, False, None, None, None, None, 3)

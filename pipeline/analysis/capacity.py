@@ -126,8 +126,8 @@ def fleet(service: Service, target: Target) -> Fleet:
 
 def measured(stage: StageRecord, batch: int) -> Service | None:
     """The stage's latencies with the copies from and to the host, or without where only those are there."""
-    series = stage.host_latencies or stage.latencies
-    return Service(batch, series) if series else None
+    latencies = stage.host_latencies or stage.latencies
+    return Service(batch, latencies) if latencies else None
 
 
 def target_of(summary: RunSummary) -> Target | None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.diagnostics import SearchCount, Searcher
+from pipeline.records.run_record import INDUCTOR
 from pipeline.stats.intervals import Estimate
 
 LEAST_COLD_SECONDS = 1.0  # moving the weights and loading a library take as long: less is no build
@@ -142,7 +143,7 @@ def searches_of(summary: RunSummary, stage: StageSummary) -> list[Search]:
 
 def _asked(summary: RunSummary, stage: StageSummary) -> list[Search]:
     """Who was asked to search, by the stage's options and its compilation."""
-    facts, options = stage.stage.compile_facts, stage.stage.options
+    facts, options, ran = stage.stage.compile_facts, stage.stage.options, stage.stage.execution
     found: list[Search] = []
     if facts and facts.candidates_measured is not None:
         found.append(Search("own kernels", None, candidates=facts.candidates_measured))
@@ -150,7 +151,7 @@ def _asked(summary: RunSummary, stage: StageSummary) -> list[Search]:
         found.append(Search("cuDNN", None))
     if summary.on_gpu and (method := str(options.get("algo_search", "")).lower()):
         found.append(Search("cuDNN for ONNX Runtime", None, method))
-    if str(options.get("mode", "")).startswith("max-autotune"):
+    if ran and ran.provider == INDUCTOR and str(options.get("mode", "")).startswith("max-autotune"):
         found.append(Search("Inductor", None))
     return found
 

@@ -59,8 +59,8 @@ from pipeline.records.error_line import first_line
 from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, RunWarning
 from pipeline.records.run_settings import MeasureSettings, settings_of
-from pipeline.report.first_screen import inputs_at
 from pipeline.report.formatting import visible
+from pipeline.report.run_text import inputs_at
 from pipeline.report.terminal import first_screen
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

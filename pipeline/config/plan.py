@@ -83,13 +83,13 @@ class Plan:
         """Check what no annotation says.
 
         Raises:
-            RequestError: looks at the samples that aren't ever later ones.
+            RequestError: interim analyses whose numbers of blocks don't grow.
         """
         for name in ("interim_analyses", "gpu_interim_analyses"):
-            looks = getattr(self, name)
-            if any(later <= earlier for earlier, later in pairwise(looks)):
+            analyses = getattr(self, name)
+            if any(later <= earlier for earlier, later in pairwise(analyses)):
                 raise RequestError(
-                    f"measure.{name}={list(looks)}: expected numbers of blocks that grow, such as [30, 60]"
+                    f"measure.{name}={list(analyses)}: expected numbers of blocks that grow, such as [30, 60]"
                 )
 
     def sample_seconds(self, device: str) -> float:

@@ -52,7 +52,7 @@ def interleave(
     """
     opened = now()
     blocks: list[Block] = []
-    *looks, most = plan.interim_analyses
+    *interim, most = plan.interim_analyses
     least = min(LEAST_BLOCKS, plan.interim_analyses[0])
     while len(blocks) < most:
         patience = PATIENCE if len(blocks) < least else 1
@@ -60,7 +60,7 @@ def interleave(
             break
         blocks.append(sample_block(baseline, stage, "ABBA" if rng.random() < 0.5 else "BAAB"))
         on_block(len(blocks))
-        if len(blocks) in looks and _narrow(Pair(baseline.name, stage.name, blocks), plan.half_width):
+        if len(blocks) in interim and _narrow(Pair(baseline.name, stage.name, blocks), plan.half_width):
             break
     return Pair(baseline.name, stage.name, blocks)
 

@@ -31,6 +31,7 @@ from pipeline.records.samples import Accuracy, Calibration, Energy, HostPath, Me
 
 SCHEMA_VERSION = 9
 EAGER, AUTOCAST = "eager", "amp"  # the stages that may be baselines
+INDUCTOR = "Inductor"  # the provider of what torch.compile generates
 
 Status = Literal["ok", "failed", "inaccurate", "timeout", "skipped"]
 FailureKind = Literal[

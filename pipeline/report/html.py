@@ -13,7 +13,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.report import answer, first_screen, formatting, large_numbers, usage
+from pipeline.report import answer, formatting, large_numbers, run_text, usage
 from pipeline.report.gallery import Gallery
 from pipeline.report.sections import accuracy_section, capacity_section, host_time_section, roofline_section
 from pipeline.report.sections.cost_section import cost_table, cost_text
@@ -100,19 +100,19 @@ def page(summary: RunSummary, masks: Gallery | None = None, present: Present = k
             cost=cost_table(summary),
             cost_text=cost_text(summary),
             capacity=capacity_section.section(summary),
-            trust=first_screen.trust(summary),
+            trust=run_text.trust(summary),
             ladder=ladder(summary),
             marks=dict(enumerate(map(mark, summary.stages))),
             links=dict(enumerate(anchors.values())),
             ladder_chart=Markup(ladder_chart(summary) if summary.stages else ""),  # noqa: S704 - escaped by the chart
-            unwell=first_screen.unwell(summary),
-            warnings=first_screen.all_warnings(summary),
+            unwell=run_text.unwell(summary),
+            warnings=run_text.all_warnings(summary),
             advice=advice(summary),
             why=explanations(summary),
             stages=[section(summary, stage) for stage in summary.stages],
             peaks=roofline_section.peaks_text(run),
             flops=host_time_section.flops_text(run),
-            images=first_screen.images_text(run),
+            images=run_text.images_text(run),
             config=json.dumps(run.config, indent=1, ensure_ascii=False, default=str),
         )
     )
@@ -129,8 +129,8 @@ def answered(summary: RunSummary) -> dict[str, object]:
         "choices": answer.choice_table(summary),
         "longer": answer.longer(summary),
         "usage": usage.usage(summary, winner) if winner and answer.resolved(summary) else None,
-        "machine": first_screen.machine(summary.run),
-        "state": first_screen.state(summary.run),
+        "machine": run_text.machine(summary.run),
+        "state": run_text.state(summary.run),
         "right": accuracy_section.right_in_all(summary),
         "own_warnings": winner.warnings if winner else [],
     }

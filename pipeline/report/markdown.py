@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from pipeline.analysis.summary import RunSummary
-from pipeline.report import answer, first_screen
+from pipeline.report import answer, run_text
 from pipeline.report.formatting import clean, prose, seconds
 from pipeline.report.sections import accuracy_section, bits_section, bottleneck_section
 from pipeline.report.sections.cost_section import cost_table, cost_text
@@ -31,9 +31,9 @@ def escape(text: object) -> str:
 
 def markdown(summary: RunSummary) -> str:
     """The report as Markdown."""
-    run, where = summary.run, first_screen.machine(summary.run)
+    run, where = summary.run, run_text.machine(summary.run)
     lines = [f"# {escape(answer.headline(summary))}", "", escape(f"{where.device}: {where.shape}. {where.preset}.")]
-    if note := first_screen.state(run):
+    if note := run_text.state(run):
         lines += ["", f"**{escape(note)}**"]
     if said := answer.paragraph(summary):
         lines += ["", escape(" ".join(said))]
@@ -54,7 +54,7 @@ def _careful(summary: RunSummary) -> list[str]:
     """The winner's own warnings, and who isn't ranked."""
     found = summary.winner.warnings if summary.winner else []
     lines = [f"- **{escape(warning.code)}**: {escape(prose(warning.text))}." for warning in found]
-    lines += [f"- **not ranked**: {escape(line)}" for line in first_screen.unwell(summary)]
+    lines += [f"- **not ranked**: {escape(line)}" for line in run_text.unwell(summary)]
     return ["", *lines] if lines else []
 
 
@@ -83,7 +83,7 @@ def _cost(summary: RunSummary) -> list[str]:
 
 
 def _ladder(summary: RunSummary) -> list[str]:
-    return [*table(ladder(summary)), "", escape(first_screen.trust(summary))] if summary.stages else []
+    return [*table(ladder(summary)), "", escape(run_text.trust(summary))] if summary.stages else []
 
 
 def _bottlenecks(summary: RunSummary) -> list[str]:
@@ -107,7 +107,7 @@ def _warnings(summary: RunSummary) -> list[str]:
     return [
         f"- **{escape(who)}, {escape(found.code)}**: {escape(prose(found.text))}. "
         f"What to do: {escape(prose(found.remedy))}."
-        for who, found in first_screen.all_warnings(summary)
+        for who, found in run_text.all_warnings(summary)
     ]
 
 

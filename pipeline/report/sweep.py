@@ -10,10 +10,10 @@ from pipeline.analysis.sweep_jobs import Figure as Measure
 from pipeline.report import csv_table
 from pipeline.report.charts.curves import lines as lines_chart
 from pipeline.report.figure import Figure, drawn
-from pipeline.report.first_screen import machine
 from pipeline.report.formatting import NOTHING, clean, listed, significant
 from pipeline.report.html import environment
 from pipeline.report.markdown import escape, table
+from pipeline.report.run_text import machine
 from pipeline.report.sections.ladder_section import Headings, row_of, shown_in, stage_columns
 from pipeline.report.sections.size_sweep_section import SizeSection, section
 from pipeline.report.tables import Cell, Column, Table, figure, heading_of, names

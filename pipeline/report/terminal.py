@@ -8,8 +8,7 @@ from rich.text import Text
 from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report import answer, large_numbers
-from pipeline.report import first_screen as sentences
+from pipeline.report import answer, large_numbers, run_text
 from pipeline.report.formatting import clean, interval, prose, seconds, times
 from pipeline.report.sections.ladder_section import StageColumn, headings_of, shown_in, stage_columns
 from pipeline.report.tables import Cell
@@ -26,12 +25,12 @@ MOST_UNWELL = 4
 
 def first_screen(summary: RunSummary) -> RenderableType:
     """The answer in a few lines, what to beware of, and the ladder."""
-    where = sentences.machine(summary.run)
+    where = run_text.machine(summary.run)
     parts: list[RenderableType] = [
         Text(""),
         Text(f"{clean(where.device)}: {clean(where.shape)}, {clean(where.preset)}"),
     ]
-    if note := sentences.state(summary.run):
+    if note := run_text.state(summary.run):
         parts.append(Text(note, style="bold yellow"))
     parts += [Text(""), Text(clean(answer.headline(summary)), style="bold")]
     parts += [
@@ -40,7 +39,7 @@ def first_screen(summary: RunSummary) -> RenderableType:
         if line
     ]
     parts += [Text(""), *_warnings(summary), ladder(summary)]
-    unwell = sentences.unwell(summary)
+    unwell = run_text.unwell(summary)
     parts += [_shortened(line) for line in unwell[:MOST_UNWELL]]
     if len(unwell) > MOST_UNWELL:
         parts.append(Text(f"and {len(unwell) - MOST_UNWELL} more that can't be ranked, in the report"))
@@ -107,7 +106,7 @@ def _warnings(summary: RunSummary) -> list[RenderableType]:
     lines: list[RenderableType] = [
         Text(clean(f"! {warning.code}: {prose(warning.text)}"), style="yellow") for warning in own[:MOST_WARNINGS]
     ]
-    others = len(sentences.all_warnings(summary)) - len(own[:MOST_WARNINGS])
+    others = len(run_text.all_warnings(summary)) - len(own[:MOST_WARNINGS])
     if others > 0:
         lines.append(Text(f"! {plural(others, 'warning')}{' more' if own else ''}, in the report", style="yellow"))
     return [*lines, Text("")] if lines else []

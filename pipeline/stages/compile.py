@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.devices.kinds import is_cuda
-from pipeline.records.run_record import CompileFacts, Execution
+from pipeline.records.run_record import INDUCTOR, CompileFacts, Execution
 from pipeline.stages.api import Runner, Traffic, Workload
 from pipeline.stages.common.inductor import Mode, check_possible, count_bytes, generated, keep_graphs, own_cache
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short, why_fp32
@@ -59,7 +59,7 @@ def build(
 def execution(half: torch.dtype, mode: Mode, device: torch.device) -> Execution:
     """How the compiled net runs; Inductor captures graphs on a GPU, in two of its modes."""
     captured = is_cuda(device.type) and mode in ("reduce-overhead", "max-autotune")
-    return Execution(short(half), layout="NHWC", provider="Inductor", captured=captured, fuses=True)
+    return Execution(short(half), layout="NHWC", provider=INDUCTOR, captured=captured, fuses=True)
 
 
 def compile_net(

@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from pipeline.compiler.budget import Budget
 from pipeline.devices import host
 from pipeline.records.error_line import first_line
-from pipeline.records.run_record import Execution, Precision
+from pipeline.records.run_record import INDUCTOR, Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.inductor import check_possible, own_cache
 from pipeline.stages.common.int8_layers import (
@@ -85,7 +85,7 @@ def described(
     return Runner(
         run,
         description=f"Inductor, {len(in_bits)} convolutions in int8 by PT2E, {len(others)} in fp32",
-        execution=Execution("int8", others, None, "Inductor", captured=False, fuses=True),
+        execution=Execution("int8", others, None, INDUCTOR, captured=False, fuses=True),
         details=facts,
         calibration=by.calibration,
         left_out=by.left_out,

@@ -57,7 +57,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Latency:
-    """Percentiles of a series, in seconds."""
+    """Percentiles of the latencies, in seconds."""
 
     p50: float
     p90: float
@@ -266,15 +266,15 @@ def seconds_per_call(pairs: Pair | Sequence[Pair], side: Side = "stage") -> Esti
     return Estimate(*median_interval(taken)[:3])
 
 
-def latency(series: Sequence[float]) -> Latency:
-    """The percentiles of a series of single calls.
+def latency(latencies: Sequence[float]) -> Latency:
+    """The percentiles of single calls' latencies, in seconds.
 
     Raises:
-        ValueError: an empty series.
+        ValueError: there are none.
     """
-    if not series:
+    if not latencies:
         raise ValueError("a latency needs at least one call")
-    p50, p90, p99 = np.percentile(np.asarray(series), [50, 90, 99])
+    p50, p90, p99 = np.percentile(np.asarray(latencies), [50, 90, 99])
     return Latency(float(p50), float(p90), float(p99))
 
 

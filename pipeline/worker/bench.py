@@ -211,7 +211,7 @@ class Bench:
         reason = f"remembers its answers: pictures that are new to it take {found.slower:.3g} times as long"
         return Finding("impossible", reason)
 
-    def series(self) -> dict[str, object]:
+    def latencies(self) -> dict[str, object]:
         """Latencies at both boundaries, memory and energy."""
         plan, batches, run = self.job.plan, self.inputs, self.run
         steady = None

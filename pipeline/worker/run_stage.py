@@ -174,7 +174,7 @@ def finish(bench: Bench, reporter: Reporter) -> None:
         reporter.report(**found.fields)
         return
     afterwards: list[tuple[Phase, Callable[[], dict[str, object]]]] = [
-        (Phase.LATENCIES, bench.series),
+        (Phase.LATENCIES, bench.latencies),
         (Phase.HOST_PATH, partial(host_path_of, bench)),
         (Phase.PROFILE, lambda: {"profile": bench.profile()}),
         (Phase.OBSERVE, lambda: {"execution": bench.observe()}),

@@ -16,7 +16,7 @@ import numpy as np
 from pipeline.config.plan import Plan
 from pipeline.records.samples import Block, Pair, Sample
 from pipeline.stats.intervals import Ratio, ratio
-from tests.fake_machine import CALLS, SLICE_SECONDS, Machine, sampling
+from tests.fake_machine import CALLS, SAMPLE_SECONDS, Machine, sampling
 
 FAULTS = {"drift": 0.03, "clock_changes": 0.02, "second_place": 0.01}
 TRUE = 1.10
@@ -27,7 +27,7 @@ def in_order(machine: Machine, order: str) -> Pair:
     """A pair of 60 samples of each side, A and B, in the order of the letters, as if that had been in blocks."""
     taken: dict[str, list[Sample]] = {"A": [], "B": []}
     for side in order:
-        nominal = SLICE_SECONDS * (TRUE if side == "A" else 1.0)
+        nominal = SAMPLE_SECONDS * (TRUE if side == "A" else 1.0)
         taken[side].append(Sample(CALLS, machine.seconds(nominal), None))
     pairs = zip(*(zip(part[::2], part[1::2], strict=True) for part in (taken["A"], taken["B"])), strict=True)
     return Pair("A", "B", [Block("ABBA", first, second) for first, second in pairs])

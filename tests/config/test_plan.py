@@ -37,8 +37,8 @@ def test_each_file_gives_exactly_the_knobs_of_a_plan(path: Path) -> None:
 
 def test_thorough_is_the_default() -> None:
     knobs = yaml.safe_load((FOLDER / "thorough.yaml").read_text())
-    looks = {name: tuple(knobs[name]) for name in ("interim_analyses", "gpu_interim_analyses")}
-    assert {**knobs, **looks} == asdict(Plan())
+    analyses = {name: tuple(knobs[name]) for name in ("interim_analyses", "gpu_interim_analyses")}
+    assert {**knobs, **analyses} == asdict(Plan())
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.stem != "thorough"], ids=lambda path: path.stem)
@@ -98,11 +98,11 @@ def test_a_gpus_plans_have_an_interval_at_full_load(path: Path) -> None:
     assert 5 * rested <= plan.sampling_seconds  # by then the sixth has begun
 
 
-@pytest.mark.parametrize("looks", [[3, 2, 1], [5, 5]])
-def test_looks_at_the_samples_come_one_after_the_other(looks: list[int]) -> None:
+@pytest.mark.parametrize("blocks", [[3, 2, 1], [5, 5]])
+def test_interim_analyses_come_one_after_the_other(blocks: list[int]) -> None:
     """Those that don't grow are never reached."""
     with pytest.raises(RequestError, match=r"interim_analyses=\[.*\]: expected numbers of blocks that grow"):
-        Plan(interim_analyses=tuple(looks))
+        Plan(interim_analyses=tuple(blocks))
 
 
 @pytest.mark.parametrize(

@@ -5,22 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.kernels.common.activation import ACTIVATIONS, Activation, recognised
-
-MODULES: list[tuple[nn.Module, Activation | None]] = [
-    (nn.ReLU(inplace=True), Activation("relu")),
-    (nn.LeakyReLU(), Activation("leaky_relu", 0.01)),
-    (nn.LeakyReLU(0.2), Activation("leaky_relu", 0.2)),
-    (nn.SiLU(), Activation("silu")),
-    (nn.GELU(), Activation("gelu")),
-    (nn.GELU(approximate="tanh"), Activation("gelu_tanh")),
-    (nn.ELU(0.5), Activation("elu", 0.5)),
-    (nn.Hardswish(), Activation("hardswish")),
-    (nn.Mish(), Activation("mish")),
-    (nn.PReLU(4), Activation("prelu")),
-    (nn.PReLU(1), Activation("prelu")),
-    (nn.SELU(), None),
-    (nn.ReLU6(), None),
-]
+from tests.kernels.activation_modules import MODULES
 
 
 def test_every_activation_of_the_table_is_tried_here() -> None:

@@ -19,7 +19,7 @@ PLAN = Plan()
 
 
 def test_between_the_stamps_stand_the_calls_and_nothing_else() -> None:
-    """Two settling calls, a wait, the stamps around the calls and a wait; batches and guards come before."""
+    """Two warm-up calls, a wait, the stamps around the calls and a wait; batches and guards come before."""
     clock = FalseClock()
     batches = count()
 
@@ -120,25 +120,25 @@ def test_garbage_collection_returns_after_a_call_that_failed() -> None:
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize(("disturbed_slices", "retries", "attempts"), [(0, 0, 1), (2, 2, 3), (99, 3, 4)])
-def test_a_slice_in_which_something_compiled_is_measured_again(
-    disturbed_slices: int, retries: int, attempts: int
+@pytest.mark.parametrize(("disturbed_samples", "retries", "taken_in_all"), [(0, 0, 1), (2, 2, 3), (99, 3, 4)])
+def test_a_sample_in_which_something_compiled_is_taken_again(
+    disturbed_samples: int, retries: int, taken_in_all: int
 ) -> None:
     """At most three times; `disturbed` says that the last one was disturbed as well."""
     clock, compiled, calls = FalseClock(), [0], [0]
 
     def call(_: object) -> None:
         calls[0] += 1
-        if calls[0] % 7 == 0 and calls[0] <= 7 * disturbed_slices:  # the last of two settling and five timed calls
+        if calls[0] % 7 == 0 and calls[0] <= 7 * disturbed_samples:  # the last of two warm-up and five timed calls
             compiled[0] += 1
         clock.work(0.01)
 
     taken = take_sample(call, int, 5, clock, PLAN, Watch(lambda: (compiled[0], 0)))
-    assert (taken.retries, calls[0]) == (retries, 7 * attempts)
-    assert taken.disturbed == (disturbed_slices == 99)
+    assert (taken.retries, calls[0]) == (retries, 7 * taken_in_all)
+    assert taken.disturbed == (disturbed_samples == 99)
 
 
-def test_what_compiles_in_the_settling_calls_costs_no_repeat() -> None:
+def test_what_compiles_in_the_warm_up_calls_costs_no_repeat() -> None:
     compiled = [0]
 
     def call(_: object) -> None:
@@ -156,7 +156,7 @@ def test_what_compiles_in_the_settling_calls_costs_no_repeat() -> None:
         (DeviceState(), DeviceState(), []),
     ],
 )
-def test_throttling_is_what_the_counters_saw_during_the_slice(
+def test_throttling_is_what_the_counters_saw_during_the_sample(
     before: DeviceState, after: DeviceState, reasons: list[str]
 ) -> None:
     """The reason that holds when asked stands in only where the device doesn't count."""
@@ -173,7 +173,7 @@ def test_work_on_another_stream_escapes_the_events_but_not_the_wall() -> None:
 
 
 @pytest.mark.parametrize(("per_call", "calls"), [(0.001, 20), (0.0011, 19), (0.1, 5), (0.0, 20_000_000)])
-def test_a_slice_has_the_fewest_calls_that_last_long_enough(per_call: float, calls: int) -> None:
+def test_a_sample_has_the_fewest_calls_that_last_long_enough(per_call: float, calls: int) -> None:
     assert calls_per_sample(per_call, 0.02, 5) == calls
 
 

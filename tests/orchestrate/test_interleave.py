@@ -12,7 +12,7 @@ from pipeline.records.samples import Sample
 
 
 class Stub:
-    """A player that writes down when it was asked."""
+    """A sampler that writes down when it was asked."""
 
     def __init__(self, name: str, asked: list[str], seconds: Callable[[], float] = lambda: 1.0) -> None:
         self.name = name
@@ -56,12 +56,12 @@ def test_slices_lie_with_their_side_in_the_order_they_were_taken() -> None:
 
 
 @pytest.mark.parametrize(("noise", "blocks"), [(False, 30), (True, 240)])
-def test_it_ends_at_a_look_that_finds_the_interval_narrow_and_at_the_last_look(noise: bool, blocks: int) -> None:
+def test_it_ends_at_an_analysis_that_finds_the_interval_narrow_and_at_the_last_one(noise: bool, blocks: int) -> None:
     first, second = (Stub(name, [], noisy(seed) if noise else lambda: 1.0) for seed, name in enumerate("AB"))
     assert len(interleave(first, second, Plan(half_width=0.001), random.Random(0), lambda: 0.0).blocks) == blocks
 
 
-def test_between_the_looks_nobody_looks() -> None:
+def test_between_the_interim_analyses_nothing_is_analysed() -> None:
     """An interval that would do after 31 blocks ends nothing before the interim analysis at 60."""
     taken = count()
     first, second = (Stub(name, [], lambda: 1.0 + (next(taken) % 7 < 3) * (next(taken) < 240)) for name in "AB")
@@ -83,7 +83,7 @@ def test_each_block_is_told_of() -> None:
     assert told == [1, 2, 3]
 
 
-def test_a_player_that_dies_ends_the_turns() -> None:
+def test_a_sampler_that_dies_ends_the_sampling() -> None:
     def die() -> float:
         raise ConnectionError("planted")
 

@@ -16,7 +16,7 @@ from pipeline.orchestrate.turns import Standing, standing
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Audit, Done, Message, Phase
 from pipeline.records.goals import AccuracyLimits
-from pipeline.records.run_record import RunRecord
+from pipeline.records.run_record import FailureKind, RunRecord
 from pipeline.records.samples import Sample
 from tests.fake_machine import ACCURACY
 from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, config
@@ -153,3 +153,23 @@ def test_the_run_judges_by_its_own_tolerance(
     monkeypatch.setattr("tests.orchestrate.fake_worker.ACCURACY", figures)
     record = measured(tmp_path, "mine", accuracy=AccuracyLimits(min_agreement=limit))
     assert (record.stages[0].status, record.stages[0].failure) == ("inaccurate", failure)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "roles"),
+    [
+        ("out of memory", "the library has no room left", ["stage", "stage"]),
+        ("killed", "killed by SIGKILL", ["stage", "stage"]),
+        ("error", "FileNotFoundError: no such file: runs/out of memory/net.pt", ["stage"]),
+    ],
+)
+def test_a_stage_is_built_again_by_itself_for_the_kind_of_its_failure_and_not_for_its_words(
+    kind: FailureKind, reason: str, roles: list[str], tmp_path: Path
+) -> None:
+    def fails(_: Job) -> None:
+        raise WorkerGone(kind, reason)
+
+    FakeWorker.deeds["large"] = fails
+    record = measured(tmp_path, "large")
+    assert [role for role, name in FakeWorker.started if name == "large"] == roles
+    assert (record.stages[0].status, record.stages[0].failure, record.stages[0].reason) == ("failed", kind, reason)

@@ -1,5 +1,6 @@
-"""The allocator's books through one call, on an allocator whose every byte is known."""
+"""The allocator's statistics through one call, on an allocator whose every byte is known."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,6 +102,34 @@ def test_the_peak_is_split_into_activations_and_workspace() -> None:
     assert (found.call, found.watched) == ("own", "layers")
 
 
+class InPlace(nn.Module):
+    """Writes over what it reads."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        """The image itself."""
+        return image.add_(1)
+
+
+def test_a_block_has_the_names_of_all_layers_that_wrote_it() -> None:
+    """As a list: a layer's name may hold any sign but a point."""
+    ledger = Ledger()
+    layers = {"grow, then": Layer(ledger, 0), "shift": InPlace(), "last": Layer(ledger, 0)}
+    net = nn.Sequential(OrderedDict(layers))
+    found = memory_timeline(Runner(net, "", module=net), IMAGE, ledger, None, unwanted)
+    assert found.holders == [MemoryHolder(["grow, then", "shift"], 400), MemoryHolder(["last"], 400)]
+
+
+def test_all_blocks_are_kept_however_many_there_are() -> None:
+    """Nobody needs to know how many were left out."""
+    ledger, layers, kept = Ledger(), 9, []
+    net = nn.Sequential(*(Layer(ledger, 0) for _ in range(layers)))
+    for layer in net:
+        layer.register_forward_hook(lambda _, __, output: kept.append(output))
+    found = memory_timeline(Runner(net, "", module=net), IMAGE, ledger, None, unwanted)
+    assert found.holders == [MemoryHolder([f"{at}"], 400) for at in range(layers)]
+    assert (found.peak_layer, found.holders_left_out) == (f"{layers - 1}", 0)
+
+
 def test_a_stage_that_hides_its_layers_has_a_peak_alone() -> None:
     """Its workspace and weights are unknown."""
     ledger = Ledger()
@@ -112,20 +141,20 @@ def test_a_stage_that_hides_its_layers_has_a_peak_alone() -> None:
     assert (found.call, found.watched, found.peak_layer) == ("own", "ends", None)
 
 
-def test_a_stage_that_replays_is_watched_through_its_twin() -> None:
-    """Layer by layer; what the twin's first call takes and keeps is held, and no activation."""
+def test_a_stage_that_replays_is_watched_through_its_uncaptured_form() -> None:
+    """Layer by layer; what the uncaptured form's first call takes and keeps is held, and no activation."""
     ledger = Ledger()
     net = nn.Sequential(Layer(ledger, 0), Layer(ledger, WORKSPACE), nn.BatchNorm2d(1).eval())
     calls: list[Tensor] = []
 
-    def twin(image: Tensor) -> Tensor:
+    def launched(image: Tensor) -> Tensor:
         calls.append(image)
         ledger.add(30 if len(calls) == 1 else 0)
         logits: Tensor = net(image)
         ledger.add(-800)
         return logits
 
-    found = memory_timeline(Runner(unwanted, "", module=net, uncaptured=twin), IMAGE, ledger, None, unwanted)
+    found = memory_timeline(Runner(unwanted, "", module=net, uncaptured=launched), IMAGE, ledger, None, unwanted)
     assert (found.held_bytes, found.activations_bytes, found.workspace_bytes) == (80, 800, WORKSPACE)
     assert max(found.allocated_bytes) == 80 + 800 + WORKSPACE
     assert (found.allocated_bytes[0], found.allocated_bytes[-1]) == (80, 80)
@@ -134,11 +163,11 @@ def test_a_stage_that_replays_is_watched_through_its_twin() -> None:
     assert (found.call, found.watched) == ("uncaptured", "layers")
 
 
-def test_a_twin_without_layers_is_watched_by_the_history() -> None:
+def test_an_uncaptured_form_without_layers_is_watched_by_the_history() -> None:
     """Of its own call, after the one that settles it; its workspace can't be told apart."""
     ledger, made = Ledger(), []
 
-    def twin(image: Tensor) -> Tensor:
+    def launched(image: Tensor) -> Tensor:
         made.append("call")
         ledger.add(900)
         ledger.add(-900)
@@ -148,14 +177,14 @@ def test_a_twin_without_layers_is_watched_by_the_history() -> None:
         made.append("history")
         return recorded(call)
 
-    found = memory_timeline(Runner(unwanted, "", uncaptured=twin), IMAGE, ledger, None, history)
+    found = memory_timeline(Runner(unwanted, "", uncaptured=launched), IMAGE, ledger, None, history)
     assert made == ["call", "history", "call"]
     assert (found.held_bytes, found.activations_bytes, found.workspace_bytes) == (50, 900, None)
     assert (found.call, found.watched) == ("uncaptured", "allocations")
 
 
 def test_the_history_is_drawn_as_steps_from_what_is_held() -> None:
-    """Before and after every change; the peak that is told is the books', which round up what was asked for."""
+    """Before and after every change; the peak that is told is the statistics', which round up what was asked for."""
     ledger = Ledger()
     hidden = Layer(ledger, 512)
     found = memory_timeline(Runner(hidden, ""), IMAGE, ledger, None, recorded)
@@ -173,14 +202,14 @@ def test_a_call_that_the_history_sees_nothing_of_says_so() -> None:
     assert found.watched == "nothing allocated"
 
 
-def test_a_history_that_contradicts_the_books_is_refused() -> None:
+def test_a_history_that_contradicts_the_statistics_is_refused() -> None:
     """The call allocates, so that an empty history is a broken one."""
     ledger = Ledger()
     with pytest.raises(HistoryError, match="empty, though the call allocates 1400 bytes"):
         memory_timeline(Runner(Layer(ledger, WORKSPACE), ""), IMAGE, ledger, None, empty)
 
 
-def test_of_a_history_what_changes_the_books_counts() -> None:
+def test_of_a_history_what_changes_the_statistics_counts() -> None:
     """Blocks taken and given back, once each; not what is asked of the driver, nor what waits for another stream."""
     found = timeline.changes_in(ENTRIES)
     assert [amount for _, amount in found] == [amount for _, amount in CHANGES]
@@ -235,7 +264,7 @@ def test_a_history_that_overflows_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def explained(monkeypatch: pytest.MonkeyPatch, runner: Runner, ledger: Ledger, history: Any) -> Explained:
-    """A stage on a GPU that isn't there, with these books and this history."""
+    """A stage on a GPU that isn't there, with these statistics and this history."""
     monkeypatch.setattr(timeline, "CudaAllocatorStatistics", lambda: ledger)
     monkeypatch.setattr(timeline, "cuda_history", history)
     on_gpu: Any = SimpleNamespace(is_cuda=True, clone=IMAGE.clone, numel=IMAGE.numel)
@@ -253,7 +282,7 @@ def test_without_a_history_the_peak_is_known_and_a_note_says_why_no_more(monkeyp
     assert stage.notes == [NO_WAY]
 
 
-def test_where_the_twin_fails_the_stages_own_call_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_uncaptured_form_fails_the_stages_own_call_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside the graph's pool its kernels may not fit a second time; the timeline doesn't claim to be theirs."""
     ledger = Ledger()
     runner = Runner(lambda image: image, "", module=nn.Identity(), uncaptured=unwanted)
@@ -265,7 +294,7 @@ def test_where_the_twin_fails_the_stages_own_call_is_watched(monkeypatch: pytest
     assert stage.notes == [NO_WAY]
 
 
-def test_where_every_way_fails_the_books_alone_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_every_way_fails_the_statistics_alone_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Around the stage's own call, and each way that failed is told."""
     ledger = Ledger()
     runner = Runner(Layer(ledger, WORKSPACE), "", uncaptured=unwanted)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pipeline.records.run_settings import DataSettings, ModelSettings
-from pipeline.report.first_screen import inputs_at, machine, net_name
+from pipeline.records.samples import Sample
+from pipeline.report.run_text import inputs_at, machine, net_name, unwell
 from tests.report import made_up_run as planted
 
 
@@ -67,3 +68,25 @@ def test_one_thread_is_one() -> None:
 def test_what_a_net_is_given_is_told_by_its_kind(name: str, size: int | None, depth: int | None, said: str) -> None:
     """In the first line of a run, and in its report."""
     assert inputs_at(name, size, depth) == said
+
+
+def on_another_stream(sample: Sample) -> Sample:
+    """The same sample, of which the device's events see a tenth."""
+    return replace(sample, device_seconds=0.1 * sample.seconds)
+
+
+def test_why_a_stage_is_not_ranked_is_told_by_the_warning_s_kind() -> None:
+    """Its words are its own business."""
+    eager, half = planted.run().stages[0], planted.run().stages[4]
+    (pair,) = half.pairs
+    blocks = [
+        replace(block, stage=(on_another_stream(block.stage[0]), on_another_stream(block.stage[1])))
+        for block in pair.blocks
+    ]
+    astray, bare = replace(half, pairs=[replace(pair, blocks=blocks)]), replace(half, name="bare", pairs=[])
+    found = planted.summary(planted.run(stages=[eager, astray, bare]))
+    (warning,) = [part for part in found.stages[1].warnings if part.code == "clocks disagree"]
+    assert unwell(found) == [
+        f"half is not ranked: {warning.text}",
+        "bare is not measured: no interleaved samples are on record",
+    ]

@@ -227,3 +227,11 @@ def test_the_page_has_it_under_its_own_heading_and_escapes_the_record() -> None:
     assert 'id="memory"><summary><h3>Memory</h3>' in text
     assert "<script>alert" not in text
     assert "**Memory**" in planted.as_markdown(run())
+
+
+def test_every_block_that_the_record_holds_is_named() -> None:
+    """With all of its layers: how many there are was decided where they were seen."""
+    many = [MemoryHolder([f"layer.{at}", f"act, {at}"], (20 - at) * MIB) for at in range(12)]
+    (shown,) = planted.summary(planted.run(stages=[stage("eager", 1.0, timeline(500, 4000, many), 6000)])).stages
+    said = "; ".join(f"layer.{at}, act, {at}: {20 - at}.0 MiB" for at in range(12))
+    assert memory.holders(shown) == f"Outputs alive at the peak: {said}."

@@ -16,8 +16,8 @@ from pipeline.records.run_record import RunWarning, StageRecord
 from pipeline.report import csv_table
 from pipeline.report import formatting as words
 from pipeline.report.csv_table import csv_text
-from pipeline.report.first_screen import all_warnings
 from pipeline.report.markdown import escape
+from pipeline.report.run_text import all_warnings
 from pipeline.report.sections.attribution_section import sentence
 from pipeline.report.sections.cost_section import cost_table
 from pipeline.report.terminal import first_screen, outcome_line

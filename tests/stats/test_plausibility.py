@@ -8,10 +8,10 @@ from pipeline.records.machine import MeasuredPeaks
 from pipeline.records.run_record import RunRecord
 from pipeline.stats.plausibility import ABOVE_PEAK, SAVED, within_physics
 from pipeline.stats.ranking import ranking
-from tests.fake_machine import CALLS, SLICE_SECONDS, run_record, stage_record, steady_pair
+from tests.fake_machine import CALLS, SAMPLE_SECONDS, run_record, stage_record, steady_pair
 from tests.report import made_up_run as planted
 
-CALL = SLICE_SECONDS / CALLS  # seconds that the made-up stage takes
+CALL = SAMPLE_SECONDS / CALLS  # seconds that the made-up stage takes
 BATCH = 2
 
 

@@ -47,8 +47,8 @@ def test_turns_with_the_winner_decide(value: float, ties: list[str]) -> None:
 
 
 def test_a_rival_that_its_turns_show_to_be_faster_leads() -> None:
-    pairings = [met("graph", "compile", 1.05), met("graph", "half", 1.0495)]
-    found = ranking(run_of({"half": 2.9999, "compile": 3.0, "graph": 3.0003}, head_to_head=pairings))
+    pairs = [met("graph", "compile", 1.05), met("graph", "half", 1.0495)]
+    found = ranking(run_of({"half": 2.9999, "compile": 3.0, "graph": 3.0003}, head_to_head=pairs))
     assert (found.winner, found.ties) == ("compile", ["half"])
     assert found.order[0] == "compile"
 

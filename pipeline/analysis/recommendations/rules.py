@@ -14,6 +14,7 @@ from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.recommendations.recommendation import Figure, Recommendation
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.config.data_request import TENSORS
+from pipeline.records.run_record import INDUCTOR
 
 MOST = 5  # more is a manual
 IDLE_SHARE = 0.2  # of the time without any kernel, from which launches are worth taking out
@@ -157,8 +158,9 @@ def _other_layout(winner: StageSummary) -> list[str]:
 
 
 def tune_longer(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
-    """A compiler that was not asked to search."""
-    if winner.stage.options.get("mode") != "default" or not summary.on_gpu:
+    """A compiler that was not asked to search; another stage's option of the same name may mean anything."""
+    ran = winner.stage.execution
+    if ran is None or ran.provider != INDUCTOR or winner.stage.options.get("mode") != "default" or not summary.on_gpu:
         return None
     figures: dict[str, Figure] = {"winner": winner.name, "build_seconds": winner.stage.build_seconds}
     return Recommendation(

@@ -13,9 +13,9 @@ RATE, TAIL = "report.target_images_per_second", "report.target_p99_ms"
 MODEL = (
     "A queue, simulated: single images arrive at random (a Poisson process) and are shared evenly between the GPUs. "
     "Dynamic batching: a free GPU takes all images that wait, up to the batch of {batch}; a partly filled batch costs "
-    "as much as a full one, since only the full one was measured. The time of a batch is drawn from the {series}. One "
-    f"batch runs at a time and copies are not hidden; {ARRIVALS:,} images per simulation, seed {SEED}. The simulation "
-    "leaves out the network, the decoding of images, and any tail longer than the measured calls show."
+    "as much as a full one, since only the full one was measured. The time of a batch is drawn from the {latencies}. "
+    f"One batch runs at a time and copies are not hidden; {ARRIVALS:,} images per simulation, seed {SEED}. "
+    "The simulation leaves out the network, the decoding of images, and any tail longer than the measured calls show."
 )
 NOTES: dict[Finding, str] = {
     "": "",
@@ -54,10 +54,10 @@ def section(summary: RunSummary) -> CapacitySection:
             title, f"Set {missing} to see how many this service needs. No new run is required: {command}."
         )
     bare = any(not stage.stage.host_latencies for stage in summary.ranked)
-    series = f"measured latencies{', without copies where those with copies are missing' if bare else ''}"
+    drawn_from = f"measured latencies{', without copies where those with copies are missing' if bare else ''}"
     text = f"{significant(target.images_per_second)} images/s at a p99 of {seconds(target.p99_seconds)}."
     return CapacitySection(
-        title, f"{text} {MODEL.format(batch=summary.run.batch_size, series=series)}", _table(summary, target)
+        title, f"{text} {MODEL.format(batch=summary.run.batch_size, latencies=drawn_from)}", _table(summary, target)
     )
 
 

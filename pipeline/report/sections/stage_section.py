@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import EAGER, StageRecord
-from pipeline.report import detail_lines, first_screen, objective_text
+from pipeline.report import detail_lines, objective_text, run_text
 from pipeline.report.formatting import clean, interval, seconds, significant, spoken, times
 from pipeline.report.sections import (
     accuracy_section,
@@ -97,7 +97,7 @@ def _facts(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]]:
         ("asked of the answer", objective_text.limits(summary.run.settings.accuracy, record)),
         ("half precision", accuracy_section.precision_faults(record)),
         ("calibrated on", accuracy_section.calibrated_on(record)),
-        ("memory", first_screen.memory_text(record) if record.memory else ""),
+        ("memory", run_text.memory_text(record) if record.memory else ""),
         ("energy", _energy(stage)),
         ("set-up", _setup(record)),
         ("asked", ", ".join(f"{key}={_value(value)}" for key, value in record.options.items())),
@@ -112,7 +112,7 @@ def _speed(summary: RunSummary, stage: StageSummary) -> str:
     said = [f"{times(found)} {interval(found)} {spoken(summary.baseline)}, {stage.compared.outcome}"]
     if summary.baseline != EAGER and eager:
         said.append(f"{times(eager)} {interval(eager)} {EAGER} fp32")
-    return f"{'; '.join(said)}. {first_screen.remedy_of(stage)}".strip()
+    return f"{'; '.join(said)}. {run_text.remedy_of(stage)}".strip()
 
 
 def _time(summary: RunSummary, stage: StageSummary) -> str:

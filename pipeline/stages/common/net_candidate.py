@@ -13,7 +13,7 @@ from pipeline.compiler.autotune import HOME, Tuner
 from pipeline.compiler.custom_ops import layout
 from pipeline.compiler.lowering import Plan
 from pipeline.records.error_line import typed_line
-from pipeline.records.run_record import Execution
+from pipeline.records.run_record import INDUCTOR, Execution
 from pipeline.records.run_record import Precision as PrecisionName
 from pipeline.records.samples import Calibration
 from pipeline.stages.common.graph_capture import Captured
@@ -65,7 +65,7 @@ def tuner_in(folder: str | None) -> Tuner:
 
 def execution(precision: PrecisionName, ours: int, layers: dict[str, PrecisionName] | None = None) -> Execution:
     """How a candidate runs, `ours` of its layers by own kernels and `layers` in other precisions."""
-    provider = "own kernels" if ours else "Inductor"
+    provider = "own kernels" if ours else INDUCTOR
     return Execution(precision, layers or {}, "NHWC", provider, captured=True, fuses=True, own_kernels=ours)
 
 

@@ -1,4 +1,4 @@
-"""What every renderer says of a run besides its answer: the machine, what isn't well, warnings. Plain text."""
+"""What every renderer says of a run besides its answer (`answer.py`): machine, warnings, what isn't well."""
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
