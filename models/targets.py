@@ -72,7 +72,7 @@ def is_own_code(module: str) -> bool:
 
 
 def of_users_models(module: str) -> bool:
-    """Whether a module is of a `models` of the user's own, which `pipeline.own_packages` puts behind this program's."""
+    """Whether a module is of a `models` of the user's own, which `pipeline.config.own_packages` puts behind ours."""
     if not module.startswith(OWN_ROOMS["models"]):
         return False
     try:

@@ -23,10 +23,10 @@ from torch.nn import functional
 
 from models import checkpoint
 from models.build import build_model
+from models.datasets import SAMPLE_FOLDER, SAMPLES, to_batch
 from models.errors import InputError, ModelError
 from models.image_files import read_image
 from models.one_line import guarded, tell
-from models.samples import SAMPLE_FOLDER, SAMPLES, to_batch
 from models.stain import HELD_OUT, WORD, stain_mask
 
 BATCH, CROP = 8, 128

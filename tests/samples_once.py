@@ -6,17 +6,17 @@ from functools import cache
 import numpy as np
 import pytest
 
-from models import samples, windows
+from models import datasets, windows
 from models.windows import Named
 
 Cut = Callable[..., list[Named]]
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
-    """Have `models.samples` remember its pictures, and their windows of each size; nobody can write into them."""
-    for name, read in samples.DEMOS.items():
-        patch.setitem(samples.DEMOS, name, cache(locked(read)))
-    patch.setattr(samples, "cut", once(windows.cut))
+    """Have `models.datasets` remember its pictures, and their windows of each size; nobody can write into them."""
+    for name, read in datasets.DEMOS.items():
+        patch.setitem(datasets.DEMOS, name, cache(locked(read)))
+    patch.setattr(datasets, "cut", once(windows.cut))
 
 
 def locked(read: Callable[[], list[Named]]) -> Callable[[], list[Named]]:

@@ -1,5 +1,5 @@
 """The command line: Hydra's config in, progress and errors out, exit codes."""
 
-from pipeline.own_packages import claim
+from pipeline.config.own_packages import claim
 
 claim()

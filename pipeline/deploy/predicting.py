@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from models.datasets import to_batch
 from models.errors import ImageError
 from models.input_contract import InputContract
 from models.nifti import NiftiError
 from models.one_line import plural
-from models.samples import to_batch
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import mask_files
 from pipeline.deploy.assembled_masks import Blended, Seamed

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from models.checkpoint import digest
+from models.datasets import load_dataset, to_batch, window
 from models.errors import InputError
-from models.samples import load_dataset, to_batch, window
 from pipeline.analysis.summary import summarize
 from pipeline.config.data_request import TENSORS
 from pipeline.config.request_error import nearest

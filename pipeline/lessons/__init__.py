@@ -1,5 +1,5 @@
 """Small experiments that teach, on the user's own device, why a program is fast or slow."""
 
-from pipeline.own_packages import claim
+from pipeline.config.own_packages import claim
 
 claim()

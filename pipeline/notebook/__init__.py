@@ -3,6 +3,6 @@
 Whatever measures or predicts is a process of its own, so that the notebook's threads, switches and GPU stay its own.
 """
 
-from pipeline.own_packages import claim
+from pipeline.config.own_packages import claim
 
 claim()

@@ -1,5 +1,5 @@
 """The child process: one stage from its workload to its record."""
 
-from pipeline.own_packages import claim
+from pipeline.config.own_packages import claim
 
 claim()

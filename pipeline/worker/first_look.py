@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from models.datasets import to_batch
 from models.errors import InputError
-from models.samples import to_batch
 from pipeline.config.data_request import TENSORS, VOLUME
 from pipeline.config.schema import Job
 from pipeline.measure.batch import Batch, batched

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.samples import normaliser
+from models.datasets import normaliser
 from pipeline.config.plan import Plan
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.accuracy import classes

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from models.samples import load_dataset, to_batch, window
+from models.datasets import load_dataset, to_batch, window
 from models.tensor_files import file_at, headers, in_order, read_tensors, repeated
 from pipeline.config.data_request import TENSORS
 from pipeline.config.schema import DataSpec

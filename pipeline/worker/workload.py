@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from models.allocation_limit import AllocationLimit
 from models.build import build_model
+from models.datasets import CALIBRATED_ON, Dataset, load_dataset, to_batch, values_in, window
 from models.errors import ImageError, ModelError
 from models.model_output import with_output
-from models.samples import CALIBRATED_ON, Dataset, load_dataset, to_batch, values_in, window
 from models.volume_files import values_in_volumes
 from pipeline.config.data_request import BYTES_OF_A_VALUE, BYTES_OF_A_VOXEL, GIB, OWN_IMAGES, TENSORS, VOLUME
 from pipeline.config.schema import DataSpec, Job, ModelSpec

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import own_packages
+from pipeline.config import own_packages
 from tests.cli.conftest import ROOT
 
 ROOMS = ("cli", "config", "worker", "lessons")  # with which a program of ours begins

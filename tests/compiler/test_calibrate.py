@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from models.build import build_model
-from models.samples import load_dataset, to_batch
+from models.datasets import load_dataset, to_batch
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.calibrate import keep_for, largest
 from pipeline.compiler.exported_net import ExportedNet

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from models.datasets import to_batch
 from models.input_contract import InputContract
-from models.samples import to_batch
 from pipeline.config import ct_figures
 from pipeline.config.data_request import read_data
 from pipeline.config.request_error import RequestError

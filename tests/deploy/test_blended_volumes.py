@@ -12,8 +12,8 @@ import torch
 from scipy.ndimage import gaussian_filter
 from torch import Tensor
 
+from models.datasets import to_batch
 from models.input_contract import InputContract
-from models.samples import to_batch
 from models.volume_files import read_labels, values_of
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import assembled_masks, mask_files

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from models.datasets import to_batch
 from models.input_contract import NAMED, InputContract
-from models.samples import to_batch
 from pipeline.deploy import artefacts, bundle_files, recorded_stage
 from pipeline.records import codec
 from pipeline.stages import torchscript

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from models.datasets import to_batch
 from models.input_contract import NAMED, InputContract
-from models.samples import to_batch
 from pipeline.deploy import artefacts, bundle_contract, exporting, recorded_stage
 from pipeline.deploy.mask_files import class_indices
 from pipeline.deploy.moved_ends import Ends, classes

@@ -10,16 +10,16 @@ import torch
 from PIL import Image
 
 from models.build import build_model
+from models.datasets import to_batch
 from models.image_files import read_image
 from models.input_contract import InputContract
-from models.samples import to_batch
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_contract, mask_files
 from pipeline.deploy.bundle_contract import Contract, TensorRule, measured_of
 from pipeline.deploy.bundle_files import write_sums
 from pipeline.deploy.image_cases import cases_in
 from pipeline.deploy.image_windows import Cut
-from pipeline.deploy.predict_command import alone_in, main, resolved
+from pipeline.deploy.predict_command import alone_in, main
 from pipeline.deploy.predicting import Prediction
 from pipeline.deploy.predictor import Predictor
 from pipeline.measure.accuracy import classes
@@ -294,10 +294,3 @@ def test_a_bundle_predicts_by_its_own_loader(
     for words, reason in refusals.items():
         assert main([*asked, *words]) == 2
         assert reason in capsys.readouterr().err
-
-
-def test_a_folder_whose_links_lead_around_is_refused(tmp_path: Path) -> None:
-    """Python's own error is none of the system's."""
-    (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(RequestError, match="loop: its links lead around in a circle"):
-        resolved(tmp_path / "loop")

@@ -12,8 +12,8 @@ import tifffile
 import torch
 
 from models.build import build_model
+from models.datasets import to_batch
 from models.input_contract import InputContract
-from models.samples import to_batch
 from models.volume_files import read_labels, read_volume, values_of
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_contract, mask_files

@@ -7,8 +7,9 @@ import pytest
 
 from models.checkpoint import save
 from models.unet import UNet
+from pipeline.config.request_error import RequestError
 from pipeline.deploy.bundle_files import GOLDEN, write_golden
-from pipeline.deploy.predict_command import LOCK, MANIFEST, alone_in, main
+from pipeline.deploy.predict_command import LOCK, MANIFEST, alone_in, main, resolved
 from tests.deploy.made_up_runs import SIZE, write_image, write_run
 
 
@@ -55,3 +56,10 @@ def test_weights_and_golden_answers_can_be_read_by_others(tmp_path: Path) -> Non
     (tmp_path / "plain").touch()
     usual = (tmp_path / "plain").stat().st_mode
     assert {(tmp_path / name).stat().st_mode for name in (GOLDEN, "net.safetensors")} == {usual}
+
+
+def test_a_folder_whose_links_lead_around_is_refused(tmp_path: Path) -> None:
+    """Python's own error is none of the system's."""
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(RequestError, match="loop: its links lead around in a circle"):
+        resolved(tmp_path / "loop")

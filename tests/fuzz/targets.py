@@ -28,9 +28,9 @@ from safetensors.torch import save as safetensors_bytes
 from torch import Tensor, fx, nn
 
 from models import checkpoint
+from models.datasets import folder_images
 from models.errors import InputError
 from models.input_contract import InputContract, LabelRules
-from models.samples import folder_images
 from models.tensor_files import headers, read_tensors
 from models.volume_files import read_volume, voxels
 from pipeline.cli.app import CONF, plain

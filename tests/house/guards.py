@@ -21,7 +21,7 @@ GUARDS = [
     *OF_FILES,
     Guard(
         "packages of the user's own with our names",
-        "pipeline/own_packages.py",
+        "pipeline/config/own_packages.py",
         "PathFinder.find_spec(name, [str(ROOT)])",
         "PathFinder.find_spec(name)",
         "tests/cli/test_own_packages.py::test_packages_of_the_users_own_are_not_taken_for_ours",

@@ -1,9 +1,11 @@
 """The rooms of the house, as they are when the program runs: what import-linter reads, tried."""
 
+import ast
 import json
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +37,15 @@ def loaded() -> dict[str, list[str]]:
 def test_importing_a_torch_free_room_loads_no_framework(room: str, loaded: dict[str, list[str]]) -> None:
     """Neither it, nor a room that was imported before it."""
     assert loaded[room] == []
+
+
+def test_the_root_holds_entries_and_the_protocol_alone() -> None:
+    """What `python -m` starts defines nothing but its start; whatever does more has a room."""
+    [folder] = pipeline.__path__
+    others = {path.stem: path for path in Path(folder).glob("*.py") if path.stem not in ("__init__", "protocol")}
+    assert "compare" in others
+    for path in others.values():
+        body = ast.parse(path.read_text()).body
+        assert ast.unparse(body[-1]).startswith("if __name__ == '__main__':"), path
+        defined = [part.name for part in body if isinstance(part, ast.FunctionDef | ast.ClassDef)]
+        assert defined in ([], ["main"]), path

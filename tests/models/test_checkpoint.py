@@ -191,7 +191,7 @@ def test_a_bad_file_is_one_line_that_names_it(
         ("..unet.UNet", {}, "no net's class"),
         ("no_such_package.Net", {}, "can't be imported"),
         ("models.unet.Unet", {}, "did you mean UNet"),
-        ("models.samples.load_dataset", {}, "a function, and no such class of a net"),
+        ("models.datasets.load_dataset", {}, "a function, and no such class of a net"),
         ("models.unet.UNet", {"bases": 4}, "it takes in_channels, classes, base"),
     ],
 )

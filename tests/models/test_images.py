@@ -11,9 +11,9 @@ from PIL import Image
 
 from models import checkpoint, weights_file
 from models.build import build_model
+from models.datasets import load_dataset, to_batch, values_in, viewable
 from models.errors import ImageError
 from models.input_contract import InputContract
-from models.samples import load_dataset, to_batch, values_in, viewable
 from models.stain import HELD_OUT, UNLABELLED
 from models.train import Tissue, crops, score
 from tests.models.test_checkpoint import SHIPPED

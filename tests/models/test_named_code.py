@@ -59,7 +59,8 @@ def test_a_function_that_makes_no_net_is_refused(mine: str, name: str, said: str
 
 
 @pytest.mark.parametrize(
-    "target", ["torchvision.models.get_model", "torchvision.datasets.utils.download_url", "models.samples.load_dataset"]
+    "target",
+    ["torchvision.models.get_model", "torchvision.datasets.utils.download_url", "models.datasets.load_dataset"],
 )
 def test_functions_of_packages_are_no_nets(target: str) -> None:
     """Some read files or the network; this program's own are taken if they return a net."""

@@ -5,8 +5,8 @@ import pytest
 from skimage.color import rgb2hed
 from skimage.filters import threshold_otsu
 
+from models.datasets import SAMPLE_FOLDER, SAMPLES
 from models.image_files import read_image
-from models.samples import SAMPLE_FOLDER, SAMPLES
 from models.stain import otsu, stain_mask
 
 

@@ -12,7 +12,7 @@ from models import targets
 from models.errors import ModelError
 from models.named_code import maker_of_net
 from models.targets import borrowed, refusal
-from pipeline import own_packages
+from pipeline.config import own_packages
 from pipeline.config.load import check_target
 from pipeline.config.request_error import RequestError
 from pipeline.stages.api import StageError

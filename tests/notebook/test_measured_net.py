@@ -13,8 +13,8 @@ from torch import nn
 
 import pipeline
 import pipeline.measure.accuracy
+from models.datasets import folder_images, to_batch
 from models.input_contract import InputContract, LabelRules
-from models.samples import folder_images, to_batch
 from models.unet import UNet
 from pipeline.notebook import measured_net
 from pipeline.notebook.commands import Ended

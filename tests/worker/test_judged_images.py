@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from models.samples import to_batch
+from models.datasets import to_batch
 from pipeline.config.schema import DataSpec, Job
 from pipeline.records.goals import AccuracyLimits
 from pipeline.records.samples import Calibration, ImageSet

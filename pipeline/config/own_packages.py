@@ -9,9 +9,9 @@ from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("models", "conf")
-OURS = Path("pipeline", "own_packages.py")  # in every folder that holds this program
+OURS = Path("pipeline", "protocol.py")  # in every folder that holds this program
 INSTALLED = {"site-packages", "dist-packages"}
 
 
