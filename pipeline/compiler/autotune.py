@@ -130,11 +130,11 @@ class Tuner:
             self.unkept = first_line(error)
 
 
-def build_side_by_side(calls: list[Callable[[], None]]) -> None:
+def build_side_by_side(calls: Iterable[Callable[[], object]]) -> None:
     """Call each once, in threads: the compiler releases Python's lock. What fails will fail again when it is timed."""
     device = torch.cuda.current_device()
 
-    def build(call: Callable[[], None]) -> None:
+    def build(call: Callable[[], object]) -> None:
         torch.cuda.set_device(device)
         with suppress(RuntimeError, ValueError, triton.TritonError):
             call()

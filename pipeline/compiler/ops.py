@@ -34,6 +34,7 @@ KERNELS: tuple[KernelOp[Any], ...] = (
     upconv2x2.OP,
     upconv2x2x2.OP,
     polyphase_layers.STRIDED,
+    polyphase_layers.STRIDED_VOLUMES,
     polyphase_layers.TRANSPOSED_3X3,
     transposed3x3_few.OP,
     polyphase_layers.TRANSPOSED_4X4,

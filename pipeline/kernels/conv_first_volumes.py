@@ -1,7 +1,7 @@
 """The first 3×3×3 convolution of a net for volumes, by the kernels of `conv_first`: reads the user's fp32 NCDHW batch.
 
 The idea: with one channel the taps are 27 values a voxel, as many as those of a 3×3 window of three channels. A slice
-and its two neighbours are those three; to lay them side by side takes a copy of three times the batch, which is small.
+and its two neighbours are those three, and which plane a gather reads is all the same to it.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def conv_first_volumes(
     """The convolution of the volumes through the epilogue, written into `outputs.out`: products in fp16, sums in fp32.
 
     Args:
-        volumes: [N, in, D, H, W] fp32, at most 4 channels.
+        volumes: [N, in, D, H, W] fp32 contiguous, at most 4 channels.
         weight: [3 · in, 3, span, out] fp16, from `pack`.
         epilogue: scale and bias [out], an activation, and statistics.
         outputs: out [N, D · H, W, out] fp16 or fp8, a channel slice of a wider tensor at will; statistics
@@ -69,7 +69,7 @@ def conv_first_volumes(
         raise ValueError(f"volumes must be [N, in, D, H, W], got {list(volumes.shape)}")
     if epilogue.statistics and volumes.shape[3] % ROWS:
         raise ValueError(f"statistics of a volume need slices of a multiple of {ROWS} rows, got {volumes.shape[3]}")
-    conv_first.conv_first(beside_each_other(volumes), weight, epilogue, of_slices(outputs, volumes.shape[2]), tile)
+    conv_first.conv_first(volumes, weight, epilogue, of_slices(outputs, volumes.shape[2]), tile)
 
 
 def candidates(volumes: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[conv_first.Tile]:

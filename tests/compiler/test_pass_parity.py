@@ -119,15 +119,18 @@ def test_norms_become_factors_and_the_last_of_them_is_read_by_the_logits_alone()
 
 
 def test_volumes_are_images_of_their_slices() -> None:
-    """The strided convolution alone gets a view of the volume; only the logits are joined by a copy."""
+    """What no kernel takes gets a view of the volume; only the logits are joined by a copy."""
     made = rewritten("volumes")
     graph = lowered(made.net)
-    assert own_calls(graph) == ["conv_first_volumes", "conv3x3x3", "conv3x3x3", "upconv2x2x2", "conv3x3x3"]
+    assert own_calls(graph) == [
+        "conv_first_volumes", "conv3x3x3", "conv3x3x3_strided", "conv3x3x3", "upconv2x2x2", "conv3x3x3"
+    ]  # fmt: skip
     matched = made.net.matched
-    assert matched["volumes_as_images"] == ["first.0", "high.0", "low.0", "grow", "last.0"]
-    assert [len(matched[name]) for name in ("norms_in_nhwc", "sum_where_made", "head_after_pointwise")] == [5, 3, 1]
-    assert [called(graph).count(f"aten.{name}.default") for name in ("conv3d", "cat")] == [1, 1]
+    assert matched["volumes_as_images"] == ["first.0", "high.0", "down.0", "low.0", "grow", "last.0"]
+    assert [len(matched[name]) for name in ("norms_in_nhwc", "sum_where_made", "head_after_pointwise")] == [5, 4, 1]
+    assert [called(graph).count(f"aten.{name}.default") for name in ("conv3d", "cat")] == [0, 1]
     residual = rewritten("volumes, residuals, an odd depth")
+    assert called(lowered(residual.net)).count("aten.conv3d.default") == 1
     assert residual.net.matched["volumes_as_images"] == ["first.0", "second", "last.0"]
     assert residual.net.matched["fold_residual"] == ["second"]
     assert residual.net.matched["fold_activation"] == ["first.0", "last.0"]

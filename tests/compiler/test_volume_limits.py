@@ -33,8 +33,12 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "dilated": lambda: after(lambda y, c: c(y), conv(8, 8, padding=2, dilation=2)),
     "dilated, the same size": lambda: after(lambda y, c: c(y), nn.Conv3d(8, 8, 3, padding="same", dilation=2)),
     "grouped": lambda: after(lambda y, c: c(y), conv(8, 8, groups=2)),
-    "strided": lambda: after(lambda y, c: c(y), conv(8, 8, stride=2)),
+    "strided by depth alone": lambda: after(lambda y, c: c(y), nn.Conv3d(8, 8, 3, (2, 1, 1), 1)),
+    "strided by height and width": lambda: after(lambda y, c: c(y), nn.Conv3d(8, 8, 3, (1, 2, 2), 1)),
+    "strided, unpadded": lambda: after(lambda y, c: c(y), nn.Conv3d(8, 8, 3, 2)),
+    "strided, grouped": lambda: after(lambda y, c: c(y), conv(8, 8, stride=2, groups=2)),
     "unpadded": lambda: after(lambda y, c: c(y), conv(8, 8, padding=0)),
+    "unpadded, by a word": lambda: after(lambda y, c: c(y), nn.Conv3d(8, 8, 3, padding="valid")),
     "another window": lambda: after(lambda y, c: c(y), conv(8, 8, 5)),
     "channels that no box has": lambda: after(lambda y, c, d: d(c(y)), conv(8, 12), conv(12, 8)),
     "transposed, grouped": lambda: after(lambda y, c: c(y), nn.ConvTranspose3d(8, 8, 2, stride=2, groups=2)),
@@ -74,6 +78,16 @@ def test_slices_that_no_block_of_rows_divides_are_left(size: tuple[int, ...]) ->
     assert layers(found) == {}
     with torch.no_grad():
         assert distance(lowered(found), batch, net(batch)) < 1e-6
+
+
+@pytest.mark.parametrize(("depth", "height", "width"), [(3, 16, 6), (4, 24, 6), (4, 16, 7)])
+def test_a_stride_over_what_is_no_pair_is_left(depth: int, height: int, width: int) -> None:
+    """Of slices, blocks of rows or columns."""
+    net, batch = nn.Sequential(conv(8, 8), conv(8, 8, stride=2)).eval(), image(1, 8, depth, height, width)
+    found = rewritten_from(net, batch)
+    assert found.matched["volumes_as_images"] == ["0"]
+    with torch.no_grad():
+        assert distance(lowered(found), batch, net(batch)) < 1e-5
 
 
 def test_a_pointwise_convolution_of_any_padding_word_is_one_of_images() -> None:

@@ -29,6 +29,7 @@ from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
 from pipeline.kernels.excitation import Excitation, excitation
 from pipeline.kernels.merged_statistics import Norm
 from pipeline.kernels.polyphase import Operands, candidates, polyphase
+from tests.kernels import polyphase_examples as phases
 from tests.kernels.examples import FP8, HALF, Layer, example
 
 
@@ -111,13 +112,17 @@ def gluon_kernels() -> None:
 
 
 def compile_volumes() -> None:
-    """3×3×3 by two slices at a time, which is all that one takes and more, and what makes eight voxels of each."""
+    """3×3×3 by two slices at a time, which is all that one takes and more; growing, with a stride, and the first."""
     layer = Layer(size=(16, 16), inner=32, outer=32, slices=2, statistics=True)
     made = example(BY_NAME["conv3x3x3"], HALF, layer)
     both = replace(made, weight=conv3x3x3.stacked(made.weight))
     both.run(both.candidates()[-1])
     grown = example(BY_NAME["upconv2x2x2"], HALF, replace(layer, statistics=False))
     grown.run([tile for tile in grown.candidates() if "gluon" in type(tile).__module__][-1])
+    strided, _ = phases.operands(phases.Phases(1, (16, 16), 0, 64, 32, counts=True, slices=2), FP8)
+    polyphase(strided, [*candidates(strided)][-1])
+    first = example(BY_NAME["conv_first_volumes"], HALF, replace(layer, inner=1))
+    first.run([tile for tile in first.candidates() if "gluon" in type(tile).__module__][-1])
 
 
 def plain_kernels() -> None:
@@ -128,7 +133,9 @@ def plain_kernels() -> None:
     small, full = (torch.zeros(1, size, size, 32).half() for size in (16, 32))
     epilogue, taps = Epilogue(bias=torch.zeros(32)), torch.zeros(16, 32, 32).half()
     grown = Operands(epilogue, Outputs(torch.zeros_like(full)), small, taps, full, taps[:9], torch.zeros(3, 3, 32))
-    polyphase(grown, next(candidates(grown)))
+    strided, _ = phases.operands(phases.Phases(1, (16, 16), 0, 64, 32, slices=2))
+    for operands in (grown, strided):
+        polyphase(operands, next(candidates(operands)))
     squeezed = example(BY_NAME["depthwise_strided"], HALF, Layer(size=(32, 32), inner=40, outer=40, statistics=True))
     squeezed.run()
     layers = Excitation(taps[0, :4], torch.zeros(4), taps[1, :4], torch.zeros(32), Activation("silu"), "sigmoid")

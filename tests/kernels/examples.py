@@ -132,7 +132,7 @@ def example(op: KernelOp[Any], dtype: torch.dtype, layer: Layer) -> Example:
 def grown_size(op: KernelOp[Any], layer: Layer) -> tuple[int, int]:
     """Height and width of the output; a stride of 2 rounds up, and a volume's slices lie one below the other."""
     height, width = (math.ceil(side * op.growth) for side in layer.size)
-    return height * op.growth_deep, width
+    return int(height * op.growth_deep), width
 
 
 def epilogue_of(layer: Layer, dtype: torch.dtype, outer: int, grown: tuple[int, int]) -> Epilogue:

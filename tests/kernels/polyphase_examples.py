@@ -14,7 +14,10 @@ from tests.kernels.examples import DEVICE, FP8, HALF, assert_near, poisoned, val
 
 @dataclass(frozen=True)
 class Phases:
-    """What to run: `size` is the phase's height and width; without `inner` a stride of 2, without `skip` no skip."""
+    """What to run: `size` is the phase's height and width; without `inner` a stride of 2, without `skip` no skip.
+
+    With `slices`, an even number, a stride of 2 along three axes of volumes of as many.
+    """
 
     batch: int = 1
     size: tuple[int, int] = (5, 7)
@@ -25,6 +28,7 @@ class Phases:
     activation: Activation = RELU
     window_of_3: bool = False
     counts: bool = False  # whether statistics are wanted
+    slices: int = 1
 
 
 def no_taps_of_3() -> list[int]:
@@ -37,19 +41,20 @@ def no_taps_of_3() -> list[int]:
 def operands(case: Phases, dtype: torch.dtype = HALF) -> tuple[Operands, Tensor]:
     """Maps that are channel slices of wider ones, an output that is one too, and the buffer that it is a slice of."""
     batch, (height, width), outer = case.batch, case.size, case.outer
-    grow = 2 if case.inner else 1
+    grow, deep = 2 if case.inner else 1, 3 if case.slices > 1 else 1
+    stored = grow * height * max(1, case.slices // 2)  # rows
     small = values(batch, height, width, 2 * case.inner, dtype=dtype)[..., case.inner :] if case.inner else None
     full = None
     if case.skip:
-        wide = values(batch, 2 * height, 2 * width, 3 * case.skip, dtype=dtype)
+        wide = values(batch, 2 * height * case.slices, 2 * width, 3 * case.skip, dtype=dtype)
         wide[..., 2 * case.skip :] = float("nan")
         full = wide[..., case.skip : 2 * case.skip]
-    spread = (4 * case.inner + 9 * case.skip) ** -0.5
-    buffer = poisoned(batch, grow * height, grow * width, 2 * outer, dtype=dtype)
+    spread = (4 * case.inner + 9 * deep * case.skip) ** -0.5
+    buffer = poisoned(batch, stored, grow * width, 2 * outer, dtype=dtype)
     scale = torch.linspace(0.5, 2, outer, device=DEVICE) if dtype == FP8 else None
     border = values(3, 3, outer, dtype=torch.float32)
     border[1, 1] = 0
-    blocks = blocks_of(grow * height, grow * width, grow)
+    blocks = blocks_of(stored, grow * width, grow)
     statistics = poisoned(batch, blocks, 2, outer, dtype=torch.float32)
     small_weight = (values(16, outer, case.inner) * spread).to(dtype)
     if case.window_of_3:
@@ -61,12 +66,13 @@ def operands(case: Phases, dtype: torch.dtype = HALF) -> tuple[Operands, Tensor]
             case.activation,
             statistics=case.counts,
             phases=grow if case.counts else 1,
+            slices=case.slices,
         ),
         Outputs(buffer[..., outer:], statistics=statistics if case.counts else None),
         small,
         small_weight if case.inner else None,
         full,
-        (values(9, outer, case.skip) * spread).to(dtype) if case.skip else None,
+        (values(9 * deep, outer, case.skip) * spread).to(dtype) if case.skip else None,
         border if case.border and case.inner else None,
         case.window_of_3,
     )

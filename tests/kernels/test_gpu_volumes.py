@@ -1,14 +1,18 @@
 """On a GPU the kernels of volumes, by every tile, answer as their references do, and the same twice."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
+from pipeline.compiler.autotune import build_side_by_side
 from pipeline.kernels import conv3x3x3, conv_first_volumes, upconv2x2x2
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.capability import reaching_views_barred
+from pipeline.kernels.polyphase import candidates, polyphase
 from tests.kernels.examples import HALF, Layer, example
+from tests.kernels.polyphase_examples import Phases, check, operands
 from tests.kernels.test_gpu_kernels import DTYPES, check_all, what_the_gpu_has
 from tests.kernels.test_volume_kernels import of_two_slices
 
@@ -53,6 +57,23 @@ def test_two_slices_at_a_time_on_a_gpu(layer: Layer, dtype: torch.dtype) -> None
 def test_a_volume_s_up_sampling_on_a_gpu(size: tuple[int, int], dtype: torch.dtype) -> None:
     made = example(upconv2x2x2.OP, dtype, Layer(2, size, 48, 80, slices=7, activation=LEAKY))
     check_all([(made, tile) for tile in made.candidates()])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(Phases(2, (8, 17), 0, 48, 80, slices=4, activation=LEAKY), id="odd"),
+        pytest.param(Phases(2, (32, 40), 0, 64, 64, counts=True, slices=12), id="many tiles"),
+        pytest.param(Phases(3, (32, 24), 0, 256, 128, counts=True, slices=6), id="wide"),
+    ],
+)
+def test_a_volume_s_strided_convolution_on_a_gpu(case: Phases, dtype: torch.dtype) -> None:
+    made, buffer = operands(case, dtype)
+    tiles = list(candidates(made))
+    build_side_by_side(partial(polyphase, made, tile) for tile in tiles)
+    for tile in tiles:
+        check(made, buffer, tile)
 
 
 @pytest.mark.parametrize("inner", [1, 4])

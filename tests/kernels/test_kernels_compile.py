@@ -51,6 +51,8 @@ def test_the_gluon_kernels_compile_for_hopper(compiled: list[str]) -> None:
         "_upconv2x2_gluon",
         "_conv3x3_gluon",
         "_upconv2x2_gluon",
+        "_polyphase_gluon",
+        "_conv_first_gluon",
         *["_polyphase_gluon"] * 2,
         *["conv3x3_rows"] * 3,
         "_conv_first_gluon",
@@ -63,5 +65,10 @@ def test_the_gluon_kernels_compile_for_hopper(compiled: list[str]) -> None:
 @pytest.mark.slow
 def test_before_hopper_the_plain_kernels_compile(compiled: list[str]) -> None:
     """To matrix products that Ampere has."""
-    kernels = [*["_conv3x3_triton mma.sync"] * 2, "_polyphase_triton mma.sync", "_depthwise none", "_excitation none"]
+    kernels = [
+        *["_conv3x3_triton mma.sync"] * 2,
+        *["_polyphase_triton mma.sync"] * 2,
+        "_depthwise none",
+        "_excitation none",
+    ]
     assert compiled_for(AMPERE, compiled) == [*kernels, "_conv1x1 mma.sync", "_norm_pass none"]

@@ -6,11 +6,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pipeline.kernels import conv3x3x3, conv_first_volumes, conv_head, norm_pass, upconv2x2x2
+from pipeline.kernels import conv3x3x3, conv_first, conv_first_volumes, conv_head, norm_pass, upconv2x2x2
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.merged_statistics import Norm
 from pipeline.kernels.norm_pass import NormPass
+from pipeline.kernels.polyphase import polyphase_layers, polyphase_triton
+from pipeline.kernels.polyphase.polyphase_operands import check_operands
 from tests.kernels.examples import FP8, HALF, Example, Layer, example, values
+from tests.kernels.polyphase_examples import Phases, check, operands
 
 
 def of_two_slices(made: Example) -> Example:
@@ -35,6 +38,33 @@ def test_a_kernel_makes_eight_voxels_of_each(dtype: torch.dtype) -> None:
     made.check()
 
 
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+def test_a_kernel_reads_every_second_slice_and_those_around_it(dtype: torch.dtype) -> None:
+    """Before the first there is nothing but zeros, in every volume."""
+    made, buffer = operands(Phases(2, (8, 5), 0, 16, 48, counts=True, slices=4), dtype)
+    check(made, buffer, polyphase_triton.Tile(8, 16, 64, 32))
+
+
+@pytest.mark.parametrize(("slices", "rows", "cols"), [(3, 16, 8), (2, 24, 8), (2, 16, 7)])
+def test_a_stride_takes_whole_pairs_alone(slices: int, rows: int, cols: int) -> None:
+    made, _ = operands(Phases(1, (8, 4), 0, 16, 48, slices=2))
+    full = values(1, slices * rows, cols, 16)
+    with pytest.raises(ValueError, match=f"^full must have (an even number of|{slices}) slices"):
+        check_operands(made._replace(full=full, epilogue=replace(made.epilogue, slices=slices)))
+
+
+@pytest.mark.parametrize("taps", [9, 18])
+def test_a_stride_over_volumes_takes_a_weight_of_27_taps_alone(taps: int) -> None:
+    made, _ = operands(Phases(1, (8, 4), 0, 16, 48, slices=2))
+    assert made.full_weight is not None
+    for slices in (1, 2):
+        if (taps, slices) == (9, 1):
+            continue  # an image as high as both slices
+        wrong = made._replace(full_weight=made.full_weight[:taps], epilogue=replace(made.epilogue, slices=slices))
+        with pytest.raises(ValueError, match=rf"^full must have .* 27 taps .*, got {slices} and {taps} taps$"):
+            check_operands(wrong)
+
+
 def test_the_references_are_torch_s_convolutions() -> None:
     x, out = values(2, 4, 8, 6, 16), torch.empty(2, 4, 8, 6, 24).half()
     epilogue = Epilogue(bias=torch.zeros(24), slices=4)
@@ -42,7 +72,12 @@ def test_the_references_are_torch_s_convolutions() -> None:
     conv3x3x3.reference(x.flatten(1, 2), conv3x3x3.pack(weight), epilogue, Outputs(out.view(2, 32, 6, 24)))
     wanted = functional.conv3d(x.float().movedim(4, 1), weight, padding=1).movedim(1, 4)
     torch.testing.assert_close(out.float(), wanted, rtol=2e-3, atol=2e-3)
-    grown = torch.empty(2, 8, 16, 12, 24).half()
+    halved = torch.empty(2, 2, 8, 6, 24).half()
+    x, strided = values(2, 4, 16, 12, 16), polyphase_layers.STRIDED_VOLUMES
+    strided.reference(x.flatten(1, 2), conv3x3x3.pack(weight), epilogue, Outputs(halved.view(2, 16, 6, 24)))
+    wanted = functional.conv3d(x.float().movedim(4, 1), weight, stride=2, padding=1).movedim(1, 4)
+    torch.testing.assert_close(halved.float(), wanted, rtol=2e-3, atol=2e-3)
+    x, grown = values(2, 4, 8, 6, 16), torch.empty(2, 8, 16, 12, 24).half()
     weight = values(16, 24, 2, 2, 2, dtype=torch.float32)
     upconv2x2x2.reference(x.flatten(1, 2), upconv2x2x2.pack(weight), epilogue, Outputs(grown.view(2, 128, 12, 24)))
     wanted = functional.conv_transpose3d(x.float().movedim(4, 1), weight, stride=2).movedim(1, 4)
@@ -104,10 +139,13 @@ def test_maps_of_more_values_than_a_kernel_counts_are_refused() -> None:
     """Of 2^31 in an image, as a deep volume has them: in 32 bits they would lie somewhere else."""
     x, few = (torch.empty(1, height, 2**12, 16, dtype=HALF, device="meta") for height in (2**15, 2**14))
     how = NormPass(Norm(eps=1e-5))
+    volumes, first = torch.empty(1, 2, 2**10, 2**10, 2**10, device="meta"), torch.empty(6, 3, 4, 32, dtype=HALF)
     weight, logits = torch.empty(1, 2, 16, dtype=HALF), Outputs(logits=torch.empty(1))
     with pytest.raises(ValueError, match=r"^x must have less than 2\^31 values an image"):
         norm_pass.norm_pass(x, torch.empty(1), how, x)
     with pytest.raises(ValueError, match=r"^x must have less than 2\^31 values an image"):
         conv_head.conv_head(x, weight, Epilogue(bias=torch.zeros(2)), logits)
+    with pytest.raises(ValueError, match=r"^image must have less than 2\^31 values each"):
+        conv_first.conv_first(volumes, first, Epilogue(bias=torch.zeros(32)), Outputs())
     with pytest.raises(ValueError, match=r"^logits must be"):
         conv_head.conv_head(few, weight, Epilogue(bias=torch.zeros(2)), logits)

@@ -2,11 +2,11 @@
 
 A volume [N, channels, D, H, W] in NDHWC and the image [N, channels, D · H, W] in NHWC are the same memory. What works
 on single voxels, or sums over all of them, does the same to either; so of the net's operations these run on images, and
-all passes for images apply to them. What doesn't, a strided convolution or a pool, gets a view of the volume. A
-convolution of 1×1×1 is one of 1×1.
+all passes for images apply to them. What doesn't, such as a pool, gets a view of the volume. A convolution of 1×1×1 is
+one of 1×1.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
@@ -31,13 +31,37 @@ from pipeline.compiler.volume_layer import VolumeLayer
 from pipeline.kernels import conv3x3x3, conv_first, conv_first_volumes, upconv2x2x2
 from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription
+from pipeline.kernels.polyphase import polyphase_layers
 
 aten = torch.ops.aten
 CONV3D, SAME_CONV3D, TRANSPOSED = "aten.conv3d.default", "aten.conv3d.padding", "aten.conv_transpose3d.input"
 BY_VOXEL = RECOGNISABLE | {ADDITION, MULTIPLICATION, TO, CAST, INSTANCE, GROUP, CONCATENATION}
-SAME = {"stride": 1, "dilation": 1, "groups": 1}
-DOUBLING = {"stride": 2, "padding": 0, "output_padding": 0, "dilation": 1, "groups": 1}
 RANK = 5
+
+
+class Form(NamedTuple):
+    """The convolutions of volumes that a kernel takes, whatever their size: their call, window and other arguments."""
+
+    op: KernelOp[Any]
+    call: str
+    window: int
+    given: dict[str, int | str]
+
+    def fits(self, node: fx.Node, weight: Tensor) -> bool:
+        """Whether a convolution by a weight [out, in, d, h, w] or [in, out, d, h, w] is one, along all three axes."""
+        given = arguments(node)
+        if not is_call(node, self.call) or tuple(weight.shape[2:]) != 3 * (self.window,):
+            return False
+        return all(_all(given[name], value) for name, value in self.given.items())
+
+
+ALONE = {"dilation": 1, "groups": 1}
+FORMS = (
+    Form(conv3x3x3.OP, CONV3D, 3, {"stride": 1, "padding": 1, **ALONE}),
+    Form(conv3x3x3.OP, SAME_CONV3D, 3, {"stride": 1, "padding": "same", **ALONE}),
+    Form(polyphase_layers.STRIDED_VOLUMES, CONV3D, 3, {"stride": 2, "padding": 1, **ALONE}),
+    Form(upconv2x2x2.OP, TRANSPOSED, 2, {"stride": 2, "padding": 0, "output_padding": 0, **ALONE}),
+)
 
 
 def volumes_as_images(net: ExportedNet) -> list[str]:
@@ -56,25 +80,19 @@ def volumes_as_images(net: ExportedNet) -> list[str]:
 
 def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp[Any] | None:
     """The kernel that takes a convolution: of channels that suit it, and slices of whole blocks of rows."""
-    given, source = arguments(node), node.all_input_nodes[0]
-    if not volume(node) or not volume(source):
+    source, weight = node.all_input_nodes[0], net.constant(arguments(node)["weight"])
+    if weight is None or not volume(node) or not volume(source) or not _constant_bias(net, node):
         return None
-    (_, inner, _, height, width), outer = shape_of(source), shape_of(node)[1]
-    weight = net.constant(given["weight"])
-    if weight is None or height % ROWS or outer % CHANNELS or not _constant_bias(net, node):
-        return None
-    window, suited = tuple(weight.shape[2:]), inner % CHANNELS == 0
-    if is_call(node, TRANSPOSED):
-        doubles = all(_all(given[name], value) for name, value in DOUBLING.items())
-        return upconv2x2x2.OP if suited and doubles and window == (2, 2, 2) else None
-    same = given["padding"] == "same" or _all(given["padding"], 1)
-    if window != (3, 3, 3) or not same or not all(_all(given[name], value) for name, value in SAME.items()):
+    op = next((form.op for form in FORMS if form.fits(node, weight)), None)
+    (_, inner, deep, height, width), outer = shape_of(source), shape_of(node)[1]
+    step = 2 if op is polyphase_layers.STRIDED_VOLUMES else 1
+    if op is None or outer % CHANNELS or deep % step or height % (step * ROWS) or width % step:
         return None
     size = (height, width)
     first = LayerDescription("conv2d", 3 * inner, outer, size, size, (3, 3), padding=(1, 1), reads_image=True)
-    if image_of(source) is not None and conv_first.OP.accepts is not None and conv_first.OP.accepts(first):
+    if op is conv3x3x3.OP and image_of(source) is not None and conv_first.OP.accepts and conv_first.OP.accepts(first):
         return conv_first_volumes.OP
-    return conv3x3x3.OP if suited else None
+    return op if inner % CHANNELS == 0 else None
 
 
 def _constant_bias(net: ExportedNet, node: fx.Node) -> bool:
@@ -82,7 +100,7 @@ def _constant_bias(net: ExportedNet, node: fx.Node) -> bool:
     return bias is None or net.constant(bias) is not None
 
 
-def _all(given: Any, value: int) -> bool:
+def _all(given: Any, value: int | str) -> bool:
     """Whether an argument that has a number for each axis, or one for all, is this number throughout."""
     return all(part == value for part in (given if isinstance(given, (list, tuple)) else [given]))
 

@@ -160,5 +160,5 @@ class KernelOp(Generic[Tile]):
     most_channels: tuple[int | None, int | None] = (None, None)
     phases: int = 1
     growth: float = 1
-    growth_deep: int = 1
+    growth_deep: float = 1
     by_channel: bool = False

@@ -68,7 +68,7 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
     The padding is k // 2, and the stride is 1 or 2, as the output's size tells.
 
     Args:
-        image: [N, in, H, W] fp32 contiguous, at most 14 channels.
+        image: [N, in, H, W] fp32 contiguous, at most 14 channels; or volumes, as `conv_first_volumes` says.
         weight: [in, k, span, out] fp16, from `pack`.
         epilogue: scale and bias [out], an activation, and statistics.
         outputs: out [N, H', W', out] fp16 or fp8, a channel slice of a wider tensor at will, with H' = ⌈H / stride⌉;
@@ -78,14 +78,18 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
     Raises:
         ValueError: a shape, dtype or stride is not as above.
     """
-    batch, inner, height, width = image.shape
+    deep = 3 if image.ndim == 5 else 1
+    batch, inner, (height, width) = image.shape[0], deep * image.shape[1], image.shape[-2:]
     if image.dtype != torch.float32 or not image.is_contiguous() or inner > MOST_CHANNELS:
         raise ValueError(f"image must be contiguous float32 of at most {MOST_CHANNELS} channels, got {image.dtype}")
+    if image.numel() >= 2**31 * len(image):
+        raise ValueError(f"image must have less than 2^31 values each, got {list(image.shape)}")
     window, outer = weight.shape[1], weight.shape[-1]
     if weight.dtype != torch.float16 or tuple(weight.shape) != (inner, window, span(window), outer):
         raise ValueError(f"weight must come from pack, for {inner} channels, got {list(weight.shape)} {weight.dtype}")
     out = required(outputs.out)
     stride = stride_of((height, width), tuple(out.shape[1:3]))
+    batch *= image.shape[2] if deep == 3 else 1
     check_epilogue(epilogue, outputs, (batch, -(-height // stride), -(-width // stride), outer), FOLDS)
     tile = tile or next(candidates(image, weight, epilogue))
     operands = Operands(image, weight, epilogue, out, outputs.statistics)

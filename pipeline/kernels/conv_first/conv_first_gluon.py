@@ -58,10 +58,14 @@ def _hold_weights(
 
 @gluon.jit
 def _load_windows(
-    image, y, x0, height, width,
-    IN: gl.constexpr, WINDOW: gl.constexpr, SPAN: gl.constexpr, STRIDE: gl.constexpr, STEPS: gl.constexpr,
+    image, y, x0, height, width, z, slices,
+    DEEP: gl.constexpr, IN: gl.constexpr, WINDOW: gl.constexpr, SPAN: gl.constexpr, STRIDE: gl.constexpr,
+    STEPS: gl.constexpr,
 ):  # fmt: skip
-    """The windows of a row of output pixels in fp16: [16 · warps, 16] for each 16 of their entries."""
+    """The windows of a row of output pixels in fp16: [16 · warps, 16] for each 16 of their entries.
+
+    Of volumes, IN planes are those of the slice before a slice z, of z, and of the one after it.
+    """
     layout: gl.constexpr = row_layout(2, 16, gl.num_warps())
     pixel = gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))
     left: gl.constexpr = WINDOW // 2 + WINDOW // 2 % 2
@@ -72,21 +76,29 @@ def _load_windows(
         row = y * STRIDE + line % WINDOW - WINDOW // 2
         col = ((x0 + pixel) * STRIDE - left).expand_dims(1) + (entry % SPAN).expand_dims(0)
         seen = ((row >= 0) & (row < height) & (line < IN * WINDOW)).expand_dims(0) & (col >= 0) & (col < width)
-        source = ((line // WINDOW * height + row) * width).expand_dims(0) + col
+        plane = line // WINDOW
+        if DEEP == 3:
+            near = z + plane // (IN // DEEP) - 1
+            seen = seen & ((near >= 0) & (near < slices)).expand_dims(0)
+            plane = plane % (IN // DEEP) * slices + near
+        source = ((plane * height + row) * width).expand_dims(0) + col
         parts = parts + (gl.load(image + source, mask=seen, other=0.0).to(gl.float16),)  # type: ignore[assignment]
     return parts
 
 
-@gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles"])
+@gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles", "slices"])
 def _conv_first_gluon(
     image, weight, out, scale, bias, statistics, out_image_stride, out_row_stride, out_unit,
-    height, width, out_height, out_width, rows, tiles_y, tiles_x, tiles,
-    IN: gl.constexpr, CHANNELS: gl.constexpr, WINDOW: gl.constexpr, SPAN: gl.constexpr, STRIDE: gl.constexpr,
-    STEPS: gl.constexpr,
+    height, width, out_height, out_width, rows, tiles_y, tiles_x, tiles, slices,
+    DEEP: gl.constexpr, IN: gl.constexpr, CHANNELS: gl.constexpr, WINDOW: gl.constexpr, SPAN: gl.constexpr,
+    STRIDE: gl.constexpr, STEPS: gl.constexpr,
     OUT: gl.constexpr, GROUP: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Read image [N, IN, H, W] fp32 and weight [IN · WINDOW · SPAN, channels] fp16; write out [N, H', W', channels]."""
+    """Read image [N, IN, H, W] fp32 and weight [IN · WINDOW · SPAN, channels] fp16; write out [N, H', W', channels].
+
+    With DEEP = 3 the image is volumes [N / slices, IN / 3, slices, H, W].
+    """
     sums: gl.constexpr = sums_layout(OUT, gl.float16, num_warps)
     COLS: gl.constexpr = 16 * num_warps
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, 16], gl.float16)
@@ -99,13 +111,15 @@ def _conv_first_gluon(
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         number = tile // tiles_x // tiles_y
         y0, x0 = tile // tiles_x % tiles_y * rows, tile % tiles_x * COLS
-        source = image + number.to(gl.int64) * IN * height * width
+        source = image + (number // slices).to(gl.int64) * (IN // DEEP) * slices * height * width
         target = out + number.to(gl.int64) * out_image_stride
         mean = gl.zeros([COLS, OUT], gl.float32, sums)
         squares = gl.zeros([COLS, OUT], gl.float32, sums)
         counted = number.to(gl.int64) * ((out_height + 7) // 8) * ((out_width + 15) // 16) * (2 * CHANNELS)
         for y in range(y0, gl.minimum(y0 + rows, out_height)):
-            parts = _load_windows(source, y, x0, height, width, IN, WINDOW, SPAN, STRIDE, STEPS)
+            parts = _load_windows(
+                source, y, x0, height, width, number % slices, slices, DEEP, IN, WINDOW, SPAN, STRIDE, STEPS
+            )
             acc = gl.zeros([COLS, OUT], gl.float32, sums)
             for step in gl.static_range(STEPS):
                 window = gl.convert_layout(parts[step], operand, assert_trivial=True)
@@ -137,17 +151,17 @@ def launch(operands: Operands, tile: Tile) -> None:
     """
     image, weight, epilogue, out, statistics = operands
     check_blocks(epilogue, tile.rows, 16 * tile.warps)
-    batch, inner, height, width = image.shape
-    _, out_height, out_width, outer = out.shape
-    _, window, span, _ = weight.shape
+    height, width = image.shape[-2:]
+    batch, out_height, out_width, outer = out.shape
+    inner, window, span, _ = weight.shape
     columns = next_power_of_two(outer)
     tiles_y, tiles_x = -(-out_height // tile.rows), -(-out_width // (16 * tile.warps))
     tiles = batch * tiles_y * tiles_x
     _conv_first_gluon[min(tiles, multiprocessors(image.device) * tile.programs),](
         image, weight, out, epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
         statistics, out.stride(0), out.stride(1), out.stride(2) * out.element_size() // 16,
-        height, width, out_height, out_width, tile.rows, tiles_y, tiles_x, tiles,
-        IN=inner, CHANNELS=outer, WINDOW=window, SPAN=span, STRIDE=operands.stride,
+        height, width, out_height, out_width, tile.rows, tiles_y, tiles_x, tiles, operands.slices,
+        DEEP=operands.deep, IN=inner, CHANNELS=outer, WINDOW=window, SPAN=span, STRIDE=operands.stride,
         STEPS=-(-inner * window * span // 16),
         OUT=columns, GROUP=min(columns, 64 // out.element_size()),
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,

@@ -12,7 +12,10 @@ WINDOWS, STRIDES = (3, 5, 7), (1, 2)
 
 
 class Operands(NamedTuple):
-    """The arguments of `conv_first.conv_first`, checked: out [N, H', W', out], statistics [N, blocks, 2, out]."""
+    """The arguments of `conv_first.conv_first`, checked: out [N, H', W', out], statistics [N, blocks, 2, out].
+
+    The image is [N, in, H, W], or volumes [N / D, in, D, H, W], of whose slices the N outputs are.
+    """
 
     image: Tensor
     weight: Tensor
@@ -23,7 +26,17 @@ class Operands(NamedTuple):
     @property
     def stride(self) -> int:
         """Of the convolution, 1 or 2: the output's size tells it."""
-        return stride_of(tuple(self.image.shape[2:]), tuple(self.out.shape[1:3]))
+        return stride_of(tuple(self.image.shape[-2:]), tuple(self.out.shape[1:3]))
+
+    @property
+    def deep(self) -> int:
+        """How many slices a window reaches over: 3 of volumes, else 1."""
+        return 3 if self.image.ndim == 5 else 1
+
+    @property
+    def slices(self) -> int:
+        """Of each volume; 1 of images."""
+        return self.image.shape[2] if self.deep == 3 else 1
 
 
 def stride_of(size: tuple[int, ...], out_size: tuple[int, ...]) -> int:

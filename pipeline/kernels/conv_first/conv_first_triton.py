@@ -31,10 +31,15 @@ class Tile:
 @triton.jit
 def _conv_first_triton(
     image, weight, out_boxes, scale, bias, statistics, height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
-    IN: tl.constexpr, WINDOW: tl.constexpr, SPAN: tl.constexpr, LEFT: tl.constexpr, STRIDE: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+    slices,
+    DEEP: tl.constexpr, IN: tl.constexpr, WINDOW: tl.constexpr, SPAN: tl.constexpr, LEFT: tl.constexpr,
+    STRIDE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr,
+    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
-    """Image [N, IN, H, W] fp32, weight [IN · WINDOW · SPAN, channels] fp16, out [N, H', W', channels] NHWC."""
+    """Image [N, IN, H, W] fp32, weight [IN · WINDOW · SPAN, channels] fp16, out [N, H', W', channels] NHWC.
+
+    With DEEP = 3 the image is volumes [N / slices, IN / 3, slices, H, W].
+    """
     PIXELS: tl.constexpr = ROWS * COLS
     ENTRIES: tl.constexpr = IN * WINDOW * SPAN
     pixel = tl.arange(0, PIXELS)
@@ -45,7 +50,7 @@ def _conv_first_triton(
         y0 = place // tiles_x % tiles_y * ROWS
         number = place // tiles_x // tiles_y
         channel = o0 + tl.arange(0, OUT)
-        source = image + number.to(tl.int64) * IN * height * width
+        source = image + (number // slices).to(tl.int64) * (IN // DEEP) * slices * height * width
         acc = tl.zeros((PIXELS, OUT), tl.float32)
         for step in tl.static_range((ENTRIES + 15) // 16):
             entry = step * 16 + tl.arange(0, 16)
@@ -53,7 +58,12 @@ def _conv_first_triton(
             row = ((y0 + pixel // COLS) * STRIDE)[:, None] + (line % WINDOW - WINDOW // 2)[None, :]
             col = ((x0 + pixel % COLS) * STRIDE)[:, None] + (entry % SPAN - LEFT)[None, :]
             seen = (row >= 0) & (row < height) & (col >= 0) & (col < width) & (entry < ENTRIES)[None, :]
-            window = tl.load(source + ((line // WINDOW)[None, :] * height + row) * width + col, mask=seen, other=0.0)
+            plane = line // WINDOW
+            if DEEP == 3:
+                near = number % slices + plane // (IN // DEEP) - 1
+                seen = seen & ((near >= 0) & (near < slices))[None, :]
+                plane = plane % (IN // DEEP) * slices + near
+            window = tl.load(source + (plane[None, :] * height + row) * width + col, mask=seen, other=0.0)
             known = (entry < ENTRIES)[:, None] & (channel < channels)[None, :]
             taps = tl.load(weight + entry[:, None] * channels + channel[None, :], mask=known, other=0.0)
             acc = tl.dot(window.to(tl.float16), taps, acc)
@@ -74,16 +84,16 @@ def launch(operands: Operands, tile: Tile) -> None:
     """
     image, weight, epilogue, out, statistics = operands
     check_blocks(epilogue, tile.rows, tile.cols)
-    batch, inner, height, width = image.shape
-    _, out_height, out_width, outer = out.shape
-    _, window, span, _ = weight.shape
+    height, width = image.shape[-2:]
+    batch, out_height, out_width, outer = out.shape
+    inner, window, span, _ = weight.shape
     tiles_y, tiles_x, tiles_out = -(-out_height // tile.rows), -(-out_width // tile.cols), -(-outer // tile.out)
     tiles = batch * tiles_y * tiles_x * tiles_out
     _conv_first_triton[min(tiles, multiprocessors(image.device) * tile.programs),](
         image, weight, descriptor(out, [1, tile.rows, tile.cols, tile.out]), epilogue.scale, epilogue.bias,
         statistics, height, width, outer, tiles_y, tiles_x, tiles_out, tiles,
-        IN=inner, WINDOW=window, SPAN=span, LEFT=margin(window), STRIDE=operands.stride,
-        ROWS=tile.rows, COLS=tile.cols, OUT=tile.out,
+        operands.slices, DEEP=operands.deep, IN=inner, WINDOW=window, SPAN=span, LEFT=margin(window),
+        STRIDE=operands.stride, ROWS=tile.rows, COLS=tile.cols, OUT=tile.out,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip

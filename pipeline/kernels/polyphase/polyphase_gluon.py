@@ -39,7 +39,7 @@ from pipeline.kernels.common.gluon_epilogue import (
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
 from pipeline.kernels.common.tma import barriers, boxes_of, store_box, view, weight_boxes_of
 from pipeline.kernels.polyphase.polyphase_loads import load, place, shifts_of
-from pipeline.kernels.polyphase.polyphase_operands import Operands
+from pipeline.kernels.polyphase.polyphase_operands import Operands, slices_of
 from pipeline.kernels.polyphase.polyphase_products import corrected, plane_products, small_products
 
 COLS = 16  # pixels of a row of a tile: two of the eight rows over which TMA's swizzle repeats
@@ -95,6 +95,7 @@ def _store_part(part, boxes, staging, slot, spot, SPREAD: gl.constexpr):
 @gluon.jit
 def _multiply(
     GROUP: gl.constexpr, out_boxes, pixels, weights, staging, bars, geometry, ends, border, shape, statistics, lag,
+    DEEP: gl.constexpr,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
     SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, PARTS: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, COUNTS: gl.constexpr,
@@ -129,7 +130,7 @@ def _multiply(
                 if GROUP == 0:
                     mbarrier.arrive(started.index(0), count=1, pred=turn == mark)
         if FULL:
-            for _ in range(full_chunks * (2 + SPREAD)):
+            for _ in range(DEEP * full_chunks * (2 + SPREAD)):
                 for plane in gl.static_range(2):
                     slot = turn % STAGES
                     mbarrier.wait(full.index(slot), turn // STAGES & 1)
@@ -164,19 +165,24 @@ def _multiply(
 
 @gluon.jit(
     do_not_specialize=[
-        "height", "width", "channels", "tiles_y", "tiles_x", "tiles_out", "tiles", "small_chunks", "full_chunks", "lag"
+        "height", "width", "channels", "tiles_y", "tiles_x", "tiles_out", "tiles", "small_chunks", "full_chunks", "lag",
+        "slices",
     ]
 )  # fmt: skip
 def _polyphase_gluon(
     small_boxes, small_last, small_taps, even_boxes, even_last, odd_boxes, odd_last, full_taps, even_out, odd_out,
     scale, bias, border, statistics,
-    height, width, channels, tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks, lag,
+    height, width, channels, tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks, lag, slices,
+    DEEP: gl.constexpr,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
     SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, PARTS: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, EARLY: gl.constexpr,
     num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Read small [N, h, w, in] and the rows of full as [N, h, w, 2, skip], store rows of [N, h, w, 2, channels]."""
+    """Read small [N, h, w, in] and the rows of full as [N, h, w, 2, skip], store rows of [N, h, w, 2, channels].
+
+    With DEEP = 3 the images are slices, of which a volume has twice as many in full as the `slices` in the answer.
+    """
     dtype: gl.constexpr = small_boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * 16, DEPTH], dtype)
     pixels = gl.allocate_shared_memory(dtype, [STAGES * (ROWS + 2), 16, DEPTH], swizzled)
@@ -193,15 +199,15 @@ def _polyphase_gluon(
     counted = statistics if COUNTS else bias  # the tuples hold no None
     ends = (scale, bias, channels)
     to_multiply = (pixels, weights, staging, bars, geometry, ends, border, (height, width), counted, lag)
-    LOAD: gl.constexpr = (ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, EARLY)
+    LOAD: gl.constexpr = (DEEP, ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, EARLY)
     MULTIPLY: gl.constexpr = (
-        ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, PARTS, ACTIVATION, SLOPE, SCALED, BORDER,
-        COUNTS,
+        DEEP, ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, PARTS, ACTIVATION, SLOPE, SCALED,
+        BORDER, COUNTS,
     )  # fmt: skip
     gl.warp_specialize([
         (_multiply, (0, even_out) + to_multiply + MULTIPLY),
         (_multiply, (1, odd_out) + to_multiply + MULTIPLY),
-        (load, (small, planes, pixels, weights, bars, geometry) + LOAD),
+        (load, (small, planes, pixels, weights, bars, geometry, slices) + LOAD),
     ], [num_warps, 4], [232, 40])  # fmt: skip
 
 
@@ -214,6 +220,8 @@ def launch(operands: Operands, tile: Tile) -> None:
     check_blocks(operands.epilogue, tile.rows // (2 if split_of(operands) else 1), COLS)
     epilogue, out = operands.epilogue, required(operands.outputs.out)
     batch, height, width = operands.grid
+    slices = max(1, epilogue.slices // 2)
+    out = slices_of(out, slices)
     spread = spread_of(operands)
     split = split_of(operands)
     across, block = (1, 64 if split else 128) if operands.strided else (2 // spread, 64 // spread)
@@ -231,8 +239,9 @@ def launch(operands: Operands, tile: Tile) -> None:
         *(small or full[2:]), *(full or (*small[:2], *small)), *(boxes_of(half, part, boxed) for half in rows),
         epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
         epilogue.bias if operands.border is None else operands.border, operands.outputs.statistics,
-        height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks, tile.lag,
-        ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages, SPREAD=spread, STRIDED=operands.strided, SPLIT=split,
+        height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks, tile.lag, slices,
+        DEEP=operands.deep, ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages, SPREAD=spread,
+        STRIDED=operands.strided, SPLIT=split,
         SPARSE=operands.window_of_3, FULL=operands.full is not None, PAIRED=paired, PARTS=tile.parts,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,
         BORDER=operands.border is not None, EARLY=epilogue.early, num_warps=4, **DEPENDENT,
@@ -261,7 +270,7 @@ def small_of(operands: Operands, tile: Tile, spread: int, paired: bool) -> list[
 
 def planes_of(operands: Operands, tile: Tile, spread: int, paired: bool) -> list[TensorDescriptor]:
     """Boxes of the full map's even rows [N, h, w, 2, skip], of the odd ones, a tile's and its last; of its taps."""
-    full, weight = operands.full, operands.full_weight
+    full, weight = operands.images, operands.full_weight
     if full is None or weight is None:
         return []
     boxed = [tile.rows * COLS, tile.depth]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pipeline.kernels import conv3x3x3
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import (
     Ends,
@@ -47,11 +48,11 @@ def operands(
     *,
     window_of_3: bool = False,
 ) -> Operands:
-    """What the kernels are given: x is the full map for nine taps, the small one for the taps of four phases.
+    """What the kernels are given: x is the full map for 9 or 27 taps, the small one for the taps of four phases.
 
     Args:
         x: [N, H, W, in] or [N, h, w, in].
-        weight: [9, out, in] or [16, out, in].
+        weight: [9, out, in], of volumes [27, out, in], or [16, out, in].
         epilogue: scale, bias, activation and statistics.
         outputs: out.
         second: of an up-sampling beside a skip.
@@ -65,6 +66,12 @@ def operands(
 def _strided(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
     x = x.to(parameters.weight.dtype, memory_format=torch.channels_last)
     return convolution(x, parameters, ends, stride=(2, 2), padding=(1, 1))
+
+
+def _strided_volumes(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
+    x = x.to(parameters.weight.dtype, memory_format=torch.channels_last)
+    volumes = x.unflatten(2, (ends.slices, -1))
+    return ended(functional.conv3d(volumes, *parameters, stride=2, padding=1).flatten(2, 3), ends)
 
 
 def _transposed(output_padding: int) -> Callable[[Tensor, LibraryParameters, Ends], Tensor]:
@@ -133,6 +140,24 @@ def _op(
     )
 
 
+STRIDED_VOLUMES: KernelOp[Tile] = KernelOp(
+    name="conv3x3x3_strided",
+    accepts=None,
+    reference=lambda *parts: reference(operands(*parts)),
+    launch=lambda *parts: polyphase(operands(*parts[:5]), *parts[5:]),
+    candidates=lambda *parts: candidates(operands(*parts)),
+    library=_strided_volumes,
+    flops=lambda shape, outer: flops_of(27)(shape, outer) / 8,
+    tile_types=TILES,
+    pack=conv3x3x3.pack,
+    weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
+    out_axis=1,
+    tap_axis=0,
+    folds=FOLDS,
+    takes_second=True,
+    growth=0.5,
+    growth_deep=0.5,
+)
 STRIDED = _op("conv3x3_strided", accepts_strided, _strided, window=3, transposed=False)
 TRANSPOSED_3X3 = _op("transposed3x3", _accepts_transposed(3, 1), _transposed(1), window=3, transposed=True)
 TRANSPOSED_4X4 = _op("transposed4x4", _accepts_transposed(4, 0), _transposed(0), window=4, transposed=True)

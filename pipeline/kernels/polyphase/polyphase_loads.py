@@ -64,13 +64,21 @@ def _load_small(
 
 @gluon.jit
 def _load_plane(
-    maps, pixels, weights, full, slot, spot, across, plane: gl.constexpr, c0, awaits,
+    maps, pixels, weights, full, slot, spot, deep, slices, across, plane: gl.constexpr, c0, awaits, DEEP: gl.constexpr,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr,
     PAIRED: gl.constexpr,
 ):  # fmt: skip
-    """For one horizontal tap a box of the full map's even or odd rows, and the vertical taps that read them."""
+    """For one horizontal tap a box of the full map's even or odd rows, and the vertical taps that read them.
+
+    Of volumes the rows are of the slice before, at or after the one in the middle, as `deep` is 0, 1 or 2.
+    """
     boxes, last_row, taps = maps[plane]
     image, y0, x0, phase, o0 = spot
+    slice_read, first_tap = image, 0
+    if DEEP == 3:
+        # Before a volume's first slice there is nothing: TMA reads zeros before the map.
+        slice_read = gl.where((deep == 0) & (image % slices == 0), -1, 2 * image + deep - 1)
+        first_tap = 9 * deep
     dtype: gl.constexpr = boxes.dtype
     LAST: gl.constexpr = 0 if STRIDED and plane == 0 else 1
     BLOCKS: gl.constexpr = 1 if SPLIT else 2
@@ -79,7 +87,7 @@ def _load_plane(
     if STRIDED:
         for group in gl.static_range(BLOCKS):
             for used in gl.static_range(1 + plane):
-                tap = (2 * used if plane == 1 else 1) * 3 + across
+                tap = first_tap + (2 * used if plane == 1 else 1) * 3 + across
                 _load_taps(taps, weights, slot, 2 * group + used, tap, o0 + 64 * group, c0, full, 1, 0, PAIRED)
     else:
         for down in gl.static_range(3):
@@ -92,15 +100,16 @@ def _load_plane(
     at = phase + across + 1
     left = x0 + at // 2 - 1
     first = view(pixels.index(slot * (ROWS + 2)), dtype, boxes.block_shape, boxes.layout)
-    load_box(boxes, [image, y0 - plane, left, at % 2, c0], full, first)
+    load_box(boxes, [slice_read, y0 - plane, left, at % 2, c0], full, first)
     if LAST == 1:
         rest = view(pixels.index(slot * (ROWS + 2) + ROWS), dtype, last_row.block_shape, last_row.layout)
-        load_box(last_row, [image, y0 - plane + ROWS, left, at % 2, c0], full, rest)
+        load_box(last_row, [slice_read, y0 - plane + ROWS, left, at % 2, c0], full, rest)
 
 
 @gluon.jit
 def load(
-    small, planes, pixels, weights, bars, geometry,
+    small, planes, pixels, weights, bars, geometry, slices,
+    DEEP: gl.constexpr,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
     SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, EARLY: gl.constexpr,
 ):  # fmt: skip
@@ -126,13 +135,15 @@ def load(
                 )  # fmt: skip
                 turn += 1
         if FULL:
-            for step in range(full_chunks * (2 + SPREAD)):
+            for step in range(DEEP * full_chunks * (2 + SPREAD)):
+                chunk = step // (2 + SPREAD)
                 for plane in gl.static_range(2):
                     slot = turn % STAGES
                     mbarrier.wait(box_empty.index(slot), (turn // STAGES & 1) ^ 1)
                     _load_plane(
-                        planes, pixels, weights, box_full.index(slot), slot, spot, step % (2 + SPREAD), plane,
-                        step // (2 + SPREAD) * DEPTH, EARLY and turn == 0, ROWS, DEPTH, SPREAD, STRIDED, SPLIT, PAIRED,
+                        planes, pixels, weights, box_full.index(slot), slot, spot, chunk // full_chunks, slices,
+                        step % (2 + SPREAD), plane, chunk % full_chunks * DEPTH, EARLY and turn == 0, DEEP,
+                        ROWS, DEPTH, SPREAD, STRIDED, SPLIT, PAIRED,
                     )  # fmt: skip
                     turn += 1
     let_the_next_begin()

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline.kernels.common.activation import Activation
+from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue
 from pipeline.kernels.common.nhwc import FP8_MAX, check, check_vector, in_fp8
 from pipeline.kernels.polyphase.polyphase_compose import Composition
@@ -18,7 +19,9 @@ class Operands(NamedTuple):
     """The arguments of `polyphase.polyphase`, in one of three forms.
 
     With `small` alone: an up-sampling to twice its height and width. With `small` and `full`: the same, and a 3×3
-    convolution of `full` into the same sums. With `full` alone: its 3×3 convolution of stride 2.
+    convolution of `full` into the same sums. With `full` alone: its 3×3 convolution of stride 2. With a weight of 27
+    taps that is of volumes, whose slices lie one below the other as in `conv3x3.conv3x3_operands`: `full` is
+    [N, D · H, W, skip], out [N, D / 2 · H / 2, W / 2, out], and the epilogue's slices are D.
 
     Attributes:
         epilogue: scale and bias [out], an activation, and statistics: of each phase, without a stride.
@@ -27,7 +30,7 @@ class Operands(NamedTuple):
         small: [N, h, w, in], fp16 or fp8; None for the strided convolution.
         small_weight: [16, out, in] of its dtype, from `pack`.
         full: [N, H, W, skip] of the same dtype, with H = 2 h and W = 2 w; None for an up-sampling without a skip.
-        full_weight: [9, out, skip] of its dtype, from `pack` or `conv3x3.pack`.
+        full_weight: [9, out, skip] of its dtype, from `pack` or `conv3x3.pack`; [27, out, skip] from `conv3x3x3.pack`.
         border: [3, 3, out] fp32, what is added to the bias in the first, inner and last rows × first, inner and last
             columns of the output; its middle, [1, 1], must be 0; None for nothing.
         window_of_3: whether `small_weight` is that of a transposed convolution with a window of 3: its taps (a, i) =
@@ -49,6 +52,16 @@ class Operands(NamedTuple):
         return self.small is None
 
     @property
+    def deep(self) -> int:
+        """How many slices a tile reads: 3 of volumes, else 1."""
+        return 1 if self.full_weight is None else len(self.full_weight) // 9
+
+    @property
+    def images(self) -> Tensor | None:
+        """The full map, of volumes their slices [N · D, H, W, skip]: the same memory."""
+        return None if self.full is None else slices_of(self.full, self.epilogue.slices)
+
+    @property
     def sources(self) -> list[tuple[Tensor, Tensor]]:
         """Those that there are, with their weights: small, full."""
         pairs = ((self.small, self.small_weight), (self.full, self.full_weight))
@@ -61,12 +74,18 @@ class Operands(NamedTuple):
 
     @property
     def grid(self) -> tuple[int, int, int]:
-        """Images, rows and columns of one phase."""
+        """Images, or slices of a strided convolution's answer, and rows and columns of one phase."""
         if self.small is not None:
             batch, height, width, _ = self.small.shape
             return batch, height, width
         batch, height, width, _ = self.sources[0][0].shape
-        return batch, height // 2, width // 2
+        slices = self.epilogue.slices
+        return batch * (1 if self.deep == 1 else slices // 2), height // slices // 2, width // 2
+
+
+def slices_of(value: Tensor, slices: int) -> Tensor:
+    """A map [N, slices · H, W, channels] as [N · slices, H, W, channels]: the same memory."""
+    return value if slices == 1 else value.view(-1, value.shape[1] // slices, *value.shape[2:])
 
 
 def check_operands(operands: Operands) -> None:
@@ -81,9 +100,12 @@ def check_operands(operands: Operands) -> None:
     if not operands.sources:
         raise ValueError("small or full must be given")
     batch, height, width = operands.grid
-    outer, dtype = operands.outer, operands.sources[0][0].dtype
-    grown = (batch, 2 * height, 2 * width)
-    for name, taps, seen in (("small", 16, (batch, height, width)), ("full", 9, grown)):
+    outer, dtype, slices = operands.outer, operands.sources[0][0].dtype, operands.epilogue.slices
+    if operands.deep > 1 or slices > 1:
+        _check_volumes(operands)
+        batch = batch * 2 // slices
+    grown = (batch, 2 * height * slices, 2 * width)
+    for name, taps, seen in (("small", 16, (batch, height, width)), ("full", 9 * operands.deep, grown)):
         map_, weight = getattr(operands, name), getattr(operands, f"{name}_weight")
         if map_ is None:
             continue
@@ -95,10 +117,21 @@ def check_operands(operands: Operands) -> None:
         raise ValueError("border must not be given for a strided convolution")
     if operands.border is not None:
         check_vector("border, flat,", operands.border.flatten(), 9 * outer)
-    out = (batch, height, width) if operands.strided else grown
+    out = (batch, height * max(1, slices // 2), width) if operands.strided else grown
     if operands.epilogue.statistics and operands.epilogue.phases != (1 if operands.strided else 2):
         raise ValueError(f"phases must be 1 with a stride and 2 without, got {operands.epilogue.phases}")
     check_epilogue(operands.epilogue, operands.outputs, (*out, outer), FOLDS)
+
+
+def _check_volumes(operands: Operands) -> None:
+    """Check that volumes are of pairs of slices, and these of pairs of blocks of rows and of pairs of columns."""
+    full, slices = operands.full, operands.epilogue.slices
+    if full is None or not operands.strided or operands.deep != 3 or slices % 2:
+        wanted = "an even number of slices, a weight of 27 taps and no map beside it"
+        raise ValueError(f"full must have {wanted}, got {slices} and {9 * operands.deep} taps")
+    if full.shape[1] % (2 * ROWS * slices) or full.shape[2] % 2:
+        wanted = f"{slices} slices of a multiple of {2 * ROWS} rows and an even number of columns"
+        raise ValueError(f"full must have {wanted}, got {list(full.shape)}")
 
 
 class Packed(NamedTuple):

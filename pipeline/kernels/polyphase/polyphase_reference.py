@@ -26,6 +26,12 @@ def window_of(full: Tensor, taps: Tensor, stride: int = 1) -> Tensor:
     return functional.conv2d(full, window, stride=stride, padding=1)
 
 
+def strided_of_volumes(full: Tensor, taps: Tensor, slices: int) -> Tensor:
+    """The 3×3×3 convolution, padding 1, stride 2, by taps [27, out, in] of volumes [N, in, slices · H, W], as those."""
+    window = taps.permute(1, 2, 0).unflatten(2, (3, 3, 3))
+    return functional.conv3d(full.unflatten(2, (slices, -1)), window, stride=2, padding=1).flatten(2, 3)
+
+
 def at_border(border: Tensor, height: int, width: int) -> Tensor:
     """What border [3, 3, out] adds to each pixel of an output of this size, as [out, height, width]."""
     places = [torch.ones(size, dtype=torch.long, device=border.device) for size in (height, width)]
@@ -51,9 +57,12 @@ def reference(operands: Operands) -> None:
     if small is not None and operands.small_weight is not None:
         sums = phases_of(small.float().permute(0, 3, 1, 2), operands.small_weight.float())
     if full is not None and operands.full_weight is not None:
-        stride = 2 if operands.strided else 1
-        window = window_of(full.float().permute(0, 3, 1, 2), operands.full_weight.float(), stride)
-        sums = window if operands.strided else sums + window
+        seen, taps = full.float().permute(0, 3, 1, 2), operands.full_weight.float()
+        if operands.deep == 3:
+            sums = strided_of_volumes(seen, taps, operands.epilogue.slices)
+        else:
+            window = window_of(seen, taps, 2 if operands.strided else 1)
+            sums = window if operands.strided else sums + window
     sums = sums.permute(0, 2, 3, 1)
     if epilogue.scale is not None:
         sums = sums * epilogue.scale

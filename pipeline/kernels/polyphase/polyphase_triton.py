@@ -19,7 +19,7 @@ from pipeline.kernels.common.box_tile import BoxTile
 from pipeline.kernels.common.epilogue import check_blocks, required
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
 from pipeline.kernels.common.triton_epilogue import rounded, store_statistics
-from pipeline.kernels.polyphase.polyphase_operands import Operands
+from pipeline.kernels.polyphase.polyphase_operands import Operands, slices_of
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,14 @@ class Tile(BoxTile):
 @triton.jit
 def _polyphase_triton(
     small_boxes, small_taps, full_boxes, full_taps, scale, bias, border, statistics, out, image_step, row_step,
-    pixel_step, plane, height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
-    SMALL: tl.constexpr, FULL: tl.constexpr, PHASES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
-    OUT: tl.constexpr, DEPTH: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+    pixel_step, plane, height, width, channels, tiles_y, tiles_x, tiles_out, tiles, slices,
+    DEEP: tl.constexpr, SMALL: tl.constexpr, FULL: tl.constexpr, PHASES: tl.constexpr, ROWS: tl.constexpr,
+    COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
-    """Read small [N, h, w, SMALL] and full [N, 2 h, 2 w, FULL], store out [N, 2 h, 2 w, channels], or one phase."""
+    """Read small [N, h, w, SMALL] and full [N, 2 h, 2 w, FULL], store out [N, 2 h, 2 w, channels], or one phase.
+
+    With DEEP = 3 the images are slices, of which a volume has twice as many in full as the `slices` in the answer.
+    """
     PIXELS: tl.constexpr = ROWS * COLS
     EVERY: tl.constexpr = 2 if PHASES == 4 else 1
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
@@ -53,10 +56,14 @@ def _polyphase_triton(
                 taps = small_taps.load([4 * phase + tap, o0, c0]).reshape(OUT, DEPTH)
                 acc = tl.dot(seen.reshape(PIXELS, DEPTH), taps.T, acc)
         if FULL > 0:
-            for step in tl.range(9 * ((FULL + DEPTH - 1) // DEPTH)):
-                tap, c0 = step % 9, step // 9 * DEPTH
-                down, across = a + tap // 3 + 1, b + tap % 3 + 1
-                at = [image, y0 + down // 2 - 1, x0 + across // 2 - 1, across % 2, down % 2 * plane + c0]
+            for step in tl.range(9 * DEEP * ((FULL + DEPTH - 1) // DEPTH)):
+                tap, c0 = step % (9 * DEEP), step // (9 * DEEP) * DEPTH
+                down, across = a + tap // 3 % 3 + 1, b + tap % 3 + 1
+                slice_read = image
+                if DEEP == 3:
+                    # Before a volume's first slice there is nothing: TMA reads zeros before the map.
+                    slice_read = tl.where((tap < 9) & (image % slices == 0), -1, 2 * image + tap // 9 - 1)
+                at = [slice_read, y0 + down // 2 - 1, x0 + across // 2 - 1, across % 2, down % 2 * plane + c0]
                 seen = full_boxes.load(at).reshape(PIXELS, DEPTH)
                 if FULL % DEPTH != 0:  # the last dimension goes on with what isn't the map's
                     inside = c0 + tl.arange(0, DEPTH) < FULL
@@ -94,12 +101,13 @@ def launch(operands: Operands, tile: Tile) -> None:
         ValueError: statistics are to be stored, and a tile isn't made of their blocks.
     """
     check_blocks(operands.epilogue, tile.rows, tile.cols)
-    out, epilogue = required(operands.outputs.out), operands.epilogue
+    epilogue, slices = operands.epilogue, max(1, operands.epilogue.slices // 2)
+    out = slices_of(required(operands.outputs.out), slices)
     batch, height, width = operands.grid
     phases = 1 if operands.strided else 4
     tiles_y, tiles_x, tiles_out = -(-height // tile.rows), -(-width // tile.cols), -(-operands.outer // tile.out)
     tiles = batch * tiles_y * tiles_x * tiles_out * phases
-    small, full, weights = operands.small, operands.full, [1, tile.out, tile.depth]
+    small, full, weights = operands.small, operands.images, [1, tile.out, tile.depth]
     _polyphase_triton[min(tiles, multiprocessors(out.device) * tile.programs),](
         None if small is None else descriptor(small, [1, tile.rows, tile.cols, tile.depth]),
         None if operands.small_weight is None else descriptor(operands.small_weight, weights),
@@ -117,6 +125,8 @@ def launch(operands: Operands, tile: Tile) -> None:
         tiles_x,
         tiles_out,
         tiles,
+        slices,
+        DEEP=operands.deep,
         SMALL=0 if small is None else small.shape[3],
         FULL=0 if full is None else full.shape[3],
         PHASES=phases,
