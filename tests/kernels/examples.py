@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pipeline.compiler.ops import KERNELS
+from pipeline.kernels import conv_first_volumes
 from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
@@ -203,14 +204,16 @@ def for_kernel(op: KernelOp[Any], layer: Layer) -> Layer:
     """The layer as a kernel takes it: few channels for one that reads the image, and no fold that it doesn't know."""
     inner, outer = op.most_channels
     height, width = layer.size
+    counts = layer.statistics and "statistics" in op.folds
+    by_block = op.growth_deep > 1 or (op is conv_first_volumes.OP and counts)  # the rows of a slice
     return replace(
         layer,
-        size=(-(-height // 8) * 8, width) if op.growth_deep > 1 else layer.size,  # whole tiles in a slice
+        size=(-(-height // 8) * 8, width) if by_block else layer.size,
         inner=3 if op.reads_image else min(layer.inner, inner or layer.inner),
         outer=layer.inner if op.by_channel else min(layer.outer, outer or layer.outer),
         pool=layer.pool and "pool" in op.folds,
         classes=layer.classes if "head" in op.folds else 0,
         stored=layer.stored or not {"pool", "head"} & op.folds,
         residual=layer.residual if "residual" in op.folds else None,
-        statistics=layer.statistics and "statistics" in op.folds,
+        statistics=counts,
     )
