@@ -1,20 +1,24 @@
 """The jobs of a sweep, and how speed and latency go with batch and size."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipeline.analysis.summary import RunSummary, StageSummary, summarize
+from pipeline.analysis.summary import RunSummary, StageSummary, baseline_seconds, summarize
 from pipeline.records import codec
 from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import RunRecord
+from pipeline.stats.drift import is_unfair
+from pipeline.stats.intervals import Estimate
+from pipeline.stats.ranking import Ranking
 
 KNEE_SHARE = 0.90  # of the best throughput: the least batch that reaches it is the knee
 
 Axis = Literal["batch", "size"]
 Figure = Literal["throughput", "latency"]
-Points = list[tuple[float, float]]
+Points = list[tuple[float, Estimate]]
 
 
 @dataclass(frozen=True)
@@ -41,17 +45,25 @@ class Job:
 
 @dataclass(frozen=True)
 class Curve:
-    """One ranked stage over an axis of the sweep."""
+    """One ranked stage over an axis of the sweep; an estimate without an interval is its value alone."""
 
     stage: str
     other: int | None  # the value of the other axis
     points: Points
 
     @property
-    def knee(self) -> tuple[float, float]:
+    def knee(self) -> tuple[float, Estimate]:
         """The least x that gives 90 % of the most."""
-        most = max(y for _, y in self.points)
-        return next(point for point in self.points if point[1] >= KNEE_SHARE * most)
+        most = max(y.value for _, y in self.points)
+        return next(point for point in self.points if point[1].value >= KNEE_SHARE * most)
+
+    @property
+    def knee_is_resolved(self) -> bool:
+        """Whether the intervals show that the knee gives 90 % of the most, and that no lesser x does."""
+        best = max((y for _, y in self.points), key=lambda y: y.value)
+        at, knee = self.knee
+        enough = knee is best or knee.low >= KNEE_SHARE * best.high
+        return enough and all(y.high < KNEE_SHARE * best.low for x, y in self.points if x < at)
 
 
 def job_folders(folder: Path) -> list[Path]:
@@ -92,22 +104,39 @@ def curves(jobs: Sequence[Job], axis: Axis, figure: Figure) -> list[Curve]:
             assert job.summary
             batch, size = job.summary.run.batch_size, job.summary.run.settings.data.image_size
             x, other = (batch, size) if axis == "batch" else (size, batch)
-            y = _value(stage, figure)
+            y = _value(job.summary, stage, figure)
             if x is not None and y is not None:
                 lines.setdefault((stage.name, other), []).append((float(x), y))
-    return [
-        Curve(name, other, sorted(points)) for (name, other), points in lines.items() if len({x for x, _ in points}) > 1
-    ]
+    rising = {key: sorted(points, key=lambda point: point[0]) for key, points in lines.items()}
+    return [Curve(name, other, points) for (name, other), points in rising.items() if points[0][0] < points[-1][0]]
 
 
-def _value(stage: StageSummary, figure: Figure) -> float | None:
-    """Images per second, or the p50 in milliseconds."""
+def _value(summary: RunSummary, stage: StageSummary, figure: Figure) -> Estimate | None:
+    """Samples per second, or the p50 in milliseconds."""
     if figure == "throughput":
-        return stage.images_per_second or None
-    return 1e3 * stage.latency.p50 if stage.latency else None
+        return rate_of(summary, stage.name, summary.ranking)
+    if stage.latency is None:
+        return None
+    p50 = 1e3 * stage.latency.p50
+    return Estimate(p50, p50, p50)
 
 
-def fastest(jobs: Sequence[Job]) -> tuple[Job, StageSummary] | None:
-    """The job and the stage with the most images per second."""
-    ranked = [(job, stage) for job in jobs for stage in (job.summary.ranked if job.summary else [])]
-    return max(ranked, key=lambda pair: pair[1].images_per_second or 0.0, default=None)
+def rate_of(summary: RunSummary, name: str, order: Ranking) -> Estimate | None:
+    """Samples per second of a stage in `order`, the baseline included, at full load; None where it has no times.
+
+    A baseline that drifted widens the interval by as much; without enough blocks it has no ends.
+    """
+    stage, ratio = summary.stage(name), order.ratios[name]
+    each = stage.seconds if stage else baseline_seconds(summary.run, order)
+    if each is None:
+        return None
+    middle = summary.run.batch_size / (stage.pace if stage and stage.pace else each.value)
+    if not ratio.bounded:
+        return Estimate(middle, 0.0, math.inf)
+    wider = math.exp(max(ratio.drift, _unfair_drift(summary.run.drift)))
+    return Estimate(middle, middle * each.value / each.high / wider, middle * each.value / each.low * wider)
+
+
+def _unfair_drift(change: float | None) -> float:
+    """The baseline's drift over the run, as a difference of logs, where times of different moments mislead by it."""
+    return abs(math.log1p(change)) if change is not None and is_unfair(change) else 0.0

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.analysis.sweep_jobs import Axis, Curve, Job, curves, fastest
+from pipeline.analysis.sweep_jobs import KNEE_SHARE, Axis, Curve, Job, curves
 from pipeline.analysis.sweep_jobs import Figure as Measure
+from pipeline.analysis.sweep_lead import Lead, Rate, lead_of
 from pipeline.report import csv_table
 from pipeline.report.charts.curves import lines as lines_chart
 from pipeline.report.figure import Figure, drawn
-from pipeline.report.formatting import NOTHING, clean, listed, significant
+from pipeline.report.formatting import NOTHING, clean, listed, remedy, significant, spoken
 from pipeline.report.html import environment
 from pipeline.report.markdown import escape, table
 from pipeline.report.run_text import machine
@@ -20,6 +21,8 @@ from pipeline.report.tables import Cell, Column, Table, figure, heading_of, name
 
 AXES: tuple[tuple[Axis, str], ...] = (("batch", "batch size"), ("size", "pixels a side"))
 MEASURES: tuple[tuple[Measure, str], ...] = (("throughput", "images/s"), ("latency", "p50 ms per call"))
+MOST_RIVALS = 6  # named of the stages that can't be told apart
+LONGER = "Measure longer, or on an idle machine"
 
 
 @dataclass(frozen=True)
@@ -82,13 +85,16 @@ def curve_name(curve: Curve, axis: Axis) -> str:
 
 
 def knees(found: list[Curve]) -> list[str]:
-    """For every curve of throughput over batch: the least batch that gives 90 % of the most."""
+    """For every curve of throughput over batch: the least batch that gives 90 % of the most, where that is resolved."""
     lines = []
     for curve in found:
-        batch, rate = curve.knee
-        most = max(y for _, y in curve.points)
-        name = curve_name(curve, "batch")
-        lines.append(f"{name}: batch {batch:g} gives {rate / most:.0%} of its best, {significant(most)} images/s.")
+        (batch, rate), name = curve.knee, curve_name(curve, "batch")
+        most = max(y.value for _, y in curve.points)
+        if curve.knee_is_resolved:
+            best = f"{significant(most)} images/s"
+            lines.append(f"{name}: batch {batch:g} gives {rate.value / most:.0%} of its best, {best} (ringed).")
+        else:
+            lines.append(f"{name}: from which batch on it gives {KNEE_SHARE:.0%} of its best isn't resolved. {LONGER}.")
     return lines
 
 
@@ -101,8 +107,9 @@ def sweep_figures(jobs: Sequence[Job]) -> list[Figure]:
             if not found:
                 continue
             has_knees = (axis, measure) == ("batch", "throughput")
-            points = {curve_name(curve, axis): curve.points for curve in found}
-            marked = {curve_name(curve, axis): curve.knee for curve in found} if has_knees else {}
+            points = {curve_name(curve, axis): [(x, y.value) for x, y in curve.points] for curve in found}
+            ringed = [curve for curve in found if has_knees and curve.knee_is_resolved]
+            marked = {curve_name(curve, axis): (curve.knee[0], curve.knee[1].value) for curve in ringed}
             title = f"{measure.capitalize()} against {x_label}"
             svg = lines_chart(points, marked, (title, x_label, y_label))
             figures.append(drawn(title, svg, " ".join(knees(found)) if has_knees else ""))
@@ -118,12 +125,24 @@ def opening(jobs: Sequence[Job]) -> list[str]:
     if devices:
         apart = " They are different machines: compare no times." if len(devices) > 1 else ""
         lines.append(f"On {listed(devices)}.{apart}")
-    best = fastest(jobs)
-    if best and best[0].summary and best[1].images_per_second:
-        job, stage = best
-        where = f"batch {best[0].summary.run.batch_size} (job {job.name})"
-        lines.append(f"Most images per second: {stage.name} at {where}, {significant(best[1].images_per_second)}.")
-    return lines
+    lead = lead_of(jobs)
+    return lines if lead is None or len(devices) > 1 else [*lines, most_per_second(lead)]
+
+
+def most_per_second(lead: Lead) -> str:
+    """Who gives the most images per second; where that isn't resolved, who can't be told apart and what to do."""
+    if lead.resolved:
+        return f"Most images per second: {_placed(lead.first)}, {significant(lead.first.found.value)}."
+    rates = [lead.first, *lead.rivals]
+    shown = [f"{_placed(rate)} ({significant(rate.found.value)})" for rate in rates[:MOST_RIVALS]]
+    shown += [f"{len(rates) - MOST_RIVALS} more"] if len(rates) > MOST_RIVALS else []
+    remedied = f"{remedy(lead.cause)} To measure longer" if lead.cause else LONGER
+    unnamed = f"Which gives the most images per second isn't resolved: {listed(shown)} can't be told apart."
+    return f"{unnamed} {remedied}: {clean(lead.measure_again)}"
+
+
+def _placed(rate: Rate) -> str:
+    return f"{spoken(rate.stage)} at batch {rate.batch} (job {rate.job})"
 
 
 def sizes(jobs: Sequence[Job]) -> SizeSection | None:

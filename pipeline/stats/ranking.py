@@ -99,6 +99,14 @@ def contenders(run: RunRecord) -> list[str]:
     return [name for name in order if name == order[0] or not _apart(ratios[order[0]], ratios[name], effect)]
 
 
+def leaders(order: Ranking) -> list[str]:
+    """The stages that none is shown to beat: the winner and its ties, or where none is named all such."""
+    if order.winner:
+        return [order.winner, *order.ties]
+    known = order.ratios
+    return [name for name in order.order if not _apart(known[order.order[0]], known[name], order.effect)]
+
+
 def _direct(run: RunRecord, leader: str, ratios: dict[str, Ratio]) -> dict[str, Ratio]:
     """Ratios to the leader from head-to-head samples, its own (1) included; every stage has met the baseline."""
     met = [pair for pair in run.head_to_head if pair.baseline == leader and pair.stage in ratios and pair.blocks]

@@ -1,0 +1,95 @@
+"""Whom a sweep's report names: who gives the most images per second, and where only as far as the records show it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipeline.analysis.summary import summarize
+from pipeline.analysis.sweep_jobs import Curve, Job
+from pipeline.records.run_record import RunRecord
+from pipeline.records.samples import Block, Pair
+from pipeline.report.sweep import knees, opening
+from pipeline.stats.intervals import Estimate
+from tests.report import made_up_run as planted
+
+SWEPT = "python -m pipeline -m stage=half,compile data.batch_size=1,8"
+
+
+def rough(pair: Pair, factor: float) -> Pair:
+    """The pair with the stage so many times as slow in every second block."""
+
+    def slowed(block: Block) -> Block:
+        first, second = (
+            replace(sample, seconds=factor * sample.seconds, device_seconds=factor * (sample.device_seconds or 0.0))
+            for sample in block.stage
+        )
+        return replace(block, stage=(first, second))
+
+    return replace(pair, blocks=[slowed(block) if at % 2 else block for at, block in enumerate(pair.blocks)])
+
+
+def job(number: int, pair: Pair, batch: int, **fields: Any) -> Job:
+    """A job of one stage."""
+    stage = planted.stage(pair.stage, 1.0, 1.0, 10**9, "", pairs=[pair], energy=None)
+    asked = replace(planted.run(), stages=[stage], command=SWEPT, **fields)
+    record: RunRecord = planted.with_settings(asked, data={"batch_size": batch})
+    return Job(Path(str(number)), record, summarize(record), "")
+
+
+def pair(stage: str, baseline_seconds: float, seconds: float) -> Pair:
+    return planted.pair("eager", stage, (baseline_seconds, seconds))
+
+
+def test_the_most_images_per_second_are_named_where_they_are_resolved() -> None:
+    """Faster than the baseline beside it, and shown to be more than in any other job."""
+    jobs = [job(0, pair("compile", 0.02, 0.010), 1), job(1, pair("compile", 0.05, 0.020), 8)]
+    (said,) = [line for line in opening(jobs) if "per second" in line]
+    assert said.startswith("Most images per second: compile at batch 8 (job 1), 400")
+
+
+def test_what_no_ratio_resolves_is_not_named() -> None:
+    """The stage and the baseline that it can't be told from stand there, why, and the command that measures longer."""
+    jobs = [job(0, pair("half", 0.020, 0.0202), 1), job(1, rough(pair("half", 0.02, 0.015), 1.8), 8)]
+    (said,) = [line for line in opening(jobs) if "per second" in line]
+    assert not any(line.startswith("Most images") for line in opening(jobs))
+    assert said.startswith("Which gives the most images per second isn't resolved: eager at batch 8 (job 1) (400)")
+    assert "and half at batch 8 (job 1) (382) can't be told apart. The interval is ±" in said
+    assert said.endswith(
+        "would resolve it. To measure longer: "
+        "python -m pipeline -m stage=half,compile data.batch_size=1,8 measure=thorough"
+    )
+
+
+def test_jobs_that_can_t_be_told_apart_are_all_named() -> None:
+    """Each is faster than its own baseline; which of the two gives more, their intervals don't say."""
+    jobs = [job(0, pair("half", 0.16, 0.0400), 8), job(1, rough(pair("compile", 0.16, 0.0380), 1.1), 8)]
+    (said,) = [line for line in opening(jobs) if "per second" in line]
+    for named in ("half at batch 8 (job 0) (200)", "compile at batch 8 (job 1)"):
+        assert named in said
+    assert "can't be told apart. Measure longer, or on an idle machine: python -m pipeline -m" in said
+
+
+def test_a_baseline_that_drifted_over_a_job_leaves_its_rate_open() -> None:
+    """500 and 400 images a second are apart, unless the machine itself went 30 % slower meanwhile."""
+    first, second = pair("half", 0.04, 0.02), pair("compile", 0.04, 0.016)
+    (said,) = [line for line in opening([job(0, first, 8), job(1, second, 8)]) if "per second" in line]
+    assert said.startswith("Most images per second: compile")
+    (said,) = [line for line in opening([job(0, first, 8), job(1, second, 8, drift=0.3)]) if "per second" in line]
+    assert "isn't resolved: compile at batch 8 (job 1) (500) and half at batch 8 (job 0) (400)" in said
+
+
+def test_different_machines_have_no_most() -> None:
+    """Their times are not to be compared, so nothing is named by them."""
+    other = replace(planted.environment(), device_name="NVIDIA L4")
+    jobs = [job(0, pair("half", 0.04, 0.02), 8), job(1, pair("compile", 0.04, 0.016), 8, environment=other)]
+    assert opening(jobs)[-1].endswith("They are different machines: compare no times.")
+
+
+def test_a_knee_within_the_intervals_is_not_named() -> None:
+    """Batch 8 gives 95 % of the best by its middle, and between 80 and 110 % by its interval."""
+    best, wide, narrow = Estimate(500.0, 498.0, 502.0), Estimate(475.0, 400.0, 550.0), Estimate(475.0, 470.0, 480.0)
+    first = Estimate(100.0, 99.0, 101.0)
+    (said,) = knees([Curve("half", 512, [(1.0, first), (8.0, narrow), (32.0, best)])])
+    assert said == "half at 512: batch 8 gives 95% of its best, 500 images/s (ringed)."
+    (said,) = knees([Curve("half", 512, [(1.0, first), (8.0, wide), (32.0, best)])])
+    assert said.startswith("half at 512: from which batch on it gives 90% of its best isn't resolved.")
