@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from pipeline.records.data_words import Words
 from pipeline.records.goals import AccuracyLimits
 from pipeline.records.run_record import RunRecord, StageRecord
 
@@ -15,14 +16,14 @@ def rejudged(run: RunRecord, limits: AccuracyLimits) -> RunRecord:
     these and was measured. What the stages' own tolerances refused stays so.
     """
     settings = replace(run.settings, accuracy=limits)
-    return replace(run, settings=settings, stages=[_stage(stage, limits) for stage in run.stages])
+    return replace(run, settings=settings, stages=[_stage(stage, limits, run.words) for stage in run.stages])
 
 
-def _stage(stage: StageRecord, limits: AccuracyLimits) -> StageRecord:
+def _stage(stage: StageRecord, limits: AccuracyLimits, words: Words) -> StageRecord:
     by_limit = stage.failure == "accuracy limit"
     if stage.accuracy is None or not (stage.status == "ok" or by_limit):
         return stage
-    if missed := limits.missed(stage.accuracy):
+    if missed := limits.missed(stage.accuracy, words):
         return replace(stage, status="inaccurate", failure="accuracy limit", reason=missed)
     if not by_limit:
         return stage

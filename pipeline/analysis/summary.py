@@ -19,6 +19,7 @@ from pipeline.analysis.payback import ChangeOver, Doubt, Line, best_at, break_ev
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.roofline import Roofline, roofline_of
 from pipeline.devices.kinds import is_cuda
+from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.stats.drift import drifts_of, is_unfair
@@ -66,6 +67,7 @@ class StageSummary:
     task: Task = SEGMENTATION
     host_ratio: float | None = None  # host to host: the baseline's p50 over this stage's
     break_even_doubt: Doubt | None = None  # why the record can't say when its set-up has paid for itself
+    words: Words = IMAGES  # for the run's data
 
     @property
     def name(self) -> str:
@@ -263,6 +265,7 @@ def _stage(
         task=run.settings.task,
         host_ratio=host_ratio(run, stage),
         break_even_doubt=doubt,
+        words=run.words,
     )
 
 

@@ -9,6 +9,7 @@ from models.input_contract import InputContract
 from pipeline.records import codec
 from pipeline.records.atomic_json import write_json
 from pipeline.records.bundle_kinds import Kind
+from pipeline.records.data_words import Words, words_for
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
 from pipeline.records.tasks import TaskName
@@ -121,6 +122,11 @@ class Contract:
         """Batch, channels, height and width; of volumes a depth before the height."""
         batch, *rest = self.input.shape
         return (batch, rest[-1], *rest[:-1]) if self.images_in else (batch, *rest)
+
+    @property
+    def words(self) -> Words:
+        """What its data are called: images, or volumes."""
+        return words_for(len(self.batch_shape) - 2)
 
     @property
     def takes_volumes(self) -> bool:

@@ -105,8 +105,8 @@ def write_readme(contract: Contract, folder: Path) -> None:
 
 def windows_of(contract: Contract) -> str:
     """What `predict` does for the bundle, in a clause; empty where it writes none of its answers."""
-    files, answers = "volumes" if contract.takes_volumes else "images", "masks" if contract.makes_masks else "answers"
-    return WINDOWS.format(files=files, answers=answers) if contract.is_predicted else ""
+    answers = "masks" if contract.makes_masks else "answers"
+    return WINDOWS.format(files=contract.words.samples, answers=answers) if contract.is_predicted else ""
 
 
 def how_to_use(contract: Contract) -> str:

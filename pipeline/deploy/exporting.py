@@ -194,7 +194,7 @@ def wrong(found: dict[str, float], contract: Contract) -> str:
     said = [f"its answers are {found['relative_l2']:.2g} off (relative L2; {allowed.relative_l2:g} allowed)"]
     if contract.task == "segmentation":
         most = f"{100 * allowed.flipped_share:g} % allowed"
-        said.append(f"{100 * found['flipped_share']:.3g} % of the pixels change their class ({most})")
+        said.append(f"{100 * found['flipped_share']:.3g} % of the {contract.words.points} change their class ({most})")
     if "normalisation" in found:
         said.append(f"its normalisation is {found['normalisation']:.2g} off")
     return ", ".join(said)

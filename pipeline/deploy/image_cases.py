@@ -17,6 +17,7 @@ from models.volume_files import ZARR, read_volume, suffix_of
 from pipeline.config.request_error import RequestError
 from pipeline.deploy.mask_files import PNG
 from pipeline.deploy.volume_masks import suffix_of_mask
+from pipeline.records.data_words import IMAGES, VOLUMES
 
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")  # of nnU-Net's file names, before the suffix
 MOST_NAMED = 5
@@ -71,13 +72,13 @@ def cases_in(folder: Path, nnunet: bool, volumes: bool) -> tuple[list[Case], lis
     Raises:
         RequestError: there is no such folder, no image in it, or two images of one mask.
     """
-    what, suffixes = ("volume", SUFFIXES_OF_VOLUMES) if volumes else ("image", sorted(SUFFIXES))
+    words, suffixes = (VOLUMES, SUFFIXES_OF_VOLUMES) if volumes else (IMAGES, sorted(SUFFIXES))
     if not folder.is_dir():
-        raise RequestError(f"{folder}: no such folder of {what}s")
+        raise RequestError(f"{folder}: no such folder of {words.samples}")
     seen = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     files = [*filter(is_volume if volumes else is_image, seen)]
     if not files:
-        raise RequestError(f"{folder}: no {what} in it; {', '.join(suffixes)} are read")
+        raise RequestError(f"{folder}: no {words.sample} in it; {', '.join(suffixes)} are read")
     one_each = [case_of((file,), stem(file, volumes), volumes) for file in files]
     cases = by_channels(files, volumes) if nnunet else one_each
     if twice := [name for name, number in Counter(case.name for case in cases).items() if number > 1]:

@@ -24,6 +24,7 @@ from pipeline.deploy.predictor import Predictor, Wanted, check_task, identity, o
 from pipeline.deploy.recorded_stage import ExportError
 from pipeline.records import codec
 from pipeline.records.atomic_json import write_json
+from pipeline.records.data_words import IMAGES, VOLUMES, Words
 from pipeline.records.private_folder import open_lock
 from pipeline.report.formatting import clean, visible
 
@@ -81,11 +82,12 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
     """
     check(asked)
     volumes = takes_volumes(asked.run)
-    check_kind(asked, volumes)
+    words = VOLUMES if volumes else IMAGES
+    check_kind(asked, volumes, words)
     cases, others = cases_in(asked.images, asked.nnunet, volumes)
     if others:
         named = ", ".join(map(visible, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
-        tell(f"left out, no {'volumes' if volumes else 'images'}: {named}")
+        tell(f"left out, no {words.samples}: {named}")
     with alone_in(asked.out), tempfile.TemporaryDirectory(prefix="unet-ladder-") as scratch:
         for case in cases:
             mask_files.stamp_of(asked.out / case.mask)
@@ -114,10 +116,8 @@ def check(asked: argparse.Namespace) -> None:
     """What can be told before anything is loaded.
 
     Raises:
-        RequestError: the masks would lie among the images, or a number is out of range.
+        RequestError: the masks would lie among the run's, or a number is out of range.
     """
-    if resolved(asked.out) == resolved(asked.images):
-        raise RequestError(f"--out {asked.out}: the folder of the images; name another one")
     if resolved(asked.out).is_relative_to(resolved(asked.run)):
         raise RequestError(f"--out {asked.out}: lies in {asked.run}, which has masks of its own; name another folder")
     if asked.batch is not None and asked.batch < 1:
@@ -126,17 +126,19 @@ def check(asked: argparse.Namespace) -> None:
         raise RequestError(f"--overlap {asked.overlap}: expected an integer ≥ 0")
     if asked.step is not None and not 0 < asked.step <= 1:
         raise RequestError(f"--step {asked.step}: expected a number above 0, at most 1")
-    for word, value in (("--overlap", asked.overlap), ("--step", asked.step)):
-        if value is not None and asked.whole:
-            raise RequestError(f"{word} {value}: a whole image has no windows; leave it or --whole out")
 
 
-def check_kind(asked: argparse.Namespace, volumes: bool) -> None:
-    """That what is said of windows is said of those of the run's kind.
+def check_kind(asked: argparse.Namespace, volumes: bool, words: Words) -> None:
+    """That what is said of windows is said of those of the run's kind, and that masks don't go among what they are of.
 
     Raises:
-        RequestError: it is of the other kind's.
+        RequestError: it is of the other kind's, or of none; or they do.
     """
+    if resolved(asked.out) == resolved(asked.images):
+        raise RequestError(f"--out {asked.out}: the folder of the {words.samples}; name another one")
+    for word, value in (("--overlap", asked.overlap), ("--step", asked.step)):
+        if value is not None and asked.whole:
+            raise RequestError(f"{word} {value}: a whole {words.sample} has no windows; leave it or --whole out")
     if volumes and asked.overlap is not None:
         raise RequestError(f"--overlap {asked.overlap}: of images alone; volumes go by --step, such as {STEP}")
     if not volumes and asked.step is not None:
@@ -182,7 +184,8 @@ def cut_of(predictor: Predictor, asked: argparse.Namespace) -> tuple[Cut, dict[s
     sides = predictor.shape[2:]
     if asked.whole:
         if not predictor.any_size:
-            raise RequestError(f"--whole: {predictor.name} is built for images of one size; leave it out for windows")
+            taken = f"{predictor.words.samples} of one size"
+            raise RequestError(f"--whole: {predictor.name} is built for {taken}; leave it out for windows")
         return Cut(whole=True), {"whole": True}
     if len(sides) > SIDES_OF_AN_IMAGE:
         step = STEP if asked.step is None else asked.step

@@ -128,7 +128,7 @@ class Prediction:
         self.folder = folder
         self.stamp = stamp
         self.cut = cut
-        self.outcome = Outcome("answer" if predictor.gives_values else "mask")
+        self.outcome = Outcome("answer" if predictor.gives_values else "mask", predictor.words.sample)
         self.waiting: list[Window] = []
 
     def make(
@@ -145,7 +145,6 @@ class Prediction:
             RequestError: a file that is none of ours lies where a mask is to be, or the net's answers can't be written.
             OSError: the disk is full or read-only.
         """
-        self.outcome.of = "volume" if any(case.is_volume for case in cases) else "image"
         progress = Progress(len(cases), say, now)
         for case in cases:
             for number, window in enumerate(self.windows(case)):

@@ -21,6 +21,7 @@ from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
+from pipeline.records.data_words import Words, words_for
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError
 from pipeline.worker.run_stage import prepare
@@ -62,6 +63,11 @@ class Predictor:
     images_in: bool = False
     classes_out: bool = False
     gives_values: bool = False
+
+    @property
+    def words(self) -> Words:
+        """What its data are called: images, or volumes."""
+        return words_for(len(self.shape) - 2)
 
 
 @dataclass(frozen=True)
@@ -177,7 +183,7 @@ def check_unchanged(run: RunRecord, stage: StageRecord) -> list[str]:
     if run.code_sha256 != code_digest():
         notes.append("this program's sources have changed since the run")
     if run.data_sha256 and run.data_sha256 != data_digest([data.path, data.labels]):
-        notes.append("the run's images have changed: what is calibrated on them may answer otherwise")
+        notes.append(f"the run's {run.words.samples} have changed: what is calibrated on them may answer otherwise")
     return notes
 
 

@@ -91,15 +91,16 @@ def answer_lines(contract: Contract, found: dict[str, Any]) -> Iterator[Line]:
     """The golden answers: within the tolerance, and bit for bit where that was so when it was exported."""
     allowed = contract.tolerance
     said, asked = f"{found['relative_l2']:.2g} off fp32", f"at most {allowed.relative_l2:g} off fp32"
+    points = contract.words.points
     if contract.task == "segmentation":
-        said += f", {100 * found['flipped_share']:.3g} % of the pixels differ"
-        asked += f", {100 * allowed.flipped_share:g} % of the pixels"
+        said += f", {100 * found['flipped_share']:.3g} % of the {points} differ"
+        asked += f", {100 * allowed.flipped_share:g} % of the {points}"
     yield Line("answers", asked, said, bool(found["right"]), "other kernels run here, or other weights")
     if contract.deterministic and contract.task == "segmentation":
         moved = int(found["masks_moved"])
         why = "another processor, GPU or library adds in another order"
         yield Line(
-            "masks", "those that were exported", f"{moved} pixels differ" if moved else "the same", not moved, why
+            "masks", "those that were exported", f"{moved} {points} differ" if moved else "the same", not moved, why
         )
 
 

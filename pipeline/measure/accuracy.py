@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.records.data_words import words_for
 from pipeline.records.run_record import Tolerance
 from pipeline.records.samples import Accuracy
 from pipeline.records.tasks import SEGMENTATION, Task
@@ -45,7 +46,7 @@ def check(
         accuracy = compare(outputs, references, labels, task)
     except WrongShape as wrong:
         return None, "inaccurate", str(wrong)
-    return accuracy, *judge(accuracy, tolerance, trained)
+    return accuracy, *judge(accuracy, tolerance, trained, words_for(references[0].dim() - 2))
 
 
 def compare(
@@ -66,7 +67,8 @@ def compare(
         images = slice(tally.images, tally.images + len(reference))
         tally.add(output, reference, None if labels is None else labels[images])
     if tally.images != (expected := sum(len(reference) for reference in references)):
-        raise WrongShape(f"{what} of {tally.images} images came for {expected} images")
+        words = words_for(references[0].dim() - 2)
+        raise WrongShape(f"{what} of {words.counted(tally.images)} came for {words.counted(expected)}")
     return tally.accuracy()
 
 

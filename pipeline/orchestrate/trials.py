@@ -105,9 +105,10 @@ def judged_again(context: RunContext, spec: StageSpec, record: StageRecord) -> S
     if record.status != "ok" or record.accuracy is None:
         return record
     failure: FailureKind = "wrong answer"
-    _, reason = judge(record.accuracy, spec.tolerance, context.config.model.is_trained)
+    words = context.record.words
+    _, reason = judge(record.accuracy, spec.tolerance, context.config.model.is_trained, words)
     if not reason:
-        failure, reason = "accuracy limit", context.config.accuracy.missed(record.accuracy)
+        failure, reason = "accuracy limit", context.config.accuracy.missed(record.accuracy, words)
     return replace(record, status="inaccurate", failure=failure, reason=reason) if reason else record
 
 

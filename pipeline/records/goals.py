@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
+from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.samples import Accuracy
 from pipeline.records.tasks import TaskName
 
@@ -88,12 +89,12 @@ class AccuracyLimits:
         """Those of them that only labels can decide."""
         return [name for name in self.asked if name in NEED_LABELS]
 
-    def missed(self, found: Accuracy) -> str:
+    def missed(self, found: Accuracy, words: Words = IMAGES) -> str:
         """Which limit an answer misses, with its figure, in a line; empty where it keeps all of them."""
         lines = {
             "max_dice_drop": "its worst class loses {:.3g} points of Dice, {:g} allowed",
             "min_dice": "its worst class has a Dice of {:.4g}, {:g} asked for",
-            "min_agreement": "{:.6g} of the pixels keep their class, {:g} asked for",
+            "min_agreement": f"{{:.6g}} of the {words.points} keep their class, {{:g}} asked for",
             "min_psnr": "its PSNR is {:.4g} dB, {:g} asked for",
             "max_psnr_drop": "it loses {:.3g} dB of PSNR, {:g} allowed",
             "max_final_error": "its final latents are {:.3g} off (relative L2), {:g} allowed",

@@ -156,6 +156,13 @@ def from_4(document: Document) -> Document:
     return {key: value for key, value in document.items() if key != "second_baseline"}
 
 
+def from_9(document: Document) -> Document:
+    """The input's rank was known from the kind of the data alone: volumes, or images; of tensors it wasn't kept."""
+    reference, kind = document.get("reference"), document.get("settings", {}).get("data", {}).get("name")
+    dims = {"volume": 3, "tensors": None}.get(kind, 2)
+    return {**document, "reference": {**reference, "spatial_dims": dims} if reference else None}
+
+
 STEPS: dict[int, Callable[[Document], Document]] = {
     1: unchanged,
     2: unchanged,
@@ -165,4 +172,5 @@ STEPS: dict[int, Callable[[Document], Document]] = {
     6: unchanged,
     7: unchanged,
     8: unchanged,
+    9: from_9,
 }

@@ -19,17 +19,19 @@ History of the schema:
        StageRecord.host_path; baseline_host_latencies.
        Older records are read as of segmentation.
     9: described_by. Older records are read as of runs that found all out themselves.
+    10: Reference.spatial_dims; in older records it follows from the kind of their data, but for tensors.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pipeline.records.data_words import Words, words_for
 from pipeline.records.diagnostics import Diagnostics, LayerWork, PrecisionFault, Profile
 from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.run_settings import RunSettings
 from pipeline.records.samples import Accuracy, Calibration, Energy, HostPath, Memory, MemoryShortage, Pair, WarmUp
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 EAGER, AUTOCAST = "eager", "amp"  # the stages that may be baselines
 INDUCTOR = "Inductor"  # the provider of what torch.compile generates
 
@@ -103,7 +105,7 @@ class Execution:
 
     precision: Precision | None = None  # of the inputs to most FLOPs of convolutions and matrix products
     layer_precision: dict[str, Precision] = field(default_factory=dict)  # module path to precision, where it differs
-    layout: Layout | None = None  # of the images that convolutions read
+    layout: Layout | None = None  # of the images that convolutions read; NHWC of volumes is NDHWC
     provider: str | None = None  # "PyTorch eager", "TorchScript", "Inductor", "ONNX Runtime CUDAExecutionProvider", …
     captured: bool | None = None  # a call replays a CUDA graph
     fuses: bool | None = None  # a compiler or a kernel does several operators in one pass over memory
@@ -151,6 +153,7 @@ class Reference:
     labels: str | None  # what the labels are; None without labels
     layers: list[LayerWork] = field(default_factory=list)  # in the order in which they run
     weights_stored_as: list[str] = field(default_factory=list)  # types in the checkpoint, all of which became fp32
+    spatial_dims: int | None = None  # of the net's first input, besides batch and channels: 3 of volumes; None: unknown
 
 
 @dataclass(frozen=True)
@@ -265,3 +268,8 @@ class RunRecord:
         if self.settings.data.batch_size is None:
             raise ValueError("this run's settings hold no batch size")
         return self.settings.data.batch_size
+
+    @property
+    def words(self) -> Words:
+        """What its data are called: images, or volumes."""
+        return words_for(self.reference.spatial_dims if self.reference else None)

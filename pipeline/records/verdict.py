@@ -2,11 +2,14 @@
 
 from typing import Literal
 
+from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.run_record import Tolerance
 from pipeline.records.samples import Accuracy
 
 
-def judge(accuracy: Accuracy, tolerance: Tolerance, trained: bool = True) -> tuple[Literal["ok", "inaccurate"], str]:
+def judge(
+    accuracy: Accuracy, tolerance: Tolerance, trained: bool = True, words: Words = IMAGES
+) -> tuple[Literal["ok", "inaccurate"], str]:
     """The status, and why it isn't ok: the worst cause first. Without trained weights only the logits are judged."""
     if accuracy.nan_share == 1:
         healthy = " (their mask looks like a healthy empty one)" if accuracy.flipped_share is not None else ""
@@ -14,13 +17,13 @@ def judge(accuracy: Accuracy, tolerance: Tolerance, trained: bool = True) -> tup
     if accuracy.nan_share > 0:
         return "inaccurate", f"{_share(accuracy.nan_share)} of the {_answers(accuracy)} are NaN or infinite"
     if trained and accuracy.one_class:
-        return "inaccurate", "every pixel is of one class, where the reference finds more"
+        return "inaccurate", f"every {words.point} is of one class, where the reference finds more"
     if not accuracy.relative_l2 <= tolerance.relative_l2:
         off, allowed = accuracy.relative_l2, tolerance.relative_l2
         return "inaccurate", f"{_answers(accuracy)} differ by {off:.2g} (relative L2), {allowed:g} allowed"
     if trained and accuracy.flipped_share is not None and not accuracy.flipped_share <= tolerance.flipped_share:
         flipped, most = _share(accuracy.flipped_share), _share(tolerance.flipped_share)
-        return "inaccurate", f"{flipped} of the pixels change their class, {most} allowed"
+        return "inaccurate", f"{flipped} of the {words.points} change their class, {most} allowed"
     return "ok", ""
 
 

@@ -5,7 +5,6 @@ The page, Markdown and the terminal open with the same words. Plain text through
 
 from collections.abc import Callable
 
-from models.one_line import plural
 from pipeline.analysis.choices import choices
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import EAGER
@@ -15,10 +14,10 @@ from pipeline.report.formatting import (
     NOTHING,
     clean,
     gibibytes,
-    images,
     listed,
     milliseconds,
     remedy,
+    samples,
     seconds,
     share,
     significant,
@@ -88,7 +87,7 @@ def _pace_told(summary: RunSummary, winner: StageSummary) -> str:
 def _only(summary: RunSummary) -> str:
     pace = summary.ranked[0].pace if summary.ranked else None
     name = spoken(summary.ranked[0].name if summary.ranked else summary.run.baseline)
-    return f"{name}, {seconds(pace)} for {plural(summary.run.batch_size, 'image')}" if pace else name
+    return f"{name}, {seconds(pace)} for {summary.run.words.counted(summary.run.batch_size)}" if pace else name
 
 
 def _rightness(summary: RunSummary, stage: StageSummary) -> str:
@@ -99,7 +98,9 @@ def _rightness(summary: RunSummary, stage: StageSummary) -> str:
         return "its answer was not checked"
     if not task.has_masks:
         return task_text.said_in_brief(accuracy, task)
-    return f"{share(accuracy.flipped_share)} of pixels change" if accuracy.flipped_share else "no pixel changes"
+    words = summary.run.words
+    told = f"{share(accuracy.flipped_share)} of {words.points} change"
+    return told if accuracy.flipped_share else f"no {words.point} changes"
 
 
 def not_judged(summary: RunSummary) -> str:
@@ -137,13 +138,13 @@ def _since(summary: RunSummary) -> list[str]:
 
 
 def paid(summary: RunSummary, stage: StageSummary) -> str:
-    """After how many images the set-up has paid for itself; empty where there is nothing to say."""
-    after, name = stage.break_even, spoken(summary.baseline)
+    """After how many samples the set-up has paid for itself; empty where there is nothing to say."""
+    after, name, words = stage.break_even, spoken(summary.baseline), summary.run.words
     if stage.name == summary.baseline or after is None:
         return ""
     if after < 1:
-        return f", which pays for itself against {name} from the first image"
-    return f", which has paid for itself against {name} after {images(after)} images"
+        return f", which pays for itself against {name} from the first {words.sample}"
+    return f", which has paid for itself against {name} after {samples(after)} {words.samples}"
 
 
 def _unresolved(summary: RunSummary) -> list[str]:
@@ -176,14 +177,14 @@ def choice_table(summary: RunSummary) -> Table:
 
 def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
     """Time, ratios, pixels, memory and set-up."""
-    base, shown = summary.baseline, chosen(summary)
+    base, shown, words = summary.baseline, chosen(summary), summary.run.words
     at_full_load = any(stage.sustained_seconds for stage in shown)
     batch, scored = summary.run.settings.data.batch_size, all(mean_dice(stage) is not None for stage in shown)
     columns: list[Column[StageSummary]] = [
         Column("stage", help="▸ the winner, = a tie with it", cell=_name, kind="text"),
         Column(
             "ms at full load" if at_full_load else "ms",
-            help=f"per call of {batch} images, called back to back",
+            help=f"per call of {batch} {words.samples}, called back to back",
             cell=figure(lambda stage: stage.pace, milliseconds),
         ),
         Column(f"× {spoken(base)}", help=f"times as fast as {spoken(base)}", cell=lambda stage: _ratio(stage, base)),
@@ -198,8 +199,8 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
         shown_as = figure(of_accuracy(wanted.read), wanted.text)
         columns.append(Column(wanted.title, help=wanted.help, cell=shown_as))
     if summary.run.settings.model.trained and task.has_masks:
-        pixels = "share of pixels whose class differs from the fp32 net's"
-        columns.append(Column("pixels that change", help=pixels, cell=figure(_flipped, share)))
+        differs = f"share of {words.points} whose class differs from the fp32 net's"
+        columns.append(Column(f"{words.points} that change", help=differs, cell=figure(_flipped, share)))
         columns += [Column("Dice", help="mean over the classes, against the labels", cell=_dice)] if scored else []
     memory = "of the device, the whole process" if summary.on_gpu else "of the process, at its peak"
     return [

@@ -110,8 +110,8 @@ def count(value: float | None) -> str:
     return NOTHING if value is None else significant(value, 2)
 
 
-def images(value: float) -> str:
-    """A number of images: 100, 2.3 million."""
+def samples(value: float) -> str:
+    """A number of images or volumes: 100, 2.3 million."""
     return f"{significant(value / 1e6, 2)} million" if value >= 1e6 else significant(math.ceil(value), 2)
 
 

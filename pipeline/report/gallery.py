@@ -68,7 +68,7 @@ def _of_image(run: RunRecord, winner: str, folder: Path, index: int) -> Gallery:
     stages = [
         _small(stage.name, mask, reference) for stage in run.stages if (mask := _mask_of(folder, stage.name, index))
     ]
-    overview = [Picture("the image", _uri(_shrunk(image.convert("RGB")), "JPEG"))] if image else []
+    overview = [Picture(f"the {run.words.shown}", _uri(_shrunk(image.convert("RGB")), "JPEG"))] if image else []
     overview.append(Picture("fp32 reference", _uri(_shrunk(reference), "PNG")))
     mask = _mask_of(folder, winner, index)
     if mask is None:
@@ -78,7 +78,9 @@ def _of_image(run: RunRecord, winner: str, folder: Path, index: int) -> Gallery:
         return Gallery(overview, [], stages)
     differs = differences(mask, reference)
     overview.append(Picture(_counted(differs), _uri(marked(reference, differs, LARGEST), "PNG")))
-    return Gallery(overview, _crop(image, reference, mask, differs) if differs.any() else [], stages)
+    return Gallery(
+        overview, _crop((f"the {run.words.shown}", image), reference, mask, differs) if differs.any() else [], stages
+    )
 
 
 def differences(mask: Image.Image, reference: Image.Image) -> np.ndarray:
@@ -114,14 +116,15 @@ def densest(differs: np.ndarray, side: int) -> tuple[int, int]:
 
 
 def _crop(
-    image: Image.Image | None, reference: Image.Image, mask: Image.Image, differs: np.ndarray
+    given: tuple[str, Image.Image | None], reference: Image.Image, mask: Image.Image, differs: np.ndarray
 ) -> list[Picture]:  # fmt: skip
     top, left = densest(differs, CROP)
     box = (left, top, min(left + CROP, mask.width), min(top + CROP, mask.height))
     painted = faded(mask).astype(np.uint8)
     painted[differs] = DIFFERS
     inside = differs[top : top + CROP, left : left + CROP]
-    shown = [("the image", image.convert("RGB"))] if image and image.size == mask.size else []
+    called, image = given
+    shown = [(called, image.convert("RGB"))] if image and image.size == mask.size else []
     shown += [("fp32 reference", reference), ("the winner", mask)]
     shown += [(_counted(inside), Image.fromarray(painted))]
     return [Picture(caption, _uri(whole.crop(box), "PNG")) for caption, whole in shown]

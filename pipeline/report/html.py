@@ -112,7 +112,7 @@ def page(summary: RunSummary, masks: Gallery | None = None, present: Present = k
             stages=[section(summary, stage) for stage in summary.stages],
             peaks=roofline_section.peaks_text(run),
             flops=host_time_section.flops_text(run),
-            images=run_text.images_text(run),
+            samples=run_text.samples_text(run),
             config=json.dumps(run.config, indent=1, ensure_ascii=False, default=str),
         )
     )

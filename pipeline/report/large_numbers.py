@@ -39,7 +39,7 @@ def numbers(summary: RunSummary) -> list[Number]:
         return []
     base = summary.stage(summary.baseline)
     beside, name = base if base is not winner else None, spoken(summary.baseline)
-    count = plural(summary.run.batch_size, "image")
+    count = summary.run.words.counted(summary.run.batch_size)
     every = [
         _speed(summary, winner) if speed_is_told(summary) else None,
         Number(
@@ -84,8 +84,9 @@ def _accuracy(summary: RunSummary, stage: StageSummary) -> Number | None:
     if not summary.run.settings.model.trained:
         said = f"relative L2 of the logits (limit {significant(limit.relative_l2, 2)})"
         return Number(significant(found.relative_l2, 2), said, not_judged(summary))
-    label = f"of pixels change (limit {share(limit.flipped_share)})"
-    return Number(share(found.flipped_share), label, f"on {plural(found.images, 'image')}, against fp32")
+    words = summary.run.words
+    label = f"of {words.points} change (limit {share(limit.flipped_share)})"
+    return Number(share(found.flipped_share), label, f"on {words.counted(found.images)}, against fp32")
 
 
 def _value_error(summary: RunSummary, found: Accuracy, limit: float) -> Number:

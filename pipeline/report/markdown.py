@@ -88,12 +88,12 @@ def _ladder(summary: RunSummary) -> list[str]:
 
 def _bottlenecks(summary: RunSummary) -> list[str]:
     shown = bottleneck_section.table(summary)
-    return [*table(shown), "", escape(bottleneck_section.DEFINITION)] if shown.rows else []
+    return [*table(shown), "", escape(bottleneck_section.definition(summary))] if shown.rows else []
 
 
 def _bits(summary: RunSummary) -> list[str]:
     shown = bits_section.table(summary)
-    return [*table(shown), "", escape(bits_section.NOTE)] if shown.rows else []
+    return [*table(shown), "", escape(summary.run.words.put_into(bits_section.NOTE))] if shown.rows else []
 
 
 def _why(summary: RunSummary) -> list[str]:

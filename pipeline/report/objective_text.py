@@ -5,6 +5,7 @@ import math
 from models.one_line import plural
 from pipeline.analysis.objectives import FIGURE_OF, Check
 from pipeline.analysis.summary import RunSummary
+from pipeline.records.data_words import Words
 from pipeline.records.goals import AccuracyLimits, FigureName, Objective, accuracy_figure
 from pipeline.records.run_record import EAGER, StageRecord
 from pipeline.records.samples import Accuracy
@@ -15,8 +16,8 @@ TITLES: dict[Objective, str] = {
     "throughput": "throughput",
     "latency": "latency of single calls",
     "memory": "memory",
-    "energy": "energy an image",
-    "cost": "cost of a million images",
+    "energy": "energy {one}",
+    "cost": "cost of a million {samples}",
 }
 BETTER: dict[Objective, str] = {
     "throughput": "is faster",
@@ -31,9 +32,14 @@ LOST = {  # by limit: of what, from which loss on it is given in figures, and ho
     "max_final_error": ("off in the final latents", 1e-6, "{:.2g}"),
 }
 KEPT = {
-    "min_dice": "the worst class has a Dice of {:.4g}",
-    "min_agreement": "{:.6g} of the pixels keep their class",
-    "min_psnr": "a PSNR of {:.4g} dB",
+    "min_dice": "the worst class has a Dice of {{:.4g}}",
+    "min_agreement": "{{:.6g}} of the {points} keep their class",
+    "min_psnr": "a PSNR of {{:.4g}} dB",
+}
+UNITS: dict[FigureName, str] = {
+    "throughput": " {samples}/s",
+    "energy": " J {one}",
+    "cost": " for a million {samples}",
 }
 BASES: dict[Objective, str] = {
     "latency": "the median of single calls",
@@ -42,15 +48,19 @@ BASES: dict[Objective, str] = {
 }
 
 
-def shown(name: FigureName, value: float | None) -> str:
+def title(summary: RunSummary) -> str:
+    """What the winner was to have the least of, or the most."""
+    return summary.run.words.put_into(TITLES[summary.run.settings.goal.objective])
+
+
+def shown(name: FigureName, value: float | None, words: Words) -> str:
     """A figure with its unit."""
     if value is None:
         return "not known"
     if name == "memory":
         return size(value)
-    if name in ("throughput", "energy", "cost"):
-        unit = {"throughput": " images/s", "energy": " J an image", "cost": " for a million images"}[name]
-        return f"{significant(value)}{unit}"
+    if name in UNITS:
+        return f"{significant(value)}{words.put_into(UNITS[name])}"
     return seconds(value)
 
 
@@ -68,14 +78,15 @@ def limits(asked_for: AccuracyLimits, stage: StageRecord) -> str:
     return "; ".join(f"{name}={limit:g}: {'not known' if own is None else f'{own:.6g}'}" for name, limit, own in each)
 
 
-def checked(check: Check) -> str:
+def checked(check: Check, words: Words) -> str:
     """Such as "p99<20ms (23.1 ms)"."""
-    return f"{clean(check.constraint.text)} ({shown(check.constraint.figure, check.value)})"
+    return f"{clean(check.constraint.text)} ({shown(check.constraint.figure, check.value, words)})"
 
 
 def missed(summary: RunSummary, stage: str) -> str:
     """The bounds that a stage doesn't keep, with its figures; empty where it keeps all, or isn't ranked."""
-    return ", ".join(map(checked, summary.choice.missed(stage))) if summary.choice else ""
+    found = summary.choice.missed(stage) if summary.choice else []
+    return ", ".join(checked(check, summary.run.words) for check in found)
 
 
 def value_of(summary: RunSummary, stage: str) -> float | None:
@@ -97,7 +108,7 @@ def no_winner(summary: RunSummary) -> str:
         return ""
     figure = FIGURE_OF[choice.goal.objective]
     if all(value is None for value in choice.values.values()):
-        return f"No winner: {TITLES[choice.goal.objective]} was not measured of any stage"
+        return f"No winner: {title(summary)} was not measured of any stage"
     bounds = listed([clean(each.text) for each in choice.goal.subject_to])
     if choice.nearest is None:
         unknown = {check.constraint.figure for own in choice.checks.values() for check in own if check.value is None}
@@ -125,8 +136,9 @@ def best_by(summary: RunSummary) -> str:
     if choice is None or winner is None or choice.goal.objective == "throughput":
         return ""
     objective = choice.goal.objective
+    value = shown(FIGURE_OF[objective], choice.values[winner.name], summary.run.words)
     alone = ", of this stage alone" if sum(value is not None for value in choice.values.values()) == 1 else ""
-    return f" for the least {TITLES[objective]} ({shown(FIGURE_OF[objective], choice.values[winner.name])}{alone})"
+    return f" for the least {title(summary)} ({value}{alone})"
 
 
 def better(summary: RunSummary) -> str:
@@ -141,11 +153,14 @@ def kept(summary: RunSummary) -> str:
     bounds = [clean(each.text) for each in summary.choice.goal.subject_to] if summary.choice else []
     said = [f"keeps {', '.join(bounds)}"] if bounds else []
     if (found := summary.winner.stage.accuracy) and summary.winner.name != summary.baseline:
-        said += [_limit_kept(name, limit, found) for name, limit in summary.run.settings.accuracy.asked.items()]
+        said += [
+            _limit_kept(name, limit, found, summary.run.words)
+            for name, limit in summary.run.settings.accuracy.asked.items()
+        ]
     return "".join(f"; {each}" for each in said)
 
 
-def _limit_kept(name: str, limit: float, found: Accuracy) -> str:
+def _limit_kept(name: str, limit: float, found: Accuracy, words: Words) -> str:
     """Such as "no class loses 0.01 points of Dice (0.5 allowed)", of a limit on the winner's answer."""
     value = accuracy_figure(name, found)
     if value is None:
@@ -154,7 +169,7 @@ def _limit_kept(name: str, limit: float, found: Accuracy) -> str:
         unit, least, form = LOST[name]
         lost = f"less than {least:g}" if value < least else form.format(value)
         return f"{lost} {unit} ({limit:g} allowed)"
-    return f"{KEPT[name].format(value)} (at least {limit:g} asked for)"
+    return f"{words.put_into(KEPT[name]).format(value)} (at least {limit:g} asked for)"
 
 
 def how_chosen(summary: RunSummary) -> list[str]:
@@ -170,14 +185,14 @@ def how_chosen(summary: RunSummary) -> list[str]:
         near = f"stages within {share(summary.ranking.effect)} of the best count as its equals"
         lines.append(f"Chosen by {basis}, which has no interval: {near}{equal}.")
     if winner is not None and choice.checks[winner.name]:
-        lines.append(f"It keeps {listed([checked(each) for each in choice.checks[winner.name]])}.")
+        lines.append(f"It keeps {listed([checked(each, summary.run.words) for each in choice.checks[winner.name]])}.")
     out = [f"{spoken(name)} misses {said}" for name in choice.checks if (said := missed(summary, name))]
     if out:
         more = f"; {len(out) - NAMED} more in results.csv" if len(out) > NAMED else ""
         lines.append(f"Left out: {'; '.join(out[:NAMED])}{more}.")
     unknown = [spoken(name) for name, value in choice.values.items() if value is None]
     if unknown and winner is not None:
-        lines.append(f"Not measured, and so not chosen: {TITLES[choice.goal.objective]} of {listed(unknown[:NAMED])}.")
+        lines.append(f"Not measured, and so not chosen: {title(summary)} of {listed(unknown[:NAMED])}.")
     return lines
 
 

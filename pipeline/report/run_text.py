@@ -55,7 +55,8 @@ def machine(run: RunRecord) -> Machine:
 def of_a_cpu(run: RunRecord) -> str:
     """What the preset for CPUs made smaller, of what isn't the user's own."""
     own_net, own_images = run.settings.model.name != LAPTOPS_NET, run.settings.data.name not in OWN_IMAGES
-    smaller = " and ".join(part for part, own in (("net", own_net), ("image", own_images)) if not own)
+    parts = (("net", own_net), (run.words.sample, own_images))
+    smaller = " and ".join(part for part, own in parts if not own)
     return f": a smaller {smaller}, because no GPU was used; {NO_GPU}" if smaller else f": no GPU was used; {NO_GPU}"
 
 
@@ -104,14 +105,14 @@ def remedy_of(stage: StageSummary) -> str:
     return remedy(stage.compared.unresolved) if stage.compared.unresolved else ""
 
 
-def images_text(run: RunRecord) -> str:
-    """How many images the run took, from how many pictures, and what their labels are."""
+def samples_text(run: RunRecord) -> str:
+    """How many samples the run took, from how many pictures, and what their labels are."""
     if run.reference is None:
         return ""
     sources = {clean(name).split(", rolled")[0] for name in run.reference.images}
     count = len(run.reference.images)
     shifted = f", {plural(len(sources), 'picture')} and shifts of {'it' if len(sources) == 1 else 'them'}"
-    text = f"{plural(count, 'image')}{shifted if len(sources) < count else ''}: {listed(sorted(sources)[:NAMED])}"
+    text = f"{run.words.counted(count)}{shifted if len(sources) < count else ''}: {listed(sorted(sources)[:NAMED])}"
     more = f" and {len(sources) - NAMED} more" if len(sources) > NAMED else ""
     return f"{text}{more}{f'; labels: {clean(run.reference.labels)}' if run.reference.labels else ''}"
 

@@ -8,6 +8,7 @@ from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.analysis.sweep_jobs import KNEE_SHARE, Axis, Curve, Job, curves
 from pipeline.analysis.sweep_jobs import Figure as Measure
 from pipeline.analysis.sweep_lead import Lead, Rate, lead_of
+from pipeline.records.data_words import Words, words_for_all
 from pipeline.report import csv_table
 from pipeline.report.charts.curves import lines as lines_chart
 from pipeline.report.figure import Figure, drawn
@@ -19,8 +20,8 @@ from pipeline.report.sections.ladder_section import Headings, row_of, shown_in, 
 from pipeline.report.sections.size_sweep_section import SizeSection, section
 from pipeline.report.tables import Cell, Column, Table, figure, heading_of, names
 
-AXES: tuple[tuple[Axis, str], ...] = (("batch", "batch size"), ("size", "pixels a side"))
-MEASURES: tuple[tuple[Measure, str], ...] = (("throughput", "images/s"), ("latency", "p50 ms per call"))
+AXES: tuple[tuple[Axis, str], ...] = (("batch", "batch size"), ("size", "{points} a side"))
+MEASURES: tuple[tuple[Measure, str], ...] = (("throughput", "{samples}/s"), ("latency", "p50 ms per call"))
 MOST_RIVALS = 6  # named of the stages that can't be told apart
 LONGER = "Measure longer, or on an idle machine"
 
@@ -34,21 +35,27 @@ class Entry:
     stage: StageSummary | None = None
 
 
-def job_columns() -> list[Column[Entry]]:
+def words_of(jobs: Sequence[Job]) -> Words:
+    """The words for the data of all jobs."""
+    return words_for_all(job.summary.run.words for job in jobs if job.summary)
+
+
+def job_columns(words: Words) -> list[Column[Entry]]:
     """What a sweep knows of a line besides the stage's figures."""
     return [
         names("job", lambda entry: entry.job.name, "folder"),
         Column("status", cell=_status, kind="text"),
-        Column("batch", help="images per call", cell=figure(_batch, str)),
-        Column("size", help="pixels a side", cell=_size),
+        Column("batch", help=f"{words.samples} per call", cell=figure(_batch, str)),
+        Column("size", help=f"{words.points} a side", cell=_size),
     ]
 
 
 def summary_table(jobs: Sequence[Job]) -> Table:
     """Every stage of every job: the sweep's columns, and those of the ladder."""
     tasks = {job.summary.run.settings.task.name for job in jobs if job.summary}
-    named = Headings(task=tasks.pop()) if len(tasks) == 1 else Headings()
-    own, shown = job_columns(), shown_in("sweep", stage_columns(named))
+    words = words_of(jobs)
+    named = Headings(task=tasks.pop(), words=words) if len(tasks) == 1 else Headings(words=words)
+    own, shown = job_columns(words), shown_in("sweep", stage_columns(named))
     headings = [*map(heading_of, own), *map(heading_of, shown)]
     done = [Entry(job, job.summary, stage) for job in jobs if job.summary for stage in job.summary.stages]
     missing = [Entry(job) for job in jobs if job.summary is None]
@@ -84,14 +91,14 @@ def curve_name(curve: Curve, axis: Axis) -> str:
     return f"{clean(curve.stage)}{other}"
 
 
-def knees(found: list[Curve]) -> list[str]:
+def knees(found: list[Curve], words: Words) -> list[str]:
     """For every curve of throughput over batch: the least batch that gives 90 % of the most, where that is resolved."""
     lines = []
     for curve in found:
         (batch, rate), name = curve.knee, curve_name(curve, "batch")
         most = max(y.value for _, y in curve.points)
         if curve.knee_is_resolved:
-            best = f"{significant(most)} images/s"
+            best = f"{significant(most)} {words.samples}/s"
             lines.append(f"{name}: batch {batch:g} gives {rate.value / most:.0%} of its best, {best} (ringed).")
         else:
             lines.append(f"{name}: from which batch on it gives {KNEE_SHARE:.0%} of its best isn't resolved. {LONGER}.")
@@ -100,19 +107,20 @@ def knees(found: list[Curve]) -> list[str]:
 
 def sweep_figures(jobs: Sequence[Job]) -> list[Figure]:
     """Throughput and latency over batch and over size, where the sweep varied them."""
-    figures = []
-    for axis, x_label in AXES:
-        for measure, y_label in MEASURES:
+    figures, words = [], words_of(jobs)
+    for axis, x_named in AXES:
+        for measure, y_named in MEASURES:
             found = curves(jobs, axis, measure)
             if not found:
                 continue
+            x_label, y_label = words.put_into(x_named), words.put_into(y_named)
             has_knees = (axis, measure) == ("batch", "throughput")
             points = {curve_name(curve, axis): [(x, y.value) for x, y in curve.points] for curve in found}
             ringed = [curve for curve in found if has_knees and curve.knee_is_resolved]
             marked = {curve_name(curve, axis): (curve.knee[0], curve.knee[1].value) for curve in ringed}
             title = f"{measure.capitalize()} against {x_label}"
             svg = lines_chart(points, marked, (title, x_label, y_label))
-            figures.append(drawn(title, svg, " ".join(knees(found)) if has_knees else ""))
+            figures.append(drawn(title, svg, " ".join(knees(found, words)) if has_knees else ""))
     return figures
 
 
@@ -126,18 +134,18 @@ def opening(jobs: Sequence[Job]) -> list[str]:
         apart = " They are different machines: compare no times." if len(devices) > 1 else ""
         lines.append(f"On {listed(devices)}.{apart}")
     lead = lead_of(jobs)
-    return lines if lead is None or len(devices) > 1 else [*lines, most_per_second(lead)]
+    return lines if lead is None or len(devices) > 1 else [*lines, most_per_second(lead, words_of(jobs))]
 
 
-def most_per_second(lead: Lead) -> str:
-    """Who gives the most images per second; where that isn't resolved, who can't be told apart and what to do."""
+def most_per_second(lead: Lead, words: Words) -> str:
+    """Who gives the most samples per second; where that isn't resolved, who can't be told apart and what to do."""
     if lead.resolved:
-        return f"Most images per second: {_placed(lead.first)}, {significant(lead.first.found.value)}."
+        return f"Most {words.samples} per second: {_placed(lead.first)}, {significant(lead.first.found.value)}."
     rates = [lead.first, *lead.rivals]
     shown = [f"{_placed(rate)} ({significant(rate.found.value)})" for rate in rates[:MOST_RIVALS]]
     shown += [f"{len(rates) - MOST_RIVALS} more"] if len(rates) > MOST_RIVALS else []
     remedied = f"{remedy(lead.cause)} To measure longer" if lead.cause else LONGER
-    unnamed = f"Which gives the most images per second isn't resolved: {listed(shown)} can't be told apart."
+    unnamed = f"Which gives the most {words.samples} per second isn't resolved: {listed(shown)} can't be told apart."
     return f"{unnamed} {remedied}: {clean(lead.measure_again)}"
 
 
@@ -147,7 +155,7 @@ def _placed(rate: Rate) -> str:
 
 def sizes(jobs: Sequence[Job]) -> SizeSection | None:
     """What each size costs, where the sweep varied it."""
-    return section([job.summary for job in jobs if job.summary])
+    return section([job.summary for job in jobs if job.summary], words_of(jobs))
 
 
 def sweep_page(jobs: Sequence[Job]) -> str:

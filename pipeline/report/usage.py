@@ -63,12 +63,11 @@ def _in_words(found: Usage, summary: RunSummary) -> Usage:
     lead = found.lead
     if settings.data.name == OF_VOLUMES:
         code = code.replace(CHANNELS_LAST, f"{CHANNELS_LAST}_3d").replace("channels, ", "channels, depth, ")
-        lead = lead.replace("images as it", "volumes as it")
     if settings.data.name == OF_TENSORS:
         inputs = ", ".join(settings.data.inputs) or "one tensor for each input, in the order of its forward"
         code, lead = (
             f"{code}\n# batch stands for the net's inputs: {inputs}",
-            lead.replace("images as it", "inputs as it"),
+            lead.replace(f"{summary.run.words.samples} as it", "inputs as it"),
         )
     return replace(found, code=code, lead=lead)
 
@@ -82,7 +81,9 @@ def _lines(summary: RunSummary, stage: StageSummary) -> Usage:
         if found:
             return Usage("RUN is the folder of this report.", found.path, lines(record, found, summary))
     if made := MADE.get(record.name):
-        return Usage(f"net is {WEIGHTS}, batch holds images as it takes them.", "", made(record, summary))
+        return Usage(
+            f"net is {WEIGHTS}, batch holds {summary.run.words.samples} as it takes them.", "", made(record, summary)
+        )
     command = retyped(summary.run.command, f"stage={clean(record.name)}")
     return Usage("The run left no file that this version loads. This builds it again:", "", command, "sh")
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from models.input_contract import InputContract
 from pipeline.config.schema import SCRATCH
 from pipeline.measure.batch import IMAGE, Batch, of_batches
+from pipeline.records.data_words import Words, words_for
 from pipeline.records.diagnostics import BytesSource, SearchCount
 from pipeline.records.run_record import CompileFacts, Execution, FailureKind
 from pipeline.records.samples import Calibration, ImageSet
@@ -131,6 +132,11 @@ class Workload:
     def shape(self) -> tuple[int, ...]:
         """Of a batch of the first input: batch, channels, height, width, where it is images."""
         return tuple(self.batches[0].shape)
+
+    @property
+    def words(self) -> Words:
+        """What its data are called: images, or volumes."""
+        return words_for(len(self.shape) - 2)
 
     def calibration(self, images: int) -> CalibrationImages:
         """So many images to choose scales on, in whole batches: others than those that the answer is checked on."""

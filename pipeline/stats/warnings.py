@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from pipeline.devices.kinds import is_cuda
+from pipeline.records.data_words import Words, words_for
 from pipeline.records.machine import Environment
 from pipeline.records.run_record import AUTOCAST, EAGER, Reference, RunRecord, RunWarning, StageRecord, WarningCode
 from pipeline.records.samples import Pair, WarmUp
@@ -187,14 +188,14 @@ def ill_baseline(run: RunRecord, stage: StageRecord) -> RunWarning | None:
     """
     if run.environment is None or not is_cuda(run.environment.device) or run.settings.data.batch_size is None:
         return None
-    found = [part for part in (_grows(stage, run.settings.data.batch_size), _transforms(stage)) if part]
+    found = [part for part in (_grows(stage, run.settings.data.batch_size, run.words), _transforms(stage)) if part]
     if not found:
         return None
     remedy = "compare with autocast, or try torch.backends.cudnn.benchmark=True, which times the algorithms"
     return RunWarning("ill baseline", f"{stage.name}: {'; '.join(found)}", remedy)
 
 
-def _grows(stage: StageRecord, batch_size: int) -> str:
+def _grows(stage: StageRecord, batch_size: int, words: Words) -> str:
     """Where an image takes more than 10 % longer in the run's batch than in the smaller one where it takes least."""
     growth = stage.diagnostics.growth if stage.diagnostics else None
     each = {size: taken / size for size, taken in zip(growth.images, growth.seconds, strict=True)} if growth else {}
@@ -202,7 +203,7 @@ def _grows(stage: StageRecord, batch_size: int) -> str:
     if least is None or batch_size not in each or each[batch_size] <= (1 + ILL_SHARE) * each[least]:
         return ""
     return (
-        f"an image takes {each[batch_size] * 1e3:.3g} ms in a batch of {batch_size} "
+        f"{words.one} takes {each[batch_size] * 1e3:.3g} ms in a batch of {batch_size} "
         f"and {each[least] * 1e3:.3g} ms in one of {least}"
     )
 
@@ -232,7 +233,10 @@ def reference_in_doubt(reference: Reference) -> RunWarning | None:
     Healthy nets stay near 1e-6. cuDNN has been seen to be off by 0.1 in fp32 with an algorithm that worked in more
     than 100 GiB (six 3×3 convolutions of 1024 channels on 64×64 maps, batch 8, NVIDIA H200).
     """
-    seen = {"fp64": reference.fp64_relative_l2, "each image alone": reference.batch_relative_l2}
+    seen = {
+        "fp64": reference.fp64_relative_l2,
+        f"each {words_for(reference.spatial_dims).sample} alone": reference.batch_relative_l2,
+    }
     far = [f"{error:.2g} from {what}" for what, error in seen.items() if error is not None and error > DOUBTFUL]
     if not far:
         return None

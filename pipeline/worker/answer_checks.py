@@ -30,7 +30,7 @@ def check_answer(net: Net, answer: object) -> Tensor:
     of_classes, fits = net.task.has_masks, FITS[net.task.name]
     if not isinstance(answer, Tensor):
         fitting = [name for name, part in tensors_of(answer).items() if fits(part, net.images)]
-        what, size = ("logits", "an image's") if of_classes else ("answer", "a fitting")
+        what, size = ("logits", f"{net.words.one}'s") if of_classes else ("answer", "a fitting")
         remedy = (
             f"; name the one with the {what}: model.output={fitting[0]}"
             if fitting
@@ -44,8 +44,8 @@ def check_answer(net: Net, answer: object) -> Tensor:
         given, found = list(net.images.shape), list(answer.shape)
         other = "; a net that answers with values, not classes, is task=regression" if of_classes else ""
         raise ModelError(
-            f"model.target: {net.name} answers {found} to {'images' if of_classes else 'inputs'} {given}; it must give "
-            f"{wanted_shape(net)}{other}"
+            f"model.target: {net.name} answers {found} to {net.words.samples if of_classes else 'inputs'} {given}; "
+            f"it must give {wanted_shape(net)}{other}"
         )
     if of_classes and answer.shape[1] > MOST_CLASSES:
         raise ModelError(f"model.target: {net.name} has {answer.shape[1]} classes; at most {MOST_CLASSES} are judged")
@@ -156,8 +156,12 @@ def constant(net: Net, logits: Tensor) -> list[RunWarning]:
     values = logits.transpose(0, 1).flatten(1) if net.task.has_masks else logits.flatten()[None]
     if values.shape[1] < 2 or bool((values != values[:, :1]).any()):
         return []
-    text = f"{net.name} answers the same to every image, in every place, so that any stage may leave its work out"
-    return [RunWarning("net in doubt", text, "look at its weights (model.checkpoint) and at the images' normalisation")]
+    words = net.words
+    text = (
+        f"{net.name} answers the same to every {words.sample}, in every place, so that any stage may leave its work out"
+    )
+    remedy = f"look at its weights (model.checkpoint) and at the {words.samples}' normalisation"
+    return [RunWarning("net in doubt", text, remedy)]
 
 
 def probabilities(net: Net, logits: Tensor) -> list[RunWarning]:
@@ -166,7 +170,7 @@ def probabilities(net: Net, logits: Tensor) -> list[RunWarning]:
         return []
     if logits.shape[1] == 1:
         text, remedy = (
-            "a single channel is thresholded at 0, so that every pixel is foreground",
+            f"a single channel is thresholded at 0, so that every {net.words.point} is foreground",
             "leave the sigmoid out",
         )
     elif bool(((logits.sum(1) - 1).abs() < SUMS_TO_ONE).all()):

@@ -8,6 +8,7 @@ from torch import Tensor, fx, nn
 from models.build import ends_the_program
 from models.errors import InputError, ModelError
 from pipeline.measure.batch import Batch
+from pipeline.records.data_words import Words, words_for
 from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.worker.failures import failure_of
 
@@ -33,6 +34,11 @@ class Net:
         """The first input, such as images [batch, channels, height, width]."""
         return self.inputs.first
 
+    @property
+    def words(self) -> Words:
+        """What its data are called: images, or volumes."""
+        return words_for(self.images.dim() - 2)
+
 
 def called(net: Net) -> object:
     """The net's answer to its images.
@@ -56,7 +62,9 @@ def called(net: Net) -> object:
         hint = channel_hint(net) or batch_hint(net)
         raise ModelError(f"model.target: {net.name} fails on {shape}: {reason}{hint}") from error
     if not all(torch.equal(one, other) for one, other in zip(given, net.inputs, strict=True)):
-        raise ModelError(f"model.target: {net.name} changes its input in place: a second call would see another image")
+        raise ModelError(
+            f"model.target: {net.name} changes its input in place: a second call would see another {net.words.sample}"
+        )
     return answer
 
 

@@ -150,8 +150,8 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
     held, name = largest
     if held > memory:
         raise ModelError(
-            f"data.batch_size={shape[0]}: {name} of {net.name} alone holds {held / GIB:.4g} GiB for images "
-            f"{'×'.join(map(str, shape[1:]))}, and the device has {memory / GIB:.4g}; "
+            f"data.batch_size={shape[0]}: {name} of {net.name} alone holds {held / GIB:.4g} GiB for "
+            f"{net.words.samples} {'×'.join(map(str, shape[1:]))}, and the device has {memory / GIB:.4g}; "
             "choose a smaller data.batch_size or data.size"
         )
 

@@ -53,6 +53,7 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
             labels=_word_on_labels(job.data.name, workload),
             layers=layer_work(model, *one),
             weights_stored_as=stored_as(job.model.checkpoint) if job.model.checkpoint else [],
+            spatial_dims=len(batches[0].shape) - 2,
         )
     return reference, [*(part.cpu() for part in logits), *further]
 
@@ -105,7 +106,7 @@ def count_activation_bytes(model: nn.Module, *inputs: Tensor) -> int:
 def _word_on_labels(data: str, workload: Workload) -> str | None:
     if workload.labels is None:
         return None
-    return WORD if data in ("samples", "stain") else "the labels given with the images"
+    return WORD if data in ("samples", "stain") else f"the labels given with the {workload.words.samples}"
 
 
 def _fp64_error(model: nn.Module, one: Batch, logits: Tensor) -> float | None:

@@ -146,7 +146,9 @@ def files_left_out(work: Workload) -> list[RunWarning]:
     if not work.left_out:
         return []
     named = "; ".join(work.left_out[:5]) + (f"; and {len(work.left_out) - 5} more" if len(work.left_out) > 5 else "")
-    return [RunWarning("files left out", named, "name folders that hold the images and their labels alone")]
+    return [
+        RunWarning("files left out", named, f"name folders that hold the {work.words.samples} and their labels alone")
+    ]
 
 
 def verify(reporter: Reporter, bench: Bench) -> Finding:
@@ -155,9 +157,9 @@ def verify(reporter: Reporter, bench: Bench) -> Finding:
     found = bench.guard.changes()
     if found is RIGHT and status != "ok":
         found = Finding("wrong answer", reason)
-    limits = bench.job.accuracy
-    if found is RIGHT and accuracy and bench.job.role == "stage" and (missed := limits.missed(accuracy)):
-        found = Finding("accuracy limit", missed)
+    if found is RIGHT and accuracy and bench.job.role == "stage":
+        missed = bench.job.accuracy.missed(accuracy, bench.workload.words)
+        found = Finding("accuracy limit", missed) if missed else found
     reporter.report(
         accuracy=accuracy, **found.fields, details=bench.runner.details, compile_facts=bench.compile_facts()
     )

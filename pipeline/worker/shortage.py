@@ -92,7 +92,7 @@ def sentence(found: MemoryShortage) -> str:
     if found.largest_batch is None:
         return said
     if found.largest_batch == 0:
-        return f"{said}; by that estimate not even one image fits"
+        return f"{said}; by that estimate not even a batch of 1 fits"
     return f"{said}; at most batch {found.largest_batch} would fit, estimated from the peak"
 
 

@@ -21,6 +21,7 @@ from pipeline.config.schema import DataSpec, Job, ModelSpec
 from pipeline.devices.host import memory_bytes
 from pipeline.measure.batch import Batch, batched
 from pipeline.measure.lasting_state import changes, lasting_state
+from pipeline.records.data_words import IMAGES, VOLUMES
 from pipeline.records.run_settings import ModelSettings
 from pipeline.stages.api import CalibrationImages, Workload
 from pipeline.worker.rotation_size import batches_of
@@ -118,11 +119,12 @@ def check_folder(data: DataSpec, memory: int) -> None:
     Raises:
         ImageError: they don't; the line gives the figure.
     """
-    count, each = (values_in_volumes, BYTES_OF_A_VOXEL) if data.name == VOLUME else (values_in, BYTES_OF_A_VALUE)
+    of_volumes, of_images = (values_in_volumes, BYTES_OF_A_VOXEL, VOLUMES), (values_in, BYTES_OF_A_VALUE, IMAGES)
+    count, each, words = of_volumes if data.name == VOLUME else of_images
     if data.path and (needed := each * count(data.path)) > memory:
         raise ImageError(
-            f"data.path={data.path}: its images take {needed / GIB:.4g} GiB and this machine has {memory / GIB:.4g}; "
-            "name a folder with fewer of them"
+            f"data.path={data.path}: its {words.samples} take {needed / GIB:.4g} GiB and this machine has "
+            f"{memory / GIB:.4g}; name a folder with fewer of them"
         )
 
 

@@ -207,6 +207,11 @@ def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, capsys: pyte
     assert takes_volumes(bundle)
     assert main([str(bundle), str(scans), "--out", str(tmp_path / "masks")]) == 0
     assert "left out, no volumes: b.png" in capsys.readouterr().err
+    asked = [str(bundle), str(scans), "--out"]
+    assert main([*asked, str(tmp_path / "masks"), "--whole", "--step", "0.5"]) == 2
+    assert "a whole volume has no windows" in capsys.readouterr().err
+    assert main([*asked, str(scans)]) == 2
+    assert "the folder of the volumes; name another one" in capsys.readouterr().err
     assert read_labels(tmp_path / "masks" / "a.npy").shape == (8, 8, 8)
 
 

@@ -55,8 +55,8 @@ OF_MEASURING = [
     Guard(
         "stages beyond a limit of accuracy",
         "pipeline/worker/run_stage.py",
-        "(missed := limits.missed(accuracy))",
-        '(missed := "")',
+        "missed = bench.job.accuracy.missed(accuracy, bench.workload.words)",
+        'missed = ""',
         "tests/worker/test_judged_images.py::test_a_limit_of_accuracy_is_asked_of_stages_and_not_of_the_baseline",
     ),
     Guard(

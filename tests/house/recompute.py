@@ -91,26 +91,31 @@ def named(row: dict[str, str]) -> str:
     return re.sub(r"^[▸=] | \((legacy|autocast|tie)\)$", "", row["stage"]).strip()
 
 
+def words_of(run: dict[str, Any]) -> tuple[str, str]:
+    """What one of a batch is called, and one place of it."""
+    return ("volume", "voxel") if run["config"]["data"]["name"] == "volume" else ("image", "pixel")
+
+
 def statements(folder: Path) -> Iterator[Statement]:
     """What report.md says in its title, its ladder and its cost, beside the raw samples."""
     run = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     text = (folder / "report.md").read_text(encoding="utf-8")
     stages = {stage["name"]: stage for stage in run["stages"] if stage["status"] == "ok"}
     paces = {name: at_full_load(run, stage) for name, stage in stages.items()}
+    sample, point = words_of(run)
     best = min(paces, key=lambda name: paces[name])
     ratios = times_as_fast(stages, paces)
     title = text.partition("\n")[0]
-    times, changed = re.findall(r": ([\d.]+) ×", title), re.findall(r"([\d.]+ %) of pixels", title)
+    times, changed = re.findall(r": ([\d.]+) ×", title), re.findall(rf"([\d.]+ %) of {point}s", title)
     if times:  # a ratio whose interval is wide is said as that interval
         yield Statement("title: times as fast", times[0], ratios[best]["× autocast"])
     if changed:  # a net whose answer isn't classes, or one with random weights, has none
-        yield Statement("title: pixels that change", changed[0], stages[best]["accuracy"]["flipped_share"])
+        yield Statement(f"title: {point}s that change", changed[0], stages[best]["accuracy"]["flipped_share"])
     for table in tables(text):
         for row in table:
             if named(row) in stages:
-                figures = (
-                    of_a_call(stages[named(row)], paces) | ratios[named(row)] | of_many(run, stages[named(row)], paces)
-                )
+                stage = stages[named(row)]
+                figures = of_a_call(stage, paces, point) | ratios[named(row)] | of_many(run, stage, paces, sample)
                 for column, value in figures.items():
                     if row.get(column, "–") not in ("–", "", "not judged"):
                         yield Statement(f"{named(row)}: {column}", row[column], value)
@@ -128,7 +133,7 @@ def times_as_fast(stages: dict[str, Any], paces: dict[str, float]) -> dict[str, 
     return {name: row | ({"× eager": eager[name]} if name in eager else {}) for name, row in named_today.items()}
 
 
-def of_a_call(stage: dict[str, Any], paces: dict[str, float]) -> dict[str, float]:
+def of_a_call(stage: dict[str, Any], paces: dict[str, float], point: str) -> dict[str, float]:
     """The figures of one call by their columns' titles."""
     pace, taken = paces[stage["name"]], {"p50 ms": stage["latencies"], "host p50 ms": stage["host_latencies"]}
     held = (stage["memory"] or {}).get("process_bytes")  # XLA's pool isn't torch's: none is recorded of it
@@ -139,18 +144,18 @@ def of_a_call(stage: dict[str, Any], paces: dict[str, float]) -> dict[str, float
         **{name: 1e3 * statistics.median(seconds) for name, seconds in taken.items() if seconds},
         **({"GiB": held / 2**30, "memory GiB": held / 2**30} if held else {}),
         "set-up": stage["build_seconds"] + stage["first_call_seconds"],
-        "pixels that change": stage["accuracy"]["flipped_share"],
+        f"{point}s that change": stage["accuracy"]["flipped_share"],
     }
 
 
-def of_many(run: dict[str, Any], stage: dict[str, Any], paces: dict[str, float]) -> dict[str, float]:
-    """The figures of throughput and of a million images by their columns' titles."""
+def of_many(run: dict[str, Any], stage: dict[str, Any], paces: dict[str, float], sample: str) -> dict[str, float]:
+    """The figures of throughput and of a million samples by their columns' titles."""
     each, energy = paces[stage["name"]] / run["config"]["data"]["batch_size"], stage["energy"]
-    rates = {"images/s": 1 / each, "hours": 1e6 * each / 3600}
+    rates = {f"{sample}s/s": 1 / each, "hours": 1e6 * each / 3600}
     if not energy:
         return rates
     joules = energy["joules"] / energy["images"]
-    return rates | {"J/image": joules, "images/J": 1 / joules, "kWh": 1e6 * joules / 3.6e6}
+    return rates | {f"J/{sample}": joules, f"{sample}s/J": 1 / joules, "kWh": 1e6 * joules / 3.6e6}
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 UNITS = (
     *("%", "×", "x", "pp", "°C", "$", "€", "million", "billion"),
-    *("ns", "µs", "us", "ms", "s", "min", "h", "images/s", "J/image", "calls/s", "requests/s"),
+    *("ns", "µs", "us", "ms", "s", "min", "h", "images/s", "J/image", "volumes/s", "J/volume", "calls/s", "requests/s"),
     *("B", "kB", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB", "B/s", "MB/s", "GB/s", "TB/s", "GiB/s", "TiB/s"),
     *("FLOP", "MFLOP", "GFLOP", "TFLOP", "FLOP/s", "GFLOP/s", "TFLOP/s", "TFLOPS", "FLOP/B", "FLOP/byte"),
     *("mJ", "J", "kJ", "mW", "W", "kW", "Wh", "kWh", "Hz", "kHz", "MHz", "GHz"),

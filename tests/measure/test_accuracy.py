@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline.measure.accuracy import check, classes, compare, distance
+from pipeline.records.data_words import VOLUMES
 from pipeline.records.verdict import judge
 from tests.fake_machine import ACCURACY, TOLERANCE
 
@@ -146,6 +147,17 @@ def test_a_reference_of_one_class_asks_for_no_second() -> None:
 def test_the_worst_cause_is_named_first(changed: dict[str, float], reason: str) -> None:
     status, said = judge(replace(ACCURACY, **changed), TOLERANCE)  # type: ignore[arg-type]
     assert (status, said.startswith(reason)) == ("inaccurate", True)
+
+
+def test_a_verdict_on_volumes_speaks_of_voxels() -> None:
+    """By the rank of the answers."""
+    exact, black = torch.zeros(1, 2, 2, 2, 2), torch.zeros(1, 2, 2, 2, 2)
+    exact[:, 1], exact[:, 0, 0] = 1.0, 2.0
+    black[:, 0] = 3.0
+    assert check([black], [exact], None, TOLERANCE)[2].startswith("every voxel is of one class")
+    said = judge(replace(ACCURACY, flipped_share=2e-3), TOLERANCE, words=VOLUMES)[1]
+    assert said.startswith("0.2 % of the voxels change")
+    assert check([], [exact], None, TOLERANCE)[2] == "logits of 0 volumes came for 1 volume"
 
 
 def test_at_its_limit_an_answer_is_ok() -> None:

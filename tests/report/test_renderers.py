@@ -152,7 +152,7 @@ def test_a_price_is_reckoned_from_the_hour_s() -> None:
         (words.share(4e-5), "0.0040 %"),
         (words.significant(float("nan")), "nan"),
         (words.significant(1234567.0), "1,230,000"),
-        (words.images(2.34e6), "2.3 million"),
+        (words.samples(2.34e6), "2.3 million"),
         (words.times(Ratio(1.8412, 1.838, 1.844, 30)), "1.841 ×"),
         (words.interval(Ratio(10.8, 10.72, 10.91, 30)), "[10.72, 10.91]"),
         (words.clean("a\x1b[2J\nb"), "a [2J b"),

@@ -70,13 +70,17 @@ def test_volumes_are_cut_into_windows(folder: Path) -> None:
 def test_a_stage_goes_the_whole_way(folder: Path) -> None:
     """In NDHWC; masks and Dice are those of voxels, and the picture of a mask is its middle plane."""
     with own_switches():
-        run_stage(asked(folder, role="reference"), Recorder(0))
+        run_stage(asked(folder, role="reference"), first := Recorder(0))
         line = Recorder()
         name = "channels_last"
         run_stage(asked(folder, replace(EAGER, name=name, target=f"pipeline.stages.{name}")), line)
     assert line.fields["status"] == "ok", line.fields["reason"]
     found = line.fields["accuracy"]
     assert found.images == 12
+    assert (first.run_facts["reference"].spatial_dims, first.run_facts["reference"].labels) == (
+        3,
+        "the labels given with the volumes",
+    )
     assert len(found.dice) == 2
     assert (folder / name / "mask_0.png").exists()
     assert (folder / "reference" / "image_0.png").exists()

@@ -25,8 +25,10 @@ NAMED_PLACES = 3  # at which the layout changes
 COPY_SHARE = 0.2  # of the latency from host memory and back
 NOISY_EFFECT = 0.05
 SLOW_BUILD_SECONDS, QUICKER = 1.0, 2.0  # a tie that is built so many times sooner is worth naming
-# The host sends bytes of images and gets bytes of classes, a quarter and less of fp32 images and logits.
-SMALL_COPIES = 'images = uint8_batch.to("cuda", non_blocking=True).float() / 255; masks = net(images).argmax(1).byte()'
+# The host sends bytes of images or volumes and gets bytes of classes, a quarter and less of fp32 images and logits.
+SMALL_COPIES = (
+    '{samples} = uint8_batch.to("cuda", non_blocking=True).float() / 255; masks = net({samples}).argmax(1).byte()'
+)
 
 
 def recommendations(summary: RunSummary) -> list[Recommendation]:
@@ -182,4 +184,4 @@ def shrink_the_copies(summary: RunSummary, winner: StageSummary) -> Recommendati
     pinned = peaks.pinned_copy_bytes_per_s if peaks and peaks.pageable_copy_bytes_per_s else None
     pageable = peaks.pageable_copy_bytes_per_s if peaks and peaks.pinned_copy_bytes_per_s else None
     figures: dict[str, Figure] = {"copies": copies, "latency": outside.p50, "pinned": pinned, "pageable": pageable}
-    return Recommendation("shrink the copies", figures, SMALL_COPIES)
+    return Recommendation("shrink the copies", figures, summary.run.words.put_into(SMALL_COPIES))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.precision_text import fault_text
 from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Accuracy, ImageSet
@@ -34,16 +35,16 @@ def right(stage: StageSummary) -> str:
     verdict = "Yes" if stage.stage.status == "ok" else "No"
     if not stage.task.has_masks:
         broken = oddities(found)
-        text = f"{verdict}: {logits}{task_text.said(found, stage.task)}, {judged_on(stage.stage)}."
+        text = f"{verdict}: {logits}{task_text.said(found, stage.task)}, {judged_on(stage.stage, stage.words)}."
         return f"{text}{' ' + broken if broken else ''}"
     if not stage.masks_judged:
-        return f"{NOT_JUDGED_WHY} The logits alone: {verdict.lower()}, {logits}, {judged_on(stage.stage)}."
-    text = f"{verdict}: {share(found.flipped_share)} of pixels change class (limit {share(limit.flipped_share)})"
-    text += f", {logits}"
+        return f"{NOT_JUDGED_WHY} The logits alone: {verdict.lower()}, {logits}, {judged_on(stage.stage, stage.words)}."
+    changed = f"{share(found.flipped_share)} of {stage.words.points} change class"
+    text = f"{verdict}: {changed} (limit {share(limit.flipped_share)}), {logits}"
     if found.dice and found.reference_dice:
         text += f"; {dice_by_class(found.dice, found.reference_dice)}"
     named = oddities(found)
-    return f"{text}, {judged_on(stage.stage)}.{' ' + named if named else ''}"
+    return f"{text}, {judged_on(stage.stage, stage.words)}.{' ' + named if named else ''}"
 
 
 def precision_faults(stage: StageRecord) -> str:
@@ -53,12 +54,12 @@ def precision_faults(stage: StageRecord) -> str:
     )
 
 
-def judged_on(stage: StageRecord) -> str:
+def judged_on(stage: StageRecord, words: Words = IMAGES) -> str:
     """Such as "on 24 images (shifts or windows of 1 picture), none of them calibrated on"."""
     found, chosen = stage.accuracy, stage.calibration
     if found is None:
         return ""
-    text = f"on {plural(found.images, 'image')}"
+    text = f"on {words.counted(found.images)}"
     if found.pictures is not None and found.pictures < found.images:
         text += f" (shifts or windows of {plural(found.pictures, 'picture')})"
     if chosen is not None:
@@ -66,21 +67,25 @@ def judged_on(stage: StageRecord) -> str:
     return f"{text}; whether they were calibrated on is not on record" if stage.precision == "fp8" else text
 
 
-def calibrated_on(stage: StageRecord) -> str:
+def calibrated_on(stage: StageRecord, words: Words = IMAGES) -> str:
     """What the scales and the choice of layers come from; empty where nothing was chosen by looking at images."""
     chosen = stage.calibration
     if chosen is None:
         return ""
-    text = f"scales from {_image_set(chosen.scales)}" if chosen.scales.images else "each call scales its own values"
+    text = (
+        f"scales from {_image_set(chosen.scales, words)}" if chosen.scales.images else "each call scales its own values"
+    )
     if chosen.choice:
-        text += f", layers chosen on {'other' if chosen.choice_apart else 'the same'} {_image_set(chosen.choice)}"
+        text += (
+            f", layers chosen on {'other' if chosen.choice_apart else 'the same'} {_image_set(chosen.choice, words)}"
+        )
     return text + (", all of them apart from the verdict's" if chosen.apart else ", shifts of which are judged")
 
 
-def _image_set(found: ImageSet) -> str:
+def _image_set(found: ImageSet, words: Words) -> str:
     """Such as "32 images of 4 pictures"."""
-    images = plural(found.images, "image")
-    return f"{images} of {plural(len(found.pictures), 'picture')}" if found.pictures else images
+    samples = words.counted(found.images)
+    return f"{samples} of {plural(len(found.pictures), 'picture')}" if found.pictures else samples
 
 
 def dice_by_class(dice: Sequence[float], reference: Sequence[float]) -> str:

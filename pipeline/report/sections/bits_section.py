@@ -12,7 +12,7 @@ TITLE = "Fewer bits"
 EIGHT: tuple[Precision, ...] = ("int8", "fp8")
 WEIGHTS = ("onnx", "data", "bin", "safetensors", "pt", "pt2")  # endings of files that hold a net's weights
 NOTE = (
-    "Error and Dice are of the verdict's images; where there were enough, others gave scales and chose layers. "
+    "Error and Dice are of the verdict's {samples}; where there were enough, others gave scales and chose layers. "
     "The details of each stage name the layers that were kept, and each layer's sensitivity."
 )
 
@@ -42,6 +42,7 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     """What fewer bits cost in accuracy, and what they save."""
     lost = "of Dice against the labels, in points of 100, in the class that loses most beside the fp32 net"
     held = "what the device sees of the process; on a CPU its resident peak"
+    changing = f"{summary.run.words.points} that change"
     wide = "with so few bits, of those with matrix products"
     return [
         names("stage", lambda stage: clean(stage.name)),
@@ -49,7 +50,7 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
         names("bits", lambda stage: clean(stage.stage.precision or NOTHING), "of most matrix products"),
         Column("layers", help=wide, cell=lambda stage: layers(summary, stage)),
         Column("error", help="relative L2 of the logits", cell=figure(_error, lambda value: significant(value, 2))),
-        Column("pixels that change", help="their class against the fp32 net", cell=figure(_flipped, share)),
+        Column(changing, help="their class against the fp32 net", cell=figure(_flipped, share)),
         Column("Dice", help="mean over the classes, against the labels", cell=figure(mean_dice, "{:.4f}".format)),
         Column("Dice lost", help=lost, cell=figure(lambda stage: accuracy_of("max_dice_drop", stage), _points)),
         Column("ms", help="per call", cell=figure(lambda stage: stage.pace, milliseconds)),
@@ -104,5 +105,5 @@ def sentences(summary: RunSummary) -> list[str]:
     found = fewer.stage.accuracy
     if found and fewer.masks_judged:
         scores = f" {dice_by_class(found.dice, found.reference_dice)}." if found.dice and found.reference_dice else ""
-        said.append(f"{share(found.flipped_share)} of its pixels change class.{scores}")
+        said.append(f"{share(found.flipped_share)} of its {summary.run.words.points} change class.{scores}")
     return said

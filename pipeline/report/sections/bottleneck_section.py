@@ -7,6 +7,7 @@ from pipeline.analysis.roofline import Gap
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.analysis.time_shares import NEAR_ARITHMETIC, NEAR_BANDWIDTH, TimeShares
 from pipeline.analysis.traffic import BY_COUNTERS
+from pipeline.records.data_words import Words
 from pipeline.records.run_record import StageRecord
 from pipeline.report.formatting import NOTHING, clean, share, significant
 from pipeline.report.sections.source_text import bytes_text
@@ -21,7 +22,7 @@ DEFINITION = (
     f"{share(NEAR_BANDWIDTH)} of the bandwidth. Overhead-bound: the GPU idles for more than half of the time, the time "
     f"hardly grows with the batch (slope under {FLAT_SLOPE:g}), or a layer far below its roofline has kernels that "
     f"last less than {FEW_LAUNCHES:g} launches; on a CPU also a stage below both roofs that hardly grows with the "
-    f"images' pixels (slope under {FLAT_SLOPE:g}). Bytes by the GPU's counters are shown and don't decide."
+    f"{{samples}}' {{points}} (slope under {FLAT_SLOPE:g}). Bytes by the GPU's counters are shown and don't decide."
 )
 ALL_BUT_NOTHING = 0.99  # of the time in matrix work: the rest isn't worth a word
 DEARER_SLOPE = 1.1  # with the batch, from which more images cost clearly more each
@@ -29,15 +30,15 @@ REASONS: dict[Reason, str] = {
     "": "",
     "not measured": "the stage was not measured",
     "idle": "no kernel runs for most of the time",
-    "flat with batch": "more images would take hardly more time",
-    "flat with pixels": "a quarter of every image would take hardly less time",
+    "flat with batch": "more {samples} would take hardly more time",
+    "flat with pixels": "a quarter of every {sample} would take hardly less time",
     "a roof is unknown": "the bottleneck needs both roofs",
     "not profiled": "no profile shows where its time goes",
     "far below": "its kernels or operators are the limit, not the device",
 }
 
 
-def columns() -> list[Column[StageSummary]]:
+def columns(words: Words) -> list[Column[StageSummary]]:
     """The bottleneck's figures for each stage."""
     return [
         names("stage", lambda stage: clean(stage.name)),
@@ -71,17 +72,22 @@ def columns() -> list[Column[StageSummary]]:
             figure(lambda stage: stage.bottleneck.evidence.slope, _slope),
         ),
         Column(
-            "by pixels",
+            f"by {words.points}",
             "",
-            "the same with the images' pixels; on a CPU",
+            f"the same with the {words.samples}' {words.points}; on a CPU",
             figure(lambda stage: stage.bottleneck.evidence.image_slope, _slope),
         ),
     ]
 
 
+def definition(summary: RunSummary) -> str:
+    """What makes a bottleneck, in the words for the run's data."""
+    return summary.run.words.put_into(DEFINITION)
+
+
 def table(summary: RunSummary) -> Table:
     """One line for every ranked stage; the columns that none fills are left out."""
-    return table_of(columns(), summary.ranked).without_empty_columns
+    return table_of(columns(summary.run.words), summary.ranked).without_empty_columns
 
 
 def _near(read: Callable[[TimeShares], float]) -> Callable[[StageSummary], Cell]:
@@ -127,8 +133,8 @@ def sentence(stage: StageSummary) -> str:
         _idle(bottleneck),
         _growth(bottleneck.evidence),
     )
-    said = [part for part in (*known, _image_growth(bottleneck.evidence.image_slope)) if part]
-    reason = REASONS[bottleneck.reason]
+    said = [part for part in (*known, _image_growth(bottleneck.evidence.image_slope, stage.words)) if part]
+    reason = stage.words.put_into(REASONS[bottleneck.reason])
     return f"{bottleneck.kind}: {', '.join(said)}{f'; {reason}' if reason else ''}"
 
 
@@ -196,9 +202,9 @@ def _growth(evidence: Evidence) -> str:
     return f"time {_grows(slope)} with the batch (slope {slope:.2f}{worst})"
 
 
-def _image_growth(slope: float | None) -> str:
+def _image_growth(slope: float | None, words: Words) -> str:
     """Nothing is said where nothing was timed, as on a GPU."""
-    return "" if slope is None else f"{_grows(slope)} with the images' pixels (slope {slope:.2f})"
+    return "" if slope is None else f"{_grows(slope)} with the {words.samples}' {words.points} (slope {slope:.2f})"
 
 
 def _grows(slope: float) -> str:
@@ -208,19 +214,19 @@ def _grows(slope: float) -> str:
 def in_short(stage: StageSummary) -> str:
     """The bottleneck with the figures that decide it, for the first screen."""
     bottleneck = stage.bottleneck
-    said = _deciding(bottleneck)
+    said = _deciding(bottleneck, stage.words)
     figures = f" ({', '.join(said)})" if said else ""
     if bottleneck.kind == "unknown":
-        return f"What limits it is unknown: {REASONS[bottleneck.reason]}{figures}."
+        return f"What limits it is unknown: {stage.words.put_into(REASONS[bottleneck.reason])}{figures}."
     return f"It is {bottleneck.kind}{figures}."
 
 
-def _deciding(bottleneck: Bottleneck) -> list[str]:
+def _deciding(bottleneck: Bottleneck, words: Words) -> list[str]:
     evidence = bottleneck.evidence
     quarter = None if evidence.image_slope is None else 4**-evidence.image_slope
     said = [_where(evidence.shares)]
     if bottleneck.reason == "idle":
         said.append(f"the GPU idle for {share(evidence.idle)} under the profiler")
     if quarter is not None:
-        said.append(f"{share(quarter)} of the time for a quarter of each image")
+        said.append(f"{share(quarter)} of the time for a quarter of each {words.sample}")
     return [part for part in said if part]

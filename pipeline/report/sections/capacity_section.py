@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from pipeline.analysis.capacity import ARRIVALS, SEED, SPARE, Finding, Fleet, Simulation, Target, fleets, target_of
 from pipeline.analysis.summary import RunSummary
 from pipeline.devices.kinds import is_cuda
+from pipeline.records.data_words import Words
 from pipeline.report.formatting import NOTHING, clean, listed, milliseconds, seconds, share, significant
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 
 RATE, TAIL = "report.target_images_per_second", "report.target_p99_ms"
 MODEL = (
-    "A queue, simulated: single images arrive at random (a Poisson process) and are shared evenly between the GPUs. "
-    "Dynamic batching: a free GPU takes all images that wait, up to the batch of {batch}; a partly filled batch costs "
-    "as much as a full one, since only the full one was measured. The time of a batch is drawn from the {latencies}. "
-    f"One batch runs at a time and copies are not hidden; {ARRIVALS:,} images per simulation, seed {SEED}. "
-    "The simulation leaves out the network, the decoding of images, and any tail longer than the measured calls show."
+    "A queue, simulated: single {samples} arrive at random (a Poisson process) and are shared evenly between the GPUs. "
+    "Dynamic batching: a free GPU takes all {samples} that wait, up to the batch of {batch}; a partly filled batch "
+    "costs as much as a full one, since only the full one was measured. The time of a batch is drawn from the "
+    "{latencies}. One batch runs at a time and copies are not hidden; "
+    f"{ARRIVALS:,} {{samples}} per simulation, seed {SEED}. The simulation "
+    "leaves out the network, the decoding of {samples}, and any tail longer than the measured calls show."
 )
 NOTES: dict[Finding, str] = {
     "": "",
@@ -55,13 +57,16 @@ def section(summary: RunSummary) -> CapacitySection:
         )
     bare = any(not stage.stage.host_latencies for stage in summary.ranked)
     drawn_from = f"measured latencies{', without copies where those with copies are missing' if bare else ''}"
-    text = f"{significant(target.images_per_second)} images/s at a p99 of {seconds(target.p99_seconds)}."
+    words = summary.run.words
+    text = f"{significant(target.images_per_second)} {words.samples}/s at a p99 of {seconds(target.p99_seconds)}."
     return CapacitySection(
-        title, f"{text} {MODEL.format(batch=summary.run.batch_size, latencies=drawn_from)}", _table(summary, target)
+        title,
+        f"{text} {MODEL.format(batch=summary.run.batch_size, latencies=drawn_from, **words.named)}",
+        _table(summary, target),
     )
 
 
-def columns(price: float | None) -> list[Column[Line]]:
+def columns(price: float | None, words: Words) -> list[Column[Line]]:
     """The GPUs, how busy they are, and what they cost."""
 
     def simulated(read: Callable[[Simulation], float], show: Callable[[float], str]) -> Callable[[Line], Cell]:
@@ -80,14 +85,14 @@ def columns(price: float | None) -> list[Column[Line]]:
             cell=simulated(lambda found: found.load, share),
         ),
         Column(
-            "images per batch",
+            f"{words.samples} per batch",
             help="on average, simulated",
             cell=simulated(lambda found: found.images_per_batch, lambda value: significant(value, 2)),
         ),
         Column(
             "p50",
             "ms",
-            "simulated, from an image's arrival to its mask",
+            f"simulated, from {words.one}'s arrival to its mask",
             simulated(lambda found: found.p50, milliseconds),
         ),
         Column("p99", "ms", "simulated", simulated(lambda found: found.p99, milliseconds)),
@@ -108,7 +113,9 @@ def gpus_of(line: Line) -> int | None:
 
 
 def _table(summary: RunSummary, target: Target) -> Table:
-    return table_of(columns(summary.run.settings.report.gpu_hour_price), fleets(summary, target).items())
+    return table_of(
+        columns(summary.run.settings.report.gpu_hour_price, summary.run.words), fleets(summary, target).items()
+    )
 
 
 def note(fleet: Fleet) -> str:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pipeline.analysis.cost import Cost, costs
 from pipeline.analysis.payback import ChangeOver, Doubt
 from pipeline.analysis.summary import RunSummary
-from pipeline.report.formatting import clean, images, seconds, significant, spoken
+from pipeline.records.data_words import Words
+from pipeline.report.formatting import clean, samples, seconds, significant, spoken
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 
 DOUBTS: dict[Doubt, str] = {
@@ -17,22 +18,32 @@ DOUBTS: dict[Doubt, str] = {
 def columns(summary: RunSummary) -> list[Column[Cost]]:
     """Time, energy, money and break-even."""
     price = summary.run.settings.report.gpu_hour_price
-    at = "" if price is None else f" at {price:g} an hour"
-    baseline = summary.baseline
+    at, words = "" if price is None else f" at {price:g} an hour", summary.run.words
+    baseline, against = summary.baseline, f" against {spoken(summary.baseline)}"
 
     def paid(cost: Cost) -> Cell:
-        return Cell(_paid(cost, baseline), cost.stage.break_even)
+        return Cell(_paid(cost, baseline, words), cost.stage.break_even)
 
     return [
         names("stage", lambda cost: clean(cost.stage.name)),
         Column(
-            "images/s", help="throughput at full load", cell=figure(lambda cost: cost.images_per_second, significant)
+            f"{words.samples}/s",
+            help="throughput at full load",
+            cell=figure(lambda cost: cost.images_per_second, significant),
         ),
-        Column("hours", help="for a million images", cell=figure(lambda cost: cost.hours, significant)),
-        Column("images/J", help="images per joule", cell=figure(lambda cost: cost.images_per_joule, significant)),
-        Column("kWh", help="for a million images", cell=figure(lambda cost: cost.kilowatt_hours, significant)),
-        Column("price", help=f"of a million images{at}", cell=figure(lambda cost: cost.price, significant)),
-        Column("pays after", help=f"images until the set-up has paid for itself against {spoken(baseline)}", cell=paid),
+        Column("hours", help=f"for a million {words.samples}", cell=figure(lambda cost: cost.hours, significant)),
+        Column(
+            f"{words.samples}/J",
+            help=f"{words.samples} per joule",
+            cell=figure(lambda cost: cost.images_per_joule, significant),
+        ),
+        Column(
+            "kWh",
+            help=f"for a million {words.samples}",
+            cell=figure(lambda cost: cost.kilowatt_hours, significant),
+        ),
+        Column("price", help=f"of a million {words.samples}{at}", cell=figure(lambda cost: cost.price, significant)),
+        Column("pays after", help=f"{words.samples} until the set-up has paid for itself{against}", cell=paid),
     ]
 
 
@@ -42,12 +53,12 @@ def cost_table(summary: RunSummary) -> Table:
 
 
 def cost_text(summary: RunSummary) -> list[str]:
-    """Which stage is best for how many images, with the numbers at which that changes, and for a service."""
+    """Which stage is best for how many samples, with the numbers at which that changes, and for a service."""
+    words = summary.run.words
     if summary.doubt:
-        return (
-            [f"Which stage is best for how many images isn't known: {DOUBTS[summary.doubt]}."] if summary.ranked else []
-        )
-    lines = [_best_for(summary.change_overs)] if summary.change_overs else []
+        unknown = f"Which stage is best for how many {words.samples} isn't known: {DOUBTS[summary.doubt]}."
+        return [unknown] if summary.ranked else []
+    lines = [_best_for(summary.change_overs, words)] if summary.change_overs else []
     service = summary.stage(summary.best_for_service)
     if service and service.latency:
         tail = f"p99 {seconds(service.latency.p99)} for a single call"
@@ -55,16 +66,16 @@ def cost_text(summary: RunSummary) -> list[str]:
     return lines
 
 
-def _best_for(found: Sequence[ChangeOver]) -> str:
+def _best_for(found: Sequence[ChangeOver], words: Words) -> str:
     """Such as "Set-up included: amp up to 9,600 images, then fused, from 60,000 on fp8."."""
     if len(found) == 1:
-        return f"Set-up included, {spoken(found[0][0])} is best for any number of images."
-    first = f"Set-up included: {spoken(found[0][0])} up to {images(found[1][1])} images"
-    later = [f"{spoken(name)} from {images(start)} on" for name, start in found[1:]]
+        return f"Set-up included, {spoken(found[0][0])} is best for any number of {words.samples}."
+    first = f"Set-up included: {spoken(found[0][0])} up to {samples(found[1][1])} {words.samples}"
+    later = [f"{spoken(name)} from {samples(start)} on" for name, start in found[1:]]
     return f"{first}, {', '.join(later)}."
 
 
-def _paid(cost: Cost, baseline: str) -> str:
+def _paid(cost: Cost, baseline: str, words: Words) -> str:
     stage = cost.stage
     if stage.name == baseline:
         return "its own"
@@ -72,4 +83,4 @@ def _paid(cost: Cost, baseline: str) -> str:
         return "unknown"
     if stage.break_even is None:
         return "never"
-    return "at once" if stage.break_even < 1 else f"{images(stage.break_even)} images"
+    return "at once" if stage.break_even < 1 else f"{samples(stage.break_even)} {words.samples}"

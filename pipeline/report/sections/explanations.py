@@ -84,7 +84,9 @@ def _bottlenecks(summary: RunSummary) -> Explanation:
     gist = bottleneck_section.in_short(summary.winner) if summary.winner else ""
     named = f"{clean(summary.winner.name)}: {gist[:1].lower()}{gist[1:]}" if gist and summary.winner else ""
     table = bottleneck_section.table(summary)
-    return Explanation("bottlenecks", "What limits each stage", named, bottleneck_section.DEFINITION, table=table)
+    return Explanation(
+        "bottlenecks", "What limits each stage", named, bottleneck_section.definition(summary), table=table
+    )
 
 
 def _time(summary: RunSummary) -> Explanation:
@@ -103,7 +105,7 @@ def _time(summary: RunSummary) -> Explanation:
 
 def _around(summary: RunSummary) -> Explanation:
     said, table = host_path_section.sentences(summary), host_path_section.table(summary)
-    note = host_path_section.NOTE if table.rows else ""
+    note = summary.run.words.put_into(host_path_section.NOTE) if table.rows else ""
     return Explanation("around", host_path_section.TITLE, _first(said), note, said, table=table if table.rows else None)
 
 
@@ -142,7 +144,9 @@ def _memory(summary: RunSummary) -> Explanation:
 def _bits(summary: RunSummary) -> Explanation:
     said = bits_section.sentences(summary)
     shown = bits_section.table(summary)
-    return Explanation("bits", bits_section.TITLE, _first(said), bits_section.NOTE, said, table=shown)
+    return Explanation(
+        "bits", bits_section.TITLE, _first(said), summary.run.words.put_into(bits_section.NOTE), said, table=shown
+    )
 
 
 def _first(said: list[str]) -> str:

@@ -18,8 +18,10 @@ def error_front(summary: RunSummary) -> Figure | None:
         note = "Right and low is better. A stage that answers as fp32 does, bit for bit, has no place on this scale."
         return _front(summary, errors, ("Error against speed", "relative L2 against fp32"), note, log=True)
     shares = [(stage, 100 * found.flipped_share) for stage, found in accuracies if found and found.flipped_share]
-    note = "Right and low is better. A stage that changes no pixel has no place on this scale."
-    return _front(summary, shares, ("Pixels that change against speed", "% of pixels that change"), note, log=True)
+    words = summary.run.words
+    note = f"Right and low is better. A stage that changes no {words.point} has no place on this scale."
+    titles = (f"{words.points.capitalize()} that change against speed", f"% of {words.points} that change")
+    return _front(summary, shares, titles, note, log=True)
 
 
 def memory_front(summary: RunSummary) -> Figure | None:

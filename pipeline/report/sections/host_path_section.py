@@ -11,8 +11,8 @@ from pipeline.stats.intervals import seconds_per_call
 TITLE = "Around the net"
 NOTE = (
     "Milliseconds of a call of the whole batch, one after another, from pinned host memory and back. Each column keeps "
-    "the moves of those before it: images as bytes, normalised on the device; classes in place of logits; and a ring "
-    "of buffers, in which the copies of one batch run while another is computed."
+    "the moves of those before it: {samples} as bytes, normalised on the device; classes in place of logits; and a "
+    "ring of buffers, in which the copies of one batch run while another is computed."
 )
 NAMES = ("as it is", "uint8 in", "classes out", "ring")
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.goals import accuracy_figure
 from pipeline.records.run_record import EAGER
 from pipeline.records.tasks import TaskName
@@ -39,11 +40,12 @@ class Headings:
     baseline: str = ""
     single_calls: str = "the single calls"  # how many of them were timed
     task: TaskName = "segmentation"  # what the answers are
+    words: Words = IMAGES  # for the data
 
 
 def headings_of(summary: RunSummary) -> Headings:
     """What the titles of one run's tables name."""
-    return Headings(clean(summary.baseline), _single_calls(summary), summary.run.settings.task.name)
+    return Headings(clean(summary.baseline), _single_calls(summary), summary.run.settings.task.name, summary.run.words)
 
 
 def stage_columns(named: Headings) -> list[StageColumn]:
@@ -59,10 +61,10 @@ def stage_columns(named: Headings) -> list[StageColumn]:
         ),
         *_against_the_baseline(named),
         *_against_eager(named),
-        *_times(),
+        *_times(named.words),
         *_latencies(named),
-        *_resources(),
-        *(_correctness() if named.task == "segmentation" else _value_correctness(named.task)),
+        *_resources(named.words),
+        *(_correctness(named.words) if named.task == "segmentation" else _value_correctness(named.task)),
     ]
 
 
@@ -107,7 +109,7 @@ def high(ratio: Ratio | None) -> float | None:
     return ratio.high if ratio and ratio.blocks else None
 
 
-def _times() -> list[StageColumn]:
+def _times(words: Words) -> list[StageColumn]:
     pace = "ms per call at full load: back to back until the clock has settled, and on; else as interleaved"
     beside = "ms per call, median of the samples interleaved with the baseline's"
     interleaved = figure_of(lambda stage: stage.seconds.value if stage.seconds else None, milliseconds)
@@ -118,7 +120,7 @@ def _times() -> list[StageColumn]:
         Column("ms interleaved", help=beside, cell=interleaved, csv="seconds_per_call"),
         csv_only("seconds_per_call_low", lambda stage: stage.seconds and stage.seconds.low),
         csv_only("seconds_per_call_high", lambda stage: stage.seconds and stage.seconds.high),
-        Column("images/s", help="at full load", cell=rate, views=REPORT_AND_SWEEP, csv="images_per_second"),
+        Column(f"{words.samples}/s", help="at full load", cell=rate, views=REPORT_AND_SWEEP, csv="images_per_second"),
     ]
 
 
@@ -138,18 +140,18 @@ def _latencies(named: Headings) -> list[StageColumn]:
     ]
 
 
-def _resources() -> list[StageColumn]:
+def _resources(words: Words) -> list[StageColumn]:
     peak = figure_of(lambda stage: stage.peak_bytes, gibibytes)
     energy = figure_of(lambda stage: stage.joules_per_image, significant)
     setup = figure_of(lambda stage: stage.setup_seconds, seconds)
     peak_help = "what the device sees of the process; on a CPU its resident peak"
-    counter = "joules an image by the device's energy counter, idle power included"
+    counter = f"joules {words.one} by the device's energy counter, idle power included"
     return [
         Column("GiB", help=peak_help, cell=peak, views=EVERYWHERE, csv="memory_bytes"),
         csv_only("allocated_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.allocated_peak_bytes),
         csv_only("process_bytes", lambda stage: stage.stage.memory and stage.stage.memory.process_bytes),
         csv_only("host_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.host_peak_bytes),
-        Column("J/image", help=counter, cell=energy, csv="joules_per_image"),
+        Column(f"J/{words.sample}", help=counter, cell=energy, csv="joules_per_image"),
         Column("set-up", help="build and first call", cell=setup, views=EVERYWHERE, short="build"),
         csv_only("build_s", lambda stage: stage.stage.build_seconds),
         csv_only("first_call_s", lambda stage: stage.stage.first_call_seconds),
@@ -157,10 +159,10 @@ def _resources() -> list[StageColumn]:
     ]
 
 
-def _correctness() -> list[StageColumn]:
-    differs = "share of pixels whose class differs from the fp32 net's"
+def _correctness(words: Words) -> list[StageColumn]:
+    differs = f"share of {words.points} whose class differs from the fp32 net's"
     return [
-        Column("pixels that change", help=differs, cell=_flipped, csv="flipped_share"),
+        Column(f"{words.points} that change", help=differs, cell=_flipped, csv="flipped_share"),
         csv_only("flipped_share_limit", lambda stage: stage.stage.tolerance.flipped_share),
         csv_only("masks_judged", lambda stage: stage.masks_judged),
         csv_only("judged_images", lambda stage: stage.stage.accuracy and stage.stage.accuracy.images),
@@ -193,7 +195,7 @@ def _read(wanted: task_text.Figure) -> Callable[[StageSummary], float | None]:
 
 
 def _flipped(stage: StageSummary) -> Cell:
-    """The share of pixels; of random weights, whose masks mean nothing, that they are not judged."""
+    """The share that changes class; of random weights, whose masks mean nothing, that they are not judged."""
     found = stage.stage.accuracy
     if found is not None and not stage.masks_judged:
         return Cell("not judged", None)

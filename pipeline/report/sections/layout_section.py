@@ -2,6 +2,7 @@
 
 from pipeline.analysis.layout import LayoutCost, changes_of, costs, gone, most_costly
 from pipeline.analysis.summary import RunSummary
+from pipeline.records.data_words import Words
 from pipeline.records.diagnostics import LayoutChange
 from pipeline.records.run_record import StageRecord
 from pipeline.report.formatting import NOTHING, clean, milliseconds, seconds, share, significant
@@ -16,13 +17,14 @@ NOTE = (
 )
 
 
-def columns() -> list[Column[LayoutCost]]:
+def columns(words: Words) -> list[Column[LayoutCost]]:
     """The price of each stage's changes."""
+    turned = f"{words.channels_first} to {words.channels_last} or back"
     return [
         names("stage", lambda cost: clean(cost.stage.name)),
         Column(
             "changes",
-            help="kernels or copies per call that convert NCHW to NHWC or back, as far as they can be seen",
+            help=f"kernels or copies per call that convert {turned}, as far as they can be seen",
             cell=lambda cost: Cell(count_text(cost), cost.count),
         ),
         Column(
@@ -40,7 +42,7 @@ def columns() -> list[Column[LayoutCost]]:
 
 def table(summary: RunSummary) -> Table:
     """Every ranked stage that was searched for changes of layout."""
-    return table_of(columns(), [cost for cost in costs(summary) if cost.stage.stage.profile])
+    return table_of(columns(summary.run.words), [cost for cost in costs(summary) if cost.stage.stage.profile])
 
 
 def count_text(cost: LayoutCost) -> str:
@@ -76,8 +78,9 @@ def _cost(cost: LayoutCost) -> str:
     where, most = cost.worst_place
     at = f"; most {_at(where, cost)}, {seconds(most)}" if where is not None else ""
     if cost.generated_only:
+        orders = f"{cost.stage.words.channels_first} and {cost.stage.words.channels_last}"
         return (
-            f"{name}: {cost.count:g} generated kernels per call also convert between NCHW and NHWC. They take "
+            f"{name}: {cost.count:g} generated kernels per call also convert between {orders}. They take "
             f"{seconds(cost.seconds)} of {whole} ({share(cost.share)}); since they do other work too, the conversion "
             f"costs at most that{at}."
         )

@@ -5,7 +5,7 @@ clause with a figure that isn't known is left out.
 """
 
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from models.one_line import plural
 from pipeline.analysis.recommendations.recommendation import Code, Recommendation
 from pipeline.analysis.recommendations.rules import recommendations
 from pipeline.analysis.summary import RunSummary
+from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.diagnostics import LayerWork
 from pipeline.report.formatting import clean, listed, remedy, seconds, share, significant
 
@@ -103,7 +104,7 @@ TEXTS: dict[Code, Text] = {
         "Try a larger batch, which may fill the device",
         (
             "{winner} reaches {reached:number} TFLOP/s, {share:share} of the measured {precision} peak",
-            "; twice the images take {growth:fixed} times as long",
+            "; twice the {samples} take {growth:fixed} times as long",
         ),
     ),
     "halve the bytes": Text(
@@ -147,8 +148,8 @@ TEXTS: dict[Code, Text] = {
         ("{winner} won in mode default, built in {build_seconds:seconds}",),
     ),
     "shrink the copies": Text(
-        "Send images as uint8 from a pinned buffer that is kept, get classes instead of logits, and copy while another "
-        "batch computes",
+        "Send {samples} as uint8 from a pinned buffer that is kept, get classes instead of logits, and copy while "
+        "another batch computes",
         (
             "copies take {copies:seconds} of the {latency:seconds} from pinned host memory and back",
             "; pinned memory copies {pinned:GB/s} GB/s on this machine, pageable memory {pageable:GB/s}",
@@ -173,7 +174,7 @@ TEXTS: dict[Code, Text] = {
 }
 
 
-class _Words(string.Formatter):
+class _Filled(string.Formatter):
     """Fills fields by `FORMATS`."""
 
     def format_field(self, value: object, format_spec: str) -> str:
@@ -181,24 +182,24 @@ class _Words(string.Formatter):
         return FORMATS[format_spec](value)
 
 
-def filled(clauses: Sequence[str], found: Recommendation) -> str:
+def filled(clauses: Sequence[str], figures: Mapping[str, object]) -> str:
     """The clauses, without those that have a figure which isn't known."""
-    words = _Words()
+    words = _Filled()
     known = [
         clause
         for clause in clauses
-        if all(found.figures.get(name) is not None for _, name, _, _ in words.parse(clause) if name)
+        if all(figures.get(name) is not None for _, name, _, _ in words.parse(clause) if name)
     ]
-    return "".join(words.vformat(clause, (), found.figures) for clause in known)
+    return "".join(words.vformat(clause, (), figures) for clause in known)
 
 
-def advised(found: Recommendation) -> Advice:
+def advised(found: Recommendation, words: Words = IMAGES) -> Advice:
     """A recommendation in words."""
-    text = TEXTS[found.code]
-    attempt = clean(found.command) or filled(text.attempt, found)
-    return Advice(filled([text.title], found), filled(text.evidence, found), attempt)
+    text, figures = TEXTS[found.code], {**found.figures, **words.named}
+    attempt = clean(found.command) or filled(text.attempt, figures)
+    return Advice(filled([text.title], figures), filled(text.evidence, figures), attempt)
 
 
 def advice(summary: RunSummary) -> list[Advice]:
     """The run's recommendations in words, what matters most first."""
-    return [advised(found) for found in recommendations(summary)]
+    return [advised(found, summary.run.words) for found in recommendations(summary)]

@@ -1,4 +1,4 @@
-"""What each image size of a sweep costs, and for how many calls padding pays, in a table and in sentences."""
+"""What each size of a sweep costs, and for how many calls padding pays, in a table and in sentences."""
 
 import math
 from collections.abc import Sequence
@@ -16,13 +16,14 @@ from pipeline.analysis.size_sweep import (
     worth_padding,
 )
 from pipeline.analysis.summary import RunSummary
+from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.diagnostics import Searcher
 from pipeline.report.formatting import clean, listed, milliseconds, seconds, significant
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 
 NOTE = (
     "Cold is build and first call, in a process of its own for every size. What a process pays only once is counted "
-    "for each size, so the savings are upper bounds. The effect of padding on the mask near an image's border isn't "
+    "for each size, so the savings are upper bounds. The effect of padding on the mask near {one}'s border isn't "
     "measured."
 )
 ASKED: dict[Searcher, str] = {"cuDNN": "cuDNN times its own", "Inductor": "Inductor times its own"}
@@ -38,16 +39,17 @@ class SizeSection:
     sentences: list[str]
 
 
-def section(runs: list[RunSummary]) -> SizeSection | None:
+def section(runs: list[RunSummary], words: Words = IMAGES) -> SizeSection | None:
     """The sizes of a sweep; None where no stage met two."""
     found = lines(runs)
     if not found:
         return None
     entries = [(label(line), point) for line in found for point in line.points]
-    return SizeSection(NOTE, table_of(columns(), entries), [text for line in found for text in padding_texts(line)])
+    sentences = [text for line in found for text in padding_texts(line)]
+    return SizeSection(words.put_into(NOTE), table_of(columns(words), entries), sentences)
 
 
-def columns() -> list[Column[Entry]]:
+def columns(words: Words) -> list[Column[Entry]]:
     """One stage at one size."""
 
     def warm(entry: Entry) -> float | None:
@@ -58,13 +60,13 @@ def columns() -> list[Column[Entry]]:
 
     return [
         names("stage", lambda entry: entry[0]),
-        Column("size", help="pixels a side", cell=figure(lambda entry: entry[1].size, str)),
-        Column("batch", help="images per call", cell=figure(lambda entry: entry[1].batch, str)),
+        Column("size", help=f"{words.points} a side", cell=figure(lambda entry: entry[1].size, str)),
+        Column("batch", help=f"{words.samples} per call", cell=figure(lambda entry: entry[1].batch, str)),
         Column("cold", "s", "build and first call", figure(lambda entry: entry[1].cold_seconds, significant)),
         Column(
             "warm", "ms", "per call", figure(lambda entry: entry[1].warm.value if entry[1].warm else None, milliseconds)
         ),
-        Column("warm", "ms/image", "", figure(each, milliseconds)),
+        Column("warm", f"ms/{words.sample}", "", figure(each, milliseconds)),
         Column("recompiles", help="by Dynamo", cell=figure(lambda entry: entry[1].recompiles, str)),
         names("searches", lambda entry: searches_text(entry[1].searches), "for the fastest algorithm"),
         Column("status", cell=_status, kind="text"),

@@ -96,7 +96,7 @@ def _facts(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]]:
         ("right?", f"{accuracy_section.right(stage)} {reason}" if record.accuracy else ""),
         ("asked of the answer", objective_text.limits(summary.run.settings.accuracy, record)),
         ("half precision", accuracy_section.precision_faults(record)),
-        ("calibrated on", accuracy_section.calibrated_on(record)),
+        ("calibrated on", accuracy_section.calibrated_on(record, stage.words)),
         ("memory", run_text.memory_text(record) if record.memory else ""),
         ("energy", _energy(stage)),
         ("set-up", _setup(record)),
@@ -121,7 +121,7 @@ def _time(summary: RunSummary, stage: StageSummary) -> str:
     text = f"{seconds(stage.seconds.value)} per call, interleaved with {clean(summary.run.baseline)}"
     if stage.sustained_seconds:
         text += f"; {seconds(stage.sustained_seconds)} at full load"
-    rate = f", {significant(stage.images_per_second)} images/s" if stage.images_per_second else ""
+    rate = f", {significant(stage.images_per_second)} {stage.words.samples}/s" if stage.images_per_second else ""
     return f"{text}{rate}{'' if stage.ranked else ' (not ranked)'}"
 
 
@@ -137,7 +137,7 @@ def _energy(stage: StageSummary) -> str:
     energy, each = stage.stage.energy, stage.joules_per_image
     if energy is None or not each:
         return ""
-    return f"{significant(each)} J an image; the idle device draws {significant(energy.idle_watts, 2)} W"
+    return f"{significant(each)} J {stage.words.one}; the idle device draws {significant(energy.idle_watts, 2)} W"
 
 
 def _setup(record: StageRecord) -> str:

@@ -1,0 +1,153 @@
+"""What a report says of a net of volumes: volumes and voxels, wherever it says images and pixels of a net of images."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.analysis.rejudged import rejudged
+from pipeline.records import codec
+from pipeline.records.data_words import IMAGES, MIXED, VOLUMES, words_for_all
+from pipeline.records.diagnostics import BatchGrowth, Diagnostics, ImageGrowth
+from pipeline.records.goals import AccuracyLimits, Goal
+from pipeline.records.migrations import from_9
+from pipeline.records.run_record import RunRecord
+from pipeline.records.samples import Calibration, ImageSet
+from pipeline.records.tasks import Task
+from pipeline.report.answer import headline
+from pipeline.report.sections.accuracy_section import right
+from pipeline.report.sections.bottleneck_section import in_short
+from tests.report import made_up_run as planted
+from tests.report.test_signs import RENDERED
+
+ROOT = Path(__file__).resolve().parents[2]
+OF_IMAGES = re.compile(r"(?<![\w./])(images?|pixels?)(?![\w.])", re.IGNORECASE)
+UNSEEN = re.compile(r"<style.*?</style>|<script.*?</script>|<pre>.*?</pre>", re.DOTALL)  # the config among them
+
+
+def of_volumes(run: RunRecord, dims: int | None = 3) -> RunRecord:
+    """The run, of a net whose input has so many spatial dimensions."""
+    assert run.reference is not None
+    reference = replace(run.reference, spatial_dims=dims, labels="a threshold")
+    named = planted.with_settings(run, data={"name": "volume" if dims == 3 else "samples", "depth": None})
+    return replace(named, reference=reference)
+
+
+def with_goal(objective: Any) -> RunRecord:
+    run = planted.run()
+    return replace(run, settings=replace(run.settings, goal=Goal(objective)))
+
+
+def priced() -> RunRecord:
+    targets = {"gpu_hour_price": 3.0, "target_images_per_second": 500.0, "target_p99_ms": 900.0}
+    return planted.with_settings(planted.run(), report=targets)
+
+
+def ill_and_calibrated() -> RunRecord:
+    """Warnings with figures, scales from some data, and a stage of 8 bits."""
+    run = planted.run()
+    assert run.reference is not None
+    chosen = Calibration(ImageSet(32, ["a", "b"]), ImageSet(24, ["c"]), choice_apart=True, apart=True)
+    first = replace(run.stages[0], diagnostics=Diagnostics(growth=BatchGrowth([1, 8], [0.010, 0.200])))
+    eight = replace(run.stages[7], calibration=chosen, execution=replace(planted.execution("fp8"), precision="fp8"))
+    reference = replace(run.reference, batch_relative_l2=0.1)
+    return replace(run, stages=[first, *run.stages[1:7], eight], reference=reference)
+
+
+def of_a_cpu() -> RunRecord:
+    grown = Diagnostics(image_growth=ImageGrowth([64, 256], [0.010, 0.011]))
+    stages = [
+        planted.stage(name, ratio, 0.1, 10**9, "", device="cpu", diagnostics=grown, energy=None)
+        for name, ratio in (("eager", 1.0), ("half", 2.0))
+    ]
+    return planted.run(stages=stages, environment=replace(planted.environment(), device="cpu"), preset="cpu")
+
+
+def limited() -> RunRecord:
+    return rejudged(of_volumes(planted.run()), AccuracyLimits(min_agreement=0.999999))
+
+
+RUNS: dict[str, Callable[[], RunRecord]] = {
+    "a whole ladder": planted.run,
+    "random weights": lambda: planted.with_settings(planted.run(), model={"checkpoint": None}),
+    "regression": lambda: replace(
+        planted.run(),
+        settings=replace(planted.run().settings, task=Task("regression")),
+        stages=planted.run().stages[:4],
+    ),
+    "the least energy": lambda: with_goal("energy"),
+    "the least cost": lambda: with_goal("cost"),
+    "a price and a target": priced,
+    "warnings and scales": ill_and_calibrated,
+    "a CPU": of_a_cpu,
+    "the baseline alone": lambda: planted.run(stages=planted.run().stages[:1]),
+    "limits of accuracy": limited,
+}
+
+
+def rendered(form: str, run: RunRecord) -> str:
+    return UNSEEN.sub("", RENDERED[form](run)).replace(run.command, "")
+
+
+@pytest.mark.parametrize("what", RUNS)
+def test_no_form_of_a_report_of_volumes_speaks_of_images(what: str) -> None:
+    """No page, Markdown, terminal, comparison or sweep; each has the other words in the same places."""
+    run = of_volumes(RUNS[what]())
+    for form in RENDERED:
+        found = OF_IMAGES.search(text := rendered(form, run))
+        assert not found, f"{form}: {text[max(0, found.start() - 80) : found.end() + 40]}"
+    assert "volumes/s" in rendered("Markdown", run)
+
+
+def test_of_images_it_does() -> None:
+    """By the same search, so that the other test can fail; an unknown rank is taken for images'."""
+    for dims in (2, None):
+        run = of_volumes(planted.run(), dims)
+        assert all(OF_IMAGES.search(rendered(form, run)) for form in ("page", "Markdown", "sweep's page"))
+        assert "images/s" in rendered("Markdown", run)
+
+
+def test_sentences_of_volumes() -> None:
+    run = of_volumes(planted.run())
+    summary = planted.summary(run)
+    assert "of voxels change" in headline(summary)
+    assert summary.winner is not None
+    assert "of voxels change class" in right(summary.winner)
+    assert "on 24 volumes" in right(summary.winner)
+    text = rendered("terminal", run)
+    assert "for 8 volumes" in text
+    assert "that convert NCDHW to NDHWC or back" in rendered("page", run)
+    grown = planted.summary(of_volumes(of_a_cpu())).stages[0]
+    assert "a quarter of each volume" in in_short(grown)
+
+
+def test_the_csv_s_columns_are_the_same_for_both() -> None:
+    """They are an interface."""
+    volumes, images = (RENDERED["CSV"](run).splitlines()[0] for run in (of_volumes(planted.run()), planted.run()))
+    assert volumes == images
+    assert "images_per_second" in images
+
+
+def test_runs_of_both_kinds_have_words_for_both() -> None:
+    assert words_for_all([]) is IMAGES
+    assert words_for_all([VOLUMES, VOLUMES]) is VOLUMES
+    assert words_for_all([IMAGES, VOLUMES]) is MIXED
+
+
+@pytest.mark.parametrize(("net", "dims"), [("nnunet_3d", 3), ("monai_3d", 3), ("nnunet", 2)])
+def test_a_record_made_before_the_rank_was_kept_has_it_by_its_data(net: str, dims: int) -> None:
+    """Of tensors, whose shapes it doesn't hold, it stays unknown."""
+    record = codec.load(ROOT / "docs/h200/nets" / net)
+    assert record.reference is not None
+    assert record.reference.spatial_dims == dims
+
+
+@pytest.mark.parametrize(("kind", "dims"), [("volume", 3), ("stain", 2), ("tensors", None)])
+def test_the_rank_follows_from_the_kind_of_data(kind: str, dims: int | None) -> None:
+    """Where a reference is on record at all."""
+    old: dict[str, Any] = {"settings": {"data": {"name": kind}}, "reference": {"parameters": 1}}
+    assert from_9(old)["reference"] == {"parameters": 1, "spatial_dims": dims}
+    assert from_9({**old, "reference": None})["reference"] is None
