@@ -1,5 +1,6 @@
-"""Every change between NCHW and NHWC in one call: where, how often, and what it costs."""
+"""Every change between NCHW and NHWC, or NCDHW and NDHWC, in one call: where, how often, and what it costs."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,15 +10,25 @@ from pipeline.profiling.kernel_classes import classify
 from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, TraceEvent, launches, of
 from pipeline.records.diagnostics import LayoutChange
 
+Order = Literal["NCHW", "NHWC"]
 COPIES = {"aten::copy_", "aten::clone"}
-NHWC_MOVES = {(0, 2, 3, 1): "NCHW → NHWC", (0, 3, 1, 2): "NHWC → NCHW"}
+AXES: dict[int, dict[Order, str]] = {  # of what has so many: what its two orders are called
+    4: {"NCHW": "NCHW", "NHWC": "NHWC"},
+    5: {"NCHW": "NCDHW", "NHWC": "NDHWC"},
+}
+MOVES: dict[tuple[int, ...], tuple[Order, Order]] = {  # permutations of an exported graph
+    (0, 2, 3, 1): ("NCHW", "NHWC"),
+    (0, 3, 1, 2): ("NHWC", "NCHW"),
+    (0, 2, 3, 4, 1): ("NCHW", "NHWC"),
+    (0, 4, 1, 2, 3): ("NHWC", "NCHW"),
+}
 
 
 def trace_changes(events: list[TraceEvent], calls: int, spots: dict[int, str] | None = None) -> list[LayoutChange]:
     """The changes by a trace with the shapes and strides of the operators' inputs.
 
-    A copy counts if its source and its target are images whose channels lie differently; a kernel counts if its name
-    says that it moves channels, as those do that cuDNN launches around a convolution.
+    A copy counts if its source and its target are images, or volumes, whose channels lie differently; a kernel counts
+    if its name says that it moves channels, as those do that cuDNN launches around a convolution.
 
     Args:
         events: of `calls` calls.
@@ -43,21 +54,28 @@ def trace_changes(events: list[TraceEvent], calls: int, spots: dict[int, str] | 
 
 
 def _turned(event: TraceEvent) -> str | None:
-    """How a copy turns an image, such as "NCHW → NHWC"; None where it leaves the channels as they lie."""
+    """How a copy turns images or volumes, such as "NCHW → NHWC"; None where it leaves the channels as they lie."""
     strides, shapes = event.input_strides, event.input_shapes
     if event.name not in COPIES or len(strides) < 2 or len(shapes) < 2:
         return None
     target, source = (order(shape, stride) for shape, stride in zip(shapes[:2], strides[:2], strict=True))
-    return f"{source} → {target}" if source and target and source != target else None
+    return _move(source, target, len(shapes[0])) if source and target and source != target else None
 
 
-def order(shape: Sequence[int], strides: Sequence[int]) -> Literal["NCHW", "NHWC"] | None:
-    """An image's "NCHW" or "NHWC"; None for anything else, and for one that is both, as with one channel."""
-    if len(shape) != 4 or len(strides) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1:
+def _move(source: Order, target: Order, axes: int) -> str:
+    return f"{AXES[axes][source]} → {AXES[axes][target]}"
+
+
+def order(shape: Sequence[int], strides: Sequence[int]) -> Order | None:
+    """Images' "NCHW" or "NHWC", which stand for NCDHW and NDHWC of volumes; None for what is neither, or both.
+
+    What has one channel, or one pixel, is both.
+    """
+    if len(shape) not in AXES or len(strides) != len(shape) or shape[1] == 1 or math.prod(shape[2:]) == 1:
         return None
     if strides[1] == 1:
         return "NHWC"
-    return "NCHW" if strides[3] == 1 else None
+    return "NCHW" if strides[-1] == 1 else None
 
 
 def _launched_in(event: TraceEvent, launch: TraceEvent | None) -> bool:
@@ -76,7 +94,7 @@ def _grouped(found: list[tuple[str, str | None, float]], calls: int) -> list[Lay
 
 
 def onnx_changes(path: Path) -> list[LayoutChange]:
-    """The Transpose nodes of a graph that move an image's channels; what they cost, a graph can't say."""
+    """The Transpose nodes of a graph that move channels of images or volumes; what they cost, a graph can't say."""
     import onnx
 
     graph = onnx.load(str(path), load_external_data=False).graph
@@ -88,4 +106,4 @@ def onnx_changes(path: Path) -> list[LayoutChange]:
 
 def _moves(node: Any) -> str | None:
     order = next((tuple(entry.ints) for entry in node.attribute if entry.name == "perm"), ())
-    return NHWC_MOVES.get(order)
+    return _move(*MOVES[order], len(order)) if order in MOVES else None

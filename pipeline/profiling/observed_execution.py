@@ -16,7 +16,7 @@ from pipeline.measure.batch import of_batches
 from pipeline.profiling.autotune_counts import eagerly
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.profiling.layer_scopes import hooked
-from pipeline.profiling.layout_changes import order
+from pipeline.profiling.layout_changes import AXES, order
 from pipeline.profiling.operator_flops import flops, net_flops
 from pipeline.records.chrome_trace import DRIVER, TraceEvent, of
 from pipeline.records.error_line import first_line
@@ -57,7 +57,7 @@ class Seen:
         self.by_precision[precision] += count
         if self.layers:
             self.by_layer.setdefault(self.layers[-1], Counter())[precision] += count
-        images = next((part for part in operands if part.dim() == 4), None)
+        images = next((part for part in operands if part.dim() in AXES), None)
         layout = order(images.shape, images.stride()) if images is not None else None
         if layout is not None:
             self.by_layout[layout] += count
@@ -74,7 +74,7 @@ class Seen:
 
     @property
     def layout(self) -> Layout | None:
-        """That of nearly all FLOPs on images, or "mixed"."""
+        """That of nearly all FLOPs on images or volumes, or "mixed"."""
         total = sum(self.by_layout.values())
         if not total:
             return None

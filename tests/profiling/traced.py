@@ -35,10 +35,12 @@ def launched(number: int, name: str, at: float, start: float, length: float) -> 
 
 
 def copy(start: float, length: float, target: list[int], source: list[int]) -> TraceEvent:
-    """A copy of an image [2, 8, 4, 4] with these strides."""
+    """A copy of an image [2, 8, 4, 4], or of a volume [2, 8, 4, 4, 4], with these strides."""
+    shape = [2, 8, *[4] * (len(target) - 2)]
     return event(
-        "cpu_op", "aten::copy_", start, length, **{"Input Dims": [[2, 8, 4, 4]] * 2, "Input Strides": [target, source]}
+        "cpu_op", "aten::copy_", start, length, **{"Input Dims": [shape] * 2, "Input Strides": [target, source]}
     )
 
 
 NCHW, NHWC = [128, 16, 4, 1], [128, 1, 32, 8]
+NCDHW, NDHWC = [512, 64, 16, 4, 1], [512, 1, 128, 32, 8]
