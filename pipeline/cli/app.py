@@ -24,17 +24,10 @@ from models.one_line import FAILED, INTERRUPTED, guarded, leave_unread, unforese
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.objectives import to_be_least
 from pipeline.analysis.summary import summarize
+from pipeline.cli import preset
 from pipeline.cli.config_errors import one_line
 from pipeline.cli.hydra_targets import check_targets
 from pipeline.cli.late_reports import end_of_sweep, write_report
-from pipeline.cli.preset import (
-    check_flags,
-    check_groups,
-    config_folders,
-    overrides_first,
-    preset_for,
-    with_quoted_paths,
-)
 from pipeline.cli.progress import Progress, SteadyConsole, complain
 from pipeline.cli.resumed import job_of, resumed_words
 from pipeline.cli.run_folder import claim, stages_in, withdraw
@@ -92,14 +85,16 @@ def guard(answer: Callable[[], None]) -> int:
     def answered() -> int:
         words = masked(sys.argv[1:], values_to_hide())  # a secret that a shell put in is looked up where it is used
         try:
-            words = with_quoted_paths(words)
+            words = preset.with_quoted_paths(words)
             words += resumed_words(words)
-            sys.argv[1:] = overrides_first([*words, *preset_for(words, [gpu.name for gpu in cuda_gpus()])])
-            check_flags(sys.argv[1:])
-            check_groups(sys.argv[1:], CONF)
+            sys.argv[1:] = preset.overrides_first(
+                [*words, *preset.preset_for(words, [gpu.name for gpu in cuda_gpus()])]
+            )
+            preset.check_flags(sys.argv[1:])
+            preset.check_groups(sys.argv[1:], CONF)
             check_sweep(sys.argv[1:])
-            check_sizes([CONF, *config_folders(sys.argv[1:])])
-            check_targets(sys.argv[1:], config_folders(sys.argv[1:]))
+            check_sizes([CONF, *preset.config_folders(sys.argv[1:])])
+            check_targets(sys.argv[1:], preset.config_folders(sys.argv[1:]))
             with interruption.heeded(kill_all), refused_before_it_began():
                 answer()
         except REFUSALS as error:
@@ -176,6 +171,7 @@ def job(config: DictConfig) -> Iterator[Invocation]:
 
 def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     """The request, checked, and its config saved beside the answer; `${oc.env:...}` stays unresolved there."""
+    preset.check_preset_file(config, HydraConfig.get())
     load.check_keys({str(key): None for key in config}, groups=())
     values, typed = plain(config, resolve=True), HydraConfig.get().overrides.task
     load.check_keys(values)
@@ -290,7 +286,8 @@ def refusal(invocation: Invocation, config: DictConfig, text: str) -> RunRecord:
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     warning = RunWarning("refused", text, "correct the request and run this job again")
     asked = plain(config, resolve=False)
-    return RunRecord(now, invocation.command, str(config.preset), asked, settings_of(asked), warnings=[warning])
+    named = str(asked.get("preset"))  # there may be none, which may be what is wrong
+    return RunRecord(now, invocation.command, named, asked, settings_of(asked), warnings=[warning])
 
 
 def plain(config: Any, resolve: bool) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString, Sweep
 from hydra.errors import HydraException
+from omegaconf import DictConfig
 
 from pipeline.config.checks import shown
 from pipeline.config.request_error import RequestError, nearest
@@ -147,6 +148,29 @@ def check_groups(arguments: Iterable[str], conf: Path) -> None:
             names = ", ".join(sorted(path.stem for path in group.glob("*.yaml")))
             said = "null" if value is None else override.get_value_element_as_str()
             raise RequestError(f"{key}={shown(said)}: a run needs one of conf/{key}: {names}")
+
+
+def check_preset_file(config: DictConfig, hydra: Any) -> None:
+    """That the file of the preset says its name, which the record keeps, and says it at the top level.
+
+    Args:
+        config: as composed.
+        hydra: what Hydra says of it: its choices, and where it looked for files.
+
+    Raises:
+        RequestError: it doesn't; the line names the file, what lacks and what to write.
+    """
+    name, found = hydra.runtime.choices.get("preset"), config.get("preset")
+    if name is None or not (found is None or isinstance(found, DictConfig)):
+        return
+    folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
+    file = next((path for folder in folders if (path := folder / "preset" / f"{name}.yaml").is_file()), f"{name}.yaml")
+    if found is None:
+        raise RequestError(f"preset={name}: {file} has no key preset; write the line 'preset: {name}' into it")
+    line = "# @package _global_"
+    raise RequestError(
+        f"preset={name}: {file} has no line '{line}'; write it above all keys, one of them preset: {name}"
+    )
 
 
 def values(override: Override) -> list[str]:

@@ -59,6 +59,29 @@ def test_a_bad_request_is_one_line(arguments: list[str], culprit: str, remedy: s
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("words", [[], ["-m", "data.batch_size=1,2"]])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("# @package _global_\nseed: 1\n", "has no key preset; write the line 'preset: mine' into it"),
+        ("preset: mine\n", "has no line '# @package _global_'; write it above all keys, one of them preset: mine"),
+    ],
+)
+def test_a_preset_that_lacks_its_name_is_told_by_its_file(
+    content: str, told: str, words: list[str], tmp_path: Path, ask: Ask
+) -> None:
+    """What it lacks and what to write; each job of a sweep is refused so, and the sweep has its report."""
+    file = tmp_path / "preset" / "mine.yaml"
+    file.parent.mkdir()
+    file.write_text(content)
+    folders = [f"hydra.run.dir={tmp_path}/run", f"hydra.sweep.dir={tmp_path}/sweep"]
+    done = ask(*words, "--config-dir", str(tmp_path), "preset=mine", "stage=eager", *folders)
+    complaints = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert set(complaints) == {f"error: preset=mine: {file} {told}"}
+    assert done.returncode == (1 if words else 2)
+    assert (tmp_path / "sweep" / "report.md").is_file() == bool(words)
+
+
 def net_of(arguments: list[str]) -> None:
     """Make the net that is asked for."""
     model = asked(composed("preset=smoke", "stage=eager", *arguments)).model
