@@ -12,15 +12,14 @@ from torch import Tensor
 
 from pipeline.deploy import bundle_contract, carried
 from pipeline.deploy.bundle_contract import Contract
+from pipeline.deploy.bundle_sums import write_sums
 from pipeline.records.atomic_json import write_text
 from pipeline.records.bundle_kinds import Kind
-from pipeline.records.content_digest import file_digest
 from pipeline.stages.common import aot_loading
 
-GOLDEN, SUMS = "golden.safetensors", "SHA256SUMS"
+GOLDEN = "golden.safetensors"
 LOADER, SUPPORT, CHECK, SHAPE = "load.py", "support.py", "golden_check.py", "image_shape.py"
 LOADING = "aot_loading.py"
-CODE = {".py", ".pyc", ".so"}  # which a bundle's loader could import in the place of a package
 CARRIED = Path(carried.__file__).parent
 PACKAGES: dict[Kind, tuple[str, ...]] = {  # distributions, of which those that are installed are required
     "onnx": ("onnxruntime-gpu", "onnxruntime", "numpy"),
@@ -121,35 +120,8 @@ def how_to_use(contract: Contract) -> str:
     return f"answer = net({', '.join(names)})  # as contract.json describes each"
 
 
-def write_sums(folder: Path) -> None:
-    """SHA-256 of every other file, as sha256sum writes and reads them."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMS)
-    files = [path for path in files if "__pycache__" not in path.parts]
-    write_text("".join(f"{file_digest(path)}  {path.relative_to(folder)}\n" for path in files), folder / SUMS)
-
-
 def write_contract(contract: Contract, folder: Path) -> None:
     """The contract, what is said of it, and digests of it all."""
     bundle_contract.save(contract, folder)
     write_readme(contract, folder)
     write_sums(folder)
-
-
-def changed_files(folder: Path) -> list[str]:
-    """The files that aren't the ones that were exported, are gone, or are code that was added.
-
-    Raises:
-        ContractError: the list of digests can't be read.
-    """
-    try:
-        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines() if (folder / SUMS).is_file() else None
-    except (OSError, UnicodeDecodeError):
-        lines = None
-    if lines is None:
-        raise bundle_contract.ContractError(f"{folder / SUMS}: no list of digests; export the bundle again")
-    named = [line.partition("  ")[::2] for line in lines]
-    changed = [name for wanted, name in named if not (folder / name).is_file() or file_digest(folder / name) != wanted]
-    there = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix in CODE]
-    known = {name for _, name in named}
-    added = sorted(str(path) for path in there if str(path) not in known and "__pycache__" not in path.parts)
-    return [*changed, *added]

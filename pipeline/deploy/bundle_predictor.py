@@ -1,8 +1,8 @@
 """What makes masks out of a bundle: its own load.py, which needs nothing of this project."""
 
-import hashlib
 import runpy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_contract
-from pipeline.deploy.bundle_files import changed_files
-from pipeline.deploy.predictor import Predictor, Wanted
+from pipeline.deploy.bundle_sums import bundle_digest, changed_files
+from pipeline.deploy.predictor import Planned, Predictor, Wanted
 from pipeline.records.bundle_kinds import Kind
 from pipeline.records.error_line import first_line
 
@@ -40,12 +40,13 @@ def predicted_contract(folder: Path) -> bundle_contract.Contract:
     return contract
 
 
-def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
-    """The net of a bundle, loaded by its own loader, once its files are those that were exported.
+def of_bundle(folder: Path, wanted: Wanted) -> Planned:
+    """The net of a bundle, to be loaded by its own loader, once its files are those that were exported.
 
     Raises:
         ContractError: the bundle's contract, or its list of digests, can't be read.
-        RequestError: it has no such stage, or wasn't exported for this device or batch, or a file isn't what it was.
+        RequestError: it has no such stage, or wasn't exported for this device or batch; built: a file isn't what it
+            was, or this machine can't run it.
     """
     contract = predicted_contract(folder)
     device, (batch, *further) = contract.measured.device, contract.batch_shape
@@ -55,26 +56,38 @@ def of_bundle(folder: Path, wanted: Wanted) -> Predictor:
         raise RequestError(f"--device {wanted.device}: the bundle was exported for {device}")
     if wanted.batch not in (None, batch) and "batch" not in contract.input.dynamic:
         raise RequestError(f"--batch {wanted.batch}: exported for {batch}; export it with --dynamic batch")
-    return Predictor(
+    return Planned(
         name=contract.stage,
-        run=loaded(folder, contract.kind),
-        shape=(wanted.batch or batch, *further),
-        device=torch.device(device),
-        contract=contract.normalisation,
-        kind=np.dtype(np.uint8) if contract.images_in else None,
+        words=contract.words,
         any_size="size" in contract.input.dynamic,
         made_of={
-            "bundle": hashlib.sha256((folder / "SHA256SUMS").read_bytes()).hexdigest(),
+            "bundle": bundle_digest(folder),
             "stage": contract.stage,
             "weights_sha256": contract.weights_sha256,
             "batch": wanted.batch or batch,
             "device": device,
             "torch": torch.__version__,
         },
+        notes=notes_of(contract),
+        build=partial(built, folder, contract, (wanted.batch or batch, *further)),
+        classes_out=contract.classes_out,
+        gives_values=not contract.makes_masks,
+        sides=tuple(further[1:]),
+    )
+
+
+def built(folder: Path, contract: bundle_contract.Contract, shape: tuple[int, ...]) -> Predictor:
+    """The bundle's net, loaded, for batches of that shape; errors as of `loaded`."""
+    return Predictor(
+        name=contract.stage,
+        run=loaded(folder, contract.kind),
+        shape=shape,
+        device=torch.device(contract.measured.device),
+        contract=contract.normalisation,
+        kind=np.dtype(np.uint8) if contract.images_in else None,
         images_in=contract.images_in,
         classes_out=contract.classes_out,
         gives_values=not contract.makes_masks,
-        notes=notes_of(contract),
     )
 
 

@@ -49,6 +49,10 @@ class Case:
         """Whether it is read as a volume."""
         return self.suffix != PNG
 
+    def stamp(self, by: str) -> str:
+        """What its mask says of itself, made by a predictor of that identity; errors as of `digest`."""
+        return f"{by} {self.digest}"
+
     @property
     def digest(self) -> str:
         """SHA-256 of the files' names, sizes and times of change; other files have another one.

@@ -2,11 +2,12 @@
 
 import argparse
 import fcntl
+import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pipeline.deploy.bundle_predictor import is_bundle, of_bundle, predicted_con
 from pipeline.deploy.image_cases import Case, cases_in
 from pipeline.deploy.image_windows import SIDES_OF_AN_IMAGE, STEP, Cut
 from pipeline.deploy.predicting import Outcome, Prediction
-from pipeline.deploy.predictor import Predictor, Wanted, check_task, identity, of_run
+from pipeline.deploy.predictor import Planned, Predictor, Wanted, check_task, identity, of_run
 from pipeline.deploy.recorded_stage import ExportError
 from pipeline.records import codec
 from pipeline.records.atomic_json import write_json
@@ -93,9 +94,12 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
             mask_files.stamp_of(asked.out / case.mask)
         wanted = Wanted(asked.stage, asked.device, asked.batch)
         bundled = is_bundle(asked.run)
-        predictor = of_bundle(asked.run, wanted) if bundled else of_run(asked.run, wanted, Path(scratch))
+        planned = of_bundle(asked.run, wanted) if bundled else of_run(asked.run, wanted, Path(scratch))
+        if finished := all_kept(planned, cases, asked):
+            return finished
+        predictor = planned.build()
         mask_files.clear_unfinished(asked.out, [MANIFEST, *(case.mask for case in cases)])
-        return make_all(predictor, cases, asked)
+        return make_all(planned, predictor, cases, asked)
 
 
 def takes_volumes(run: Path) -> bool:
@@ -157,17 +161,72 @@ def resolved(folder: Path) -> Path:
         raise RequestError(f"{folder}: its links lead around in a circle") from None
 
 
-def make_all(predictor: Predictor, cases: list[Case], asked: argparse.Namespace) -> Outcome:
+def all_kept(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> Outcome | None:
+    """The outcome where every mask is there, made of the same by the same: no net is built. None where one isn't.
+
+    Raises:
+        RequestError: the stage doesn't take what is asked of it, or a file is none of ours.
+        OSError: the disk is full or read-only.
+    """
+    sides = planned.sides or (sides_in(asked.out) if planned.sides_stay else None)
+    if sides is None and not asked.whole:
+        return None
+    _, said = cut_of(planned, sides or (), asked)
+    made_of = {**planned.made_of, **said}
+    by = identity(made_of)
+    if not all(is_kept(case, asked.out, by) for case in cases):
+        return None
+    what = "answer" if planned.gives_values else "mask"
+    outcome = Outcome(what, planned.words.sample, kept=[case.name for case in cases])
+    tell_notes(planned)
+    tell(f"nothing is left to do: every {outcome.of} has its {what} by {planned.name}, made of the same")
+    mask_files.clear_unfinished(asked.out, [MANIFEST, *(case.mask for case in cases)])
+    keep_manifest(asked.out, made_of, outcome, finished=True)
+    return outcome
+
+
+def is_kept(case: Case, folder: Path, by: str) -> bool:
+    """Whether a case's mask is there, made of it by a predictor of that identity; one whose files are gone has none.
+
+    Raises:
+        RequestError: a file of that name is none of ours.
+    """
+    stamp = mask_files.stamp_of(folder / case.mask)
+    with suppress(OSError):
+        return stamp is not None and stamp == case.stamp(by)
+    return False
+
+
+def sides_in(folder: Path) -> tuple[int, ...] | None:
+    """The sides of the windows that the masks in a folder were made by, as its predict.json has them.
+
+    None where it says nothing of them. Another window gives another identity, so that no mask is taken for what it
+    isn't by them.
+    """
+    try:
+        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["made_of"]["window"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    known = isinstance(found, list) and found and all(isinstance(side, int) and side > 0 for side in found)
+    return tuple(found) if known else None
+
+
+def tell_notes(planned: Planned) -> None:
+    """What a user must know of the stage."""
+    for note in planned.notes:
+        tell(f"note: {clean(note)}")
+
+
+def make_all(planned: Planned, predictor: Predictor, cases: list[Case], asked: argparse.Namespace) -> Outcome:
     """The masks of the cases, with predict.json before and after.
 
     Raises:
         RequestError: the stage doesn't take what is asked of it.
         OSError: the disk is full or read-only.
     """
-    cut, said = cut_of(predictor, asked)
-    for note in predictor.notes:
-        tell(f"note: {clean(note)}")
-    made_of = {**predictor.made_of, **said}
+    cut, said = cut_of(planned, predictor.shape[2:], asked)
+    tell_notes(planned)
+    made_of = {**planned.made_of, **said}
     prediction = Prediction(predictor, asked.out, identity(made_of), cut)
     keep_manifest(asked.out, made_of, prediction.outcome, finished=False)
     outcome = prediction.make(cases, tell)
@@ -175,21 +234,20 @@ def make_all(predictor: Predictor, cases: list[Case], asked: argparse.Namespace)
     return outcome
 
 
-def cut_of(predictor: Predictor, asked: argparse.Namespace) -> tuple[Cut, dict[str, Any]]:
-    """How images become windows, and what predict.json says of it.
+def cut_of(planned: Planned, sides: tuple[int, ...], asked: argparse.Namespace) -> tuple[Cut, dict[str, Any]]:
+    """How images become windows of these sides, and what predict.json says of it.
 
     Raises:
         RequestError: the stage doesn't take what is asked of it.
     """
-    sides = predictor.shape[2:]
     if asked.whole:
-        if not predictor.any_size:
-            taken = f"{predictor.words.samples} of one size"
-            raise RequestError(f"--whole: {predictor.name} is built for {taken}; leave it out for windows")
+        if not planned.any_size:
+            taken = f"{planned.words.samples} of one size"
+            raise RequestError(f"--whole: {planned.name} is built for {taken}; leave it out for windows")
         return Cut(whole=True), {"whole": True}
     if len(sides) > SIDES_OF_AN_IMAGE:
         step = STEP if asked.step is None else asked.step
-        answers = "of the nearest window" if predictor.classes_out else "blended"
+        answers = "of the nearest window" if planned.classes_out else "blended"
         return Cut(step=step), {"window": list(sides), "step": step, "answers": answers}
     smaller = min(sides)
     overlap = smaller // OVERLAP_SHARE if asked.overlap is None else asked.overlap

@@ -163,7 +163,7 @@ class Prediction:
     def windows(self, case: Case) -> Iterator[Window]:
         """The windows of a case; none where its mask is there, or it can't be read, and no more once it has failed."""
         try:
-            stamp = f"{self.stamp} {case.digest}"
+            stamp = case.stamp(self.stamp)
             if mask_files.stamp_of(self.folder / case.mask) == stamp:
                 self.outcome.kept.append(case.name)
                 return

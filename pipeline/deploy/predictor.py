@@ -3,7 +3,8 @@
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,9 @@ from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
-from pipeline.records.data_words import Words, words_for
+from pipeline.records.data_words import IMAGES, VOLUMES, Words, words_for
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError
-from pipeline.worker.run_stage import prepare
 
 # Stages that run the net as it is, and so take images of any size that the net takes.
 ANY_SIZE = {f"pipeline.stages.{name}" for name in ("eager", "tf32", "channels_last", "amp", "half")}
@@ -43,9 +43,6 @@ class Predictor:
         device: where.
         contract: how an image becomes its input.
         kind: the type of the images that it was measured on; None where nobody knows.
-        any_size: whether it takes other heights and widths, too.
-        made_of: what its answers depend on, as JSON values.
-        notes: what a user must know of it.
         images_in: it takes images [batch, height, width, channels], uint8, in place of a normalised batch.
         classes_out: it gives classes [batch, height, width] in place of logits.
         gives_values: what it gives are values of volumes, of which no classes are made.
@@ -57,9 +54,6 @@ class Predictor:
     device: torch.device
     contract: InputContract
     kind: np.dtype | None
-    any_size: bool
-    made_of: dict[str, Any]
-    notes: list[str] = field(default_factory=list)
     images_in: bool = False
     classes_out: bool = False
     gives_values: bool = False
@@ -68,6 +62,35 @@ class Predictor:
     def words(self) -> Words:
         """What its data are called: images, or volumes."""
         return words_for(len(self.shape) - 2)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What is known of a predictor before its net is built: enough to see whether masks that are there are its own.
+
+    Attributes:
+        name: of the stage.
+        words: for its data.
+        any_size: whether it takes other heights and widths, too.
+        made_of: what its answers depend on, as JSON values.
+        notes: what a user must know of it.
+        build: makes it ready. Raises RequestError where it can't be built, or loaded, here.
+        classes_out: it gives classes in place of logits.
+        gives_values: what it gives are values of volumes.
+        sides: of its windows; None where only the net that is built tells them.
+        sides_stay: where they are unknown: whether they are those of the masks that it made before.
+    """
+
+    name: str
+    words: Words
+    any_size: bool
+    made_of: dict[str, Any]
+    notes: list[str]
+    build: Callable[[], Predictor]
+    classes_out: bool = False
+    gives_values: bool = False
+    sides: tuple[int, ...] | None = None
+    sides_stay: bool = True
 
 
 @dataclass(frozen=True)
@@ -90,8 +113,8 @@ def identity(made_of: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
 
 
-def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Predictor:
-    """A stage of a run, built as the run's worker built it: its options, the run's images, its calibration.
+def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Planned:
+    """A stage of a run, to be built as the run's worker built it: its options, the run's images, its calibration.
 
     Args:
         folder: of the run.
@@ -100,33 +123,46 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Predictor:
 
     Raises:
         RecordError: the folder holds no run's record.
-        RequestError: there is no such stage, or it can't be built.
+        RequestError: there is no such stage.
         ExportError: the weights are others than the run's.
-        InputError: the net, its weights or the run's images are not what they should be, or the device isn't here.
+        InputError: the device isn't here, or the weights' file is gone.
     """
     run = codec.load(folder)
     check_task(run)
     stage = chosen(run, wanted.stage)
-    notes = check_unchanged(run, stage)
-    job = job_of(run, stage, wanted, scratch)
+    same_data = not data_has_changed(run)
+    notes = check_unchanged(run, stage, same_data)
+    job, gives_values = job_of(run, stage, wanted, scratch), not run.settings.task.has_masks
+    return Planned(
+        name=stage.name,
+        words=VOLUMES if run.settings.data.name == VOLUME else IMAGES,
+        any_size=stage.target in ANY_SIZE,
+        made_of=made_of(run, job),
+        notes=notes,
+        build=partial(built, job, gives_values=gives_values),
+        gives_values=gives_values,
+        sides_stay=same_data,
+    )
+
+
+def built(job: Job, gives_values: bool) -> Predictor:
+    """The job's stage, ready.
+
+    Raises:
+        RequestError: it can't be built here.
+        InputError: the net, its weights or the run's images are not what they should be.
+    """
+    from pipeline.worker.run_stage import prepare  # and so compilers, which masks that are there need not wait for
+
     bench = prepare(job)
     try:
         bench.build()
     except (Skip, StageError) as error:
-        raise RequestError(f"{stage.name}: it can't be built here: {error}") from error
+        raise RequestError(f"{job.stage.name}: it can't be built here: {error}") from error
     work = bench.workload
-    return Predictor(
-        name=stage.name,
-        run=bench.runner.run,
-        shape=work.shape,
-        device=work.device,
-        contract=work.contract,
-        kind=None if work.images is None else work.images.dtype,
-        any_size=stage.target in ANY_SIZE,
-        made_of=made_of(run, job),
-        notes=notes,
-        gives_values=not run.settings.task.has_masks,
-    )
+    kind = None if work.images is None else work.images.dtype
+    run, name = bench.runner.run, job.stage.name
+    return Predictor(name, run, work.shape, work.device, work.contract, kind, gives_values=gives_values)
 
 
 def check_task(run: RunRecord) -> None:
@@ -166,14 +202,20 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
     return stage
 
 
-def check_unchanged(run: RunRecord, stage: StageRecord) -> list[str]:
+def data_has_changed(run: RunRecord) -> bool:
+    """Whether the run's own images or labels are others by now."""
+    data = run.settings.data
+    return bool(run.data_sha256) and run.data_sha256 != data_digest([data.path, data.labels])
+
+
+def check_unchanged(run: RunRecord, stage: StageRecord, same_data: bool) -> list[str]:
     """What has changed since the run, or must be known of it, a line each.
 
     Raises:
         ExportError: the weights are others.
         CheckpointError: their file is gone.
     """
-    data, notes = run.settings.data, []
+    notes = []
     check_weights(run)
     if not run.settings.model.trained:
         answers = "masks" if run.settings.task.has_masks else "answers"
@@ -182,7 +224,7 @@ def check_unchanged(run: RunRecord, stage: StageRecord) -> list[str]:
         notes.append(f"{stage.name} is inaccurate: {stage.reason}")
     if run.code_sha256 != code_digest():
         notes.append("this program's sources have changed since the run")
-    if run.data_sha256 and run.data_sha256 != data_digest([data.path, data.labels]):
+    if not same_data:
         notes.append(f"the run's {run.words.samples} have changed: what is calibrated on them may answer otherwise")
     return notes
 

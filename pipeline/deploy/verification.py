@@ -13,7 +13,8 @@ from typing import Any
 from models.one_line import Parser, guarded, tell
 from pipeline.deploy import bundle_contract
 from pipeline.deploy.bundle_contract import Contract, ContractError
-from pipeline.deploy.bundle_files import PACKAGES, changed_files
+from pipeline.deploy.bundle_files import PACKAGES
+from pipeline.deploy.bundle_sums import changed_files
 from pipeline.deploy.fresh_process import BundleFails, ask
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.host import cpu_name, driver_version

@@ -31,7 +31,7 @@ def a_net(classes: int = 3, side: int = 3) -> nn.Module:
 
 
 def a_predictor(run: Run, window: Sequence[int], batch: int = 1, **fields: object) -> Predictor:
-    made = Predictor("a test's", run, (batch, 2, *window), torch.device("cpu"), ZSCORE, None, True, {})
+    made = Predictor("a test's", run, (batch, 2, *window), torch.device("cpu"), ZSCORE, None)
     return replace(made, **fields)  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ from models.build import build_model
 from models.checkpoint import save as save_weights
 from models.input_contract import InputContract
 from pipeline.compiler.artifact import save as save_net
-from pipeline.deploy import artefacts, bundle_contract, bundle_files, exporting, fresh_process
+from pipeline.deploy import artefacts, bundle_contract, bundle_sums, exporting, fresh_process
 from pipeline.deploy.bundle_contract import ContractError
 from pipeline.records import codec
 from tests.compiler.rewriting import lowered, rewritten_from
@@ -29,7 +29,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     said |= {"relative_l2": 0.0, "flipped_share": 0.0, "normalisation": 0.0}
 
     def answer(folder: Path, *words: str) -> dict[str, Any]:
-        assert not bundle_files.changed_files(folder)
+        assert not bundle_sums.changed_files(folder)
         if words[0] == "--answer":
             Path(words[1]).write_bytes(np.zeros(2 * 2 * SIDE * SIDE).tobytes())
         return said
@@ -61,7 +61,7 @@ def test_the_contract_says_what_was_measured(small: dict[str, Any], tmp_path: Pa
     assert found.weights_sha256 == record.reference.weights_sha256
     assert found.deterministic is True
     assert found.rebuild.startswith("python -m pipeline.export ")
-    assert bundle_files.changed_files(tmp_path / "out") == []
+    assert bundle_sums.changed_files(tmp_path / "out") == []
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {
         *("net.pt2", "load.py", "support.py", "golden_check.py", "image_shape.py", "golden.safetensors"),

@@ -119,7 +119,7 @@ def test_the_command_that_makes_it_again_names_the_ends(small: dict[str, Any], t
 def test_a_prediction_gives_such_a_bundle_the_images_themselves() -> None:
     """A batch is filled up with its first window."""
     predictor = Predictor(
-        "eager", nn.Identity(), (3, 3, 4, 5), torch.device("cpu"), InputContract(), None, False, {}, images_in=True
+        "eager", nn.Identity(), (3, 3, 4, 5), torch.device("cpu"), InputContract(), None, images_in=True
     )
     found = batch_of([(image, predictor.contract) for image in IMAGES], predictor)
     assert found.dtype == torch.uint8

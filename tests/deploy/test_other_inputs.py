@@ -135,7 +135,8 @@ def test_a_bundle_of_volumes(no_process: dict[str, Any], tmp_path: Path) -> None
     line = bundle_files.how_to_use(of_values)
     assert 'net(load.SUPPORT["prepare"](images))' in line
     assert "SUPPORT =" in (bundle / "load.py").read_text()
-    assert of_bundle(bundle, Wanted()).shape == (1, 1, 8, 8, 8)
+    assert of_bundle(bundle, Wanted()).sides == (8, 8, 8)
+    assert of_bundle(bundle, Wanted()).build().shape == (1, 1, 8, 8, 8)
     assert exporting.wrong({"relative_l2": 1.0}, replace(found, task="regression")) == (
         "its answers are 1 off (relative L2; 0.001 allowed)"
     )

@@ -16,7 +16,7 @@ from models.input_contract import InputContract
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_contract, mask_files
 from pipeline.deploy.bundle_contract import Contract, TensorRule, measured_of
-from pipeline.deploy.bundle_files import write_sums
+from pipeline.deploy.bundle_sums import write_sums
 from pipeline.deploy.image_cases import cases_in
 from pipeline.deploy.image_windows import Cut
 from pipeline.deploy.predict_command import alone_in, main
@@ -209,8 +209,6 @@ def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
         torch.device("cpu"),
         InputContract(),
         None,
-        any_size=False,
-        made_of={},
     )
     cases, _ = cases_in(folder, nnunet=False, volumes=False)
     seconds = iter([0.0, 6.0, 6.0, 7.0])
@@ -285,6 +283,7 @@ def test_a_bundle_predicts_by_its_own_loader(
         assert (mask_of(mask) == mask_of(by_bundle / mask.name)).all()
     capsys.readouterr()
     (bundle / "spoilt").touch()
+    (by_bundle / "same.png").unlink()
     refusals = {
         ("--stage", "half"): "the bundle holds eager alone",
         ("--device", "cuda"): "the bundle was exported for cpu",

@@ -18,7 +18,7 @@ from models.volume_files import read_labels, read_volume, values_of
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_contract, mask_files
 from pipeline.deploy.bundle_contract import Contract, TensorRule, measured_of
-from pipeline.deploy.bundle_files import write_sums
+from pipeline.deploy.bundle_sums import write_sums
 from pipeline.deploy.image_cases import cases_in
 from pipeline.deploy.image_windows import Cut
 from pipeline.deploy.predict_command import main, takes_volumes
@@ -145,7 +145,7 @@ def a_predictor(size: tuple[int, ...], channels: int = 2, **fields: object) -> P
         return torch.stack([batch[:, 1], batch[:, 0]], 1)
 
     contract = InputContract(channels, "own", (0.0,), (1.0,), 1.0)
-    made = Predictor("a test's", run, (1, channels, *size), torch.device("cpu"), contract, None, False, {})
+    made = Predictor("a test's", run, (1, channels, *size), torch.device("cpu"), contract, None)
     return replace(made, **fields)  # type: ignore[arg-type]
 
 

@@ -118,7 +118,7 @@ OF_FILES = [
         "if changed := changed_files(folder) and []:",
         BUNDLE_TEST,
     ),
-    Guard("code added to a bundle", "pipeline/deploy/bundle_files.py", "[*changed, *added]", "changed", BUNDLE_TEST),
+    Guard("code added to a bundle", "pipeline/deploy/bundle_sums.py", "[*changed, *added]", "changed", BUNDLE_TEST),
     Guard(
         "a net that answers the same to everything",
         "pipeline/worker/net_contract.py",

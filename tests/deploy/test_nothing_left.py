@@ -1,0 +1,145 @@
+"""A folder whose masks are all there, made of the same by the same: the command says so, and builds no net."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+from pipeline.config.schema import Job
+from pipeline.deploy import bundle_predictor, predictor
+from pipeline.deploy.predict_command import main
+from pipeline.records import codec
+from pipeline.records.bundle_kinds import Kind
+from tests.deploy.made_up_runs import SIZE, write_image, write_run, write_volumes_run
+from tests.deploy.test_predict import write_bundle
+
+Predict = Callable[..., tuple[int, bool, str, str]]
+SAID = "nothing is left to do: every"
+COMPILERS = ("torch._dynamo", "torch._inductor", "torch.onnx", "triton", "pipeline.worker.run_stage")
+
+
+@pytest.fixture
+def predict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Predict:
+    """Runs the command; its exit code, whether a net was built or loaded, and what it said."""
+    built: list[str] = []
+    build, load = predictor.built, bundle_predictor.loaded
+
+    def counted(job: Job, gives_values: bool) -> predictor.Predictor:
+        built.append("a stage")
+        return build(job, gives_values)
+
+    def read(folder: Path, kind: Kind) -> Callable[[Tensor], Tensor]:
+        built.append("a bundle")
+        return load(folder, kind)
+
+    monkeypatch.setattr(predictor, "built", counted)
+    monkeypatch.setattr(bundle_predictor, "loaded", read)
+
+    def run(*words: str | Path) -> tuple[int, bool, str, str]:
+        built.clear()
+        code = main(list(map(str, words)))
+        said = capsys.readouterr()
+        return code, bool(built), said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    write_image(folder / "same.png", SIZE, SIZE, seed=10)
+    write_image(folder / "large.png", 41, 29, seed=11)
+    return folder
+
+
+def test_no_stage_is_built_for_masks_that_are_there(predict: Predict, images: Path, tmp_path: Path) -> None:
+    """What is told and kept is what it would be, had the net been built to no avail."""
+    run, out = write_run(tmp_path), tmp_path / "masks"
+    asked = (run, images, "--out", out, "--stage", "eager")
+    assert predict(*asked)[:2] == (0, True)
+    before = (out / "same.png").stat().st_mtime_ns
+    (out / "same.png.77.part").write_bytes(b"what a killed process had written")
+    code, built, said, told = predict(*asked)
+    assert (code, built, said) == (0, False, f"0 masks made, 2 were there: {out}\n")
+    assert f"{SAID} image has its mask by eager" in told
+    kept = json.loads((out / "predict.json").read_text())
+    assert (kept["finished"], kept["made"], kept["kept"], kept["failed"]) == (True, 0, 2, {})
+    assert (out / "same.png").stat().st_mtime_ns == before
+    assert not list(out.glob("*.part"))
+
+
+def test_a_stage_is_built_where_anything_is_left(predict: Predict, images: Path, tmp_path: Path) -> None:
+    """A mask that is missing, an image that changed, another stage, other windows, a manifest that says otherwise."""
+    run, out = write_run(tmp_path), tmp_path / "masks"
+    asked = (run, images, "--out", out, "--stage", "eager")
+    predict(*asked)
+    (out / "same.png").unlink()
+    assert predict(*asked)[:3] == (0, True, f"1 mask made, 1 were there: {out}\n")
+    write_image(images / "same.png", SIZE, SIZE, seed=12)
+    assert predict(*asked)[1]
+    assert predict(*asked, "--overlap", "2")[1]
+    assert not predict(*asked, "--overlap", "2")[1]
+    assert predict(*asked[:-1], "half")[1]
+    assert not predict(*asked[:-1], "half")[1]
+    told = json.loads((out / "predict.json").read_text())
+    for window in ([SIZE, 2 * SIZE], "16", [], None):
+        changed = {**told, "made_of": {**told["made_of"], "window": window}}
+        (out / "predict.json").write_text(json.dumps(changed))
+        assert predict(*asked[:-1], "half")[:3] == (0, True, f"0 masks made, 2 were there: {out}\n")
+    (out / "predict.json").unlink()
+    assert predict(*asked[:-1], "half")[:2] == (0, True)
+
+
+def test_a_run_whose_own_images_changed_is_built(predict: Predict, images: Path, tmp_path: Path) -> None:
+    """Its windows may be of another size by now."""
+    run, out = write_run(tmp_path), tmp_path / "masks"
+    asked = (run, images, "--out", out, "--stage", "eager")
+    predict(*asked)
+    record = codec.load(run)
+    codec.save(codec.from_json(type(record), {**codec.to_json(record), "data_sha256": "0" * 64}), run)
+    code, built, _, told = predict(*asked)
+    assert (code, built) == (0, True)
+    assert "note: the run's images have changed" in told
+
+
+def test_whole_images_need_no_window_to_be_known(predict: Predict, images: Path, tmp_path: Path) -> None:
+    run, out = write_run(tmp_path), tmp_path / "masks"
+    asked = (run, images, "--out", out, "--stage", "eager", "--whole")
+    assert predict(*asked)[:2] == (0, True)
+    assert predict(*asked)[:2] == (0, False)
+    code, built, _, told = predict(*asked[:-2], "torchscript", "--whole")
+    assert (code, built) == (2, False)
+    assert "--whole: torchscript is built for images of one size" in told
+
+
+def test_no_bundle_is_loaded_either(predict: Predict, images: Path, tmp_path: Path) -> None:
+    """Its contract says of what size its windows are."""
+    bundle, out = write_bundle(tmp_path / "bundle", write_run(tmp_path)), tmp_path / "masks"
+    asked = (bundle, images, "--out", out)
+    assert predict(*asked)[:2] == (0, True)
+    (out / "predict.json").unlink()
+    assert predict(*asked)[:3] == (0, False, f"0 masks made, 2 were there: {out}\n")
+    (bundle / "SHA256SUMS").write_text((bundle / "SHA256SUMS").read_text() + "\n")
+    assert predict(*asked)[1], "another bundle"
+
+
+def test_masks_of_volumes_that_are_there_need_no_compiler(predict: Predict, tmp_path: Path) -> None:
+    """Nor is one imported, in a process of its own."""
+    run, scans, out = write_volumes_run(tmp_path), tmp_path / "scans", tmp_path / "masks"
+    scans.mkdir()
+    np.save(scans / "a.npy", np.random.default_rng(1).normal(size=(8, 12, 8)))
+    asked = [str(run), str(scans), "--out", str(out), "--stage", "eager"]
+    assert predict(*asked)[:2] == (0, True)
+    code = (
+        "import sys; from pipeline.deploy.predict_command import main; code = main(sys.argv[1:]); "
+        f"print(code, [name for name in {COMPILERS} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == f"0 masks made, 1 were there: {out}\n0 []\n"
+    assert f"{SAID} volume has its mask by eager" in done.stderr
