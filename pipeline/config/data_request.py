@@ -16,6 +16,7 @@ from pipeline.config.groups import read_group
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import DataSpec
 from pipeline.devices.host import memory_bytes
+from pipeline.records.data_words import Words, words_for
 
 OWN_IMAGES = ("samples", "stain")  # that bring their labels
 TENSORS, VOLUME = "tensors", "volume"
@@ -94,6 +95,11 @@ def is_folder(key: str, folder: str) -> bool:
         return Path(folder).is_dir()
     except OSError as error:
         raise RequestError(f"{key}={shown(folder)}: {error.strerror}") from None
+
+
+def words_for_kind(name: str) -> Words:
+    """What data of that kind are called, before any of it was seen: `data=volume` gives volumes."""
+    return words_for(3 if name == VOLUME else 2)
 
 
 def meant_everywhere(data: Mapping[str, Any], preset: object, typed: Sequence[str]) -> dict[str, Any]:

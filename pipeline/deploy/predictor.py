@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from models.input_contract import InputContract
-from pipeline.config.data_request import TENSORS, VOLUME
+from pipeline.config.data_request import TENSORS, VOLUME, words_for_kind
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
@@ -22,7 +22,7 @@ from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
-from pipeline.records.data_words import IMAGES, VOLUMES, Words, words_for
+from pipeline.records.data_words import Words, words_for
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError
 
@@ -135,7 +135,7 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Planned:
     job, gives_values = job_of(run, stage, wanted, scratch), not run.settings.task.has_masks
     return Planned(
         name=stage.name,
-        words=VOLUMES if run.settings.data.name == VOLUME else IMAGES,
+        words=words_for_kind(run.settings.data.name),
         any_size=stage.target in ANY_SIZE,
         made_of=made_of(run, job),
         notes=notes,

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.config.data_request import OWN_IMAGES, TENSORS, VOLUME
+from pipeline.config.data_request import OWN_IMAGES, TENSORS, VOLUME, words_for_kind
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.report.formatting import (
@@ -62,7 +62,7 @@ def of_a_cpu(run: RunRecord) -> str:
 
 def inputs_at(name: str, size: int | None, depth: int | None) -> str:
     """What the net is given and how large: "volumes at 64×128×128" of `data=volume` with planes of 128×128."""
-    what = {TENSORS: "tensors", VOLUME: "volumes"}.get(name, "images")
+    what = "tensors" if name == TENSORS else words_for_kind(name).samples
     if not size:
         return f"{what} at their own size"
     sides = [depth or size, size, size] if name == VOLUME else [size, size]

@@ -182,7 +182,7 @@ def _compiled(record: StageRecord, summary: RunSummary) -> str:
     return _half(record, summary, f'net = torch.compile(net, mode="{asked}")')
 
 
-def _captured(record: StageRecord, _: RunSummary) -> str:
+def _captured(record: StageRecord, summary: RunSummary) -> str:
     kind = _dtype(record)
     return "\n".join(
         [
@@ -191,7 +191,7 @@ def _captured(record: StageRecord, _: RunSummary) -> str:
             "graph = torch.cuda.CUDAGraph()  # after a few calls of net(batch) on a side stream",
             "with torch.inference_mode(), torch.cuda.graph(graph):",
             "    logits = net(batch)",
-            "graph.replay()  # copy new images into batch first; the answer is in logits",
+            f"graph.replay()  # copy new {summary.run.words.samples} into batch first; the answer is in logits",
         ]
     )
 

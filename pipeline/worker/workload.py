@@ -16,12 +16,19 @@ from models.datasets import CALIBRATED_ON, Dataset, load_dataset, to_batch, valu
 from models.errors import ImageError, ModelError
 from models.model_output import with_output
 from models.volume_files import values_in_volumes
-from pipeline.config.data_request import BYTES_OF_A_VALUE, BYTES_OF_A_VOXEL, GIB, OWN_IMAGES, TENSORS, VOLUME
+from pipeline.config.data_request import (
+    BYTES_OF_A_VALUE,
+    BYTES_OF_A_VOXEL,
+    GIB,
+    OWN_IMAGES,
+    TENSORS,
+    VOLUME,
+    words_for_kind,
+)
 from pipeline.config.schema import DataSpec, Job, ModelSpec
 from pipeline.devices.host import memory_bytes
 from pipeline.measure.batch import Batch, batched
 from pipeline.measure.lasting_state import changes, lasting_state
-from pipeline.records.data_words import IMAGES, VOLUMES
 from pipeline.records.run_settings import ModelSettings
 from pipeline.stages.api import CalibrationImages, Workload
 from pipeline.worker.rotation_size import batches_of
@@ -119,11 +126,11 @@ def check_folder(data: DataSpec, memory: int) -> None:
     Raises:
         ImageError: they don't; the line gives the figure.
     """
-    of_volumes, of_images = (values_in_volumes, BYTES_OF_A_VOXEL, VOLUMES), (values_in, BYTES_OF_A_VALUE, IMAGES)
-    count, each, words = of_volumes if data.name == VOLUME else of_images
+    count, each = (values_in_volumes, BYTES_OF_A_VOXEL) if data.name == VOLUME else (values_in, BYTES_OF_A_VALUE)
     if data.path and (needed := each * count(data.path)) > memory:
+        samples = words_for_kind(data.name).samples
         raise ImageError(
-            f"data.path={data.path}: its {words.samples} take {needed / GIB:.4g} GiB and this machine has "
+            f"data.path={data.path}: its {samples} take {needed / GIB:.4g} GiB and this machine has "
             f"{memory / GIB:.4g}; name a folder with fewer of them"
         )
 

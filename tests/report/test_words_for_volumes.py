@@ -83,6 +83,9 @@ RUNS: dict[str, Callable[[], RunRecord]] = {
     "a price and a target": priced,
     "warnings and scales": ill_and_calibrated,
     "a CPU": of_a_cpu,
+    "stages that left no file": lambda: planted.run(
+        stages=[replace(stage, artefacts=[]) for stage in planted.run().stages]
+    ),
     "the baseline alone": lambda: planted.run(stages=planted.run().stages[:1]),
     "limits of accuracy": limited,
 }
