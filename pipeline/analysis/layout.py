@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from pipeline.analysis.attribution import way
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.records.diagnostics import LayoutChange
+from pipeline.records.diagnostics import LayoutChange, PlaceKind
 from pipeline.records.run_record import StageRecord
 
 WORTH_NAMING = 0.02  # share of the stage's time
@@ -58,13 +58,13 @@ class LayoutCost:
         return max(self.changes, key=lambda change: change.seconds_per_call or 0.0, default=None)
 
     @property
-    def worst_place(self) -> tuple[str | None, float]:
-        """The place where they take longest, and how long; None where nothing says."""
-        at: dict[str | None, float] = defaultdict(float)
+    def worst_place(self) -> tuple[tuple[str, PlaceKind | None] | None, float]:
+        """The place where they take longest, what its name names, and how long; None where nothing says."""
+        at: dict[tuple[str, PlaceKind | None] | None, float] = defaultdict(float)
         for change in self.changes:
-            at[change.where] += change.seconds_per_call or 0.0
-        where = max(at, key=lambda name: at[name])
-        return where, at[where]
+            at[(change.where, change.where_kind) if change.where else None] += change.seconds_per_call or 0.0
+        place = max(at, key=lambda name: at[name])
+        return place, at[place]
 
 
 def changes_of(stage: StageRecord) -> list[LayoutChange]:

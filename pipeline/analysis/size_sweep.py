@@ -8,7 +8,7 @@ from typing import Literal
 
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.diagnostics import SearchCount, Searcher
-from pipeline.records.run_record import INDUCTOR
+from pipeline.records.run_record import StageRecord
 from pipeline.stats.intervals import Estimate
 
 LEAST_COLD_SECONDS = 1.0  # moving the weights and loading a library take as long: less is no build
@@ -23,7 +23,7 @@ class Search:
 
     searcher: Searcher
     counted: SearchCount | None
-    method: str = ""  # that was asked for
+    method: str | None = None  # that was asked for
     candidates: int | None = None  # that were timed, from the stage's compilation
 
 
@@ -127,33 +127,26 @@ def _point(summary: RunSummary, stage: StageSummary, size: int) -> Point:
         cold_seconds=stage.setup_seconds,
         warm=stage.seconds if stage.ranked else None,
         recompiles=facts.recompiles if facts else None,
-        searches=tuple(searches_of(summary, stage)),
+        searches=tuple(searches_of(stage)),
         status=stage.status,
         steady=warm_up is None or warm_up.steady,
     )
 
 
-def searches_of(summary: RunSummary, stage: StageSummary) -> list[Search]:
+def searches_of(stage: StageSummary) -> list[Search]:
     """Who searched for this size: each that was counted, then those that were asked to and have no count."""
     counts = stage.stage.diagnostics.searches if stage.stage.diagnostics else []
     known = {each.searcher for each in counts}
     counted = [Search(each.searcher, each) for each in counts]
-    return [*counted, *(each for each in _asked(summary, stage) if each.searcher not in known)]
+    return [*counted, *(each for each in _asked(stage.stage) if each.searcher not in known)]
 
 
-def _asked(summary: RunSummary, stage: StageSummary) -> list[Search]:
-    """Who was asked to search, by the stage's options and its compilation."""
-    facts, options, ran = stage.stage.compile_facts, stage.stage.options, stage.stage.execution
-    found: list[Search] = []
-    if facts and facts.candidates_measured is not None:
-        found.append(Search("own kernels", None, candidates=facts.candidates_measured))
-    if summary.on_gpu and options.get("cudnn_benchmark") is True:
-        found.append(Search("cuDNN", None))
-    if summary.on_gpu and (method := str(options.get("algo_search", "")).lower()):
-        found.append(Search("cuDNN for ONNX Runtime", None, method))
-    if ran and ran.provider == INDUCTOR and str(options.get("mode", "")).startswith("max-autotune"):
-        found.append(Search("Inductor", None))
-    return found
+def _asked(stage: StageRecord) -> list[Search]:
+    """Who was asked to search, counted or not."""
+    facts = stage.compile_facts
+    tiles = facts.candidates_measured if facts else None
+    own = [Search("own kernels", None, candidates=tiles)] if tiles is not None else []
+    return own + [Search(each.searcher, None, each.method) for each in stage.searches_asked]
 
 
 def usable(line: Line) -> list[Point]:

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from pipeline.devices.kinds import is_cuda
 from pipeline.measure.batch import Batch
 from pipeline.profiling.dispatch import Dispatched, Operator
-from pipeline.records.diagnostics import SearchCount
+from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.stages.api import Runner
 
 Input = TypeVar("Input")
@@ -37,6 +38,12 @@ def searches(runner: Runner, batch: Batch | Tensor) -> list[SearchCount]:
         *runner.searched,
     ]
     return [each for each in found if each.count]
+
+
+def asked(runner: Runner, device: str) -> list[SearchAsked]:
+    """Whom a stage on "cuda" or "cpu" asks to search: those that it names, and cuDNN where that is switched on."""
+    cudnn = is_cuda(device) and torch.backends.cudnn.benchmark
+    return [*[SearchAsked("cuDNN")] * cudnn, *runner.searches_asked]
 
 
 def timed_candidates(counters: Mapping[str, int]) -> int:

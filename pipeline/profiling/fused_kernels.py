@@ -9,7 +9,7 @@ from pipeline.measure.batch import Batch
 from pipeline.profiling.inductor_source import compile_fusion
 from pipeline.profiling.operator_bytes import counted
 from pipeline.records.chrome_trace import TraceEvent, of
-from pipeline.records.diagnostics import BytesSource, Fusion, LayoutChange
+from pipeline.records.diagnostics import BytesSource, Fusion, LayoutChange, PlaceKind
 from pipeline.records.error_line import first_line
 from pipeline.stages.api import Runner, Traffic
 from pipeline.stages.common.inductor_files import KEPT, graphs, programs
@@ -83,11 +83,12 @@ def compiled_layout_changes(
             at[spots.get(event.index, "")].append(event.duration_us / 1e6)
         if ran and "" not in at:
             changes += [
-                LayoutChange(kernel.name, spot, "generated code", len(times) / calls, sum(times) / calls)
+                LayoutChange(kernel.name, spot, "generated code", len(times) / calls, sum(times) / calls, "gap")
                 for spot, times in at.items()
             ]
             continue
         seconds = sum(sum(times) for times in at.values()) / calls if ran else None
-        where = ", ".join(kernel.operators) or None
-        changes.append(LayoutChange(kernel.name, where, "generated code", float(kernel.launches_per_call), seconds))
+        where, times_per_call = ", ".join(kernel.operators) or None, float(kernel.launches_per_call)
+        kind: PlaceKind | None = "operators" if where else None
+        changes.append(LayoutChange(kernel.name, where, "generated code", times_per_call, seconds, kind))
     return sorted(changes, key=lambda change: -(change.seconds_per_call or 0.0))

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from pipeline.profiling.kernel_classes import classify
 from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, TraceEvent, launches, of
-from pipeline.records.diagnostics import LayoutChange
+from pipeline.records.diagnostics import LayoutChange, PlaceKind
 
 Order = Literal["NCHW", "NHWC"]
+Place = tuple[str | None, PlaceKind | None]  # its name, and what that names
 COPIES = {"aten::copy_", "aten::clone"}
 AXES: dict[int, dict[Order, str]] = {  # of what has so many: what its two orders are called
     4: {"NCHW": "NCHW", "NHWC": "NHWC"},
@@ -37,20 +38,25 @@ def trace_changes(events: list[TraceEvent], calls: int, spots: dict[int, str] | 
     """
     layers, started = Annotations(events, LAYER), launches(events)
     kernels = of(events, *GPU_WORK)
-    found: list[tuple[str, str | None, float]] = []
+    found: list[tuple[str, Place, float]] = []
     inside: set[int] = set()
     for event in of(events, "cpu_op"):
         if turned := _turned(event):
             work = [kernel for kernel in kernels if _launched_in(event, started.get(kernel.correlation))]
             inside |= {kernel.index for kernel in work}
             microseconds = sum(kernel.duration_us for kernel in work) if kernels else event.duration_us
-            found.append((f"copy, {turned}", layers.around(event) or "between layers", microseconds))
+            found.append((f"copy, {turned}", _place(layers.around(event), "between layers"), microseconds))
     for kernel in kernels:
         if kernel.index not in inside and classify(kernel.name) == "layout change":
             launch = started.get(kernel.correlation)
-            where = (layers.around(launch) if launch else None) or (spots or {}).get(kernel.index)
-            found.append((kernel.name, where, kernel.duration_us))
+            layer = layers.around(launch) if launch else None
+            found.append((kernel.name, _place(layer, (spots or {}).get(kernel.index)), kernel.duration_us))
     return _grouped(found, calls)
+
+
+def _place(layer: str | None, gap: str | None) -> Place:
+    """Where something is: in a layer, else in a gap, else nobody knows."""
+    return (layer, "layer") if layer else (gap, "gap") if gap else (None, None)
 
 
 def _turned(event: TraceEvent) -> str | None:
@@ -82,13 +88,13 @@ def _launched_in(event: TraceEvent, launch: TraceEvent | None) -> bool:
     return launch is not None and launch.thread == event.thread and event.start_us <= launch.start_us < event.end_us
 
 
-def _grouped(found: list[tuple[str, str | None, float]], calls: int) -> list[LayoutChange]:
-    times: dict[tuple[str, str | None], list[float]] = defaultdict(list)
-    for name, where, microseconds in found:
-        times[name, where].append(microseconds)
+def _grouped(found: list[tuple[str, Place, float]], calls: int) -> list[LayoutChange]:
+    times: dict[tuple[str, Place], list[float]] = defaultdict(list)
+    for name, place, microseconds in found:
+        times[name, place].append(microseconds)
     changes = [
-        LayoutChange(name, where, "trace", len(each) / calls, sum(each) / 1e6 / calls)
-        for (name, where), each in times.items()
+        LayoutChange(name, where, "trace", len(each) / calls, sum(each) / 1e6 / calls, kind)
+        for (name, (where, kind)), each in times.items()
     ]
     return sorted(changes, key=lambda change: -(change.seconds_per_call or 0.0))
 
@@ -100,7 +106,9 @@ def onnx_changes(path: Path) -> list[LayoutChange]:
     graph = onnx.load(str(path), load_external_data=False).graph
     moved = [(node, _moves(node)) for node in graph.node if node.op_type == "Transpose"]
     return [
-        LayoutChange(f"Transpose, {turn}", node.name or None, "ONNX graph", 1.0, None) for node, turn in moved if turn
+        LayoutChange(f"Transpose, {turn}", node.name or None, "ONNX graph", 1.0, None, "node" if node.name else None)
+        for node, turn in moved
+        if turn
     ]
 
 

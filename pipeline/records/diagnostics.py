@@ -20,6 +20,12 @@ BytesSource = Literal[
 ]
 LayoutSource = Literal["trace", "ONNX graph", "generated code"]
 Searcher = Literal["cuDNN", "cuDNN for ONNX Runtime", "Inductor", "Inductor's templates", "own kernels"]
+PlaceKind = Literal[
+    "layer",
+    "gap",  # between layers, before the first or after the last
+    "node",  # of an exported graph
+    "operators",  # that a generated kernel runs besides
+]
 SearchUnit = Literal[
     "problems",  # distinct convolutions or matrix products
     "nodes",  # of a graph, alike or not
@@ -128,10 +134,11 @@ class LayoutChange:
     """One kernel, operator or node that turns NCHW into NHWC or back."""
 
     name: str
-    where: str | None  # the layer, the two layers that it is between, or the node; None where nothing says
+    where: str | None  # such as "decoder.0.0", or "between decoder.0.0 and decoder.0.3"; None where nothing says
     source: LayoutSource
     times_per_call: float
     seconds_per_call: float | None  # None where only a graph says that it is there
+    where_kind: PlaceKind | None = None  # what `where` names; None where it is None
 
 
 @dataclass(frozen=True)
@@ -202,6 +209,14 @@ class MemoryTimeline:
     # nothing: the graph's pool, which is in reserve, holds the activations and the workspace between calls, too.
     call: Literal["own", "uncaptured"] = "own"
     watched: Watched = "layers"
+
+
+@dataclass(frozen=True)
+class SearchAsked:
+    """Somebody that the stage asks to search for the fastest algorithm, counted or not."""
+
+    searcher: Searcher
+    method: str | None = None  # as SearchCount has it
 
 
 @dataclass(frozen=True)

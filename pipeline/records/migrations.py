@@ -10,7 +10,7 @@ import msgspec
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.records import schema3_sentences as sentences
-from pipeline.records.run_record import SCHEMA_VERSION
+from pipeline.records.run_record import INDUCTOR, SCHEMA_VERSION
 from pipeline.records.run_settings import settings_of
 
 Document = dict[str, Any]
@@ -157,10 +157,50 @@ def from_4(document: Document) -> Document:
 
 
 def from_9(document: Document) -> Document:
-    """The input's rank was known from the kind of the data alone: volumes, or images; of tensors it wasn't kept."""
+    """What names and options told is data."""
+    stages = [_stage_of_9(stage, is_cuda(_device(document))) for stage in document["stages"]]
+    return {**document, "reference": _reference_of_9(document), "stages": stages}
+
+
+def _device(document: Document) -> str:
+    return str((document.get("environment") or {}).get("device", "cpu"))
+
+
+def _reference_of_9(document: Document) -> Document | None:
+    """The input's rank was known from the kind of the data alone: volumes, or images; of tensors it wasn't kept.
+
+    Images that were rolled, or repeated, came after all others, and those that were rolled were called so.
+    """
     reference, kind = document.get("reference"), document.get("settings", {}).get("data", {}).get("name")
+    if reference is None:
+        return None
     dims = {"volume": 3, "tensors": None}.get(kind, 2)
-    return {**document, "reference": {**reference, "spatial_dims": dims} if reference else None}
+    distinct = len({name.split(", rolled")[0] for name in reference["images"]})
+    return {**reference, "spatial_dims": dims, "distinct": distinct}
+
+
+def _stage_of_9(stage: Document, on_gpu: bool) -> Document:
+    """Who was asked to search stood in the stages' own options; a place's kind was how its name began."""
+    options, execution, diagnostics = stage.get("options", {}), stage.get("execution"), stage.get("diagnostics")
+    asked: list[Document] = []
+    if on_gpu and options.get("cudnn_benchmark") is True:
+        asked.append({"searcher": "cuDNN"})
+    if on_gpu and options.get("algo_search"):
+        asked.append({"searcher": "cuDNN for ONNX Runtime", "method": str(options["algo_search"]).lower()})
+    compiled = (execution or {}).get("provider") == INDUCTOR
+    if compiled and str(options.get("mode", "")).startswith("max-autotune"):
+        asked.append({"searcher": "Inductor"})
+    placed = {"layout": [_placed(change) for change in diagnostics.get("layout", [])]} if diagnostics else {}
+    return {**stage, "searches_asked": asked, "diagnostics": {**diagnostics, **placed} if diagnostics else None}
+
+
+def _placed(change: Document) -> Document:
+    where, source = change["where"], change["source"]
+    if where is None:
+        return change
+    if where.split(" ")[0] in ("before", "between", "after"):
+        return {**change, "where_kind": "gap"}
+    return {**change, "where_kind": {"trace": "layer", "generated code": "operators", "ONNX graph": "node"}[source]}
 
 
 STEPS: dict[int, Callable[[Document], Document]] = {

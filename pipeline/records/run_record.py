@@ -19,14 +19,15 @@ History of the schema:
        StageRecord.host_path; baseline_host_latencies.
        Older records are read as of segmentation.
     9: described_by. Older records are read as of runs that found all out themselves.
-    10: Reference.spatial_dims; in older records it follows from the kind of their data, but for tensors.
+    10: Reference.spatial_dims and distinct, LayoutChange.where_kind, StageRecord.searches_asked. In older records
+       they follow from the kind of the data, but for tensors, from names, and from options.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pipeline.records.data_words import Words, words_for
-from pipeline.records.diagnostics import Diagnostics, LayerWork, PrecisionFault, Profile
+from pipeline.records.diagnostics import Diagnostics, LayerWork, PrecisionFault, Profile, SearchAsked
 from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.run_settings import RunSettings
 from pipeline.records.samples import Accuracy, Calibration, Energy, HostPath, Memory, MemoryShortage, Pair, WarmUp
@@ -149,10 +150,11 @@ class Reference:
     batch_relative_l2: float  # each image by itself against all at once
     fp64_relative_l2: float | None  # against the same net in fp64, where it fits
     minimal_bytes_per_image: int  # fp32 activations of every layer read and written once, for the roofline
-    images: list[str]  # where the images come from
+    images: list[str]  # what each image is called, such as a file, or a window or shift of it
     labels: str | None  # what the labels are; None without labels
     layers: list[LayerWork] = field(default_factory=list)  # in the order in which they run
     weights_stored_as: list[str] = field(default_factory=list)  # types in the checkpoint, all of which became fp32
+    distinct: int | None = None  # of the images, from the first; the others are those again, or shifted; None: unknown
     spatial_dims: int | None = None  # of the net's first input, besides batch and channels: 3 of volumes; None: unknown
 
 
@@ -192,6 +194,7 @@ class StageRecord:
     description: str = ""  # what ran, in a line for a person
     execution: Execution | None = None  # what ran, as properties; None where the stage never answered
     compile_facts: CompileFacts | None = None  # None where nothing was compiled or tuned
+    searches_asked: list[SearchAsked] = field(default_factory=list)  # who was asked for the fastest algorithm
     details: dict[str, Any] = field(default_factory=dict)  # free-form, to be shown and not read
     start_seconds: float | None = None  # from the process's birth to the workload being ready
     build_seconds: float | None = None

@@ -109,7 +109,7 @@ def samples_text(run: RunRecord) -> str:
     """How many samples the run took, from how many pictures, and what their labels are."""
     if run.reference is None:
         return ""
-    sources = {clean(name).split(", rolled")[0] for name in run.reference.images}
+    sources = {clean(name) for name in run.reference.images[: run.reference.distinct]}
     count = len(run.reference.images)
     shifted = f", {plural(len(sources), 'picture')} and shifts of {'it' if len(sources) == 1 else 'them'}"
     text = f"{run.words.counted(count)}{shifted if len(sources) < count else ''}: {listed(sorted(sources)[:NAMED])}"

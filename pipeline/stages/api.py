@@ -19,7 +19,7 @@ from models.input_contract import InputContract
 from pipeline.config.schema import SCRATCH
 from pipeline.measure.batch import IMAGE, Batch, of_batches
 from pipeline.records.data_words import Words, words_for
-from pipeline.records.diagnostics import BytesSource, SearchCount
+from pipeline.records.diagnostics import BytesSource, SearchAsked, SearchCount
 from pipeline.records.run_record import CompileFacts, Execution, FailureKind
 from pipeline.records.samples import Calibration, ImageSet
 
@@ -85,6 +85,7 @@ class Workload:
             `batches` in order, and more where more are judged.
         contract: how `batches` were made of `images`.
         sources: where each image comes from.
+        distinct: how many of them, from the first, are samples of their own; None where all are.
         pictures: of each image the picture that it is a window of.
         left_out: what else lies in the folders of images and labels, and why it isn't read.
         verified: how many of the batches, from the first, the answer is checked on.
@@ -109,6 +110,7 @@ class Workload:
     images: np.ndarray | None = None
     contract: InputContract = field(default_factory=InputContract)
     sources: tuple[str, ...] = ()
+    distinct: int | None = None
     pictures: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     verified: int = 1
@@ -177,7 +179,8 @@ class Runner:
         calibration: the images that it chose scales or layers on.
         left_out: batches that it is not judged on, by their number in the verdict, because it has chosen on them.
         compile_facts: what compiling and tuning came to so far.
-        searched: the searches for the fastest algorithm that a runtime made where torch doesn't see them.
+        searches_asked: whom it asks to search for the fastest algorithm; that it lets cuDNN, torch itself says.
+        searched: the searches that a runtime made where torch doesn't see them.
         compilations: how often something was compiled so far; a sample in which it grows is measured again.
         save: writes the artefacts into the folder and returns their paths; None where there is nothing to keep.
         module: the net whose submodules run one by one within `run`, or within `uncaptured`; None where nobody knows
@@ -196,6 +199,7 @@ class Runner:
     calibration: Calibration | None = None
     left_out: tuple[int, ...] = ()
     compile_facts: Callable[[], CompileFacts] | None = None
+    searches_asked: tuple[SearchAsked, ...] = ()
     searched: tuple[SearchCount, ...] = ()
     compilations: Callable[[], int] = never_compiles
     save: Callable[[Path], list[Path]] | None = None

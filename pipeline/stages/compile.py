@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.devices.kinds import is_cuda
+from pipeline.records.diagnostics import SearchAsked
 from pipeline.records.run_record import INDUCTOR, CompileFacts, Execution
 from pipeline.stages.api import Runner, Traffic, Workload
 from pipeline.stages.common.inductor import Mode, check_possible, count_bytes, generated, keep_graphs, own_cache
@@ -36,24 +37,32 @@ def build(
     Raises:
         Skip: a CPU run without a C++ compiler, which Inductor needs.
     """
-    check_possible(workload.device)
-    half = half_dtype(dtype, workload.device)
-    allow_tf32(is_cuda(workload.device.type))
+    check_possible(device := workload.device)
+    half = half_dtype(dtype, device)
+    allow_tf32(is_cuda(device.type))
     cache, model = own_cache(workload.caches, cold=workload.earlier is None), Half(workload.model, half).eval()
     with torch.inference_mode():
         compiled = compile_net(model, workload.inputs[0], mode, dynamic, fullgraph, freezing)
-    how = ", ".join([mode, *["freezing"] * freezing, *["fullgraph"] * fullgraph])
     return Runner(
         lambda *inputs: run_compiled(compiled, *inputs),
-        description=f"Inductor {how}, {short(half)} weights, channels_last, {model.folds} batch norms folded",
+        description=f"Inductor {_asked(mode, freezing, fullgraph)}, {short(half)} weights, {_folded(model)}",
         execution=execution(half, mode, workload.device),
         details=dict(why_fp32(half)),
         compile_facts=lambda: facts(cache),
+        searches_asked=(SearchAsked("Inductor"),) if mode.startswith("max-autotune") else (),
         compilations=compilations,
         save=lambda folder: generated(cache, folder),
         traffic=traffic,
         generated_code=cache,
     )
+
+
+def _folded(model: Half) -> str:
+    return f"channels_last, {model.folds} batch norms folded"
+
+
+def _asked(mode: Mode, freezing: bool, fullgraph: bool) -> str:
+    return ", ".join([mode, *["freezing"] * freezing, *["fullgraph"] * fullgraph])
 
 
 def execution(half: torch.dtype, mode: Mode, device: torch.device) -> Execution:

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 
 from pipeline.devices.kinds import is_cuda
-from pipeline.records.diagnostics import SearchCount
+from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, no_traffic
 from pipeline.stages.common.onnx_export import export
@@ -41,8 +41,7 @@ def build(
     wanted, precision = chosen_provider(provider, workload.device), chosen_dtype(dtype, workload.device)
     batch = workload.inputs[0]
     opset = export(workload.model, precision, batch, path := workload.folder / "model.onnx")
-    stream = torch.cuda.Stream() if is_cuda(wanted) else None
-    switches = cuda_switches(nhwc, tf32, cuda_graph, fuse_conv_bias)
+    stream, switches = own_stream(wanted), cuda_switches(nhwc, tf32, cuda_graph, fuse_conv_bias)
     session = open_session(path, wanted, cuda_options(algo_search, stream, **switches) if stream else {})
     buffers, nodes = bound(session, batch, precision), assignments(session)
     return Runner(
@@ -50,6 +49,7 @@ def build(
         description=", ".join([*ways(wanted, switches), short(precision), f"opset {opset}"]),
         execution=execution(wanted, precision, switches),
         details={"providers": session.get_providers(), "nodes": nodes, "opset": opset},
+        searches_asked=(SearchAsked("cuDNN for ONNX Runtime", algo_search.lower()),) if stream else (),
         searched=nodes_searched(nodes, algo_search),
         save=lambda folder: sorted(folder.glob("model.onnx*")),
         traffic=no_traffic,
@@ -82,6 +82,11 @@ def execution(wanted: str, precision: torch.dtype, switches: dict[str, bool]) ->
         captured=on_gpu and switches["enable_cuda_graph"],
         fuses=True,
     )
+
+
+def own_stream(provider: str) -> torch.cuda.Stream | None:
+    """The stream that a session on a GPU works on; None on a CPU."""
+    return torch.cuda.Stream() if is_cuda(provider) else None
 
 
 def cuda_switches(nhwc: bool, tf32: bool, cuda_graph: bool, fuse_conv_bias: bool) -> dict[str, bool]:

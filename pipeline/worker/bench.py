@@ -18,7 +18,7 @@ from pipeline.measure.memory_of_contents import remembered
 from pipeline.measure.rotation import Rotation
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.measure.warmup import warm_up
-from pipeline.profiling import fallback, gpu_idle, observed_execution, profiler
+from pipeline.profiling import autotune_counts, fallback, gpu_idle, observed_execution, profiler
 from pipeline.profiling.collect import explain
 from pipeline.protocol import Audit
 from pipeline.records.chrome_trace import TraceEvent
@@ -100,6 +100,7 @@ class Bench:
             "first_call_seconds": first_call,
             "description": self.runner.description,
             "execution": self.runner.execution,
+            "searches_asked": autotune_counts.asked(self.runner, self.job.device),
             "calibration": self.runner.calibration,
         }
 

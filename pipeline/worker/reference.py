@@ -53,6 +53,7 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
             labels=_word_on_labels(job.data.name, workload),
             layers=layer_work(model, *one),
             weights_stored_as=stored_as(job.model.checkpoint) if job.model.checkpoint else [],
+            distinct=len(workload.sources) if workload.distinct is None else workload.distinct,
             spatial_dims=len(batches[0].shape) - 2,
         )
     return reference, [*(part.cpu() for part in logits), *further]

@@ -35,8 +35,7 @@ def workload_of_tensors(job: Job, model: nn.Module, device: torch.device, cache_
     count, verified = batches_of(data, each * size, cache_bytes)
     judged = max(verified * size, samples if labels else 0)
     check_memory(path, found, each * max(size * count, judged))
-    read = read_tensors(path, names)
-    stored = repeated(read, max(size * count, math.ceil(judged / size) * size))
+    stored = repeated(read_tensors(path, names), max(size * count, math.ceil(judged / size) * size))
     rotations = {name: list(part[: size * count].to(device).split(size)) for name, part in stored.items()}
     first, *others = names
     right = read_tensors(path, [labels])[labels] if labels else None
@@ -49,6 +48,7 @@ def workload_of_tensors(job: Job, model: nn.Module, device: torch.device, cache_
         labels=classes_of(right, labels, len(stored[first])) if masks else None,
         targets=None if masks else values_of(right, len(stored[first])),
         has_masks=masks,
+        distinct=min(samples, len(stored[first])),
         sources=tuple(f"{Path(path).name} sample {at % samples}" for at in range(len(stored[first]))),
         pictures=tuple(f"sample {at % samples}" for at in range(len(stored[first]))),
         verified=verified,

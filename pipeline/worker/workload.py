@@ -59,8 +59,7 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
     check_folder(data, memory_bytes())
     count, verified = batches_of(data, 4 * (first := images_of(data, batch_size)).images.size, cache_bytes)
     judged = max(verified * batch_size, labelled_images(data, first))
-    dataset = images_of(data, max(batch_size * count, judged))
-    protect(dataset)
+    dataset = protected(images_of(data, max(batch_size * count, judged)))
     return Workload(
         model=model,
         batches=in_batches(dataset.images[: batch_size * count], data, device),
@@ -71,6 +70,7 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
         images=dataset.images,
         contract=data.contract,
         sources=tuple(dataset.sources),
+        distinct=dataset.distinct,
         pictures=tuple(dataset.pictures),
         left_out=tuple(dataset.left_out),
         verified=verified,
@@ -81,11 +81,12 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
     )
 
 
-def protect(dataset: Dataset) -> None:
-    """Let nobody write into the images and labels from now on: a stage is judged by them."""
+def protected(dataset: Dataset) -> Dataset:
+    """The images and labels, into which nobody may write from now on: a stage is judged by them."""
     for part in (dataset.images, dataset.labels):
         if part is not None:
             part.setflags(write=False)
+    return dataset
 
 
 def net_of(job: Job) -> nn.Module:

@@ -10,7 +10,7 @@ from pipeline.analysis.size_sweep import Line, Point, extra_seconds, lines
 from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.sweep_jobs import read_jobs
 from pipeline.records import codec
-from pipeline.records.diagnostics import Diagnostics, SearchCount
+from pipeline.records.diagnostics import Diagnostics, SearchAsked, SearchCount
 from pipeline.records.run_record import CompileFacts, StageRecord
 from pipeline.records.samples import WarmUp
 from pipeline.report.sections.size_sweep_section import label, padding_texts, searches_text, section
@@ -131,18 +131,21 @@ def test_table_of_a_sweep() -> None:
     assert rows[3]["searches"].text == "none on record"
 
 
+ASKED_CUDNN, ASKED_INDUCTOR = SearchAsked("cuDNN"), SearchAsked("Inductor")
+
+
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("asked", "said"),
     [
-        ({"cudnn_benchmark": True}, "cuDNN times its own"),
-        ({"algo_search": "EXHAUSTIVE"}, "cuDNN, exhaustive"),
-        ({"mode": "max-autotune"}, "Inductor times its own"),
-        ({"mode": "default", "cudnn_benchmark": False}, "none on record"),
+        ([ASKED_CUDNN], "cuDNN times its own"),
+        ([SearchAsked("cuDNN for ONNX Runtime", "exhaustive")], "cuDNN, exhaustive"),
+        ([ASKED_INDUCTOR], "Inductor times its own"),
+        ([], "none on record"),
     ],
 )
-def test_searches_that_were_asked_for(options: dict[str, Any], said: str) -> None:
-    """Without a count, what the options ask for."""
-    runs = [job(size, compiled(size, options=options, compile_facts=None)) for size in (256, 512)]
+def test_searches_that_were_asked_for(asked: list[SearchAsked], said: str) -> None:
+    """Without a count, who was asked."""
+    runs = [job(size, compiled(size, searches_asked=asked, compile_facts=None)) for size in (256, 512)]
     assert {searches_text(point.searches) for point in lines(runs)[0].points} == {said}
 
 
@@ -151,26 +154,28 @@ EXHAUSTIVE = SearchCount("cuDNN for ONNX Runtime", "nodes", 23, "exhaustive")
 
 
 @pytest.mark.parametrize(
-    ("options", "counted", "said"),
+    ("asked", "counted", "said"),
     [
-        ({"cudnn_benchmark": True}, [CUDNN], "cuDNN: 14 problems"),
-        ({"cudnn_benchmark": True}, [replace(CUDNN, count=1)], "cuDNN: 1 problem"),
-        ({"algo_search": "EXHAUSTIVE"}, [EXHAUSTIVE], "cuDNN for ONNX Runtime, exhaustive: 23 nodes"),
+        ([ASKED_CUDNN], [CUDNN], "cuDNN: 14 problems"),
+        ([ASKED_CUDNN], [replace(CUDNN, count=1)], "cuDNN: 1 problem"),
         (
-            {"mode": "max-autotune"},
+            [SearchAsked("cuDNN for ONNX Runtime", "exhaustive")],
+            [EXHAUSTIVE],
+            "cuDNN for ONNX Runtime, exhaustive: 23 nodes",
+        ),
+        (
+            [ASKED_INDUCTOR],
             [CUDNN, SearchCount("Inductor's templates", "problems", 22), SearchCount("Inductor", "candidates", 1204)],
             "cuDNN: 14 problems, Inductor's templates: 22 problems, Inductor: 1,204 candidates timed",
         ),
-        ({"mode": "max-autotune"}, [CUDNN], "cuDNN: 14 problems, Inductor times its own"),
-        ({"mode": "default"}, [SearchCount("Inductor", "candidates", 1)], "Inductor: 1 candidate timed"),
+        ([ASKED_INDUCTOR], [CUDNN], "cuDNN: 14 problems, Inductor times its own"),
+        ([], [SearchCount("Inductor", "candidates", 1)], "Inductor: 1 candidate timed"),
     ],
 )
-def test_searches_that_were_counted(options: dict[str, Any], counted: list[SearchCount], said: str) -> None:
-    """The count stands in place of the words; what was asked for and has no count keeps them."""
-    runs = [
-        job(size, compiled(size, options=options, compile_facts=None, diagnostics=Diagnostics(searches=counted)))
-        for size in (256, 512)
-    ]
+def test_searches_that_were_counted(asked: list[SearchAsked], counted: list[SearchCount], said: str) -> None:
+    """The count stands in place of the words; who was asked and has no count keeps them."""
+    why = Diagnostics(searches=counted)
+    runs = [job(size, compiled(size, searches_asked=asked, compile_facts=None, diagnostics=why)) for size in (256, 512)]
     assert {searches_text(point.searches) for point in lines(runs)[0].points} == {said}
 
 

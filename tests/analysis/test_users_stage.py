@@ -7,7 +7,6 @@ import pytest
 
 from pipeline.analysis.recommendations import bound_rules, rules
 from pipeline.analysis.recommendations.rules import recommendations
-from pipeline.analysis.size_sweep import searches_of
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import INDUCTOR, Execution, RunRecord
 from tests.analysis.test_recommendations import IDLING, bytes_bound, half_wins, layout_bound
@@ -76,5 +75,3 @@ def test_an_option_called_mode_is_inductors_only_where_inductor_runs(provider: s
     """A user's stage may call anything by that name."""
     asked: dict[str, Any] = {"provider": provider, "options": {"mode": "default"}}
     assert (rules.tune_longer(*called_mine(half_wins(), **asked)) is not None) == told
-    summary, mine = called_mine(half_wins(), provider=provider, options={"mode": "max-autotune"})
-    assert ([search.searcher for search in searches_of(summary, mine)] == [INDUCTOR]) == told

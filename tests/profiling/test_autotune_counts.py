@@ -10,8 +10,8 @@ from torch._dynamo.utils import counters
 from torch._inductor.runtime.benchmarking import benchmarker
 
 from pipeline.profiling import autotune_counts as counting
-from pipeline.profiling.autotune_counts import convolution_problems, searches, timed_candidates
-from pipeline.records.diagnostics import SearchCount
+from pipeline.profiling.autotune_counts import asked, convolution_problems, searches, timed_candidates
+from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.records.run_record import CompileFacts
 from pipeline.stages.api import Runner
 
@@ -151,3 +151,13 @@ class OnGpu(Tensor):
         return True
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+
+def test_who_is_asked_is_the_stages_word_and_torchs_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN is asked on a GPU alone."""
+    runner = Runner(torch.relu, "", searches_asked=(SearchAsked("Inductor"),))
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    assert asked(runner, "cuda") == [SearchAsked("cuDNN"), SearchAsked("Inductor")]
+    assert asked(runner, "cpu") == [SearchAsked("Inductor")]
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    assert asked(runner, "cuda") == [SearchAsked("Inductor")]

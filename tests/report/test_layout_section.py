@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from pipeline.records.diagnostics import Diagnostics, LayoutChange, Note
+import pytest
+
+from pipeline.records.diagnostics import Diagnostics, LayoutChange, Note, PlaceKind
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.sections import layout_section as layout
 from pipeline.report.tables import Table
@@ -10,18 +12,18 @@ from tests.report import made_up_run as planted
 
 HIDDEN = planted.HIDDEN
 TRACED = [
-    LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "decoder.3", "trace", 2.0, 4e-3),
-    LayoutChange("void cudnn::nhwcToNchwKernel<float>(int)", "decoder.3", "trace", 1.0, 1e-3),
-    LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "head", "trace", 1.0, 3e-3),
+    LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "decoder.3", "trace", 2.0, 4e-3, "layer"),
+    LayoutChange("void cudnn::nhwcToNchwKernel<float>(int)", "decoder.3", "trace", 1.0, 1e-3, "layer"),
+    LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "head", "trace", 1.0, 3e-3, "layer"),
 ]
-COPIED = [LayoutChange("copy, NCHW → NHWC", "between layers", "trace", 1.0, 2e-5)]
+COPIED = [LayoutChange("copy, NCHW → NHWC", "between layers", "trace", 1.0, 2e-5, "gap")]
 GENERATED = [
-    LayoutChange("triton_1", "convolution (its bias), relu", "generated code", 2.0, 9e-4),
-    LayoutChange("triton_2", "max_pool2d", "generated code", 1.0, 3e-4),
+    LayoutChange("triton_1", "convolution (its bias), relu", "generated code", 2.0, 9e-4, "operators"),
+    LayoutChange("triton_2", "max_pool2d", "generated code", 1.0, 3e-4, "operators"),
 ]
 EXPORTED = [
     LayoutChange("Transpose3DKernel", None, "trace", 2.0, 1e-4),
-    LayoutChange("Transpose, NCHW → NHWC", "to_nhwc", "ONNX graph", 1.0, None),
+    LayoutChange("Transpose, NCHW → NHWC", "to_nhwc", "ONNX graph", 1.0, None, "node"),
 ]
 
 
@@ -83,6 +85,20 @@ def test_sentences_name_who_pays_and_who_was_rid_of_it() -> None:
     assert said[1].startswith("compile: 3 generated kernels per call also convert between NCHW and NHWC.")
     assert "the conversion costs at most that" in said[1]
     assert said[2] == "tf32 → channels_last: from 4 changes per call in 8.00 ms to 1 in 20.0 µs."
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("layer", "most at between us, 2.00 ms"),
+        ("gap", "most between us, 2.00 ms"),
+        ("operators", "most in those for between us, 2.00 ms"),
+    ],
+)
+def test_what_a_place_names_is_told_and_not_read_from_its_name(kind: PlaceKind, said: str) -> None:
+    """A net may call a layer anything."""
+    changes = [LayoutChange("copy", "between us", "trace", 1.0, 2e-3, kind)]
+    assert said in layout.sentences(planted.summary(planted.run(stages=[stage("eager", 1.0, changes)])))[0]
 
 
 def test_a_rung_that_keeps_them_is_not_said_to_be_rid_of_them() -> None:

@@ -151,6 +151,7 @@ def test_a_record_made_before_the_rank_was_kept_has_it_by_its_data(net: str, dim
 @pytest.mark.parametrize(("kind", "dims"), [("volume", 3), ("stain", 2), ("tensors", None)])
 def test_the_rank_follows_from_the_kind_of_data(kind: str, dims: int | None) -> None:
     """Where a reference is on record at all."""
-    old: dict[str, Any] = {"settings": {"data": {"name": kind}}, "reference": {"parameters": 1}}
-    assert from_9(old)["reference"] == {"parameters": 1, "spatial_dims": dims}
+    reference: dict[str, Any] = {"parameters": 1, "images": ["a.png", "b.png", "a.png, rolled by 13"]}
+    old: dict[str, Any] = {"settings": {"data": {"name": kind}}, "reference": reference, "stages": []}
+    assert from_9(old)["reference"] == {**reference, "spatial_dims": dims, "distinct": 2}
     assert from_9({**old, "reference": None})["reference"] is None

@@ -3,14 +3,13 @@
 from pipeline.analysis.layout import LayoutCost, changes_of, costs, gone, most_costly
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.data_words import Words
-from pipeline.records.diagnostics import LayoutChange
+from pipeline.records.diagnostics import LayoutChange, PlaceKind
 from pipeline.records.run_record import StageRecord
 from pipeline.report.formatting import NOTHING, clean, milliseconds, seconds, share, significant
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 
 NAME_LETTERS = 70
 UNKNOWN = "unknown"
-SPOTS = ("before", "between", "after")  # how a place in the order of the layers begins
 NOTE = (
     "Found in the traces, in the code that a compiler generated, and in the exported graph, which holds no times. The "
     "kernels of a captured graph are launched one by one, which shows their layers."
@@ -75,8 +74,8 @@ def _cost(cost: LayoutCost) -> str:
     """Such as "tf32 changes the layout 60 times per call, in 5.2 ms of 22.4 ms (23 %); most at up.3, 920 µs."."""
     assert cost.stage.seconds is not None
     name, whole = clean(cost.stage.name), seconds(cost.stage.seconds.value)
-    where, most = cost.worst_place
-    at = f"; most {_at(where, cost)}, {seconds(most)}" if where is not None else ""
+    worst, most = cost.worst_place
+    at = f"; most {_at(*worst)}, {seconds(most)}" if worst else ""
     if cost.generated_only:
         orders = f"{cost.stage.words.channels_first} and {cost.stage.words.channels_last}"
         return (
@@ -88,12 +87,10 @@ def _cost(cost: LayoutCost) -> str:
     return f"{name} changes the layout {'once' if cost.count == 1 else f'{cost.count:g} times'} per call, {taken}{at}."
 
 
-def _at(where: str, cost: LayoutCost) -> str:
-    """The place in a sentence: a layer, a spot between two, or what a generated kernel does besides."""
+def _at(where: str, kind: PlaceKind | None) -> str:
+    """The place in a sentence: a layer, a gap between two, or what a generated kernel does besides."""
     text = clean(where)
-    if text.split(" ")[0] in SPOTS:
-        return text
-    return f"in those for {text}" if cost.generated_only else f"at {text}"
+    return text if kind == "gap" else f"in those for {text}" if kind == "operators" else f"at {text}"
 
 
 def _gone(before: LayoutCost, after: LayoutCost) -> str:
