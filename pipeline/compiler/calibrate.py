@@ -1,7 +1,5 @@
 """Finds the scales of fp8 on the user's images, and the layers that have to stay in fp16 for the masks' sake."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, fx
 
@@ -28,7 +26,7 @@ class _Largest(fx.Interpreter):
         self.wanted = set().union(*groups(net))
         self.seen: dict[str, Tensor] = {}
 
-    def run_node(self, n: fx.Node) -> Any:
+    def run_node(self, n: fx.Node) -> object:
         value = super().run_node(n)
         if n in self.wanted:
             amount = value.abs().amax().float()

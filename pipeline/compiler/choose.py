@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor, fx
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.compiler.autotune import NothingRunsError, Tuner
@@ -16,14 +17,15 @@ from pipeline.compiler.kernel_layer import KernelLayer
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.ops import tile_text
 from pipeline.kernels.common.epilogue import Outputs
-from pipeline.kernels.common.kernel_op import LibraryParameters
+from pipeline.kernels.common.kernel_op import LibraryParameters, Tile
 from pipeline.kernels.common.library import store_results
 from pipeline.measure.accuracy import distance
 
 # How far from its reference a layer's answer may be (relative L2). Right ones are at most 2e-3 off on an H200, where
 # another order of sums rounds to another fp8 value; a tile that is wrong misplaces whole boxes.
 RIGHT = 2e-2
-LIBRARY = "library"  # among a layer's candidates
+LIBRARY: Final = "library"  # among a layer's candidates
+Choice = Tile | Literal["library"]
 
 
 def choose(
@@ -43,7 +45,7 @@ def choose(
     """
     walk = _Choosing(lower(net, Plan(scales)), net.dtype, tuner, say)
     walk.run(image)
-    tiles = {name: tile_text(choice) for name, choice in walk.chosen.items() if choice != LIBRARY}
+    tiles = {name: tile_text(choice) for name, choice in walk.chosen.items() if not isinstance(choice, str)}
     return Plan(scales, tiles, [name for name, choice in walk.chosen.items() if choice == LIBRARY], walk.failed)
 
 
@@ -54,10 +56,10 @@ class _Choosing(fx.Interpreter):
         super().__init__(module)
         self.dtype, self.tuner, self.say = dtype, tuner, say
         self.layers = sum("layer" in node.meta for node in module.graph.nodes)
-        self.chosen: dict[str, Any] = {}
+        self.chosen: dict[str, Choice] = {}
         self.failed: dict[str, str] = {}
 
-    def run_node(self, n: fx.Node) -> Any:
+    def run_node(self, n: fx.Node) -> object:
         layer = n.meta.get("layer")
         if layer is None:
             with _Checked():
@@ -79,11 +81,13 @@ class _Checked(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         answer = func(*args, **(kwargs or {}))
         if func in BY_REFERENCE:
             wanted = BY_REFERENCE[func](*args, **(kwargs or {}))
-            pairs = zip(answer, wanted, strict=True) if isinstance(answer, tuple) else [(answer, wanted)]
+            pairs = zip(answer, wanted, strict=True) if isinstance(wanted, tuple) else [(answer, wanted)]
             error = max(distance(got, want) for got, want in pairs)
             if error > RIGHT:
                 raise NothingRunsError(f"{func}: {error:.3g} off the reference's answer (relative L2)")
@@ -121,7 +125,7 @@ class MeasuredLayer:
         names = ("x", "second")[: len(inputs)]
         return replace(self, inputs=inputs, given={**self.given, **dict(zip(names, inputs, strict=True))})
 
-    def candidates(self) -> Iterator[Any]:
+    def candidates(self) -> Iterator[Choice]:
         """What is worth measuring: the kernel's tiles, and the library where it computes the same."""
         call = self.call
         yield from call.tiles(self.layer.op)
@@ -130,7 +134,7 @@ class MeasuredLayer:
         if call.epilogue.scale is None and all(part.dtype.itemsize > 1 for part in parts):
             yield LIBRARY
 
-    def run(self, choice: Any) -> None:
+    def run(self, choice: Choice) -> None:
         """Write the outputs, by a tile or the library."""
         call = self.call
         if choice == LIBRARY:
@@ -140,7 +144,7 @@ class MeasuredLayer:
             self.layer.op.launch(*call.operands, choice)
 
 
-def select(measured: MeasuredLayer, tuner: Tuner) -> Any:
+def select(measured: MeasuredLayer, tuner: Tuner) -> Choice:
     """The fastest candidate that is right; its answer is left in the outputs.
 
     Raises:
@@ -159,13 +163,14 @@ def select(measured: MeasuredLayer, tuner: Tuner) -> Any:
     raise NothingRunsError(f"{name}: no candidate gives the reference's answer")
 
 
-def why_no_tile(entry: Mapping[str, Any]) -> str:
+def why_no_tile(entry: Mapping[str, object]) -> str:
     """Why a kernel has no tile to set against the library; empty where one was timed, or where none was to be tried.
 
     Args:
         entry: what the tuner keeps of the operation.
     """
-    timed = any(name != repr(LIBRARY) for name in entry.get("tried_ms", {}))
+    tried = entry.get("tried_ms")
+    timed = isinstance(tried, dict) and any(name != repr(LIBRARY) for name in tried)
     return "" if timed else str(entry.get("refused", ""))
 
 

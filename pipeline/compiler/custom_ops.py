@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
+from torch._ops import OpOverload
 from torch.profiler import record_function
 
 from pipeline.compiler.autotune import Tuner
@@ -19,7 +21,7 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import merged
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs, nhwc
-from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp, SecondSource
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp, SecondSource, Tile
 from pipeline.kernels.excitation import Excitation, excitation
 from pipeline.kernels.excitation import reference as excitation_by_torch
 from pipeline.kernels.merged_statistics import Norm, merge_statistics, norm_factors
@@ -57,15 +59,15 @@ class KernelCall(NamedTuple):
     second: SecondSource | None = None
 
     @property
-    def operands(self) -> tuple[Any, ...]:
+    def operands(self) -> tuple[object, ...]:
         """As the kernel's functions take them."""
         return self[:4] if self.second is None else self
 
-    def tiles(self, op: KernelOp[Any]) -> Iterator[Any]:
+    def tiles(self, op: KernelOp) -> Iterator[Tile]:
         """Those of the kernel that are worth measuring for these operands, the likeliest first."""
         return op.candidates(*self[:3], *([] if self.second is None else [self.outputs, self.second]))
 
-    def key(self, op: KernelOp[Any]) -> str:
+    def key(self, op: KernelOp) -> str:
         """What makes two calls of a kernel the same for the tuner: inputs, the weight's shape, outputs, epilogue."""
         inputs = {"x": self.x, "second": None if self.second is None else self.second.map}
         named = {name: part for name, part in (inputs | self.outputs.given).items() if part is not None}
@@ -78,7 +80,7 @@ def layout(value: Tensor) -> str:
     return f"{list(value.shape)} {list(value.stride())} {str(value.dtype).removeprefix('torch.')}"
 
 
-def kernel_call(op: KernelOp[Any], given: Mapping[str, Any]) -> KernelCall:
+def kernel_call(op: KernelOp, given: Mapping[str, Any]) -> KernelCall:
     """An operation's arguments put together; x, result, pooled and residual are [N, channels, height, width]."""
     x, weight, residual = given["x"], given["weight"], given["residual"]
     result, pooled, logits, statistics = (given[name] for name in OUTPUTS)
@@ -105,27 +107,27 @@ def kernel_call(op: KernelOp[Any], given: Mapping[str, Any]) -> KernelCall:
     return KernelCall(seen, NO_WEIGHT if weight is None else weight, epilogue, outputs, second)
 
 
-def register(op: KernelOp[Any]) -> Any:
+def register(op: KernelOp) -> CustomOpDef:
     """Make a kernel an operation of torch, with a fake for tracing."""
 
-    def run(*values: Any) -> None:
+    def run(*values: object) -> None:
         given = dict(zip(NAMES, values, strict=True))
         call, tile = kernel_call(op, given), given["tile"]
         with record_function(f"{LAYER}{given['layer']}"):
             if tile == REFERENCE or not is_cuda(call.x.device.type):
                 op.reference(*call.operands)
             else:
-                op.launch(*call.operands, measured(op, call) if tile == MEASURED else tile_of(tile))
+                op.launch(*call.operands, measured(op, call) if tile == MEASURED else tile_of(str(tile)))
 
     registered = torch.library.custom_op(f"{NAMESPACE}::{op.name}", run, mutates_args=OUTPUTS, schema=SCHEMA)
     registered.register_fake(lambda *_, **__: None)
     return registered
 
 
-KNOWN: dict[str, Any] = {}  # tiles by what tells one call's operands from another's, in this process
+KNOWN: dict[str, Tile] = {}  # tiles by what tells one call's operands from another's, in this process
 
 
-def measured(op: KernelOp[Any], call: KernelCall) -> Any:
+def measured(op: KernelOp, call: KernelCall) -> Tile:
     """The fastest tile for a call; the likeliest where a CUDA graph is being captured, which allows no measuring."""
     name, options = call.key(op), list(call.tiles(op))
     if name not in KNOWN and torch.cuda.is_current_stream_capturing():
@@ -149,7 +151,7 @@ merge = torch.library.custom_op(f"{NAMESPACE}::merged_statistics", _merge, mutat
 
 
 @merge.register_fake
-def _(statistics: Tensor, *__: Any) -> tuple[Tensor, Tensor]:
+def _(statistics: Tensor, *__: object) -> tuple[Tensor, Tensor]:
     batch, _, _, channels = statistics.shape
     return statistics.new_empty(batch, channels), statistics.new_empty(batch, channels)
 
@@ -178,7 +180,7 @@ norm = torch.library.custom_op(f"{NAMESPACE}::norm_factors", _norm_factors, muta
 
 
 @norm.register_fake
-def _(statistics: Tensor, *__: Any) -> tuple[Tensor, Tensor]:
+def _(statistics: Tensor, *__: object) -> tuple[Tensor, Tensor]:
     batch, _, _, channels = statistics.shape
     return statistics.new_empty(batch, channels), statistics.new_empty(batch, channels)
 
@@ -215,17 +217,18 @@ excite = torch.library.custom_op(f"{NAMESPACE}::excitation", _excite, mutates_ar
 
 
 @excite.register_fake
-def _(statistics: Tensor, weights: list[Tensor], *_: Any) -> Tensor:
+def _(statistics: Tensor, weights: list[Tensor], *_: object) -> Tensor:
     return weights[0].new_empty(statistics.shape[0], statistics.shape[3])
 
 
-def operation(name: str) -> Any:
+def operation(name: str) -> OpOverload:
     """A kernel's operation as a graph calls it."""
-    return getattr(getattr(torch.ops, NAMESPACE), name).default
+    found: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return found
 
 
 # What the operations without tiles compute, by torch's own, of the same arguments.
-BY_REFERENCE: dict[Any, Callable[..., Any]] = {
+BY_REFERENCE: dict[OpOverload, Callable[..., Tensor | tuple[Tensor, Tensor]]] = {
     operation("merged_statistics"): merged,
     operation("norm_factors"): _norm_factors_by_torch,
     operation("excitation"): _excite_by_torch,

@@ -1,7 +1,7 @@
 """A layer that a kernel runs: what it computes, as a module of the graph, and its parts as the kernel reads them."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +56,7 @@ class KernelLayer(nn.Module):
         slices: of how many, one below the other, its maps are made: a volume's depth, 1 for an image.
     """
 
-    def __init__(self, name: str, op: KernelOp[Any], weight: Tensor | None, bias: Tensor | None) -> None:
+    def __init__(self, name: str, op: KernelOp, weight: Tensor | None, bias: Tensor | None) -> None:
         super().__init__()
         self.name, self.op = name, op
         self.weight, self.bias = weight, bias

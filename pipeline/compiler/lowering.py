@@ -8,11 +8,11 @@ there.
 import operator
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch._inductor.inductor_prims  # registers prims::inductor_force_stride_order
 from torch import Tensor, fx
+from torch.fx.node import Argument
 
 from pipeline.compiler.custom_ops import REFERENCE, operation
 from pipeline.compiler.exported_net import ExportedNet
@@ -275,13 +275,13 @@ class _Lowering:
         scaled = self._call(aten.mul.Tensor, self._call(aten.to.dtype, value, torch.float32), scale)
         return self._call(aten.to.dtype, scaled, self.net.dtype)
 
-    def _noted(self, target: Callable[..., Any], *args: Any) -> fx.Node:
+    def _noted(self, target: Callable[..., object], *args: Argument) -> fx.Node:
         """A call whose answer's channels lie side by side."""
         made = self._call(target, *args)
         self.laid_out.add(made)
         return made
 
-    def _call(self, target: Callable[..., Any], *args: Any) -> fx.Node:
+    def _call(self, target: Callable[..., object], *args: Argument) -> fx.Node:
         return self.graph.call_function(target, args)
 
     def _constant(self, name: str, tensor: Tensor | None) -> fx.Node | None:

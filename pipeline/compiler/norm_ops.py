@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
 from torch.profiler import record_function
 
 from pipeline.compiler.custom_ops import NAMESPACE, REFERENCE
@@ -17,7 +18,8 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.conv3x3 import conv3x3_normed
+from pipeline.kernels.common.kernel_op import Tile
+from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 from pipeline.kernels.merged_statistics import Norm
 from pipeline.kernels.norm_pass import NormPass
@@ -41,16 +43,17 @@ def _of_norm(given: dict[str, Any]) -> NormPass:
     return NormPass(Norm(weight, bias, given["eps"]), activation, given.get("norm_scale", 1.0), given["phases"])
 
 
-def _normalise(given: dict[str, Any], tile: Any) -> None:
+def _normalise(given: dict[str, Any], tile: Tile | None) -> None:
     """A norm's pass by a tile; by torch without one."""
     x, out = (given[name].permute(0, 2, 3, 1) for name in ("x", "result"))
     if tile is None:
         norm_pass.reference(x, given["counted"], _of_norm(given), out)
     else:
+        assert isinstance(tile, norm_pass.Tile)
         norm_pass.norm_pass(x, given["counted"], _of_norm(given), out, tile)
 
 
-def _convolve(given: dict[str, Any], tile: Any) -> None:
+def _convolve(given: dict[str, Any], tile: Tile | None) -> None:
     """A convolution of what a norm gives, by a tile; by torch without one."""
     x, out = (given[name].permute(0, 2, 3, 1) for name in ("x", "result"))
     activation = Activation(given["activation"], given["slope"])
@@ -60,18 +63,19 @@ def _convolve(given: dict[str, Any], tile: Any) -> None:
         if tile is None:
             conv3x3_normed.reference(operands, given["counted"], _of_norm(given))
         else:
+            assert isinstance(tile, conv3x3_narrow.Tile)
             conv3x3_normed.normed_conv3x3(operands, given["counted"], _of_norm(given), tile)
 
 
-RUNS: dict[str, Callable[[dict[str, Any], Any], None]] = {"normalised": _normalise, "normed_conv3x3": _convolve}
+RUNS: dict[str, Callable[[dict[str, Any], Tile | None], None]] = {"normalised": _normalise, "normed_conv3x3": _convolve}
 WRITTEN = {"normalised": ("result",), "normed_conv3x3": ("result", "statistics")}
 
 
-def _register(name: str, schema: str) -> Any:
+def _register(name: str, schema: str) -> CustomOpDef:
     names = [part.split()[-1] for part in schema[1:].partition(") -> ")[0].split(", ")]
 
-    def run(*values: Any) -> None:
-        given = dict(zip(names, values, strict=True))
+    def run(*values: object) -> None:
+        given: dict[str, Any] = dict(zip(names, values, strict=True))
         by_torch = given["tile"] == REFERENCE or not is_cuda(given["x"].device.type)
         RUNS[name](given, None if by_torch else tile_of(given["tile"]))
 

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict
-from typing import Any
 
 from pipeline.kernels import (
     conv1x1,
@@ -19,10 +18,10 @@ from pipeline.kernels import (
     upconv2x2x2,
     upsample2x,
 )
-from pipeline.kernels.common.kernel_op import KernelOp
+from pipeline.kernels.common.kernel_op import KernelOp, Tile
 from pipeline.kernels.polyphase import polyphase_layers
 
-KERNELS: tuple[KernelOp[Any], ...] = (
+KERNELS: tuple[KernelOp, ...] = (
     conv3x3.OP,
     conv3x3x3.OP,
     conv_first.OP,
@@ -54,12 +53,12 @@ class UnknownTileError(ValueError):
     """A text that names no tile of this version's kernels."""
 
 
-def tile_text(tile: Any) -> str:
+def tile_text(tile: Tile) -> str:
     """A tile as the text that a graph carries: its kernel's module and its fields, as JSON."""
     return json.dumps({"kernel": type(tile).__module__.rpartition(".")[2], **asdict(tile)})
 
 
-def tile_of(text: str) -> Any:
+def tile_of(text: str) -> Tile:
     """The tile that `tile_text` gave a text for.
 
     Raises:

@@ -70,7 +70,7 @@ class _Measuring(fx.Interpreter):
         self.passes = set(calls)
         self.given: dict[fx.Node, dict[str, Any]] = {}
 
-    def run_node(self, n: fx.Node) -> Any:
+    def run_node(self, n: fx.Node) -> object:
         if n in self.passes:
             (x,), given = self.fetch_args_kwargs_from_env(n)
             given = {"x": x, **given}

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor, fx
 from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.node import Argument
 
 from pipeline.compiler.custom_ops import MEASURED, NAMES, OUTPUTS, operation
 from pipeline.compiler.fx_graph import arguments, calls, is_call, only_user
@@ -80,7 +82,7 @@ def _replace(conv: fx.Node) -> None:
         steps = [pixels * width, 1, channels * width, channels]
         named = {"dtype": value.dtype, "device": value.device}
         buffer = _call(graph, aten.empty_strided.default, ([batch, channels, height, width], steps), named)
-        parts: dict[str, Any] = dict.fromkeys(NAMES) | {"x": given["input"], "weight": weight, "bias": bias}
+        parts: dict[str, Argument] = dict.fromkeys(NAMES) | {"x": given["input"], "weight": weight, "bias": bias}
         parts |= {"residual_scale": 1.0, "slope": 0.0, "activation": "relu" if last is not conv else "none"}
         parts |= {"layer": conv.name, "tile": MEASURED, "slices": 1, "_result_base_index": 0, "_all_bases": [buffer]}
         parts |= {f"_{name}_base_index": None for name in OUTPUTS[1:]}
@@ -109,7 +111,9 @@ def _bias(graph: fx.Graph, bias: fx.Node | None, channels: int, value: Tensor) -
     return _call(graph, torch.ops.prims.convert_element_type.default, (bias, torch.float32))
 
 
-def _call(graph: fx.Graph, target: Any, args: tuple[Any, ...], named: dict[str, Any] | None = None) -> fx.Node:
+def _call(
+    graph: fx.Graph, target: OpOverload, args: tuple[Argument, ...], named: dict[str, Argument] | None = None
+) -> fx.Node:
     """A call with what it gives as a fake tensor, of any shape, in `meta["val"]`."""
     node = graph.call_function(target, args, named or {})
     fakes = [part.meta["val"] for part in node.all_input_nodes]
@@ -120,7 +124,7 @@ def _call(graph: fx.Graph, target: Any, args: tuple[Any, ...], named: dict[str, 
     return node
 
 
-def _mode_of(graph: fx.Graph) -> Any:
+def _mode_of(graph: fx.Graph) -> FakeTensorMode:
     """The fake mode that the graph was traced in."""
     values = (node.meta.get("val") for node in graph.nodes)
     return next(value.fake_mode for value in values if isinstance(value, FakeTensor))

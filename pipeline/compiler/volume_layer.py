@@ -1,7 +1,6 @@
 """A convolution of volumes as a layer, between values whose slices lie one below the other."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from pipeline.kernels.conv3x3.conv3x3_operands import STACKED
 class VolumeLayer(KernelLayer):
     """The layer between matching and lowering; its input is [N, in, D · H, W], and its weight has five axes."""
 
-    def __init__(self, name: str, op: KernelOp[Any], weight: Tensor, bias: Tensor, slices: int) -> None:
+    def __init__(self, name: str, op: KernelOp, weight: Tensor, bias: Tensor, slices: int) -> None:
         super().__init__(name, op, weight, bias)
         self.slices = slices
 

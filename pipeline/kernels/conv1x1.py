@@ -221,7 +221,7 @@ def _accepts(layer: LayerDescription) -> bool:
     return layer.kind == "conv2d" and layer.is_square(1, 1, 0) and wide
 
 
-OP: KernelOp[Tile] = KernelOp(
+OP: KernelOp = KernelOp(
     name="conv1x1",
     accepts=_accepts,
     reference=reference,
@@ -234,7 +234,7 @@ OP: KernelOp[Tile] = KernelOp(
     weight_shape=lambda inner, outer: (outer, inner, 1, 1),
     folds=FOLDS,
 )
-GATED_OP: KernelOp[Tile] = replace(
+GATED_OP: KernelOp = replace(
     OP,
     name="gated_conv1x1",
     accepts=None,

@@ -96,7 +96,7 @@ def _accepts(layer: LayerDescription) -> bool:
     return layer.kind == "conv2d" and layer.is_square(3, 1, 1) and few
 
 
-OP: KernelOp[Tile] = KernelOp(
+OP: KernelOp = KernelOp(
     name="conv3x3_few",
     accepts=_accepts,
     reference=reference,

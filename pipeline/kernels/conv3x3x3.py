@@ -70,7 +70,7 @@ def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
     return ended(functional.conv3d(volumes, *parameters, padding=1).flatten(2, 3), ends)
 
 
-OP: KernelOp[conv3x3.Tile] = KernelOp(
+OP: KernelOp = KernelOp(
     name="conv3x3x3",
     accepts=None,
     reference=reference,

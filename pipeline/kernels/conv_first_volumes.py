@@ -83,7 +83,7 @@ def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
     return ended(functional.conv3d(volumes, *parameters, padding=1).flatten(2, 3), ends)
 
 
-OP: KernelOp[conv_first.Tile] = KernelOp(
+OP: KernelOp = KernelOp(
     name="conv_first_volumes",
     accepts=None,
     reference=reference,

@@ -215,7 +215,7 @@ def _accepts(stride: int) -> Callable[[LayerDescription], bool]:
     return accepts
 
 
-def _op(name: str, stride: int) -> KernelOp[Tile]:
+def _op(name: str, stride: int) -> KernelOp:
     """The kernel's description for one stride; operations are counted for a window of 3×3."""
 
     def flops(shape: tuple[int, ...], _: int) -> float:

@@ -125,7 +125,7 @@ def _accepts(layer: LayerDescription) -> bool:
     )
 
 
-OP: KernelOp[Tile] = KernelOp(
+OP: KernelOp = KernelOp(
     name="transposed3x3_few",
     accepts=_accepts,
     reference=reference,

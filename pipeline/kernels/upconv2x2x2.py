@@ -40,7 +40,7 @@ def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
     return ended(functional.conv_transpose3d(volumes, *parameters, stride=2).flatten(2, 3), ends)
 
 
-OP: KernelOp[upconv2x2.Tile] = KernelOp(
+OP: KernelOp = KernelOp(
     name="upconv2x2x2",
     accepts=None,
     reference=reference,

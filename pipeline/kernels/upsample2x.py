@@ -145,7 +145,7 @@ def _flops(shape: tuple[int, ...], _: int) -> float:
     return 2.0 * 4 * 4 * math.prod(shape)  # four inputs mixed for each of four outputs
 
 
-def _op(name: str, *, align_corners: bool) -> KernelOp[Tile]:
+def _op(name: str, *, align_corners: bool) -> KernelOp:
     return KernelOp(
         name=name,
         accepts=partial(_accepts, align_corners=align_corners),

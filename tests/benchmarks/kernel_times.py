@@ -100,7 +100,7 @@ def error(results: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
 class Case:
     """A layer set up: the kernel, what it reads, its weight in torch's shape and packed, and where it stores."""
 
-    op: KernelOp[Any]
+    op: KernelOp
     x: Tensor
     whole: Tensor
     packed: Tensor
@@ -143,7 +143,7 @@ def case_of(layer: Layer, batch: int, dtype: torch.dtype) -> Case:
     return Case(op, x, whole, packed, epilogue, outputs_of(op, layer, batch, dtype))
 
 
-def outputs_of(op: KernelOp[Any], layer: Layer, batch: int, dtype: torch.dtype) -> Outputs:
+def outputs_of(op: KernelOp, layer: Layer, batch: int, dtype: torch.dtype) -> Outputs:
     """Where a layer stores: an upsampled map into one half of a concatenation's buffer; beside a head nothing."""
     side, outer = int(layer.size * op.growth), layer.outer
     if layer.folds == "head":

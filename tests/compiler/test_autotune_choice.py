@@ -12,7 +12,7 @@ import torch
 from pipeline.compiler import choose, custom_ops, ops
 from pipeline.compiler.autotune import NothingRunsError, Tuner
 from pipeline.compiler.calibrate import largest
-from pipeline.compiler.choose import LIBRARY, MeasuredLayer
+from pipeline.compiler.choose import LIBRARY, Choice, MeasuredLayer
 from pipeline.compiler.custom_ops import OUTPUTS, KernelCall
 from pipeline.compiler.fp8_values import scales
 from pipeline.compiler.lowering import Plan
@@ -159,7 +159,7 @@ def test_a_layer_whose_kernel_failed_is_told_with_the_reason(
     fakes(monkeypatch, *("ab" if fault == "wrong" else ""))
     answers = MeasuredLayer.run
 
-    def run(measured: MeasuredLayer, choice: object) -> None:
+    def run(measured: MeasuredLayer, choice: Choice) -> None:
         if fault == "refused" and choice != LIBRARY:
             raise ValueError(why)
         answers(measured, choice)

@@ -120,6 +120,6 @@ def test_a_gate_of_a_layer_s_own_output_is_not_part_of_it() -> None:
     ],
 )
 def test_a_padding_by_a_word_is_known_where_both_sides_are_equal(
-    given: object, window: tuple[int, int], sides: tuple[int, int]
+    given: str | list[int], window: tuple[int, int], sides: tuple[int, int]
 ) -> None:
     assert padding(given, window) == sides

@@ -51,7 +51,7 @@ class Layer:
 class Example:
     """A kernel set up: what it reads, where it stores, and the buffers that it stores a part of."""
 
-    op: KernelOp[Any]
+    op: KernelOp
     x: Tensor
     weight: Tensor
     epilogue: Epilogue
@@ -98,7 +98,7 @@ def poisoned(*shape: int, dtype: torch.dtype = HALF) -> Tensor:
     return torch.full(shape, float("nan"), device=DEVICE).to(dtype)
 
 
-def example(op: KernelOp[Any], dtype: torch.dtype, layer: Layer) -> Example:
+def example(op: KernelOp, dtype: torch.dtype, layer: Layer) -> Example:
     """A kernel on a layer: it reads a part of the channels of a wider tensor, and stores into parts of others."""
     layer = replace(layer, size=(layer.slices * layer.size[0], layer.size[1]))
     batch, (height, width), inner = layer.batch, layer.size, layer.inner
@@ -130,7 +130,7 @@ def example(op: KernelOp[Any], dtype: torch.dtype, layer: Layer) -> Example:
     return Example(op, x, weight, epilogue, outputs, [wide, small, logits, statistics], dtype)
 
 
-def grown_size(op: KernelOp[Any], layer: Layer) -> tuple[int, int]:
+def grown_size(op: KernelOp, layer: Layer) -> tuple[int, int]:
     """Height and width of the output; a stride of 2 rounds up, and a volume's slices lie one below the other."""
     height, width = (math.ceil(side * op.growth) for side in layer.size)
     return int(height * op.growth_deep), width
@@ -200,7 +200,7 @@ def twice(made: Example, tile: Any) -> None:
         assert torch.equal(part.float().nan_to_num(), first[name].float().nan_to_num())
 
 
-def for_kernel(op: KernelOp[Any], layer: Layer) -> Layer:
+def for_kernel(op: KernelOp, layer: Layer) -> Layer:
     """The layer as a kernel takes it: few channels for one that reads the image, and no fold that it doesn't know."""
     inner, outer = op.most_channels
     height, width = layer.size

@@ -26,9 +26,7 @@ PRELU = Activation("prelu")
 @pytest.mark.parametrize("residual", [HALF, FP8])
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize("op", [conv3x3.OP, conv1x1.OP], ids=["conv3x3", "conv1x1"])
-def test_a_residual_is_added_before_the_activation(
-    op: KernelOp[Any], dtype: torch.dtype, residual: torch.dtype
-) -> None:
+def test_a_residual_is_added_before_the_activation(op: KernelOp, dtype: torch.dtype, residual: torch.dtype) -> None:
     """In either type, from a slice of channels, with the slopes of a PReLU after it."""
     made = example(op, dtype, Layer(1, (9, 11), 16, 16, PRELU, residual=residual))
     made.run(TILE if op is conv3x3.OP else None)
@@ -53,7 +51,7 @@ def test_all_parts_at_once() -> None:
 
 
 @pytest.mark.parametrize("op", [conv3x3.OP, conv1x1.OP], ids=["conv3x3", "conv1x1"])
-def test_the_library_computes_the_same(op: KernelOp[Any]) -> None:
+def test_the_library_computes_the_same(op: KernelOp) -> None:
     """By torch's own operations, so that it stays a candidate whatever the epilogue asks."""
     assert op.weight_shape is not None
     assert op.pack is not None

@@ -1,7 +1,6 @@
 """Residual and statistics on a GPU: every tile of every kernel that has them against its reference."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -26,7 +25,7 @@ PARTS = {
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("op", [op for op in PLAIN if "residual" in op.folds], ids=lambda op: op.name)
-def test_every_tile_does_what_the_reference_does(op: KernelOp[Any], part: str, dtype: torch.dtype) -> None:
+def test_every_tile_does_what_the_reference_does(op: KernelOp, part: str, dtype: torch.dtype) -> None:
     """At odd sizes, and with so many tiles that every program gets several; the same bits in two runs."""
     layers = [
         replace(PARTS[part], batch=one.batch, size=one.size, inner=one.inner, outer=one.outer) for one in (ODD, MANY)
@@ -38,7 +37,7 @@ def test_every_tile_does_what_the_reference_does(op: KernelOp[Any], part: str, d
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("outer", [32, 64])
 @pytest.mark.parametrize("op", [op for op in PLAIN if "statistics" in op.folds], ids=lambda op: op.name)
-def test_every_tile_sums_as_the_reference_does(op: KernelOp[Any], outer: int, dtype: torch.dtype) -> None:
+def test_every_tile_sums_as_the_reference_does(op: KernelOp, outer: int, dtype: torch.dtype) -> None:
     """Also those for few channels, at sizes that no block divides."""
     layer = Layer(inner=32, outer=outer, activation=NONE, statistics=True, stored_as=HALF)
     layers = [replace(layer, batch=2, size=(13, 18)), replace(layer, batch=3, size=(200, 173))]

@@ -57,7 +57,7 @@ def first_that_fits(made: Example) -> Any:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layer", [ODD, MANY], ids=["odd size", "many tiles"])
 @pytest.mark.parametrize("op", PLAIN, ids=lambda op: op.name)
-def test_every_tile_stores_what_the_reference_stores(op: KernelOp[Any], layer: Layer, dtype: torch.dtype) -> None:
+def test_every_tile_stores_what_the_reference_stores(op: KernelOp, layer: Layer, dtype: torch.dtype) -> None:
     """Into slices of channels, with the pool where the kernel folds one."""
     made = example(op, dtype, for_kernel(op, Layer(layer.batch, layer.size, layer.inner, layer.outer, pool=True)))
     check_all([(made, tile) for tile in made.candidates()])
@@ -65,7 +65,7 @@ def test_every_tile_stores_what_the_reference_stores(op: KernelOp[Any], layer: L
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("op", [op for op in PLAIN if op.pack], ids=lambda op: op.name)
-def test_every_activation_is_the_reference_s(op: KernelOp[Any], dtype: torch.dtype) -> None:
+def test_every_activation_is_the_reference_s(op: KernelOp, dtype: torch.dtype) -> None:
     """By the likeliest tile, without a pool, so that the pool's absence is seen as well."""
     ends = [activation for activation in ACTIVE if not activation.by_channel or "slopes" in op.folds]
     layers = [for_kernel(op, Layer(2, (33, 29), 64, 64, activation=activation)) for activation in ends]
@@ -75,7 +75,7 @@ def test_every_activation_is_the_reference_s(op: KernelOp[Any], dtype: torch.dty
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("op", [op for op in PLAIN if "head" in op.folds], ids=lambda op: op.name)
-def test_a_folded_head_stores_the_reference_s_logits(op: KernelOp[Any], dtype: torch.dtype) -> None:
+def test_a_folded_head_stores_the_reference_s_logits(op: KernelOp, dtype: torch.dtype) -> None:
     """Alone, and beside the output, for few classes and for as many as fit."""
     alone = example(op, dtype, Layer(2, (33, 29), 64, 64, classes=8, stored=False, activation=NONE))
     beside = example(op, dtype, Layer(2, (33, 29), 64, 48, classes=2, activation=RELU))

@@ -38,11 +38,11 @@ ENDS = [
 ]
 
 
-def name_of(op: KernelOp[Any]) -> str:
+def name_of(op: KernelOp) -> str:
     return op.name
 
 
-def low(op: KernelOp[Any], layer: Layer, rows: int) -> Layer:
+def low(op: KernelOp, layer: Layer, rows: int) -> Layer:
     """The layer with so few rows, where each takes a program of its own: the interpreter walks over their windows."""
     height, width = layer.size
     return replace(layer, size=(min(rows, height), width)) if op.name in BY_ROWS else layer
@@ -56,7 +56,7 @@ def small(made: Any) -> Any:
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize("layer", [Layer(1, (9, 17)), Layer(3, (2, 6), 48, 80)], ids=["odd", "three images"])
 @pytest.mark.parametrize("op", PLAIN, ids=name_of)
-def test_a_kernel_stores_what_its_reference_stores(op: KernelOp[Any], layer: Layer, dtype: torch.dtype) -> None:
+def test_a_kernel_stores_what_its_reference_stores(op: KernelOp, layer: Layer, dtype: torch.dtype) -> None:
     """It reads a slice of channels and stores into one, whatever the size, and leaves the other channels alone."""
     rows = 3 if layer.batch == 1 else 1
     made = example(op, dtype, for_kernel(op, low(op, layer, rows)))
@@ -65,7 +65,7 @@ def test_a_kernel_stores_what_its_reference_stores(op: KernelOp[Any], layer: Lay
 
 
 @pytest.mark.parametrize(("op", "activation"), ENDS, ids=lambda value: getattr(value, "name", ""))
-def test_a_kernel_ends_in_any_activation(op: KernelOp[Any], activation: Activation) -> None:
+def test_a_kernel_ends_in_any_activation(op: KernelOp, activation: Activation) -> None:
     layer = low(op, Layer(size=(2, 7), outer=16, activation=activation), 1)
     made = example(op, HALF, for_kernel(op, layer))
     made.run(small(made))

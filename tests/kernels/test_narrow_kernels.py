@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -90,7 +89,7 @@ def test_a_first_convolution_takes_the_layers_that_it_can() -> None:
         assert not taken(conv_first.STRIDED_OP, replace(stem, **changed))
 
 
-def taken(op: KernelOp[Any], layer: LayerDescription) -> bool:
+def taken(op: KernelOp, layer: LayerDescription) -> bool:
     """Whether a kernel takes a layer."""
     assert op.accepts is not None
     return bool(op.accepts(layer))

@@ -1,7 +1,6 @@
 """Hands layers to the kernels that accept them."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
@@ -17,7 +16,7 @@ UPSAMPLING = "aten.upsample_bilinear2d.vec"
 CAST, PAD = "aten._to_copy.default", "aten.pad.default"
 
 
-def pass_for(op: KernelOp[Any]) -> Callable[[ExportedNet], list[str]]:
+def pass_for(op: KernelOp) -> Callable[[ExportedNet], list[str]]:
     """The pass that gives one kernel the layers that it accepts, named after it: take_conv3x3 and the like."""
 
     def take(net: ExportedNet) -> list[str]:
@@ -60,7 +59,7 @@ def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
     )
 
 
-def padding(given: Any, window: tuple[int, int]) -> tuple[int, int]:
+def padding(given: str | Sequence[int], window: tuple[int, int]) -> tuple[int, int]:
     """The padding of a convolution on each side, where its argument may be a word; (-1, -1) where the sides differ."""
     if not isinstance(given, str):
         return pair(given)
@@ -77,7 +76,7 @@ def _upsampling(node: fx.Node, source: fx.Node) -> LayerDescription:
     return LayerDescription("upsample_bilinear2d", before[1], after[1], *sizes, align_corners=corners)
 
 
-def pair(values: Any) -> tuple[int, int]:
+def pair(values: Sequence[int]) -> tuple[int, int]:
     """Height's and width's value, where one may stand for both."""
     return int(values[0]), int(values[-1])
 
@@ -91,7 +90,7 @@ def image_of(node: fx.Node) -> fx.Node | None:
     return None
 
 
-def _give(net: ExportedNet, node: fx.Node, op: KernelOp[Any]) -> str:
+def _give(net: ExportedNet, node: fx.Node, op: KernelOp) -> str:
     """Put a layer of the kernel in a node's place; the name of the layer."""
     graph, given, name = net.module.graph, arguments(node), module_of(node) or node.name
     weight, bias = net.constant(given.get("weight")), net.constant(given.get("bias"))

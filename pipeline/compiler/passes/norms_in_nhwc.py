@@ -5,10 +5,12 @@ Inductor makes one pass that sums and one that normalises, the activation and th
 """
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.fx.node import Argument
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import add_constant, arguments, calls, gives_image, module_of, shape_of
@@ -38,7 +40,7 @@ def _normalised(net: ExportedNet, norm: fx.Node, given: dict[str, Any], groups: 
     grouped = groups < channels
     with graph.inserting_before(norm):
 
-        def call(target: Any, *args: Any, **named: Any) -> fx.Node:
+        def call(target: Callable[..., object], *args: Argument, **named: Argument) -> fx.Node:
             return graph.call_function(target, args, named)
 
         x = call(aten.to.dtype, given["input"], torch.float32)

@@ -6,7 +6,7 @@ all passes for images apply to them. What doesn't, such as a pool, gets a view o
 one of 1×1.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, fx
@@ -42,7 +42,7 @@ RANK = 5
 class Form(NamedTuple):
     """The convolutions of volumes that a kernel takes, whatever their size: their call, window and other arguments."""
 
-    op: KernelOp[Any]
+    op: KernelOp
     call: str
     window: int
     given: dict[str, int | str]
@@ -78,7 +78,7 @@ def volumes_as_images(net: ExportedNet) -> list[str]:
     return []
 
 
-def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp[Any] | None:
+def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
     """The kernel that takes a convolution: of channels that suit it, and slices of whole blocks of rows."""
     source, weight = node.all_input_nodes[0], net.constant(arguments(node)["weight"])
     if weight is None or not volume(node) or not volume(source) or not _constant_bias(net, node):
@@ -100,7 +100,7 @@ def _constant_bias(net: ExportedNet, node: fx.Node) -> bool:
     return bias is None or net.constant(bias) is not None
 
 
-def _all(given: Any, value: int | str) -> bool:
+def _all(given: object, value: int | str) -> bool:
     """Whether an argument that has a number for each axis, or one for all, is this number throughout."""
     return all(part == value for part in (given if isinstance(given, (list, tuple)) else [given]))
 
@@ -120,7 +120,7 @@ class _Walk:
         shapes: of the volumes that nodes gave that now give images.
     """
 
-    def __init__(self, net: ExportedNet, kernels: dict[fx.Node, KernelOp[Any]]) -> None:
+    def __init__(self, net: ExportedNet, kernels: dict[fx.Node, KernelOp]) -> None:
         self.net, self.kernels = net, kernels
         self.graph = net.module.graph
         self.images: dict[fx.Node, fx.Node] = {}

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import Field, dataclass
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -13,7 +13,12 @@ from pipeline.kernels.common.activation import Activation
 CHANNELS, CHANNELS_IN_FP8 = 8, 16  # TMA moves rows of 16 bytes: multiples of so many channels in fp16 and in fp8
 FP16_AND_FP8 = frozenset({"fp16", "fp8"})
 NO_WEIGHT = torch.empty(0)  # of a kernel that has none
-Tile = TypeVar("Tile")
+
+
+class Tile(Protocol):
+    """How a kernel cuts its work: a dataclass of the kernel's own."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
 
 
 class LibraryParameters(NamedTuple):
@@ -108,7 +113,7 @@ def flops_of(taps: float) -> Callable[[tuple[int, ...], int], float]:
 
 
 @dataclass(frozen=True)
-class KernelOp(Generic[Tile]):
+class KernelOp:
     """A kernel with all that the compiler, the tuner, the stages and the tests need to know of it.
 
     Attributes:
@@ -146,7 +151,7 @@ class KernelOp(Generic[Tile]):
     candidates: Callable[..., Iterator[Tile]]
     library: Callable[[Tensor, LibraryParameters, Ends], Tensor]
     flops: Callable[[tuple[int, ...], int], float]
-    tile_types: tuple[type, ...]
+    tile_types: tuple[type[Tile], ...]
     pack: Callable[[Tensor], Tensor] | None = None
     weight_shape: Callable[[int, int], tuple[int, ...]] | None = None
     out_axis: int = 0

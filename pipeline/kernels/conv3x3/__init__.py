@@ -83,7 +83,7 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
         yield from conv3x3_triton.candidates(x, outer, head=head, statistics=epilogue.statistics)
 
 
-OP: KernelOp[Tile] = KernelOp(
+OP: KernelOp = KernelOp(
     name="conv3x3",
     accepts=lambda layer: layer.kind == "conv2d" and layer.is_square(3, 1, 1) and layer.suits_bulk_copies,
     reference=reference,

@@ -104,7 +104,7 @@ def accepts(layer: LayerDescription) -> bool:
     return layer.kind == "conv2d" and square and layer.outer <= MOST_CLASSES and layer.inner % EIGHTH == 0
 
 
-OP: KernelOp[Tile] = KernelOp(
+OP: KernelOp = KernelOp(
     name="conv_head",
     accepts=accepts,
     reference=reference,

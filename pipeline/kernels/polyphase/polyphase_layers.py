@@ -20,7 +20,6 @@ from pipeline.kernels.common.kernel_op import (
 from pipeline.kernels.common.library import convolution, ended
 from pipeline.kernels.conv3x3 import pack as nine_taps
 from pipeline.kernels.polyphase import (
-    Tile,
     accepts_strided,
     candidates,
     polyphase,
@@ -107,7 +106,7 @@ def _op(
     *,
     window: int,
     transposed: bool,
-) -> KernelOp[Tile]:
+) -> KernelOp:
     """A kernel's description, for one form of the operands."""
     sparse = transposed and window == 3
 
@@ -140,7 +139,7 @@ def _op(
     )
 
 
-STRIDED_VOLUMES: KernelOp[Tile] = KernelOp(
+STRIDED_VOLUMES: KernelOp = KernelOp(
     name="conv3x3x3_strided",
     accepts=None,
     reference=lambda *parts: reference(operands(*parts)),
@@ -167,7 +166,7 @@ def _by_phases(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
     return ended(phases_of(x.to(parameters.weight.dtype), parameters.weight) + parameters.bias[:, None, None], ends)
 
 
-UPSAMPLED: KernelOp[Tile] = KernelOp(
+UPSAMPLED: KernelOp = KernelOp(
     name="upsampled_conv3x3",
     accepts=None,
     reference=lambda *parts: reference(operands(*parts)),

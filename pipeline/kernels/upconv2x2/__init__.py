@@ -80,7 +80,7 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
     yield from upconv2x2_triton.candidates(x, weight.shape[1])
 
 
-OP: KernelOp[Tile] = KernelOp(
+OP: KernelOp = KernelOp(
     name="upconv2x2",
     accepts=lambda layer: layer.kind == "conv_transpose2d" and layer.is_square(2, 2, 0) and layer.suits_bulk_copies,
     reference=reference,
