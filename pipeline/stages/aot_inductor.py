@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch._inductor.metrics
@@ -48,7 +48,7 @@ def build(
     frozen = freezing if freezing is not None else not is_cuda(device.type)
     made = cold or not path.exists()
     traffic = compiled(workload, path, precision, frozen, max_autotune) if made else no_traffic
-    details: dict[str, Any] = why_fp32(precision) | (package_compiler().details if made else {})
+    details: dict[str, object] = why_fp32(precision) | (package_compiler().details if made else {})
     if cold and measure_cold_start:
         details |= cold_start(path, device.type, [*workload.inputs[0]]).details
     return Runner(

@@ -1,8 +1,7 @@
 """torch.compile with Inductor, on the net in half precision; built cold, in a cache of the stage's own."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -73,7 +72,7 @@ def execution(half: torch.dtype, mode: Mode, device: torch.device) -> Execution:
 
 def compile_net(
     model: nn.Module, inputs: Iterable[Tensor], mode: Mode, dynamic: bool | None, fullgraph: bool, freezing: bool
-) -> Any:
+) -> Callable[..., Tensor]:
     """The compiled net, after the call on its inputs, of any shape, that compiled it."""
     torch.backends.cudnn.benchmark = True
     torch._inductor.config.freezing = freezing
@@ -84,7 +83,7 @@ def compile_net(
     return compiled
 
 
-def run_compiled(compiled: Any, *inputs: Tensor) -> Tensor:
+def run_compiled(compiled: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     """One call on the net's inputs, of any shape.
 
     It tells CUDA graph trees that the last answer may be overwritten.

@@ -78,7 +78,7 @@ def check_here(workload: Workload) -> None:
 
 
 def described(
-    net: nn.Module, run: Callable[[Tensor], Tensor], by: Judges, in_bits: list[str], facts: dict[str, Any]
+    net: nn.Module, run: Callable[[Tensor], Tensor], by: Judges, in_bits: list[str], facts: dict[str, object]
 ) -> Runner:
     """The stage, of whose convolutions these are in int8."""
     others: dict[str, Precision] = {name: "fp32" for name in convolutions(net) if name not in in_bits}
@@ -112,7 +112,7 @@ def in_int8(net: nn.Module, batch: Tensor, batches: list[Tensor], narrow: bool) 
     try:
         with torch.inference_mode(False), torch.no_grad():
             exported = torch.export.export(net, (batch.clone(),)).module()
-            prepared: Any = pt2e.prepare_pt2e(exported, quantizer)
+            prepared: fx.GraphModule = pt2e.prepare_pt2e(exported, quantizer)
             for images in batches:
                 prepared(images.clone())
             converted: fx.GraphModule = pt2e.convert_pt2e(prepared)
@@ -149,20 +149,20 @@ def quantized_layers(module: fx.GraphModule) -> list[str]:
     return list(dict.fromkeys(map(layer_of, nodes)))
 
 
-def layer_of(node: Any) -> str:
+def layer_of(node: fx.Node) -> str:
     """The module path of the layer whose convolution a node is; empty of any other node."""
     if "conv" not in str(node.target):
         return ""
-    stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {"": ("", None)}
+    stack: dict[str, tuple[str, object]] = node.meta.get("nn_module_stack") or {"": ("", None)}
     return list(stack.values())[-1][0].removeprefix("net.")
 
 
-def is_quantized(node: Any) -> bool:
+def is_quantized(node: fx.Node) -> bool:
     """Whether a node rounds to int8."""
     return "quantized_decomposed.quantize_per" in str(getattr(node, "target", ""))
 
 
-def is_dequantized(node: Any) -> bool:
+def is_dequantized(node: fx.Node) -> bool:
     """Whether a node takes int8 back to fp32."""
     return "quantized_decomposed.dequantize_per" in str(getattr(node, "target", ""))
 

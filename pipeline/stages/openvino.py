@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import torch
@@ -65,7 +66,7 @@ def check_here(workload: Workload) -> None:
     images_alone(workload, "OpenVINO")
 
 
-def runner(openvino: Any, model: Any, layers: dict[str, str], asked: Precision) -> Runner:
+def runner(openvino: ModuleType, model: object, layers: dict[str, str], asked: Precision) -> Runner:
     """The stage: the model compiled, which runs in the precision that was asked for."""
     compiled = Compiled(openvino, model, hint_of(asked))
     return Runner(
@@ -91,7 +92,7 @@ class Compiled:
     Input and output are torch's memory: nothing is copied but what the plugin itself reorders.
     """
 
-    def __init__(self, openvino: Any, model: Any, hint: str = "f32") -> None:
+    def __init__(self, openvino: ModuleType, model: object, hint: str = "f32") -> None:
         self.openvino, self.compiled = openvino, openvino.compile_model(model, "CPU", settings(hint))
         self.request = self.compiled.create_infer_request()
         self.logits = torch.empty(tuple(self.compiled.output(0).shape))
@@ -112,7 +113,7 @@ class Compiled:
         return kernels_of(self.compiled)
 
 
-def in_int8(model: Any, batches: list[Tensor], narrow: bool) -> Any:
+def in_int8(model: object, batches: list[Tensor], narrow: bool) -> Any:
     """The model with quantizers by NNCF.
 
     Args:
@@ -142,7 +143,7 @@ def restored(quantized: Any, layers: dict[str, str], kept: list[str]) -> Any:
     return model
 
 
-def saved(openvino: Any, model: Any, folder: Path) -> list[Path]:
+def saved(openvino: ModuleType, model: object, folder: Path) -> list[Path]:
     """The model in OpenVINO's own format: its graph and its weights."""
     openvino.save_model(model, str(folder / "openvino.xml"), compress_to_fp16=False)
     return [folder / "openvino.xml", folder / "openvino.bin"]

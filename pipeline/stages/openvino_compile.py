@@ -7,6 +7,7 @@ what it keeps of its pieces tells.
 import warnings
 from collections.abc import Callable
 from operator import getitem
+from types import ModuleType
 from typing import Any, Literal
 
 import torch
@@ -52,7 +53,7 @@ def build(workload: Workload, *, dtype: Literal["auto", "fp32", "bf16"] = "auto"
     )
 
 
-def by_backend(net: nn.Module, batch: Tensor, options: dict[str, Any]) -> Callable[[Tensor], Tensor]:
+def by_backend(net: nn.Module, batch: Tensor, options: dict[str, str | int]) -> Callable[[Tensor], Tensor]:
     """The compiled net, after the call on a batch [batch, channels, height, width] that compiled it.
 
     Args:
@@ -81,7 +82,7 @@ def by_backend(net: nn.Module, batch: Tensor, options: dict[str, Any]) -> Callab
     return run
 
 
-def compiled_pieces(pieces: Any) -> list[Any]:
+def compiled_pieces(pieces: ModuleType) -> list[object]:
     """OpenVINO's compiled models, which together are the net but for `left_to_torch`.
 
     Args:
@@ -99,7 +100,7 @@ def compiled_pieces(pieces: Any) -> list[Any]:
     return found
 
 
-def left_to_torch(pieces: Any) -> list[str]:
+def left_to_torch(pieces: ModuleType) -> list[str]:
     """The operators between the pieces, which torch runs one by one; of the module `PIECES`."""
     nodes = [node for module in pieces.partitioned_modules.values() for node in module.graph.nodes]
     return sorted({str(node.target) for node in nodes if node.op == "call_function" and node.target is not getitem})

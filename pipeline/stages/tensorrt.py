@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -157,7 +157,7 @@ def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:
             f"stage.dtype={dtype}: torch_tensorrt runs fp16, stage.backend=onnxruntime this", "unsupported"
         )
     try:
-        torch_tensorrt: Any = importlib.import_module("torch_tensorrt")
+        torch_tensorrt = importlib.import_module("torch_tensorrt")
     except ImportError as error:
         remedy = "python -m pip install torch-tensorrt installs it where pip knows NVIDIA's package index"
         raise Skip(f"torch_tensorrt isn't installed ({first_line(error)}); {remedy}", "missing library") from error

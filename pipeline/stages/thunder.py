@@ -1,6 +1,7 @@
 """Lightning Thunder: traces the net into operations and hands them to executors; nvFuser's where it is installed."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Protocol
 
 import torch
 
@@ -55,6 +56,12 @@ def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -
     )
 
 
-def names_of(executors: Any) -> list[str]:
+class Named(Protocol):
+    """One of Thunder's executors."""
+
+    name: object
+
+
+def names_of(executors: Iterable[Named]) -> list[str]:
     """The executors that Thunder asks, in their order."""
     return [str(found.name) for found in executors]

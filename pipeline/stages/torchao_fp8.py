@@ -7,6 +7,7 @@ channels are multiples of 16, none transposed, by kernels of MSLK's for compute 
 import copy
 from collections.abc import Callable
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -70,7 +71,7 @@ def build(
 
 
 def described(
-    net: nn.Module, run: Callable[[Tensor], Tensor], by: Judges, in_bits: list[str], facts: dict[str, Any]
+    net: nn.Module, run: Callable[[Tensor], Tensor], by: Judges, in_bits: list[str], facts: dict[str, object]
 ) -> Runner:
     """The stage, of whose convolutions these are in fp8."""
     others: dict[str, Precision] = {name: "bf16" for name in convolutions(net) if name not in in_bits}
@@ -125,7 +126,7 @@ class BiasAfter(nn.Module):
         return moved if self.bias is None else moved + self.bias[:, None, None]
 
 
-def in_fp8(torchao: Any, half: Half, eligible: list[str], kept: list[str]) -> Half:
+def in_fp8(torchao: ModuleType, half: Half, eligible: list[str], kept: list[str]) -> Half:
     """A copy of a net in bf16 with the eligible layers in fp8, but for those that are kept.
 
     Raises:

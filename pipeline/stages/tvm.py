@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -58,7 +59,7 @@ def build(workload: Workload, *, trials: int = 0) -> Runner:
     )
 
 
-def lowered(tvm: Any, relax: Any, workload: Workload, target: Any, trials: int) -> Any:
+def lowered(tvm: ModuleType, relax: ModuleType, workload: Workload, target: object, trials: int) -> object:
     """The net as scheduled programs, for batches of this shape alone."""
     model = AsItLies(workload.model, torch.float32).eval()
     with torch.inference_mode(False), torch.no_grad():
@@ -76,7 +77,7 @@ def lowered(tvm: Any, relax: Any, workload: Workload, target: Any, trials: int) 
     return scheduled(tvm, tvm.transform.Sequential(passes)(net))
 
 
-def scheduled(tvm: Any, module: Any) -> Any:
+def scheduled(tvm: ModuleType, module: Any) -> object:
     """Each loop nest over its rows in parallel, sums outside the pixels of a row, and of these `LANES` at a time.
 
     Left as TVM lowers them, the loops run on one core, pixel by pixel.
@@ -95,7 +96,7 @@ def scheduled(tvm: Any, module: Any) -> Any:
     return schedule.mod
 
 
-def _schedule(schedule: Any, block: Any, spatial: list[Any], sums: list[Any]) -> None:
+def _schedule(schedule: Any, block: object, spatial: list[object], sums: list[object]) -> None:
     *outer, pixels = spatial
     if sums:
         schedule.reorder(*outer, *sums, pixels)
@@ -106,7 +107,7 @@ def _schedule(schedule: Any, block: Any, spatial: list[Any], sums: list[Any]) ->
         schedule.decompose_reduction(block, sums[0])
 
 
-def called(tvm: Any, main: Callable[[Any], Any]) -> Callable[[Tensor], Tensor]:
+def called(tvm: ModuleType, main: Callable[[object], object]) -> Callable[[Tensor], Tensor]:
     """A call of the compiled net on torch's memory: from [batch, channels, height, width] to [batch, classes, H, W]."""
 
     def run(batch: Tensor) -> Tensor:

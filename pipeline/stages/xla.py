@@ -1,8 +1,9 @@
 """XLA through torchax: the net as a function that JAX traces and compiles; tensors pass by DLPack, without a copy."""
 
 import os
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import MutableMapping
+from types import ModuleType
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,15 @@ from pipeline.stages.common.precision import AsItLies, Dtype, half_dtype, short,
 
 EXTRA = "xla"
 PLATFORMS = {"cuda": "cuda,cpu", "cpu": "cpu"}  # JAX's names; the first is where it computes
+
+
+class Jitted(Protocol):
+    """A function of the weights and a batch that JAX compiles for each shape that it is called with."""
+
+    def __call__(self, weights: object, batch: object, /) -> object:
+        """The answer, in JAX's own array."""
+
+    def _cache_size(self) -> int: ...
 
 
 def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Runner:
@@ -59,14 +69,14 @@ def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Run
     )
 
 
-def prepare_process(device: torch.device, environment: Any) -> None:
+def prepare_process(device: torch.device, environment: MutableMapping[str, str]) -> None:
     """What JAX reads when it is first imported: its platform, that it leaves memory to torch, and how many threads."""
     environment["JAX_PLATFORMS"] = PLATFORMS[device.type]
     environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     environment["NPROC"] = str(torch.get_num_threads())  # of XLA's pool on a CPU, which else takes every core
 
 
-def check_device(jax: Any, device: torch.device) -> None:
+def check_device(jax: ModuleType, device: torch.device) -> None:
     """Raise `build`'s StageError where JAX would compute elsewhere than torch."""
     try:
         found = jax.devices()[0].platform
@@ -82,23 +92,23 @@ def check_answer(logits: Tensor, workload: Workload) -> None:
         raise StageError(f"the answer came on {logits.device.type}, not {workload.device.type}", "wrong device")
 
 
-def to_jax(jax: Any, tensor: Tensor) -> Any:
+def to_jax(jax: ModuleType, tensor: Tensor) -> object:
     """The same memory as an array of JAX of the same shape, whose stream waits for torch's."""
     return jax.dlpack.from_dlpack(tensor.detach().contiguous())
 
 
-def functional(jax: Any, torchax: Any, model: nn.Module, precision: str) -> Callable[[Any, Any], Any]:
+def functional(jax: ModuleType, torchax: ModuleType, model: nn.Module, precision: str) -> Jitted:
     """The net as a compiled function of its weights and a batch [batch, channels, height, width], arrays of JAX."""
     environment = torchax.default_env()
 
-    def net(weights: Any, batch: Any) -> Any:
+    def net(weights: object, batch: object) -> object:
         # In inference mode torch would hand composite operators over whole, which torchax takes in parts.
         with torch.inference_mode(False), torch.no_grad(), environment, jax.default_matmul_precision(precision):
             tensors = torchax.interop.torch_view(weights)
             logits = torch.func.functional_call(model, tensors, (torchax.interop.torch_view(batch),))
             return torchax.interop.jax_view(logits)
 
-    compiled: Callable[[Any, Any], Any] = jax.jit(net)
+    compiled: Jitted = jax.jit(net)
     return compiled
 
 
@@ -109,7 +119,7 @@ class Compiled:
     answer, so that an event of torch's after the call, or a synchronisation of torch's, waits for XLA's work.
     """
 
-    def __init__(self, jax: Any, net: Any, weights: Any) -> None:
+    def __init__(self, jax: ModuleType, net: Jitted, weights: object) -> None:
         self.jax, self.net, self.weights = jax, net, weights
 
     def __call__(self, batch: Tensor) -> Tensor:
@@ -119,4 +129,4 @@ class Compiled:
 
     def compilations(self) -> int:
         """Shapes that it was compiled for."""
-        return int(self.net._cache_size())
+        return self.net._cache_size()

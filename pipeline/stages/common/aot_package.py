@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # a cold start imports torch by the clock
     from torch import Tensor, nn
@@ -63,7 +63,7 @@ def build_package(
     with torch.inference_mode(False), torch.no_grad():
         program = torch.export.export(model, tuple(part.clone() for part in inputs))
         # One program a package: to compile its headers beforehand would cost a minute and save nothing.
-        configs: dict[str, Any] = {
+        configs: dict[str, object] = {
             "freezing": freezing,
             "max_autotune": max_autotune,
             "cpp_cache_precompile_headers": False,
@@ -133,7 +133,7 @@ def steps(path: Path, device: str, words: Sequence[str]) -> dict[str, float]:
     loaded = load_package(path)
     ready = time.perf_counter()
     with torch.inference_mode():
-        answer: Any = loaded(*inputs)
+        answer = loaded(*inputs)
     answer.sum().item()  # waits for the device
     answered = time.perf_counter()
     return {

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -127,7 +126,7 @@ def layer_facts(
     gains: Mapping[str, float],
     off: Mapping[str, float],
     quantized: Collection[str] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """For the record: which layers stay, their sensitivity, how far the net is from fp32, and how many are int8."""
     counted = {} if quantized is None else {"int8_layers": len(quantized)}
     return {**counted, "kept": list(kept), "sensitivity": dict(gains), "off_fp32": dict(off)}

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -78,7 +77,7 @@ def bound(
     shape = [int(length) for length in session.get_outputs()[0].shape]
     logits = torch.empty(shape, dtype=precision, device=fixed.device)
     kind = fixed.device.type
-    binding: Any = session.io_binding()
+    binding = session.io_binding()
     for name, part in zip(fixed.names, fixed, strict=True):
         if name in taken:
             binding.bind_input(name, kind, 0, NUMPY_TYPES[part.dtype], tuple(part.shape), part.data_ptr())

@@ -1,6 +1,7 @@
 """OpenVINO's plugin for CPUs: its settings, and in which precision it runs a net by its own account."""
 
 from collections import Counter
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ def chosen(dtype: str, has_bf16: bool) -> Precision:
     return known.get(dtype, "bf16" if has_bf16 else "fp32")
 
 
-def settings(hint: str) -> dict[str, Any]:
+def settings(hint: str) -> dict[str, str | int]:
     """The plugin's: its precision, single calls, and torch's number of threads."""
     threads = torch.get_num_threads()
     return {"INFERENCE_PRECISION_HINT": hint, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
@@ -36,7 +37,7 @@ def hint_of(asked: Precision) -> str:
     return "bf16" if asked == "bf16" else "f32"
 
 
-def said(openvino: Any, asked: Precision) -> str:
+def said(openvino: ModuleType, asked: Precision) -> str:
     """Who runs the net, in what."""
     return f"OpenVINO {openvino.__version__.split('-')[0]}, CPU plugin, {asked}"
 

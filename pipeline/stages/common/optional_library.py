@@ -1,13 +1,13 @@
 """Libraries that only one stage needs: an extra of pyproject.toml brings them, and without it the stage is skipped."""
 
 import importlib
-from typing import Any
+from types import ModuleType
 
 from pipeline.records.error_line import first_line
 from pipeline.stages.api import Skip, StageError
 
 
-def library(module: str, extra: str) -> Any:
+def library(module: str, extra: str) -> ModuleType:
     """The module of a library that an extra brings.
 
     Args:

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -64,7 +65,7 @@ class Quantizer:
         return path
 
 
-def types(of: Any, kind: Kind) -> dict[str, Any]:
+def types(of: Any, kind: Kind) -> dict[str, object]:
     """The quantizer's arguments for a kind; `of` is ONNX Runtime's QuantType."""
     if kind == "fp8":
         return {"activation_type": of.QFLOAT8E4M3FN, "weight_type": of.QFLOAT8E4M3FN}
@@ -80,7 +81,7 @@ class Images:
     def __init__(self, batches: list[Tensor]) -> None:
         self.left = iter(batches)
 
-    def get_next(self) -> dict[str, Any] | None:
+    def get_next(self) -> dict[str, np.ndarray] | None:
         """The next batch by the input's name; None after the last."""
         batch = next(self.left, None)
         return None if batch is None else {IMAGE: batch.cpu().numpy()}
@@ -88,7 +89,7 @@ class Images:
     def __iter__(self) -> "Images":
         return self
 
-    def __next__(self) -> dict[str, Any]:
+    def __next__(self) -> dict[str, np.ndarray]:
         found = self.get_next()
         if found is None:
             raise StopIteration
