@@ -16,7 +16,7 @@ import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from models.errors import InputError
@@ -290,7 +290,7 @@ def refusal(invocation: Invocation, config: DictConfig, text: str) -> RunRecord:
     return RunRecord(now, invocation.command, named, asked, settings_of(asked), warnings=[warning])
 
 
-def plain(config: Any, resolve: bool) -> dict[str, Any]:
+def plain(config: DictConfig | ListConfig, resolve: bool) -> dict[str, Any]:
     """Hydra's config as plain containers."""
     value = OmegaConf.to_container(config, resolve=resolve)
     assert isinstance(value, dict)

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
@@ -52,7 +51,7 @@ def yaml_files(folder: Path) -> Iterator[Path]:
         yield from (Path(place, name) for name in sorted(files) if name.endswith((".yaml", ".yml")))
 
 
-def loaded(path: Path) -> Any:
+def loaded(path: Path) -> object:
     """What a YAML file holds, as Hydra reads it; None of one that Hydra can't read either, which it will say."""
     try:
         return OmegaConf.to_container(OmegaConf.load(path), resolve=False) if path.is_file() else None
@@ -60,7 +59,7 @@ def loaded(path: Path) -> Any:
         return None
 
 
-def under(value: Any, name: str) -> Iterator[object]:
+def under(value: object, name: str) -> Iterator[object]:
     """What stands under a key of that name, however deep."""
     if isinstance(value, dict):
         for key, part in value.items():

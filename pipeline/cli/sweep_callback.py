@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
@@ -18,7 +17,7 @@ from pipeline.report.formatting import visible
 class SweepReport(Callback):
     """Draws the report of all jobs of a sweep, also of those that failed, and leaves with their worst exit code."""
 
-    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+    def on_multirun_end(self, config: DictConfig, **_: object) -> None:
         """Called once, after the last job."""
         folder = Path(config.hydra.sweep.dir)
         try:

@@ -53,7 +53,7 @@ class DataKnobs:
     depth: PositiveInt | None = None
 
 
-def read_data(value: Mapping[str, Any]) -> DataSpec:
+def read_data(value: Mapping[str, object]) -> DataSpec:
     """The images that are asked for.
 
     Raises:
@@ -102,7 +102,7 @@ def words_for_kind(name: str) -> Words:
     return words_for(3 if name == VOLUME else 2)
 
 
-def meant_everywhere(data: Mapping[str, Any], preset: object, typed: Sequence[str]) -> dict[str, Any]:
+def meant_everywhere(data: Mapping[str, object], preset: object, typed: Sequence[str]) -> dict[str, object]:
     """The knobs, without the size that a preset sets for what has one of its own.
 
     Tensors always keep theirs; images of a folder and volumes do so where the preset is the CPU's.

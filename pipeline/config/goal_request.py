@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 from pipeline.config.checks import checked, shown
 from pipeline.config.groups import read_group
@@ -104,7 +104,7 @@ def constraint(text: str) -> Constraint:
 
 
 def read_accuracy(
-    value: Mapping[str, Any], labelled: bool, trained: bool, task: TaskName = "segmentation"
+    value: Mapping[str, object], labelled: bool, trained: bool, task: TaskName = "segmentation"
 ) -> AccuracyLimits:
     """The limits that every stage's answer must keep.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar, get_type_hints
+from typing import TypeVar, get_type_hints
 
 from pipeline.config.checks import checked, shown
 from pipeline.config.request_error import RequestError, nearest
@@ -10,7 +10,7 @@ from pipeline.config.request_error import RequestError, nearest
 Spec = TypeVar("Spec")
 
 
-def mapping(key: str, value: object, remedy: str = "") -> Mapping[str, Any]:
+def mapping(key: str, value: object, remedy: str = "") -> Mapping[str, object]:
     """The value, which must be key: value pairs.
 
     Raises:

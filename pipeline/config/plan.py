@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated
 
 from pipeline.config.checks import AtLeast, AtMost
 from pipeline.config.request_error import RequestError
@@ -21,7 +21,7 @@ Limit = Annotated[float, AtLeast(1), AtMost(LONGEST)]  # seconds of a phase: in 
 BY_DEVICE = ("interim_analyses", "sampling_seconds", "aa_blocks")  # knobs of which a GPU has its own, gpu_ before it
 
 
-def for_every_device(measure: Mapping[str, Any], typed: Sequence[str]) -> dict[str, Any]:
+def for_every_device(measure: Mapping[str, object], typed: Sequence[str]) -> dict[str, object]:
     """The knobs of `measure` with what was typed for one of `BY_DEVICE` on a GPU too: it means the same everywhere.
 
     Args:

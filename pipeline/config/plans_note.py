@@ -21,11 +21,12 @@ def plans_note(request: RunConfig) -> str:
 
     What a file that isn't nnU-Net's holds is the worker's to refuse.
     """
-    folder = request.model.options.get("plans")
-    if request.model.name != PRESET or not folder:
+    asked_for = request.model.options.get("plans")
+    if request.model.name != PRESET or not asked_for:
         return ""
+    folder = Path(str(asked_for))
     try:
-        plans = json.loads((Path(folder) / PLANS).read_text(encoding="utf-8"))
+        plans = json.loads((folder / PLANS).read_text(encoding="utf-8"))
         found = configured(plans["configurations"], str(request.model.options.get("configuration")))
         groups = [_normalisation(plans, found), _patch(found)]
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
@@ -36,9 +37,7 @@ def plans_note(request: RunConfig) -> str:
     apart = [group for group in groups if any(_shown(value) != _shown(own.get(key)) for key, value in group.items())]
     asked = " ".join(f"data.{key}={_shown(value)}" for group in apart for key, value in group.items())
     now = " ".join(f"data.{key}={_shown(own[key])}" for group in apart for key in group if own.get(key) is not None)
-    return (
-        f"note: {Path(folder) / PLANS} says {asked}; this run has {now or 'volumes of their own size'}" if apart else ""
-    )
+    return f"note: {folder / PLANS} says {asked}; this run has {now or 'volumes of their own size'}" if apart else ""
 
 
 def configured(known: Mapping[str, Any], name: str) -> dict[str, Any]:

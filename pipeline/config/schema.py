@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from models.input_contract import InputContract, LabelRules
 from pipeline.config.checks import AtMost, NonNegativeInt, PositiveInt
@@ -29,7 +29,7 @@ class StageSpec:
     unavailable: str  # why it has no form on the devices that aren't listed
     legacy: bool
     tolerance: Tolerance
-    options: dict[str, Any]  # keyword arguments of `build`
+    options: dict[str, object]  # keyword arguments of `build`
 
 
 # Of a stage's YAML; its other keys are options.
@@ -42,7 +42,7 @@ class ModelSpec:
 
     name: str
     target: str
-    options: dict[str, Any]
+    options: dict[str, object]
     checkpoint: str | None
     output: int | str | None = None  # which part of the net's answer holds the logits; None where the answer is they
     file: str | None = None  # a net as torch.export wrote it, in place of class, arguments and weights
@@ -146,6 +146,6 @@ class RunConfig:
         )
 
 
-def job_document(job: Job) -> dict[str, Any]:
+def job_document(job: Job) -> dict[str, object]:
     """The job as plain JSON values."""
     return asdict(job)

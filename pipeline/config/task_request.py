@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from pipeline.config.checks import AtLeast, AtMost
 from pipeline.config.data_request import TENSORS
@@ -26,7 +26,7 @@ class TaskKnobs:
     prediction: Prediction = "epsilon"
 
 
-def read_task(value: Mapping[str, Any], data: DataSpec) -> Task:
+def read_task(value: Mapping[str, object], data: DataSpec) -> Task:
     """The task that is asked for.
 
     Raises:

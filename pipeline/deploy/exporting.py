@@ -21,7 +21,7 @@ from pipeline.deploy import bundle_files
 from pipeline.deploy.artefacts import AXES, Made, check_dynamic, make
 from pipeline.deploy.bundle_contract import Contract, ContractError, Dynamic, TensorRule, measured_of
 from pipeline.deploy.carried.golden_check import FURTHER
-from pipeline.deploy.fresh_process import BundleFails, ask
+from pipeline.deploy.fresh_process import BundleFails, Said, ask
 from pipeline.deploy.moved_ends import Ends, classes
 from pipeline.deploy.recorded_stage import ExportError, RecordedStage, check_weights, chosen, opened
 from pipeline.records import codec
@@ -188,7 +188,7 @@ def described(part: Tensor) -> tuple[list[int], str]:
     return list(part.shape), str(part.dtype).removeprefix("torch.")
 
 
-def wrong(found: dict[str, float], contract: Contract) -> str:
+def wrong(found: Said, contract: Contract) -> str:
     """Why the check of a bundle failed, in a line."""
     allowed = contract.tolerance
     said = [f"its answers are {found['relative_l2']:.2g} off (relative L2; {allowed.relative_l2:g} allowed)"]

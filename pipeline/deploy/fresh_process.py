@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from pipeline.deploy.bundle_files import LOADER
 
@@ -22,7 +22,35 @@ class BundleFails(Exception):  # noqa: N818 - named for what was found
     """The loader gave no answer; the text is the last line that it wrote."""
 
 
-def ask(folder: Path, *words: str) -> dict[str, Any]:
+class Said(TypedDict, total=False):
+    """What a bundle's loader prints of its answers, as far as its words ask for it.
+
+    Attributes:
+        shape: of the answer.
+        dtype: of the answer.
+        right: whether it is within the tolerance.
+        relative_l2: its distance from the fp32 net's.
+        flipped_share: of the pixels, whose class differs from the fp32 net's.
+        normalisation: relative L2 of the normalised images to those that the run gave its net.
+        same_bits: whether the answer is the exported one, bit for bit.
+        masks_moved: how many pixels differ from the exported mask.
+        milliseconds: of a call.
+        path_milliseconds: of the whole path, from images in the host's memory to their masks there.
+    """
+
+    shape: list[int]
+    dtype: str
+    right: bool
+    relative_l2: float
+    flipped_share: float
+    normalisation: float
+    same_bits: bool
+    masks_moved: int
+    milliseconds: float
+    path_milliseconds: float
+
+
+def ask(folder: Path, *words: str) -> Said:
     """What the loader of a bundle prints for these words of its command line.
 
     Raises:
@@ -34,7 +62,7 @@ def ask(folder: Path, *words: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         raise BundleFails(f"no answer within {LIMIT_SECONDS} s") from None
     try:
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        found: Said = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise BundleFails(lines[-1].strip() if lines else f"it ended with {done.returncode} and no word") from None

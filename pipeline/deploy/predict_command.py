@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from models.errors import InputError
 from models.one_line import FAILED, Parser, guarded, plural, tell
@@ -234,7 +233,7 @@ def make_all(planned: Planned, predictor: Predictor, cases: list[Case], asked: a
     return outcome
 
 
-def cut_of(planned: Planned, sides: tuple[int, ...], asked: argparse.Namespace) -> tuple[Cut, dict[str, Any]]:
+def cut_of(planned: Planned, sides: tuple[int, ...], asked: argparse.Namespace) -> tuple[Cut, dict[str, object]]:
     """How images become windows of these sides, and what predict.json says of it.
 
     Raises:
@@ -256,7 +255,7 @@ def cut_of(planned: Planned, sides: tuple[int, ...], asked: argparse.Namespace) 
     return Cut(overlap=overlap), {"window": list(sides), "overlap": overlap}
 
 
-def keep_manifest(folder: Path, made_of: dict[str, Any], outcome: Outcome, finished: bool) -> None:
+def keep_manifest(folder: Path, made_of: dict[str, object], outcome: Outcome, finished: bool) -> None:
     """Write predict.json: what the masks are made by, and which images have none.
 
     Raises:

@@ -108,7 +108,7 @@ class Wanted:
     batch: int | None = None
 
 
-def identity(made_of: dict[str, Any]) -> str:
+def identity(made_of: dict[str, object]) -> str:
     """SHA-256 of JSON values."""
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
 
@@ -265,7 +265,7 @@ def job_of(run: RunRecord, stage: StageRecord, wanted: Wanted, scratch: Path) ->
     )  # fmt: skip
 
 
-def made_of(run: RunRecord, job: Job) -> dict[str, Any]:
+def made_of(run: RunRecord, job: Job) -> dict[str, object]:
     """What the answers of a run's stage depend on."""
     spec, model = job.stage, replace(job.model, checkpoint=None)
     return {

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from models.one_line import Parser, guarded, tell
 from pipeline.deploy import bundle_contract
 from pipeline.deploy.bundle_contract import Contract, ContractError
 from pipeline.deploy.bundle_files import PACKAGES
 from pipeline.deploy.bundle_sums import changed_files
-from pipeline.deploy.fresh_process import BundleFails, ask
+from pipeline.deploy.fresh_process import BundleFails, Said, ask
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.host import cpu_name, driver_version
 from pipeline.devices.kinds import is_cuda
@@ -88,7 +87,7 @@ def machine_lines(contract: Contract, machine: Machine) -> Iterator[Line]:
             yield Line(name, asked.packages[name], found, same, "requirements.txt names the versions")
 
 
-def answer_lines(contract: Contract, found: dict[str, Any]) -> Iterator[Line]:
+def answer_lines(contract: Contract, found: Said) -> Iterator[Line]:
     """The golden answers: within the tolerance, and bit for bit where that was so when it was exported."""
     allowed = contract.tolerance
     said, asked = f"{found['relative_l2']:.2g} off fp32", f"at most {allowed.relative_l2:g} off fp32"
@@ -105,7 +104,7 @@ def answer_lines(contract: Contract, found: dict[str, Any]) -> Iterator[Line]:
         )
 
 
-def speed_line(contract: Contract, found: dict[str, Any], margin: float) -> Line | None:
+def speed_line(contract: Contract, found: Said, margin: float) -> Line | None:
     """A call's time against what the run measured; None where it measured none.
 
     Args:
@@ -124,7 +123,7 @@ def speed_line(contract: Contract, found: dict[str, Any], margin: float) -> Line
 
 
 def verify(
-    folder: Path, margin: float, machine: Machine | None = None, loader: Callable[..., dict[str, Any]] | None = None
+    folder: Path, margin: float, machine: Machine | None = None, loader: Callable[..., Said] | None = None
 ) -> list[Line]:
     """Every line, as far as it goes: a bundle whose files were changed isn't loaded.
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +34,7 @@ def measure(
     stages: Sequence[str] = (),
     *,
     labels: Array | str | Path | None = None,
-    net_options: Mapping[str, Any] | None = None,
+    net_options: Mapping[str, object] | None = None,
     folder: str | Path | None = None,
     **knobs: object,
 ) -> Run:
@@ -89,7 +88,7 @@ def target_of(net: nn.Module) -> str:
     return target
 
 
-def net_of(net: nn.Module, target: str, options: Mapping[str, Any], given: Path) -> dict[str, object]:
+def net_of(net: nn.Module, target: str, options: Mapping[str, object], given: Path) -> dict[str, object]:
     """The keys of `model` for a net, whose weights are kept in `given`."""
     path = given / "weights.safetensors"
     save_file({name: part.detach().cpu().clone().contiguous() for name, part in net.state_dict().items()}, path)
@@ -105,7 +104,7 @@ def home_of(net: nn.Module) -> Path:
     return file.parents[depth]
 
 
-def check_made_again(net: nn.Module, options: Mapping[str, Any], example: Tensor | None) -> None:
+def check_made_again(net: nn.Module, options: Mapping[str, object], example: Tensor | None) -> None:
     """Check that class, options and weights make this net again: the workers know no more of it.
 
     Args:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,9 +18,11 @@ from pipeline.profiling.kernel_classes import classify
 from pipeline.records.chrome_trace import CALL, GPU_WORK, TraceEvent, complete, length, of
 from pipeline.records.diagnostics import KernelRow, Profile
 
+Given = TypeVar("Given", bound=Batch | Tensor)  # to a stage at each call
+
 
 def record(
-    run: Callable[[Any], object], batches: Sequence[Batch | Tensor], calls: int, folder: Path, shapes: bool = False
+    run: Callable[[Given], object], batches: Sequence[Given], calls: int, folder: Path, shapes: bool = False
 ) -> tuple[list[TraceEvent], bytes]:
     """The complete events of `calls` calls of a warm stage, and the Chrome trace that they are from.
 

@@ -45,7 +45,7 @@ def from_json(kind: type[Kind], value: object) -> Kind:
     return record
 
 
-def _with_nan(annotation: Any, value: object) -> object:
+def _with_nan(annotation: object, value: object) -> object:
     """The value with NaN for null, where the annotation is a plain number's."""
     if value is None:
         return math.nan if annotation is float else None
@@ -69,13 +69,13 @@ def _with_nan(annotation: Any, value: object) -> object:
 
 
 @cache
-def _form(annotation: Hashable) -> tuple[object, tuple[Any, ...]]:
+def _form(annotation: Hashable) -> tuple[object, tuple[object, ...]]:
     """Of a generic annotation what it is of, and its arguments."""
     return get_origin(annotation), get_args(annotation)
 
 
 @cache
-def _hints(kind: Hashable) -> dict[str, Any]:
+def _hints(kind: Hashable) -> dict[str, object]:
     """The annotations of a dataclass; none of anything else."""
     return get_type_hints(kind) if is_dataclass(kind) else {}
 
@@ -131,7 +131,7 @@ def without_secrets(run: RunRecord) -> RunRecord:
     return from_json(RunRecord, _masked_json(run))
 
 
-def _masked_json(run: RunRecord) -> Any:
+def _masked_json(run: RunRecord) -> object:
     return masked(to_json(run), values_to_hide(referred_to(run.config)))
 
 

@@ -3,12 +3,13 @@
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TypeVar
 
 SECRET = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(_|$)", re.IGNORECASE)
 REFERRED = re.compile(r"\$\{\s*oc\.env\s*:\s*(\w+)")  # by an interpolation of a configuration
 LEAST_LETTERS = 8  # of a value that is a secret by its variable's name; a shorter one may be a common word
 LEAST_REFERRED = 4  # of a value that a configuration refers to
+Value = TypeVar("Value", str, list[str], object)
 
 
 def values_to_hide(referred: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -29,7 +30,7 @@ def values_to_hide(referred: Iterable[str] = (), environment: Mapping[str, str] 
     return dict(sorted(found.items(), key=lambda pair: -len(pair[0])))
 
 
-def masked(value: Any, hidden: Mapping[str, str]) -> Any:
+def masked(value: Value, hidden: Mapping[str, str]) -> Value:
     """Text, or plain JSON values with all text in them, without the hidden values."""
     if not hidden:
         return value

@@ -5,7 +5,6 @@ docs/inputs.md states it.
 
 import copy
 import inspect
-from typing import Any
 
 import torch
 from torch import nn
@@ -161,7 +160,7 @@ def without_values(model: nn.Module) -> nn.Module:
 
     Not by `torch.func.functional_call`: that leaves a module with other tensors where one is reachable by two names.
     """
-    memo: dict[int, Any] = {}
+    memo: dict[int, object] = {}
     for parameter in model.parameters():
         memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
     for buffer in model.buffers():

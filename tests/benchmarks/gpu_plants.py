@@ -63,7 +63,8 @@ def asked(stage: StageSpec, folder: Path, device: str, role: str = "stage") -> J
 
 def spec(plant: str) -> StageSpec:
     """The stage that misbehaves so."""
-    devices, options = ["cpu", "cuda"], {"plant": plant}
+    devices = ["cpu", "cuda"]
+    options: dict[str, object] = {"plant": plant}
     return replace(EAGER, name=plant, target="tests.fooling_stages", devices=devices, options=options, tolerance=LOOSE)
 
 

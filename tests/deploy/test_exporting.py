@@ -4,7 +4,6 @@ import ast
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from models.input_contract import InputContract
 from pipeline.compiler.artifact import save as save_net
 from pipeline.deploy import artefacts, bundle_contract, bundle_sums, exporting, fresh_process
 from pipeline.deploy.bundle_contract import ContractError
+from pipeline.deploy.fresh_process import Said
 from pipeline.records import codec
 from tests.compiler.rewriting import lowered, rewritten_from
 from tests.deploy.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage
@@ -23,12 +23,12 @@ from tests.fork_server import torch_alone
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def small(monkeypatch: pytest.MonkeyPatch) -> Said:
     """What the loader says, in place of a process; torch's own exporter is spared."""
-    said: dict[str, Any] = {"shape": [2, 2, SIDE, SIDE], "dtype": "float32", "right": True, "same_bits": True}
+    said: Said = {"shape": [2, 2, SIDE, SIDE], "dtype": "float32", "right": True, "same_bits": True}
     said |= {"relative_l2": 0.0, "flipped_share": 0.0, "normalisation": 0.0}
 
-    def answer(folder: Path, *words: str) -> dict[str, Any]:
+    def answer(folder: Path, *words: str) -> Said:
         assert not bundle_sums.changed_files(folder)
         if words[0] == "--answer":
             Path(words[1]).write_bytes(np.zeros(2 * 2 * SIDE * SIDE).tobytes())
@@ -48,7 +48,7 @@ def asked(*words: object) -> int:
     return exporting.main([str(word) for word in words])
 
 
-def test_the_contract_says_what_was_measured(small: dict[str, Any], tmp_path: Path) -> None:
+def test_the_contract_says_what_was_measured(small: Said, tmp_path: Path) -> None:
     """Shapes, normalisation, milliseconds and machine, weights; every file has its digest, and the folder is whole."""
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
@@ -71,7 +71,7 @@ def test_the_contract_says_what_was_measured(small: dict[str, Any], tmp_path: Pa
 
 
 def test_random_weights_are_exported_with_a_warning(
-    small: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_folder(tmp_path / "run", [stage("eager")], trained=False)
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
@@ -94,7 +94,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> str:
     ],
 )
 def test_what_no_bundle_can_be_made_of_is_refused(
-    words: list[str], line: str, small: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], line: str, small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the nearest choice, and no folder is left."""
     wrong = replace(stage("half"), status="inaccurate", reason="logits differ by 2")
@@ -104,9 +104,7 @@ def test_what_no_bundle_can_be_made_of_is_refused(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
 
-def test_a_folder_that_is_there_is_left_alone(
-    small: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_is_there_is_left_alone(small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_folder(tmp_path / "run", [stage("eager")])
     (tmp_path / "out").mkdir()
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == exporting.REFUSED
@@ -115,7 +113,7 @@ def test_a_folder_that_is_there_is_left_alone(
 
 
 def test_a_bundle_where_no_folder_can_be_is_told_by_the_name_that_was_typed(
-    small: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not by that of the hidden folder in which it is made."""
     run = run_folder(tmp_path / "run", [stage("eager")])
@@ -125,7 +123,7 @@ def test_a_bundle_where_no_folder_can_be_is_told_by_the_name_that_was_typed(
 
 
 def test_other_weights_than_were_measured_are_refused(
-    small: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_folder(tmp_path / "run", [stage("eager")])
     save_weights(build_model(NET, OPTIONS, None, 2), run / "weights.safetensors", {})
@@ -135,7 +133,7 @@ def test_other_weights_than_were_measured_are_refused(
 
 
 def test_a_file_that_changed_since_the_run_is_refused(
-    small: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And so is one that a record names outside the run's folder."""
     run = run_folder(tmp_path / "run", [])
@@ -149,7 +147,7 @@ def test_a_file_that_changed_since_the_run_is_refused(
 
 
 def test_a_bundle_that_answers_otherwise_is_taken_away(
-    small: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its own check decides, and one line says by how much it was off."""
     small |= {"right": False, "relative_l2": 0.5}
@@ -208,7 +206,7 @@ def test_a_rewritten_net_carries_its_kernels(tmp_path: Path, monkeypatch: pytest
     assert foreign == {"torch", "triton", "net_kernels"}
 
 
-def answered(folder: Path, *words: str) -> dict[str, Any]:
+def answered(folder: Path, *words: str) -> Said:
     """The loader's own check, and zeros for an answer."""
     if words[0] == "--check":
         with torch_alone():

@@ -16,6 +16,7 @@ from models.input_contract import InputContract
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_contract, bundle_files, exporting, fresh_process, predict_command
 from pipeline.deploy.bundle_predictor import of_bundle
+from pipeline.deploy.fresh_process import Said
 from pipeline.deploy.predictor import Wanted, check_task
 from pipeline.deploy.verification import answer_lines
 from pipeline.records import codec
@@ -57,14 +58,14 @@ def of_tensors(folder: Path, task: str = "diffusion", **fields: Any) -> Path:
 def answered_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The loader's first answer is given in this process; its check, which compares with it, in one of its own."""
 
-    def answered(folder: Path, *words: str) -> dict[str, Any]:
+    def answered(folder: Path, *words: str) -> Said:
         if words[0] == "--check":
             with torch_alone():
                 return fresh_process.ask(folder, *words)
         monkeypatch.setattr(sys, "argv", ["load.py", *words])
         with pytest.raises(SystemExit):
             runpy.run_path(str(folder / "load.py"), run_name="__main__")
-        found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        found: Said = json.loads(capsys.readouterr().out.splitlines()[-1])
         return found
 
     monkeypatch.setattr(exporting, "ask", answered)
@@ -96,15 +97,15 @@ def test_a_bundle_of_several_inputs_answers_in_a_process_of_its_own(tmp_path: Pa
 
 
 @pytest.fixture
-def no_process(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def no_process(monkeypatch: pytest.MonkeyPatch) -> Said:
     """What the loader would say, in place of a process."""
-    said: dict[str, Any] = {"dtype": "float32", "right": True, "same_bits": True, "relative_l2": 0.0}
+    said: Said = {"dtype": "float32", "right": True, "same_bits": True, "relative_l2": 0.0}
 
-    def answer(folder: Path, *words: str) -> dict[str, Any]:
+    def answer(folder: Path, *words: str) -> Said:
         contract = json.loads((folder / "contract.json").read_text())
         if words[0] == "--answer":
             Path(words[1]).write_bytes(np.zeros(contract["output"]["shape"]).tobytes())
-        return said | {"shape": contract["output"]["shape"]}
+        return {**said, "shape": contract["output"]["shape"]}
 
     monkeypatch.setattr(exporting, "ask", answer)
     return said

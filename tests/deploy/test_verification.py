@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import pytest
 
 from models.input_contract import InputContract
 from pipeline.deploy import bundle_contract, bundle_files, verification
 from pipeline.deploy.bundle_contract import Contract, Measured, TensorRule
-from pipeline.deploy.fresh_process import BundleFails
+from pipeline.deploy.fresh_process import BundleFails, Said
 from pipeline.deploy.verification import Machine
 from pipeline.records.run_record import Tolerance
 
@@ -21,7 +21,7 @@ CONTRACT = Contract(
     InputContract(), Tolerance(1e-2, 1e-3, "fp16"), masks_judged=True, measured=MEASURED, weights_sha256="ab",
     command="python -m pipeline", rebuild="python -m pipeline.export RUN --to DIR", deterministic=True,
 )  # fmt: skip
-ANSWER = {"relative_l2": 1e-3, "flipped_share": 1e-4, "right": True, "masks_moved": 0, "milliseconds": 4.9}
+ANSWER: Said = {"relative_l2": 1e-3, "flipped_share": 1e-4, "right": True, "masks_moved": 0, "milliseconds": 4.9}
 
 
 @pytest.fixture
@@ -31,9 +31,10 @@ def bundle(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def different(bundle: Path, machine: Machine = HERE, **said: Any) -> dict[str, str]:
+def different(bundle: Path, machine: Machine = HERE, **said: Unpack[Said]) -> dict[str, str]:
     """The lines that differ, by what they are about."""
-    lines = verification.verify(bundle, 25.0, machine, lambda *_: ANSWER | said)
+    answer: Said = {**ANSWER, **said}
+    lines = verification.verify(bundle, 25.0, machine, lambda *_: answer)
     return {line.what: line.text() for line in lines if not line.same}
 
 
@@ -66,9 +67,7 @@ def test_where_all_is_as_asked_every_line_is_well(bundle: Path) -> None:
         (HERE, {"milliseconds": 5.01}, "speed", "asked 4 ms and at most 25 % more, found 5.01 ms"),
     ],
 )
-def test_what_differs_is_said_with_both_sides(
-    machine: Machine, said: dict[str, Any], what: str, line: str, bundle: Path
-) -> None:
+def test_what_differs_is_said_with_both_sides(machine: Machine, said: Said, what: str, line: str, bundle: Path) -> None:
     """And nothing else is."""
     found = different(bundle, machine, **said)
     assert list(found) == [what]
@@ -85,7 +84,7 @@ def test_nothing_is_loaded_of_a_bundle_that_was_changed(bundle: Path) -> None:
     """Its loader isn't asked."""
     (bundle / "package.pt2").write_bytes(b"other code")
 
-    def never(*_: object) -> dict[str, Any]:
+    def never(*_: object) -> Said:
         raise AssertionError("loaded")
 
     (line,) = [line for line in verification.verify(bundle, 25.0, HERE, never) if not line.same]
@@ -93,7 +92,7 @@ def test_nothing_is_loaded_of_a_bundle_that_was_changed(bundle: Path) -> None:
 
 
 def test_a_loader_that_fails_is_a_line(bundle: Path) -> None:
-    def fails(*_: object) -> dict[str, Any]:
+    def fails(*_: object) -> Said:
         raise BundleFails("RuntimeError: no kernel image")
 
     (line,) = [line for line in verification.verify(bundle, 25.0, HERE, fails) if not line.same]
