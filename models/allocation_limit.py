@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.errors import ModelError
@@ -28,7 +29,9 @@ class AllocationLimit(TorchDispatchMode):
         """Whether torch is to bar Dynamo from the method below, for which it would import it: two seconds."""
         return False
 
-    def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, _: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
         """Count what a factory such as empty, zeros or rand is asked for, and let it through.
 
         Raises:

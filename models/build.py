@@ -1,7 +1,7 @@
 """Makes the net that the user named, in fp32, ready to answer."""
 
 import inspect
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ from models.named_code import maker_of_net, with_classes
 
 
 def build_model(
-    target: str, options: dict[str, Any], checkpoint: str | None, seed: int, output: int | str | None = None
+    target: str, options: Mapping[str, object], checkpoint: str | None, seed: int, output: int | str | None = None
 ) -> nn.Module:
     """The net `target(**options)` in eval mode with the checkpoint's weights, or with seeded random ones.
 

@@ -2,8 +2,9 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ def smp_net(
     encoder_weights: str | None = None,
     in_channels: int = 3,
     classes: int = 2,
-    **options: Any,
+    **options: object,
 ) -> nn.Module:
     """A net of segmentation-models-pytorch: images [batch, in_channels, height, width] to logits of as many classes.
 
@@ -58,7 +59,7 @@ def monai_net(
     spatial_dims: int = 2,
     in_channels: int = 3,
     out_channels: int = 2,
-    **options: Any,
+    **options: object,
 ) -> nn.Module:
     """A net of MONAI: images [batch, in_channels, height, width] to logits of `out_channels` classes.
 
@@ -80,7 +81,7 @@ def monai_net(
     return made(cls, {**dimensions, **_of_a_unet(cls, given), **given})
 
 
-def _of_a_unet(cls: type[nn.Module], given: dict[str, Any]) -> dict[str, Any]:
+def _of_a_unet(cls: type[nn.Module], given: dict[str, Any]) -> dict[str, object]:
     """MONAI's options that aren't given and that a class such as UNet must be told."""
     takes = inspect.signature(cls).parameters
     if not all(key in takes and takes[key].default is inspect.Parameter.empty for key in ("channels", "strides")):
@@ -90,7 +91,7 @@ def _of_a_unet(cls: type[nn.Module], given: dict[str, Any]) -> dict[str, Any]:
     return {"channels": channels, "strides": (2,) * (len(channels) - 1), **units}
 
 
-def diffusers_net(timestep: int = 10, **options: Any) -> nn.Module:
+def diffusers_net(timestep: int = 10, **options: object) -> nn.Module:
     """Diffusers' UNet2DModel at one time step: latents [batch, in_channels, height, width] to noise of that size.
 
     Args:
@@ -103,7 +104,7 @@ def diffusers_net(timestep: int = 10, **options: Any) -> nn.Module:
     cls = imported("diffusers", "diffusers", "diffusers").UNet2DModel
     net = made(cls, {key: part for key, part in options.items() if part is not None})
 
-    def forward(self: Any, latents: Tensor) -> Tensor:
+    def forward(self: nn.Module, latents: Tensor) -> Tensor:
         # Filled on the device: a scalar that is copied there would end the capture of a CUDA graph.
         step = torch.full((1,), timestep, dtype=torch.int64, device=latents.device)
         noise: Tensor = cls.forward(self, latents, step, return_dict=False)[0]
@@ -113,7 +114,7 @@ def diffusers_net(timestep: int = 10, **options: Any) -> nn.Module:
     return net
 
 
-def imported(module: str, package: str, preset: str) -> Any:
+def imported(module: str, package: str, preset: str) -> ModuleType:
     """A library's module.
 
     Raises:
@@ -125,7 +126,7 @@ def imported(module: str, package: str, preset: str) -> Any:
         raise ModelError(f"model={preset}: {error}; install it: python -m pip install {package}") from None
 
 
-def net_named(name: str, library: Any, option: str) -> type[nn.Module]:
+def net_named(name: str, library: ModuleType, option: str) -> type[nn.Module]:
     """The net of that name in a library's module.
 
     Raises:
@@ -137,7 +138,7 @@ def net_named(name: str, library: Any, option: str) -> type[nn.Module]:
     return nets[name]
 
 
-def made(maker: Callable[..., nn.Module], options: dict[str, Any]) -> nn.Module:
+def made(maker: Callable[..., nn.Module], options: Mapping[str, object]) -> nn.Module:
     """The net `maker(**options)`.
 
     Raises:

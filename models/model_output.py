@@ -4,7 +4,6 @@ import functools
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -23,14 +22,14 @@ def with_output(model: nn.Module, output: int | str | None) -> nn.Module:
     cls = type(model)
 
     @functools.wraps(cls.forward)  # so that its arguments can still be seen
-    def forward(self: Any, *inputs: Any, **named: Any) -> Any:
+    def forward(self: object, *inputs: object, **named: object) -> object:
         return part_of(cls.forward(self, *inputs, **named), output, cls.__name__)
 
     model.__class__ = type(cls.__name__, (cls,), {"forward": forward, "__module__": cls.__module__})
     return model
 
 
-def part_of(answer: object, output: int | str, net: str) -> Any:
+def part_of(answer: object, output: int | str, net: str) -> object:
     """The part of a net's answer that `output` names.
 
     Raises:

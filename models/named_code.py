@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any, get_type_hints
 
 from torch import nn
@@ -39,7 +40,7 @@ def maker_of_net(target: str) -> Callable[..., nn.Module]:
     return maker
 
 
-def with_classes(value: Any, key: str) -> Any:
+def with_classes(value: object, key: str) -> Any:
     """An option's value with the class itself wherever it has {_class_: "torch.nn.InstanceNorm2d"}, however deep.
 
     Raises:
@@ -70,7 +71,7 @@ def class_of(target: Any, key: str) -> type[nn.Module]:
     return found
 
 
-def _imported(key: str, target: str, module_name: str) -> Any:
+def _imported(key: str, target: str, module_name: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)
     except ImportError as error:
@@ -81,7 +82,7 @@ def _is_layer(found: object) -> bool:
     return isinstance(found, type) and issubclass(found, nn.Module)
 
 
-def _makes_nets(function: Any) -> bool:
+def _makes_nets(function: FunctionType) -> bool:
     """Whether a function is the user's own, or one of this program's that returns a net by its annotation."""
     if is_own_code(function.__module__):
         return True
@@ -98,7 +99,7 @@ def _hidden(target: str) -> str:
     return f"; {folder / first} is hidden, as models.{first} is this program's own: give it another name"
 
 
-def _nearest(module: Any, name: str) -> str:
+def _nearest(module: ModuleType, name: str) -> str:
     """A clause that names the nets of the module that are most like `name`."""
     nets = [key for key, part in vars(module).items() if _is_layer(part)]
     close = get_close_matches(name, nets, n=1, cutoff=0.5) or nets[:5]

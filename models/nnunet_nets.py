@@ -39,7 +39,7 @@ def nnunet_net(
     configuration: str = "2d",
     input_channels: int = 3,
     num_classes: int = 2,
-    **options: Any,
+    **options: object,
 ) -> nn.Module:
     """One of nnU-Net's nets: images [batch, input_channels, height, width] to logits of `num_classes`.
 
@@ -89,7 +89,7 @@ def defaults(net: str, configuration: str) -> dict[str, Any]:
     }
 
 
-def layers(dimensions: int) -> dict[str, Any]:
+def layers(dimensions: int) -> dict[str, object]:
     """The layers that nnU-Net gives every net: convolutions with a bias, instance norm, leaky ReLU, no dropout."""
     return {
         "conv_op": CONVOLUTIONS[dimensions],
@@ -101,7 +101,7 @@ def layers(dimensions: int) -> dict[str, Any]:
     }
 
 
-def planned(folder: Path, configuration: str) -> tuple[str, dict[str, Any]]:
+def planned(folder: Path, configuration: str) -> tuple[str, dict[str, object]]:
     """The net's class and its arguments, from the plans of a trained model.
 
     Raises:
@@ -124,25 +124,26 @@ def planned(folder: Path, configuration: str) -> tuple[str, dict[str, Any]]:
     return net, given
 
 
-def inherited(known: Mapping[str, Any], configuration: str, path: Path) -> dict[str, Any]:
+def inherited(known: Mapping[str, object], configuration: str, path: Path) -> dict[str, Any]:
     """A configuration with what it takes from those that it builds on.
 
     Raises:
         ModelError: there is none of that name, or they build on each other.
     """
     found: dict[str, Any] = {}
-    name: Any = configuration
+    name = configuration
     for _ in range(MOST_INHERITED):
         if name not in known:
             raise ModelError(f"model.options.configuration={name}: not in {path}; it has {', '.join(map(str, known))}")
-        found = {**part(known, name, path), **found}
-        if "inherits_from" not in known[name]:
+        own = part(known, name, path)
+        found = {**own, **found}
+        if "inherits_from" not in own:
             return found
-        name = known[name]["inherits_from"]
+        name = own["inherits_from"]
     raise ModelError(f"{path}: its configuration {configuration} builds on itself")
 
 
-def before_2_4(found: Mapping[str, Any], path: Path) -> tuple[str, dict[str, Any]]:
+def before_2_4(found: Mapping[str, Any], path: Path) -> tuple[str, dict[str, object]]:
     """The same of plans that nnU-Net wrote before 2.4, which name the numbers alone.
 
     Raises:
@@ -199,7 +200,7 @@ def document(path: Path) -> Mapping[str, Any]:
     return found
 
 
-def part(whole: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
+def part(whole: Mapping[str, object], key: str, path: Path) -> Mapping[str, Any]:
     """What stands under a key, which must be key: value pairs.
 
     Raises:

@@ -83,7 +83,7 @@ def check(path: str) -> None:
         raise CheckpointError(f"{path}: {wrong}")
 
 
-def fault_in(found: dict[str, Any], size: int) -> str:
+def fault_in(found: dict[str, object], size: int) -> str:
     """What is wrong with a header that so many bytes follow, in a clause; empty where nothing is."""
     tensors = {name: part for name, part in found.items() if name != "__metadata__" and isinstance(part, dict)}
     if not tensors:

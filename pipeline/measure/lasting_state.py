@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -57,7 +56,7 @@ def priority() -> tuple[int, ...]:
     return (nice, os.sched_getscheduler(0)) if sys.platform == "linux" else (nice,)
 
 
-def every_layers_hooks() -> list[dict[int, Any]]:
+def every_layers_hooks() -> list[dict[int, object]]:
     """What torch calls at each call of any layer."""
     names = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
     return [getattr(torch.nn.modules.module, f"_global_{name}") for name in names]
