@@ -33,10 +33,10 @@ LONGEST_NAME = 64  # of a stage: a folder's, and a column's
 EXPORTED = ".pt2"  # a net as torch.export writes it
 EAGER_BESIDE = "fp32 beside the rest: added by the run (eager_beside=false leaves it out)"
 
-StageFiles = Mapping[str, Mapping[str, Any]]
+StageFiles = Mapping[str, Mapping[str, object]]
 
 
-def read(config: Mapping[str, Any], device: str, files: StageFiles, launcher: str = "basic") -> RunConfig:
+def read(config: Mapping[str, object], device: str, files: StageFiles, launcher: str = "basic") -> RunConfig:
     """The run that a resolved config asks for, on `device` as it was found.
 
     Args:
@@ -48,18 +48,19 @@ def read(config: Mapping[str, Any], device: str, files: StageFiles, launcher: st
     Raises:
         RequestError: a value isn't admitted; the line names the key and what is admitted.
     """
-    check_keys(config)
-    check_report(config["report"])
+    group = check_keys(config)
+    check_report(group["report"])
     if config["resume_despite"] and not config["resume"]:
         raise RequestError("resume_despite: name the run to go on with, too: resume=outputs/DATE/TIME")
     types = get_type_hints(RunConfig, include_extras=True)
     beside = checked("eager_beside", config["eager_beside"], bool)
     baseline, eager = (read_stage(files[name], "stage") for name in (AUTOCAST if is_cuda(device) else EAGER, EAGER))
-    stages, model, data = read_stages(config["stage"]), read_model(config["model"]), read_data(config["data"])
+    stages, model, data = read_stages(group["stage"]), read_model(group["model"]), read_data(group["data"])
     check_net(model, data)
     labelled = data.name in OWN_IMAGES or data.labels is not None
-    task = read_task(config["task"], data)
-    accuracy = read_accuracy(config["accuracy"], labelled, model.is_trained, task.name)
+    task = read_task(group["task"], data)
+    accuracy = read_accuracy(group["accuracy"], labelled, model.is_trained, task.name)
+    price = checked("report.gpu_hour_price", group["report"].get("gpu_hour_price"), float | None)
     stages = with_eager(stages, eager) if is_cuda(device) and beside else stages
     return RunConfig(
         stages=[in_place(stage) for stage in stages] if accuracy.replace_flipped_share else stages,
@@ -67,8 +68,8 @@ def read(config: Mapping[str, Any], device: str, files: StageFiles, launcher: st
         data=data,
         accuracy=accuracy,
         task=task,
-        goal=read_goal(config["objective"], config["subject_to"], config["report"].get("gpu_hour_price")),
-        plan=read_group(Plan, "measure", config["measure"]).on(device),
+        goal=read_goal(config["objective"], config["subject_to"], price),
+        plan=read_group(Plan, "measure", group["measure"]).on(device),
         device=device,
         launcher=launcher,
         baseline=baseline,
@@ -83,20 +84,22 @@ def in_place(stage: StageSpec) -> StageSpec:
     return replace(stage, tolerance=replace(stage.tolerance, flipped_share=1.0, reason=reason))
 
 
-def check_keys(config: Mapping[str, Any], groups: Sequence[str] = GROUPS) -> None:
-    """Check that the config has every key of the top level and no other, and pairs in these groups.
+def check_keys(config: Mapping[str, object], groups: Sequence[str] = GROUPS) -> dict[str, Mapping[str, object]]:
+    """The groups of a config that has every key of the top level and no other, and pairs in these groups.
 
     Raises:
         RequestError: it hasn't.
     """
+    found = {}
     for key in config:
         if key not in KNOWN:
             raise RequestError(f"{key}: no such key; {nearest(key, KNOWN)}")
     for group in groups:
         remedy = f"{group}=NAME takes a file of conf/{group}, {group}.KEY=VALUE sets one knob"
-        mapping(group, config.get(group), remedy)
+        found[group] = mapping(group, config.get(group), remedy)
     if missing := [key for key in KNOWN if key not in config]:
         raise RequestError(f"{missing[0]}: not set; conf/config.yaml has its default")
+    return found
 
 
 def with_eager(stages: list[StageSpec], eager: StageSpec) -> list[StageSpec]:
@@ -121,7 +124,7 @@ def check_report(knobs: Mapping[str, object]) -> None:
             raise RequestError(f"report.{key}={shown(value)}: expected a number above 0, or null")
 
 
-def read_model(value: Mapping[str, Any]) -> ModelSpec:
+def read_model(value: Mapping[str, object]) -> ModelSpec:
     """The net that is asked for.
 
     Raises:
@@ -145,7 +148,7 @@ def read_model(value: Mapping[str, Any]) -> ModelSpec:
     return replace(model, options=options)
 
 
-def model_of_file(value: Mapping[str, Any]) -> ModelSpec:
+def model_of_file(value: Mapping[str, object]) -> ModelSpec:
     """A net as torch.export wrote it, which is whole.
 
     Raises:
@@ -174,7 +177,7 @@ def check_target(key: str, target: object, example: str) -> None:
         raise RequestError(f"{key}={target}: {why}; name {example}")
 
 
-def read_stages(value: Mapping[str, Any]) -> list[StageSpec]:
+def read_stages(value: Mapping[str, object]) -> list[StageSpec]:
     """The stages that are asked for: the rungs of a ladder, or one.
 
     Raises:
@@ -194,7 +197,7 @@ def read_stages(value: Mapping[str, Any]) -> list[StageSpec]:
     return specs
 
 
-def read_stage(value: Mapping[str, Any], group: str) -> StageSpec:
+def read_stage(value: Mapping[str, object], group: str) -> StageSpec:
     """A stage from its YAML; `group` stands before its keys in what the user types.
 
     Raises:
@@ -238,7 +241,7 @@ def stage_name(name: str, group: str) -> str:
     return name
 
 
-def checked_options(options: Mapping[str, object], target: str, group: str) -> dict[str, Any]:
+def checked_options(options: Mapping[str, object], target: str, group: str) -> dict[str, object]:
     """A stage's options, checked against the annotations of `build` in its module, so far as its source shows them.
 
     Raises:
@@ -249,7 +252,7 @@ def checked_options(options: Mapping[str, object], target: str, group: str) -> d
 
 def checked_against(
     signature: Signature | None, options: Mapping[str, object], group: str, target: str
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Options, checked against a signature; as they are where no source shows one.
 
     Raises:

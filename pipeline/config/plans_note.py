@@ -28,7 +28,7 @@ def plans_note(request: RunConfig) -> str:
     try:
         plans = json.loads((folder / PLANS).read_text(encoding="utf-8"))
         found = configured(plans["configurations"], str(request.model.options.get("configuration")))
-        groups = [_normalisation(plans, found), _patch(found)]
+        groups: list[Mapping[str, object]] = [_normalisation(plans, found), _patch(found)]
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         return ""
     contract, data = request.data.contract, request.data
@@ -47,7 +47,7 @@ def configured(known: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {**configured({key: part for key, part in known.items() if key != name}, above), **found} if above else found
 
 
-def _normalisation(plans: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+def _normalisation(plans: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, object]:
     """`normalize` of the first channel, and of CT its figures; empty of a scheme that is none of ours."""
     kind = SCHEMES.get(found["normalization_schemes"][0])
     if kind != "ct":

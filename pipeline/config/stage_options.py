@@ -29,7 +29,7 @@ class Signature:
         takes_any: it has `**options`, so that other names are welcome, too.
     """
 
-    options: dict[str, Any]
+    options: dict[str, object]
     required: list[str]
     takes_any: bool
 
@@ -95,7 +95,7 @@ def _signature(source: "Source", function: ast.AST, given: int = 1) -> Signature
     )
 
 
-def _with_default(annotation: Any, default: ast.expr | None) -> Any:
+def _with_default(annotation: object, default: ast.expr | None) -> object:
     """The annotation, which admits None where that is the default."""
     if annotation is not Any and isinstance(default, ast.Constant) and default.value is None:
         return _subscriptable(Union)[annotation, None]
@@ -187,7 +187,7 @@ def _imports(statement: ast.Import | ast.ImportFrom, package: str) -> Iterator[t
         yield alias.asname or alias.name, ".".join(filter(None, [above, statement.module, alias.name]))
 
 
-def annotation_of(node: ast.AST | None, source: Source, depth: int = 0) -> Any:
+def annotation_of(node: ast.AST | None, source: Source, depth: int = 0) -> object:
     """The annotation as Python's type: bool, int, float, str, None, Literal, list and unions of these; else Any."""
     match node:
         case ast.Constant(value=None):
@@ -204,7 +204,7 @@ def annotation_of(node: ast.AST | None, source: Source, depth: int = 0) -> Any:
     return Any
 
 
-def _named(dotted: str, source: Source, depth: int) -> Any:
+def _named(dotted: str, source: Source, depth: int) -> object:
     """The type behind a name such as int, Alias or module.Alias."""
     first, _, rest = dotted.partition(".")
     bound = source.bound.get(first)
@@ -218,7 +218,7 @@ def _named(dotted: str, source: Source, depth: int) -> Any:
     return Any if rest else annotation_of(bound, source, depth)
 
 
-def _subscripted(head: str, parts: list[ast.expr], source: Source, depth: int) -> Any:
+def _subscripted(head: str, parts: list[ast.expr], source: Source, depth: int) -> object:
     """The type that `head[parts]` stands for, such as Literal["a", "b"]."""
     literal, union, kind_of_list = _subscriptable(Literal), _subscriptable(Union), _subscriptable(list)
     if head == "Literal":
@@ -234,7 +234,7 @@ def _subscripted(head: str, parts: list[ast.expr], source: Source, depth: int) -
     return inner[0] if head == "Annotated" else Any
 
 
-def _subscriptable(form: Any) -> Any:
+def _subscriptable(form: object) -> Any:
     """The form for values that are known only now, which no type checker follows."""
     return form
 
