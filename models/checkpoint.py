@@ -150,7 +150,7 @@ def _recipe(path: Path) -> str:
     return f'; of a file that you trust, as this runs what it holds: python -c "{code}"'
 
 
-def _tensors(path: Path, value: Any, say: Callable[[str], None]) -> dict[str, Tensor]:
+def _tensors(path: Path, value: object, say: Callable[[str], None]) -> dict[str, Tensor]:
     """The state dict within what was unpickled, which may nest it under a name."""
     for _ in range(DEEPEST):
         if isinstance(value, Mapping) and (nests := [name for name in NESTS if isinstance(value.get(name), Mapping)]):

@@ -162,7 +162,7 @@ def _checked_config(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def _check(document: dict[str, Any]) -> None:
+def _check(document: object) -> None:
     """Every kind of value is known, and no text but an operation's argument could be more than a name."""
     for key, value in _pairs(document):
         if key.startswith("as_") and key not in VALUES:
@@ -176,11 +176,11 @@ def _check(document: dict[str, Any]) -> None:
             raise ArchiveError(f"{wrong[0]!r:.80} is no name")
 
 
-def _pairs(document: Any) -> Iterator[tuple[str, Any]]:
+def _pairs(document: object) -> Iterator[tuple[str, Any]]:
     """Every key of a document with its value, however deep it lies; the names of a mapping by name are no keys."""
-    level: list[Any] = [document]
+    level: list[object] = [document]
     for _ in range(MOST_DEPTH):
-        below: list[Any] = []
+        below: list[object] = []
         for part in level:
             if isinstance(part, dict):
                 yield from part.items()
@@ -193,10 +193,10 @@ def _pairs(document: Any) -> Iterator[tuple[str, Any]]:
     raise ArchiveError(f"values nested more than {MOST_DEPTH} deep")
 
 
-def _named(key: str, value: Any) -> bool:
+def _named(key: str, value: object) -> bool:
     """Whether what a document has under a key is a mapping whose keys are names of tensors."""
     return key in NAMED and isinstance(value, dict)
 
 
-def _items(value: Any) -> list[Any]:
+def _items(value: object) -> list[object]:
     return value if isinstance(value, list) else []

@@ -17,7 +17,7 @@ def json_schema() -> dict[str, object]:
     return {"$schema": DIALECT, "title": f"results.json, schema version {SCHEMA_VERSION}", **_null_for_nan(schema)}
 
 
-def _null_for_nan(schema: Any) -> Any:
+def _null_for_nan(schema: object) -> Any:
     """The schema with null beside every plain number."""
     if isinstance(schema, list):
         return [_null_for_nan(part) for part in schema]

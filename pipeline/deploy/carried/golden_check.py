@@ -31,7 +31,7 @@ def main(loader: Mapping[str, Any]) -> int:
     golden, run = tensors(loader, loader["HERE"] / "golden.safetensors"), loader["load"]()
     logits = run(*inputs_of(golden))
     dtype = str(logits.dtype).removeprefix("torch.")
-    found: dict[str, Any] = {"shape": list(logits.shape), "dtype": dtype}
+    found: dict[str, object] = {"shape": list(logits.shape), "dtype": dtype}
     exact = loader["exact"](logits)
     if asked.answer:
         asked.answer.write_bytes(exact.tobytes() if hasattr(exact, "tobytes") else bytes(exact.untyped_storage()))
@@ -46,15 +46,15 @@ def main(loader: Mapping[str, Any]) -> int:
     return 0 if found.get("right", True) else 1
 
 
-def inputs_of(golden: Mapping[str, Any]) -> list[Any]:
+def inputs_of(golden: Mapping[str, object]) -> list[object]:
     """The golden batch and the net's further inputs, in order."""
     further = [name for name in golden if name.startswith(FURTHER)]
     return [golden["batch"], *(golden[f"{FURTHER}{number}"] for number in range(len(further)))]
 
 
 def compared(
-    loader: Mapping[str, Any], run: Callable[[Any], Any], golden: Mapping[str, Any], logits: Any
-) -> dict[str, Any]:
+    loader: Mapping[str, Any], run: Callable[..., Any], golden: Mapping[str, Any], logits: Any
+) -> dict[str, object]:
     """Distances of an answer, logits or classes, from the fp32 net's, and from the answer that was exported."""
     contract, classes = loader["CONTRACT"], loader["classes"]
     masks = is_of_masks(contract)
@@ -66,14 +66,14 @@ def compared(
     )
     allowed = contract["tolerance"]
     judged = contract["masks_judged"]
-    found: dict[str, Any] = {"relative_l2": max(off)}
+    found: dict[str, object] = {"relative_l2": max(off)}
     right = max(off) <= allowed["relative_l2"]
     if masks:
         found["flipped_share"] = max(flipped)
     if "images" in golden:
         pair = loader["prepare"](golden["images"]), golden["batch"]
-        found["normalisation"] = relative_l2(*(loader["exact"](part) for part in pair))
-        right = right and found["normalisation"] <= NORMALISED_ALIKE
+        found["normalisation"] = apart = relative_l2(*(loader["exact"](part) for part in pair))
+        right = right and apart <= NORMALISED_ALIKE
     found["right"] = bool(right and (not judged or max(flipped) <= allowed["flipped_share"]))
     if "logits" in golden:
         before = loader["exact"](golden["logits"])
@@ -83,18 +83,18 @@ def compared(
     return found
 
 
-def masks_on_the_host(loader: Mapping[str, Any], run: Callable[[Any], Any], images: Any) -> Any:
+def masks_on_the_host(loader: Mapping[str, Any], run: Callable[..., object], images: object) -> object:
     """The whole path: images in the host's memory, normalised, answered, and their masks back in it."""
     masks = loader["masks"](run, images)
     return masks.cpu() if hasattr(masks, "cpu") else masks
 
 
-def is_of_masks(contract: Mapping[str, Any]) -> bool:
+def is_of_masks(contract: Mapping[str, object]) -> bool:
     """Whether the answer is of classes, by their logits or by themselves."""
     return bool(contract.get("task", "segmentation") == "segmentation")
 
 
-def distances(classes: Callable[[Any], Any] | None, answer: Any, logits: Any) -> tuple[float, float]:
+def distances(classes: Callable[..., Any] | None, answer: Any, logits: Any) -> tuple[float, float]:
     """Relative L2 of an answer in fp64 to the logits, 0 where it holds classes, and the share whose class differs.
 
     Without `classes` the answer holds values of any shape, of which none differs.
