@@ -2,7 +2,7 @@
 
 import os
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -162,7 +162,7 @@ def as_built(record: StageRecord) -> StageRecord:
     return replace(record, options={**record.options, "keep_fp32": kept}) if kept else record
 
 
-def _ending(fields: dict[str, Any]) -> dict[str, Any]:
+def _ending(fields: Mapping[str, object]) -> dict[str, Any]:
     """What a worker that came to its end said of how."""
     return {name: fields[name] for name in ("status", "failure", "reason") if name in fields}
 

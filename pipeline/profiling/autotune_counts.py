@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -66,7 +66,7 @@ def convolution_problems(run: Callable[[Input], object], batch: Input) -> int:
         run: the stage.
         batch: what `run` takes.
     """
-    problems: set[tuple[Any, ...]] = set()
+    problems: set[tuple[object, ...]] = set()
 
     def see(operator: Operator) -> None:
         if "convolution" in operator.name:
@@ -77,12 +77,12 @@ def convolution_problems(run: Callable[[Input], object], batch: Input) -> int:
     return len(problems)
 
 
-def eagerly() -> AbstractContextManager[Any]:
+def eagerly() -> AbstractContextManager[object]:
     """Within, what torch.compile compiled runs as torch does without it; nothing is compiled anew."""
     return torch.compiler.set_stance("force_eager") if DYNAMO in sys.modules else nullcontext()
 
 
-def problem(operator: Operator) -> tuple[Any, ...]:
+def problem(operator: Operator) -> tuple[object, ...]:
     """What tells one convolution from another for cuDNN: shapes, order of the dimensions, type, and how it strides."""
     given = operator.by_name
     image, weight = given.get("input", given.get("self")), given["weight"]

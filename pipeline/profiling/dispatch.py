@@ -16,7 +16,7 @@ class Operator:
 
     function: OpOverload
     arguments: tuple[Any, ...]
-    keywords: Mapping[str, Any]
+    keywords: Mapping[str, object]
     result: Any
 
     @property
@@ -57,7 +57,9 @@ class Dispatched(TorchDispatchMode):
         """
         return False
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         """Run the operator, and show it."""
         kwargs = kwargs or {}
         with self:

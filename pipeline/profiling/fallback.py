@@ -1,7 +1,6 @@
 """Whether what torch.compile was asked to compile runs compiled: Dynamo goes on eagerly where it gives up."""
 
 import sys
-from typing import Any
 
 DYNAMO = "torch._dynamo.utils"  # holds the metrics; only a process that compiles has it
 
@@ -14,7 +13,7 @@ def gave_up() -> str:
     """
     if DYNAMO not in sys.modules:
         return ""
-    entries: list[Any] = sys.modules[DYNAMO].get_compilation_metrics()
+    entries = sys.modules[DYNAMO].get_compilation_metrics()
     for entry in entries:
         said = f"{entry.fail_type} {entry.fail_reason}".lower()
         if "recompile" in said and "limit" in said:

@@ -7,7 +7,6 @@ n-th layer's: for compilers, for other runtimes and for graphs that are replayed
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -92,7 +91,7 @@ def ranked(graph: fx.Graph) -> list[ComputeLayer]:
 
 def module_of(node: fx.Node) -> str:
     """The path of the innermost module that an exported node is from."""
-    stack: list[Any] = list((node.meta.get("nn_module_stack") or {}).values())
+    stack: list[tuple[str, object]] = list((node.meta.get("nn_module_stack") or {}).values())
     return str(stack[-1][0]).split("@")[0] if stack else BETWEEN
 
 

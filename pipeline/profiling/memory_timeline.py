@@ -194,7 +194,7 @@ def cuda_history(call: Callable[[], object]) -> list[Change]:
         HistoryError: there were more changes than are kept.
         Exception: whatever this torch raises that has no such history: it is no public part of it.
     """
-    memory: Any = torch.cuda.memory
+    memory = torch.cuda.memory
     memory._record_memory_history(enabled="all", context=None, max_entries=MOST_ENTRIES)
     try:
         call()

@@ -6,7 +6,7 @@ The parent times them by its own clock; see `pipeline.orchestrate.audit`.
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from types import EllipsisType
 
 import torch
 from torch import Tensor
@@ -35,7 +35,7 @@ def values(
     held = rotation.holding(0)
     count = max(1, min(MOST_PLACES, MOST_VALUES // (math.prod(shape[:2]) * asked.calls)))
     drawn = [[draw.randrange(side) for _ in range(count)] for side in shape[2:]]
-    places: tuple[Any, ...] = (..., *(torch.tensor(along, device=held.device) for along in drawn))
+    places: tuple[EllipsisType | Tensor, ...] = (..., *(torch.tensor(along, device=held.device) for along in drawn))
     nothing = torch.zeros(1, device=held.device).expand(*shape)
     found = []
     rotation.spare.copy_(held)

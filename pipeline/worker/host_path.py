@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from pipeline.records.samples import HostPath
 from pipeline.stages.api import Workload
 
 Lane = Literal["up", "net", "down"]
+Mark = TypeVar("Mark")  # of the end of what a lane was given
 NO_COPIES = "on a CPU nothing is copied to a device, so no copy can overlap"
 SLOTS = 3  # of the ring: a batch going up, one in the net, one coming down
 SAMPLES = 5  # of each layout, by turns
@@ -35,13 +36,13 @@ SAMPLE_SECONDS = 0.2
 MOST_SHARE = 0.01  # of values that may differ in a ring: kernels that add up in any order
 
 
-class Lanes(Protocol):
+class Lanes(Protocol[Mark]):
     """The queues of a device; what is put into one runs in order, beside the others."""
 
-    def put(self, lane: Lane, work: Callable[[], object], after: Sequence[Any]) -> Any:
+    def put(self, lane: Lane, work: Callable[[], object], after: Sequence[Mark]) -> Mark:
         """Have it done once all of `after` is; a mark of its end, for others to wait for."""
 
-    def finish(self, mark: Any) -> None:
+    def finish(self, mark: Mark) -> None:
         """Wait for what was marked."""
 
 
@@ -84,16 +85,16 @@ class Layout:
 
 
 @dataclass
-class Slot:
+class Slot(Generic[Mark]):
     """Buffers of one batch on its way: on the device, and for its answer in the host's memory."""
 
     given: Batch
     answer: Tensor
     down: Tensor
-    mark: Any = None  # of the answer's arrival
+    mark: Mark | None = None  # of the answer's arrival
 
 
-class Path:
+class Path(Generic[Mark]):
     """Calls one after another from the host's memory and back; without a ring each waits for the one before it.
 
     Args:
@@ -103,13 +104,13 @@ class Path:
         pinned: whether the host's buffers are pinned.
     """
 
-    def __init__(self, layout: Layout, lanes: Lanes, device: torch.device, pinned: bool) -> None:
+    def __init__(self, layout: Layout, lanes: Lanes[Mark], device: torch.device, pinned: bool) -> None:
         self.layout, self.lanes, self.number = layout, lanes, 0
         first = layout.inputs[0].mapped(lambda part: part.to(device))
         with torch.inference_mode():
             answer = layout.call(first)
         # Made outside of inference mode: a batch made in it would have Dynamo compile again.
-        self.slots = [
+        self.slots: list[Slot[Mark]] = [
             Slot(
                 first.mapped(torch.empty_like),
                 torch.empty(answer.shape, dtype=answer.dtype, device=device),
@@ -118,7 +119,7 @@ class Path:
             for _ in range(SLOTS if layout.ring else 1)
         ]
 
-    def send(self) -> Slot:
+    def send(self) -> Slot[Mark]:
         """The next batch on its way, once the slot's last answer is there; the slot that it takes."""
         slot, given = (
             self.slots[self.number % len(self.slots)],
@@ -183,7 +184,7 @@ def held(part: Tensor, pinned: bool) -> Tensor:
 
 
 def measure(
-    work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, clock: Clock, plan: Plan, lanes: Lanes
+    work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, clock: Clock, plan: Plan, lanes: Lanes[Mark]
 ) -> list[HostPath]:
     """Each layout, in samples by turns.
 
@@ -214,13 +215,13 @@ def measure(
     ]
 
 
-def calls_in(path: Path, clock: Clock, seconds: float) -> int:
+def calls_in(path: Path[Mark], clock: Clock, seconds: float) -> int:
     """How many calls take so long, and at least two rounds of the buffers."""
     each = statistics.median(path.seconds(SLOTS, clock) for _ in range(3))
     return max(2 * SLOTS, math.ceil(seconds / max(each, 1e-9)))
 
 
-def check_ring(plain: Path, ring: Path) -> None:
+def check_ring(plain: Path[Mark], ring: Path[Mark]) -> None:
     """That overlapped calls answer what calls one by one do, input by input.
 
     Raises:

@@ -1,7 +1,7 @@
 """A step of an optimizer over many tensors: one at a time, with foreach, and fused."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -15,7 +15,16 @@ from pipeline.report import formatting as words
 
 GPU_TENSORS, CPU_TENSORS, NUMBERS = 512, 64, 4096
 SINGLY, FOREACH, FUSED = "one at a time", "foreach", "fused"
-HOW: dict[str, dict[str, Any]] = {SINGLY: {"foreach": False}, FOREACH: {"foreach": True}, FUSED: {"fused": True}}
+
+
+class Way(TypedDict, total=False):
+    """How torch's optimizers go over their tensors."""
+
+    foreach: bool
+    fused: bool
+
+
+HOW: dict[str, Way] = {SINGLY: {"foreach": False}, FOREACH: {"foreach": True}, FUSED: {"fused": True}}
 # Tensors that a step reads and writes for each parameter, by the operators of torch/optim/adam.py (torch 2.12): decay
 # 2, first average 3, second average 2 + 3, its root, its correction and ε 2 each, the update 4. A fused step reads the
 # parameter, its gradient and both averages, and writes all but the gradient.
@@ -45,7 +54,7 @@ def noted(count: int) -> str:
     return f"{count} tensors"
 
 
-def stepping(start: list[Tensor], slopes: list[Tensor], how: dict[str, Any]) -> tuple[Callable[[], None], list[Tensor]]:
+def stepping(start: list[Tensor], slopes: list[Tensor], how: Way) -> tuple[Callable[[], None], list[Tensor]]:
     """A call that makes one step, and the weights that it changes, of any shape; gradients alike."""
     weights = [part.clone().requires_grad_() for part in start]
     for weight, slope in zip(weights, slopes, strict=True):

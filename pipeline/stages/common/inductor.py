@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch._inductor.metrics
@@ -28,7 +28,8 @@ class AsText(CustomGraphPass):
     def __call__(self, graph: torch.fx.Graph) -> None:
         """Write graph_0.txt, graph_1.txt, ... in the order in which they are compiled."""
         cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
-        module: Any = graph.owning_module
+        module = graph.owning_module
+        assert module is not None
         text = module.print_readable(print_output=False, include_stride=True)
         (cache / f"graph_{len(graphs(cache))}.txt").write_text(text, encoding="utf-8")
 
