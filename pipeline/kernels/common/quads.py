@@ -6,6 +6,7 @@ shared memory, once a program, and each thread reads, and later writes, neighbou
 a time. No pixel passes through shared memory: the L1 answers the reads of neighbouring taps.
 """
 
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
@@ -14,7 +15,7 @@ wait_for_all_warps = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 
 
 @gluon.constexpr_function
-def row_layout(run, wide, warps):
+def row_layout(run: int, wide: int, warps: int) -> gl.DistributedLinearLayout:
     """Pixels × channels [16 · warps, wide] where a thread has `run` neighbouring channels of each 4 · run.
 
     A warp has 16 pixels; a quad of threads shares a pixel and the one 8 further on.
@@ -28,7 +29,7 @@ def row_layout(run, wide, warps):
 
 
 @gluon.constexpr_function
-def sums_layout(out, dtype, warps):
+def sums_layout(out: int, dtype: tl.dtype, warps: int) -> gl.NVMMADistributedLayout:
     """Pixels × channels [16 · warps, out] as wgmma leaves its sums of products of `dtype`."""
     return gl.NVMMADistributedLayout([3, 0], [warps, 1], [16, out, 256 // dtype.primitive_bitwidth])
 

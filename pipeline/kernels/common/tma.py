@@ -1,12 +1,19 @@
 """What the Gluon kernels move with TMA: boxes, their layout in shared memory, and views into it."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import torch
+import triton.language as tl
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language._core import _unwrap_if_constexpr, builtin
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+if TYPE_CHECKING:
+    from triton.experimental.gluon.language._semantic import GluonSemantic
 
 # Triton 3.9 renamed them.
 load_box = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
@@ -23,11 +30,18 @@ def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr = 1):
 
 
 @builtin
-def view(memory, dtype, shape, layout, _semantic=None):
+def view(
+    memory: "gl.shared_memory_descriptor",
+    dtype: tl.dtype | tl.constexpr,
+    shape: Sequence[int] | tl.constexpr,
+    layout: object,
+    _semantic: "GluonSemantic | None" = None,
+) -> "gl.shared_memory_descriptor":
     """Shared memory from where `memory` begins, as `shape`; it may reach past its end, into the next planes.
 
     Triton 3.6 has it as a method `_reinterpret`, 3.9 under another name.
     """
+    assert _semantic is not None  # the compiler gives it
     shape = [_unwrap_if_constexpr(size) for size in _unwrap_if_constexpr(shape)]
     return _semantic.memdesc_reinterpret(memory, _unwrap_if_constexpr(dtype), shape, _unwrap_if_constexpr(layout))
 
