@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.house import code_figures
 from tests.house.code_figures import FIGURES, PROGRAM, ROOT, TESTS, broken_limits, listing, main, share, spread, table
 from tests.house.source import Function, Source, gives_shape, read, read_folders
 
@@ -206,6 +207,14 @@ def test_any_and_silenced_checks_are_counted_where_they_are_code() -> None:
     '''
     assert figure("`Any`", source(text)) == "3 / 1 / 1 / 1"
     assert figure("`Any`", source("x = 1\n")) == "0 / 0 / 0 / 0"
+
+
+def test_more_any_than_the_house_has_breaks_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all files of the program together; those of the tests are free."""
+    monkeypatch.setattr(code_figures, "MOST_ANY", 3)
+    one, two, three = (source("x: Any\n" * count, f"models/of_{count}.py") for count in (1, 2, 3))
+    assert broken_limits([one, two], [three]) == []
+    assert broken_limits([one, three], []) == ["too many Any: 4, at most 3"]
 
 
 def test_types_are_counted_without_self_and_with_or_without_compiled_kernels() -> None:
