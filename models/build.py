@@ -50,7 +50,19 @@ def build_model(
     check_layouts(target, model)
     if checkpoint:
         load_into(model, checkpoint)
+    forget_history(model)
     return with_output(model.eval().float(), output)
+
+
+def forget_history(model: nn.Module) -> None:
+    """Take their gradient's history from tensors that modules hold beside their parameters: none with it can be copied.
+
+    torch's older weight norm leaves one where it is put on a layer, and computes it anew at each call.
+    """
+    for part in model.modules():
+        for name, held in vars(part).items():
+            if isinstance(held, torch.Tensor) and not held.is_leaf:
+                setattr(part, name, held.detach())
 
 
 def check_layouts(target: str, model: nn.Module) -> None:

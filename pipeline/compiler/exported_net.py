@@ -8,6 +8,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor, fx, nn
 
+from pipeline.compiler.computed_weights import compute_once
 from pipeline.compiler.fx_graph import arguments, is_call
 from pipeline.measure.memory_formats import CHANNELS_LAST, in_channels_last
 from pipeline.records.error_line import first_line
@@ -74,6 +75,7 @@ def export(net: nn.Module, batch: Tensor, dtype: torch.dtype) -> ExportedNet:
     Raises:
         UnsupportedError: torch can't export it.
     """
+    net = compute_once(copy.deepcopy(net))
     entry = Entry(net, dtype).eval()
     with torch.inference_mode(False), torch.no_grad():
         try:

@@ -1,9 +1,13 @@
 """Batch norm is folded into the convolution before it where nothing else would change."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
 
+from pipeline.compiler.exported_net import export
 from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import folded
 from tests.stages.test_stages import references
@@ -83,3 +87,49 @@ def test_a_net_that_is_not_traced_is_folded_by_its_sequentials() -> None:
     rewritten, count = folded(net)
     assert count == 1
     torch.testing.assert_close(rewritten(image), net(image))
+
+
+COMPUTED: dict[str, Callable[[nn.Conv2d], object]] = {
+    "weight norm": parametrizations.weight_norm,
+    "spectral norm": parametrizations.spectral_norm,
+    "orthogonal": parametrizations.orthogonal,
+    "the older weight norm": weight_norm,
+    "the older spectral norm": spectral_norm,
+    "pruned": lambda conv: prune.l1_unstructured(conv, "weight", 0.5),
+    "pruned twice": lambda conv: prune.random_unstructured(prune.l1_unstructured(conv, "weight", 0.5), "weight", 0.2),
+}
+
+
+@pytest.mark.parametrize("computed", COMPUTED.values(), ids=COMPUTED)
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
+def test_a_weight_that_is_computed_at_each_call_is_computed_once(computed: Callable[[nn.Conv2d], object]) -> None:
+    """Its batch norm is folded, half precision rounds it once, and the net that was given computes it as before."""
+    torch.manual_seed(0)
+    net = nn.Sequential(conv := nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    computed(conv)
+    net(image := torch.rand(2, 3, 8, 8))
+    net.eval()
+    with torch.no_grad():
+        expected = net(image)
+        rewritten, count = folded(net)
+        torch.testing.assert_close(rewritten(image), expected, rtol=1e-5, atol=1e-5)
+    assert count == 1
+    assert "weight" in rewritten.get_submodule("0")._parameters
+    assert parametrize.is_parametrized(conv) or conv._forward_pre_hooks
+    taken = export(net, image, torch.float32)
+    with torch.no_grad():
+        torch.testing.assert_close(taken.module(image), expected, rtol=1e-5, atol=1e-5)
+    assert "net.0.weight" in taken.exact
+
+
+def test_a_weight_that_a_hook_of_the_nets_own_computes_is_not_folded() -> None:
+    """What a hook does nobody knows: the norm stays behind it."""
+    net = nn.Sequential(conv := nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval()
+    conv.raw = nn.Parameter(conv.weight.detach().clone())
+    del conv.weight
+    conv.register_forward_pre_hook(lambda layer, _: setattr(layer, "weight", layer.raw.abs()))
+    with torch.no_grad():
+        net(image := torch.rand(1, 3, 4, 4))
+        rewritten, count = folded(net)
+        assert count == 0
+        torch.testing.assert_close(rewritten(image), net(image))

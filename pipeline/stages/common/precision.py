@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler.batch_norm import BatchNorm, fold
+from pipeline.compiler.computed_weights import compute_once
 from pipeline.devices import host
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.memory_formats import in_channels_last, laid_out
@@ -57,11 +58,11 @@ def eager_execution(precision: Precision, layout: Layout, captured: bool = False
 
 
 def folded(model: nn.Module) -> tuple[nn.Module, int]:
-    """A copy whose batch norms are part of the convolutions before them, and how many were.
+    """A copy whose batch norms are part of the convolutions before them, and how many were; it computes no weight.
 
     Where torch.fx can't trace the net, only what a Sequential shows is folded.
     """
-    net = copy.deepcopy(model)
+    net = compute_once(copy.deepcopy(model))
     try:
         graph = fx.symbolic_trace(net)
     except Exception:  # noqa: BLE001 - a proxy makes a net's own code raise whatever it likes, such as a KeyError of einops
@@ -103,8 +104,8 @@ def in_one(conv: nn.Module, norm: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
     fits = any(isinstance(conv, kinds[0]) and isinstance(norm, kinds[1]) for kinds in FOLDED)
     if not fits or not isinstance(conv, nn.Conv2d | nn.Conv3d) or not isinstance(norm, nn.BatchNorm2d | nn.BatchNorm3d):
         return None
-    if norm.running_mean is None or norm.running_var is None:
-        return None
+    if norm.running_mean is None or norm.running_var is None or "weight" not in conv._parameters:
+        return None  # statistics of each batch, or a weight that a hook of the net's own computes
     known = BatchNorm(norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
     both = copy.deepcopy(conv)
     with torch.no_grad():
