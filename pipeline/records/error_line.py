@@ -1,12 +1,28 @@
 """An error as a record tells it: in one line."""
 
+import re
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # of a terminal, which torch.onnx puts into its errors (torch 2.12)
+EXPLAINED = "Explanation:"  # with which torch.compile begins what tells one error from another (torch 2.12)
 MOST_CHARACTERS = 300  # of the line
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text that isn't empty, cut where it is long; of an error without a text its type."""
-    lines = (line.strip() for line in text_of(error).splitlines())
-    return shortened(next(filter(None, lines), type_of(error)))
+    """The first line of an error's text that isn't empty, cut where it is long; of an error without a text its type.
+
+    A line that only introduces others gives way to the error's cause, or is continued by its explanation.
+    """
+    first, *others = _lines(error)
+    cause = error.__cause__
+    if first.endswith(":") and cause is not None:
+        return shortened(f"{type_of(cause)}: {_lines(cause)[0]}")
+    why = next((line.removeprefix(EXPLAINED) for line in others if line.startswith(EXPLAINED)), "")
+    return shortened(f"{first}:{why}") if why else shortened(first)
+
+
+def _lines(error: BaseException) -> list[str]:
+    """The lines of an error's text that aren't empty; of an error without a text its type."""
+    return [line.strip() for line in text_of(error).splitlines() if line.strip()] or [type_of(error)]
 
 
 def typed_line(error: BaseException) -> str:
@@ -18,7 +34,7 @@ def typed_line(error: BaseException) -> str:
 def text_of(error: BaseException) -> str:
     """An error's text; empty where that itself fails."""
     try:
-        return str(error)
+        return COLOUR.sub("", str(error))
     except BaseException:  # noqa: BLE001 - whatever it raises, what was lost isn't the error
         return ""
 
@@ -28,6 +44,6 @@ def type_of(error: BaseException) -> str:
     return shortened(" ".join(type(error).__name__.split()))
 
 
-def shortened(line: str) -> str:
-    """The line, cut to `MOST_CHARACTERS`."""
-    return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 1]}…"
+def shortened(line: str, most: int = MOST_CHARACTERS) -> str:
+    """The line, cut to so many characters."""
+    return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import torch
 
-from pipeline.records.error_line import first_line, text_of, typed_line
+from pipeline.records.error_line import MOST_CHARACTERS, first_line, shortened, text_of, typed_line
 from pipeline.records.run_record import FailureKind
 from pipeline.stages.api import Skip, StageError
+from pipeline.worker.where_raised import place_of
 
 # How torch, cuDNN, cuBLAS and ONNX Runtime say in a plain RuntimeError that an allocation failed: they have no type
 # for it (torch 2.12, onnxruntime 1.31).
@@ -35,15 +36,22 @@ TELLING: tuple[FailureKind, ...] = ("out of memory", "missing library")  # as th
 
 
 def failure_of(error: BaseException) -> tuple[FailureKind, str]:
-    """What kind of failure an error is, and its reason in one line."""
+    """What kind of failure an error is, and its reason in one line, with the line of the net's code that it passed."""
     if isinstance(error, StageError | Skip):
         telling = TELLING if error.kind == "error" else TELLING[:1]
         kind = next((found for part in _causes(error) if (found := _kind(part)) in telling), error.kind)
-        return kind, first_line(error)
+        return kind, _placed(first_line(error), error)
     kind = next((found for part in _causes(error) if (found := _kind(part))), "error")
     if kind == "out of memory":
         return kind, f"out of memory: {first_line(error)}"
-    return kind, typed_line(error)
+    return kind, _placed(typed_line(error), error)
+
+
+def _placed(reason: str, error: BaseException) -> str:
+    """The reason, and where in the net's code the error arose, in one line."""
+    causes = list(_causes(error))
+    place = place_of(causes, map(text_of, causes))
+    return f"{shortened(reason, MOST_CHARACTERS - len(place))}{place}"
 
 
 def _kind(error: BaseException) -> FailureKind | None:
