@@ -12,8 +12,10 @@ from torch import Tensor
 
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_contract
+from pipeline.deploy.as_measured import check_batch
 from pipeline.deploy.bundle_sums import bundle_digest, changed_files
 from pipeline.deploy.predictor import Planned, Predictor, Wanted
+from pipeline.devices.host import memory_bytes
 from pipeline.records.bundle_kinds import Kind
 from pipeline.records.error_line import first_line
 
@@ -56,6 +58,7 @@ def of_bundle(folder: Path, wanted: Wanted) -> Planned:
         raise RequestError(f"--device {wanted.device}: the bundle was exported for {device}")
     if wanted.batch not in (None, batch) and "batch" not in contract.input.dynamic:
         raise RequestError(f"--batch {wanted.batch}: exported for {batch}; export it with --dynamic batch")
+    check_batch(wanted.batch or batch, further, memory_bytes())
     return Planned(
         name=contract.stage,
         words=contract.words,

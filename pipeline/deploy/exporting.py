@@ -17,6 +17,7 @@ from torch import Tensor
 
 from models.errors import InputError
 from models.one_line import Parser, guarded, tell
+from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_files
 from pipeline.deploy.artefacts import AXES, Made, check_dynamic, make
 from pipeline.deploy.bundle_contract import Contract, ContractError, Dynamic, TensorRule, measured_of
@@ -32,7 +33,7 @@ from pipeline.stages.common.precision import allow_tf32
 
 FAILED, REFUSED = 1, 2
 ANSWER = "answer.bin"  # gone before the bundle is done
-REFUSALS = (ExportError, ContractError, InputError, codec.RecordError, OSError)
+REFUSALS = (ExportError, ContractError, InputError, RequestError, codec.RecordError, OSError)
 
 
 @dataclass(frozen=True)

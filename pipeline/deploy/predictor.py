@@ -12,16 +12,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from models.datasets import window
 from models.input_contract import InputContract
 from pipeline.config.data_request import TENSORS, VOLUME, words_for_kind
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
+from pipeline.deploy.as_measured import check_batch, check_net, check_options, data_has_changed
 from pipeline.deploy.recorded_stage import check_weights, named_or_winner, no_winner
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators
+from pipeline.devices.host import memory_bytes
 from pipeline.records import codec
-from pipeline.records.content_digest import code_digest, data_digest
+from pipeline.records.content_digest import code_digest
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError
@@ -133,36 +136,45 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Planned:
     same_data = not data_has_changed(run)
     notes = check_unchanged(run, stage, same_data)
     job, gives_values = job_of(run, stage, wanted, scratch), not run.settings.task.has_masks
+    check_batch(job.data.batch_size, sample_of(run), memory_bytes())
     return Planned(
         name=stage.name,
         words=words_for_kind(run.settings.data.name),
         any_size=stage.target in ANY_SIZE,
         made_of=made_of(run, job),
         notes=notes,
-        build=partial(built, job, gives_values=gives_values),
+        build=partial(built, job, folder, run),
         gives_values=gives_values,
         sides_stay=same_data,
     )
 
 
-def built(job: Job, gives_values: bool) -> Predictor:
-    """The job's stage, ready.
+def built(job: Job, folder: Path, run: RunRecord) -> Predictor:
+    """The job's stage, of a run in a folder, ready.
 
     Raises:
-        RequestError: it can't be built here.
+        RequestError: it can't be built here, or its net isn't the one that was measured.
         InputError: the net, its weights or the run's images are not what they should be.
     """
     from pipeline.worker.run_stage import prepare  # and so compilers, which masks that are there need not wait for
 
     bench = prepare(job)
+    check_net(folder, run, bench.workload.model, bench.inputs[0])
     try:
         bench.build()
     except (Skip, StageError) as error:
         raise RequestError(f"{job.stage.name}: it can't be built here: {error}") from error
     work = bench.workload
     kind = None if work.images is None else work.images.dtype
-    run, name = bench.runner.run, job.stage.name
-    return Predictor(name, run, work.shape, work.device, work.contract, kind, gives_values=gives_values)
+    ready, gives_values = bench.runner.run, not run.settings.task.has_masks
+    return Predictor(job.stage.name, ready, work.shape, work.device, work.contract, kind, gives_values=gives_values)
+
+
+def sample_of(run: RunRecord) -> list[int]:
+    """Channels and sides of a window of the run's; without sides where images keep a size of their own."""
+    data = run.settings.data
+    sides = window(data.name, data.image_size, data.depth)
+    return [data.contract.channels, *([] if sides is None else [sides, sides] if isinstance(sides, int) else sides)]
 
 
 def check_task(run: RunRecord) -> None:
@@ -198,14 +210,10 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
             raise RequestError(no_winner(usable))
         raise RequestError(f"--stage {name}: the run has no such stage; {nearest(name, usable)}")
     if name is not None and stage.status not in CHOOSABLE:
-        raise RequestError(f"--stage {name}: {stage.status} in this run: {stage.reason}; {nearest(name, usable)}")
+        others = f"; {nearest(name, usable)}" if usable else ""
+        raise RequestError(f"--stage {name}: {stage.status} in this run: {stage.reason or 'no reason'}{others}")
+    check_options(stage)
     return stage
-
-
-def data_has_changed(run: RunRecord) -> bool:
-    """Whether the run's own images or labels are others by now."""
-    data = run.settings.data
-    return bool(run.data_sha256) and run.data_sha256 != data_digest([data.path, data.labels])
 
 
 def check_unchanged(run: RunRecord, stage: StageRecord, same_data: bool) -> list[str]:

@@ -14,6 +14,7 @@ from pipeline.analysis.summary import summarize
 from pipeline.config.data_request import TENSORS
 from pipeline.config.request_error import nearest
 from pipeline.config.schema import StageSpec
+from pipeline.deploy.as_measured import check_net, check_options
 from pipeline.deploy.moved_ends import Ends
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.batch import Batch
@@ -150,6 +151,7 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
     name = stage.name
     if stage.status != "ok":
         raise ExportError(f"--stage {name}: {stage.status}: {stage.reason or stage.failure or 'no reason'}")
+    check_options(stage)
     if stage.target not in KIND_OF:
         raise ExportError(f"--stage {name}: {stage.target} has no form outside this project; {nearest(name, able)}")
     return stage
@@ -195,6 +197,7 @@ def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> R
         net = recorded_net(run).to(device)
         golden = of_tensors if data.name == TENSORS else of_images
         work = golden(run, net, device, scratch / stage.name)
+        check_net(folder, run, net, work.inputs[0])
     except InputError as error:
         raise ExportError(str(error)) from None
     mean = "masks mean" if asked.task.has_masks else "answers mean"

@@ -151,6 +151,7 @@ def load(folder: Path) -> RunRecord:
         run = from_json(RunRecord, migrated(value))
         check_names(run)
         check_times(run)
+        check_inputs(run)
     except (FileNotFoundError, NotADirectoryError):
         raise RecordError(f"{path}: no such file; name the folder of a run, such as outputs/DATE/TIME") from None
     except OSError as error:
@@ -185,6 +186,25 @@ def check_names(run: RunRecord) -> None:
         if not STAGE_NAME.fullmatch(name) or names.count(name) > 1:
             what = "two stages are called" if STAGE_NAME.fullmatch(name) else "no stage can be called"
             raise ValueError(f"{what} {shortened(repr(name))}")
+
+
+def check_inputs(run: RunRecord) -> None:
+    """Look at what an image becomes the net's input by, which `predict` and `export` do again.
+
+    Raises:
+        ValueError: a number with which no run could have begun.
+    """
+    data, rule = run.settings.data, run.settings.data.contract
+    sides = {"image_size": data.image_size, "depth": data.depth, "channels": rule.channels}
+    for name, count in sides.items():
+        if count is not None and count < 1:
+            raise ValueError(f"data.{name} of {count}")
+    figures = {"mean": rule.mean, "std": rule.std, "low": rule.low, "high": rule.high}
+    for name, each in figures.items():
+        if len(each) > 1 and len(each) != rule.channels:
+            raise ValueError(f"data.{name} of {len(each)} figures for {rule.channels} channels")
+    if not all(0 < each < math.inf for each in (*rule.std, rule.scale or 1)):
+        raise ValueError("a data.std or data.scale that is no positive number")
 
 
 def check_times(run: RunRecord) -> None:

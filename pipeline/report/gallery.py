@@ -53,7 +53,7 @@ def gallery(summary: RunSummary, folder: Path) -> Gallery:
 
 
 def _differing(folder: Path, stage: str, index: int) -> int:
-    mask, reference = _mask_of(folder, stage, index), _read(folder / "reference" / f"mask_{index}.png")
+    mask, reference = mask_of(folder, stage, index), _read(folder / "reference" / f"mask_{index}.png")
     if mask is None or reference is None or mask.size != reference.size:
         return 0
     return int(differences(mask, reference).sum())
@@ -66,11 +66,11 @@ def _of_image(run: RunRecord, winner: str, folder: Path, index: int) -> Gallery:
     )
     assert reference is not None
     stages = [
-        _small(stage.name, mask, reference) for stage in run.stages if (mask := _mask_of(folder, stage.name, index))
+        _small(stage.name, mask, reference) for stage in run.stages if (mask := mask_of(folder, stage.name, index))
     ]
     overview = [Picture(f"the {run.words.shown}", _uri(_shrunk(image.convert("RGB")), "JPEG"))] if image else []
     overview.append(Picture("fp32 reference", _uri(_shrunk(reference), "PNG")))
-    mask = _mask_of(folder, winner, index)
+    mask = mask_of(folder, winner, index)
     if mask is None:
         return Gallery(overview, [], stages)
     overview.append(Picture(winner, _uri(_shrunk(mask), "PNG")))
@@ -142,7 +142,7 @@ def _counted(differs: np.ndarray) -> str:
     return f"{plural(count, 'pixel')} differ{'s' if count == 1 else ''}" if count else "no pixel differs"
 
 
-def _mask_of(folder: Path, stage: str, index: int) -> Image.Image | None:
+def mask_of(folder: Path, stage: str, index: int) -> Image.Image | None:
     """A stage's mask; a name that isn't one of a folder has none, whatever lies there."""
     return _read(folder / stage / f"mask_{index}.png") if re.fullmatch(r"[A-Za-z0-9][\w.-]*", stage) else None
 

@@ -15,6 +15,7 @@ from pipeline.deploy import bundle_predictor, predictor
 from pipeline.deploy.predict_command import main
 from pipeline.records import codec
 from pipeline.records.bundle_kinds import Kind
+from pipeline.records.run_record import RunRecord
 from tests.deploy.made_up_runs import SIZE, write_image, write_run, write_volumes_run
 from tests.deploy.test_predict import write_bundle
 
@@ -29,9 +30,9 @@ def predict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     built: list[str] = []
     build, load = predictor.built, bundle_predictor.loaded
 
-    def counted(job: Job, gives_values: bool) -> predictor.Predictor:
+    def counted(job: Job, folder: Path, run: RunRecord) -> predictor.Predictor:
         built.append("a stage")
-        return build(job, gives_values)
+        return build(job, folder, run)
 
     def read(folder: Path, kind: Kind) -> Callable[[Tensor], Tensor]:
         built.append("a bundle")
