@@ -7,6 +7,7 @@ stay as they are stored. `pipeline.deploy.volume_masks` writes class indices wit
 import gzip
 import math
 import struct
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -15,6 +16,7 @@ import numpy as np
 
 HEADERS = {348: "1", 540: "2"}  # the header's length, which is also its first figure, and the version
 MOST_AXES = 7
+MOST_BEHIND = 2**20  # bytes of a packed file that are read behind its values: its checksum comes after them
 MAGIC = {"1": (344, b"n+1\0"), "2": (4, b"n+2\0")}
 DATATYPES = {
     2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4", 1024: "i8", 1280: "u8",
@@ -52,18 +54,39 @@ def nifti_values(path: Path) -> np.ndarray:
     Raises:
         NiftiError: it isn't one, or ends too early.
     """
-    with opened(path) as file:
-        header = read_header(file)
-        file.seek(header.begin)
-        wanted = math.prod(header.shape) * header.dtype.itemsize
-        content = file.read(wanted)
-    if len(content) < wanted:
-        raise NiftiError(f"ends {wanted - len(content)} bytes before its last value")
+    try:
+        header, content = _content(path)
+    except EOFError:
+        raise NiftiError("its gzip has no end: the file is cut off") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise NiftiError(f"no gzip that can be unpacked ({error})") from None
     stored = np.frombuffer(content, header.dtype).reshape(header.shape[::-1])  # x runs fastest
     values = stored.astype(header.dtype.newbyteorder("="))
     if (header.slope, header.shift) != (1.0, 0.0):
         values = values * header.slope + header.shift
     return np.moveaxis(values, 0, -1) if values.ndim > 3 else values
+
+
+def _content(path: Path) -> tuple[Header, bytes]:
+    """The header, and the bytes of the values; gzip's checksum, which comes last, is looked at as well.
+
+    Raises:
+        NiftiError: it isn't one, or ends too early.
+        EOFError, BadGzipFile, zlib.error: of gzip.
+    """
+    with opened(path) as file:
+        header = read_header(file)
+        wanted, packed = math.prod(header.shape) * header.dtype.itemsize, isinstance(file, gzip.GzipFile)
+        missing = 0 if packed else header.begin + wanted - path.stat().st_size
+        if missing <= 0:
+            file.seek(header.begin)
+            content = file.read(wanted)
+            missing = wanted - len(content)
+        if missing > 0:
+            raise NiftiError(f"ends {missing} bytes before its last value")
+        if packed and len(file.read(MOST_BEHIND + 1)) > MOST_BEHIND:
+            raise NiftiError(f"more than {MOST_BEHIND} bytes behind its last value")
+    return header, content
 
 
 def read_header(file: IO[bytes]) -> Header:

@@ -150,3 +150,28 @@ def test_a_value_that_is_none_is_named(tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", np.zeros((2, 2)))
     with pytest.raises(ImageError, match=r"an array of shape \[2, 2\]; \[depth, height, width\], or channels after it"):
         read_volume(tmp_path / "b.npy", 1)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda packed: packed[: len(packed) // 2], "its gzip has no end: the file is cut off"),
+        (lambda packed: packed[:-4], "its gzip has no end: the file is cut off"),
+        (lambda packed: packed[:-8] + bytes([packed[-8] ^ 1]) + packed[-7:], r"no gzip that can be unpacked \(CRC"),
+        (gzip.decompress, r"no gzip that can be unpacked \(Not a gzipped file"),
+        (lambda packed: gzip.compress(gzip.decompress(packed) + bytes(2**21)), "more than 1048576 bytes behind"),
+    ],
+)
+def test_a_packed_volume_is_read_to_its_end(tmp_path: Path, spoil: Callable[[bytes], bytes], said: str) -> None:
+    """The checksum of its values comes last: a copy that is cut off there, or has another bit, was taken."""
+    path = written(tmp_path / "a.nii.gz", spoil(gzip.compress(nifti(VALUES))))
+    with pytest.raises(ImageError, match=said):
+        read_volume(path, 1)
+
+
+def test_a_header_that_claims_more_than_its_file_takes_no_memory(tmp_path: Path) -> None:
+    """35 TB: the line says what is missing, where it said MemoryError."""
+    header = bytearray(nifti(VALUES))
+    struct.pack_into("<4h", header, 40, 3, 32767, 32767, 32767)
+    with pytest.raises(ImageError, match=r"ends \d{14} bytes before its last value"):
+        read_volume(written(tmp_path / "a.nii", bytes(header)), 1)
