@@ -3,6 +3,8 @@
 Exit codes: 0 all is as asked, 1 something isn't, 2 a bad request.
 """
 
+import argparse
+import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -152,6 +154,13 @@ def verify(
     return [*lines, speed] if speed else lines
 
 
+def percent(word: str) -> float:
+    """A number of 0 or more, and finite; argparse tells of another."""
+    if not 0 <= (found := float(word)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{word}: expected a number ≥ 0")
+    return found
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print a line for each thing that was asked for, and the command that makes the bundle anew where one differs."""
     return guarded(lambda: verified(arguments))
@@ -162,7 +171,7 @@ def verified(arguments: list[str] | None) -> int:
     parser = Parser(prog="python -m pipeline.verify", description="Is it here what it was there?")
     parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a folder that pipeline.export wrote")
     parser.add_argument(
-        "--margin", type=float, default=MARGIN_PERCENT, metavar="PERCENT", help="a call may take longer"
+        "--margin", type=percent, default=MARGIN_PERCENT, metavar="PERCENT", help="a call may take longer"
     )
     asked = parser.parse_args(arguments)
     try:

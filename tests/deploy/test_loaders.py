@@ -1,7 +1,10 @@
 """What a bundle's loader does: it reads no pickle, normalises as the project does, refuses what it isn't for."""
 
+import argparse
 import json
 import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -92,7 +95,41 @@ def test_a_loader_refuses_images_of_another_shape(loader: str, tmp_path: Path) -
     with pytest.raises(ValueError, match=r"images \[2, 4, 8, 3\], and"):
         loader_in(tmp_path, loader, input={**rule, "dynamic": ["batch"]})["fitting"](np.zeros((2, 4, 8, 3)))
     inside = loader_in(tmp_path, loader, images_in=True, input={**rule, "shape": [2, 4, 6, 3], "dynamic": []})
-    assert inside["fitting"](np.zeros((2, 4, 6, 3))).shape == (2, 4, 6, 3)
+    assert inside["fitting"](np.zeros((2, 4, 6, 3), np.uint8)).shape == (2, 4, 6, 3)
+    with pytest.raises(ValueError, match="images of float64, and this net takes uint8"):
+        inside["fitting"](np.zeros((2, 4, 6, 3)))
+
+
+@pytest.mark.parametrize("loader", ["support_onnx.py", "support_torch.py"])
+def test_a_loader_takes_arrays_and_tensors_and_no_other_range(loader: str, tmp_path: Path) -> None:
+    """Floats of 0 to 255, or counts in 32 bits, would be scaled by another range than they have: masks of nothing."""
+    rule = {"name": "image", "shape": [2, 3, 4, 6], "dynamic": []}
+    fitting = loader_in(tmp_path, loader, input=rule, normalisation={"scale": None})["fitting"]
+    draw = np.random.default_rng(0).integers(0, 256, (2, 4, 6, 3), np.uint8)
+    for given in (draw, draw[:, ::-1], np.asfortranarray(draw), torch.from_numpy(draw), draw / 255):
+        np.testing.assert_array_equal(np.asarray(fitting(given)), np.asarray(given))
+    for wrong, said in (
+        (draw * 1.0, "images of float64 from 0 to 249; floats from 0 to 1 are taken"),
+        (np.full(draw.shape, np.nan), "images of float64 from nan to nan"),
+        (draw.astype(np.int32), "images of int32; uint8, uint16, or floats from 0 to 1 are taken"),
+        (draw > 9, "images of bool; uint8"),
+        (draw.tolist(), "images are a list; "),
+    ):
+        with pytest.raises(ValueError, match=said):
+            fitting(wrong)
+    free = loader_in(tmp_path, loader, input=rule, normalisation={"scale": 4095.0})["fitting"]
+    assert free(draw.astype(np.float32)).shape == (2, 4, 6, 3)
+
+
+@pytest.mark.parametrize("loader", ["load_onnx.py", "load_torch.py"])
+def test_a_loader_run_by_hand_tells_in_one_line(loader: str, tmp_path: Path) -> None:
+    """A file that is gone, or a library that isn't there: no traceback."""
+    (tmp_path / "contract.json").write_text("{}")
+    shutil.copyfile(bundle_files.CARRIED / loader, tmp_path / "load.py")
+    words = [sys.executable, "-I", "-S", str(tmp_path / "load.py"), "--check"]  # without site-packages
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    library = "numpy" if "onnx" in loader else "torch"
+    assert (done.returncode, done.stderr) == (1, f"error: ModuleNotFoundError: No module named '{library}'\n")
 
 
 @pytest.mark.parametrize("normalize", ["imagenet", "zscore"])
@@ -108,3 +145,10 @@ def test_a_loader_normalises_as_the_project_does(loader: str, normalize: str, tm
         images[1] = images[1, 0, 0]
         given = images if "onnx" in loader else torch.from_numpy(images)
         np.testing.assert_allclose(np.asarray(place["prepare"](given)), to_batch(images, rule), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "0", "-1"])
+def test_a_loader_times_for_a_number_of_seconds(word: str, tmp_path: Path) -> None:
+    """0 was passed over in silence, and less than none was taken."""
+    with pytest.raises(argparse.ArgumentTypeError, match=rf"^{word}: expected a number of seconds above 0"):
+        loader_in(tmp_path, "golden_check.py")["seconds"](word)

@@ -10,7 +10,7 @@ from models.input_contract import InputContract
 from pipeline.deploy import bundle_contract, bundle_files, verification
 from pipeline.deploy.bundle_contract import Contract, Measured, TensorRule
 from pipeline.deploy.fresh_process import BundleFails, Said
-from pipeline.deploy.verification import Machine
+from pipeline.deploy.verification import Machine, main
 from pipeline.records.run_record import Tolerance
 
 MEASURED = Measured(4.0, "cuda", "NVIDIA H200", "570.1", "13.0", None, {"torch": "2.11.0", "triton": "3.6.0"})
@@ -109,3 +109,14 @@ def test_the_program_ends_with_the_command_that_rebuilds(
     assert capsys.readouterr().out.endswith("then: python -m pipeline.export RUN --to DIR\n")
     assert verification.main([str(bundle / "nowhere")]) == verification.REFUSED
     assert bundle_contract.FILE in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("margin", ["nan", "inf", "-1", "5%"])
+def test_a_margin_that_is_no_percentage_is_refused(
+    bundle: Path, margin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not a number is never kept, so that every bundle would have differed."""
+    with pytest.raises(SystemExit) as left:
+        main([str(bundle), f"--margin={margin}"])
+    assert left.value.code == 2
+    assert "error: --margin: " in capsys.readouterr().err

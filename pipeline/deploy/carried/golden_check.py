@@ -21,12 +21,19 @@ STRETCHES = 10
 NORMALISED_ALIKE = 1e-4  # a z-score's sums may be taken in another order
 
 
+def seconds(word: str) -> float:
+    """A number above 0 and finite; argparse tells of another."""
+    if not 0 < (found := float(word)) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{word}: expected a number of seconds above 0")
+    return found
+
+
 def main(loader: Mapping[str, Any]) -> int:
     """The exit code; `loader` holds what load.py defines."""
     parser = argparse.ArgumentParser(prog="load.py")
     parser.add_argument("--check", action="store_true", help="compare with the golden answers")
     parser.add_argument("--answer", type=Path, metavar="FILE", help="write the logits of the golden batch")
-    parser.add_argument("--time", type=float, default=0.0, metavar="SECONDS", help="time calls for so long")
+    parser.add_argument("--time", type=seconds, default=0.0, metavar="SECONDS", help="time calls for so long")
     asked = parser.parse_args()
     golden, run = tensors(loader, loader["HERE"] / "golden.safetensors"), loader["load"]()
     logits = run(*inputs_of(golden))

@@ -1,4 +1,4 @@
-"""Which shapes of images a bundle's net takes, whatever library holds them."""
+"""Which images a bundle's net takes, whatever library holds them: their shape, type and range."""
 
 import json
 from pathlib import Path
@@ -19,4 +19,20 @@ def fitting(images: Any) -> Any:
         raise ValueError(
             f"images {given}, and this net takes {wanted}, channels last; README.md says what takes others"
         )
+    check_values(images)
     return images
+
+
+def check_values(images: Any) -> None:
+    """That images hold what the net's normalisation is for; ValueError where they would be scaled by another range."""
+    kind, rule = str(images.dtype).rpartition(".")[2], CONTRACT.get("normalisation", {})
+    if CONTRACT.get("images_in") and kind != "uint8":
+        raise ValueError(f"images of {kind}, and this net takes uint8")
+    if rule.get("scale") is not None:
+        return
+    if kind.startswith(("float", "bfloat")):
+        low, high = float(images.min()), float(images.max())
+        if not 0 <= low <= high <= 1:
+            raise ValueError(f"images of {kind} from {low:.4g} to {high:.4g}; floats from 0 to 1 are taken, or uint8")
+    elif kind not in ("uint8", "uint16"):
+        raise ValueError(f"images of {kind}; uint8, uint16, or floats from 0 to 1 are taken")

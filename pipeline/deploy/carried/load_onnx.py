@@ -7,6 +7,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+if __name__ == "__main__":  # who runs it by hand is told in a line; `python -m pip install -r requirements.txt`
+    sys.excepthook = lambda kind, error, _: sys.stderr.write(f"error: {kind.__name__}: {error}\n")
+
 import numpy as np
 
 HERE = Path(__file__).resolve().parent

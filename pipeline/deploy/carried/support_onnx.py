@@ -11,11 +11,19 @@ import onnxruntime as ort
 
 HERE = Path(__file__).resolve().parent
 CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
-fitting = runpy.run_path(str(HERE / "image_shape.py"))["fitting"]  # refuses images of another shape
+SHAPES = runpy.run_path(str(HERE / "image_shape.py"))
 DEVICE, LOADER = CONTRACT["measured"]["device"], CONTRACT["loader"]
 PROVIDER = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}[DEVICE]
 NAMES = [CONTRACT["input"]["name"], *(rule["name"] for rule in CONTRACT.get("others", []))]
 TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
+
+
+def fitting(images: Any) -> np.ndarray:
+    """The images [n, height, width, channels], an array or what has one; ValueError for others."""
+    if not hasattr(images, "__array__"):
+        raise ValueError(f"images are a {type(images).__name__}; an array of numpy's is taken")
+    fit: np.ndarray = SHAPES["fitting"](np.asarray(images))
+    return fit
 
 
 def opened(model: Path) -> Callable[..., np.ndarray]:

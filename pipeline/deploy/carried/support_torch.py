@@ -15,8 +15,18 @@ from torch import Tensor
 
 HERE = Path(__file__).resolve().parent
 CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
-fitting = runpy.run_path(str(HERE / "image_shape.py"))["fitting"]  # refuses images of another shape
+SHAPES = runpy.run_path(str(HERE / "image_shape.py"))
 DEVICE = CONTRACT["measured"]["device"]
+
+
+def fitting(images: Any) -> Tensor:
+    """The images [n, height, width, channels], a tensor or an array of numpy's, as a tensor; ValueError for others."""
+    if not isinstance(images, Tensor):
+        if not hasattr(images, "__array__"):
+            raise ValueError(f"images are a {type(images).__name__}; a tensor or an array of numpy's is taken")
+        images = torch.from_numpy(images.__array__().copy())  # whose strides may be negative, which torch's can't
+    fit: Tensor = SHAPES["fitting"](images)
+    return fit
 
 
 def set_switches(contract: Mapping[str, Any]) -> None:
