@@ -47,6 +47,7 @@ def build_model(
         raise ModelError(f"model.options ({said}): {target} fails with them: {type(error).__name__}: {why}") from None
     if not isinstance(model, nn.Module):
         raise ModelError(f"model.target={target}: it returns a {type(model).__name__}, no torch.nn.Module")
+    check_plain(target, model)
     check_layouts(target, model)
     if checkpoint:
         load_into(model, checkpoint)
@@ -63,6 +64,18 @@ def forget_history(model: nn.Module) -> None:
         for name, held in vars(part).items():
             if isinstance(held, torch.Tensor) and not held.is_leaf:
                 setattr(part, name, held.detach())
+
+
+def check_plain(target: str, model: nn.Module) -> None:
+    """That the net is Python's, which each stage compiles or scripts itself.
+
+    Raises:
+        ModelError: it isn't; the line says what to give in its place.
+    """
+    compiled = "_orig_mod" in model._modules  # of torch.compile, whose module is slow to import
+    if compiled or isinstance(model, torch.jit.ScriptModule):
+        by = "torch.compile" if compiled else "torch.jit.script or torch.jit.load"
+        raise ModelError(f"model.target: {target} gives what {by} made; give the net itself: stages do that")
 
 
 def check_layouts(target: str, model: nn.Module) -> None:

@@ -123,6 +123,8 @@ def imported(module: str, package: str, preset: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        if (error.name or "").partition(".")[0] != module.partition(".")[0]:  # it is there, and what it needs isn't
+            raise ModelError(f"model={preset}: {module} can't be imported: {error}; install what it needs") from None
         raise ModelError(f"model={preset}: {error}; install it: python -m pip install {package}") from None
 
 

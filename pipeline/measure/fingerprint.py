@@ -21,4 +21,5 @@ def fingerprint(values: Tensor) -> tuple[Tensor, ...]:
 
 def is_same(before: tuple[Tensor, ...], values: Tensor) -> bool:
     """Whether a tensor of any shape has the fingerprint that it had before."""
-    return all(torch.equal(one, other) for one, other in zip(before, fingerprint(values), strict=True))
+    now = fingerprint(values)
+    return len(before) == len(now) and all(torch.equal(one, other) for one, other in zip(before, now, strict=True))

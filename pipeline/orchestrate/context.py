@@ -206,10 +206,11 @@ def refuse_reference(context: RunContext, reason: str) -> NoReturn:
 
 
 def refuse_baseline(context: RunContext, reason: str) -> NoReturn:
-    """There is nothing to measure against; a reference that is itself wrong may be why."""
+    """There is nothing to measure against; a net in doubt, or a reference that is itself wrong, may be why."""
     found = context.record.reference
-    doubt = reference_in_doubt(found) if found else None
-    why = f"{reason}; {doubt.code}: {doubt.text}" if doubt else reason
+    doubts = [each for each in context.record.warnings if each.code == "net in doubt"]
+    doubts += [each for each in [reference_in_doubt(found) if found else None] if each]
+    why = "; ".join([reason, *(f"{doubt.code}: {doubt.text}" for doubt in doubts[:1])])
     refuse(context, f"the baseline, {context.spec.name} of {context.net}, can't run: {why}")
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from pipeline.records.data_words import IMAGES, Words
+from pipeline.records.figure_beyond import beyond
 from pipeline.records.samples import Accuracy
 from pipeline.records.tasks import TaskName
 
@@ -92,19 +93,20 @@ class AccuracyLimits:
     def missed(self, found: Accuracy, words: Words = IMAGES) -> str:
         """Which limit an answer misses, with its figure, in a line; empty where it keeps all of them."""
         lines = {
-            "max_dice_drop": "its worst class loses {:.3g} points of Dice, {:g} allowed",
-            "min_dice": "its worst class has a Dice of {:.4g}, {:g} asked for",
-            "min_agreement": f"{{:.6g}} of the {words.points} keep their class, {{:g}} asked for",
-            "min_psnr": "its PSNR is {:.4g} dB, {:g} asked for",
-            "max_psnr_drop": "it loses {:.3g} dB of PSNR, {:g} allowed",
-            "max_final_error": "its final latents are {:.3g} off (relative L2), {:g} allowed",
+            "max_dice_drop": (3, "its worst class loses {} points of Dice, {:g} allowed"),
+            "min_dice": (4, "its worst class has a Dice of {}, {:g} asked for"),
+            "min_agreement": (6, f"{{}} of the {words.points} keep their class, {{:g}} asked for"),
+            "min_psnr": (4, "its PSNR is {} dB, {:g} asked for"),
+            "max_psnr_drop": (3, "it loses {} dB of PSNR, {:g} allowed"),
+            "max_final_error": (3, "its final latents are {} off (relative L2), {:g} allowed"),
         }
         for name, limit in self.asked.items():
             value = accuracy_figure(name, found)
             if value is None:
                 return f"accuracy.{name} can't be told: {NEEDS.get(name, 'there are no labels')}"
             if not (value <= limit if name.startswith("max") else value >= limit):
-                return f"{lines[name].format(value, limit)} (accuracy.{name})"
+                digits, line = lines[name]
+                return f"{line.format(beyond(value, limit, digits), limit)} (accuracy.{name})"
         return ""
 
     def excess(self, found: Accuracy) -> float:

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from pipeline.records.data_words import IMAGES, Words
+from pipeline.records.figure_beyond import beyond
 from pipeline.records.run_record import Tolerance
 from pipeline.records.samples import Accuracy
 
@@ -20,10 +21,14 @@ def judge(
         return "inaccurate", f"every {words.point} is of one class, where the reference finds more"
     if not accuracy.relative_l2 <= tolerance.relative_l2:
         off, allowed = accuracy.relative_l2, tolerance.relative_l2
-        return "inaccurate", f"{_answers(accuracy)} differ by {off:.2g} (relative L2), {allowed:g} allowed"
+        shown = beyond(off, allowed, 2)
+        return "inaccurate", f"{_answers(accuracy)} differ by {shown} (relative L2), {allowed:g} allowed"
     if trained and accuracy.flipped_share is not None and not accuracy.flipped_share <= tolerance.flipped_share:
-        flipped, most = _share(accuracy.flipped_share), _share(tolerance.flipped_share)
-        return "inaccurate", f"{flipped} of the {words.points} change their class, {most} allowed"
+        flipped, most = 100 * accuracy.flipped_share, 100 * tolerance.flipped_share
+        return (
+            "inaccurate",
+            f"{beyond(flipped, most, 3)} % of the {words.points} change their class, {most:.3g} % allowed",
+        )
     return "ok", ""
 
 

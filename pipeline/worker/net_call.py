@@ -90,3 +90,14 @@ def channel_hint(net: Net) -> str:
     if first is None or first.in_channels == given or len(net.inputs.names) > 1:
         return ""
     return f"; its first convolution takes {first.in_channels} channels, data.channels={given} gives {given}"
+
+
+def out_of_sight(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Layers in plain lists and dicts of a net, each after where it is: it doesn't know them as its own."""
+    known, found = set(model.modules()), list[tuple[str, nn.Module]]()
+    for path, part in model.named_modules():
+        for name, held in vars(part).items():
+            inside = held.values() if isinstance(held, dict) else held if isinstance(held, list | tuple) else ()
+            place = f"{'.'.join(filter(None, (path, name)))}, a {type(held).__name__}"
+            found += [(place, each) for each in inside if isinstance(each, nn.Module) and each not in known]
+    return found

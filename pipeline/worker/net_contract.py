@@ -13,6 +13,7 @@ from models.errors import ModelError
 from pipeline.config.data_request import GIB
 from pipeline.devices.host import memory_bytes
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.fingerprint import fingerprint, is_same
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.profiling.operator_bytes import size
 from pipeline.records.run_record import RunWarning
@@ -26,7 +27,7 @@ from pipeline.worker.answer_checks import (
     probabilities,
     repeated,
 )
-from pipeline.worker.net_call import Net, called
+from pipeline.worker.net_call import Net, called, out_of_sight
 
 IMAGES = 2  # in a call; one, where the batch has one: a net may be made for that
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -47,12 +48,55 @@ def check(work: Workload, task: Task = SEGMENTATION) -> list[RunWarning]:
     check_weights(net)
     check_dimensions(net)
     check_memory(net, work.shape, device_memory(work.device))
-    logits = check_answer(net, called(net))
+    check_sight(net)
+    logits = check_answer(net, called_unchanged(net))
     check_targets(work, logits)
     check_timestep(net)
     if task.has_masks:
         check_labels(work, classes=max(2, logits.shape[1]))
     return [*repeated(net, logits), *constant(net, logits), *probabilities(net, logits)]
+
+
+def check_sight(net: Net) -> None:
+    """That the net calls no layer that it keeps in a plain list or dict.
+
+    Raises:
+        ModelError: it does, and no checkpoint, cast or device would find that layer.
+    """
+    used: list[str] = []
+    hooks = [
+        layer.register_forward_pre_hook(lambda *_, place=place: used.append(place))
+        for place, layer in out_of_sight(net.model)
+    ]
+    try:
+        if hooks:
+            called(net)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if used:
+        raise ModelError(
+            f"model.target: {net.name} calls a layer that it keeps in {used[0]}, where no checkpoint, cast or device "
+            "finds it; use nn.ModuleList or nn.ModuleDict"
+        )
+
+
+def called_unchanged(net: Net) -> object:
+    """The net's answer to its images.
+
+    Raises:
+        ModelError: the call fails, or changes what the net holds, such as running statistics; the line names the first.
+    """
+    before = {name: fingerprint(part) for name, part in net.model.state_dict().items()}
+    answer = called(net)
+    now = net.model.state_dict()
+    changed = [name for name, part in now.items() if name not in before or not is_same(before[name], part)]
+    if changed:
+        raise ModelError(
+            f"model.target: {net.name} changes its own {changed[0]} where it is called, in eval mode: a second call "
+            "would see another net, and no stage could be compared; leave what counts or learns out of it"
+        )
+    return answer
 
 
 def check_arguments(net: Net) -> None:

@@ -138,6 +138,8 @@ def test_a_reference_of_one_class_asks_for_no_second() -> None:
     ("changed", "reason"),
     [
         ({"relative_l2": 2e-3}, "logits differ by 0.002 (relative L2), 0.001 allowed"),
+        ({"relative_l2": 1.0004e-3}, "logits differ by 0.0010004 (relative L2), 0.001 allowed"),
+        ({"flipped_share": 1.0004e-3}, "0.10004 % of the pixels change their class, 0.1 % allowed"),
         ({"flipped_share": 2e-3}, "0.2 % of the pixels change their class, 0.1 % allowed"),
         ({"relative_l2": float("nan")}, "logits differ by nan"),
         ({"nan_share": 0.25, "relative_l2": 9.0}, "25 % of the logits are NaN or infinite"),

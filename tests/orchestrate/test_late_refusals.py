@@ -46,6 +46,17 @@ def test_what_ends_the_run_names_its_net(tmp_path: Path) -> None:
     assert RunContext(filed, tmp_path, blank(), Watcher()).net == f"model.file={tmp_path / 'net.pt2'}"
 
 
+def test_a_baseline_that_cannot_be_right_is_told_with_what_was_seen_of_its_net(tmp_path: Path) -> None:
+    """Of dropout that stays on, the line gave distances alone."""
+    context = RunContext(config("one"), tmp_path, blank(), Watcher())
+    context.warn(
+        "net in doubt", "Net answers otherwise at a second call; aten.bernoulli_ draws at random", "turn it off"
+    )
+    said = "can't run: logits differ; net in doubt: .*aten.bernoulli_ draws at random; the logs are in "
+    with pytest.raises(RequestError, match=said):
+        refuse_baseline(context, "logits differ")
+
+
 def test_a_reference_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
     """Such as what torch says of a variable of the environment; a log that is empty, or gone, says nothing."""
     log = tmp_path / "log.txt"

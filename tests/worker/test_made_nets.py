@@ -55,6 +55,14 @@ class Normed(Plain):
         self.head = torch.nn.utils.weight_norm(self.head)
 
 
+def scripted():
+    return torch.jit.script(Plain())
+
+
+def compiled():
+    return torch.compile(Plain())
+
+
 class Exits(Plain):
     def __init__(self):
         sys.exit(3)
@@ -96,6 +104,8 @@ def strangers_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("Sparse", "makes table with a sparse or quantized layout"),
         ("Meta", "makes table with no values"),
         ("Lazy", r"makes table\.weight with no values"),
+        ("scripted", r"gives what torch\.jit\.script or torch\.jit\.load made; give the net itself"),
+        ("compiled", r"gives what torch\.compile made; give the net itself"),
         ("Exits", r"ends the program \(sys\.exit\(3\)\) when it is made"),
     ],
 )

@@ -219,3 +219,63 @@ def test_a_variance_below_zero_is_named() -> None:
     net.norm.running_var = -torch.ones(2)
     with pytest.raises(ModelError, match=r"100 % of what Head answers .*: norm\.running_var holds a variance below 0"):
         check(work(net))
+
+
+class Counting(Head):
+    """Counts its calls, as a norm that is kept in training does."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, image: Tensor) -> Any:
+        self.seen.add_(1)
+        return super().forward(image)
+
+
+class InTraining(Head):
+    def train(self, mode: bool = True) -> "InTraining":
+        super().train(mode)
+        self.norm.train()
+        return self
+
+
+@pytest.mark.parametrize(("kind", "changed"), [(Counting, "seen"), (InTraining, "norm.running_mean")])
+def test_a_net_that_changes_itself_is_named(kind: type[Head], changed: str) -> None:
+    """It was the baseline that was said to have changed the net that it was given, after half a minute."""
+    with pytest.raises(ModelError, match=rf"^model\.target: {kind.__name__} changes its own {changed} where"):
+        check(work(kind().eval()))
+
+
+class Hidden(Head):
+    """Has layers where a module doesn't look for them, and perhaps calls one."""
+
+    def __init__(self, kept: Any, calls: bool = True) -> None:
+        super().__init__()
+        self.kept, self.calls = kept, calls
+
+    def forward(self, image: Tensor) -> Any:
+        layers = list(self.kept.values()) if isinstance(self.kept, dict) else self.kept
+        return super().forward(layers[0](image) if self.calls else image)
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "tuple"])
+def test_a_net_that_calls_a_layer_out_of_sight_is_named(kind: str) -> None:
+    """A checkpoint leaves it random, and a copy in another precision fails within torch."""
+    layer = nn.Conv2d(3, 3, 1)
+    net = Hidden({"list": [layer], "dict": {"one": layer}, "tuple": (layer,)}[kind]).eval()
+    with pytest.raises(
+        ModelError, match=rf"^model\.target: Hidden calls a layer that it keeps in kept, a {kind}, where"
+    ):
+        check(work(net))
+    assert not layer._forward_pre_hooks
+
+
+def test_a_net_that_only_keeps_a_layer_out_of_sight_is_taken() -> None:
+    """As a teacher that was there for its training; and so is a list of its own layers."""
+    assert check(work(Hidden([nn.Conv2d(3, 3, 1)], calls=False).eval())) == []
+    known = Hidden([nn.Identity()]).eval()
+    known.first = known.kept[0]
+    assert check(work(known)) == []
