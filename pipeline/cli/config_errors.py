@@ -47,7 +47,15 @@ def _unreadable_word(conf: Path, override: str) -> str:
         return shortened(f"{shown(key)}: no such key, as it has a {sign}; {nearest(key, known_keys(conf))}")
     if "," in value and not all(part.strip() for part in value.split(",")):
         return f"{shown(override)}: a comma with no value before or after it; a sweep is -m {key}=ONE,OTHER"
+    if sign := next((sign for sign in value if sign in UNQUOTED), ""):
+        parts = [part.strip() for part in value.strip("[]").split(",")]
+        quoted = ",".join(f'"{part}"' for part in parts)
+        quoted = f"[{quoted}]" if value.startswith("[") or key == "subject_to" else quoted
+        return f"{shown(override)}: {sign!r} is read within quotes alone; write '{shown(f'{key}={quoted}')}'"
     return f"{shown(override)}: an override is written key=value, such as stage=compile or data.batch_size=8"
+
+
+UNQUOTED = "<>|&;!^"  # signs that Hydra's grammar has in no value without quotes, and bounds and shells have
 
 
 def _strange_sign(word: str) -> str:

@@ -93,8 +93,8 @@ def cases_in(folder: Path, nnunet: bool, volumes: bool) -> tuple[list[Case], lis
 
 
 def is_image(file: Path) -> bool:
-    """Whether a folder's entry is an image, by its name."""
-    return file.is_file() and file.suffix.lower() in SUFFIXES
+    """Whether a folder's entry is an image, by its name; a link that leads nowhere is one that can't be read."""
+    return (file.is_file() or (file.is_symlink() and not file.exists())) and file.suffix.lower() in SUFFIXES
 
 
 def is_volume(entry: Path) -> bool:

@@ -170,8 +170,11 @@ class Prediction:
             image = read_case(case, self.predictor.contract, self.predictor.kind)
             if self.predictor.images_in and image.dtype != np.uint8:
                 raise ImageError(f"{case.files[0]}: {image.dtype}, and this bundle takes uint8 alone")
-        except (ImageError, OSError) as error:
+        except ImageError as error:
             self.fail(case, first_line(error))
+            return
+        except OSError as error:
+            self.fail(case, f"{error.filename}: {error.strerror}" if error.strerror else first_line(error))
             return
         size = self.window_size(image)
         along = self.cut.along(image.shape[:-1], size)
