@@ -25,7 +25,7 @@ from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.objectives import to_be_least
 from pipeline.analysis.summary import summarize
 from pipeline.cli import preset
-from pipeline.cli.config_errors import one_line
+from pipeline.cli.config_errors import one_line, why_it_cannot_begin
 from pipeline.cli.hydra_targets import check_targets
 from pipeline.cli.late_reports import end_of_sweep, write_report
 from pipeline.cli.progress import Progress, SteadyConsole, complain
@@ -33,7 +33,6 @@ from pipeline.cli.resumed import job_of, resumed_words
 from pipeline.cli.run_folder import claim, stages_in, withdraw
 from pipeline.cli.sweep_size import check_sweep
 from pipeline.config import load
-from pipeline.config.checks import shown
 from pipeline.config.data_request import TENSORS, meant_everywhere
 from pipeline.config.plan import for_every_device
 from pipeline.config.plans_note import plans_note
@@ -48,7 +47,6 @@ from pipeline.orchestrate.run import run_ladder
 from pipeline.orchestrate.worker_process import kill_all
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
-from pipeline.records.error_line import first_line
 from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, RunWarning
 from pipeline.records.run_settings import MeasureSettings, settings_of
@@ -124,24 +122,16 @@ def refused_before_it_began() -> Iterator[None]:
         raise RequestError(why_it_cannot_begin(error)) from error
 
 
-def why_it_cannot_begin(error: Exception) -> str:
-    """The line for an error before a run has its folder: what is wrong, and with which file."""
-    if not isinstance(error, OSError):
-        return first_line(error)
-    try:
-        here = Path.cwd()
-    except OSError:
-        return "the folder that this was started in is gone; change into one that is there"
-    what = shown(error.filename) if error.filename else f"a file of the run, started in {here}"
-    return f"{what}: {error.strerror or first_line(error)}"
-
-
 @contextmanager
 def job(config: DictConfig) -> Iterator[Invocation]:
     """One job: a folder of its own, and an end that a sweep survives and a single run's exit code tells."""
     hydra = HydraConfig.get()
     of_a_sweep = hydra.mode == RunMode.MULTIRUN
-    folder = claim(Path(hydra.runtime.output_dir))
+    try:
+        folder = claim(Path(hydra.runtime.output_dir))
+    except RequestError as error:  # Hydra would put a line of its own before it
+        complain(one_line(error, CONF))
+        raise SystemExit(REFUSED) from None
     launcher = str(hydra.runtime.choices.get("hydra/launcher", "basic"))
     invocation = Invocation(folder, "python -m pipeline " + shlex.join(sys.argv[1:]), launcher, of_a_sweep)
     Invocation.begun += 1

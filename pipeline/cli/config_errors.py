@@ -120,3 +120,15 @@ LINES: tuple[tuple[str, Callable[[re.Match[str], Path, Exception], str]], ...] =
         lambda found, *_: f"{found[1]}: no such file of a whole configuration; --config-dir adds a folder of your own",
     ),
 )
+
+
+def why_it_cannot_begin(error: Exception) -> str:
+    """The line for an error before a run has its folder: what is wrong, and with which file."""
+    if not isinstance(error, OSError):
+        return first_line(error)
+    try:
+        here = Path.cwd()
+    except OSError:
+        return "the folder that this was started in is gone; change into one that is there"
+    what = shown(error.filename) if error.filename else f"a file of the run, started in {here}"
+    return f"{what}: {error.strerror or first_line(error)}"

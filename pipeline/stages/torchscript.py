@@ -17,6 +17,7 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload
+from pipeline.stages.common.data_dependence import reads_its_data
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short
 
 Method = Literal["trace", "script"]
@@ -31,7 +32,7 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
         dtype: "fp16", "bf16", "fp32", or "auto": fp16 on a GPU, fp32 on a CPU.
 
     Raises:
-        StageError: the net's source is beyond TorchScript.
+        StageError: the net's source is beyond TorchScript, or what it does depends on what its images hold.
     """
     fp32 = dtype == "fp32" or (dtype == "auto" and workload.device.type == "cpu")
     precision = torch.float32 if fp32 else half_dtype(dtype, workload.device)
@@ -76,8 +77,18 @@ class OfOneInput(nn.Module):
 
 
 def compiled(model: Half, method: Method, workload: Workload) -> torch.jit.ScriptModule:
-    """The net as a TorchScript program."""
+    """The net as a TorchScript program.
+
+    Raises:
+        StageError: a trace of it would hold for one batch alone, or its source is beyond a script.
+    """
     if method == "trace":
+        if place := reads_its_data(model, workload.inputs[:2]):
+            raise StageError(
+                f"the net decides or computes by numbers that it reads of its images (in {place}), and a trace keeps "
+                "those of one batch; stage.method=script may take it",
+                "unsupported",
+            )
         with torch.inference_mode():
             return torch.jit.trace(model, tuple(workload.inputs[0]), check_trace=False)  # type: ignore[no-any-return]
     if workload.others:

@@ -1,0 +1,86 @@
+"""Whether a net reads numbers of what it computes, to decide or compute by: a trace would keep those of one batch.
+
+`while features.mean() > 0.1` and `image / image.max().item()` are such; sizes of tensors are not.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pipeline.measure.batch import Batch
+
+BRIGHTER = 100
+READ = torch.ops.aten._local_scalar_dense.default  # behind item(), bool(), float() and int() of a tensor
+
+
+class Reads(TorchDispatchMode):
+    """The numbers that are read of tensors within it, and the line of the net's code that reads each."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.values: list[object] = []
+        self.places: list[str] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """As `pipeline.profiling.dispatch.Dispatched`'s: nothing is compiled within."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call the operator, and keep what it gives where it reads."""
+        found = func(*args, **(kwargs or {}))
+        if func is READ:
+            self.values.append(found)
+            self.places.append(_place())
+        return found
+
+
+def reads_its_data(model: nn.Module, batches: Sequence[Batch]) -> str:
+    """Where a net reads numbers that differ from batch to batch, such as "Net.forward, nets.py:60"; else empty.
+
+    Args:
+        model: is called with the first batch; if it reads anything of that one, with the others, and with the first
+            all dark and `BRIGHTER` times as bright.
+        batches: each of inputs of any shape.
+    """
+    first, *others = batches
+    known = _reads(model, first)
+    for batch in (*others, first.mapped(torch.zeros_like), first.mapped(_brighter)) if known.values else ():
+        with suppress(Exception):  # a net may refuse such images
+            found = _reads(model, batch)
+            if found.values != known.values:
+                same = zip(found.values, known.values, strict=False)
+                at = next((number for number, (one, other) in enumerate(same) if one != other), -1)
+                return known.places[at]
+    return ""
+
+
+def _brighter(part: Tensor) -> Tensor:
+    """An input of any shape; whole numbers, as they may be indices, stay."""
+    return part * BRIGHTER if part.is_floating_point() else part
+
+
+def _reads(model: nn.Module, batch: Batch) -> Reads:
+    reads = Reads()
+    with torch.no_grad(), reads:  # inference mode keeps what is made of other operators from a mode
+        model(*batch)
+    return reads
+
+
+def _place() -> str:
+    """The innermost call of a module's method that isn't torch's own."""
+    step, torchs = sys._getframe(2), str(Path(torch.__file__).parent)
+    while step.f_back is not None:
+        owner, code = step.f_locals.get("self"), step.f_code
+        if isinstance(owner, nn.Module) and not code.co_filename.startswith(torchs):
+            return f"{type(owner).__name__}.{code.co_name}, {Path(code.co_filename).name}:{step.f_lineno}"
+        step = step.f_back
+    return "its code"

@@ -1,0 +1,66 @@
+"""A net that reads numbers of what it computes isn't traced: the trace would be right for one batch alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pipeline.stages import torchscript
+from pipeline.stages.api import StageError, Workload
+
+
+class Reading(nn.Module):
+    def __init__(self, then: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.head = nn.Conv2d(3, 2, 1)
+        self.register_buffer("gain", torch.tensor(2.0))
+        self.then = then
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.then(self, self.head(image))
+
+
+def halved(_: nn.Module, logits: Tensor) -> Tensor:
+    while logits.abs().mean() > 0.1:
+        logits = logits / 2
+    return logits
+
+
+def scaled(_: nn.Module, logits: Tensor) -> Tensor:
+    return logits / logits.abs().max().item()
+
+
+def of_weights(net: nn.Module, logits: Tensor) -> Tensor:
+    return logits * float(net.get_buffer("gain"))
+
+
+def of_sizes(_: nn.Module, logits: Tensor) -> Tensor:
+    return logits * 2 if logits.shape[-1] > 8 else logits
+
+
+def reading(workload: Workload, then: Callable[[nn.Module, Tensor], Tensor]) -> Workload:
+    torch.manual_seed(0)
+    return replace(workload, model=Reading(then).eval())
+
+
+@pytest.mark.parametrize("then", [halved, scaled])
+def test_a_net_that_reads_its_images_is_not_traced(
+    workload: Workload, then: Callable[[nn.Module, Tensor], Tensor]
+) -> None:
+    """Its trace was right on every picture of the run, and wrong on darker ones."""
+    said = r"reads of its images \(in Reading\.forward, test_data_dependence\.py:\d+\).*stage\.method=script"
+    with pytest.raises(StageError, match=said):
+        torchscript.build(reading(workload, then))
+
+
+@pytest.mark.parametrize("then", [of_weights, of_sizes])
+def test_numbers_of_weights_and_sizes_are_the_same_for_all_images(
+    workload: Workload, then: Callable[[nn.Module, Tensor], Tensor]
+) -> None:
+    """A trace may keep them."""
+    work = reading(workload, then)
+    with torch.inference_mode():
+        found, wanted = torchscript.build(work).run(work.batches[0]), work.model(work.batches[0])
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
