@@ -51,19 +51,20 @@ def build_model(
     check_layouts(target, model)
     if checkpoint:
         load_into(model, checkpoint)
-    forget_history(model)
-    return with_output(model.eval().float(), output)
+    return with_output(without_history(model).eval().float(), output)
 
 
-def forget_history(model: nn.Module) -> None:
-    """Take their gradient's history from tensors that modules hold beside their parameters: none with it can be copied.
+def without_history(model: nn.Module) -> nn.Module:
+    """The net itself; tensors that modules hold beside their parameters lose their gradient's history.
 
-    torch's older weight norm leaves one where it is put on a layer, and computes it anew at each call.
+    None with one can be copied. torch's older weight norm leaves one where it is put on a layer, and computes it anew
+    at each call.
     """
     for part in model.modules():
         for name, held in vars(part).items():
             if isinstance(held, torch.Tensor) and not held.is_leaf:
                 setattr(part, name, held.detach())
+    return model
 
 
 def check_plain(target: str, model: nn.Module) -> None:

@@ -271,11 +271,14 @@ def alone_in(folder: Path) -> Iterator[None]:
     """No other process makes masks in the folder meanwhile. One that isn't there is made, and goes if it stays empty.
 
     Raises:
-        RequestError: one does.
+        RequestError: one does, or nothing can be written there.
     """
     was_there = folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = open_lock(folder / LOCK)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = open_lock(folder / LOCK)
+    except OSError as error:
+        raise RequestError(f"--out {folder}: no masks can be written there: {error.strerror or error}") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

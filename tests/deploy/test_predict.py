@@ -293,17 +293,3 @@ def test_a_bundle_predicts_by_its_own_loader(
     for words, reason in refusals.items():
         assert main([*asked, *words]) == 2
         assert reason in capsys.readouterr().err
-
-
-def test_a_link_that_leads_nowhere_is_an_image_without_a_mask(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It was left out as no image, and the exit code said that all had their masks."""
-    folder = tmp_path / "linked"
-    folder.mkdir()
-    (folder / "gone.png").symlink_to(tmp_path / "disk" / "gone.png")
-    write_image(folder / "here.png", SIZE, SIZE)
-    assert main([str(run), str(folder), "--out", str(tmp_path / "masks"), "--stage", "eager"]) == 1
-    said = capsys.readouterr()
-    assert f"no mask of gone: {folder / 'gone.png'}: No such file or directory" in said.err
-    assert said.out.startswith("1 mask made, 1 image without: ")

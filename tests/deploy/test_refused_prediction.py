@@ -63,3 +63,28 @@ def test_a_folder_whose_links_lead_around_is_refused(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(RequestError, match="loop: its links lead around in a circle"):
         resolved(tmp_path / "loop")
+
+
+@pytest.mark.parametrize(
+    ("place", "said"), [("a.txt", "File exists"), ("a.txt/masks", "Not a directory"), ("/proc/masks", "No such file")]
+)
+def test_a_folder_that_cannot_be_made_is_named_by_its_word(
+    asked: list[str], tmp_path: Path, place: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where it was Python's "[Errno 17]"."""
+    (tmp_path / "a.txt").touch()
+    out = tmp_path / place
+    assert main([*asked[:-1], str(out), "--stage", "eager"]) == 2
+    assert f"error: --out {out}: no masks can be written there: {said}" in capsys.readouterr().err
+
+
+def test_a_link_that_leads_nowhere_is_an_image_without_a_mask(
+    asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was left out as no image, and the exit code said that all had their masks."""
+    gone = tmp_path / "images" / "gone.png"
+    gone.symlink_to(tmp_path / "disk" / "gone.png")
+    assert main([*asked, "--stage", "eager"]) == 1
+    said = capsys.readouterr()
+    assert f"no mask of gone: {gone}: No such file or directory" in said.err
+    assert said.out.startswith("1 mask made, 1 image without: ")

@@ -5,6 +5,7 @@ from tests.house.guards_against_code import AGAINST_CODE
 from tests.house.guards_of_deploy import OF_DEPLOY
 from tests.house.guards_of_files import OF_FILES
 from tests.house.guards_of_measuring import OF_MEASURING
+from tests.house.guards_of_nets import OF_NETS
 from tests.house.guards_of_runs import OF_RUNS
 
 MASKING = "pipeline/records/masking.py"
@@ -19,6 +20,7 @@ CODEC_TESTS = "tests/records/test_codec.py::"
 GUARDS = [
     *AGAINST_CODE,
     *OF_FILES,
+    *OF_NETS,
     Guard(
         "packages of the user's own with our names",
         "pipeline/config/own_packages.py",
@@ -197,7 +199,7 @@ GUARDS = [
     Guard(
         "a volume that ends too early",
         "models/nifti.py",
-        "    if len(content) < wanted:",
+        "    if missing > 0:",
         "    if False:",
         "tests/models/test_volume_files.py::test_a_broken_file_is_named",
     ),

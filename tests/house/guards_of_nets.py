@@ -1,0 +1,66 @@
+"""The guards against nets that aren't what they seem, and against taking home what isn't what was measured."""
+
+from tests.house.guard import Guard
+
+NET_TESTS = "tests/worker/test_net_contract.py::"
+AS_MEASURED = "pipeline/deploy/as_measured.py"
+MEASURED_TESTS = "tests/deploy/test_as_measured.py::"
+
+OF_NETS = [
+    Guard(
+        "nets that change themselves",
+        "pipeline/worker/net_contract.py",
+        "    if changed:\n",
+        "    if False:\n",
+        f"{NET_TESTS}test_a_net_that_changes_itself_is_named",
+    ),
+    Guard(
+        "layers out of sight",
+        "pipeline/worker/net_contract.py",
+        "    if used:\n",
+        "    if False:\n",
+        f"{NET_TESTS}test_a_net_that_calls_a_layer_out_of_sight_is_named",
+    ),
+    Guard(
+        "traces of nets that read their images",
+        "pipeline/stages/common/data_dependence.py",
+        "            if found.values != known.values:\n",
+        "            if False:\n",
+        "tests/stages/test_data_dependence.py::test_a_net_that_reads_its_images_is_not_traced",
+    ),
+    Guard(
+        "nets whose code has changed since the run",
+        AS_MEASURED,
+        "    if moved > MOST_MOVED:\n",
+        "    if False:\n",
+        f"{MEASURED_TESTS}test_a_net_whose_code_has_changed_is_neither_predicted_by_nor_exported",
+    ),
+    Guard(
+        "recorded options that no stage takes",
+        AS_MEASURED,
+        "    checked_options(stage.options, stage.target, stage.name)\n",
+        "    pass\n",
+        f"{MEASURED_TESTS}test_an_edited_record_is_refused_in_one_line",
+    ),
+    Guard(
+        "records with figures that no run began with",
+        "pipeline/records/codec.py",
+        "        check_inputs(run)\n",
+        "",
+        f"{MEASURED_TESTS}test_an_edited_record_is_refused_in_one_line",
+    ),
+    Guard(
+        "gzip without its checksum",
+        "models/nifti.py",
+        "        if packed and len(file.read(MOST_BEHIND + 1)) > MOST_BEHIND:\n",
+        "        if False:\n",
+        "tests/models/test_volume_files.py::test_a_packed_volume_is_read_to_its_end",
+    ),
+    Guard(
+        "images of another range in a bundle",
+        "pipeline/deploy/carried/image_shape.py",
+        "    check_values(images)\n",
+        "",
+        "tests/deploy/test_loaders.py::test_a_loader_takes_arrays_and_tensors_and_no_other_range",
+    ),
+]
