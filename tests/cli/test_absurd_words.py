@@ -13,7 +13,7 @@ from pipeline.cli.preset import check_flags, check_groups, overrides_in
 from pipeline.cli.progress import complain
 from pipeline.cli.run_folder import claim
 from pipeline.config.request_error import RequestError
-from tests.cli.conftest import ROOT
+from tests.cli.conftest import ROOT, Ask
 
 CONF = ROOT / "conf"
 
@@ -150,3 +150,11 @@ def test_a_value_of_the_environment_is_not_shown_where_it_is_refused(
     monkeypatch.setattr(sys, "argv", ["pipeline", "data.size=${oc.env:MY_PLACE}"])
     complain("data.size=/home/somebody: expected an integer")
     assert capsys.readouterr().err == "error: data.size=${oc.env:MY_PLACE}: expected an integer\n"
+
+
+def test_a_folder_that_is_anothers_is_refused_in_one_line(tmp_path: Path, ask: Ask) -> None:
+    """Before the run has claimed it, too: Hydra's line came first."""
+    (tmp_path / "reference").mkdir()
+    done = ask("preset=smoke", "stage=eager", f"hydra.run.dir={tmp_path}")
+    said = f"error: {tmp_path}: a run would write over the reference that is in it; name another folder\n"
+    assert (done.returncode, done.stderr) == (2, said)

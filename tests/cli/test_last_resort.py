@@ -84,14 +84,6 @@ def test_a_refused_run_leaves_no_folder_and_one_line(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_is_anothers_is_refused_in_one_line(tmp_path: Path, ask: Ask) -> None:
-    """Before the run has claimed it, too: Hydra's line came first."""
-    (tmp_path / "reference").mkdir()
-    done = ask(*ARGUMENTS, f"hydra.run.dir={tmp_path}")
-    said = f"error: {tmp_path}: a run would write over the reference that is in it; name another folder\n"
-    assert (done.returncode, done.stderr) == (2, said)
-
-
 def test_a_refused_run_leaves_what_is_not_its_own(tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's file in the folder, and the log of a worker that had something to say."""
     (tmp_path / "mine").touch()
