@@ -21,7 +21,7 @@ from pipeline.records.content_digest import data_digest
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.gallery import mask_of
 
-MOST_MOVED = 0.02  # share of an image's pixels: another machine's rounding moves fewer, also with random weights
+MOST_MOVED = 0.02  # share of an image's pixels: four times what the widest tolerance of conf/stage lets a stage move
 BYTES = 4  # of a value in fp32
 
 

@@ -170,7 +170,7 @@ def test_a_packed_volume_is_read_to_its_end(tmp_path: Path, spoil: Callable[[byt
 
 
 def test_a_header_that_claims_more_than_its_file_takes_no_memory(tmp_path: Path) -> None:
-    """35 TB: the line says what is missing, where it said MemoryError."""
+    """70 TB: the line says what is missing, where it said MemoryError."""
     header = bytearray(nifti(VALUES))
     struct.pack_into("<4h", header, 40, 3, 32767, 32767, 32767)
     with pytest.raises(ImageError, match=r"ends \d{14} bytes before its last value"):
