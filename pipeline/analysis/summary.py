@@ -34,7 +34,7 @@ from pipeline.stats.intervals import (
 from pipeline.stats.ranking import Ranking, ranking, seconds_per_image
 from pipeline.stats.warnings import run_warnings, stage_warnings
 
-THOROUGH_SECONDS = 60.0  # of sampling, as conf/measure/thorough.yaml has it
+THOROUGH_SECONDS, GPU_THOROUGH_SECONDS = 60.0, 360.0  # of sampling, as conf/measure/thorough.yaml has them
 FEW, MANY = 100, 10_000_000  # images, for which the best stage is named
 TAIL_MARGIN = 1.10  # p99s of some hundred calls within this factor of each other count as equal
 
@@ -144,7 +144,8 @@ class RunSummary:
     @property
     def measure_again(self) -> str:
         """The user's command, to measure longer."""
-        short = (self.run.settings.measure.sampling_seconds or 0.0) < THOROUGH_SECONDS
+        thorough = GPU_THOROUGH_SECONDS if self.on_gpu else THOROUGH_SECONDS
+        short = (self.run.settings.measure.sampling_seconds or 0.0) < thorough
         return retyped(self.run.command, "measure=thorough" if short else "measure.trials=3")
 
     @property

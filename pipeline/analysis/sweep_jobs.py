@@ -127,7 +127,9 @@ def rate_of(summary: RunSummary, name: str, order: Ranking) -> Estimate | None:
     A baseline that drifted widens the interval by as much; without enough blocks it has no ends.
     """
     stage, ratio = summary.stage(name), order.ratios[name]
-    each = stage.seconds if stage else baseline_seconds(summary.run, order)
+    each = stage.seconds if stage else None
+    if each is None and name == summary.baseline:  # whose own stage may have failed, or have no samples beside itself
+        each = baseline_seconds(summary.run, order)
     if each is None:
         return None
     middle = summary.run.batch_size / (stage.pace if stage and stage.pace else each.value)

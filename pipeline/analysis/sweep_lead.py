@@ -36,7 +36,7 @@ class Lead:
     Attributes:
         first: the highest.
         rivals: those that aren't shown to be lower; where there is one, nothing is resolved.
-        cause: why the first one's own job names no winner; None where it names one.
+        cause: why the first one's own job names no winner, and so nothing is resolved; None where it names one.
         measure_again: the user's command, to measure longer.
     """
 
@@ -48,7 +48,7 @@ class Lead:
     @property
     def resolved(self) -> bool:
         """Whether the first may be named."""
-        return not self.rivals
+        return not self.rivals and self.cause is None
 
 
 def lead_of(jobs: Sequence[Job]) -> Lead | None:

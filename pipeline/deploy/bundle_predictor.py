@@ -47,10 +47,11 @@ def of_bundle(folder: Path, wanted: Wanted) -> Planned:
 
     Raises:
         ContractError: the bundle's contract, or its list of digests, can't be read.
-        RequestError: it has no such stage, or wasn't exported for this device or batch; built: a file isn't what it
-            was, or this machine can't run it.
+        RequestError: it has no such stage, or wasn't exported for this device or batch; a file isn't what it was;
+            built: this machine can't run it.
     """
     contract = predicted_contract(folder)
+    check_files(folder)
     device, (batch, *further) = contract.measured.device, contract.batch_shape
     if wanted.stage not in (None, contract.stage):
         raise RequestError(f"--stage {wanted.stage}: the bundle holds {contract.stage} alone")
@@ -106,14 +107,23 @@ def notes_of(contract: bundle_contract.Contract) -> list[str]:
     return notes
 
 
+def check_files(folder: Path) -> None:
+    """That a bundle's files are those that were exported.
+
+    Raises:
+        RequestError: they aren't; the line names them.
+    """
+    if changed := changed_files(folder):
+        raise RequestError(f"{folder}: {', '.join(changed)}: not as exported, and nothing is loaded; export it again")
+
+
 def loaded(folder: Path, kind: Kind) -> Callable[[Tensor], Tensor]:
     """The bundle's net, from what its contract takes to logits or classes.
 
     Raises:
         RequestError: a file isn't the one that was exported, or this machine can't run it.
     """
-    if changed := changed_files(folder):
-        raise RequestError(f"{folder}: {', '.join(changed)}: not as exported, and nothing is loaded; export it again")
+    check_files(folder)  # again: they may have changed since they were planned with
     try:
         run: Callable[[Any], Any] = runpy.run_path(str(folder / "load.py"))["load"]()
     except (ValueError, RuntimeError, ImportError, OSError, KeyError) as error:

@@ -167,7 +167,7 @@ def all_kept(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> 
         RequestError: the stage doesn't take what is asked of it, or a file is none of ours.
         OSError: the disk is full or read-only.
     """
-    sides = planned.sides or (sides_in(asked.out) if planned.sides_stay else None)
+    sides = planned.sides or (sides_in(asked.out, planned.made_of) if planned.sides_stay else None)
     if sides is None and not asked.whole:
         return None
     _, said = cut_of(planned, sides or (), asked)
@@ -196,15 +196,18 @@ def is_kept(case: Case, folder: Path, by: str) -> bool:
     return False
 
 
-def sides_in(folder: Path) -> tuple[int, ...] | None:
-    """The sides of the windows that the masks in a folder were made by, as its predict.json has them.
+def sides_in(folder: Path, made_of: dict[str, object]) -> tuple[int, ...] | None:
+    """The sides of the windows that a folder's masks were made by, as its predict.json has them.
 
-    None where it says nothing of them. Another window gives another identity, so that no mask is taken for what it
-    isn't by them.
+    None where it says nothing of them, or they were made of anything else than `made_of`: another run's windows are
+    none of this one's. Another window gives another identity, so that no mask is taken for what it isn't by them.
     """
     try:
-        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["made_of"]["window"]
-    except (OSError, ValueError, KeyError, TypeError):
+        theirs = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["made_of"]
+        found, same = theirs["window"], {key: theirs.get(key) for key in made_of} == json.loads(json.dumps(made_of))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if not same:
         return None
     known = isinstance(found, list) and found and all(isinstance(side, int) and side > 0 for side in found)
     return tuple(found) if known else None

@@ -141,11 +141,12 @@ def most_per_second(lead: Lead, words: Words) -> str:
     """Who gives the most samples per second; where that isn't resolved, who can't be told apart and what to do."""
     if lead.resolved:
         return f"Most {words.samples} per second: {_placed(lead.first)}, {significant(lead.first.found.value)}."
-    rates = [lead.first, *lead.rivals]
+    rates = [lead.first, *sorted(lead.rivals, key=lambda rate: -rate.found.value)]
     shown = [f"{_placed(rate)} ({significant(rate.found.value)})" for rate in rates[:MOST_RIVALS]]
     shown += [f"{len(rates) - MOST_RIVALS} more"] if len(rates) > MOST_RIVALS else []
     remedied = f"{remedy(lead.cause)} To measure longer" if lead.cause else LONGER
-    unnamed = f"Which gives the most {words.samples} per second isn't resolved: {listed(shown)} can't be told apart."
+    who = f"{listed(shown)} can't be told apart" if lead.rivals else f"{shown[0]} is the highest, and not shown to be"
+    unnamed = f"Which gives the most {words.samples} per second isn't resolved: {who}."
     return f"{unnamed} {remedied}: {clean(lead.measure_again)}"
 
 

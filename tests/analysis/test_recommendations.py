@@ -287,3 +287,14 @@ def test_every_recommendation_has_its_words() -> None:
     for text in TEXTS.values():
         for clause in (text.title, *text.evidence, *text.attempt):
             assert {form for _, name, form, _ in Formatter().parse(clause) if name} <= set(FORMATS)
+
+
+def test_a_volumes_values_are_not_said_to_be_bytes() -> None:
+    """A scan's are floats, or of sixteen bits: its classes alone become bytes."""
+    copies = run_with({"latencies": [0.005] * 100, "host_latencies": [0.009] * 100})
+    assert copies.reference is not None
+    summary = planted.summary(replace(copies, reference=replace(copies.reference, spatial_dims=3)))
+    assert summary.winner is not None
+    told = rules.shrink_the_copies(summary, summary.winner)
+    assert told is not None
+    assert (told.code, "uint8" in told.command) == ("shrink the answers", False)

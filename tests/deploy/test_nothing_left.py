@@ -97,6 +97,17 @@ def test_a_stage_is_built_where_anything_is_left(predict: Predict, images: Path,
     assert predict(*asked[:-1], "half")[:2] == (0, True)
 
 
+def test_another_runs_windows_are_not_taken_for_this_ones(predict: Predict, images: Path, tmp_path: Path) -> None:
+    """A folder may hold what a net of smaller windows made, which have no room for the overlap asked for now."""
+    run, out = write_run(tmp_path), tmp_path / "masks"
+    predict(run, images, "--out", out, "--stage", "eager")
+    told = json.loads((out / "predict.json").read_text())
+    told["made_of"] |= {"window": [2, 2], "weights_sha256": "another's"}
+    (out / "predict.json").write_text(json.dumps(told))
+    code, built, _, said = predict(run, images, "--out", out, "--stage", "eager", "--overlap", "3")
+    assert (code, built) == (0, True), said
+
+
 def test_a_run_whose_own_images_changed_is_built(predict: Predict, images: Path, tmp_path: Path) -> None:
     """Its windows may be of another size by now."""
     run, out = write_run(tmp_path), tmp_path / "masks"
@@ -126,8 +137,20 @@ def test_no_bundle_is_loaded_either(predict: Predict, images: Path, tmp_path: Pa
     assert predict(*asked)[:2] == (0, True)
     (out / "predict.json").unlink()
     assert predict(*asked)[:3] == (0, False, f"0 masks made, 2 were there: {out}\n")
-    (bundle / "SHA256SUMS").write_text((bundle / "SHA256SUMS").read_text() + "\n")
-    assert predict(*asked)[1], "another bundle"
+    first, *others = (bundle / "SHA256SUMS").read_text().splitlines(keepends=True)
+    (bundle / "SHA256SUMS").write_text("".join([*others, first]))
+    assert predict(*asked)[:2] == (0, True), "another bundle"
+
+
+def test_of_a_bundle_that_changed_nothing_is_said(predict: Predict, images: Path, tmp_path: Path) -> None:
+    """Though every mask is there: they are said to be made of the same."""
+    bundle, out = write_bundle(tmp_path / "bundle", write_run(tmp_path)), tmp_path / "masks"
+    asked = (bundle, images, "--out", out)
+    assert predict(*asked)[:2] == (0, True)
+    (bundle / "load.py").write_text((bundle / "load.py").read_text() + "\n")
+    code, built, _, told = predict(*asked)
+    assert (code, built) == (2, False)
+    assert "load.py: not as exported" in told
 
 
 def test_masks_of_volumes_that_are_there_need_no_compiler(predict: Predict, tmp_path: Path) -> None:

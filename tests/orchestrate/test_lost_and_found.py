@@ -227,7 +227,7 @@ BROUGHT = {
     7: ([], ["accuracy", "goal"], ["precision_faults"], []),
     8: (["baseline_host_latencies"], ["task"], ["host_path", "host_path_left_out"], []),
     9: (["described_by"], [], [], []),
-    10: ([], [], [], ["spatial_dims"]),
+    10: ([], [], ["searches_asked"], ["spatial_dims", "distinct"]),
 }
 
 

@@ -109,6 +109,8 @@ def test_kernels_that_turn_the_layout_are_found_in_the_trace() -> None:
     spots = {event.index: f"between {index % 2} and b" for index, event in enumerate(ran)}
     first, second, _ = compiled_layout_changes(Fusion(2, None, None, "", kernels), events, 2, spots)
     assert (first.where, second.where) == ("between 0 and b", "between 1 and b")
+    assert {first.where_kind, second.where_kind} == {"gap"}
+    assert {change.where_kind for change in found} == {"operators"}
     assert [part.seconds_per_call for part in (first, second)] == [pytest.approx(3e-6)] * 2
     assert (first.times_per_call, second.times_per_call) == (1, 1)
 

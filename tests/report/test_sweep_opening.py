@@ -6,11 +6,12 @@ from typing import Any
 
 from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweep_jobs import Curve, Job
+from pipeline.analysis.sweep_lead import Lead, Rate
 from pipeline.records.data_words import IMAGES
 from pipeline.records.run_record import RunRecord
 from pipeline.records.samples import Block, Pair
-from pipeline.report.sweep import knees, opening
-from pipeline.stats.intervals import Estimate
+from pipeline.report.sweep import knees, most_per_second, opening
+from pipeline.stats.intervals import Estimate, Unresolved
 from tests.report import made_up_run as planted
 
 SWEPT = "python -m pipeline -m stage=half,compile data.batch_size=1,8"
@@ -59,6 +60,34 @@ def test_what_no_ratio_resolves_is_not_named() -> None:
         "would resolve it. To measure longer: "
         "python -m pipeline -m stage=half,compile data.batch_size=1,8 measure=thorough"
     )
+
+
+def test_a_baseline_without_samples_of_its_own_is_a_rival_all_the_same() -> None:
+    """As a stage it wasn't sampled beside itself; the others were interleaved with it."""
+    few = pair("half", 0.020, 0.0198)
+    alone = job(1, replace(few, blocks=few.blocks[:2]), 8).summary
+    assert alone is not None
+    lost = planted.stage("eager", 1.0, 1.0, 10**9, "", pairs=[], energy=None)
+    record = replace(alone.run, stages=[lost, *alone.run.stages])
+    jobs = [job(0, pair("half", 0.16, 0.1599), 1), Job(Path("1"), record, summarize(record), "")]
+    (said,) = [line for line in opening(jobs) if "per second" in line]
+    assert "isn't resolved: half at batch 8 (job 1) (405), eager at batch 8 (job 1) (401)" in said
+
+
+def test_what_its_own_job_leaves_open_is_not_named_alone() -> None:
+    """Though nothing else is measured to be near."""
+    first = Rate("1", "half", 8, Estimate(405.0, 404.0, 406.0), 0.01)
+    cause = Unresolved("few blocks", 2, 0.01, 0.01, 0.1, 6)
+    said = most_per_second(Lead(first, [], cause, SWEPT), IMAGES)
+    assert "isn't resolved: half at batch 8 (job 1) (405) is the highest, and not shown to be." in said
+
+
+def test_those_that_can_t_be_told_apart_stand_in_the_order_of_their_rates() -> None:
+    """So that those left out of the line are the lowest."""
+    jobs = [job(at, rough(pair("half", 0.16, seconds), 1.3), 8) for at, seconds in enumerate((0.05, 0.041, 0.045))]
+    (said,) = [line for line in opening(jobs) if "per second" in line]
+    places = [said.index(f"(job {at})") for at in (1, 2, 0)]
+    assert places == sorted(places)
 
 
 def test_jobs_that_can_t_be_told_apart_are_all_named() -> None:

@@ -199,6 +199,11 @@ def test_torchscript_saves_a_file_that_gives_the_same_answer(method: str, worklo
     torch.testing.assert_close(logits, references(workload)[0], rtol=1e-3, atol=1e-3)
 
 
+def test_onnxruntime_asks_nobody_to_search_on_a_cpu(workload: Workload) -> None:
+    """Its search is cuDNN's."""
+    assert built("onnxruntime", workload).searches_asked == ()
+
+
 def test_onnxruntime_asked_for_the_gpu_on_a_cpu_fails(workload: Workload) -> None:
     """It never runs on the CPU and calls that a result."""
     with pytest.raises(StageError, match="provider=cuda was asked for and this run is on the CPU"):

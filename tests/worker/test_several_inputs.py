@@ -48,6 +48,12 @@ def stage(name: str, **options: object) -> StageSpec:
     return replace(EAGER, name=name, target=f"pipeline.stages.{name}", tolerance=tolerance, options=options)
 
 
+def test_how_many_samples_are_their_own_is_known(folder: Path) -> None:
+    """Six in the file; what is more comes again."""
+    assert workload.load(asked(folder), None).distinct == 6
+    assert workload.load(replace(asked(folder), data=replace(asked(folder).data, batches=4)), None).distinct == 6
+
+
 def test_each_input_is_known_by_its_name(folder: Path) -> None:
     """In the order of the net's forward, whole numbers as int64, floats as fp32; none is normalised."""
     work = workload.load(asked(folder), None)

@@ -21,6 +21,7 @@ Code = Literal[
     "first layer",
     "tune longer",
     "shrink the copies",
+    "shrink the answers",  # of volumes, whose values are seldom bytes
     "even channels",  # of some layers
     "even base",  # of a net whose layers' channels are not on record
 ]

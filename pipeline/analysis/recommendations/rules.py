@@ -14,6 +14,7 @@ from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.recommendations.recommendation import Figure, Recommendation
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.config.data_request import TENSORS
+from pipeline.records.data_words import VOLUMES
 from pipeline.records.run_record import INDUCTOR
 
 MOST = 5  # more is a manual
@@ -25,10 +26,10 @@ NAMED_PLACES = 3  # at which the layout changes
 COPY_SHARE = 0.2  # of the latency from host memory and back
 NOISY_EFFECT = 0.05
 SLOW_BUILD_SECONDS, QUICKER = 1.0, 2.0  # a tie that is built so many times sooner is worth naming
-# The host sends bytes of images or volumes and gets bytes of classes, a quarter and less of fp32 images and logits.
-SMALL_COPIES = (
-    '{samples} = uint8_batch.to("cuda", non_blocking=True).float() / 255; masks = net({samples}).argmax(1).byte()'
-)
+# The host sends bytes of images and gets bytes of classes, a quarter and less of fp32 images and logits. A volume's
+# values are seldom bytes: of it the classes alone.
+SMALL_COPIES = 'images = uint8_batch.to("cuda", non_blocking=True).float() / 255; masks = net(images).argmax(1).byte()'
+SMALL_ANSWERS = "masks = net(volumes).argmax(1).byte()"
 
 
 def recommendations(summary: RunSummary) -> list[Recommendation]:
@@ -184,4 +185,6 @@ def shrink_the_copies(summary: RunSummary, winner: StageSummary) -> Recommendati
     pinned = peaks.pinned_copy_bytes_per_s if peaks and peaks.pageable_copy_bytes_per_s else None
     pageable = peaks.pageable_copy_bytes_per_s if peaks and peaks.pinned_copy_bytes_per_s else None
     figures: dict[str, Figure] = {"copies": copies, "latency": outside.p50, "pinned": pinned, "pageable": pageable}
-    return Recommendation("shrink the copies", figures, summary.run.words.put_into(SMALL_COPIES))
+    if summary.run.words == VOLUMES:
+        return Recommendation("shrink the answers", figures, SMALL_ANSWERS)
+    return Recommendation("shrink the copies", figures, SMALL_COPIES)

@@ -155,6 +155,13 @@ TEXTS: dict[Code, Text] = {
             "; pinned memory copies {pinned:GB/s} GB/s on this machine, pageable memory {pageable:GB/s}",
         ),
     ),
+    "shrink the answers": Text(
+        "Get classes instead of logits, keep a pinned buffer for the {samples}, and copy while another batch computes",
+        (
+            "copies take {copies:seconds} of the {latency:seconds} from pinned host memory and back",
+            "; pinned memory copies {pinned:GB/s} GB/s on this machine, pageable memory {pageable:GB/s}",
+        ),
+    ),
     "even channels": Text(
         "Give the net channel counts that suit the tensor cores",
         (
