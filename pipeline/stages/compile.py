@@ -44,7 +44,7 @@ def build(
         compiled = compile_net(model, workload.inputs[0], mode, dynamic, fullgraph, freezing)
     return Runner(
         lambda *inputs: run_compiled(compiled, *inputs),
-        description=f"Inductor {_asked(mode, freezing, fullgraph)}, {short(half)} weights, {_folded(model)}",
+        description=f"Inductor {_asked(mode, freezing, fullgraph)}, {model.in_words}",
         execution=execution(half, mode, workload.device),
         details=dict(why_fp32(half)),
         compile_facts=lambda: facts(cache),
@@ -54,10 +54,6 @@ def build(
         traffic=traffic,
         generated_code=cache,
     )
-
-
-def _folded(model: Half) -> str:
-    return f"channels_last, {model.folds} batch norms folded"
 
 
 def _asked(mode: Mode, freezing: bool, fullgraph: bool) -> str:

@@ -20,7 +20,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     allow_tf32(True)
     torch.backends.cudnn.benchmark = cudnn_benchmark
     model = Half(workload.model, half).eval()
-    ran = f"{short(half)} weights, channels_last, {model.folds} batch norms folded, one CUDA graph"
+    ran = f"{model.in_words}, one CUDA graph"
     run = Captured(model, *workload.inputs[0])
     execution = eager_execution(short(half), "NHWC", captured=True)
     details = {"folded_batch_norms": model.folds}

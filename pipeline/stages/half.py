@@ -34,7 +34,7 @@ def build(
     torch.backends.cudnn.benchmark = cudnn_benchmark
     kept = keep_fp32 if isinstance(keep_fp32, list) else []
     model = Half(workload.model, half, kept).eval()
-    ran = f"{short(half)} weights, channels_last, {model.folds} batch norms folded"
+    ran = model.in_words
     execution = eager_execution(short(half), "NHWC")
     details: dict[str, object] = {"folded_batch_norms": model.folds, **why_fp32(half)}
     if kept:

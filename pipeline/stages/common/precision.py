@@ -140,6 +140,11 @@ class Half(nn.Module):
         self.net = in_channels_last(in_half(net, dtype, kept))
         self.dtype = dtype
 
+    @property
+    def in_words(self) -> str:
+        """Such as "fp16 weights, channels_last, 18 batch norms folded"."""
+        return f"{short(self.dtype)} weights, channels_last, {self.folds} batch norms folded"
+
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
         """Logits [batch, classes, height, width] in that precision of a batch [batch, channels, height, width].
 
