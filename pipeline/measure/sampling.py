@@ -115,8 +115,8 @@ def _timed(
     with undisturbed():
         for batch in warm_up:
             call(batch)
+        counted = watch.guards()  # while the device still works: a pause would let its clock rise
         clock.synchronize()
-        counted = watch.guards()
         seconds, device_seconds, answer = time_and_keep(call, batches, clock)
         after, disturbed = watch.state(), watch.guards() != counted
         watch.look_at(batches[-1], answer)

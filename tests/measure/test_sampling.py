@@ -19,7 +19,7 @@ PLAN = Plan()
 
 
 def test_between_the_stamps_stand_the_calls_and_nothing_else() -> None:
-    """Two warm-up calls, a wait, the stamps around the calls and a wait; batches and guards come before."""
+    """Two warm-up calls, a wait, the stamps around the calls and a wait; batches and guards come before the wait."""
     clock = FalseClock()
     batches = count()
 
@@ -33,7 +33,7 @@ def test_between_the_stamps_stand_the_calls_and_nothing_else() -> None:
 
     taken = take_sample(lambda _: clock.work(0.5), next_batch, 3, clock, PLAN, Watch(guards))
     timed = ["call"] * 3
-    before = ["batch"] * 5 + ["call"] * 2 + ["synchronize", "guards", "begin"]
+    before = ["batch"] * 5 + ["call"] * 2 + ["guards", "synchronize", "begin"]
     assert clock.events == [*before, "now", *timed, "end", "synchronize", "now", "guards"]
     assert (taken.calls, taken.seconds, taken.device_seconds, taken.per_call) == (3, 1.5, 1.5, 0.5)
 
