@@ -231,7 +231,7 @@ DEMOS: dict[str, Callable[[], list[Named]]] = {
     "stain": held_out_image,
     "stain_training": training_quarters,
 }
-CALIBRATED_ON = {"stain": "stain_training"}  # what holds other pictures than the one that the verdict is on
+CALIBRATED_ON = {"stain": "stain_training"}  # what holds other pictures than that of the evaluation images
 
 
 def demo(named: Named, channels: int) -> Named:

@@ -179,7 +179,7 @@ def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
     steps = train(net, tissue, asked.minutes, asked.seed)
     dice, iou = score(copy.deepcopy(net).half().float(), tissue)
     named = " ".join(["python -m models.train", *asked.overrides])
-    facts = {
+    metadata = {
         "command": f"{named} --minutes {asked.minutes:g} --device {asked.device}",
         "steps": str(steps),
         "held_out_dice": f"{dice:.5f}",
@@ -187,7 +187,7 @@ def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
         "labels": WORD,
         "torch": torch.__version__.partition("+")[0],
     }
-    checkpoint.save(net, asked.out, facts)
+    checkpoint.save(net, asked.out, metadata)
     sys.stdout.write(f"{asked.out}: {steps} steps, held-out Dice {dice:.4f}, IoU {iou:.4f} (stored in fp16)\n")
 
 

@@ -1,4 +1,4 @@
-"""A false clock, and a false machine whose noise is known: the plants stand on these."""
+"""A fake clock, and a fake machine whose noise is known: the plants stand on these."""
 
 import random
 from collections.abc import Callable
@@ -18,7 +18,7 @@ CALLS = 10
 DRAWN = 120  # samples at a time: a run of 30 blocks
 
 
-class FalseClock:
+class FakeClock:
     """Time passes only where a test lets it; everything done to the clock is kept in `events`."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Machine:
     clock_changes: float = 0.0  # chance per sample that the clock steps between 1 and 0.97
     drift: float = 0.0  # over 120 samples, a run of 30 blocks
     second_place: float = 0.0  # how much slower the second of two samples is
-    launch: float = 0.0  # standard deviation of a process's own log factor
+    between_run_std: float = 0.0  # standard deviation of a process's own log factor
     neighbour_every: int = 0  # which samples a neighbour slows by 30 %
     neighbour_phase: int = 0
     halves_after: int | None = None  # the sample from which the clock is half as fast
@@ -102,12 +102,12 @@ PLAIN = vars(Sample(CALLS, 0.0, None))
 
 
 class FakeSampler:
-    """A worker on a false machine; making one is a launch."""
+    """A worker on a fake machine; making one is a trial."""
 
     def __init__(self, name: str, machine: Machine, seconds: float) -> None:
         self.name = name
         self._machine = machine
-        self._seconds = seconds * float(np.exp(machine.launch * machine.rng.standard_normal()))
+        self._seconds = seconds * float(np.exp(machine.between_run_std * machine.rng.standard_normal()))
 
     def sample(self) -> Sample:
         """The next one, made without `Sample.__init__`: the simulations take two million."""

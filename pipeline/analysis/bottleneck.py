@@ -23,8 +23,9 @@ Reason = Literal[
 MOST_OF_THE_TIME = 0.6  # in work near one roof, from which that roof names the bottleneck
 IDLE_MOST = 0.5  # of the time without any kernel: above it, most of the time is not the GPU's
 # Twice the images take less than 1.23 times as long, or four times the pixels less than 1.52 times: at least 62 or 55 %
-# of the time does not depend on the work. By pixels, models.regimes.ManyTinyLayers on two EPYC cores, fp32, batch 1:
-# 0.18 at 8×8, 0.24 at 16×16, 0.42 at 32×32, 1.26 at 64×64; WidePointwise 1.56 and LargeChannels 0.72 at 256×256.
+# of the time does not depend on the work. By pixels, on two EPYC cores, fp32, batch 1, of models.bottleneck_nets:
+# ManyTinyLayers 0.18 at 8×8, 0.24 at 16×16, 0.42 at 32×32, 1.26 at 64×64; WidePointwise 1.56 and LargeChannels 0.72 at
+# 256×256.
 FLAT_SLOPE = 0.3
 FAR_BELOW = 0.25  # of both roofs: a layer, or an unprofiled stage, below a quarter is limited by neither
 FEW_LAUNCHES = 3.0  # a kernel that lasts no longer than so many launches is mostly start and end
@@ -35,7 +36,7 @@ SEEN_SHARE = 0.5  # of a stage's time that its profile must account for; below i
 class Evidence:
     """The figures that decide, and those that a reader wants beside them; None where one isn't known."""
 
-    compute: float | None  # share of the FLOP/s at the ceiling, over the whole call
+    compute: float | None  # share of the FLOP/s at the peak, over the whole call
     memory: float | None  # share of the measured bandwidth, over the whole call
     idle: float | None  # share of the profiled time in which no kernel runs
     slope: float | None  # of the time with the batch; 1 grows with it, 0 does not
@@ -97,7 +98,7 @@ def by_time(shares: TimeShares) -> Kind:
 
 
 def by_whole_call(evidence: Evidence) -> Kind:
-    """Of a stage whose profile says too little: its FLOPs at the ceiling may fill most of the time all the same."""
+    """Of a stage whose profile says too little: its FLOPs at the peak may fill most of the time all the same."""
     if evidence.compute is None:
         return "unknown"
     if evidence.compute >= MOST_OF_THE_TIME:

@@ -13,7 +13,7 @@ from pipeline.records.run_record import StageRecord
 
 SEED = 0
 ARRIVALS = 20_000  # per simulation: 200 of them lie beyond the p99
-SETTLING = ARRIVALS // 10  # the first ones find an empty queue, and are not counted
+WARM_UP = ARRIVALS // 10  # the first ones find an empty queue, and are not counted
 MOST_GPUS = 10_000  # to carry the load
 SPARE = 64  # times the GPUs that would do with a batch for each image: hardly an image waits there
 
@@ -92,7 +92,7 @@ def simulate(service: Service, images_per_second: float) -> Simulation:
     arrivals = (np.cumsum(draw.exponential(size=ARRIVALS)) / images_per_second).tolist()
     services = draw.choice(np.asarray(service.seconds), size=ARRIVALS).tolist()
     found, batches = sojourns(arrivals, services, service.batch)
-    p50, p99 = np.percentile(found[SETTLING:], [50, 99]).round(9)  # sums of seconds hold no finer digits
+    p50, p99 = np.percentile(found[WARM_UP:], [50, 99]).round(9)  # sums of seconds hold no finer digits
     load = images_per_second * service.seconds_per_image
     return Simulation(load, ARRIVALS / batches, float(p50), float(p99))
 

@@ -1,4 +1,4 @@
-"""What a million images cost: time, energy, and money where the user names a price."""
+"""What a million images cost: time, energy, and its price where the user names one."""
 
 from dataclasses import dataclass
 

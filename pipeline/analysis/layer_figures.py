@@ -22,7 +22,7 @@ class LayerFigures:
     launches: float
     flops: float
     moved_bytes: float  # at least: inputs, outputs and weights once
-    compute_seconds: float  # its FLOPs at the ceiling of its own precision
+    compute_seconds: float  # its FLOPs at the peak of its own precision
     memory_seconds: float  # its bytes at the measured bandwidth
     layers: tuple[str, ...] = ()  # of the net: two where the stage does them as one, none for a level
     precision: Precision | None = None  # None for a level, and where nobody knows

@@ -18,7 +18,7 @@ Gap = Literal["no measured peaks", "no precision", "no peak of this precision"]
 
 
 @dataclass(frozen=True)
-class Ceiling:
+class ReachedPeak:
     """The most FLOP/s that anything reached here in one precision: the measured matmul, or a layer that was faster."""
 
     flops_per_s: float
@@ -34,7 +34,7 @@ class Roofline:
     flops_per_s: float
     bytes_per_s: float
     launch_seconds: float | None  # None where nothing is launched
-    ceilings: Mapping[Precision, Ceiling] = field(default_factory=dict)  # of all precisions, for single layers
+    reached_peaks: Mapping[Precision, ReachedPeak] = field(default_factory=dict)  # of all precisions, for single layers
 
     @property
     def element_bytes(self) -> int:
@@ -48,8 +48,8 @@ class Roofline:
 
     def rate(self, precision: Precision | None) -> float:
         """FLOP/s of a layer in its own precision; the stage's where that one has no peak."""
-        ceiling = self.ceilings.get(precision) if precision else None
-        return ceiling.flops_per_s if ceiling else self.flops_per_s
+        peak = self.reached_peaks.get(precision) if precision else None
+        return peak.flops_per_s if peak else self.flops_per_s
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,19 @@ def gap(run: RunRecord, stage: StageRecord) -> Gap | None:
 
 
 def roofline_of(run: RunRecord, stage: StageRecord) -> Roofline | None:
-    """The ceilings for the precision in which the stage ran; None where `gap` says why."""
+    """The peaks for the precision in which the stage ran; None where `gap` says why."""
     peaks, precision = run.measured_peaks, stage.precision
     if peaks is None or precision is None or gap(run, stage):
         return None
-    launch, found = peaks.launch_us / 1e6 if peaks.launch_us else None, ceilings(run)
+    launch, found = peaks.launch_us / 1e6 if peaks.launch_us else None, reached_peaks(run)
     return Roofline(precision, found[precision].flops_per_s, peaks.bandwidth_bytes_per_s, launch, found)
 
 
-def ceilings(run: RunRecord) -> dict[Precision, Ceiling]:
+def reached_peaks(run: RunRecord) -> dict[Precision, ReachedPeak]:
     """By precision, the larger of the measured matmul and the fastest layer of any stage whose answer is right."""
     rates = run.measured_peaks.tflops if run.measured_peaks else {}
-    found = {name: Ceiling(rates[name] * 1e12) for name in ELEMENT_BYTES if rates.get(name)}
-    believed = {name: BELIEVED * ceiling.flops_per_s for name, ceiling in found.items()}
+    found = {name: ReachedPeak(rates[name] * 1e12) for name in ELEMENT_BYTES if rates.get(name)}
+    believed = {name: BELIEVED * peak.flops_per_s for name, peak in found.items()}
     for stage in run.stages:
         for precision, reached in layer_rates(run, stage):
             if precision in found and found[precision].flops_per_s < reached.flops_per_s <= believed[precision]:
@@ -93,7 +93,7 @@ def ceilings(run: RunRecord) -> dict[Precision, Ceiling]:
     return found
 
 
-def layer_rates(run: RunRecord, stage: StageRecord) -> list[tuple[Precision, Ceiling]]:
+def layer_rates(run: RunRecord, stage: StageRecord) -> list[tuple[Precision, ReachedPeak]]:
     """What each timed layer with FLOPs of a stage reached, with its precision; nothing of a stage that isn't ok.
 
     A layer that is composed of two reached what it multiplied, and not what the two would have.
@@ -101,7 +101,7 @@ def layer_rates(run: RunRecord, stage: StageRecord) -> list[tuple[Precision, Cei
     if stage.status != "ok" or stage.execution is None or run.reference is None:
         return []
     return [
-        (precision, Ceiling(flops / seconds, group.timed, stage.name))
+        (precision, ReachedPeak(flops / seconds, group.timed, stage.name))
         for group, seconds in timed_groups(stage, run.reference.layers)
         if seconds > 0
         and (flops := group.multiplied(run.batch_size, stage.execution))

@@ -284,9 +284,9 @@ def _break_even(run: RunRecord, stage: StageRecord, comparison: Compared, lines:
     return break_even(lines[stage.name], baseline, comparison.outcome == "same" or stage.name == baseline.name)
 
 
-def known(compute: Callable[[Sequence[Given]], Taken], series: Sequence[Given]) -> Taken | None:
-    """What `compute` makes of a series; None of an empty one."""
-    return compute(series) if series else None
+def known(compute: Callable[[Sequence[Given]], Taken], values: Sequence[Given]) -> Taken | None:
+    """What `compute` makes of the values; None where there are none."""
+    return compute(values) if values else None
 
 
 def _best_for_service(stages: Sequence[StageSummary], winner: str | None) -> str | None:

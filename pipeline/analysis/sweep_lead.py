@@ -35,43 +35,43 @@ class Lead:
 
     Attributes:
         first: the highest.
-        rivals: those that aren't shown to be lower; where there is one, nothing is resolved.
+        contenders: those that aren't shown to be lower; where there is one, nothing is resolved.
         cause: why the first one's own job names no winner, and so nothing is resolved; None where it names one.
         measure_again: the user's command, to measure longer.
     """
 
     first: Rate
-    rivals: list[Rate]
+    contenders: list[Rate]
     cause: Unresolved | None
     measure_again: str
 
     @property
     def resolved(self) -> bool:
         """Whether the first may be named."""
-        return not self.rivals and self.cause is None
+        return not self.contenders and self.cause is None
 
 
 def lead_of(jobs: Sequence[Job]) -> Lead | None:
     """Who leads over all jobs; None where nothing is ranked."""
-    fronts = [(job.summary, front) for job in jobs if job.summary and (front := _front(job.name, job.summary))]
-    if not fronts:
+    leading = [(job.summary, ahead) for job in jobs if job.summary and (ahead := _job_leaders(job.name, job.summary))]
+    if not leading:
         return None
-    summary, own = max(fronts, key=lambda front: front[1].rates[0].found.value)
+    summary, own = max(leading, key=lambda ahead: ahead[1].rates[0].found.value)
     first, *tied = own.rates
-    others = [rate for _, front in fronts if front is not own for rate in front.rates if not first.beats(rate)]
+    others = [rate for _, ahead in leading if ahead is not own for rate in ahead.rates if not first.beats(rate)]
     return Lead(first, [*tied, *others], own.cause, summary.measure_again)
 
 
 @dataclass(frozen=True)
-class _Front:
+class _JobLeaders:
     """Those of one job that none of it is shown to beat, the best first, and why none of them may be named."""
 
     rates: list[Rate]
     cause: Unresolved | None
 
 
-def _front(job: str, summary: RunSummary) -> _Front | None:
+def _job_leaders(job: str, summary: RunSummary) -> _JobLeaders | None:
     order, batch = ranking(summary.run), summary.run.batch_size  # by speed, whatever the winner was chosen by
     found = {name: rate_of(summary, name, order) for name in leaders(order)}
     rates = [Rate(job, name, batch, rate, order.effect) for name, rate in found.items() if rate]
-    return _Front(rates, order.unresolved) if rates else None
+    return _JobLeaders(rates, order.unresolved) if rates else None

@@ -91,7 +91,7 @@ def matrix_floors(
 
 
 def arithmetic_seconds(run: RunRecord, stage: StageRecord, layers: Sequence[LayerFigures], roofline: Roofline) -> float:
-    """Of the whole net's FLOPs, each layer's at the ceiling of its own precision."""
+    """Of the whole net's FLOPs, each layer's at the peak of its own precision."""
     return sum(compute for compute, _ in matrix_floors(run, stage, layers, roofline))
 
 

@@ -28,7 +28,7 @@ from pipeline.cli import preset
 from pipeline.cli.config_errors import one_line, why_it_cannot_begin
 from pipeline.cli.hydra_targets import check_targets
 from pipeline.cli.late_reports import end_of_sweep, write_report
-from pipeline.cli.progress import Progress, SteadyConsole, complain
+from pipeline.cli.progress import Progress, SteadyConsole, print_error
 from pipeline.cli.resumed import job_of, resumed_words
 from pipeline.cli.run_folder import claim, stages_in, withdraw
 from pipeline.cli.sweep_size import check_sweep
@@ -96,10 +96,10 @@ def guard(answer: Callable[[], None]) -> int:
             with interruption.heeded(kill_all), refused_before_it_began():
                 answer()
         except REFUSALS as error:
-            complain(one_line(error, CONF))
+            print_error(one_line(error, CONF))
             return REFUSED
         except KeyboardInterrupt:
-            complain("interrupted; what was finished is saved")
+            print_error("interrupted; what was finished is saved")
             return INTERRUPTED
         return 0
 
@@ -130,7 +130,7 @@ def job(config: DictConfig) -> Iterator[Invocation]:
     try:
         folder = claim(Path(hydra.runtime.output_dir))
     except RequestError as error:  # Hydra would put a line of its own before it
-        complain(one_line(error, CONF))
+        print_error(one_line(error, CONF))
         raise SystemExit(REFUSED) from None
     launcher = str(hydra.runtime.choices.get("hydra/launcher", "basic"))
     invocation = Invocation(folder, "python -m pipeline " + shlex.join(sys.argv[1:]), launcher, of_a_sweep)
@@ -148,7 +148,7 @@ def job(config: DictConfig) -> Iterator[Invocation]:
     except Exception as error:  # noqa: BLE001 - Hydra would put a line of its own before any that passes
         refused = isinstance(error, REFUSALS)
         text = one_line(error, CONF) if refused else unforeseen(error, folder)
-        complain(text)
+        print_error(text)
         report_what_there_is(invocation)
         invocation.code = REFUSED if refused else FAILED
         if not of_a_sweep:
@@ -209,7 +209,7 @@ def report(record: RunRecord, invocation: Invocation) -> float:
     try:
         path = write_report(summary, invocation.folder)
     except OSError as error:
-        complain(f"{invocation.folder}: {error.strerror or error}; the report is drawn elsewhere")
+        print_error(f"{invocation.folder}: {error.strerror or error}; the report is drawn elsewhere")
         path = write_report(summary, Path(tempfile.mkdtemp(prefix="unet-ladder-")))
         invocation.code = FAILED
     console = SteadyConsole(highlight=False)
@@ -224,7 +224,7 @@ def report_what_there_is(invocation: Invocation) -> None:
         if stages_in(invocation.folder):
             report(codec.load(invocation.folder), invocation)
     except Exception as error:  # noqa: BLE001 - the run's own end is what is to be told
-        complain(unforeseen(error, invocation.folder))
+        print_error(unforeseen(error, invocation.folder))
 
 
 def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:

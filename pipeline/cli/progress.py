@@ -87,6 +87,6 @@ class Progress:
         return f"{minutes}:{seconds:02d}"
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """One line on stderr about a request that can't be carried out."""
     tell(f"error: {clean(masked(text, values_to_hide(referred_to(sys.argv))))}")

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from models.one_line import FAILED, unforeseen
 from pipeline.cli.app import NOT_OK
 from pipeline.cli.late_reports import end_of_sweep
-from pipeline.cli.progress import complain
+from pipeline.cli.progress import print_error
 from pipeline.records import codec
 from pipeline.report.formatting import visible
 
@@ -23,7 +23,7 @@ class SweepReport(Callback):
         try:
             sys.stdout.write(f"{visible(end_of_sweep(folder))}\n")
         except Exception as error:  # noqa: BLE001 - Hydra would pass over it
-            complain(unforeseen(error, folder))
+            print_error(unforeseen(error, folder))
             raise SystemExit(FAILED) from None
         if failed(folder):
             raise SystemExit(FAILED)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from models.errors import InputError
 from models.one_line import FAILED, INTERRUPTED, Parser, guarded
-from pipeline.cli.progress import Progress, complain
+from pipeline.cli.progress import Progress, print_error
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators
@@ -81,10 +81,10 @@ def answered(arguments: list[str] | None) -> int:
     except BrokenPipeError:
         raise
     except (RequestError, InputError, RecordError, OSError) as error:
-        complain(str(error))
+        print_error(str(error))
         return REFUSED
     except KeyboardInterrupt:
-        complain(f"interrupted; what was finished is in {asked.out}, and --draw {asked.out} draws it")
+        print_error(f"interrupted; what was finished is in {asked.out}, and --draw {asked.out} draws it")
         return INTERRUPTED
 
 

@@ -7,10 +7,10 @@ from typing import Literal
 from pipeline.lessons.experiments import optimizers
 from pipeline.lessons.lesson_records import LessonsRecord
 from pipeline.lessons.rows import Rows, amount, value
-from pipeline.report import formatting as words
+from pipeline.report import formatting
 from pipeline.stats.intervals import Ratio
 
-Verdict = Literal["right", "wrong", "depends", "unknown"]
+ClaimOutcome = Literal["right", "wrong", "depends", "unknown"]
 FACTOR = 2.3  # by which a whole net is said to be faster for torch.compile
 NEAR = 1.25  # times by which a repeated factor may be missed
 GB = 1e9
@@ -24,7 +24,7 @@ class Judged:
     """What was found here, and whether the claim holds."""
 
     here: str
-    verdict: Verdict
+    outcome: ClaimOutcome
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def nothing(reason: str) -> Judged:
     return Judged(reason, "unknown")
 
 
-def together(held: list[bool | None]) -> Verdict:
+def together(held: list[bool | None]) -> ClaimOutcome:
     """Right where all hold, wrong where none does, else it depends; None is one that noise hides.
 
     A hidden one could only turn right or wrong into depends, so depends stays, and the others become unknown.
@@ -79,7 +79,7 @@ def half_precision(lessons: Lessons) -> Judged:
     if "fp32" not in found:
         return nothing("the matmul in fp16 was not measured here")
     said = [f"{amount(ratio)} the speed of {name.upper() if name == 'tf32' else name}" for name, ratio in found.items()]
-    return Judged(words.listed(said), together([is_near(ratio, 16) for ratio in found.values()]))
+    return Judged(formatting.listed(said), together([is_near(ratio, 16) for ratio in found.values()]))
 
 
 def context_memory(lessons: Lessons) -> Judged:
@@ -96,12 +96,14 @@ def contiguous_pays(lessons: Lessons) -> Judged:
     """Every use of the lesson, the copy included."""
     rows = rows_of(lessons, "contiguous")
     pairs = [(row.name, row.against) for row in rows.measured() if row.against]
-    found = {name.split(",")[0]: rows.word(against, name) for name, against in pairs}
-    told = {use: word for use, word in found.items() if word}
+    found = {name.split(",")[0]: rows.outcome(against, name) for name, against in pairs}
+    told = {use: outcome for use, outcome in found.items() if outcome}
     if not told:
         return nothing("no use was measured both ways here")
-    said = "; ".join(f"{use}: {word}" for use, word in told.items())
-    return Judged(said, together([None if word == "not resolved" else word == "faster" for word in told.values()]))
+    said = "; ".join(f"{use}: {outcome}" for use, outcome in told.items())
+    return Judged(
+        said, together([None if outcome == "not resolved" else outcome == "faster" for outcome in told.values()])
+    )
 
 
 def argument_limit(lessons: Lessons) -> Judged:
@@ -126,7 +128,7 @@ def compile_factor(lessons: Lessons) -> Judged:
     told = {name: ratio for name, ratio in found.items() if ratio}
     if not told:
         return nothing("nothing was compiled here")
-    said = words.listed([f"{amount(ratio)} in {name}" for name, ratio in told.items()])
+    said = formatting.listed([f"{amount(ratio)} in {name}" for name, ratio in told.items()])
     around = min(ratio.high for ratio in told.values()) < FACTOR < max(ratio.low for ratio in told.values())
     return Judged(f"no net was compiled; of its pieces, {said}", "depends" if around else "unknown")
 
@@ -170,6 +172,6 @@ CLAIMS = (
 
 
 def judged_all(record: LessonsRecord) -> list[tuple[Claim, Judged]]:
-    """Every claim with its verdict on this record."""
+    """Every claim with its outcome on this record."""
     lessons = {part.name: Rows(part.rows) for part in record.lessons}
     return [(claim, claim.judge(lessons)) for claim in CLAIMS]

@@ -12,7 +12,7 @@ from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row
 from pipeline.lessons.rows import Rows, Unit, amount, shown, value
 from pipeline.records.machine import Environment
-from pipeline.report import formatting as words
+from pipeline.report import formatting
 from pipeline.report.charts import bars as bar_charts
 from pipeline.report.charts import curves
 from pipeline.report.html import environment
@@ -71,7 +71,7 @@ def section(part: LessonRecord, claims: list[tuple[Claim, Judged]]) -> Section:
     table = table_of(rows) if part.rows else None
     if lesson is None:
         unknown = "this version has no lesson of that name, and can't say what it showed"
-        return Section(part, words.clean(part.name), "", unknown, "", "", claims, None, table)
+        return Section(part, formatting.clean(part.name), "", unknown, "", "", claims, None, table)
     lead, says = lesson.lead(rows), " ".join(sentence for sentence in lesson.says(rows) if sentence)
     reason = part.reason.removeprefix(f"{part.outcome}: ")
     return Section(part, lesson.title, lesson.how, reason, lead, says, claims, chart(lesson, rows), table)
@@ -91,17 +91,17 @@ def page(record: LessonsRecord) -> str:
 
 def summary(record: LessonsRecord) -> str:
     """How many claims are right here, wrong, and neither."""
-    verdicts = [found.verdict for _, found in judged_all(record)]
+    outcomes = [found.outcome for _, found in judged_all(record)]
     said = {"right": "right", "wrong": "wrong", "depends": "partly right", "unknown": "not told by this run"}
-    return ", ".join(f"{verdicts.count(verdict)} {text}" for verdict, text in said.items() if verdict in verdicts)
+    return ", ".join(f"{outcomes.count(outcome)} {text}" for outcome, text in said.items() if outcome in outcomes)
 
 
 def machine(found: Environment) -> str:
     """The device and the versions that count."""
-    parts = [words.clean(found.device_name), f"torch {words.clean(found.packages.get('torch', 'unknown'))}"]
+    parts = [formatting.clean(found.device_name), f"torch {formatting.clean(found.packages.get('torch', 'unknown'))}"]
     if found.device == "cpu":
         parts.append(plural(found.cpu_threads, "thread"))
-    parts += [f"{name} {words.clean(version)}" for name, version in
+    parts += [f"{name} {formatting.clean(version)}" for name, version in
               (("CUDA", found.cuda), ("driver", found.driver)) if version]  # fmt: skip
     return " · ".join(parts)
 
@@ -133,24 +133,24 @@ def cells(row: Row, rows: Rows) -> list[Cell]:
     moved = row.moved_bytes / row.repeats if row.moved_bytes is not None else None
     rates: list[Estimate | None] = [value(row, "TFLOP/s"), value(row, "GB/s")]
     return [
-        Cell(words.clean(row.name), words.clean(row.name)),
-        Cell(f"{words.significant(found.value * scale)} {name}" if found else words.NOTHING,
+        Cell(formatting.clean(row.name), formatting.clean(row.name)),
+        Cell(f"{formatting.significant(found.value * scale)} {name}" if found else formatting.NOTHING,
              found.value if found else None),
         Cell(between(found, scale) if found else "", found.high - found.low if found else None),
         Cell(amount(ratio) if ratio else "", ratio.value if ratio else None),
-        Cell(words.clean(row.against) if ratio else ""),
-        *(Cell(words.significant(rate.value) if rate else words.NOTHING, rate.value if rate else None)
+        Cell(formatting.clean(row.against) if ratio else ""),
+        *(Cell(formatting.significant(rate.value) if rate else formatting.NOTHING, rate.value if rate else None)
           for rate in rates),
-        Cell(f"{row.kernels:g}" if row.kernels is not None else words.NOTHING, row.kernels),
-        Cell(words.size(moved), moved),
-        Cell(words.seconds(row.built_seconds), row.built_seconds),
-        Cell(words.clean(row.reason or row.note), tone="bad" if row.reason.startswith("failed") else "quiet"),
+        Cell(f"{row.kernels:g}" if row.kernels is not None else formatting.NOTHING, row.kernels),
+        Cell(formatting.size(moved), moved),
+        Cell(formatting.seconds(row.built_seconds), row.built_seconds),
+        Cell(formatting.clean(row.reason or row.note), tone="bad" if row.reason.startswith("failed") else "quiet"),
     ]  # fmt: skip
 
 
 def between(found: Estimate, scale: float) -> str:
     """The interval in the unit of its value."""
-    return f"[{words.significant(found.low * scale)}, {words.significant(found.high * scale)}]"
+    return f"[{formatting.significant(found.low * scale)}, {formatting.significant(found.high * scale)}]"
 
 
 def scale_of(unit: Unit, values: list[float]) -> tuple[str, float]:
@@ -169,11 +169,11 @@ def chart(lesson: Lesson, rows: Rows) -> Markup | None:
     if lesson.axis:
         series: dict[str, list[tuple[float, float]]] = {}
         for row, found in taken:
-            series.setdefault(words.clean(row.series), []).append((row.at or 0.0, found.value * scale))
+            series.setdefault(formatting.clean(row.series), []).append((row.at or 0.0, found.value * scale))
         return Markup(curves.lines(series, {}, (lesson.title, lesson.axis, name)))  # noqa: S704 - escaped by matplotlib
     best = best_of([(row.against or row.name, found.value) for row, found in taken], lesson.unit)
     bars = [
-        (words.clean(row.name), Estimate(found.value * scale, found.low * scale, found.high * scale),
+        (formatting.clean(row.name), Estimate(found.value * scale, found.low * scale, found.high * scale),
          shown(found.value, lesson.unit), found.value == best.get(row.against or row.name))
         for row, found in taken
     ]  # fmt: skip
@@ -192,8 +192,8 @@ def best_of(values: list[tuple[str, float]], unit: Unit) -> dict[str, float]:
 def markdown(record: LessonsRecord) -> str:
     """The same as Markdown, without charts."""
     lines = ["# Lessons", "", f"{escape(machine(record.environment))}, {escape(record.started_at)}.", ""]
-    lines += ["| people say | here | verdict |", "| --- | --- | --- |"]
-    lines += [f"| {escape(c.text)} | {escape(found.here)} | **{found.verdict}** |" for c, found in judged_all(record)]
+    lines += ["| people say | here | outcome |", "| --- | --- | --- |"]
+    lines += [f"| {escape(c.text)} | {escape(found.here)} | **{found.outcome}** |" for c, found in judged_all(record)]
     for section in sections(record):
         lines += section_lines(section)
     return "\n".join([*lines, ""])
@@ -224,6 +224,6 @@ def claim_lines(claims: list[tuple[Claim, Judged]]) -> list[str]:
     """The claims of a lesson."""
     lines: list[str] = []
     for claim, found in claims:
-        lines += ["", (f"People say: “{escape(claim.text)}” Here: {escape(found.here)}: **{found.verdict}**. "
+        lines += ["", (f"People say: “{escape(claim.text)}” Here: {escape(found.here)}: **{found.outcome}**. "
                   f"{escape(claim.rule)}")]  # fmt: skip
     return lines

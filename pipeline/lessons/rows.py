@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from pipeline.lessons.lesson_records import Row
-from pipeline.report import formatting as words
+from pipeline.report import formatting
 from pipeline.stats.intervals import LEAST_EFFECT, Estimate, Outcome, Ratio, median_interval, outcome_of
 
 Unit = Literal["time", "TFLOP/s", "GB/s", "memory"]
@@ -42,8 +42,8 @@ def value(row: Row, unit: Unit) -> Estimate | None:
 def shown(found: float, unit: Unit) -> str:
     """A figure with its unit."""
     if unit == "time":
-        return words.seconds(found)
-    return words.size(found) if unit == "memory" else f"{words.significant(found)} {unit}"
+        return formatting.seconds(found)
+    return formatting.size(found) if unit == "memory" else f"{formatting.significant(found)} {unit}"
 
 
 class Rows(Sequence[Row]):
@@ -76,8 +76,8 @@ class Rows(Sequence[Row]):
         middle, low, high, bounded = median_interval(np.log(own[:rounds] / other[:rounds]))
         return Ratio(math.exp(middle), math.exp(low), math.exp(high), rounds, 1, bounded)
 
-    def word(self, slow: str, fast: str) -> Outcome | None:
-        """One of the four words for the second row beside the first."""
+    def outcome(self, slow: str, fast: str) -> Outcome | None:
+        """One of the four outcomes of the second row beside the first."""
         found = self.times(slow, fast)
         return outcome_of(found, LEAST_EFFECT) if found else None
 
@@ -89,15 +89,15 @@ class Rows(Sequence[Row]):
         ratio = self.times(other, name)
         if ratio is None:
             return ""
-        word = outcome_of(ratio, LEAST_EFFECT)
-        if word == "same":
+        outcome = outcome_of(ratio, LEAST_EFFECT)
+        if outcome == "same":
             return "just as fast as"
-        if word == "not resolved":
+        if outcome == "not resolved":
             return "as fast, as far as this run can tell, as"
-        factor, way = (ratio.value, "fast") if word == "faster" else (1 / ratio.value, "slow")
-        return f"{words.significant(factor)} × as {way} as"
+        factor, way = (ratio.value, "fast") if outcome == "faster" else (1 / ratio.value, "slow")
+        return f"{formatting.significant(factor)} × as {way} as"
 
 
 def amount(ratio: Ratio) -> str:
     """A ratio with its interval, such as 2.31 × [2.30, 2.33]."""
-    return f"{words.times(ratio)} {words.interval(ratio)}".strip()
+    return f"{formatting.times(ratio)} {formatting.interval(ratio)}".strip()

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.records.accuracy_check import judge
 from pipeline.records.data_words import words_for
 from pipeline.records.run_record import Tolerance
 from pipeline.records.samples import Accuracy
 from pipeline.records.tasks import SEGMENTATION, Task
-from pipeline.records.verdict import judge
 
 
 class WrongShape(Exception):  # noqa: N818 - named for what was found

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pipeline.config.schema import StageSpec
 from pipeline.orchestrate.audit import Doubt, audited, claim_of
 from pipeline.orchestrate.context import RunContext
-from pipeline.orchestrate.turns import Turn, in_turns
+from pipeline.orchestrate.interleaved_pair import InterleavedWorker, interleaved
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.records.samples import Pair
 
@@ -13,7 +13,10 @@ Sampled = tuple[Pair, Doubt | None]  # of a stage, and what stands against it
 
 
 def audited_pair(
-    context: RunContext, turns: tuple[Turn, Turn], spec: StageSpec, known: Mapping[str, object]
+    context: RunContext,
+    workers: tuple[InterleavedWorker, InterleavedWorker],
+    spec: StageSpec,
+    known: Mapping[str, object],
 ) -> Sampled:
     """The pair of baseline and stage, and what stands against the stage.
 
@@ -22,15 +25,15 @@ def audited_pair(
 
     Args:
         context: of the run.
-        turns: baseline and stage.
+        workers: baseline and stage.
         spec: of the stage.
         known: what the stage's worker has reported, as it is at its end.
     """
     for first in (True, False):
-        pair = context.sampled(*turns, spec.name)
+        pair = context.sampled(*workers, spec.name)
         if known.get("status", "ok") != "ok":  # nobody believes it anyway
             return pair, None
-        doubt = audited(*turns, claim_of([pair], tolerances(spec, context.spec)))
+        doubt = audited(*workers, claim_of([pair], tolerances(spec, context.spec)))
         if doubt is None or doubt.failure != "impossible":
             break
         if first:
@@ -53,12 +56,12 @@ def head_to_head(
     Raises:
         WorkerGone: one of them is gone, or isn't what its samples say.
     """
-    with in_turns(best, contender) as (first, second):
+    with interleaved(best, contender) as (first, second):
         pair = context.sampled(first, second, f"{best.name} against {contender.name}")
         claim = claim_of([pair], tolerances(*specs))
-        for rival, one, its in ((first, second, claim), (second, first, claim.seen_from_the_other_side())):
-            if doubt := audited(rival, one, its):
-                raise WorkerGone(doubt.failure, f"{one.name} beside {rival.name}: {doubt.reason}", "inaccurate")
+        for other, one, its in ((first, second, claim), (second, first, claim.seen_from_the_other_side())):
+            if doubt := audited(other, one, its):
+                raise WorkerGone(doubt.failure, f"{one.name} beside {other.name}: {doubt.reason}", "inaccurate")
     return pair
 
 

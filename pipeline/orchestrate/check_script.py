@@ -36,7 +36,7 @@ def loop(call, number):
         call(*batches[index % len(batches)])
     wait()
     return (time.perf_counter() - start) / number
-taken = [], []  # of the baseline and of the stage, by turns, each after a run-in
+taken = [], []  # of the baseline and of the stage, interleaved, each after a run-in
 with torch.inference_mode():
     for (call, switches), found in list(zip(sides, taken)) * 3:
         cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = switches

@@ -20,8 +20,8 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.forking import ForkServer
 from pipeline.orchestrate.interleave import interleave
+from pipeline.orchestrate.interleaved_pair import Conditions, InterleavedWorker, conditions_of, interleaved
 from pipeline.orchestrate.resting_files import RestingFiles
-from pipeline.orchestrate.turns import Standing, Turn, in_turns, standing
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, Entered, Phase, Progress, ReadyToSample
 from pipeline.records import codec
@@ -54,7 +54,7 @@ class RunContext:
         self.record = record
         self.observer = observer
         self.baseline: WorkerProcess | None = None
-        self.baseline_as_started: Standing | None = None
+        self.baseline_as_started: Conditions | None = None
         self.no_counters = self.unsaved = ""
         self.taken_over: set[str] = set()
         self.reference_mark: FileMark | None = None  # of the reference's answers, as they were computed
@@ -141,7 +141,7 @@ class RunContext:
                 return True
         return False
 
-    def warm(self, worker: WorkerProcess, title: str) -> None:
+    def warm_up(self, worker: WorkerProcess, title: str) -> None:
         """Follow the worker until it is warm and waits to be sampled.
 
         Raises:
@@ -157,11 +157,13 @@ class RunContext:
 
     def interleave(self, baseline: WorkerProcess, stage: WorkerProcess, title: str, plan: Plan | None = None) -> Pair:
         """Interleaved blocks of two warm workers, as many as `plan` says, else the run's."""
-        with in_turns(baseline, stage) as turns:
-            return self.sampled(*turns, title, plan)
+        with interleaved(baseline, stage) as pair:
+            return self.sampled(*pair, title, plan)
 
-    def sampled(self, baseline: Turn, stage: Turn, title: str, plan: Plan | None = None) -> Pair:
-        """Interleaved blocks of two that take turns."""
+    def sampled(
+        self, baseline: InterleavedWorker, stage: InterleavedWorker, title: str, plan: Plan | None = None
+    ) -> Pair:
+        """Interleaved blocks of two workers, each of which stops the other while it is timed."""
         self.observer.phase_entered(title, Phase.SAMPLING)
         plan = plan or self.config.plan
 
@@ -180,8 +182,8 @@ def start_baseline(context: RunContext) -> None:
     """
     context.baseline = context.start(context.spec, "companion", "baseline")
     try:
-        context.warm(context.baseline, f"{context.spec.name} (baseline)")
-        context.baseline_as_started = standing(context.baseline.process_id)
+        context.warm_up(context.baseline, f"{context.spec.name} (baseline)")
+        context.baseline_as_started = conditions_of(context.baseline.process_id)
     except WorkerGone as gone:
         context.baseline.stop()
         if context.spec.name == context.config.eager.name or context.record.stages:

@@ -34,18 +34,18 @@ OPTIONS = (
 def with_counted_bytes(context: RunContext, spec: StageSpec, record: StageRecord) -> StageRecord:
     """The record with what the counters say of one call, or with a note of why they don't."""
     wanted = context.config.plan.counters and is_cuda(context.config.device)
-    why = record.diagnostics
-    if not wanted or record.status != "ok" or record.profile is None or why is None:
+    diagnostics = record.diagnostics
+    if not wanted or record.status != "ok" or record.profile is None or diagnostics is None:
         return record
     try:
         if context.no_counters:
             raise CountersError(context.no_counters)
         context.observer.phase_entered(spec.name, PHASE)
-        return replace(record, diagnostics=replace(why, counted=count(context, spec, record)))
+        return replace(record, diagnostics=replace(diagnostics, counted=count(context, spec, record)))
     except (CountersError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         note = Note("hardware counters", "not read", str(reason))
-        return replace(record, diagnostics=replace(why, notes=[*why.notes, note]))
+        return replace(record, diagnostics=replace(diagnostics, notes=[*diagnostics.notes, note]))
 
 
 def count(context: RunContext, spec: StageSpec, record: StageRecord) -> CountedBytes:

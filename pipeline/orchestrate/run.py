@@ -230,8 +230,8 @@ def measure_aa_pairs(context: RunContext, earlier: Earlier | None) -> None:
             context.start(spec, "companion", f"aa_pairs/{number}b"),
         ) as (first, second):
             try:
-                context.warm(first, title)
-                context.warm(second, title)
+                context.warm_up(first, title)
+                context.warm_up(second, title)
                 pair = context.interleave(first, second, title, plan.for_aa_pairs())
             except WorkerGone as gone:
                 context.warn("A/A failed", gone.reason, f"see the logs in {context.folder}/aa_pairs")
@@ -269,10 +269,10 @@ def measure_head_to_head(context: RunContext) -> None:
     winner, title = names[0], f"{names[0]} against its contenders"
     with stopping(context.start(specs[winner], "companion", f"head_to_head/{winner}")) as (best,):
         try:
-            context.warm(best, title)
+            context.warm_up(best, title)
             for name in names[1 : plan.head_to_head + 1]:
                 with stopping(context.start(specs[name], "companion", f"head_to_head/{name}")) as (contender,):
-                    context.warm(contender, f"{winner} against {name}")
+                    context.warm_up(contender, f"{winner} against {name}")
                     pair = head_to_head(context, best, contender, [specs[winner], specs[name]])
                 context.keep(head_to_head=[*context.record.head_to_head, pair])
         except WorkerGone as gone:

@@ -15,19 +15,19 @@ from pipeline.orchestrate.audit import ROUNDS_APART, Audited, audited_apart, cla
 from pipeline.orchestrate.audited_pairs import Sampled, audited_pair, tolerances
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.forking import fork_server
-from pipeline.orchestrate.turns import Standing, changed, give_back, in_turns, standing
+from pipeline.orchestrate.interleaved_pair import Conditions, changed, conditions_of, give_back, interleaved
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import AFTER_CHECK, Audit, Done, Phase, ReadyToSample
+from pipeline.records.accuracy_check import judge
 from pipeline.records.error_line import shortened
 from pipeline.records.run_record import FailureKind, StageRecord
 from pipeline.records.samples import Block, Pair, Sample
-from pipeline.records.verdict import judge
 from pipeline.stats.plausibility import within_physics
 
 LOG_TAIL_LINES = 30
 # The baseline's worker holds a part of the memory: a stage that failed for want of it gets another try without.
-# One whose rival was killed while it waited gets one too, with no rival in reach.
-ALONE_ONCE_MORE: frozenset[FailureKind] = frozenset({"out of memory", "killed"})
+# One whose worker, or the baseline's, was killed while it waited gets one too, with no other worker in reach.
+RETRIED_ALTERNATING: frozenset[FailureKind] = frozenset({"out of memory", "killed"})
 
 
 def measure_stage(context: RunContext, spec: StageSpec) -> StageRecord:
@@ -43,7 +43,7 @@ def measure_stage(context: RunContext, spec: StageSpec) -> StageRecord:
         record = measure_trial(context, spec, record, trial, partial(beside, context, spec))
         if record.status != "ok":
             break
-    if record.status == "failed" and record.failure in ALONE_ONCE_MORE:
+    if record.status == "failed" and record.failure in RETRIED_ALTERNATING:
         record = measure_alternating(context, spec)
     record = within_physics(context.record, record)
     context.observer.stage_finished(context.record, record)
@@ -53,7 +53,7 @@ def measure_stage(context: RunContext, spec: StageSpec) -> StageRecord:
 def beside(context: RunContext, spec: StageSpec, worker: WorkerProcess) -> Sampled:
     """Samples interleaved with those of the baseline's worker, which waits in memory; and whether they can be."""
     assert context.baseline is not None
-    with in_turns(context.baseline, worker, context.baseline_as_started) as (baseline, stage):
+    with interleaved(context.baseline, worker, context.baseline_as_started) as (baseline, stage):
         pair, doubt = audited_pair(context, (baseline, stage), spec, worker.fields)
         names, uses = (baseline.name, stage.name), (baseline.use, stage.use)
         if note := processor_use.warning(names, uses, context.config.threads):
@@ -112,12 +112,12 @@ def judged_again(context: RunContext, spec: StageSpec, record: StageRecord) -> S
     return replace(record, status="inaccurate", failure=failure, reason=reason) if reason else record
 
 
-def conditions(context: RunContext) -> list[Standing | None]:
+def conditions(context: RunContext) -> list[Conditions | None]:
     """Of the processes whose conditions every further worker has: this one, and the fork server."""
-    return [standing(os.getpid()), *([standing(context.server.process_id)] if context.server else [])]
+    return [conditions_of(os.getpid()), *([conditions_of(context.server.process_id)] if context.server else [])]
 
 
-def settle(context: RunContext, spec: StageSpec, before: list[Standing | None]) -> None:
+def settle(context: RunContext, spec: StageSpec, before: list[Conditions | None]) -> None:
     """Leave to the next stage what this one found: the run's own conditions, and a baseline's worker in them."""
     if differences := [*filter(None, map(changed, before, conditions(context)))]:
         give_back(before[0])
@@ -189,7 +189,7 @@ def measure_alternating(context: RunContext, spec: StageSpec) -> StageRecord:
     context.baseline.stop()
     context.baseline = None
     sustained = context.config.plan.sustained(context.config.device)
-    with baseline_alone(context, f"{spec.name}/baseline_before") as worker:
+    with alternating_baseline(context, f"{spec.name}/baseline_before") as worker:
         before = [worker.sample() for _ in range(count)]
     taken: list[Sample] = []
     answers: list[tuple[Audit, Audited]] = []
@@ -202,7 +202,7 @@ def measure_alternating(context: RunContext, spec: StageSpec) -> StageRecord:
 
     record = measure_trial(context, spec, empty_record(context, spec), 1, collect)
     if len(taken) == 2 * count and record.status == "ok":
-        with baseline_alone(context, f"{spec.name}/baseline_after") as worker:
+        with alternating_baseline(context, f"{spec.name}/baseline_after") as worker:
             after = [worker.sample() for _ in range(count)]
             blocks = [
                 Block("ABBA", (first, last), (second, third))
@@ -216,7 +216,7 @@ def measure_alternating(context: RunContext, spec: StageSpec) -> StageRecord:
 
 
 @contextmanager
-def baseline_alone(context: RunContext, folder: str) -> Iterator[WorkerProcess]:
+def alternating_baseline(context: RunContext, folder: str) -> Iterator[WorkerProcess]:
     """A warm process of the baseline, for as long as it is within.
 
     Raises:
@@ -224,7 +224,7 @@ def baseline_alone(context: RunContext, folder: str) -> Iterator[WorkerProcess]:
     """
     with stopping(context.start(context.spec, "companion", folder)) as (worker,):
         try:
-            context.warm(worker, f"{context.spec.name} (alternating)")
+            context.warm_up(worker, f"{context.spec.name} (alternating)")
             yield worker
         except WorkerGone as gone:
             refuse_baseline(context, gone.reason)

@@ -9,8 +9,8 @@ from pipeline.measure.clock import Clock
 from pipeline.records.diagnostics import BatchGrowth, ImageGrowth
 from pipeline.stages.api import IMAGE_RANK, Runner
 
-SETTLING, TIMED = 2, 5  # calls of each batch size
-FEWER_SETTLING, FEWER_TIMED = 1, 3  # of each size of image, on a CPU
+WARM_UP, TIMED = 2, 5  # calls of each batch size
+FEWER_WARM_UP, FEWER_TIMED = 1, 3  # of each size of image, on a CPU
 ROUNDS_SECONDS = 0.2  # of the calls on smaller images, alternating with those on whole ones
 
 
@@ -56,9 +56,9 @@ def _fastest(runner: Runner, batches: list[Batch], clock: Clock) -> list[float]:
     """The least of each batch's seconds, over as many rounds as fit into a fifth of a second, and at least three."""
     taken: list[list[float]] = []
     began = clock.now()
-    while len(taken) < FEWER_SETTLING + FEWER_TIMED or clock.now() - began < ROUNDS_SECONDS:
+    while len(taken) < FEWER_WARM_UP + FEWER_TIMED or clock.now() - began < ROUNDS_SECONDS:
         taken.append([_call_seconds(runner, batch, clock) for batch in batches])
-    return [min(rounds) for rounds in zip(*taken[FEWER_SETTLING:], strict=True)]
+    return [min(rounds) for rounds in zip(*taken[FEWER_WARM_UP:], strict=True)]
 
 
 def _of_size(batch: Batch, size: int) -> Batch:
@@ -66,7 +66,7 @@ def _of_size(batch: Batch, size: int) -> Batch:
 
 
 def _seconds(runner: Runner, batch: Batch, clock: Clock) -> float:
-    for _ in range(SETTLING):
+    for _ in range(WARM_UP):
         runner.run(batch)
     clock.synchronize()
     return median(_call_seconds(runner, batch, clock) for _ in range(TIMED))

@@ -49,7 +49,7 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class MeasureSettings:
-    """The knobs of the measurement that advice is drawn from."""
+    """The knobs of the measurement that recommendations are drawn from."""
 
     sampling_seconds: float | None = None  # after which no further block began
     trials: int | None = None  # fresh processes of each stage

@@ -138,9 +138,9 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The images that a stage chose its scales and its layers on; none of them serves its verdict if `apart`."""
+    """The images that a stage chose its scales and its layers on; none of them is an evaluation image if `apart`."""
 
     scales: ImageSet
     choice: ImageSet | None  # of the layers that stay in another precision; None where they were named
     choice_apart: bool  # whether the choice used none of the images that the scales come from
-    apart: bool  # whether the verdict is on other images than both, in another window or of another picture
+    apart: bool  # whether the evaluation images are others than both, in another window or of another picture

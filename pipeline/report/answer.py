@@ -132,7 +132,7 @@ def _since(summary: RunSummary) -> list[str]:
     if since is None or not since.measured:
         return []
     told = {"slower or broken": since.regressed, "faster or right again": since.improved}
-    parts = [f"{word}: {listed([spoken(name) for name in names])}" for word, names in told.items() if names]
+    parts = [f"{outcome}: {listed([spoken(name) for name in names])}" for outcome, names in told.items() if names]
     said = "; ".join(parts) or "nothing changed beyond the noise"
     return [f"Since the run before it ({clean(since.folder)}), {said}."]
 

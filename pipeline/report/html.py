@@ -21,7 +21,7 @@ from pipeline.report.sections.explanations import explanations
 from pipeline.report.sections.fronts import error_front
 from pipeline.report.sections.ladder_chart import ladder_chart
 from pipeline.report.sections.ladder_section import ladder
-from pipeline.report.sections.recommendation_section import advice
+from pipeline.report.sections.recommendation_section import recommendation_texts
 from pipeline.report.sections.stage_section import section
 
 Present = Callable[[str], bool]
@@ -107,8 +107,8 @@ def page(summary: RunSummary, masks: Gallery | None = None, present: Present = k
             ladder_chart=Markup(ladder_chart(summary) if summary.stages else ""),  # noqa: S704 - escaped by the chart
             unwell=run_text.unwell(summary),
             warnings=run_text.all_warnings(summary),
-            advice=advice(summary),
-            why=explanations(summary),
+            recommendations=recommendation_texts(summary),
+            explanations=explanations(summary),
             stages=[section(summary, stage) for stage in summary.stages],
             peaks=roofline_section.peaks_text(run),
             flops=host_time_section.flops_text(run),

@@ -10,7 +10,7 @@ from pipeline.report.sections import accuracy_section, bits_section, bottleneck_
 from pipeline.report.sections.cost_section import cost_table, cost_text
 from pipeline.report.sections.explanations import sentences
 from pipeline.report.sections.ladder_section import ladder
-from pipeline.report.sections.recommendation_section import advice
+from pipeline.report.sections.recommendation_section import recommendation_texts
 from pipeline.report.tables import Table
 from pipeline.report.usage import usage
 
@@ -96,7 +96,7 @@ def _bits(summary: RunSummary) -> list[str]:
     return [*table(shown), "", escape(summary.run.words.put_into(bits_section.NOTE))] if shown.rows else []
 
 
-def _why(summary: RunSummary) -> list[str]:
+def _explanations(summary: RunSummary) -> list[str]:
     lines = []
     for title, said in sentences(summary).items():
         lines += ["", f"**{title}**", "", *(f"- {escape(line)}" for line in said)]
@@ -111,9 +111,10 @@ def _warnings(summary: RunSummary) -> list[str]:
     ]
 
 
-def _advice(summary: RunSummary) -> list[str]:
+def _recommendations(summary: RunSummary) -> list[str]:
     return [
-        f"{at}. {escape(prose(tip.line))} `{tip.attempt.replace('`', '')}`" for at, tip in enumerate(advice(summary), 1)
+        f"{at}. {escape(prose(tip.line))} `{tip.action.replace('`', '')}`"
+        for at, tip in enumerate(recommendation_texts(summary), 1)
     ]
 
 
@@ -124,9 +125,9 @@ PARTS: tuple[tuple[str, Callable[[RunSummary], list[str]]], ...] = (
     ("The ladder", _ladder),
     ("What limits each stage", _bottlenecks),
     (bits_section.TITLE, _bits),
-    ("Why", _why),
+    ("Why", _explanations),
     ("Warnings", _warnings),
-    ("What to try next", _advice),
+    ("What to try next", _recommendations),
 )
 
 

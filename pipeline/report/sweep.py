@@ -22,7 +22,7 @@ from pipeline.report.tables import Cell, Column, Table, figure, heading_of, name
 
 AXES: tuple[tuple[Axis, str], ...] = (("batch", "batch size"), ("size", "{points} a side"))
 MEASURES: tuple[tuple[Measure, str], ...] = (("throughput", "{samples}/s"), ("latency", "p50 ms per call"))
-MOST_RIVALS = 6  # named of the stages that can't be told apart
+MOST_CONTENDERS = 6  # named of the stages that can't be told apart
 LONGER = "Measure longer, or on an idle machine"
 
 
@@ -141,11 +141,13 @@ def most_per_second(lead: Lead, words: Words) -> str:
     """Who gives the most samples per second; where that isn't resolved, who can't be told apart and what to do."""
     if lead.resolved:
         return f"Most {words.samples} per second: {_placed(lead.first)}, {significant(lead.first.found.value)}."
-    rates = [lead.first, *sorted(lead.rivals, key=lambda rate: -rate.found.value)]
-    shown = [f"{_placed(rate)} ({significant(rate.found.value)})" for rate in rates[:MOST_RIVALS]]
-    shown += [f"{len(rates) - MOST_RIVALS} more"] if len(rates) > MOST_RIVALS else []
+    rates = [lead.first, *sorted(lead.contenders, key=lambda rate: -rate.found.value)]
+    shown = [f"{_placed(rate)} ({significant(rate.found.value)})" for rate in rates[:MOST_CONTENDERS]]
+    shown += [f"{len(rates) - MOST_CONTENDERS} more"] if len(rates) > MOST_CONTENDERS else []
     remedied = f"{remedy(lead.cause)} To measure longer" if lead.cause else LONGER
-    who = f"{listed(shown)} can't be told apart" if lead.rivals else f"{shown[0]} is the highest, and not shown to be"
+    who = (
+        f"{listed(shown)} can't be told apart" if lead.contenders else f"{shown[0]} is the highest, and not shown to be"
+    )
     unnamed = f"Which gives the most {words.samples} per second isn't resolved: {who}."
     return f"{unnamed} {remedied}: {clean(lead.measure_again)}"
 

@@ -56,7 +56,7 @@ def build(
         description=description(precision, frozen, max_autotune),
         execution=execution(precision, dtype == "fp32", device),
         details=details | {"package_bytes": path.stat().st_size},
-        compile_facts=lambda: facts(cache),
+        compile_facts=lambda: compile_facts(cache),
         save=lambda folder: [Path(shutil.copyfile(path, folder / PACKAGE))],
         traffic=traffic,
     )
@@ -94,7 +94,7 @@ def execution(precision: torch.dtype, fp32: bool, device: torch.device) -> Execu
     return Execution("tf32" if tf32 else short(precision), {}, "NHWC", "AOTInductor", captured=False, fuses=True)
 
 
-def facts(cache: Path) -> CompileFacts:
+def compile_facts(cache: Path) -> CompileFacts:
     """What was compiled in this process; `cache` is Inductor's folder."""
     return CompileFacts(
         generated_kernels=int(torch._inductor.metrics.generated_kernel_count),

@@ -55,7 +55,7 @@ class CalibrationImages(NamedTuple):
         batches: each [batch, channels, height, width].
         independent: whether none of them is among those that the answer is checked on.
         pictures: of each image the picture that it is a window of; empty where nobody knows.
-        left_out: batches, by their number in the verdict, that the answer must then not be judged on.
+        left_out: batches, by their number among the evaluation batches, that the answer must then not be judged on.
     """
 
     batches: list[Tensor]
@@ -89,7 +89,7 @@ class Workload:
         pictures: of each image the picture that it is a window of.
         left_out: what else lies in the folders of images and labels, and why it isn't read.
         verified: how many of the batches, from the first, the answer is checked on.
-        judged: how many of the images, from the first, the verdict is on, where it is on more than those batches.
+        judged: how many of the images, from the first, are evaluation images, where these are more than those batches.
         spare: gives so many images, or a few more, that the answer isn't checked on; None where nobody knows more than
             `batches`.
         progress: is told what the build is at, in a few words for a person.
@@ -177,7 +177,8 @@ class Runner:
             contradicts what the worker observes isn't ranked.
         details: what the record should show besides: JSON values only, and null in place of NaN.
         calibration: the images that it chose scales or layers on.
-        left_out: batches that it is not judged on, by their number in the verdict, because it has chosen on them.
+        left_out: batches that it is not judged on, by their number among the evaluation batches, because it has chosen
+            on them.
         compile_facts: what compiling and tuning came to so far.
         searches_asked: whom it asks to search for the fastest algorithm; that it lets cuDNN, torch itself says.
         searched: the searches that a runtime made where torch doesn't see them.

@@ -47,7 +47,7 @@ def build(
         description=f"Inductor {_asked(mode, freezing, fullgraph)}, {model.in_words}",
         execution=execution(half, mode, workload.device),
         details=dict(why_fp32(half)),
-        compile_facts=lambda: facts(cache),
+        compile_facts=lambda: compile_facts(cache),
         searches_asked=(SearchAsked("Inductor"),) if mode.startswith("max-autotune") else (),
         compilations=compilations,
         save=lambda folder: generated(cache, folder),
@@ -100,7 +100,7 @@ def recompile_reasons() -> list[str]:
     return [str(entry.recompile_reason) for entry in metrics if entry.recompile_reason]
 
 
-def facts(cache: Path) -> CompileFacts:
+def compile_facts(cache: Path) -> CompileFacts:
     """What was compiled in this process so far; `cache` is Inductor's folder."""
     breaks = torch._dynamo.utils.counters["graph_break"]
     return CompileFacts(

@@ -18,7 +18,7 @@ from pipeline.stages.common.int8_layers import (
     Judges,
     convolutions,
     judges,
-    layer_facts,
+    layer_details,
     layers_to_keep,
     passed,
 )
@@ -42,7 +42,7 @@ def build(
     """Export, calibrate, decide what stays in fp32, convert, compile.
 
     Args:
-        workload: gives the net, and images for the scales and the choice: others than those of the verdict.
+        workload: gives the net, and images for the scales and the choice: others than the evaluation images.
         calibration_images: how many images the scales come from.
         reduce_range: values of 7 bits; None where the CPU adds products of int8 in 16 bits, which overflow.
         keep_fp32: names of layers, "none", or "auto": as many as it takes to stay within the budget.
@@ -64,8 +64,8 @@ def build(
     workload.progress("compiling")
     run = compiled(restored(quantized, net, kept), batch)
     in_bits = [name for name in layers if name not in kept]
-    facts = layer_facts(kept, gains, passed(run, by), in_bits) | {"values_of_7_bits": narrow}
-    return described(workload.model, run, by, in_bits, facts)
+    details = layer_details(kept, gains, passed(run, by), in_bits) | {"values_of_7_bits": narrow}
+    return described(workload.model, run, by, in_bits, details)
 
 
 def check_here(workload: Workload) -> None:
@@ -78,7 +78,7 @@ def check_here(workload: Workload) -> None:
 
 
 def described(
-    net: nn.Module, run: Callable[[Tensor], Tensor], by: Judges, in_bits: list[str], facts: dict[str, object]
+    net: nn.Module, run: Callable[[Tensor], Tensor], by: Judges, in_bits: list[str], details: dict[str, object]
 ) -> Runner:
     """The stage, of whose convolutions these are in int8."""
     others: dict[str, Precision] = {name: "fp32" for name in convolutions(net) if name not in in_bits}
@@ -86,7 +86,7 @@ def described(
         run,
         description=f"Inductor, {len(in_bits)} convolutions in int8 by PT2E, {len(others)} in fp32",
         execution=Execution("int8", others, None, INDUCTOR, captured=False, fuses=True),
-        details=facts,
+        details=details,
         calibration=by.calibration,
         left_out=by.left_out,
         compilations=lambda: int(torch._dynamo.utils.counters["stats"]["unique_graphs"]),

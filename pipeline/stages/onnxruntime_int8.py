@@ -12,7 +12,7 @@ from pipeline.compiler.budget import Budget
 from pipeline.devices import host
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
-from pipeline.stages.common.int8_layers import Judges, judges, layer_facts, layers_to_keep, passed
+from pipeline.stages.common.int8_layers import Judges, judges, layer_details, layers_to_keep, passed
 from pipeline.stages.common.onnx_session import assignments, bound, in_place, open_session
 from pipeline.stages.common.qdq import Method, Quantizer
 
@@ -33,7 +33,7 @@ def build(
     """Export, calibrate, decide what stays in fp32, quantize, open a session.
 
     Args:
-        workload: gives the net, and images for the scales and the choice: others than those of the verdict.
+        workload: gives the net, and images for the scales and the choice: others than the evaluation images.
         calibration_images: how many images the scales come from.
         method: how a value's range is taken from the images.
         reduce_range: weights of 7 bits; None where the CPU adds products of int8 in 16 bits, which overflow.
@@ -76,7 +76,7 @@ def opened(workload: Workload, made: Quantizer, by: Judges, kept: list[str], gai
         run,
         description=f"CPUExecutionProvider, {len(in_int8)} layers in int8, {len(others)} in fp32, opset {made.opset}",
         execution=Execution("int8", others, "NCHW", "ONNX Runtime CPUExecutionProvider", captured=False, fuses=True),
-        details=layer_facts(kept, gains, off, in_int8) | {"weights_of_7_bits": made.reduce_range, "nodes": nodes},
+        details=layer_details(kept, gains, off, in_int8) | {"weights_of_7_bits": made.reduce_range, "nodes": nodes},
         calibration=by.calibration,
         left_out=by.left_out,
         save=lambda folder: sorted(folder.glob("model.onnx*")),

@@ -12,7 +12,7 @@ from pipeline.compiler.budget import Budget
 from pipeline.devices import host
 from pipeline.records.run_record import Precision
 from pipeline.stages.api import Runner, Skip, Workload, images_alone, no_traffic
-from pipeline.stages.common.int8_layers import Judges, judges, layer_facts, layers_to_keep, passed
+from pipeline.stages.common.int8_layers import Judges, judges, layer_details, layers_to_keep, passed
 from pipeline.stages.common.onnx_export import export, layers_of
 from pipeline.stages.common.openvino_plugin import EXTRA, chosen, counted, hint_of, kernels_of, observed, said, settings
 from pipeline.stages.common.optional_library import library
@@ -32,7 +32,7 @@ def build(
     """Export, convert, quantize where asked, compile for the CPU, and read back what runs.
 
     Args:
-        workload: gives the net, and for int8 images for scales and choice: others than those of the verdict.
+        workload: gives the net, and for int8 images for scales and choice: others than the evaluation images.
         dtype: "fp32", "bf16", "int8", or "auto": bf16 on a CPU with units for it, else fp32; the rest is for int8.
         calibration_images: how many images the scales come from.
         reduce_range: weights of 7 bits; None where the CPU adds products of int8 in 16 bits, which overflow.
@@ -82,8 +82,8 @@ def runner(openvino: ModuleType, model: object, layers: dict[str, str], asked: P
 def judged(stage: Runner, by: Judges, layers: list[str], kept: list[str], gains: dict[str, float]) -> Runner:
     """A stage in int8 that has passed the gate, with what it was chosen on."""
     others = stage.execution.layer_precision if stage.execution else {}
-    facts = layer_facts(kept, gains, passed(stage.run, by), [name for name in layers if name not in others])
-    return replace(stage, details=stage.details | facts, calibration=by.calibration, left_out=by.left_out)
+    details = layer_details(kept, gains, passed(stage.run, by), [name for name in layers if name not in others])
+    return replace(stage, details=stage.details | details, calibration=by.calibration, left_out=by.left_out)
 
 
 class Compiled:

@@ -15,7 +15,7 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
-from pipeline.stages.common.int8_layers import Judges, judges, layer_facts, passed
+from pipeline.stages.common.int8_layers import Judges, judges, layer_details, passed
 from pipeline.stages.common.onnx_export import export
 from pipeline.stages.common.onnx_session import assignments, bound, on_stream, open_session
 from pipeline.stages.common.precision import Half
@@ -65,8 +65,8 @@ def build(
         return by_onnxruntime(workload, path, dtype, torch.float16)
     by = judges(workload, calibration_images, keep := keep_fp16 or [], Budget(budget, error_budget, dice_budget))
     stage = by_onnxruntime(workload, quantized(workload, by, dtype, keep), dtype, torch.float32)
-    facts = layer_facts(keep, {}, passed(stage.run, by))
-    return replace(stage, details=stage.details | facts, calibration=by.calibration, left_out=by.left_out)
+    details = layer_details(keep, {}, passed(stage.run, by))
+    return replace(stage, details=stage.details | details, calibration=by.calibration, left_out=by.left_out)
 
 
 def by_onnxruntime(workload: Workload, path: Path, dtype: Precision, logits: torch.dtype) -> Runner:

@@ -19,7 +19,7 @@ from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, FailureKind, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.inductor import own_cache
-from pipeline.stages.common.int8_layers import Judges, convolutions, judges, layer_facts, layers_to_keep, passed
+from pipeline.stages.common.int8_layers import Judges, convolutions, judges, layer_details, layers_to_keep, passed
 from pipeline.stages.common.optional_library import library
 from pipeline.stages.common.precision import Half
 
@@ -40,7 +40,7 @@ def build(
     """Quantize the weights, decide what stays in bf16, compile.
 
     Args:
-        workload: gives the net, and images for the choice of layers: others than those of the verdict.
+        workload: gives the net, and images for the choice of layers: others than the evaluation images.
         keep_bf16: names of layers, "none", or "auto": as many as it takes to stay within the budget.
         budget: share of pixels that may change their class against fp32.
         error_budget: relative L2 by which the logits may differ from fp32's.
@@ -66,12 +66,12 @@ def build(
     workload.progress("compiling")
     run = compiled(in_fp8(torchao, half, names, kept), workload.batches[0])
     in_bits = [name for name in names if name not in kept]
-    facts = layer_facts(kept, gains, passed(run, by, "fp8")) | {"fp8_layers": len(in_bits)}
-    return described(workload.model, run, by, in_bits, facts)
+    details = layer_details(kept, gains, passed(run, by, "fp8")) | {"fp8_layers": len(in_bits)}
+    return described(workload.model, run, by, in_bits, details)
 
 
 def described(
-    net: nn.Module, run: Callable[[Tensor], Tensor], by: Judges, in_bits: list[str], facts: dict[str, object]
+    net: nn.Module, run: Callable[[Tensor], Tensor], by: Judges, in_bits: list[str], details: dict[str, object]
 ) -> Runner:
     """The stage, of whose convolutions these are in fp8."""
     others: dict[str, Precision] = {name: "bf16" for name in convolutions(net) if name not in in_bits}
@@ -79,7 +79,7 @@ def described(
         run,
         description=f"Inductor, {len(in_bits)} convolutions in fp8 by torchao, {len(others)} in bf16",
         execution=Execution("fp8", others, "NHWC", "Inductor with torchao", captured=False, fuses=True),
-        details=facts,
+        details=details,
         calibration=by.calibration,
         left_out=by.left_out,
         compilations=lambda: int(torch._dynamo.utils.counters["stats"]["unique_graphs"]),
@@ -139,7 +139,7 @@ def in_fp8(torchao: ModuleType, half: Half, eligible: list[str], kept: list[str]
         setattr(made.net.get_submodule(parent), leaf, BiasAfter(layer))
     layers: list[Any] = [made.net.get_submodule(name) for name in names]
     taken = {id(layer.conv) for layer in layers}
-    # Its advice for Inductor would set switches of the process that other stages' figures rest on.
+    # The settings of Inductor that it recommends would set switches of the process that other stages' figures rest on.
     config = torchao.Float8DynamicActivationFloat8WeightConfig(
         granularity=torchao.PerTensor(), set_inductor_config=False
     )

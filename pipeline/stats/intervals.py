@@ -25,7 +25,7 @@ OUTLIER_MADS = 14.8  # ten standard deviations of normal noise
 RESAMPLES = 2000  # of a bootstrap
 NORMAL = 1.96  # standard deviations that hold 95 %
 # Between-run standard deviation of ln ratio, the variation within a run taken out: 41 A/A control pairs of eager fp32
-# at batch 1 on an H200 (docs/h200/twins). It stands in for a run that has too few pairs to estimate its own.
+# at batch 1 on an H200 (docs/h200/aa_pairs). It stands in for a run that has too few pairs to estimate its own.
 TYPICAL_BETWEEN_RUN_STD = 0.0011
 MIN_AA_PAIRS = 5  # from which a run's own estimate is used
 

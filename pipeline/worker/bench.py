@@ -107,7 +107,7 @@ class Bench:
     def verify(self) -> tuple[Accuracy | None, str, str]:
         """The answer against the reference's on all that is judged: the comparison, the status and its reason.
 
-        A stage that was calibrated on batches of the verdict is judged on the others. The masks of a net with random
+        A stage that was calibrated on evaluation batches is judged on the others. The masks of a net with random
         weights are compared and not judged.
         """
         self.verified, work, left_out = self._answers(), self.workload, self.runner.left_out
@@ -266,7 +266,7 @@ class Bench:
 
     def compile_facts(self) -> CompileFacts | None:
         """What compiling and tuning came to so far."""
-        return contract.checked_facts(self.runner.compile_facts()) if self.runner.compile_facts else None
+        return contract.checked_compile_facts(self.runner.compile_facts()) if self.runner.compile_facts else None
 
     def guards(self) -> tuple[int, ...]:
         """Counters that must not grow within a sample: compilations, and allocations from the device."""

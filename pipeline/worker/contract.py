@@ -84,7 +84,7 @@ def checked_runner(built: object, target: str) -> tuple[Runner, list[str]]:
 
 
 def check_left_out(runner: Runner, work: Workload) -> None:
-    """Look at what a stage wants to be left out of its verdict.
+    """Look at what a stage wants to be left out of its evaluation images.
 
     Raises:
         StageError: batches that nobody gave it to calibrate on; the verified ones are never given.
@@ -113,7 +113,7 @@ def check_inputs(runner: Runner, names: Sequence[str]) -> None:
         ) from None
 
 
-def checked_facts(facts: object) -> CompileFacts:
+def checked_compile_facts(facts: object) -> CompileFacts:
     """What a Runner's `compile_facts` gave.
 
     Raises:

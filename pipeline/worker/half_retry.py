@@ -96,7 +96,7 @@ def _rebuilt(bench: Bench, reporter: Reporter, kept: list[str]) -> bool:
     reporter.progress(f"again, with {kept[-1]} in fp32")
     try:
         reporter.report(**bench.build())
-    except Exception:  # noqa: BLE001 - the first attempt's verdict stands
+    except Exception:  # noqa: BLE001 - the first attempt's outcome stands
         traceback.print_exc()
         bench.job, bench.runner = job, runner
         return False

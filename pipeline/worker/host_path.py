@@ -31,7 +31,7 @@ Lane = Literal["up", "net", "down"]
 Mark = TypeVar("Mark")  # of the end of what a lane was given
 NO_COPIES = "on a CPU nothing is copied to a device, so no copy can overlap"
 SLOTS = 3  # of the ring: a batch going up, one in the net, one coming down
-SAMPLES = 5  # of each layout, by turns
+SAMPLES = 5  # of each layout, interleaved
 SAMPLE_SECONDS = 0.2
 MOST_SHARE = 0.01  # of values that may differ in a ring: kernels that add up in any order
 
@@ -186,7 +186,7 @@ def held(part: Tensor, pinned: bool) -> Tensor:
 def measure(
     work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, clock: Clock, plan: Plan, lanes: Lanes[Mark]
 ) -> list[HostPath]:
-    """Each layout, in samples by turns.
+    """Each layout, in interleaved samples.
 
     Args:
         work: the inputs, and the device.

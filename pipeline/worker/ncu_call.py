@@ -10,7 +10,7 @@ from pipeline.config.schema import Job
 from pipeline.records.codec import from_json
 from pipeline.worker.run_stage import prepare
 
-SETTLING = 3  # calls before the one that counts
+WARM_UP = 3  # calls before the one that counts
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     bench.build()
     run, batch = bench.run, bench.inputs[0]
     with torch.inference_mode():
-        for _ in range(SETTLING):
+        for _ in range(WARM_UP):
             run(batch)
         torch.cuda.synchronize()
         torch.cuda.profiler.start()

@@ -158,11 +158,11 @@ def further_batches(work: Workload) -> Iterator[tuple[Batch, int]]:
 
 
 def judged_images(work: Workload, sizes: Sequence[int], left_out: Collection[int]) -> list[int]:
-    """The numbers of the images that a verdict is on.
+    """The numbers of the evaluation images.
 
     Args:
         work: whose images they are.
-        sizes: of each batch of the verdict, how many of its images count.
+        sizes: of each evaluation batch, how many of its images count.
         left_out: batches that don't count.
     """
     starts = ((number, number * work.shape[0], size) for number, size in enumerate(sizes) if number not in left_out)
@@ -173,7 +173,7 @@ def calibration_images(data: DataSpec, device: torch.device, verified: int, want
     """Images beyond those that are checked, as far as there are windows of their own; else such windows rolled.
 
     The stained tissue's held-out quarter is judged, and the other three calibrate. A folder with labels is judged
-    whole: up to half of what lies beyond the verified batches is given, and is then left out of the verdict.
+    whole: up to half of what lies beyond the verified batches is given, and is then no evaluation image.
 
     Args:
         data: names the images.

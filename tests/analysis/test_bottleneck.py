@@ -55,18 +55,18 @@ def large_channel_counts() -> RunRecord:
 
 
 @pytest.mark.parametrize(
-    ("built", "word", "figure"),
+    ("built", "kind", "figure"),
     [
         (many_tiny_layers(), "overhead-bound", "GPU idle for 70 %"),
         (wide_pointwise_chain(), "memory-bound", "of the bandwidth"),
         (large_channel_counts(), "compute-bound", "over the whole call 69 % of the fp16 peak (800 TFLOP/s)"),
     ],
 )
-def test_a_net_built_for_a_bottleneck_has_it(built: RunRecord, word: str, figure: str) -> None:
+def test_a_net_built_for_a_bottleneck_has_it(built: RunRecord, kind: str, figure: str) -> None:
     """And the sentence holds the figure that decides it."""
     found = summarized(built)
-    assert found.bottleneck.kind == word
-    assert sentence(found).startswith(f"{word}: ")
+    assert found.bottleneck.kind == kind
+    assert sentence(found).startswith(f"{kind}: ")
     assert figure in sentence(found)
 
 
@@ -89,7 +89,7 @@ def near(compute: float, memory: float, **fields: Any) -> Evidence:
 
 
 @pytest.mark.parametrize(
-    ("evidence", "word"),
+    ("evidence", "kind"),
     [
         (near(0.9, 0.1, idle=IDLE_MOST + JUST), "overhead-bound"),
         (near(0.9, 0.1, idle=IDLE_MOST), "compute-bound"),
@@ -117,9 +117,9 @@ def near(compute: float, memory: float, **fields: Any) -> Evidence:
         (Evidence(None, None, 0.8, None), "overhead-bound"),
     ],
 )
-def test_the_borders_of_the_rules(evidence: Evidence, word: str) -> None:
+def test_the_borders_of_the_rules(evidence: Evidence, kind: str) -> None:
     """Each threshold from both sides, and what is missing."""
-    assert decide(evidence)[0] == word
+    assert decide(evidence)[0] == kind
 
 
 def test_without_a_roofline_nothing_is_guessed() -> None:
@@ -151,7 +151,7 @@ def part(seconds: float, flops: float, moved: float, launches: float = 1.0) -> L
 
 
 @pytest.mark.parametrize(
-    ("layer", "word"),
+    ("layer", "kind"),
     [
         (part(1e-3, 0.5 * 800e9, 1e6), "compute-bound"),
         (part(1e-3, 1e6, 0.5 * 4e9), "memory-bound"),
@@ -165,9 +165,9 @@ def part(seconds: float, flops: float, moved: float, launches: float = 1.0) -> L
         (part(0.0, 1e6, 1e4, launches=0.0), "unknown"),
     ],
 )
-def test_a_layer_s_bottleneck(layer: LayerFigures, word: str) -> None:
+def test_a_layer_s_bottleneck(layer: LayerFigures, kind: str) -> None:
     """The roof over it, or neither; kernels under three launches of 2 µs are mostly start and end."""
-    assert of_layer(layer, ROOFLINE) == word
+    assert of_layer(layer, ROOFLINE) == kind
 
 
 def test_nothing_is_called_short_where_nothing_is_launched() -> None:
@@ -235,20 +235,20 @@ def test_a_processor_idles_no_gpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "word", "said"),
+    ("seconds", "kind", "said"),
     [
         ([0.000370, 0.000516], "overhead-bound", "hardly grows with the images' pixels (slope 0.24)"),
         ([0.000825, 0.004708], "below both roofs", "grows with the images' pixels (slope 1.26)"),
     ],
 )
-def test_on_a_processor_growth_with_the_pixels_shows_overhead(seconds: list[float], word: str, said: str) -> None:
+def test_on_a_processor_growth_with_the_pixels_shows_overhead(seconds: list[float], kind: str, said: str) -> None:
     """As measured at 16 and at 64 pixels a side, where one more image takes four and one and a half times as long."""
     whole = net([LayerWork("tiny", "Conv2d", "tiny", 10, 10, 10, 1)], [LayerTime("tiny", 1e-3, 1.0)], 1e-3, 2.1)
     run = on_a_processor(whole)
     diagnostics = run.stages[0].diagnostics
     assert diagnostics is not None
     found = summarized(run, diagnostics=replace(diagnostics, image_growth=ImageGrowth([64, 256], seconds)))
-    assert found.bottleneck.kind == word
+    assert found.bottleneck.kind == kind
     assert said in sentence(found)
     assert f"{100 * seconds[0] / seconds[1]:.0f} % of the time for a quarter of each image" in in_short(found)
     without = summarized(run)

@@ -28,7 +28,7 @@ SECOND = 0.010  # of service
 def short_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what is made of a p99, however well it is known."""
     monkeypatch.setattr(capacity, "ARRIVALS", 5_000)
-    monkeypatch.setattr(capacity, "SETTLING", 500)
+    monkeypatch.setattr(capacity, "WARM_UP", 500)
 
 
 def asked(**knobs: float | None) -> RunRecord:
@@ -181,7 +181,7 @@ def test_stage_without_latencies_is_unknown() -> None:
 
 
 def test_copies_count_where_they_were_measured() -> None:
-    """The series from the host and back is taken before the one on the device."""
+    """The latencies from the host and back are taken before those on the device."""
     stage = planted.run().stages[0]
     assert measured(stage, 8) == Service(8, stage.host_latencies)
     assert measured(replace(stage, host_latencies=[]), 8) == Service(8, stage.latencies)

@@ -8,8 +8,7 @@ import pytest
 from pipeline.analysis.recommendations.bound_rules import first_channels
 from pipeline.analysis.recommendations.channel_rules import even_the_channels
 from pipeline.records.run_record import Precision, RunRecord
-from pipeline.report.sections.recommendation_section import Advice
-from pipeline.report.sections.recommendation_section import advised as worded
+from pipeline.report.sections.recommendation_section import RecommendationText, worded
 from tests.report import made_up_run as planted
 
 # in and out of the planted net's convolutions, of base 64
@@ -43,7 +42,7 @@ def run_of(
     return planted.with_settings(whole, model=model or UNTRAINED)
 
 
-def advised(run: RunRecord) -> Advice | None:
+def recommended(run: RunRecord) -> RecommendationText | None:
     """What is said of the winner's channels."""
     found = planted.summary(run)
     assert found.winner is not None
@@ -53,28 +52,28 @@ def advised(run: RunRecord) -> Advice | None:
 
 def test_even_channels_are_no_cause() -> None:
     """But for the image's three and the two classes, which nobody can choose."""
-    assert advised(run_of(EVEN)) is None
+    assert recommended(run_of(EVEN)) is None
 
 
 def test_odd_layers_are_named_with_their_time() -> None:
     """The one that takes most comes first, three by name, and all of them in the sum."""
-    line = advised(run_of(ODD))
+    line = recommended(run_of(ODD))
     assert line is not None
     assert line.evidence.startswith("decoder.0.0 (100 → 50), bottleneck.0 (50 → 100), upsample.0 (100 → 50) and 2 more")
     assert "no multiple of 8" in line.evidence
     seconds = planted.BASELINE_SECONDS / 7.1
     spent = sum(TIMES[name] for name in ODD) * seconds
     assert f"they take {1e3 * spent:.2f} ms of half's {1e3 * seconds:.1f} ms" in line.evidence
-    assert line.attempt.startswith("multiples of 8 in the net's code for the channels of decoder.0.0, bottleneck.0")
-    assert line.attempt.endswith("and the rest")
+    assert line.action.startswith("multiples of 8 in the net's code for the channels of decoder.0.0, bottleneck.0")
+    assert line.action.endswith("and the rest")
 
 
 def test_one_odd_layer_is_the_only_one_named() -> None:
     """Its neighbours are even."""
-    line = advised(run_of(EVEN | {"upsample.0": (128, 60)}))
+    line = recommended(run_of(EVEN | {"upsample.0": (128, 60)}))
     assert line is not None
     assert line.evidence.startswith("upsample.0 (128 → 60): channel counts")
-    assert line.attempt == "multiples of 8 in the net's code for the channels of upsample.0"
+    assert line.action == "multiples of 8 in the net's code for the channels of upsample.0"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_one_odd_layer_is_the_only_one_named() -> None:
 )
 def test_only_the_image_and_the_classes_are_excused(changed: dict[str, tuple[int, int]], named: str) -> None:
     """The first layer's output and the head's input count as any other's."""
-    line = advised(run_of(EVEN | changed))
+    line = recommended(run_of(EVEN | changed))
     assert (line.evidence.split(" (")[0] if line else "") == named
 
 
@@ -98,43 +97,43 @@ def test_only_the_image_and_the_classes_are_excused(changed: dict[str, tuple[int
 )
 def test_fp8_takes_channels_by_sixteens(precision: Precision, evenly: int | None) -> None:
     """24 channels suit the halves and not fp8."""
-    line = advised(
+    line = recommended(
         run_of(EVEN | {"upsample.0": (128, 24)}, execution=replace(planted.execution("half"), precision=precision))
     )
     assert (line is None) == (evenly is None)
     assert line is None or f"no multiple of {evenly}" in line.evidence
 
 
-def test_fp32_has_no_such_advice() -> None:
+def test_fp32_has_no_such_recommendation() -> None:
     """The rule is that of the halves and of fp8."""
-    assert advised(run_of(ODD, execution=planted.execution("eager"))) is None
+    assert recommended(run_of(ODD, execution=planted.execution("eager"))) is None
 
 
 def test_the_projects_own_net_has_a_command() -> None:
     """Its base decides all channels; trained weights fit one base alone, so that they get the sentence."""
-    line, trained = advised(run_of(ODD, UNET)), advised(run_of(ODD, {**UNET, "checkpoint": "w.safetensors"}))
+    line, trained = recommended(run_of(ODD, UNET)), recommended(run_of(ODD, {**UNET, "checkpoint": "w.safetensors"}))
     assert line is not None
-    assert line.attempt == "python -m pipeline data.batch_size=8 model.options.base=56"
+    assert line.action == "python -m pipeline data.batch_size=8 model.options.base=56"
     assert trained is not None
-    assert "model.options" not in trained.attempt
-    assert trained.attempt.endswith("and weights trained anew")
-    eighths = advised(
+    assert "model.options" not in trained.action
+    assert trained.action.endswith("and weights trained anew")
+    eights = recommended(
         run_of(ODD, {**UNET, "options": {"base": 24}}, execution=replace(planted.execution("fp8"), precision="fp8"))
     )
-    assert eighths is not None
-    assert eighths.attempt.endswith("model.options.base=32")
+    assert eights is not None
+    assert eights.action.endswith("model.options.base=32")
 
 
 def test_another_nets_base_is_not_ours() -> None:
     """An option of that name may mean anything."""
-    line = advised(run_of(ODD, {"name": "custom", "target": "my.Net", "options": {"base": 50}}))
+    line = recommended(run_of(ODD, {"name": "custom", "target": "my.Net", "options": {"base": 50}}))
     assert line is not None
-    assert "model.options" not in line.attempt
+    assert "model.options" not in line.action
 
 
 def test_a_winner_that_hides_its_layers_is_told_by_the_arithmetic() -> None:
     """The FLOPs of the odd layers: 0.62 of the net's and 0.05."""
-    line = advised(run_of(EVEN | {"upsample.0": (128, 60), "decoder.0.0": (60, 64)}, diagnostics=None))
+    line = recommended(run_of(EVEN | {"upsample.0": (128, 60), "decoder.0.0": (60, 64)}, diagnostics=None))
     assert line is not None
     assert "they do 67 % of the arithmetic (half doesn't show its layers' time)" in line.evidence
     assert line.evidence.startswith("decoder.0.0")
@@ -143,21 +142,21 @@ def test_a_winner_that_hides_its_layers_is_told_by_the_arithmetic() -> None:
 def test_little_time_is_no_cause() -> None:
     """A layer under 3 % of the time."""
     whole = run_of(EVEN | {"head": (60, 2)})
-    why = whole.stages[1].diagnostics
-    assert why is not None
-    short = [replace(time, seconds_per_call=1e-6) if time.name == "head" else time for time in why.layers]
-    assert advised(run_of(EVEN | {"head": (60, 2)}, diagnostics=replace(why, layers=short))) is None
+    diagnostics = whole.stages[1].diagnostics
+    assert diagnostics is not None
+    short = [replace(time, seconds_per_call=1e-6) if time.name == "head" else time for time in diagnostics.layers]
+    assert recommended(run_of(EVEN | {"head": (60, 2)}, diagnostics=replace(diagnostics, layers=short))) is None
 
 
 def test_grouped_convolutions_are_let_pass() -> None:
     """Their channels in all say nothing of a group's."""
-    assert advised(run_of(ODD, groups=2)) is None
+    assert recommended(run_of(ODD, groups=2)) is None
 
 
 def test_a_processor_has_no_tensor_cores() -> None:
-    """No advice on a CPU."""
+    """No recommendation on a CPU."""
     cpu = replace(planted.environment(), device="cpu")
-    assert advised(replace(run_of(ODD, UNET), environment=cpu)) is None
+    assert recommended(replace(run_of(ODD, UNET), environment=cpu)) is None
 
 
 def test_the_first_layers_channels_need_no_size() -> None:
@@ -174,9 +173,9 @@ def test_the_first_layers_channels_need_no_size() -> None:
 def test_two_layers_that_run_as_one_have_their_time_together() -> None:
     """A head without a time of its own is in the convolution before it, and odd with it."""
     whole = run_of(EVEN | {"head": (60, 2)})
-    why = whole.stages[1].diagnostics
-    assert why is not None
-    joined = [time for time in why.layers if time.name not in ("head", "")]
-    line = advised(run_of(EVEN | {"head": (60, 2)}, diagnostics=replace(why, layers=joined)))
+    diagnostics = whole.stages[1].diagnostics
+    assert diagnostics is not None
+    joined = [time for time in diagnostics.layers if time.name not in ("head", "")]
+    line = recommended(run_of(EVEN | {"head": (60, 2)}, diagnostics=replace(diagnostics, layers=joined)))
     assert line is not None
     assert f"they take {1e3 * TIMES['decoder.0.0'] * planted.BASELINE_SECONDS / 7.1:.2f} ms" in line.evidence

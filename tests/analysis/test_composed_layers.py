@@ -22,7 +22,7 @@ def test_a_composed_layer_multiplies_less(own: dict[str, float], multiplied: flo
     assert group.multiplied(8, Execution("fp16", layer_flops=own)) == multiplied
 
 
-def test_no_ceiling_comes_from_products_that_nobody_made() -> None:
+def test_no_reached_peak_comes_from_products_that_nobody_made() -> None:
     """Half of a layer's FLOPs, at the same time: half the rate."""
     run = planted.run()
     stage = next(part for part in run.stages if layer_rates(run, part))

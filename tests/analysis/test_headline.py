@@ -71,7 +71,7 @@ def test_an_old_record_of_a_gpu_is_about_autocast_by_its_stretches_at_full_load(
 
 
 def test_an_old_outcome_that_full_load_contradicts_is_not_resolved() -> None:
-    """Faster in turns, slower at full load: neither is said."""
+    """Faster when interleaved, slower at full load: neither is said."""
     run = codec.load(RECORDED)
     stages = [
         replace(stage, energy=replace(stage.energy, seconds=10 * stage.energy.seconds))

@@ -1,4 +1,4 @@
-"""Every rule of the advice is tripped by a run made for it, and silent on one that gives it no cause."""
+"""Every rule of the recommendations is tripped by a run made for it, and silent on one that gives it no cause."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ from pipeline.analysis.recommendations.rules import recommendations
 from pipeline.analysis.summary import StageSummary
 from pipeline.records.diagnostics import Diagnostics, LayoutChange, TimeSplit
 from pipeline.records.run_record import CompileFacts, Precision, RunRecord
-from pipeline.report.sections.recommendation_section import FORMATS, TEXTS, advice, advised
+from pipeline.report.sections.recommendation_section import FORMATS, TEXTS, recommendation_texts, worded
 from tests.report import made_up_run as planted
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -150,13 +150,13 @@ TRIPPED["layout"] = (rules.keep_one_layout, layout_bound(), "stage=channels_last
 @pytest.mark.parametrize("case", TRIPPED)
 def test_rule_speaks_with_evidence(case: str) -> None:
     """The rule names the figure that speaks for it and what to type."""
-    rule, run, attempt, evidence = TRIPPED[case]
+    rule, run, command, evidence = TRIPPED[case]
     found = planted.summary(run)
     assert found.winner is not None
     line = rule(found, found.winner)
     assert line is not None
-    assert attempt in line.command
-    assert evidence in advised(line).evidence
+    assert command in line.command
+    assert evidence in worded(line).evidence
 
 
 SILENT: dict[str, tuple[Rule, RunRecord]] = {
@@ -203,7 +203,7 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
 
 @pytest.mark.parametrize("case", SILENT)
 def test_rule_is_silent_without_cause(case: str) -> None:
-    """No figure, no advice."""
+    """No figure, no recommendation."""
     rule, run = SILENT[case]
     found = planted.summary(run)
     assert found.winner is not None
@@ -218,13 +218,13 @@ def test_tf32_off_is_no_tf32_peak() -> None:
     assert found.winner is not None
     line = rules.enlarge_the_batch(found, found.winner)
     assert line is not None
-    assert "fp32 peak" in advised(line).evidence
-    assert "tf32" not in advised(line).evidence
+    assert "fp32 peak" in worded(line).evidence
+    assert "tf32" not in worded(line).evidence
 
 
 @pytest.mark.parametrize("case", sorted(TRIPPED.keys() - {"copies"}))
 def test_command_is_one_that_the_program_takes(case: str) -> None:
-    """What the advice tells a user to type composes: no knob is misspelt."""
+    """What a recommendation tells a user to type composes: no knob is misspelt."""
     rule, run, _, _ = TRIPPED[case]
     found = planted.summary(run)
     assert found.winner is not None
@@ -236,11 +236,11 @@ def test_command_is_one_that_the_program_takes(case: str) -> None:
         assert compose("config", overrides=words[3:]).data.batch_size in (8, 16)
 
 
-def test_where_nothing_is_resolved_the_one_advice_is_to_measure_longer() -> None:
+def test_where_nothing_is_resolved_the_one_recommendation_is_to_measure_longer() -> None:
     """Without a winner, with a command that the program takes; silent where there is one."""
     (only,) = recommendations(planted.summary(unresolved()))
     assert (only.code, only.figures["winner"]) == ("measure longer", "half")
-    assert "4 blocks" in advised(only).evidence
+    assert "4 blocks" in worded(only).evidence
     words = shlex.split(only.command)
     with initialize_config_dir(str(CONF), version_base=None):
         assert compose("config", overrides=words[3:]).measure.sampling_seconds == 60
@@ -248,7 +248,7 @@ def test_where_nothing_is_resolved_the_one_advice_is_to_measure_longer() -> None
 
 
 def test_at_most_five_and_none_without_a_winner() -> None:
-    """The list is short; a run in which nothing is right gets no advice."""
+    """The list is short; a run in which nothing is right gets no recommendation."""
     everything = run_with(
         {"compile_facts": replace(RECOMPILED, graph_breaks={"print": 1}), "options": {"mode": "default"},
          **IDLING, "latencies": [0.005] * 9, "host_latencies": [0.009] * 9},
@@ -259,12 +259,12 @@ def test_at_most_five_and_none_without_a_winner() -> None:
 
 
 @pytest.mark.parametrize("drawn", [planted.page, planted.as_markdown])
-def test_reports_show_the_advice(drawn: Callable[[RunRecord], str]) -> None:
+def test_reports_show_the_recommendations(drawn: Callable[[RunRecord], str]) -> None:
     """HTML and Markdown hold each line with its command; a hostile command stays text."""
     hostile = planted.run(command=f"python -m pipeline {shlex.quote('x=' + planted.HOSTILE)}")
     text = drawn(hostile)
     assert "What to try next" in text
-    assert all(line.text in text for line in advice(planted.summary(hostile)))
+    assert all(line.text in text for line in recommendation_texts(planted.summary(hostile)))
     assert "stage=onnxruntime" in text
     assert "<script>alert" not in re.sub(r"`[^`\n]*`", "", text)  # a code span is text already
 
@@ -278,14 +278,14 @@ def test_layout_changes_are_named_where_they_happen() -> None:
     assert found.winner is not None
     line = rules.keep_one_layout(found, found.winner)
     assert line is not None
-    assert advised(line).evidence.endswith("launches, at upsample.3, upsample.2 and upsample.1")
+    assert worded(line).evidence.endswith("launches, at upsample.3, upsample.2 and upsample.1")
 
 
 def test_every_recommendation_has_its_words() -> None:
     """One entry for each code, and no field of a sentence without a format."""
     assert set(TEXTS) == set(get_args(Code))
     for text in TEXTS.values():
-        for clause in (text.title, *text.evidence, *text.attempt):
+        for clause in (text.title, *text.evidence, *text.action):
             assert {form for _, name, form, _ in Formatter().parse(clause) if name} <= set(FORMATS)
 
 

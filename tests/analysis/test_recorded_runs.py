@@ -80,17 +80,17 @@ def test_what_the_projects_kernels_move_is_what_they_must() -> None:
 
 
 @pytest.mark.parametrize(
-    ("net", "word"), [("overhead", "overhead-bound"), ("memory", "memory-bound"), ("compute", "compute-bound")]
+    ("net", "kind"), [("overhead", "overhead-bound"), ("memory", "memory-bound"), ("compute", "compute-bound")]
 )
-def test_a_net_built_for_a_bottleneck_has_it(net: str, word: str) -> None:
+def test_a_net_built_for_a_bottleneck_has_it(net: str, kind: str) -> None:
     """By its run on the GPU."""
-    run = codec.load(RECORDS / "regimes" / net)
+    run = codec.load(RECORDS / "bottlenecks" / net)
     row = planted.summary(run).stage("half")
     assert row is not None
-    assert row.bottleneck.kind == word
+    assert row.bottleneck.kind == kind
 
 
-def test_the_bottleneck_s_word_is_the_same_by_operators_and_by_counters() -> None:
+def test_the_bottleneck_is_the_same_by_operators_and_by_counters() -> None:
     """Of every rung that was run both with the GPU's counters and without; the unfused ones are two in series."""
     without, counted = (planted.summary(codec.load(RECORDS / name)) for name in ("batch8", "counters/rungs"))
     words = {stage.name: stage.bottleneck.kind for stage in without.ranked}
@@ -103,7 +103,7 @@ def test_the_bottleneck_s_word_is_the_same_by_operators_and_by_counters() -> Non
 
 
 def test_no_layer_is_over_its_arithmetic_roof() -> None:
-    """Each under the ceiling of its own precision, the most that was reached; the first layer reads images in fp16."""
+    """Each under the peak of its own precision, the most that was reached; the first layer reads images in fp16."""
     found = planted.summary(LADDERS[0])
     for stage in found.ranked:
         for layer in stage.layers:
@@ -117,12 +117,12 @@ def test_no_layer_is_over_its_arithmetic_roof() -> None:
     assert left.place == "upsample"
 
 
-def test_a_composed_layer_is_no_ceiling() -> None:
+def test_a_composed_layer_is_no_reached_peak() -> None:
     """The most that was reached in fp16 is no more than a large product does, although `fused` multiplies less."""
     found = planted.summary(LADDERS[0])
     (fused,) = (stage for stage in found.ranked if stage.name == "fused")
     assert fused.bottleneck.roofline is not None
-    assert fused.bottleneck.roofline.ceilings["fp16"].flops_per_s < 830e12
+    assert fused.bottleneck.roofline.reached_peaks["fp16"].flops_per_s < 830e12
     assert fused.bottleneck.evidence.shares is not None
     assert fused.bottleneck.evidence.shares.matrix > 0.95
 
@@ -138,7 +138,7 @@ def test_a_step_within_the_noise_of_the_profile_is_not_explained() -> None:
 
 def test_nearly_all_pairs_of_the_baseline_against_itself_hold_one() -> None:
     """At least 35 of 40, all within 1 %."""
-    aa_pairs = codec.load(RECORDS / "twins").aa_pairs
+    aa_pairs = codec.load(RECORDS / "aa_pairs").aa_pairs
     ratios = [ratio([pair], between_run_std(aa_pairs)) for pair in aa_pairs]
     assert len(ratios) >= 40
     assert sum(each.low <= 1 <= each.high for each in ratios) >= 35

@@ -41,7 +41,7 @@ def test_rungs_that_were_added_or_taken_out_go_with_their_ladder_alone() -> None
 @pytest.mark.parametrize("flag", ["--config-dir conf/mine", "--config-dir=conf/mine", "-cd conf/mine", "-cp 'my conf'"])
 @pytest.mark.parametrize("behind", [False, True])
 def test_the_folder_of_the_users_configuration_stays(flag: str, behind: bool) -> None:
-    """Without it the advised command was refused: no such file in conf/stage."""
+    """Without it the recommended command was refused: no such file in conf/stage."""
     words = ["stage=mix", flag] if behind else [flag, "stage=mix"]
     command = " ".join(["python -m pipeline", *words, "hydra.run.dir=x"])
     assert retyped(command, "measure=thorough") == f"python -m pipeline {flag} stage=mix measure=thorough"

@@ -174,16 +174,19 @@ EXHAUSTIVE = SearchCount("cuDNN for ONNX Runtime", "nodes", 23, "exhaustive")
 )
 def test_searches_that_were_counted(asked: list[SearchAsked], counted: list[SearchCount], said: str) -> None:
     """The count stands in place of the words; who was asked and has no count keeps them."""
-    why = Diagnostics(searches=counted)
-    runs = [job(size, compiled(size, searches_asked=asked, compile_facts=None, diagnostics=why)) for size in (256, 512)]
+    diagnostics = Diagnostics(searches=counted)
+    runs = [
+        job(size, compiled(size, searches_asked=asked, compile_facts=None, diagnostics=diagnostics))
+        for size in (256, 512)
+    ]
     assert {searches_text(point.searches) for point in lines(runs)[0].points} == {said}
 
 
 def test_own_candidates_are_counted_once() -> None:
     """By the count of the searches, not by the fact beside it as well."""
-    why = Diagnostics(searches=[SearchCount("own kernels", "candidates", 12)])
+    diagnostics = Diagnostics(searches=[SearchCount("own kernels", "candidates", 12)])
     facts = CompileFacts(candidates_measured=12)
-    runs = [job(size, compiled(size, compile_facts=facts, diagnostics=why)) for size in (256, 512)]
+    runs = [job(size, compiled(size, compile_facts=facts, diagnostics=diagnostics)) for size in (256, 512)]
     assert {searches_text(point.searches) for point in lines(runs)[0].points} == {"own kernels: 12 candidates timed"}
 
 

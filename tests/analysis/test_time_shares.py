@@ -36,7 +36,7 @@ def two_in_series(matrix: float = 0.44, reach: float = 0.82, passes: float = 0.4
 
 
 @pytest.mark.parametrize(
-    ("run", "word"),
+    ("run", "kind"),
     [
         (two_in_series(), "mixed"),
         (two_in_series(0.7), "compute-bound"),
@@ -45,14 +45,14 @@ def two_in_series(matrix: float = 0.44, reach: float = 0.82, passes: float = 0.4
         (two_in_series(0.1, passes=0.2), "below both roofs"),
     ],
 )
-def test_the_time_near_each_roof_names_the_bottleneck(run: RunRecord, word: str) -> None:
+def test_the_time_near_each_roof_names_the_bottleneck(run: RunRecord, kind: str) -> None:
     """Two bottlenecks in series are mixed; slow convolutions, as by FFT, are near no roof, nor are slow passes."""
-    assert summarized(run).bottleneck.kind == word
+    assert summarized(run).bottleneck.kind == kind
 
 
 @pytest.mark.parametrize("matrix", [0.1, 0.3, 0.44, 0.7, 0.95])
 @pytest.mark.parametrize("more", [0.1, 1.0, 1.5, 8.0])
-def test_the_word_does_not_depend_on_who_counted_the_bytes(matrix: float, more: float) -> None:
+def test_the_bottleneck_does_not_depend_on_who_counted_the_bytes(matrix: float, more: float) -> None:
     """The same record with counters that saw more, or fewer, bytes than the operators have; both figures are shown."""
     run = two_in_series(matrix)
     diagnostics = run.stages[0].diagnostics

@@ -4,7 +4,7 @@
     python -m tests.benchmarks.build_times --checkpoint classic.safetensors --stages fp8 --batch 1 --out build.json
 
 With `--launches` the first process then times what it built with and without dependent launches
-(`kernels/common/dependent_launch.py`), by turns at full load, and compares their answers bit for bit.
+(`kernels/common/dependent_launch.py`), interleaved at full load, and compares their answers bit for bit.
 """
 
 import argparse

@@ -92,16 +92,16 @@ def record_of(stage: StageSpec, folder: Path, device: str, baseline: list[Sample
 
 
 def described(folder: Path, device: str) -> RunRecord:
-    """The run's own facts: peaks, reference, environment."""
+    """What the run itself knows: peaks, reference, environment."""
     line = Recorder(0)
     with own_switches():
         run_stage(asked(EAGER, folder, device, role="reference"), line)
     settings = RunSettings(data=DataSettings(batch_size=BATCH))
-    return replace(RunRecord("", "", "smoke", {}, settings), **line.run_facts)
+    return replace(RunRecord("", "", "smoke", {}, settings), **line.run_fields)
 
 
-def verdict(plant: str, record: StageRecord) -> str:
-    """A word for what came of it, beside what was expected."""
+def outcome(plant: str, record: StageRecord) -> str:
+    """The outcome: what came of it, beside what was expected."""
     wanted = PLANTS[plant]
     if wanted.failure is None and not wanted.disagrees:
         return "as expected" if rankable(record) else "ACCUSED"
@@ -122,7 +122,7 @@ def row_of(plant: str, record: StageRecord, seconds: float) -> dict[str, Any]:
         "reason": record.reason,
         "warnings": [f"{part.code}: {part.text}" for part in record.warnings],
         "rankable": rankable(record),
-        "verdict": verdict(plant, record),
+        "outcome": outcome(plant, record),
         "seconds": round(seconds, 2),
     }
 
@@ -130,7 +130,7 @@ def row_of(plant: str, record: StageRecord, seconds: float) -> dict[str, Any]:
 def show(row: dict[str, Any]) -> None:
     """Print a line of the table."""
     came = f"{row['status']}, {row['failure']}: {row['reason'][:110]}"
-    sys.stdout.write(f"{row['verdict']:17} {row['plant']:27} {row['seconds']:6.2f} s  {came}\n")
+    sys.stdout.write(f"{row['outcome']:17} {row['plant']:27} {row['seconds']:6.2f} s  {came}\n")
     sys.stdout.flush()
 
 
@@ -207,7 +207,8 @@ def main() -> None:
         rows = [*rows, *found["run"]["plants"]]
         sys.stdout.write(f"the run's winner: {found['run']['winner']} of {found['run']['order']}\n")
     counts = {
-        word: sum(row["verdict"] == word for row in rows) for word in dict.fromkeys(row["verdict"] for row in rows)
+        outcome: sum(row["outcome"] == outcome for row in rows)
+        for outcome in dict.fromkeys(row["outcome"] for row in rows)
     }
     sys.stdout.write(f"{counts}\n")
     sys.exit(1 if counts.keys() & {"WON", "ACCUSED"} else 0)

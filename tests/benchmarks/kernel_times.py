@@ -52,7 +52,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: milliseconds, TFLOP/s, share of the ceiling, relative L2 error, the library's ms."""
+    """One line of the table: milliseconds, TFLOP/s, share of the measured peak, relative L2 error, the library's ms."""
 
     layer: Layer
     dtype: str
@@ -154,7 +154,7 @@ def outputs_of(op: KernelOp, layer: Layer, batch: int, dtype: torch.dtype) -> Ou
     return Outputs(poisoned(batch, side, side, outer, dtype=dtype), pooled)
 
 
-def ceiling(dtype: torch.dtype, side: int = 8192) -> float:
+def measured_peak(dtype: torch.dtype, side: int = 8192) -> float:
     """TFLOP/s of the library's matrix product of this dtype on random values: what a share is a share of."""
     left, right = random(side, side, dtype=dtype), random(side, side, dtype=dtype)
     product = partial(torch.mm, left, right.t()) if dtype == torch.float16 else fp8_matmul(left, right)
@@ -181,7 +181,7 @@ def measure(layer: Layer, batch: int, name: str, top: float, tuner: Tuner) -> Ro
 def table(rows: list[Row]) -> str:
     """The rows as Markdown."""
     lines = [
-        "| layer | dtype | ms | TFLOP/s | share of ceiling | relative error | library ms | tile |",
+        "| layer | dtype | ms | TFLOP/s | share of peak | relative error | library ms | tile |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
@@ -221,11 +221,11 @@ def main() -> int:
             if reason:
                 text.append(f"{name}: {reason}")
                 continue
-            top, tuner = ceiling(DTYPES[name]), Tuner(Path(folder))
+            top, tuner = measured_peak(DTYPES[name]), Tuner(Path(folder))
             for batch in asked.batch:
                 found = [measure(layer, batch, name, top, tuner) for layer in unet(asked.size, asked.base)]
                 total, tuned = sum(row.ms for row in found), sum(row.tuned_s for row in found)
-                text += [f"{name}, batch {batch}, ceiling {top:.0f} TFLOP/s, tuned in {tuned:.0f} s", "", table(found)]
+                text += [f"{name}, batch {batch}, peak {top:.0f} TFLOP/s, tuned in {tuned:.0f} s", "", table(found)]
                 text += ["", f"all layers: {total:.4f} ms", ""]
                 rows += found
     sys.stdout.write("\n".join(text) + "\n")

@@ -64,8 +64,8 @@ def main() -> None:
     generator, seen = torch.Generator().manual_seed(0), volumes[len(volumes) // 2 :]
     steps = fit(net, lambda: crop(seen, generator, asked.device), asked.minutes)
     command = " ".join(["python -m tests.benchmarks.labelled_volumes", *asked.overrides])
-    facts = {"command": f"{command} --minutes {asked.minutes:g} --device {asked.device}", "steps": str(steps)}
-    checkpoint.save(net, asked.out / "net.safetensors", facts)
+    metadata = {"command": f"{command} --minutes {asked.minutes:g} --device {asked.device}", "steps": str(steps)}
+    checkpoint.save(net, asked.out / "net.safetensors", metadata)
     sys.stdout.write(f"{asked.out}: {len(volumes)} volumes, {steps} steps\n")
 
 

@@ -3,8 +3,8 @@
     python -m tests.benchmarks.net_times --nets "smp Unet, ResNet-34" classic --out nets.json
 
 Batch norms get real statistics, weights are random; fp8 keeps in fp16 what `--keep` names, since random weights say
-nothing of masks. Each line: the candidates' milliseconds, replayed by turns in one process, how far the fastest is from
-fp32, and for every candidate whether it answered the same twice, bit for bit.
+nothing of masks. Each line: the candidates' milliseconds, replayed interleaved in one process, how far the fastest is
+from fp32, and for every candidate whether it answered the same twice, bit for bit.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.plain_compile_times [--batch 8] [--size 512]
 
-Batch norms are folded first, in fp16 and channels_last. Each side is a replayed CUDA graph, in turns: 0.3 s of each
+Batch norms are folded first, in fp16 and channels_last. Each side is a replayed CUDA graph, interleaved: 0.3 s of each
 that aren't timed, then 0.3 s of each that are.
 """
 

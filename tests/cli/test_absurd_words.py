@@ -10,7 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline.cli.app import Invocation, refused_before_it_began
 from pipeline.cli.config_errors import one_line
 from pipeline.cli.preset import check_flags, check_groups, overrides_in
-from pipeline.cli.progress import complain
+from pipeline.cli.progress import print_error
 from pipeline.cli.run_folder import claim
 from pipeline.config.request_error import RequestError
 from tests.cli.conftest import ROOT, Ask
@@ -24,7 +24,7 @@ CONF = ROOT / "conf"
         ("data={size: 8}", "data={size:8}: a run needs one of conf/data: folder, samples, stain"),
         ("stage=[eager,compile]", "stage=[eager,compile]: a run needs one of conf/stage: amp,"),
         ("measure=3", "measure=3: a run needs one of conf/measure: quick,"),
-        ("model={}", "model={}: a run needs one of conf/model: custom,"),
+        ("model={}", "model={}: a run needs one of conf/model: bottleneck_compute,"),
         ("~stage", "stage=null: a run needs one of conf/stage: amp,"),
         ("=1", "=1: no such key; an override is written key=value"),
         ("@x=1", "@x=1: no such key"),
@@ -148,7 +148,7 @@ def test_a_value_of_the_environment_is_not_shown_where_it_is_refused(
     """The line has the word as it was typed."""
     monkeypatch.setenv("MY_PLACE", "/home/somebody")
     monkeypatch.setattr(sys, "argv", ["pipeline", "data.size=${oc.env:MY_PLACE}"])
-    complain("data.size=/home/somebody: expected an integer")
+    print_error("data.size=/home/somebody: expected an integer")
     assert capsys.readouterr().err == "error: data.size=${oc.env:MY_PLACE}: expected an integer\n"
 
 

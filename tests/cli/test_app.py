@@ -109,9 +109,9 @@ def test_an_interrupted_run_keeps_what_was_finished(tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    _, complaint = process.communicate(timeout=60)
-    assert process.returncode == 130, complaint
-    assert "error: interrupted; what was finished is saved" in complaint
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "error: interrupted; what was finished is saved" in said
     record = codec.load(tmp_path)
     assert record.stages
     assert not record.finished

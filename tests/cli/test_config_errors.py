@@ -51,11 +51,11 @@ def test_a_bad_request_is_one_line(arguments: list[str], culprit: str, remedy: s
     """The line names the culprit and the nearest valid choice."""
     stage = [] if any("stage" in argument for argument in arguments) else ["stage=eager"]
     done = ask("preset=smoke", *stage, *arguments, f"hydra.run.dir={tmp_path}")
-    complaint = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    said = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 2
-    assert len(complaint) == 1
-    assert culprit in complaint[0]
-    assert remedy in complaint[0]
+    assert len(said) == 1
+    assert culprit in said[0]
+    assert remedy in said[0]
     assert "Traceback" not in done.stderr
 
 
@@ -76,8 +76,8 @@ def test_a_preset_that_lacks_its_name_is_told_by_its_file(
     file.write_text(content)
     folders = [f"hydra.run.dir={tmp_path}/run", f"hydra.sweep.dir={tmp_path}/sweep"]
     done = ask(*words, "--config-dir", str(tmp_path), "preset=mine", "stage=eager", *folders)
-    complaints = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert set(complaints) == {f"error: preset=mine: {file} {told}"}
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert set(errors) == {f"error: preset=mine: {file} {told}"}
     assert done.returncode == (1 if words else 2)
     assert (tmp_path / "sweep" / "report.md").is_file() == bool(words)
 

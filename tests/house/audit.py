@@ -58,7 +58,7 @@ def asked(pins: list[str]) -> Audited:
     return read(done.stdout)
 
 
-def verdict(pins: list[str], ask: Ask = asked) -> tuple[int, str]:
+def audit_line(pins: list[str], ask: Ask = asked) -> tuple[int, str]:
     """The exit code and its line; the first pin is asked alone: an index without advisories is asked no more."""
     try:
         first = ask(pins[:1])
@@ -85,7 +85,7 @@ def pins_of(path: Path) -> list[str]:
 
 def main() -> int:
     """Audit the file of pins that is named."""
-    code, line = verdict(pins_of(Path(sys.argv[1])))
+    code, line = audit_line(pins_of(Path(sys.argv[1])))
     sys.stdout.write(f"{line}\n")
     return code
 

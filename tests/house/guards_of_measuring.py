@@ -1,11 +1,11 @@
-"""The guards of workers and stages: how they are started, timed in turns, audited and held to what they owe."""
+"""The guards of workers and stages: how they are started, interleaved, audited and held to what they owe."""
 
 from tests.house.guard import Guard
 
 MASKING_TESTS = "tests/records/test_masking.py::"
 OPENVINO_TESTS = "tests/stages/test_openvino_compile.py::"
 FORKING = "tests/orchestrate/test_forking.py::"
-TURNS = "tests/orchestrate/test_turns.py::"
+PAIR_TESTS = "tests/orchestrate/test_interleaved_pair.py::"
 AUDIT = "pipeline/orchestrate/audit.py"
 AUDIT_TESTS = "tests/orchestrate/test_audit.py::"
 
@@ -60,32 +60,32 @@ OF_MEASURING = [
         "tests/worker/test_judged_images.py::test_a_limit_of_accuracy_is_asked_of_stages_and_not_of_the_baseline",
     ),
     Guard(
-        "a rival that works while the other side is timed",
-        "pipeline/orchestrate/turns.py",
-        "if not self._rival.suspend():",
+        "a worker that works while the other side is timed",
+        "pipeline/orchestrate/interleaved_pair.py",
+        "if not self._other.suspend():",
         "if False:",
-        f"{TURNS}test_whoever_is_not_timed_is_stopped_with_its_children",
+        f"{PAIR_TESTS}test_whoever_is_not_timed_is_stopped_with_its_children",
     ),
     Guard(
         "children in sessions of their own that work on",
         "pipeline/orchestrate/offspring.py",
         "return {self.leader} | descendants([self.leader], of) | left",
         "return {self.leader}",
-        f"{TURNS}test_whoever_is_not_timed_is_stopped_with_its_children",
+        f"{PAIR_TESTS}test_whoever_is_not_timed_is_stopped_with_its_children",
     ),
     Guard(
-        "a rival that was ended while it waited",
-        "pipeline/orchestrate/turns.py",
+        "a worker that was ended while it waited",
+        "pipeline/orchestrate/interleaved_pair.py",
         "if not self._worker.alive:",
         "if False:",
-        f"{TURNS}test_a_rival_that_was_ended_while_it_waited_is_told_so",
+        f"{PAIR_TESTS}test_a_worker_that_was_ended_while_it_waited_is_told_so",
     ),
     Guard(
-        "a rival that was given other conditions",
-        "pipeline/orchestrate/turns.py",
+        "a worker that was given other conditions",
+        "pipeline/orchestrate/interleaved_pair.py",
         "if first.alive and (difference := ",
         "if False and (difference := ",
-        f"{TURNS}test_a_rival_that_is_given_other_conditions_counts_no_more",
+        f"{PAIR_TESTS}test_a_worker_that_is_given_other_conditions_counts_no_more",
     ),
     Guard(
         "a clock that was forged in the stage's process",

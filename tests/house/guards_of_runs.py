@@ -2,7 +2,7 @@
 
 from tests.house.guard import Guard
 
-TURNS = "tests/orchestrate/test_turns.py::"
+PAIR_TESTS = "tests/orchestrate/test_interleaved_pair.py::"
 TRIALS = "pipeline/orchestrate/trials.py"
 TRIALS_TESTS = "tests/orchestrate/test_trials.py::"
 OFFSPRING = "pipeline/orchestrate/offspring.py"
@@ -50,18 +50,18 @@ OF_RUNS = [
         "tests/orchestrate/test_pursuit.py::test_whoever_flees_from_its_end_is_ended",
     ),
     Guard(
-        "a rival that cannot be stopped",
-        "pipeline/orchestrate/turns.py",
-        "if not self._rival.suspend():",
-        "if self._rival.suspend() is None:",
-        f"{TURNS}test_a_rival_that_cannot_be_stopped_is_told_so",
+        "a worker that cannot be stopped",
+        "pipeline/orchestrate/interleaved_pair.py",
+        "if not self._other.suspend():",
+        "if self._other.suspend() is None:",
+        f"{PAIR_TESTS}test_a_worker_that_cannot_be_stopped_is_told_so",
     ),
     Guard(
         "a tracer or a limit of the baseline's worker",
-        "pipeline/orchestrate/turns.py",
+        "pipeline/orchestrate/interleaved_pair.py",
         "told = frozenset(told_of(proc / str(process)))",
         "told: frozenset[str] = frozenset()",
-        f"{TURNS}test_whatever_the_system_tells_of_a_process_is_part_of_its_conditions",
+        f"{PAIR_TESTS}test_whatever_the_system_tells_of_a_process_is_part_of_its_conditions",
     ),
     Guard(
         "a process that others of its user may write into",
@@ -94,7 +94,7 @@ OF_RUNS = [
     Guard(
         "a clock that is forged head to head",
         "pipeline/orchestrate/audited_pairs.py",
-        "if doubt := audited(rival, one, its):",
+        "if doubt := audited(other, one, its):",
         "if doubt := None:",
         f"{TRIALS_TESTS}test_stages_are_audited_beside_each_other_too",
     ),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.house.audit import UNREACHED, VULNERABLE, WELL, Audited, read, verdict
+from tests.house.audit import UNREACHED, VULNERABLE, WELL, Audited, audit_line, read
 
 PINS = ["a==1", "b==2", "c==3"]
 
@@ -29,7 +29,7 @@ def test_what_pip_audit_writes_is_read() -> None:
     ],
 )
 def test_each_end_has_a_line_and_a_code(found: Audited, code: int, said: str) -> None:
-    assert verdict(PINS, lambda _: found) == (code, said)
+    assert audit_line(PINS, lambda _: found) == (code, said)
 
 
 def test_an_index_without_advisories_is_asked_once() -> None:
@@ -40,10 +40,10 @@ def test_an_index_without_advisories_is_asked_once() -> None:
         asked.append(pins)
         return Audited([], pins, 0)
 
-    verdict(PINS, nothing)
+    audit_line(PINS, nothing)
     assert asked == [["a==1"]]
 
     def unreached(_: list[str]) -> Audited:
         raise ValueError("no route to host")
 
-    assert verdict(PINS, unreached) == (UNREACHED, "nothing was audited: no route to host")
+    assert audit_line(PINS, unreached) == (UNREACHED, "nothing was audited: no route to host")

@@ -58,12 +58,12 @@ def test_the_bytes_of_a_step_are_those_that_its_operators_move() -> None:
     assert sum(size for size in seen if size > 64) == optimizers.PASSES["one at a time"] * weight.numel() * 4
 
 
-@pytest.mark.parametrize(("kernels", "verdict"), [(20, "right"), (2, "wrong"), (None, "unknown")])
-def test_the_limit_of_arguments_is_told_by_the_launches(kernels: int | None, verdict: str) -> None:
+@pytest.mark.parametrize(("kernels", "outcome"), [(20, "right"), (2, "wrong"), (None, "unknown")])
+def test_the_limit_of_arguments_is_told_by_the_launches(kernels: int | None, outcome: str) -> None:
     """512 tensors in 20 kernels are 25.6 a kernel; in 2 they are more than 4 KB can name."""
     row = replace(timed("fused", 1e-3), kernels=kernels, note=optimizers.noted(512))
     found = argument_limit({"optimizers": Rows([row])})
-    assert found.verdict == verdict
+    assert found.outcome == outcome
     assert (found.here == "25.6 tensors a kernel in a fused step") == (kernels == 20)
     assert HELD == 128
 

@@ -13,7 +13,7 @@ from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row, load
 from pipeline.lessons.runner import run_lesson, run_lessons
 from pipeline.lessons.variant_bench import ROUNDS, Bench, Call
-from tests.fake_machine import FalseClock
+from tests.fake_machine import FakeClock
 
 Capture = pytest.CaptureFixture[str]
 PLAN = Plan(cpu_sample_seconds=0.01, min_calls=2, sample_warmup_calls=1, warmup_min_calls=3, warmup_min_seconds=0.01,
@@ -21,10 +21,10 @@ PLAN = Plan(cpu_sample_seconds=0.01, min_calls=2, sample_warmup_calls=1, warmup_
 
 
 class Worked:
-    """A bench on a false clock, and calls that take a known time."""
+    """A bench on a fake clock, and calls that take a known time."""
 
     def __init__(self) -> None:
-        self.clock = FalseClock()
+        self.clock = FakeClock()
         self.bench = Bench(torch.device("cpu"), self.clock, PLAN)
         self.order: list[str] = []
 
@@ -99,15 +99,15 @@ def test_a_gpu_s_lesson_is_skipped_on_a_cpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("words", "said"),
     [
         (["--only", "chain,gellu"], "--only gellu: no such lesson; did you mean 'gelu'?"),
         (["--device", "cdua"], "--device cdua: this version runs CUDA GPUs and CPUs; choose one of: auto, cuda, cpu"),
     ],
 )
-def test_a_wrong_request_names_the_nearest_choice(words: list[str], complaint: str, capsys: Capture) -> None:
+def test_a_wrong_request_names_the_nearest_choice(words: list[str], said: str, capsys: Capture) -> None:
     assert main(words) == 2
-    assert complaint in capsys.readouterr().err
+    assert said in capsys.readouterr().err
 
 
 def test_a_failed_lesson_makes_the_exit_code_1(

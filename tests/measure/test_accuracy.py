@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pipeline.measure.accuracy import check, classes, compare, distance
+from pipeline.records.accuracy_check import judge
 from pipeline.records.data_words import VOLUMES
-from pipeline.records.verdict import judge
 from tests.fake_machine import ACCURACY, TOLERANCE
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -151,7 +151,7 @@ def test_the_worst_cause_is_named_first(changed: dict[str, float], reason: str) 
     assert (status, said.startswith(reason)) == ("inaccurate", True)
 
 
-def test_a_verdict_on_volumes_speaks_of_voxels() -> None:
+def test_an_accuracy_check_of_volumes_speaks_of_voxels() -> None:
     """By the rank of the answers."""
     exact, black = torch.zeros(1, 2, 2, 2, 2), torch.zeros(1, 2, 2, 2, 2)
     exact[:, 1], exact[:, 0, 0] = 1.0, 2.0

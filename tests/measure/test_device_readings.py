@@ -16,7 +16,7 @@ from pipeline.measure.clock import TorchClock
 from pipeline.measure.full_load import FullLoad
 from pipeline.measure.sampling import no_state
 from pipeline.records.samples import Sample
-from tests.fake_machine import FalseClock
+from tests.fake_machine import FakeClock
 
 CPU = torch.device("cpu")
 
@@ -98,7 +98,7 @@ class Meter:
 
 
 def test_energy_is_the_difference_over_its_own_calls() -> None:
-    clock, meter = FalseClock(), Meter()
+    clock, meter = FakeClock(), Meter()
     slept: list[float] = []
 
     def call(_: object) -> None:
@@ -113,7 +113,7 @@ def test_energy_is_the_difference_over_its_own_calls() -> None:
 
 def test_short_calls_are_not_waited_for_one_by_one() -> None:
     """The device would idle between them: 512 calls of 1/512 s take a few waits, not fifty."""
-    clock, meter = FalseClock(), Meter()
+    clock, meter = FakeClock(), Meter()
     found = energy.energy(lambda _: clock.work(1 / 512), int, clock, 1.0, 1, meter, lambda _: None)
     assert found is not None
     assert found.images == pytest.approx(512, rel=0.1)
@@ -121,7 +121,7 @@ def test_short_calls_are_not_waited_for_one_by_one() -> None:
 
 
 def test_where_nothing_counts_energy_there_is_none() -> None:
-    clock = FalseClock()
+    clock = FakeClock()
     assert energy.energy(lambda _: None, int, clock, 5.0, 1, None) is None
     assert energy.energy(lambda _: None, int, clock, 5.0, 1, Meter(counts=False)) is None
     assert clock.events == []
@@ -151,7 +151,7 @@ def test_outside_a_checkout_there_is_no_commit(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("units", [True, False])
-def test_a_processors_ceilings(units: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processors_measured_peaks(units: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "CPU_SIDE": 64,
         "CPU_COPY_BYTES": 2**16,
@@ -166,9 +166,9 @@ def test_a_processors_ceilings(units: bool, monkeypatch: pytest.MonkeyPatch) -> 
     assert found.launch_us is None
 
 
-def test_a_ceiling_is_the_best_burst() -> None:
+def test_a_measured_peak_is_the_best_burst() -> None:
     """Two calls to learn the pace, then bursts of which the third is the fastest."""
-    clock = FalseClock()
+    clock = FakeClock()
     durations = iter([0.03, 0.03, 0.05, 0.04, 0.01, *[0.06] * 7])
     assert timers.best_burst_seconds(lambda _: clock.work(next(durations)), clock) == pytest.approx(0.01)
 
@@ -198,7 +198,7 @@ class Drawing:
 
 def run_ins(gpu: Drawing | None, samples: int, device: str = "cuda", pauses: Sequence[float] = ()) -> list[int]:
     """The untimed calls, of 10 ms, before so many samples, with pauses in seconds between them."""
-    clock = FalseClock()
+    clock = FakeClock()
     load, taken = FullLoad(Plan(), device, 0.01, gpu, clock.now), Sample(1, 1.0, None, 0, disturbed=False)
     found = []
     for _, pause in zip(range(samples), [*pauses, *[0.0] * samples], strict=False):

@@ -1,4 +1,4 @@
-"""On a false clock: pictures that are new are timed beside those of the samples, and whoever remembers is slower."""
+"""On a fake clock: pictures that are new are timed beside those of the samples, and whoever remembers is slower."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ import torch
 from pipeline.measure.batch import Batch
 from pipeline.measure.memory_of_contents import ROUNDS, remembered
 from pipeline.measure.rotation import Rotation
-from tests.fake_machine import FalseClock
+from tests.fake_machine import FakeClock
 
 CALL, LOOK_UP = 0.010, 0.001
 
@@ -18,7 +18,7 @@ def pictures(height: int = 20) -> Rotation:
     return Rotation([torch.rand(1, 1, height, 4) for _ in range(3)])
 
 
-def remembering(clock: FalseClock, known: set[bytes], look_up: float) -> Callable[[Batch], None]:
+def remembering(clock: FakeClock, known: set[bytes], look_up: float) -> Callable[[Batch], None]:
     """A stage that computes what it hasn't seen, and looks up the rest."""
 
     def call(batch: Batch) -> None:
@@ -33,7 +33,7 @@ def remembering(clock: FalseClock, known: set[bytes], look_up: float) -> Callabl
 )
 def test_a_repeated_picture_may_not_be_a_tenth_faster(look_up: float, told: bool) -> None:
     """10 ms for what is new; the reason's figure is the ratio."""
-    clock, turns = FalseClock(), pictures()
+    clock, turns = FakeClock(), pictures()
     call = remembering(clock, set(), look_up)
     for _ in range(6):
         call(turns.next())
@@ -45,7 +45,7 @@ def test_a_repeated_picture_may_not_be_a_tenth_faster(look_up: float, told: bool
 
 
 def test_an_honest_stage_is_called_a_few_times_only() -> None:
-    clock, calls = FalseClock(), []
+    clock, calls = FakeClock(), []
 
     def call(batch: Batch) -> None:
         calls.append(batch)
@@ -60,11 +60,11 @@ def test_an_honest_stage_is_called_a_few_times_only() -> None:
 def test_every_new_picture_is_new() -> None:
     """Also where the height has many divisors."""
     for height in (13, 16, 24, 30, 64):
-        clock, seen = FalseClock(), set[bytes]()
+        clock, seen = FakeClock(), set[bytes]()
         turns = pictures(height)
         home = {buffer.first.numpy().tobytes() for buffer in (turns.next() for _ in range(3))}
 
-        def call(batch: Batch, clock: FalseClock = clock, seen: set[bytes] = seen) -> None:
+        def call(batch: Batch, clock: FakeClock = clock, seen: set[bytes] = seen) -> None:
             seen.add(batch.first.numpy().tobytes())
             clock.work(CALL * (1 + len(seen)))
 
@@ -78,11 +78,11 @@ def test_noise_accuses_nobody() -> None:
     draw, told = np.random.default_rng(3), 0
     turns = pictures(13)
     for _ in range(300):
-        clock = FalseClock()
+        clock = FakeClock()
         found = remembered(lambda _, c=clock: c.work(float(np.exp(0.3 * draw.standard_normal()))), turns, clock, 1.0)
         told += found is not None and found.remembers
     assert told <= 3
 
 
 def test_pictures_of_few_rows_say_nothing() -> None:
-    assert remembered(lambda _: None, pictures(12), FalseClock(), CALL) is None
+    assert remembered(lambda _: None, pictures(12), FakeClock(), CALL) is None

@@ -1,4 +1,4 @@
-"""One sample, the series and the warm-up on a false clock."""
+"""One sample, the latencies and the warm-up on a fake clock."""
 
 import gc
 from itertools import count, cycle
@@ -13,14 +13,14 @@ from pipeline.measure.clock import TorchClock
 from pipeline.measure.latency import run_in, take_host_latencies, take_latencies
 from pipeline.measure.sampling import Watch, calls_per_sample, take_sample
 from pipeline.measure.warmup import warm_up
-from tests.fake_machine import FalseClock
+from tests.fake_machine import FakeClock
 
 PLAN = Plan()
 
 
 def test_between_the_stamps_stand_the_calls_and_nothing_else() -> None:
     """Two warm-up calls, a wait, the stamps around the calls and a wait; batches and guards come before the wait."""
-    clock = FalseClock()
+    clock = FakeClock()
     batches = count()
 
     def next_batch() -> int:
@@ -40,7 +40,7 @@ def test_between_the_stamps_stand_the_calls_and_nothing_else() -> None:
 
 def test_the_run_in_is_the_same_calls_without_a_rest_and_untimed() -> None:
     """Seven calls at full load, then three that count; a repetition begins with its run-in again."""
-    clock, grown = FalseClock(), iter([0, 1, 1, 1])
+    clock, grown = FakeClock(), iter([0, 1, 1, 1])
     taken = take_sample(
         lambda _: clock.work(0.5), int, 3, clock, PLAN, Watch(lambda: (next(grown),)), run_in_calls=7
     )  # fmt: skip
@@ -53,20 +53,20 @@ def test_the_run_in_is_the_same_calls_without_a_rest_and_untimed() -> None:
 def test_the_calls_before_a_sample_are_the_more_of_two_numbers(least: int, run_in: int, untimed: int) -> None:
     seen: list[int] = []
     plan = Plan(sample_warmup_calls=least)
-    take_sample(seen.append, int, 1, FalseClock(), plan, run_in_calls=run_in)
+    take_sample(seen.append, int, 1, FakeClock(), plan, run_in_calls=run_in)
     assert len(seen) == untimed + 1
 
 
 def test_latencies_run_in_until_two_windows_agree() -> None:
     """A GPU that rested is quick for a while: 0.5 s at 10 ms, then 12.5 ms for good."""
-    clock = FalseClock()
+    clock = FakeClock()
     plan = Plan(warmup_window_seconds=0.5, sample_warmup_calls=0)
     assert run_in(lambda _: clock.work(0.01 if clock.wall < 0.495 else 0.0125), int, clock, plan)
     assert clock.wall == pytest.approx(1.5, abs=0.03)
 
 
 def test_latencies_that_do_not_settle_say_so_at_the_limit() -> None:
-    clock, seconds = FalseClock(), [0.01]
+    clock, seconds = FakeClock(), [0.01]
 
     def call(_: object) -> None:
         seconds[0] *= 1.002
@@ -78,7 +78,7 @@ def test_latencies_that_do_not_settle_say_so_at_the_limit() -> None:
 
 def test_the_last_answer_of_a_sample_is_looked_at_after_the_clock_has_stopped() -> None:
     """With its own input; the others are let go, and looking takes no time of the sample."""
-    clock, seen = FalseClock(), []
+    clock, seen = FakeClock(), []
     batches = count()
 
     def call(batch: int) -> str:
@@ -97,15 +97,13 @@ def test_the_last_answer_of_a_sample_is_looked_at_after_the_clock_has_stopped() 
 def test_each_call_gets_the_next_batch() -> None:
     seen: list[int] = []
     batches = cycle(range(3))
-    take_sample(seen.append, lambda: next(batches), 4, FalseClock(), PLAN)
+    take_sample(seen.append, lambda: next(batches), 4, FakeClock(), PLAN)
     assert seen == [0, 1, 2, 0, 1, 2]
 
 
 def test_gradients_and_garbage_collection_are_off_inside_and_as_before_outside() -> None:
     inside: list[tuple[bool, bool]] = []
-    take_sample(
-        lambda _: inside.append((gc.isenabled(), torch.is_inference_mode_enabled())), int, 1, FalseClock(), PLAN
-    )
+    take_sample(lambda _: inside.append((gc.isenabled(), torch.is_inference_mode_enabled())), int, 1, FakeClock(), PLAN)
     assert set(inside) == {(False, True)}
     assert gc.isenabled()
     assert not torch.is_inference_mode_enabled()
@@ -116,7 +114,7 @@ def test_garbage_collection_returns_after_a_call_that_failed() -> None:
         raise RuntimeError("planted")
 
     with pytest.raises(RuntimeError, match="planted"):
-        take_sample(fail, int, 1, FalseClock(), PLAN)
+        take_sample(fail, int, 1, FakeClock(), PLAN)
     assert gc.isenabled()
 
 
@@ -125,7 +123,7 @@ def test_a_sample_in_which_something_compiled_is_taken_again(
     disturbed_samples: int, retries: int, taken_in_all: int
 ) -> None:
     """At most three times; `disturbed` says that the last one was disturbed as well."""
-    clock, compiled, calls = FalseClock(), [0], [0]
+    clock, compiled, calls = FakeClock(), [0], [0]
 
     def call(_: object) -> None:
         calls[0] += 1
@@ -144,7 +142,7 @@ def test_what_compiles_in_the_warm_up_calls_costs_no_repeat() -> None:
     def call(_: object) -> None:
         compiled[0] = 1
 
-    assert take_sample(call, int, 5, FalseClock(), PLAN, Watch(lambda: (compiled[0],))).retries == 0
+    assert take_sample(call, int, 5, FakeClock(), PLAN, Watch(lambda: (compiled[0],))).retries == 0
 
 
 @pytest.mark.parametrize(
@@ -160,13 +158,13 @@ def test_throttling_is_what_the_counters_saw_during_the_sample(
     before: DeviceState, after: DeviceState, reasons: list[str]
 ) -> None:
     """The reason that holds when asked stands in only where the device doesn't count."""
-    clock, states = FalseClock(), iter([before, after])
+    clock, states = FakeClock(), iter([before, after])
     taken = take_sample(lambda _: clock.work(0.2), int, 5, clock, PLAN, Watch(state=lambda: next(states)))
     assert (taken.throttle_reasons, taken.clock_mhz) == (reasons, after.clock_mhz)
 
 
 def test_work_on_another_stream_escapes_the_events_but_not_the_wall() -> None:
-    clock = FalseClock()
+    clock = FakeClock()
     taken = take_sample(lambda _: clock.work(0.01, seen=0.0), int, 5, clock, PLAN)
     assert taken.seconds == pytest.approx(0.05)
     assert taken.device_seconds == 0.0
@@ -178,13 +176,13 @@ def test_a_sample_has_the_fewest_calls_that_last_long_enough(per_call: float, ca
 
 
 def test_latencies_wait_after_each_call() -> None:
-    clock, durations = FalseClock(), iter([9.0, 9.0, 0.1, 0.2, 0.3])
-    series = take_latencies(lambda _: clock.work(next(durations)), int, clock, Plan(latency_calls=3))
-    assert series == pytest.approx([0.1, 0.2, 0.3])
+    clock, durations = FakeClock(), iter([9.0, 9.0, 0.1, 0.2, 0.3])
+    latencies = take_latencies(lambda _: clock.work(next(durations)), int, clock, Plan(latency_calls=3))
+    assert latencies == pytest.approx([0.1, 0.2, 0.3])
 
 
 def test_latencies_end_with_their_time() -> None:
-    clock = FalseClock()
+    clock = FakeClock()
     assert len(take_latencies(lambda _: clock.work(4.0), int, clock, Plan(latency_seconds=10.0))) == 3
 
 
@@ -197,9 +195,11 @@ def test_host_latencies_go_from_a_host_batch_to_host_logits() -> None:
         given.append(float(batch.first[0, 0]))
         return batch.first * 2
 
-    series = take_host_latencies(call, [*map(batched, batches)], TorchClock(torch.device("cpu")), Plan(latency_calls=4))
-    assert len(series) == 4
-    assert all(second > 0 for second in series)
+    latencies = take_host_latencies(
+        call, [*map(batched, batches)], TorchClock(torch.device("cpu")), Plan(latency_calls=4)
+    )
+    assert len(latencies) == 4
+    assert all(second > 0 for second in latencies)
     assert set(given[1:]) == {0.0, 1.0, 2.0}
     assert not {id(batch) for batch in given[1:]} & {id(batch) for batch in batches}
 
@@ -212,7 +212,7 @@ def test_a_processor_has_no_events() -> None:
 
 
 def test_a_steady_stage_is_warm_after_the_least() -> None:
-    clock = FalseClock()
+    clock = FakeClock()
     warm, pace = warm_up(lambda _: clock.work(0.0625), int, clock, PLAN)
     assert (warm.calls, warm.seconds, warm.steady) == (32, 2.0, True)
     assert pace == 0.0625
@@ -220,7 +220,7 @@ def test_a_steady_stage_is_warm_after_the_least() -> None:
 
 def test_the_pace_is_that_of_calls_back_to_back() -> None:
     """A synchronisation after each call costs what calls in a row don't pay; samples are made of the latter."""
-    clock = FalseClock()
+    clock = FakeClock()
     wait = clock.synchronize
 
     def slow_wait() -> None:
@@ -233,12 +233,12 @@ def test_the_pace_is_that_of_calls_back_to_back() -> None:
 
 
 def test_twenty_calls_are_made_however_long_they_last() -> None:
-    clock = FalseClock()
+    clock = FakeClock()
     assert warm_up(lambda _: clock.work(0.4), int, clock, PLAN)[0].calls == 20
 
 
 def test_a_stage_that_keeps_getting_slower_is_unsteady_at_the_limit() -> None:
-    clock, seconds = FalseClock(), [0.01]
+    clock, seconds = FakeClock(), [0.01]
 
     def call(_: object) -> None:
         seconds[0] *= 1.001
@@ -251,7 +251,7 @@ def test_a_stage_that_keeps_getting_slower_is_unsteady_at_the_limit() -> None:
 
 def test_a_late_compilation_delays_the_end_of_the_warm_up() -> None:
     """Nothing may have compiled in the last two windows, though the times are steady from the start."""
-    clock, calls = FalseClock(), [0]
+    clock, calls = FakeClock(), [0]
 
     def call(_: object) -> None:
         calls[0] += 1

@@ -103,15 +103,15 @@ def test_a_library_that_is_missing_is_told_with_its_package(
 def test_whatever_a_library_raises_is_one_line() -> None:
     """An assertion with lines of explanation, and one without a word; an input's error stays what it is."""
 
-    def complains(width: int) -> torch.nn.Module:
+    def asserts(width: int) -> torch.nn.Module:
         raise AssertionError("too wide\n" * width)
 
     def refuses(width: int) -> torch.nn.Module:
         raise ModelError("too large")
 
     for maker, width, said in (
-        (complains, 2, "complains: too wide; it takes width"),
-        (complains, 0, ": AssertionError;"),
+        (asserts, 2, "asserts: too wide; it takes width"),
+        (asserts, 0, ": AssertionError;"),
     ):
         with pytest.raises(ModelError) as caught:
             made(maker, {"width": width})

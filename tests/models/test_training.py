@@ -20,7 +20,7 @@ def test_a_net_goes_by_the_names_of_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["model=unett"], "model is one of custom, .*unet_small"),
+        (["model=unett"], "model is one of bottleneck_compute, .*custom, .*unet_small"),
         (["model=custom"], "model.target names no class"),
         (["model=unet", "+model.options.bas=3"], "options don't fit"),
     ],

@@ -1,4 +1,4 @@
-"""A stage is as fast as its samples say by the run's own clock too, on pictures that it can't know; on false clocks."""
+"""A stage is as fast as its samples say by the run's own clock too, on pictures that it can't know; on fake clocks."""
 
 import math
 from collections.abc import Callable

@@ -26,7 +26,7 @@ REFUSED = {"status": "inaccurate", "failure": "wrong device", "reason": "did no 
     ],
     ids=["refused", "right"],
 )
-def test_a_worker_that_dies_after_the_check_keeps_its_verdict(fields: dict[str, Any], ending: dict[str, Any]) -> None:
+def test_a_worker_that_dies_after_the_check_keeps_its_outcome(fields: dict[str, Any], ending: dict[str, Any]) -> None:
     worker: Any = SimpleNamespace(phase=Phase.EXPORT, fields=fields)
     context: Any = SimpleNamespace(baseline=None)
     assert _gone(WorkerGone("died", "died in export: exit code 1"), worker, context) == ending

@@ -11,8 +11,8 @@ import pytest
 from pipeline.config.schema import Job
 from pipeline.orchestrate import context, run, trials
 from pipeline.orchestrate.audit import ROUNDS, Audited
+from pipeline.orchestrate.interleaved_pair import Conditions, conditions_of
 from pipeline.orchestrate.run import run_ladder
-from pipeline.orchestrate.turns import Standing, standing
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Audit, Done, Message, Phase
 from pipeline.records.goals import AccuracyLimits
@@ -64,16 +64,16 @@ def test_a_stage_that_changes_the_run_s_own_conditions_changes_the_baseline_s_to
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every worker that is started from then on has them; the run takes back what it can."""
-    own = standing(os.getpid())
+    own = conditions_of(os.getpid())
     assert own is not None
-    other = Standing(frozenset({999}), own.niceness, own.scheduling, own.told)
-    back: list[Standing | None] = []
+    other = Conditions(frozenset({999}), own.niceness, own.scheduling, own.told)
+    back: list[Conditions | None] = []
     seen = [own]
 
     def disturb(_: Job) -> None:
         seen.append(other)
 
-    monkeypatch.setattr(trials, "standing", lambda _: seen.pop() if len(seen) > 1 else own)
+    monkeypatch.setattr(trials, "conditions_of", lambda _: seen.pop() if len(seen) > 1 else own)
     monkeypatch.setattr(trials, "give_back", back.append)
     FakeWorker.deeds["rude"] = disturb
     record = measured(tmp_path, "fine", "rude")

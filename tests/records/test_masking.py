@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.cli import app
-from pipeline.cli.progress import complain
+from pipeline.cli.progress import print_error
 from pipeline.config.request_error import RequestError
 from pipeline.orchestrate.spawning import keep_log
 from pipeline.records import codec
@@ -77,7 +77,7 @@ def test_the_program_sees_the_variable_in_place_of_its_value(monkeypatch: pytest
 
 
 def test_no_line_on_the_terminal_holds_a_secret(capsys: pytest.CaptureFixture[str]) -> None:
-    complain(str(RequestError(f"data.path={TOKEN}: no such folder")))
+    print_error(str(RequestError(f"data.path={TOKEN}: no such folder")))
     assert capsys.readouterr().err == "error: data.path=${oc.env:MY_TOKEN}: no such folder\n"
 
 

@@ -54,7 +54,7 @@ def layers() -> list[LayerWork]:
     ]
 
 
-def why(seconds: float, hides_layers: bool = False, on_gpu: bool = True) -> Diagnostics:
+def diagnostics_of(seconds: float, hides_layers: bool = False, on_gpu: bool = True) -> Diagnostics:
     """Of a stage that takes so long: its layers share the time, unless it hides them."""
     times = [LayerTime(name, share * seconds, 1.0) for name, *_, share in LAYERS]
     gpu, lead = (0.98 * seconds, 8e-4) if on_gpu else (None, None)

@@ -12,7 +12,7 @@ from pipeline.records.run_record import Artefact, Execution, Reference, RunRecor
 from pipeline.records.run_settings import DataSettings, MeasureSettings, ModelSettings, ReportSettings, RunSettings
 from pipeline.records.samples import Accuracy, Block, Energy, Memory, Pair, Sample, WarmUp
 from pipeline.report import html, markdown
-from tests.report.made_up_diagnostics import FLOPS, HIDDEN, KINDS, LAYERS, explained, layers, profile, why
+from tests.report.made_up_diagnostics import FLOPS, HIDDEN, KINDS, LAYERS, diagnostics_of, explained, layers, profile
 
 __all__ = [
     "BASELINE_SECONDS",
@@ -41,7 +41,6 @@ __all__ = [
     "standard",
     "summary",
     "unwell",
-    "why",
     "with_settings",
 ]
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m & "quoted" | piped'
@@ -112,7 +111,7 @@ def stage(name: str, ratio: float, build: float, peak: int, adds: str, **fields:
         memory=Memory(peak, peak + 2**28, peak + 2**29, 600 * 2**20, 124_000_000, 3 * 2**30),
         energy=Energy(3000.0, 5.0, int(5 / each) * 8, 75.0),
         profile=profile(each),
-        diagnostics=explained(name, why(each, name in HIDES_ITS_LAYERS, device == "cuda")),
+        diagnostics=explained(name, diagnostics_of(each, name in HIDES_ITS_LAYERS, device == "cuda")),
         artefacts=[Artefact(f"{name}/model.onnx", "onnx", 62_000_000, "ab" * 32)],
         log=f"{name}/log.txt",
     )

@@ -1,4 +1,4 @@
-"""A stage's facts as lines."""
+"""A stage's details as lines."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from pipeline.report.detail_lines import compile_lines, lines
         ("text", ["text"]),
     ],
 )
-def test_a_fact_is_told_in_lines(value: Any, said: list[str]) -> None:
+def test_a_detail_is_told_in_lines(value: Any, said: list[str]) -> None:
     """Entries with the same value share a line; what is empty says so, and what is 0 doesn't."""
     assert lines(value) == said
 

@@ -18,7 +18,7 @@ WRITTEN = [
     FusedKernel("triton_2", ["relu"], "single", "compile/generated/a.py", False, 1),
     FusedKernel("triton_3", ["add", "mul"], "horizontal", "compile/generated/b.py", False, 1),
 ]
-FACTS = CompileFacts(2, {"print <b>": 2}, ["size 3 became 5"], generated_kernels=3)
+COMPILE_FACTS = CompileFacts(2, {"print <b>": 2}, ["size 3 became 5"], generated_kernels=3)
 
 
 def stage(name: str, ratio: float, found: Fusion) -> StageRecord:
@@ -35,7 +35,7 @@ def run() -> RunRecord:
             stage("eager", 1.0, Fusion(96.0, 4 * 10**9, OPERATORS)),
             stage("tf32", 3.0, Fusion(96.0, 4 * 10**9, OPERATORS)),
             stage("half", 5.0, Fusion(70.0, None, None, "no counter was read")),
-            replace(compiled, compile_facts=FACTS),
+            replace(compiled, compile_facts=COMPILE_FACTS),
         ]
     )
 

@@ -8,7 +8,7 @@ import pytest
 from pipeline.analysis.run_comparison import compare
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
-from pipeline.report import formatting as words
+from pipeline.report import formatting
 from pipeline.report.charts import bars as charts
 from pipeline.report.comparison import conclusion, main
 from pipeline.stats.intervals import Ratio
@@ -26,9 +26,9 @@ def few_blocks() -> RunRecord:
 
 def test_extremes_are_no_interval() -> None:
     """With too few blocks low and high are extremes; they aren't shown as an interval, nor do they bear digits."""
-    assert words.interval(ONE_BLOCK) == "(no interval)"
-    assert words.times(ONE_BLOCK) == "113.2 ×"
-    assert words.interval(Ratio(1.84, 1.82, 1.86, 30)) == "[1.82, 1.86]"
+    assert formatting.interval(ONE_BLOCK) == "(no interval)"
+    assert formatting.times(ONE_BLOCK) == "113.2 ×"
+    assert formatting.interval(Ratio(1.84, 1.82, 1.86, 30)) == "[1.82, 1.86]"
 
 
 @pytest.mark.parametrize("drawn", [planted.page, planted.as_markdown])
@@ -85,6 +85,6 @@ def test_nothing_in_common_is_not_called_unchanged() -> None:
 
 def test_a_wide_interval_is_said_in_place_of_its_middle() -> None:
     """Such as where the baseline is bound by a busy host: 6.8 would claim a digit that nobody measured."""
-    assert words.times_as_fast(Ratio(6.75, 3.38, 10.2, 6), 2) == "3.4 to 10 ×"
-    assert words.times_as_fast(Ratio(8.98, 8.9, 9.6, 6), 3) == "8.98 ×"
-    assert words.times_as_fast(Ratio(6.75, 3.38, 10.2, 2, bounded=False), 2) == "6.8 ×"
+    assert formatting.times_as_fast(Ratio(6.75, 3.38, 10.2, 6), 2) == "3.4 to 10 ×"
+    assert formatting.times_as_fast(Ratio(8.98, 8.9, 9.6, 6), 3) == "8.98 ×"
+    assert formatting.times_as_fast(Ratio(6.75, 3.38, 10.2, 2, bounded=False), 2) == "6.8 ×"

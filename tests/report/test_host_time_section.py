@@ -8,8 +8,8 @@ from pipeline.analysis.bottleneck import Evidence
 from pipeline.analysis.host_time import host_time, idle
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.diagnostics import Diagnostics, ImageGrowth, KernelRow, LayerTime, Profile, TimeSplit
-from pipeline.report import formatting as words
-from pipeline.report.sections import attribution_section as because
+from pipeline.report import formatting
+from pipeline.report.sections import attribution_section
 from pipeline.report.sections import bottleneck_section as bounds
 from pipeline.report.sections.host_time_section import classes_text, flops_text, in_a_line, meaning, section, table
 from pipeline.stats.intervals import seconds_per_call
@@ -122,14 +122,14 @@ def test_the_first_screen_says_why_the_winner_wins_and_what_holds_it_back() -> N
     assert said.startswith("The largest step to it was compile, −3.94 ms per call.")
     assert "It is mixed (50 % of the kernels' time in matrix work at " in said
     assert "After its matrix work, most time goes into pointwise: 1.89 ms." in said
-    assert because.QUESTION in planted.page(RUN)
-    assert because.QUESTION in planted.as_markdown(RUN)
+    assert attribution_section.QUESTION in planted.page(RUN)
+    assert attribution_section.QUESTION in planted.as_markdown(RUN)
 
 
 def why_of(found: RunSummary) -> str:
     """What is said of the winner."""
     assert found.winner is not None
-    return because.why(found, found.winner)
+    return attribution_section.of_winner(found, found.winner)
 
 
 def test_a_winner_that_shows_its_layers_names_the_level() -> None:
@@ -140,7 +140,7 @@ def test_a_winner_that_shows_its_layers_names_the_level() -> None:
 
 def test_without_a_winner_nothing_is_explained() -> None:
     """Nor where the record holds neither roofs nor kernels."""
-    assert because.QUESTION not in planted.page(replace(RUN, stages=[]))
+    assert attribution_section.QUESTION not in planted.page(replace(RUN, stages=[]))
     bare = replace(RUN, measured_peaks=None, stages=[replace(RUN.stages[0], profile=None, diagnostics=None)])
     said = why_of(planted.summary(bare))
     assert said == "What limits it is unknown: the bottleneck needs both roofs."
@@ -157,12 +157,12 @@ def test_time_between_layers_is_named_where_it_is_the_most() -> None:
 
 
 def test_what_limits_each_stage_stands_side_by_side() -> None:
-    """Every ranked stage with its word and figures; nothing is filled in for what isn't known, and no column empty."""
+    """Every ranked stage, its bottleneck and figures; what isn't known is not filled in, and no column is empty."""
     rows = bounds.table(planted.summary(RUN)).rows
     assert [row[0].text for row in rows] == [rung[0] for rung in planted.LADDER]
     shown = {row[0].text: [cell.text for cell in row[1:]] for row in rows}
     assert shown["half"] == ["mixed", "50 %", "50 %", "fp16 750", "36 %", "≥ 7.5 %", "2.0 %", "0.94"]
-    assert shown["compile"][-1] == words.NOTHING
+    assert shown["compile"][-1] == formatting.NOTHING
     half = RUN.stages[4]
     assert half.diagnostics is not None
     by_pixels = replace(half, diagnostics=replace(half.diagnostics, image_growth=ImageGrowth([64, 256], [0.5, 1.0])))

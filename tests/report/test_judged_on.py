@@ -1,4 +1,4 @@
-"""What the report says of the images that a verdict is on, and of a net whose masks mean nothing."""
+"""What the report says of the images of an accuracy check, and of a net whose masks mean nothing."""
 
 import csv
 import io
@@ -36,7 +36,7 @@ def half(calibration: Calibration | None = None, pictures: int | None = 1, run: 
         (Calibration(SCALES, None, True, False), 7, "of 7 pictures), which are shifts of those calibrated on"),
     ],
 )
-def test_the_verdict_names_its_images(calibration: Calibration | None, pictures: int | None, said: str) -> None:
+def test_the_accuracy_check_names_its_images(calibration: Calibration | None, pictures: int | None, said: str) -> None:
     """How many there were, how many of them are distinct, and whether anything was chosen on them."""
     assert judged_on(half(calibration, pictures).stage).endswith(said)
     assert said in right(half(calibration, pictures))
@@ -55,7 +55,7 @@ def test_an_older_record_of_fp8_does_not_claim_what_it_does_not_hold() -> None:
             Calibration(SCALES, CHOICE, True, True),
             (
                 "scales from 32 images of 2 pictures, layers chosen on other 24 images of 1 picture, all of "
-                "them apart from the verdict's"
+                "them apart from the evaluation images"
             ),
         ),
         (

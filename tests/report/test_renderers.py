@@ -1,4 +1,4 @@
-"""Terminal, Markdown, CSV, the figures in words, and the sentences of the waterfall."""
+"""Terminal, Markdown, CSV, the figures as text, and the sentences of the waterfall."""
 
 import csv
 import io
@@ -13,8 +13,7 @@ from pipeline.analysis.attribution import steps
 from pipeline.analysis.attribution import way as way_to_winner
 from pipeline.records.diagnostics import Diagnostics, KernelRow, Profile, TimeSplit
 from pipeline.records.run_record import RunWarning, StageRecord
-from pipeline.report import csv_table
-from pipeline.report import formatting as words
+from pipeline.report import csv_table, formatting
 from pipeline.report.csv_table import csv_text
 from pipeline.report.markdown import escape
 from pipeline.report.run_text import all_warnings
@@ -144,18 +143,18 @@ def test_a_price_is_reckoned_from_the_hour_s() -> None:
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
-        (words.seconds(0.00754), "7.54 ms"),
-        (words.seconds(142.0), "142 s"),
-        (words.seconds(600.0), "10.0 min"),
-        (words.seconds(None), "–"),
-        (words.size(2**30), "1.00 GiB"),
-        (words.share(4e-5), "0.0040 %"),
-        (words.significant(float("nan")), "nan"),
-        (words.significant(1234567.0), "1,230,000"),
-        (words.samples(2.34e6), "2.3 million"),
-        (words.times(Ratio(1.8412, 1.838, 1.844, 30)), "1.841 ×"),
-        (words.interval(Ratio(10.8, 10.72, 10.91, 30)), "[10.72, 10.91]"),
-        (words.clean("a\x1b[2J\nb"), "a [2J b"),
+        (formatting.seconds(0.00754), "7.54 ms"),
+        (formatting.seconds(142.0), "142 s"),
+        (formatting.seconds(600.0), "10.0 min"),
+        (formatting.seconds(None), "–"),
+        (formatting.size(2**30), "1.00 GiB"),
+        (formatting.share(4e-5), "0.0040 %"),
+        (formatting.significant(float("nan")), "nan"),
+        (formatting.significant(1234567.0), "1,230,000"),
+        (formatting.samples(2.34e6), "2.3 million"),
+        (formatting.times(Ratio(1.8412, 1.838, 1.844, 30)), "1.841 ×"),
+        (formatting.interval(Ratio(10.8, 10.72, 10.91, 30)), "[10.72, 10.91]"),
+        (formatting.clean("a\x1b[2J\nb"), "a [2J b"),
     ],
 )
 def test_figures_in_words(shown: str, expected: str) -> None:
@@ -259,7 +258,7 @@ def test_a_warning_of_many_stages_is_given_once() -> None:
 )
 def test_what_would_resolve_a_ratio_is_said_with_figures(ratio: Ratio, said: str) -> None:
     """More blocks, more trials, or a quieter machine."""
-    assert said in words.remedy(unresolved(ratio, 0.03))
+    assert said in formatting.remedy(unresolved(ratio, 0.03))
 
 
 def test_markdown_notifies_nobody_and_links_nowhere() -> None:

@@ -12,12 +12,12 @@ from pipeline.analysis.layer_figures import (
     seconds_above_by_level,
     seconds_below,
 )
-from pipeline.analysis.roofline import Ceiling, Roofline, ceilings, datasheet, roofline_of
+from pipeline.analysis.roofline import ReachedPeak, Roofline, datasheet, reached_peaks, roofline_of
 from pipeline.analysis.time_shares import arithmetic_seconds
 from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork, Note
 from pipeline.records.machine import MeasuredPeaks
 from pipeline.records.run_record import Execution, RunRecord, StageRecord
-from pipeline.report.sections.roofline_section import ceiling_text, layers_table, of_stage, peaks_text, rooflines
+from pipeline.report.sections.roofline_section import layers_table, of_stage, peaks_text, reached_peak_text, rooflines
 from tests.report import made_up_run as planted
 
 RUN = planted.run()
@@ -48,7 +48,7 @@ def test_the_roofline_is_that_of_what_ran() -> None:
     """Rates per second and seconds, from the run's measured peaks."""
     found = roofline_of(RUN, HALF)
     assert found is not None
-    assert replace(found, ceilings={}) == BOUNDS
+    assert replace(found, reached_peaks={}) == BOUNDS
 
 
 def mixed_precision(head: str = "fp16") -> StageRecord:
@@ -82,7 +82,7 @@ def test_every_layer_is_under_the_roof_of_its_own_precision() -> None:
     assert layers_of(all_fp8, all_fp8.stages[0], roofline)[2].moved_bytes == 8 * 10 + 10 + 2 * 8 * 20
 
 
-def test_a_stage_s_share_of_the_arithmetic_is_at_each_layer_s_own_ceiling() -> None:
+def test_a_stage_s_share_of_the_arithmetic_is_at_each_layer_s_own_peak() -> None:
     """A layer in fp16 has a longer way to go than in fp8."""
     run = in_fp8(mixed_precision(), seconds=2e-3)
     roofline = roofline_of(run, run.stages[0])
@@ -93,22 +93,22 @@ def test_a_stage_s_share_of_the_arithmetic_is_at_each_layer_s_own_ceiling() -> N
     assert seconds == pytest.approx(1600 / 1600e3 + 856 / 800e3)
 
 
-def test_the_ceiling_is_the_most_that_anything_reached() -> None:
-    """A layer that beats the matmul is the ceiling, and is named; one that beats it by far multiplies less often."""
+def test_the_reached_peak_is_the_most_that_anything_reached() -> None:
+    """A layer that beats the matmul is the peak, and is named; one that beats it by far multiplies less often."""
     slow, fast, unbelievable = (
         in_fp8(replace(HALF, name="half", execution=Execution("fp16")), seconds=seconds)
         for seconds in (2e-3, 0.9e-3, 0.1e-3)
     )
-    assert ceilings(slow)["fp16"] == Ceiling(800e3)
-    found = ceilings(fast)["fp16"]
+    assert reached_peaks(slow)["fp16"] == ReachedPeak(800e3)
+    found = reached_peaks(fast)["fp16"]
     assert (found.layer, found.stage) == ("last", "half")
     assert found.flops_per_s == pytest.approx(856 / 0.9e-3)
-    assert ceilings(unbelievable)["fp16"] == Ceiling(800e3)
+    assert reached_peaks(unbelievable)["fp16"] == ReachedPeak(800e3)
     wrong = replace(fast, stages=[replace(fast.stages[0], status="inaccurate")])
-    assert ceilings(wrong)["fp16"] == Ceiling(800e3)
+    assert reached_peaks(wrong)["fp16"] == ReachedPeak(800e3)
     roofline = roofline_of(fast, fast.stages[0])
     assert roofline is not None
-    assert ceiling_text(roofline) == "the most that anything reached here in fp16 (last in half)"
+    assert reached_peak_text(roofline) == "the most that anything reached here in fp16 (last in half)"
     assert all((part.seconds_above or 0.0) > -1e-9 for part in layers_of(fast, fast.stages[0], roofline))
 
 
@@ -252,11 +252,11 @@ def test_a_layer_s_name_is_text() -> None:
     """In the tables and in the charts: nothing that a record holds is markup."""
     assert RUN.reference is not None
     layers = [replace(layer, name=planted.HOSTILE, level=planted.HOSTILE) for layer in RUN.reference.layers[:1]]
-    why = Diagnostics(
+    diagnostics = Diagnostics(
         [LayerTime(planted.HOSTILE, 1e-3, 1.0)], "profile", notes=[Note("layers", "failed", planted.HOSTILE)]
     )
     run = replace(
-        RUN, reference=replace(RUN.reference, layers=layers), stages=[replace(RUN.stages[0], diagnostics=why)]
+        RUN, reference=replace(RUN.reference, layers=layers), stages=[replace(RUN.stages[0], diagnostics=diagnostics)]
     )
     text = planted.page(run)
     assert "Roofline of eager" in text

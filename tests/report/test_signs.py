@@ -14,7 +14,7 @@ from rich.console import Console
 from pipeline.analysis import run_comparison
 from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweep_jobs import Job
-from pipeline.cli.progress import Progress, complain
+from pipeline.cli.progress import Progress, print_error
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.report import __main__ as redraw
@@ -112,12 +112,12 @@ def test_every_sign_has_its_answer() -> None:
         assert readable(f"a{sign}b") == "a\ufffdb"
 
 
-def test_progress_and_complaints_hold_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_and_error_lines_hold_none(capsys: pytest.CaptureFixture[str]) -> None:
     """On the way: phases, names of stages, outcomes; and at the end."""
     with Progress(1) as progress:
         progress.stage_started(HOSTILE, HOSTILE)
         progress.phase_entered(HOSTILE, HOSTILE, HOSTILE)
-    complain(HOSTILE)
+    print_error(HOSTILE)
     assert not SHOWN.search(capsys.readouterr().err)
 
 

@@ -62,7 +62,7 @@ def test_what_no_ratio_resolves_is_not_named() -> None:
     )
 
 
-def test_a_baseline_without_samples_of_its_own_is_a_rival_all_the_same() -> None:
+def test_a_baseline_without_samples_of_its_own_is_a_contender_all_the_same() -> None:
     """As a stage it wasn't sampled beside itself; the others were interleaved with it."""
     few = pair("half", 0.020, 0.0198)
     alone = job(1, replace(few, blocks=few.blocks[:2]), 8).summary

@@ -16,7 +16,7 @@ from pipeline.measure import accuracy
 from pipeline.records.run_record import Tolerance
 from pipeline.stages import Skip, StageError, inductor_int8, onnxruntime_int8, openvino
 from pipeline.stages.api import Workload
-from pipeline.stages.common.int8_layers import Judges, judges, layer_facts, layers_to_keep, passed
+from pipeline.stages.common.int8_layers import Judges, judges, layer_details, layers_to_keep, passed
 from pipeline.stages.common.qdq import Images, types
 from tests.process_state import own_switches
 from tests.stages.conftest import small_net
@@ -108,7 +108,7 @@ def test_the_layer_that_saves_most_stays_in_fp32() -> None:
     assert keep_within(["middle"], lambda kept: 0.2) == ([], {})
     assert layers_to_keep("none", list(harm), cost) == ([], {})
     assert layers_to_keep("head", list(harm), cost) == (["head"], {})
-    assert layer_facts(kept, gains, {"dice": 0.0}, ["middle", "head"])["int8_layers"] == 2
+    assert layer_details(kept, gains, {"dice": 0.0}, ["middle", "head"])["int8_layers"] == 2
 
 
 def test_of_a_net_without_masks_the_values_alone_count(workload: Workload) -> None:
@@ -192,7 +192,7 @@ def test_onnxruntime_in_int8_says_what_is_in_int8(ran: Ran) -> None:
     assert "QuantizeLinear" in {node.op_type for node in onnx.load(path).graph.node}
 
 
-def test_int8_is_calibrated_on_other_images_than_the_verdicts(ran: Ran) -> None:
+def test_int8_is_calibrated_on_other_images_than_the_evaluation_images(ran: Ran) -> None:
     """As far as the workload has any; the record says so."""
     calibration = ran.runner.calibration
     assert calibration is not None

@@ -1,4 +1,4 @@
-"""The README's stage declares nothing: what it runs is observed, and bounds and advice follow from that."""
+"""The README's stage declares nothing: what it runs is observed, and bounds and recommendations follow from that."""
 
 import copy
 import re
@@ -90,17 +90,17 @@ def test_it_has_a_roofline_and_a_bottleneck(shown: Runner, work: Workload) -> No
     assert stage.bottleneck.kind != "unknown"
 
 
-@pytest.mark.parametrize(("events", "advised"), [(CALLED, True), (REPLAYED, False), ([], False)])
+@pytest.mark.parametrize(("events", "recommended"), [(CALLED, True), (REPLAYED, False), ([], False)])
 def test_it_is_told_to_take_a_graph_only_if_it_has_none(
-    shown: Runner, work: Workload, events: list[Any], advised: bool
+    shown: Runner, work: Workload, events: list[Any], recommended: bool
 ) -> None:
-    """By what was seen, and not by its name; where nobody knows, nothing is advised."""
+    """By what was seen, and not by its name; where nobody knows, nothing is recommended."""
     waits = Diagnostics(split=TimeSplit(1.2e-2, 4e-3, 3e-4, 9e-4, 4e-4, 0.0))
     idle = run_of(complete(shown, work, events)[0], profile=planted.profile(0.004), diagnostics=waits)
     found = summarize(idle)
     assert found.winner is not None
     assert found.winner.name == "mine"
-    assert (rules.capture_a_graph(found, found.winner) is not None) is advised
+    assert (rules.capture_a_graph(found, found.winner) is not None) is recommended
 
 
 def test_a_precision_that_is_not_what_runs_is_contradicted(work: Workload) -> None:

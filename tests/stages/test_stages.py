@@ -75,8 +75,8 @@ def references(workload: Workload) -> list[Tensor]:
 
 def status(name: str, runner: Runner, workload: Workload) -> tuple[str, str]:
     tolerance = Tolerance(**settings(name)[0]["tolerance"])
-    _, word, reason = accuracy.check(answers(runner, workload), references(workload), None, tolerance)
-    return word, reason
+    _, status, reason = accuracy.check(answers(runner, workload), references(workload), None, tolerance)
+    return status, reason
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ def run_once(name: str, workload: Workload, **options: Any) -> Ran:
 def check_answers(ran: Ran) -> None:
     """Every batch is as right as the stage's YAML promises."""
     tolerance = Tolerance(**settings(ran.name)[0]["tolerance"])
-    _, word, reason = accuracy.check(ran.answers, references(ran.workload), None, tolerance)
-    assert (word, reason) == ("ok", "")
+    _, status, reason = accuracy.check(ran.answers, references(ran.workload), None, tolerance)
+    assert (status, reason) == ("ok", "")
 
 
 def check_net(ran: Ran) -> None:

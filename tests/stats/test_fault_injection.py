@@ -44,22 +44,22 @@ def test_two_equal_stages_are_covered_and_rarely_told_apart() -> None:
     assert claimed <= 0.01
 
 
-@pytest.mark.parametrize("looks", [(6,), (6, 12), (12, 24, 48, 96)])
-def test_a_gpus_few_long_samples_keep_the_coverage(looks: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("interim_analyses", [(6,), (6, 12), (12, 24, 48, 96)])
+def test_a_gpus_few_long_samples_keep_the_coverage(interim_analyses: tuple[int, ...]) -> None:
     """A true 1.10 on a faulty machine: in six blocks the extremes hold it in 97 of 100, in more in 95."""
-    rng, plan = generator(4), Plan(interim_analyses=looks)
+    rng, plan = generator(4), Plan(interim_analyses=interim_analyses)
     found = [ratio(sampling(Machine(rng, noise=0.003, **FAULTS), 1.10, plan)) for _ in range(RUNS)]  # type: ignore[arg-type]
     assert all(part.bounded for part in found)
     assert 0.93 <= np.mean([part.low <= 1.10 <= part.high for part in found]) <= 0.985
     assert abs(np.mean([part.value for part in found]) / 1.10 - 1) < 0.001
 
 
-@pytest.mark.parametrize(("looks", "most"), [((6,), 0.02), ((6, 12), 0.015), ((12, 24, 48, 96), 0.01)])
-def test_a_gpus_equal_stages_are_rarely_told_apart(looks: tuple[int, ...], most: float) -> None:
+@pytest.mark.parametrize(("interim_analyses", "most"), [((6,), 0.02), ((6, 12), 0.015), ((12, 24, 48, 96), 0.01)])
+def test_a_gpus_equal_stages_are_rarely_told_apart(interim_analyses: tuple[int, ...], most: float) -> None:
     """With the noise of a bad day, 1 % a sample and 5 % outliers."""
-    rng, plan = generator(8), Plan(interim_analyses=looks)
-    words = [outcome_of(ratio(sampling(Machine(rng), 1.0, plan)), 0.01) for _ in range(RUNS)]
-    assert np.mean([word in ("faster", "slower") for word in words]) <= most
+    rng, plan = generator(8), Plan(interim_analyses=interim_analyses)
+    outcomes = [outcome_of(ratio(sampling(Machine(rng), 1.0, plan)), 0.01) for _ in range(RUNS)]
+    assert np.mean([outcome in ("faster", "slower") for outcome in outcomes]) <= most
 
 
 def test_drift_clock_changes_place_and_outliers_leave_the_ratio_alone() -> None:
@@ -78,9 +78,9 @@ def test_two_per_cent_are_found_and_half_a_per_cent_is_not(true_ratio: float, le
     """Half a per cent passes the effect of 1 % in some 3 of 100 runs, by noise."""
     rng = generator(3)
     effect = minimum_detectable_effect(aa_pairs(rng))
-    words = [outcome_of(ratio(sampling(Machine(rng), true_ratio)), effect) for _ in range(300)]
+    outcomes = [outcome_of(ratio(sampling(Machine(rng), true_ratio)), effect) for _ in range(300)]
     claim: Outcome = "faster" if true_ratio >= 1 else "slower"
-    assert least <= words.count(claim) / len(words) <= most
+    assert least <= outcomes.count(claim) / len(outcomes) <= most
 
 
 def test_a_clock_that_halves_in_mid_run_is_warned_of_and_does_no_harm() -> None:
@@ -108,37 +108,37 @@ def test_a_neighbour_in_step_with_the_blocks_leaves_the_ratio_inside(every: int,
 @pytest.mark.parametrize("phase", [0, 1, 2])
 def test_a_neighbour_that_hits_one_side_of_each_block_is_not_resolved(every: int, phase: int) -> None:
     """Which side is hit is the draw's choice, so the interval becomes wide and no equal stage is called anything."""
-    words, widths = [], []
+    outcomes, widths = [], []
     for seed in range(200):
         plan = Plan(interim_analyses=(30, 60))
         found = ratio(sampling(Machine(generator(seed), neighbour_every=every, neighbour_phase=phase), 1.0, plan))
         widths.append(half_width(found))
-        words.append(outcome_of(found, 0.01))
+        outcomes.append(outcome_of(found, 0.01))
     assert np.median(widths) > 0.05
-    assert words.count("not resolved") >= 0.94 * 200
+    assert outcomes.count("not resolved") >= 0.94 * 200
 
 
 @pytest.mark.parametrize("spread", [0.005, 0.02])
-def test_what_a_launch_brings_by_itself_is_not_claimed(spread: float) -> None:
-    """Equal stages whose processes differ by themselves: the effect that A/A sets keeps false words near 5 in 100.
+def test_what_a_trial_brings_by_itself_is_not_claimed(spread: float) -> None:
+    """Equal stages whose processes differ by themselves: the effect that A/A sets keeps false outcomes near 5 in 100.
 
     Without it, most runs with a 2 % spread would claim a difference.
     """
     rng = generator(5)
     claimed = naive = 0
     for _ in range(300):
-        effect = minimum_detectable_effect(aa_pairs(rng, launch=spread))
-        found = ratio(sampling(Machine(rng, launch=spread), 1.0))
+        effect = minimum_detectable_effect(aa_pairs(rng, between_run_std=spread))
+        found = ratio(sampling(Machine(rng, between_run_std=spread), 1.0))
         claimed += outcome_of(found, effect) in ("faster", "slower")
         naive += not found.low <= 1 <= found.high
     assert claimed <= 0.08 * 300
     assert naive >= 0.3 * 300
 
 
-def test_the_interval_of_one_launch_holds_what_launches_differ_by() -> None:
-    """Quiet samples and a 0.5 % spread between launches: the blocks alone mostly miss the truth."""
+def test_the_interval_of_one_trial_holds_what_trials_differ_by() -> None:
+    """Quiet samples and a 0.5 % spread between trials: the blocks alone mostly miss the truth."""
     rng = generator(20)
-    faults = {"noise": 0.001, "launch": 0.005}
+    faults = {"noise": 0.001, "between_run_std": 0.005}
     own = [sampling(Machine(rng, **faults), 1.0, Plan().for_aa_pairs()) for _ in range(20)]  # type: ignore[arg-type]
     spread = between_run_std(own)
     pairs = [sampling(Machine(rng, **faults), 1.10) for _ in range(300)]  # type: ignore[arg-type]
@@ -151,19 +151,19 @@ def test_the_interval_of_one_launch_holds_what_launches_differ_by() -> None:
 
 
 def test_few_control_pairs_leave_the_spread_at_what_was_measured_before() -> None:
-    """No pair, and one quiet pair, don't make launches equal; five that are equal do."""
+    """No pair, and one quiet pair, don't make trials equal; five that are equal do."""
     quiet = Machine(generator(9), noise=1e-5)
     assert between_run_std([]) == TYPICAL_BETWEEN_RUN_STD
     assert between_run_std([sampling(quiet, 1.0)]) == TYPICAL_BETWEEN_RUN_STD
     assert between_run_std([sampling(quiet, 1.0) for _ in range(5)]) < 1e-4
 
 
-def test_three_launches_widen_the_interval_to_what_launches_differ_by() -> None:
-    """With a 2 % spread between launches the interval of three launches still holds the truth."""
+def test_three_trials_widen_the_interval_to_what_trials_differ_by() -> None:
+    """With a 2 % spread between trials the interval of three trials still holds the truth."""
     rng = generator(6)
     covered = 0
     for _ in range(300):
-        found = ratio([sampling(Machine(rng, launch=0.02), 1.10) for _ in range(3)])
+        found = ratio([sampling(Machine(rng, between_run_std=0.02), 1.10) for _ in range(3)])
         covered += found.low <= 1.10 <= found.high
     assert covered >= 0.92 * 300
 
@@ -173,7 +173,7 @@ def test_of_eight_equal_stages_none_is_crowned_alone() -> None:
     rng = generator(7)
     alone = 0
     for _ in range(100):
-        machine = {"launch": 0.005}
+        machine = {"between_run_std": 0.005}
         stages = [
             stage_record(f"s{index}", sampling(Machine(rng, **machine), 1.5, name=f"s{index}"))  # type: ignore[arg-type]
             for index in range(8)

@@ -80,7 +80,7 @@ def test_the_order_of_blocks_changes_no_time(blocks: list[Block], draw: object) 
 
 @FEW
 @given(st.lists(SECONDS, min_size=1, max_size=60))
-def test_quantiles_are_in_order(series: list[float]) -> None:
-    found = latency(series)
+def test_quantiles_are_in_order(latencies: list[float]) -> None:
+    found = latency(latencies)
     values = [value for value in vars(found).values() if isinstance(value, float) and not math.isnan(value)]
-    assert all(min(series) * 0.999 <= value <= max(series) * 1.001 for value in values)
+    assert all(min(latencies) * 0.999 <= value <= max(latencies) * 1.001 for value in values)

@@ -73,7 +73,7 @@ def test_nothing_has_no_ratio_and_no_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "low", "high", "effect", "word"),
+    ("value", "low", "high", "effect", "outcome"),
     [
         (1.10, 1.08, 1.12, 0.01, "faster"),
         (1.10, 0.99, 1.12, 0.01, "not resolved"),
@@ -86,8 +86,8 @@ def test_nothing_has_no_ratio_and_no_time() -> None:
         (1.0, 1.0, 1.0, 0.01, "same"),
     ],
 )
-def test_the_four_words(value: float, low: float, high: float, effect: float, word: str) -> None:
-    assert outcome_of(Ratio(value, low, high, 30), effect) == word
+def test_the_four_outcomes(value: float, low: float, high: float, effect: float, outcome: str) -> None:
+    assert outcome_of(Ratio(value, low, high, 30), effect) == outcome
 
 
 def test_what_would_resolve_it_is_said_with_figures() -> None:
@@ -100,7 +100,7 @@ def test_seen_from_the_other_side() -> None:
     assert inverse(Ratio(2.0, 1.6, 2.5, 30)) == Ratio(0.5, 0.4, 0.625, 30)
 
 
-def test_the_floor_is_a_per_cent_or_what_control_pairs_show() -> None:
+def test_the_minimum_detectable_effect_is_a_per_cent_or_what_control_pairs_show() -> None:
     assert minimum_detectable_effect([]) == 0.01
     assert minimum_detectable_effect([steady_pair(1.001)] * 5) == 0.01
     aa_pairs = [steady_pair(math.exp(part)) for part in (0.01, -0.01, 0.01, -0.01, 0.01)]

@@ -16,8 +16,8 @@ def run_of(ratios: dict[str, float], **fields: object) -> RunRecord:
     return run_record(ladder(**ratios), **fields)  # type: ignore[arg-type]
 
 
-def met(leader: str, rival: str, value: float) -> Pair:
-    return steady_pair(value, a=leader, b=rival)
+def met(leader: str, contender: str, value: float) -> Pair:
+    return steady_pair(value, a=leader, b=contender)
 
 
 def test_the_fastest_wins_and_those_not_set_apart_tie() -> None:
@@ -34,19 +34,19 @@ def test_the_fastest_wins_and_those_not_set_apart_tie() -> None:
     assert found.ratios["half"].value == pytest.approx(2.5)
 
 
-def test_a_difference_below_the_floor_is_a_tie() -> None:
+def test_a_difference_below_the_minimum_detectable_effect_is_a_tie() -> None:
     """Intervals apart by 0.7 % say nothing where A/A pairs lie 1 % apart."""
     assert ranking(run_of({"compile": 3.0, "graph": 3.02})).ties == ["compile"]
 
 
 @pytest.mark.parametrize(("value", "ties"), [(0.95, []), (0.997, ["compile"]), (1.003, ["compile"])])
-def test_turns_with_the_winner_decide(value: float, ties: list[str]) -> None:
+def test_head_to_head_with_the_winner_decides(value: float, ties: list[str]) -> None:
     run = run_of({"compile": 3.0, "graph": 3.0003}, head_to_head=[met("graph", "compile", value)])
     found = ranking(run)
     assert (found.winner, found.ties) == ("graph", ties)
 
 
-def test_a_rival_that_its_turns_show_to_be_faster_leads() -> None:
+def test_a_contender_shown_head_to_head_to_be_faster_leads() -> None:
     pairs = [met("graph", "compile", 1.05), met("graph", "half", 1.0495)]
     found = ranking(run_of({"half": 2.9999, "compile": 3.0, "graph": 3.0003}, head_to_head=pairs))
     assert (found.winner, found.ties) == ("compile", ["half"])
@@ -78,7 +78,7 @@ def test_a_stage_like_the_baseline_ties_with_it() -> None:
     assert ranking(run_of({"tf32": 1.002})).ties == ["eager"]
 
 
-def test_a_baseline_that_is_a_rung_is_ranked_by_its_turns() -> None:
+def test_a_baseline_that_is_a_rung_is_ranked_by_its_own_pairs() -> None:
     found = ranking(run_of({"eager": 1.001, "compile": 3.0}))
     assert found.order == ["compile", "eager"]
     assert found.ratios["eager"].value == pytest.approx(1.001)
@@ -90,7 +90,7 @@ def test_nothing_usable_has_no_winner() -> None:
     assert (found.winner, found.order, contenders(run), found.unresolved) == (None, [], [], None)
 
 
-def test_rivals_are_the_fastest_and_those_near_it() -> None:
+def test_contenders_are_the_fastest_and_those_near_it() -> None:
     assert contenders(run_of({"amp": 2.0, "compile": 3.0, "graph": 3.01, "half": 2.99})) == ["graph", "compile", "half"]
 
 

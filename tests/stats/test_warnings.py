@@ -12,7 +12,7 @@ from pipeline.records.run_record import Reference, RunRecord, RunWarning
 from pipeline.records.samples import Block, Energy, Pair, Sample, WarmUp
 from pipeline.stats import warnings
 from pipeline.stats.drift import drift
-from tests.fake_machine import FalseClock, pair_of, run_record, stage_record, steady_pair
+from tests.fake_machine import FakeClock, pair_of, run_record, stage_record, steady_pair
 from tests.report import made_up_run as made_up
 
 CLEAN = steady_pair(1.5, device_seconds=0.02, clock_mhz=1980)
@@ -69,7 +69,7 @@ def test_clocks_may_differ_by_two_per_cent_or_twenty_microseconds(wall: float, d
 @pytest.mark.parametrize("seen", [0.0, 0.5])
 def test_a_stage_that_returns_early_is_caught_by_its_slices(seen: float) -> None:
     """Its call queues work that the events on its stream see only in part; the device-wide wait sees it all."""
-    clock = FalseClock()
+    clock = FakeClock()
     honest = take_sample(lambda _: clock.work(0.01), int, 5, clock, Plan())
     early = take_sample(lambda _: clock.work(0.01, seen=0.01 * seen), int, 5, clock, Plan())
     blocks = [Block("ABBA", (honest, honest), (taken, taken)) for taken in (honest, early)]

@@ -34,7 +34,7 @@ class Recorder:
 
     def __init__(self, samples: int = 3) -> None:
         self.fields: dict[str, Any] = {}
-        self.run_facts: dict[str, Any] = {}
+        self.run_fields: dict[str, Any] = {}
         self.said: list[str] = []
         self.phases: list[str] = []
         self.samples: list[Sample] = []
@@ -51,7 +51,7 @@ class Recorder:
         self.fields |= fields
 
     def report_run(self, **fields: Any) -> None:
-        self.run_facts |= fields
+        self.run_fields |= fields
 
     def sampling(self) -> Iterator[TakeSample | Audit]:
         yield from [TakeSample()] * self.wanted

@@ -14,7 +14,7 @@ from pipeline.records.run_record import Execution
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import Runner, StageError
 from pipeline.stages.api import Workload
-from pipeline.worker.contract import answer_fault, check_left_out, checked_facts, checked_runner
+from pipeline.worker.contract import answer_fault, check_left_out, checked_compile_facts, checked_runner
 from tests.fooling_stages import PLANTS, RETURNS
 
 RUNNER = Runner(lambda batch: batch, "a test's own")
@@ -106,7 +106,7 @@ def test_what_no_file_or_line_holds_is_escaped_and_cut() -> None:
     assert len(runner.description.encode()) < 400
 
 
-def test_only_what_was_given_to_calibrate_on_is_left_out_of_a_verdict(tmp_path: Path) -> None:
+def test_only_what_was_given_to_calibrate_on_is_no_evaluation_image(tmp_path: Path) -> None:
     """The batches that are verified are never given, and who calibrates on none leaves none out."""
     work = Workload(nn.Identity(), [BATCH] * 3, BATCH.device, tmp_path, verified=3, judged=6)
     used = Calibration(ImageSet(1, []), None, choice_apart=True, apart=True)
@@ -118,4 +118,4 @@ def test_only_what_was_given_to_calibrate_on_is_left_out_of_a_verdict(tmp_path: 
 
 def test_facts_of_compiling_are_what_they_say() -> None:
     with pytest.raises(StageError, match="compile_facts gave a str; CompileFacts are wanted"):
-        checked_facts("fast")
+        checked_compile_facts("fast")

@@ -98,11 +98,11 @@ def test_a_stage_that_keeps_none_says_where_it_overflows(overflowing: Path) -> N
 def test_an_error_that_jumps_is_found_within_its_level() -> None:
     """Weights that cancel lose what fp16 rounds away; what ran before it is as exact as fp16 is."""
     torch.manual_seed(0)
-    twins, difference = nn.Conv2d(2, 2, 1, bias=False), nn.Conv2d(2, 1, 1, bias=False)
-    exact = nn.Sequential(nn.Sequential(nn.Conv2d(1, 2, 1), nn.ReLU()), nn.Sequential(twins, difference))
+    near_equal, difference = nn.Conv2d(2, 2, 1, bias=False), nn.Conv2d(2, 1, 1, bias=False)
+    exact = nn.Sequential(nn.Sequential(nn.Conv2d(1, 2, 1), nn.ReLU()), nn.Sequential(near_equal, difference))
     with torch.no_grad():
         difference.weight.copy_(torch.tensor([1.0, -1.0]).view(1, 2, 1, 1))
-        twins.weight[1] = twins.weight[0] * 1.0001
+        near_equal.weight[1] = near_equal.weight[0] * 1.0001
     image = torch.rand(1, 1, 8, 8) + 1
     half = Half(exact, torch.float16)
     found = locate(Side(exact, lambda: exact(image)), Side(half.net, lambda: half(image)), "fp16")

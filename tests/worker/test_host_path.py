@@ -58,7 +58,7 @@ class CarelessLanes(LateLanes):
     heeds_marks = False
 
 
-class FalseClock(TorchClock):
+class FakeClock(TorchClock):
     """A millisecond passes at every look."""
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ def test_what_a_ring_holds_at_once() -> None:
 
 def test_a_path_is_measured_move_by_move() -> None:
     """Samples of each, and the bytes of a call: a quarter going up, a byte a pixel coming down."""
-    found = measure(work_of(), one_buffer(), True, FalseClock(), replace(PLAN, latency_seconds=0.001), LateLanes(1))
+    found = measure(work_of(), one_buffer(), True, FakeClock(), replace(PLAN, latency_seconds=0.001), LateLanes(1))
     values = 2 * 3 * 4 * 6
     assert [(part.move, part.bytes_in, part.bytes_out) for part in found] == [
         ("as it is", 4 * values, 4 * values),

@@ -45,8 +45,8 @@ def test_the_baseline_describes_the_run(run_folder: Path) -> None:
     """Its worker leaves the machine, the reference and its logits."""
     line = Recorder(0)
     run_stage(job(EAGER, run_folder, role="reference"), line)
-    reference = line.run_facts["reference"]
-    assert line.run_facts["environment"].device == "cpu"
+    reference = line.run_fields["reference"]
+    assert line.run_fields["environment"].device == "cpu"
     assert reference.flops_per_image > 1e6
     assert 0 < reference.fp64_relative_l2 < 1e-4
     assert reference.repeat_relative_l2 < 1e-6
@@ -55,7 +55,7 @@ def test_the_baseline_describes_the_run(run_folder: Path) -> None:
 
 @pytest.mark.usefixtures("no_compilers")
 def test_a_right_stage_goes_through_every_phase_in_order(run_folder: Path) -> None:
-    """Build, verify, warm, turns, check, series, profile, export; each leaves its part of the record."""
+    """Build, verify, warm up, sample, check, latencies, profile, export; each leaves its part of the record."""
     line = Recorder()
     run_stage(job(EAGER, run_folder), line)
     assert line.phases == [

@@ -73,7 +73,7 @@ def test_a_stage_goes_the_whole_way(folder: Path) -> None:
     with own_switches():
         line = Recorder(0)
         run_stage(asked(folder, role="reference"), line)
-        assert line.run_facts["reference"].flops_per_image > 0
+        assert line.run_fields["reference"].flops_per_image > 0
         line = Recorder()
         run_stage(asked(folder, stage("half", dtype="bf16")), line)
     assert line.fields["status"] == "ok", line.fields["reason"]

@@ -77,7 +77,7 @@ def test_a_stage_goes_the_whole_way(folder: Path) -> None:
     assert line.fields["status"] == "ok", line.fields["reason"]
     found = line.fields["accuracy"]
     assert found.images == 12
-    assert (first.run_facts["reference"].spatial_dims, first.run_facts["reference"].labels) == (
+    assert (first.run_fields["reference"].spatial_dims, first.run_fields["reference"].labels) == (
         3,
         "the labels given with the volumes",
     )

@@ -6,7 +6,7 @@ from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, seconds
 from pipeline.lessons.variant_bench import Bench, Call
-from pipeline.report import formatting as words
+from pipeline.report import formatting
 
 SAMPLES = 1024
 GPU_WIDTH, CPU_WIDTH = 1024, 256
@@ -57,7 +57,7 @@ def says(rows: Rows) -> list[str]:
         return []
     best = min(times.values())
     enough = min(at for at, time in times.items() if time <= 1.1 * best)
-    return [f"A batch of {enough:,.0f} is enough to come within 10 % of the best, {words.seconds(best)}."]
+    return [f"A batch of {enough:,.0f} is enough to come within 10 % of the best, {formatting.seconds(best)}."]
 
 
 LESSON = Lesson(

@@ -13,7 +13,7 @@ from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
 from pipeline.lessons.variant_bench import Bench, Call, skipped
-from pipeline.report import formatting as words
+from pipeline.report import formatting
 
 GPU_NUMBERS, CPU_NUMBERS = 2**26, 2**21
 EAGER, SCRIPTED, COMPILED, BY_HAND = "eager", "TorchScript", "compiled", "one kernel by hand"
@@ -76,8 +76,8 @@ def says(rows: Rows) -> list[str]:
     eager, fused = rows.row(EAGER), rows.row(COMPILED)
     if eager and fused and eager.moved_bytes and fused.moved_bytes:
         found.append(
-            f"Eager moves {words.size(eager.moved_bytes)} in {eager.kernels:g} kernels, the compiled chain "
-            f"{words.size(fused.moved_bytes)} in {fused.kernels:g}."
+            f"Eager moves {formatting.size(eager.moved_bytes)} in {eager.kernels:g} kernels, the compiled chain "
+            f"{formatting.size(fused.moved_bytes)} in {fused.kernels:g}."
         )
     ratio = rows.times(EAGER, COMPILED)
     if ratio and eager and fused and eager.moved_bytes and fused.moved_bytes:

@@ -9,7 +9,7 @@ from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
 from pipeline.lessons.variant_bench import Bench, Call
-from pipeline.report import formatting as words
+from pipeline.report import formatting
 
 GPU_SIDE, CPU_SIDE = 4096, 768
 Use = Callable[[torch.Tensor], None]
@@ -59,15 +59,15 @@ def uses(other: torch.Tensor, out: torch.Tensor) -> dict[str, Use]:
 
 def lead(rows: Rows) -> str:
     """Where the copy pays."""
-    tried = [use for use in USES if rows.word(strided(use), copied(use))]
-    pays = [use for use in tried if rows.word(strided(use), copied(use)) == "faster"]
+    tried = [use for use in USES if rows.outcome(strided(use), copied(use))]
+    pays = [use for use in tried if rows.outcome(strided(use), copied(use)) == "faster"]
     rest = [use for use in tried if use not in pays]
     if not tried:
         return ""
     if not pays:
-        return f".contiguous() paid for its copy in none of these uses: {words.listed(rest)}."
-    beside = f", not in {words.listed(rest)}" if rest else ""
-    return f".contiguous() paid for its copy in {words.listed(pays)}{beside}."
+        return f".contiguous() paid for its copy in none of these uses: {formatting.listed(rest)}."
+    beside = f", not in {formatting.listed(rest)}" if rest else ""
+    return f".contiguous() paid for its copy in {formatting.listed(pays)}{beside}."
 
 
 LESSON = Lesson(

@@ -12,7 +12,7 @@ from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, value
 from pipeline.lessons.variant_bench import Bench
-from pipeline.report import formatting as words
+from pipeline.report import formatting
 
 STEPS = ("the context", "and a matmul", "and a convolution")
 PROCESSES, SECONDS = 3, 4.0  # no further process begins after so many seconds
@@ -48,18 +48,18 @@ def lead(rows: Rows) -> str:
     held = [found.value for row in rows if (found := value(row, "memory"))]
     if not held:
         return ""
-    return f"Every process that uses CUDA holds {words.size(held[0])} of the device before its net has one weight."
+    return f"Every process that uses CUDA holds {formatting.size(held[0])} of the device before its net has one weight."
 
 
 def says(rows: Rows) -> list[str]:
     """What the libraries add, and why a run's report may show less."""
     held = [(row.name, found.value) for row in rows if (found := value(row, "memory"))]
-    steps = [f"{words.size(after - before)} more with {name.removeprefix('and ')}"
+    steps = [f"{formatting.size(after - before)} more with {name.removeprefix('and ')}"
              for (_, before), (name, after) in pairwise(held)]  # fmt: skip
     if not steps:
         return []
     beside = "A run's report reads the context in a process that has loaded less, and may show a smaller one."
-    return [f"It holds {words.listed(steps)}.", beside]
+    return [f"It holds {formatting.listed(steps)}.", beside]
 
 
 LESSON = Lesson(

@@ -11,7 +11,7 @@ from pipeline.lessons.rows import Rows, value
 from pipeline.lessons.variant_bench import Bench, Call, skipped
 from pipeline.measure.peaks import fp8_matmul
 from pipeline.measure.torch_device import has_compute
-from pipeline.report import formatting as words
+from pipeline.report import formatting
 
 GPU_SIDE, CPU_SIDE = 6144, 192
 NUMBERS, RARE, LARGE = 2**20, 2**10, 50.0  # every so-manieth number is so many times as large
@@ -51,7 +51,7 @@ def lost(name: str, bench: Bench) -> str:
     even = bench.random(NUMBERS)
     uneven = even.clone()
     uneven[::RARE] *= LARGE
-    apart, among = (words.share(off(rounded(name, x), x)) for x in (even, uneven))
+    apart, among = (formatting.share(off(rounded(name, x), x)) for x in (even, uneven))
     return f"{apart} off, and {among} among a few large ones"
 
 

@@ -27,12 +27,12 @@ def run(bench: Bench) -> list[Row]:
 
 def lead(rows: Rows) -> str:
     """What changing a tensor in place wins."""
-    word = rows.word(NEW, IN_PLACE)
-    if word == "faster":
+    outcome = rows.outcome(NEW, IN_PLACE)
+    if outcome == "faster":
         return f"In place wins time as well as memory here: it is {rows.pace(IN_PLACE, NEW)} a new tensor."
-    if word in ("same", "slower"):
+    if outcome in ("same", "slower"):
         return "In place wins memory here, and no time: the same bytes move either way."
-    return "In place wins memory; whether it wins time, this run can't tell." if word else ""
+    return "In place wins memory; whether it wins time, this run can't tell." if outcome else ""
 
 
 LESSON = Lesson(

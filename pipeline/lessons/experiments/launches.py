@@ -6,7 +6,7 @@ from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, seconds
 from pipeline.lessons.variant_bench import Bench, Call, skipped
-from pipeline.report import formatting as words
+from pipeline.report import formatting
 
 THOUSANDS = (1, 4, 16, 64, 256, 1024, 4096, 16384)  # of 1,024 fp32 numbers
 KERNELS = 20  # in one call
@@ -57,8 +57,8 @@ def lead(rows: Rows) -> str:
     eager, graph = by_size(rows, EAGER), by_size(rows, GRAPH)
     if not eager:
         return ""
-    beside = f", and {words.seconds(graph[min(graph)])} in a CUDA graph" if graph else ""
-    return f"However small, a kernel launched from Python takes {words.seconds(eager[min(eager)])} here{beside}."
+    beside = f", and {formatting.seconds(graph[min(graph)])} in a CUDA graph" if graph else ""
+    return f"However small, a kernel launched from Python takes {formatting.seconds(eager[min(eager)])} here{beside}."
 
 
 def by_size(rows: Rows, series: str) -> dict[float, float]:

@@ -11,7 +11,7 @@ from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
 from pipeline.lessons.variant_bench import ABSOLUTE, RELATIVE, Bench
-from pipeline.report import formatting as words
+from pipeline.report import formatting
 
 GPU_TENSORS, CPU_TENSORS, NUMBERS = 512, 64, 4096
 SINGLY, FOREACH, FUSED = "one at a time", "foreach", "fused"
@@ -88,7 +88,7 @@ def says(rows: Rows) -> list[str]:
     if len(counts) > 1:
         said.append("Kernels a step: " + ", ".join(f"{name} {count:,.0f}" for name, count in counts.items()) + ".")
     if {FOREACH, FUSED} <= set(found):
-        many, few = (words.size(found[name].moved_bytes) for name in (FOREACH, FUSED))
+        many, few = (formatting.size(found[name].moved_bytes) for name in (FOREACH, FUSED))
         said.append(f"foreach saves launches alone and moves {many}, as one at a time does; fused moves {few}.")
     return said
 

@@ -39,7 +39,7 @@ def lead(rows: Rows) -> str:
     worst = min(rates, key=lambda name: rates[name])
     if worst == friendly:
         return f"{friendly} is the slowest of its neighbours here: nothing is won by that size."
-    if rows.word(friendly, worst) != "slower":
+    if rows.outcome(friendly, worst) != "slower":
         return f"This run shows no price for a side other than {friendly}."
     lost = 1 - rates[worst] / rates[friendly]
     note = {row.name: row.note for row in rows}[worst]

@@ -15,7 +15,7 @@ from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, seconds
 from pipeline.lessons.variant_bench import Bench
 from pipeline.records.samples import Sample
-from pipeline.report import formatting as words
+from pipeline.report import formatting
 
 EMPTY, FILLED = "empty cache", "filled cache"
 TIMES, SECONDS = 3, 5.0  # pairs, and no further one begins after so many seconds
@@ -75,7 +75,7 @@ def lead(rows: Rows) -> str:
     empty, filled = rows.row(EMPTY), rows.row(FILLED)
     if empty is None or filled is None:
         return ""
-    first, again = (words.seconds(seconds(row).value) for row in (empty, filled))
+    first, again = (formatting.seconds(seconds(row).value) for row in (empty, filled))
     return f"A small net is compiled in {first}, and from a filled cache in {again}."
 
 

@@ -6,7 +6,7 @@ from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, value
 from pipeline.lessons.variant_bench import Bench, Call
-from pipeline.report import formatting as words
+from pipeline.report import formatting
 
 GPU_NUMBERS, CPU_NUMBERS = 2**24, 2**21
 STRIDES = (1, 2, 4, 8, 16)
@@ -38,9 +38,8 @@ def lead(rows: Rows) -> str:
         return ""
     if factor < 1.1:
         return "This device shows no price for a stride."
-    return (
-        f"Read numbers side by side: {STRIDES[-1]} apart, the same count takes {words.significant(factor)} × as long."
-    )
+    longer = formatting.significant(factor)
+    return f"Read numbers side by side: {STRIDES[-1]} apart, the same count takes {longer} × as long."
 
 
 def price(rows: Rows) -> float | None:

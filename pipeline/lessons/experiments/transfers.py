@@ -49,7 +49,7 @@ def lead(rows: Rows) -> str:
 def says(rows: Rows) -> list[str]:
     """What need not travel, and what many small copies cost."""
     found = []
-    if rows.word(MADE_AND_COPIED, MADE) == "faster":
+    if rows.outcome(MADE_AND_COPIED, MADE) == "faster":
         found.append("What can be made on the device should not travel to it.")
     if pace := rows.pace(IN_PIECES, PINNED):
         found.append(f"{IN_PIECES} are {pace} one.")

@@ -32,15 +32,15 @@ def right(stage: StageSummary) -> str:
     if found is None:
         return "Not checked."
     logits = f"relative L2 {significant(found.relative_l2, 2)} (limit {significant(limit.relative_l2, 2)})"
-    verdict = "Yes" if stage.stage.status == "ok" else "No"
+    answer = "Yes" if stage.stage.status == "ok" else "No"
     if not stage.task.has_masks:
         broken = oddities(found)
-        text = f"{verdict}: {logits}{task_text.said(found, stage.task)}, {judged_on(stage.stage, stage.words)}."
+        text = f"{answer}: {logits}{task_text.said(found, stage.task)}, {judged_on(stage.stage, stage.words)}."
         return f"{text}{' ' + broken if broken else ''}"
     if not stage.masks_judged:
-        return f"{NOT_JUDGED_WHY} The logits alone: {verdict.lower()}, {logits}, {judged_on(stage.stage, stage.words)}."
+        return f"{NOT_JUDGED_WHY} The logits alone: {answer.lower()}, {logits}, {judged_on(stage.stage, stage.words)}."
     changed = f"{share(found.flipped_share)} of {stage.words.points} change class"
-    text = f"{verdict}: {changed} (limit {share(limit.flipped_share)}), {logits}"
+    text = f"{answer}: {changed} (limit {share(limit.flipped_share)}), {logits}"
     if found.dice and found.reference_dice:
         text += f"; {dice_by_class(found.dice, found.reference_dice)}"
     named = oddities(found)
@@ -79,7 +79,9 @@ def calibrated_on(stage: StageRecord, words: Words = IMAGES) -> str:
         text += (
             f", layers chosen on {'other' if chosen.choice_apart else 'the same'} {_image_set(chosen.choice, words)}"
         )
-    return text + (", all of them apart from the verdict's" if chosen.apart else ", shifts of which are judged")
+    return text + (
+        f", all of them apart from the evaluation {words.samples}" if chosen.apart else ", shifts of which are judged"
+    )
 
 
 def _image_set(found: ImageSet, words: Words) -> str:

@@ -23,7 +23,7 @@ WORTH_SAYING = 0.05  # of what could be saved: what layers beat their rooflines 
 SEEN_HELP = "share of the stage's time that these classes add up to"
 
 
-def why(summary: RunSummary, winner: StageSummary) -> str:
+def of_winner(summary: RunSummary, winner: StageSummary) -> str:
     """Such as "The largest step to it was tf32, −59 ms per call. It is compute-bound …"."""
     parts = (_largest(summary), _moved(summary, winner), in_short(winner), _still(winner))
     return " ".join(part for part in parts if part)

@@ -12,7 +12,7 @@ TITLE = "Fewer bits"
 EIGHT: tuple[Precision, ...] = ("int8", "fp8")
 WEIGHTS = ("onnx", "data", "bin", "safetensors", "pt", "pt2")  # endings of files that hold a net's weights
 NOTE = (
-    "Error and Dice are of the verdict's {samples}; where there were enough, others gave scales and chose layers. "
+    "Error and Dice are of the evaluation {samples}; where there were enough, others gave scales and chose layers. "
     "The details of each stage name the layers that were kept, and each layer's sensitivity."
 )
 

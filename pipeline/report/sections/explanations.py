@@ -44,7 +44,7 @@ class Explanation:
 
 def sentences(summary: RunSummary) -> dict[str, list[str]]:
     """The sentences alone, by title; what has none is left out."""
-    why = [attribution_section.why(summary, summary.winner)] if summary.winner else []
+    why = [attribution_section.of_winner(summary, summary.winner)] if summary.winner else []
     said = {
         attribution_section.QUESTION: [*why, *(attribution_section.sentence(step) for step in steps(summary))],
         host_path_section.TITLE: host_path_section.sentences(summary),
@@ -73,7 +73,7 @@ def _way(summary: RunSummary) -> Explanation:
     return Explanation(
         "way",
         attribution_section.QUESTION,
-        attribution_section.why(summary, winner) if winner else "",
+        attribution_section.of_winner(summary, winner) if winner else "",
         f"{note}{left_out}" if chart else "",
         [attribution_section.sentence(step) for step in steps(summary)],
         [chart] if chart else [],

@@ -28,21 +28,21 @@ class Text:
     Attributes:
         title: what to do.
         evidence: clauses, one after the other; the first one is always there.
-        attempt: clauses in place of a command.
+        action: clauses in place of a command.
     """
 
     title: str
     evidence: tuple[str, ...]
-    attempt: tuple[str, ...] = ()
+    action: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Advice:
+class RecommendationText:
     """A recommendation as it is read."""
 
     text: str
     evidence: str
-    attempt: str
+    action: str
 
     @property
     def line(self) -> str:
@@ -200,13 +200,13 @@ def filled(clauses: Sequence[str], figures: Mapping[str, object]) -> str:
     return "".join(words.vformat(clause, (), figures) for clause in known)
 
 
-def advised(found: Recommendation, words: Words = IMAGES) -> Advice:
+def worded(found: Recommendation, words: Words = IMAGES) -> RecommendationText:
     """A recommendation in words."""
     text, figures = TEXTS[found.code], {**found.figures, **words.named}
-    attempt = clean(found.command) or filled(text.attempt, figures)
-    return Advice(filled([text.title], figures), filled(text.evidence, figures), attempt)
+    action = clean(found.command) or filled(text.action, figures)
+    return RecommendationText(filled([text.title], figures), filled(text.evidence, figures), action)
 
 
-def advice(summary: RunSummary) -> list[Advice]:
+def recommendation_texts(summary: RunSummary) -> list[RecommendationText]:
     """The run's recommendations in words, what matters most first."""
-    return [advised(found, summary.run.words) for found in recommendations(summary)]
+    return [worded(found, summary.run.words) for found in recommendations(summary)]

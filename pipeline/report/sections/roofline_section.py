@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from pipeline.analysis.bottleneck import of_layer
 from pipeline.analysis.layer_figures import LayerFigures, levels_of, seconds_above_by_level, seconds_below
-from pipeline.analysis.roofline import BELIEVED, Ceiling, Peak, Roofline, datasheet, peaks_of
+from pipeline.analysis.roofline import BELIEVED, Peak, ReachedPeak, Roofline, datasheet, peaks_of
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import RunRecord
 from pipeline.report.charts.bars import levels as levels_chart
@@ -111,7 +111,7 @@ def _layers_figure(run: RunRecord, stage: StageSummary, roofline: Roofline) -> F
     svg = roofline_chart(dots, [_dot(level) for level in levels_of(layers) if _has_dot(level)], lines, title)
     source = f"Times from {layers_text(stage.stage.diagnostics)}. " if stage.stage.diagnostics else ""
     undrawn = sum(not _has_dot(layer) for layer in layers)
-    note = f"{source}Small: a layer; large: a level of the net. Solid: {ceiling_text(roofline)}"
+    note = f"{source}Small: a layer; large: a level of the net. Solid: {reached_peak_text(roofline)}"
     note += f", and the bandwidth of a copy. Dashed: {DATASHEET_SOURCE}." if said else ", and the bandwidth of a copy."
     note += f" Layers without FLOPs cannot be drawn ({undrawn} in the table)." if undrawn else ""
     return drawn(title, svg, note, layers_table(layers, roofline))
@@ -127,9 +127,9 @@ def _others(stage: StageSummary, roofline: Roofline) -> list[tuple[str, float, f
     ]
 
 
-def ceiling_text(roofline: Roofline) -> str:
+def reached_peak_text(roofline: Roofline) -> str:
     """What the line of a stage's precision is: the fastest of the measured matmul and all layers of the run."""
-    found = roofline.ceilings.get(roofline.precision, Ceiling(roofline.flops_per_s))
+    found = roofline.reached_peaks.get(roofline.precision, ReachedPeak(roofline.flops_per_s))
     what = f"{clean(found.layer)} in {clean(found.stage)}" if found.layer else "a large matmul, faster than any layer"
     return f"the most that anything reached here in {roofline.precision} ({what})"
 

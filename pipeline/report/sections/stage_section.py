@@ -29,7 +29,7 @@ class StageSection:
 
     summary: StageSummary
     gist: str
-    facts: list[tuple[str, str]]
+    essentials: list[tuple[str, str]]
     usage: Usage | None
     host_time: list[tuple[str, str]]
     layers: Table | None
@@ -59,7 +59,7 @@ def section(summary: RunSummary, stage: StageSummary) -> StageSection:
     return StageSection(
         summary=stage,
         gist=_gist(summary, stage),
-        facts=[(name, text) for name, text in _facts(summary, stage) if text],
+        essentials=[(name, text) for name, text in _essentials(summary, stage) if text],
         usage=usage(summary, stage) if stage.ranked else None,
         host_time=host_time_section.section(record),
         layers=roofline_section.top_layers(stage),
@@ -85,7 +85,7 @@ def _gist(summary: RunSummary, stage: StageSummary) -> str:
     return " · ".join(part for part in said if part)
 
 
-def _facts(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]]:
+def _essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]]:
     """What one reads of a stage first; what isn't known is empty."""
     record, reason = stage.stage, f"Reason for this limit: {stage.stage.tolerance.reason}."
     return [

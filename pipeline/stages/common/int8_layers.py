@@ -23,7 +23,7 @@ class Judges:
         for_choice: likewise; others, where there are enough.
         exact: the fp32 net's logits [batch, classes, height, width] of `for_choice`.
         budget: to be kept.
-        left_out: batches of the verdict that serve here.
+        left_out: evaluation batches that serve here.
         calibration: what the record keeps of it.
     """
 
@@ -41,7 +41,7 @@ class Judges:
 
 
 def judges(workload: Workload, images: int, keep: str | list[str], budget: Budget) -> Judges:
-    """The images of a workload for so many of calibration, none of which the verdict is on, if there are enough.
+    """The images of a workload for so many of calibration, none of which is an evaluation image, if there are enough.
 
     A stage that scales each batch by itself asks for none; all images are then for the choice.
     """
@@ -121,7 +121,7 @@ def convolutions(net: nn.Module) -> list[str]:
     return [name for name, part in net.named_modules() if isinstance(part, kinds)]
 
 
-def layer_facts(
+def layer_details(
     kept: Collection[str],
     gains: Mapping[str, float],
     off: Mapping[str, float],

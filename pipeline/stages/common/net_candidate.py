@@ -37,7 +37,7 @@ class Candidate:
         plan: how it was lowered.
         details: what the record keeps of how it came about.
         calibration: the images that it was chosen on.
-        left_out: batches that it must not be judged on, by their number in the verdict.
+        left_out: batches that it must not be judged on, by their number among the evaluation batches.
     """
 
     name: str

@@ -46,11 +46,11 @@ def kernels_of(compiled: Any) -> list[tuple[str, str, str]]:
     """Of each layer with matrix work as the plugin runs it: the nodes it came from, its type, its precision."""
     found = []
     for node in compiled.get_runtime_model().get_ops():
-        facts = node.get_rt_info()
-        kind = str(facts["layerType"].value)
+        told = node.get_rt_info()
+        kind = str(told["layerType"].value)
         if kind in MATRIX_WORK:
-            names = str(facts["originalLayersNames"].value)
-            found.append((names, kind, str(facts["runtimePrecision"].value)))
+            names = str(told["originalLayersNames"].value)
+            found.append((names, kind, str(told["runtimePrecision"].value)))
     return found
 
 

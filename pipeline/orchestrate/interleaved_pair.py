@@ -1,6 +1,6 @@
-"""Of two workers that are timed in turns one runs, and the other one is stopped with all that it has started.
+"""Of two workers that are timed interleaved one runs, and the other one is stopped with all that it has started.
 
-A stage could otherwise slow its rival, and look the faster for it: by a thread or a child at work while the rival is
+A stage could otherwise slow the other one, and look the faster for it: by a thread or a child at work while that is
 timed, or by the processors and priorities that any process may give another one of its user.
 """
 
@@ -18,31 +18,31 @@ from pipeline.protocol import Audit
 from pipeline.records.samples import Sample
 
 
-class Turn:
-    """One of the two, whose rival is stopped while it is timed.
+class InterleavedWorker:
+    """One of the two, and the other one, which is stopped while it is timed.
 
     Attributes:
         name: of its stage.
         use: of processors, over all of its samples.
     """
 
-    def __init__(self, worker: WorkerProcess, rival: WorkerProcess) -> None:
+    def __init__(self, worker: WorkerProcess, other: WorkerProcess) -> None:
         self.name = worker.name
         self.use = processor_use.Use()
-        self._worker, self._rival = worker, rival
+        self._worker, self._other = worker, other
 
     def take(self) -> WorkerProcess:
-        """The worker, running while its rival is stopped.
+        """The worker, running while the other one is stopped.
 
         Raises:
-            WorkerGone: it was ended while it waited, and did nothing by which it could have ended; or its rival starts
-                processes that can't be stopped.
+            WorkerGone: it was ended while it waited, and did nothing by which it could have ended; or the other one
+                starts processes that can't be stopped.
         """
         if not self._worker.alive:
             raise WorkerGone("killed", f"{self._worker.death()[1]} while it waited for its turn")
         self._worker.resume()
-        if not self._rival.suspend():
-            raise WorkerGone("broken contract", f"{self._rival.name} starts processes faster than they can be stopped")
+        if not self._other.suspend():
+            raise WorkerGone("broken contract", f"{self._other.name} starts processes faster than they can be stopped")
         return self._worker
 
     def sample(self) -> Sample:
@@ -68,7 +68,7 @@ TOLD = ("limits", "autogroup", "oom_score_adj", "cgroup")
 TRACED = "TracerPid"
 
 
-class Standing(NamedTuple):
+class Conditions(NamedTuple):
     """What a process is allowed of the machine, over all its threads."""
 
     processors: frozenset[int]
@@ -77,7 +77,7 @@ class Standing(NamedTuple):
     told: frozenset[str] = frozenset()  # what the system tells of it in `TOLD`
 
 
-def standing(process: int, proc: Path = PROC) -> Standing | None:
+def conditions_of(process: int, proc: Path = PROC) -> Conditions | None:
     """Of a process; None where the system doesn't say."""
     processors, niceness, scheduling = set(), set(), set()
     with suppress(OSError):
@@ -87,7 +87,7 @@ def standing(process: int, proc: Path = PROC) -> Standing | None:
                 niceness.add(os.getpriority(os.PRIO_PROCESS, int(task.name)))
                 scheduling.add(os.sched_getscheduler(int(task.name)))
     told = frozenset(told_of(proc / str(process)))
-    found = Standing(frozenset(processors), frozenset(niceness), frozenset(scheduling), told)
+    found = Conditions(frozenset(processors), frozenset(niceness), frozenset(scheduling), told)
     return found if processors else None
 
 
@@ -100,7 +100,7 @@ def told_of(process: Path) -> Iterator[str]:
                     yield f"{name}: {' '.join(line.split())}"
 
 
-def changed(before: Standing | None, after: Standing | None) -> str:
+def changed(before: Conditions | None, after: Conditions | None) -> str:
     """What differs, in a clause; empty where nothing does, or where nobody says."""
     if before is None or after is None:
         return ""
@@ -116,7 +116,7 @@ def changed(before: Standing | None, after: Standing | None) -> str:
     return ""
 
 
-def give_back(before: Standing | None) -> None:
+def give_back(before: Conditions | None) -> None:
     """Give this process's threads the processors and priorities of before, so far as the system lets it."""
     if before is None:
         return
@@ -132,25 +132,25 @@ def give_back(before: Standing | None) -> None:
 
 
 @contextmanager
-def in_turns(
-    first: WorkerProcess, second: WorkerProcess, as_started: Standing | None = None
-) -> Iterator[tuple[Turn, Turn]]:
-    """Both in turns, of which each begins by stopping the other; both run again afterwards.
+def interleaved(
+    first: WorkerProcess, second: WorkerProcess, as_started: Conditions | None = None
+) -> Iterator[tuple[InterleavedWorker, InterleavedWorker]]:
+    """Both, interleaved: each sample of one begins by stopping the other; both run again afterwards.
 
     Args:
         first: whose times the second one's are compared with.
         second: the other one.
-        as_started: the first one's standing before the second one was started, which may have changed it in its build;
-            None: as it is now.
+        as_started: the first one's conditions before the second one was started, which may have changed them in its
+            build; None: as they are now.
 
     Raises:
         WorkerGone: the first, whose times the second is compared with, was given other processors or another priority;
             it is stopped, as its times are worth nothing now.
     """
-    before = as_started or standing(first.process_id)
+    before = as_started or conditions_of(first.process_id)
     try:
-        yield Turn(first, second), Turn(second, first)
-        if first.alive and (difference := changed(before, standing(first.process_id))):
+        yield InterleavedWorker(first, second), InterleavedWorker(second, first)
+        if first.alive and (difference := changed(before, conditions_of(first.process_id))):
             first.stop()
             raise WorkerGone("broken contract", f"{first.name}'s worker was given other conditions: {difference}")
     finally:

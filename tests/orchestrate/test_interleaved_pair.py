@@ -13,8 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.orchestrate import offspring, turns, worker_process
-from pipeline.orchestrate.turns import Standing, Turn, changed, give_back, in_turns, standing
+from pipeline.orchestrate import interleaved_pair, offspring, worker_process
+from pipeline.orchestrate.interleaved_pair import (
+    Conditions,
+    InterleavedWorker,
+    changed,
+    conditions_of,
+    give_back,
+    interleaved,
+)
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Phase, ReadyToSample, SampleTaken, encoded
 from pipeline.records.samples import Sample
@@ -50,12 +57,12 @@ def until(right: Callable[[], bool]) -> bool:
 
 
 def test_whoever_is_not_timed_is_stopped_with_its_children(start: Start) -> None:
-    """Also a child in a session of its own; all of them go on at their own turn, and at the end."""
+    """Also a child in a session of its own; all of them go on when their own side is timed, and at the end."""
     honest = ready(start(HONEST))
     burning = f"subprocess.Popen([{PYTHON!r}, '-SEc', {BURNS!r}], start_new_session=True)\n{HONEST}"
     stage = ready(start(burning))
     assert len(family(stage)) == 2
-    with in_turns(honest, stage) as (first, second):
+    with interleaved(honest, stage) as (first, second):
         first.sample()
         assert until(lambda: family(stage) == ["T", "T"])
         assert offspring.state(honest.process_id) != "T"
@@ -66,34 +73,34 @@ def test_whoever_is_not_timed_is_stopped_with_its_children(start: Start) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_rival_that_was_ended_while_it_waited_is_told_so(number: int, start: Start) -> None:
-    """Nothing of its own ran at that time; the stage is then measured once more, with no rival in reach."""
+def test_a_worker_that_was_ended_while_it_waited_is_told_so(number: int, start: Start) -> None:
+    """Nothing of its own ran at that time; the stage is then measured once more, with no other worker in reach."""
     honest, stage = ready(start(HONEST)), ready(start(HONEST))
     os.kill(honest.process_id, number)
     honest._process.wait(timeout=5)
     with pytest.raises(WorkerGone, match=f"killed by {signal.Signals(number).name}.* while it waited") as gone:
-        Turn(honest, stage).sample()
+        InterleavedWorker(honest, stage).sample()
     assert gone.value.kind == "killed"
 
 
-def test_a_rival_that_is_given_other_conditions_counts_no_more(start: Start) -> None:
+def test_a_worker_that_is_given_other_conditions_counts_no_more(start: Start) -> None:
     """Niceness any process may raise for another one of its user; the baseline is then to be started anew."""
     honest, stage = ready(start(HONEST)), ready(start(HONEST))
     before = os.getpriority(os.PRIO_PROCESS, honest.process_id)
     said = rf"other conditions: niceness \[{before}\] → \[{before + 1}\]"
-    with pytest.raises(WorkerGone, match=said) as gone, in_turns(honest, stage):
+    with pytest.raises(WorkerGone, match=said) as gone, interleaved(honest, stage):
         os.setpriority(os.PRIO_PROCESS, honest.process_id, before + 1)
     assert gone.value.kind == "broken contract"
     assert not honest.alive
 
 
 def test_conditions_that_a_stage_changed_in_its_build_are_seen(start: Start) -> None:
-    """Before the two were timed in turns."""
+    """Before the two were interleaved."""
     honest = ready(start(HONEST))
-    before = standing(honest.process_id)
+    before = conditions_of(honest.process_id)
     stage = ready(start(HONEST))
     os.setpriority(os.PRIO_PROCESS, honest.process_id, os.getpriority(os.PRIO_PROCESS, honest.process_id) + 1)
-    with pytest.raises(WorkerGone, match="other conditions: niceness"), in_turns(honest, stage, before):
+    with pytest.raises(WorkerGone, match="other conditions: niceness"), interleaved(honest, stage, before):
         pass
 
 
@@ -116,12 +123,12 @@ def test_whatever_the_system_tells_of_a_process_is_part_of_its_conditions(kind: 
     """What any process may do to another one of its user."""
     do, said = ELSE[kind]
     with subprocess.Popen(["sleep", "30"], start_new_session=True) as child:
-        before = standing(child.pid)
+        before = conditions_of(child.pid)
         try:
             denied = do(child.pid) == -1
         except OSError:
             denied = True
-        after = standing(child.pid)
+        after = conditions_of(child.pid)
         child.kill()
     if denied:
         pytest.skip("this system doesn't let it")
@@ -130,7 +137,7 @@ def test_whatever_the_system_tells_of_a_process_is_part_of_its_conditions(kind: 
 
 def test_the_run_s_own_conditions_are_given_back() -> None:
     """A stage may have taken them, and every further worker has them."""
-    before = standing(os.getpid())
+    before = conditions_of(os.getpid())
     assert before is not None
     if len(before.processors) == 1:
         pytest.skip("there is one processor")
@@ -138,9 +145,9 @@ def test_the_run_s_own_conditions_are_given_back() -> None:
     try:
         for thread in threads:
             os.sched_setaffinity(thread, {min(before.processors)})
-        assert "processors" in changed(before, standing(os.getpid()))
+        assert "processors" in changed(before, conditions_of(os.getpid()))
         give_back(before)
-        assert changed(before, standing(os.getpid())) == ""
+        assert changed(before, conditions_of(os.getpid())) == ""
     finally:
         for thread in threads:
             with suppress(OSError):
@@ -153,27 +160,27 @@ def test_a_session_s_niceness_is_given_back(tmp_path: Path, monkeypatch: pytest.
     own = tmp_path / "self"
     (own / "task").mkdir(parents=True)
     (own / "autogroup").write_text("/autogroup-1 nice 19")
-    monkeypatch.setattr(turns, "PROC", tmp_path)
-    give_back(Standing(frozenset({0}), frozenset({0}), frozenset({0}), frozenset({"autogroup: /autogroup-1 nice 0"})))
+    monkeypatch.setattr(interleaved_pair, "PROC", tmp_path)
+    give_back(Conditions(frozenset({0}), frozenset({0}), frozenset({0}), frozenset({"autogroup: /autogroup-1 nice 0"})))
     assert (own / "autogroup").read_text() == "0"
 
 
-def test_a_rival_that_cannot_be_stopped_is_told_so(monkeypatch: pytest.MonkeyPatch, start: Start) -> None:
+def test_a_worker_that_cannot_be_stopped_is_told_so(monkeypatch: pytest.MonkeyPatch, start: Start) -> None:
     honest, stage = ready(start(HONEST)), ready(start(HONEST))
     monkeypatch.setattr(stage, "suspend", lambda: False)
     with pytest.raises(WorkerGone, match="eager starts processes faster than they can be stopped") as gone:
-        Turn(honest, stage).take()
+        InterleavedWorker(honest, stage).take()
     assert gone.value.kind == "broken contract"
 
 
 def test_processors_are_part_of_the_conditions() -> None:
     """Of any thread; where the system says nothing, nothing is said."""
-    own = standing(os.getpid())
+    own = conditions_of(os.getpid())
     assert own is not None
     assert own.processors == os.sched_getaffinity(0)
-    fewer = Standing(frozenset({999}), own.niceness, own.scheduling)
+    fewer = Conditions(frozenset({999}), own.niceness, own.scheduling)
     assert changed(own, fewer).endswith("→ [999]")
-    assert changed(own, own) == changed(None, own) == changed(own, standing(-1)) == ""
+    assert changed(own, own) == changed(None, own) == changed(own, conditions_of(-1)) == ""
 
 
 def test_a_worker_that_a_signal_has_stopped_is_told_so(start: Start) -> None:

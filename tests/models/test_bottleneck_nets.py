@@ -1,10 +1,10 @@
-"""The nets that check the regimes are what they are said to be."""
+"""The nets that check the bottlenecks are what they are said to be."""
 
 import pytest
 import torch
 from torch import nn
 
-from models.regimes import LargeChannels, ManyTinyLayers, WidePointwise
+from models.bottleneck_nets import LargeChannels, ManyTinyLayers, WidePointwise
 from pipeline.profiling.layer_time import layer_work
 from pipeline.profiling.operator_bytes import counted
 
