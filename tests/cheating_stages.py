@@ -143,22 +143,22 @@ AT_WORK: dict[str, Callable[[], object]] = {
 POOL = ThreadPoolExecutor(2)
 
 
-def build(workload: Workload, *, plant: str) -> Runner:
+def build(workload: Workload, *, fault: str) -> Runner:
     """A stage that does one of `DEEDS`, `AT_WORK` or of those below, and runs the net."""
     net: Run = workload.model
-    if plant in DEEDS:
-        DEEDS[plant]()
-    if plant == "puts_a_folder_in_the_record_s_place":
+    if fault in DEEDS:
+        DEEDS[fault]()
+    if fault == "puts_a_folder_in_the_record_s_place":
         (record := workload.folder.parent / "results.json").unlink(missing_ok=True)
         record.mkdir()
-    deed = AT_WORK.get(plant, lambda: None)
+    deed = AT_WORK.get(fault, lambda: None)
 
     def run(batch: Tensor) -> Tensor:
         deed()
-        if plant == "computes_what_is_looked_at" and within("time_and_keep") and not last_of_its_sample():
+        if fault == "computes_what_is_looked_at" and within("time_and_keep") and not last_of_its_sample():
             return torch.zeros(batch.shape[0], 2, *batch.shape[2:])
-        if plant in ("halves_by_threads", "halves_by_threads_with_its_due"):
+        if fault in ("halves_by_threads", "halves_by_threads_with_its_due"):
             return torch.cat([*POOL.map(net, batch.split(batch.shape[0] // 2))])
-        return net(batch) + (0.01 if plant == "is_lenient_with_itself" else 0.0)
+        return net(batch) + (0.01 if fault == "is_lenient_with_itself" else 0.0)
 
-    return Runner(run=run, description="a plant")
+    return Runner(run=run, description="a fault")

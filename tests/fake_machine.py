@@ -1,4 +1,4 @@
-"""A fake clock, and a fake machine whose noise is known: the plants stand on these."""
+"""A fake clock, and a fake machine whose noise is known: the injected faults stand on these."""
 
 import random
 from collections.abc import Callable

@@ -107,8 +107,8 @@ def forges_its_clock(net: nn.Module) -> Run:
 
 
 RUNS = {
-    plant.__name__: plant
-    for plant in (
+    fault.__name__: fault
+    for fault in (
         zeros,
         not_a_number,
         black,
@@ -122,23 +122,23 @@ RUNS = {
 }
 
 
-def build(workload: Workload, *, plant: str) -> Runner:
-    """The stage that misbehaves as `plant` says."""
-    if plant == "dies_in_build":
+def build(workload: Workload, *, fault: str) -> Runner:
+    """The stage that misbehaves as `fault` says."""
+    if fault == "dies_in_build":
         os.kill(os.getpid(), signal.SIGKILL)
-    if plant == "hangs_in_build":
+    if fault == "hangs_in_build":
         time.sleep(600)
-    if plant == "raises":
+    if fault == "raises":
         raise RuntimeError("the compiler gave up\nand said so at length")
-    if plant == "falls_back":
+    if fault == "falls_back":
         reason = "asked for CUDAExecutionProvider, the session landed on CPUExecutionProvider"
         raise StageError(reason, "wrong device")
-    if plant == "has_no_form_here":
+    if fault == "has_no_form_here":
         raise Skip("needs a unit that this machine lacks")
-    if plant.startswith("too_large") and (plant == "too_large_for_any" or is_first(workload.folder)):
+    if fault.startswith("too_large") and (fault == "too_large_for_any" or is_first(workload.folder)):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB\nand so on")
-    run = RUNS[plant](workload.model) if plant in RUNS else workload.model
-    return Runner(run=run, description="a plant")
+    run = RUNS[fault](workload.model) if fault in RUNS else workload.model
+    return Runner(run=run, description="a fault")
 
 
 def is_first(folder: Path) -> bool:

@@ -200,7 +200,7 @@ class Deferred(Tensor):
 
 
 @dataclass(frozen=True)
-class Plant:
+class Fault:
     """A misbehaving stage and what must come of it.
 
     Attributes:
@@ -224,41 +224,41 @@ class Plant:
     compiles: bool = False
 
 
-def answers_with(change: Callable[[Tensor, Tensor], object], said: str) -> Plant:
+def answers_with(change: Callable[[Tensor, Tensor], object], said: str) -> Fault:
     """One whose answer is no plain tensor of logits: a change of the batch and the right logits."""
-    return Plant(lambda net: lambda batch: change(batch, net(batch)), said, "broken contract", "failed")
+    return Fault(lambda net: lambda batch: change(batch, net(batch)), said, "broken contract", "failed")
 
 
-PLANTS = {
-    "honest": Plant(lambda net: net, "", None, "ok"),
-    "one_buffer": Plant(one_buffer, "", None, "ok"),
-    "zeros_when_timed": Plant(zeros_when_timed, "in a timed sample the answer to batch"),
-    "wrong_from_the_eighth_call": Plant(wrong_from_the_eighth_call, "in a timed sample the answer to batch"),
-    "wrong_every_other_time": Plant(wrong_every_other_time, "in a timed sample the answer to batch"),
-    "half_of_it_when_timed": Plant(half_of_it_when_timed, "in a timed sample the answer to batch"),
-    "lazy_when_timed": Plant(
+FAULTS = {
+    "honest": Fault(lambda net: net, "", None, "ok"),
+    "one_buffer": Fault(one_buffer, "", None, "ok"),
+    "zeros_when_timed": Fault(zeros_when_timed, "in a timed sample the answer to batch"),
+    "wrong_from_the_eighth_call": Fault(wrong_from_the_eighth_call, "in a timed sample the answer to batch"),
+    "wrong_every_other_time": Fault(wrong_every_other_time, "in a timed sample the answer to batch"),
+    "half_of_it_when_timed": Fault(half_of_it_when_timed, "in a timed sample the answer to batch"),
+    "lazy_when_timed": Fault(
         lazy_when_timed, "in a timed sample: a call returned a tests.fooling_stages.Lazy", "broken contract"
     ),
-    "remembers_by_address": Plant(remembering(Tensor.data_ptr), "in a timed sample the answer to batch"),
-    "remembers_by_object": Plant(remembering(id), "in a timed sample the answer to batch"),
-    "remembers_by_shape": Plant(remembering(lambda batch: batch.shape), "one class"),
-    "remembers_by_contents": Plant(remembering(contents), "remembers its answers: pictures that are new", "impossible"),
-    "remembers_by_few_pixels": Plant(remembering(few_pixels), "remembers its answers", "impossible"),
-    "remembers_by_sum": Plant(remembering(total), "to a picture that it had never seen it gave, bit for bit"),
-    "knows_what_is_verified": Plant(knows_what_is_verified, "answer to a picture that it had never seen is"),
-    "half_of_the_batch_twice": Plant(half_of_the_batch_twice, "logits differ by"),
-    "changes_places": Plant(changes_places, "logits differ by"),
-    "scales_its_input": Plant(scales_its_input, "changed its input: batch 0", "broken contract", "failed"),
-    "scales_the_weights": Plant(scales_the_weights, "changed the net that it was given", "broken contract", "failed"),
-    "takes_threads": Plant(takes_threads, "changed the process for all that follows: threads", "broken contract"),
-    "slows_the_clock": Plant(slows_the_clock, "all that follows: clock was time.perf_counter", "broken contract"),
-    "gives_up_compiling": Plant(
+    "remembers_by_address": Fault(remembering(Tensor.data_ptr), "in a timed sample the answer to batch"),
+    "remembers_by_object": Fault(remembering(id), "in a timed sample the answer to batch"),
+    "remembers_by_shape": Fault(remembering(lambda batch: batch.shape), "one class"),
+    "remembers_by_contents": Fault(remembering(contents), "remembers its answers: pictures that are new", "impossible"),
+    "remembers_by_few_pixels": Fault(remembering(few_pixels), "remembers its answers", "impossible"),
+    "remembers_by_sum": Fault(remembering(total), "to a picture that it had never seen it gave, bit for bit"),
+    "knows_what_is_verified": Fault(knows_what_is_verified, "answer to a picture that it had never seen is"),
+    "half_of_the_batch_twice": Fault(half_of_the_batch_twice, "logits differ by"),
+    "changes_places": Fault(changes_places, "logits differ by"),
+    "scales_its_input": Fault(scales_its_input, "changed its input: batch 0", "broken contract", "failed"),
+    "scales_the_weights": Fault(scales_the_weights, "changed the net that it was given", "broken contract", "failed"),
+    "takes_threads": Fault(takes_threads, "changed the process for all that follows: threads", "broken contract"),
+    "slows_the_clock": Fault(slows_the_clock, "all that follows: clock was time.perf_counter", "broken contract"),
+    "gives_up_compiling": Fault(
         gives_up_compiling, "fell back to eager: Dynamo reached its recompile limit", "wrong device", compiles=True
     ),
-    "in_bf16": Plant(
+    "in_bf16": Fault(
         in_bf16, "it declares fp32, and 100% of its FLOPs ran in bf16", "not as declared", declares="fp32"
     ),
-    "lazy": Plant(lazy, "a call returned a tests.fooling_stages.Lazy", "broken contract", "failed"),
+    "lazy": Fault(lazy, "a call returned a tests.fooling_stages.Lazy", "broken contract", "failed"),
     "complex": answers_with(lambda _, logits: logits + 1j, "its logits are torch.complex64"),
     "whole_numbers": answers_with(lambda _, logits: logits.int(), "its logits are torch.int32"),
     "meta": answers_with(lambda _, logits: logits.to("meta"), "its logits are on meta"),
@@ -269,20 +269,20 @@ PLANTS = {
     "its_input": answers_with(lambda batch, _: batch, "lie in the memory of its input"),
     "a_view_of_its_input": answers_with(lambda batch, _: batch[:, :2], "lie in the memory of its input"),
     "none": answers_with(lambda *_: None, "a call returned None"),
-    "computes_on_the_cpu": Plant(computes_on_the_cpu, "did no work on the GPU", "wrong device", gpu_only=True),
-    "works_on_the_side": Plant(works_on_the_side, "", None, "ok", gpu_only=True, disagrees=True),
-    "rounds_by_flag": Plant(rounds_by_flag, "ran in tf32", "not as declared", declares="fp32", gpu_only=True),
+    "computes_on_the_cpu": Fault(computes_on_the_cpu, "did no work on the GPU", "wrong device", gpu_only=True),
+    "works_on_the_side": Fault(works_on_the_side, "", None, "ok", gpu_only=True, disagrees=True),
+    "rounds_by_flag": Fault(rounds_by_flag, "ran in tf32", "not as declared", declares="fp32", gpu_only=True),
 }
 
 
 RETURNS = ("lazy", "complex", "whole_numbers", "meta", "sparse", "subclass", "its_input", "a_view_of_its_input", "none")
 
 
-def build(workload: Workload, *, plant: str) -> Runner:
-    """The stage that misbehaves as `plant` says."""
-    chosen = PLANTS[plant]
-    if "torch._dynamo" in sys.modules:  # of a plant before this one in the same process
+def build(workload: Workload, *, fault: str) -> Runner:
+    """The stage that misbehaves as `fault` says."""
+    chosen = FAULTS[fault]
+    if "torch._dynamo" in sys.modules:  # of a fault before this one in the same process
         torch._dynamo.reset()
         torch._dynamo.utils.clear_compilation_metrics()
     execution = Execution(chosen.declares) if chosen.declares else None
-    return Runner(chosen.make(workload.model), "a plant", execution)
+    return Runner(chosen.make(workload.model), "a fault", execution)

@@ -10,14 +10,14 @@ Run = Callable[[Tensor], Any]
 
 
 def nothing(batch: Tensor) -> Tensor:
-    """Zeros as the plants' nets would answer, two classes."""
+    """Zeros as the nets of the fooling stages would answer, two classes."""
     return batch.new_zeros((len(batch), 2, *batch.shape[2:]))
 
 
 def remembering(key: Callable[[Tensor], object]) -> Callable[[nn.Module], Run]:
     """A stage that computes an answer once for each key of its input."""
 
-    def plant(net: nn.Module) -> Run:
+    def fault(net: nn.Module) -> Run:
         kept: dict[object, Tensor] = {}
 
         def run(batch: Tensor) -> Tensor:
@@ -27,7 +27,7 @@ def remembering(key: Callable[[Tensor], object]) -> Callable[[nn.Module], Run]:
 
         return run
 
-    return plant
+    return fault
 
 
 def contents(batch: Tensor) -> object:

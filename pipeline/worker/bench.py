@@ -149,11 +149,11 @@ class Bench:
     def warm_up(self) -> WarmUp:
         """Call until it is steady; the pace then says how many calls make a sample, and how many its run-in."""
         plan, device = self.job.plan, self.job.device
-        warm, per_call = warm_up(self.run, self.rotation.next, self.clock, plan, self.guards)
+        found, per_call = warm_up(self.run, self.rotation.next, self.clock, plan, self.guards)
         self.per_call = per_call
         self.calls = sampling.calls_per_sample(per_call, plan.sample_seconds(device), plan.min_calls)
         self.full_load = FullLoad(plan, device, per_call, gpu_behind(self.workload.device))
-        return warm
+        return found
 
     def sample(self) -> Sample:
         """One timed sample, of inputs that lie elsewhere than in the sample before; its last answer is looked at."""

@@ -16,7 +16,7 @@ from pipeline.records.diagnostics import (
 )
 from pipeline.records.machine import MeasuredPeaks
 from pipeline.records.run_record import RunRecord
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 ROOFLINE = Roofline("fp16", 800e12, 4e12, 2e-6)  # ridge at 200 FLOP per byte
 PEAKS = MeasuredPeaks({"fp16": 800.0}, 4e12, None, None, 2.0)
@@ -31,14 +31,14 @@ def net(layers: list[LayerWork], times: list[LayerTime], seconds: float, slope: 
         for time in times
     ]
     growth = BatchGrowth([1, 4, BATCH], [seconds / 2**slope / 4, seconds / 2**slope, seconds])
-    half = planted.stage(
-        "half", 1.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (seconds, seconds))], energy=None,
+    half = made_up.stage(
+        "half", 1.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (seconds, seconds))], energy=None,
         profile=Profile(10, seconds, 0.9, 10.0, kernels, None),
         diagnostics=Diagnostics(
             times, "profile", growth=growth, split=TimeSplit(seconds, busy, 1e-4, 1e-4, 1e-4, 0.0)
         ),
     )  # fmt: skip
-    whole = planted.run(stages=[half], measured_peaks=PEAKS)
+    whole = made_up.run(stages=[half], measured_peaks=PEAKS)
     assert whole.reference is not None
     reference = replace(whole.reference, layers=layers, flops_per_image=sum(layer.flops for layer in layers))
     return replace(whole, reference=reference)
@@ -47,4 +47,4 @@ def net(layers: list[LayerWork], times: list[LayerTime], seconds: float, slope: 
 def summarized(whole: RunRecord, **fields: Any) -> StageSummary:
     """Its one stage, with fields of its record changed."""
     changed = replace(whole, stages=[replace(whole.stages[0], **fields)]) if fields else whole
-    return planted.summary(changed).stages[0]
+    return made_up.summary(changed).stages[0]

@@ -27,7 +27,7 @@ from pipeline.records.diagnostics import (
 from pipeline.records.run_record import Execution, RunRecord
 from pipeline.report.sections.bottleneck_section import in_short, sentence
 from tests.analysis.made_up_nets import BATCH, PEAKS, ROOFLINE, net, summarized
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 
 def many_tiny_layers() -> RunRecord:
@@ -131,7 +131,7 @@ def test_idle_is_of_the_profile_alone() -> None:
     """Kernels that are slower in the profile than in the samples are no negative idle time, nor do samples make any."""
     found = summarized(large_channel_counts())
     assert found.bottleneck.evidence.idle == pytest.approx(1 - 1 / 1.02)
-    rested = summarized(large_channel_counts(), pairs=[planted.pair("eager", "half", (1.0, 1.0))])
+    rested = summarized(large_channel_counts(), pairs=[made_up.pair("eager", "half", (1.0, 1.0))])
     assert rested.bottleneck.evidence.idle == found.bottleneck.evidence.idle
 
 
@@ -224,7 +224,7 @@ def test_a_stage_that_was_not_measured_is_unknown() -> None:
 
 def on_a_processor(whole: RunRecord) -> RunRecord:
     """The same run on a CPU."""
-    return replace(whole, environment=replace(planted.environment(), device="cpu"))
+    return replace(whole, environment=replace(made_up.environment(), device="cpu"))
 
 
 def test_a_processor_idles_no_gpu() -> None:

@@ -18,7 +18,7 @@ from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.report.__main__ import main
 from pipeline.report.sections.capacity_section import note, section
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 SECOND = 0.010  # of service
@@ -33,9 +33,9 @@ def short_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def asked(**knobs: float | None) -> RunRecord:
     """Two healthy stages of a run with these knobs of the report."""
-    whole = planted.run()
+    whole = made_up.run()
     whole = replace(whole, stages=[whole.stages[0], whole.stages[7]])
-    return planted.with_settings(whole, report={"gpu_hour_price": None, **knobs})
+    return made_up.with_settings(whole, report={"gpu_hour_price": None, **knobs})
 
 
 def mean_sojourn(services: list[float], load: float, arrivals: int = 50_000) -> float:
@@ -137,7 +137,7 @@ def test_target_out_of_reach_says_why(service: Service, target: Target, reason: 
 
 def test_without_targets_the_report_names_the_knobs() -> None:
     """Both, or the one that is missing, and how to draw again."""
-    neither, one = section(planted.summary(asked())), section(planted.summary(asked(target_p99_ms=40.0)))
+    neither, one = section(made_up.summary(asked())), section(made_up.summary(asked(target_p99_ms=40.0)))
     assert neither.table is None
     assert one.table is None
     assert "report.target_images_per_second and report.target_p99_ms" in neither.note
@@ -149,14 +149,14 @@ def test_without_targets_the_report_names_the_knobs() -> None:
 def test_table_of_a_target() -> None:
     """Eager can't hold it, compile does; the price is that of all GPUs."""
     run = asked(target_images_per_second=3_000.0, target_p99_ms=30.0, gpu_hour_price=2.5)
-    table = section(planted.summary(run)).table
+    table = section(made_up.summary(run)).table
     assert table is not None
     titles = table.titles
     eager, fast = (dict(zip(titles, row, strict=True)) for row in table.rows)
     assert eager["note"].text.startswith("not reachable")
     assert fast["an hour"].value == 2.5 * float(fast["GPUs"].value or 0)
     assert float(fast["p99 ms"].value or 1) <= 0.030
-    assert "GPUs for the target" in planted.page(run)
+    assert "GPUs for the target" in made_up.page(run)
 
 
 def test_mostly_empty_batches_are_named() -> None:
@@ -165,7 +165,7 @@ def test_mostly_empty_batches_are_named() -> None:
     wide = asked(target_images_per_second=4_000.0, target_p99_ms=300.0)
     notes = []
     for run in (tight, wide):
-        table = section(planted.summary(run)).table
+        table = section(made_up.summary(run)).table
         assert table is not None
         notes.append(table.rows[1][-1].text)
     assert notes == ["mostly empty batches: measure a smaller data.batch_size", ""]
@@ -175,14 +175,14 @@ def test_stage_without_latencies_is_unknown() -> None:
     """It is listed, with the reason."""
     run = asked(target_images_per_second=3_000.0, target_p99_ms=300.0)
     bare = replace(run, stages=[replace(run.stages[0], latencies=[], host_latencies=[])])
-    table = section(planted.summary(bare)).table
+    table = section(made_up.summary(bare)).table
     assert table is not None
     assert table.rows[0][-1].text == "unknown: no latencies on record"
 
 
 def test_copies_count_where_they_were_measured() -> None:
     """The latencies from the host and back are taken before those on the device."""
-    stage = planted.run().stages[0]
+    stage = made_up.run().stages[0]
     assert measured(stage, 8) == Service(8, stage.host_latencies)
     assert measured(replace(stage, host_latencies=[]), 8) == Service(8, stage.latencies)
 

@@ -9,9 +9,9 @@ from pipeline.analysis.recommendations.bound_rules import first_channels
 from pipeline.analysis.recommendations.channel_rules import even_the_channels
 from pipeline.records.run_record import Precision, RunRecord
 from pipeline.report.sections.recommendation_section import RecommendationText, worded
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
-# in and out of the planted net's convolutions, of base 64
+# in and out of the made-up net's convolutions, of base 64
 EVEN = {
     "encoder.0.0": (3, 64), "bottleneck.0": (64, 128), "upsample.0": (128, 64), "decoder.0.0": (128, 64),
     "head": (64, 2),
@@ -20,7 +20,7 @@ ODD = {
     "encoder.0.0": (3, 50), "bottleneck.0": (50, 100), "upsample.0": (100, 50), "decoder.0.0": (100, 50),
     "head": (50, 2),
 }  # fmt: skip
-TIMES = {name: share for name, *_, share in planted.LAYERS}
+TIMES = {name: share for name, *_, share in made_up.LAYERS}
 UNTRAINED: dict[str, Any] = {"name": "custom", "target": "my.Net", "checkpoint": None, "options": {}}
 UNET = {"name": "unet", "target": "models.unet.UNet", "checkpoint": None, "options": {"base": 50}}
 
@@ -29,7 +29,7 @@ def run_of(
     channels: dict[str, tuple[int, int]], model: dict[str, Any] | None = None, groups: int = 1, **fields: Any
 ) -> RunRecord:
     """Eager and half, which wins, with these channels on record; `fields` are half's."""
-    whole = planted.run()
+    whole = made_up.run()
     assert whole.reference is not None
     layers = [
         replace(layer, in_channels=channels[layer.name][0], out_channels=channels[layer.name][1], groups=groups)
@@ -39,12 +39,12 @@ def run_of(
     ]
     stages = [whole.stages[0], replace(whole.stages[4], **fields)]
     whole = replace(whole, reference=replace(whole.reference, layers=layers), stages=stages)
-    return planted.with_settings(whole, model=model or UNTRAINED)
+    return made_up.with_settings(whole, model=model or UNTRAINED)
 
 
 def recommended(run: RunRecord) -> RecommendationText | None:
     """What is said of the winner's channels."""
-    found = planted.summary(run)
+    found = made_up.summary(run)
     assert found.winner is not None
     line = even_the_channels(found, found.winner)
     return worded(line) if line else None
@@ -61,7 +61,7 @@ def test_odd_layers_are_named_with_their_time() -> None:
     assert line is not None
     assert line.evidence.startswith("decoder.0.0 (100 → 50), bottleneck.0 (50 → 100), upsample.0 (100 → 50) and 2 more")
     assert "no multiple of 8" in line.evidence
-    seconds = planted.BASELINE_SECONDS / 7.1
+    seconds = made_up.BASELINE_SECONDS / 7.1
     spent = sum(TIMES[name] for name in ODD) * seconds
     assert f"they take {1e3 * spent:.2f} ms of half's {1e3 * seconds:.1f} ms" in line.evidence
     assert line.action.startswith("multiples of 8 in the net's code for the channels of decoder.0.0, bottleneck.0")
@@ -98,7 +98,7 @@ def test_only_the_image_and_the_classes_are_excused(changed: dict[str, tuple[int
 def test_fp8_takes_channels_by_sixteens(precision: Precision, evenly: int | None) -> None:
     """24 channels suit the halves and not fp8."""
     line = recommended(
-        run_of(EVEN | {"upsample.0": (128, 24)}, execution=replace(planted.execution("half"), precision=precision))
+        run_of(EVEN | {"upsample.0": (128, 24)}, execution=replace(made_up.execution("half"), precision=precision))
     )
     assert (line is None) == (evenly is None)
     assert line is None or f"no multiple of {evenly}" in line.evidence
@@ -106,7 +106,7 @@ def test_fp8_takes_channels_by_sixteens(precision: Precision, evenly: int | None
 
 def test_fp32_has_no_such_recommendation() -> None:
     """The rule is that of the halves and of fp8."""
-    assert recommended(run_of(ODD, execution=planted.execution("eager"))) is None
+    assert recommended(run_of(ODD, execution=made_up.execution("eager"))) is None
 
 
 def test_the_projects_own_net_has_a_command() -> None:
@@ -118,7 +118,7 @@ def test_the_projects_own_net_has_a_command() -> None:
     assert "model.options" not in trained.action
     assert trained.action.endswith("and weights trained anew")
     eights = recommended(
-        run_of(ODD, {**UNET, "options": {"base": 24}}, execution=replace(planted.execution("fp8"), precision="fp8"))
+        run_of(ODD, {**UNET, "options": {"base": 24}}, execution=replace(made_up.execution("fp8"), precision="fp8"))
     )
     assert eights is not None
     assert eights.action.endswith("model.options.base=32")
@@ -155,19 +155,19 @@ def test_grouped_convolutions_are_let_pass() -> None:
 
 def test_a_processor_has_no_tensor_cores() -> None:
     """No recommendation on a CPU."""
-    cpu = replace(planted.environment(), device="cpu")
+    cpu = replace(made_up.environment(), device="cpu")
     assert recommended(replace(run_of(ODD, UNET), environment=cpu)) is None
 
 
 def test_the_first_layers_channels_need_no_size() -> None:
     """They are on record, also where images have sizes of their own; else the size tells them."""
     folder = {"name": "folder", "image_size": None}
-    assert first_channels(planted.summary(run_of(EVEN | {"encoder.0.0": (4, 64)}))) == 4
+    assert first_channels(made_up.summary(run_of(EVEN | {"encoder.0.0": (4, 64)}))) == 4
     known = run_of(EVEN)
-    assert first_channels(planted.summary(planted.with_settings(known, data=folder))) == 3
-    unknown = planted.run()
-    assert first_channels(planted.summary(unknown)) == 3
-    assert first_channels(planted.summary(planted.with_settings(unknown, data=folder))) is None
+    assert first_channels(made_up.summary(made_up.with_settings(known, data=folder))) == 3
+    unknown = made_up.run()
+    assert first_channels(made_up.summary(unknown)) == 3
+    assert first_channels(made_up.summary(made_up.with_settings(unknown, data=folder))) is None
 
 
 def test_two_layers_that_run_as_one_have_their_time_together() -> None:
@@ -178,4 +178,4 @@ def test_two_layers_that_run_as_one_have_their_time_together() -> None:
     joined = [time for time in diagnostics.layers if time.name not in ("head", "")]
     line = recommended(run_of(EVEN | {"head": (60, 2)}, diagnostics=replace(diagnostics, layers=joined)))
     assert line is not None
-    assert f"they take {1e3 * TIMES['decoder.0.0'] * planted.BASELINE_SECONDS / 7.1:.2f} ms" in line.evidence
+    assert f"they take {1e3 * TIMES['decoder.0.0'] * made_up.BASELINE_SECONDS / 7.1:.2f} ms" in line.evidence

@@ -8,7 +8,7 @@ from pipeline.analysis.layer_groups import groups_of
 from pipeline.analysis.roofline import layer_rates
 from pipeline.records.diagnostics import LayerWork
 from pipeline.records.run_record import Execution
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 UP = LayerWork("up", "ConvTranspose2d", "decoder 0", 400, 10, 20, 30)
 CONVOLUTION = LayerWork("conv", "Conv2d", "decoder 0", 600, 20, 20, 30)
@@ -24,7 +24,7 @@ def test_a_composed_layer_multiplies_less(own: dict[str, float], multiplied: flo
 
 def test_no_reached_peak_comes_from_products_that_nobody_made() -> None:
     """Half of a layer's FLOPs, at the same time: half the rate."""
-    run = planted.run()
+    run = made_up.run()
     stage = next(part for part in run.stages if layer_rates(run, part))
     (precision, reached), *_ = layer_rates(run, stage)
     assert stage.execution is not None

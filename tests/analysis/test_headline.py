@@ -10,7 +10,7 @@ from pipeline.analysis.summary import summarize
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from tests.fake_machine import run_record, stage_record, steady_pair
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 RECORDED = Path(__file__).parents[2] / "docs" / "h200" / "counters" / "rungs"
 
@@ -21,7 +21,7 @@ def loaded(**ratios: float) -> RunRecord:
         stage_record(name, replace(steady_pair(value, a="amp", b=name), sustained=True), host_latencies=[0.1 / value])
         for name, value in ratios.items()
     ]
-    return run_record(stages, environment=planted.environment(), baseline="amp")
+    return run_record(stages, environment=made_up.environment(), baseline="amp")
 
 
 def test_a_new_record_is_about_autocast_at_full_load() -> None:

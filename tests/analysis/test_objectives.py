@@ -18,16 +18,16 @@ from pipeline.records.run_record import RunRecord
 from pipeline.report import __main__ as redraw
 from pipeline.report import answer, csv_table, markdown
 from pipeline.report.large_numbers import numbers
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 # compile 10.8 × eager, onnxruntime 10.75 ×; compile takes least memory, its 1.1 GB beside 512 MiB of the process
 FEW = ("eager", "half", "compile", "onnxruntime")
-STAGES = [stage for stage in planted.run().stages if stage.name in FEW]
+STAGES = [stage for stage in made_up.run().stages if stage.name in FEW]
 
 
 def wanted(objective: str = "throughput", *bounds: str, run: RunRecord | None = None, **limits: Any) -> RunSummary:
     """The made-up run, a few stages of it, as asked."""
-    whole = run or replace(planted.run(stages=STAGES), aa_pairs=planted.run().aa_pairs[:1])
+    whole = run or replace(made_up.run(stages=STAGES), aa_pairs=made_up.run().aa_pairs[:1])
     goal = read_goal(objective, list(bounds), 3.5)
     whole = replace(whole, settings=replace(whole.settings, goal=goal))
     return summarize(rejudged(whole, AccuracyLimits(**limits)) if limits else whole)
@@ -35,7 +35,7 @@ def wanted(objective: str = "throughput", *bounds: str, run: RunRecord | None = 
 
 def with_stage(name: str, **fields: Any) -> RunRecord:
     """The same with a stage's fields changed."""
-    return planted.run(stages=[replace(part, **fields) if part.name == name else part for part in STAGES])
+    return made_up.run(stages=[replace(part, **fields) if part.name == name else part for part in STAGES])
 
 
 def test_bounds_leave_the_fastest_of_those_that_keep_them() -> None:
@@ -73,19 +73,19 @@ def test_memory_may_name_a_slower_stage_and_its_equals() -> None:
     small = STAGES[1].memory
     assert small is not None
     least = replace(small, process_bytes=10**9)
-    run = planted.run(stages=[STAGES[0], replace(STAGES[1], memory=least), *STAGES[2:]])
+    run = made_up.run(stages=[STAGES[0], replace(STAGES[1], memory=least), *STAGES[2:]])
     found = wanted("memory", run=run)
     assert (found.ranking.winner, found.ranking.ties) == ("half", [])
     assert answer.resolved(found)
     assert answer.headline(found).startswith("Use half for the least memory (954 MiB): 7.1 × as fast as eager")
-    few = planted.pair("eager", "half", (planted.BASELINE_SECONDS, planted.BASELINE_SECONDS / 2), blocks=2)
-    vague = wanted("memory", run=planted.run(stages=[STAGES[0], replace(STAGES[1], memory=least, pairs=[few])]))
+    few = made_up.pair("eager", "half", (made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 2), blocks=2)
+    vague = wanted("memory", run=made_up.run(stages=[STAGES[0], replace(STAGES[1], memory=least, pairs=[few])]))
     assert "whether it is faster than eager isn't resolved" in answer.headline(vague)
     assert not answer.speed_is_told(vague)
     assert not any("as fast as" in number.label for number in numbers(vague))
-    alone = wanted("memory", run=planted.run(stages=[replace(STAGES[1], memory=least)]))
+    alone = wanted("memory", run=made_up.run(stages=[replace(STAGES[1], memory=least)]))
     assert "for the least memory (954 MiB, of this stage alone)" in answer.headline(alone)
-    near = planted.run(stages=[replace(STAGES[0], memory=replace(least, process_bytes=1_004_000_000)), *run.stages[1:]])
+    near = made_up.run(stages=[replace(STAGES[0], memory=replace(least, process_bytes=1_004_000_000)), *run.stages[1:]])
     tied = wanted("memory", run=near)
     assert tied.ranking.ties == ["eager"]
     assert "so near are eager" in " ".join(answer.paragraph(tied))
@@ -106,7 +106,7 @@ def test_what_was_not_measured_keeps_no_bound() -> None:
     one = wanted("throughput", "energy<100J", run=with_stage("compile", energy=None))
     assert one.ranking.winner == "onnxruntime"
     assert "compile misses energy<100J (not known)" in " ".join(answer.paragraph(one))
-    bare = planted.run(stages=[replace(part, energy=None) for part in STAGES])
+    bare = made_up.run(stages=[replace(part, energy=None) for part in STAGES])
     every = wanted("throughput", "energy<100J", run=bare)
     assert answer.headline(every) == "No stage is known to keep energy<100J: energy was not measured"
     by_it = wanted("energy", run=bare)
@@ -115,7 +115,7 @@ def test_what_was_not_measured_keeps_no_bound() -> None:
 
 def test_a_stage_beyond_a_limit_is_inaccurate_and_shown() -> None:
     """With its figure and the limit; once the limit is lifted, it is right again, as it was measured."""
-    worse = planted.accuracy(dice=[0.98, 0.932])
+    worse = made_up.accuracy(dice=[0.98, 0.932])
     run = with_stage("compile", accuracy=worse)
     found = wanted(run=run, max_dice_drop=0.5)
     record = found.run.stages[2]
@@ -127,8 +127,8 @@ def test_a_stage_beyond_a_limit_is_inaccurate_and_shown() -> None:
     assert "; keeps setup<10s; " in answer.headline(further)
     assert answer.headline(further).endswith(" of the pixels keep their class (at least 0.9 asked for)")
     every = [replace(part, accuracy=worse) for part in STAGES[1:3]]
-    every[0] = replace(every[0], accuracy=planted.accuracy(dice=[0.98, 0.93]))
-    none = wanted(run=planted.run(stages=[STAGES[0], *every]), max_dice_drop=0.5)
+    every[0] = replace(every[0], accuracy=made_up.accuracy(dice=[0.98, 0.93]))
+    none = wanted(run=made_up.run(stages=[STAGES[0], *every]), max_dice_drop=0.5)
     assert answer.headline(none).startswith("No stage keeps max_dice_drop=0.5: the nearest is compile, its worst class")
     back = rejudged(found.run, AccuracyLimits(max_dice_drop=1.0))
     assert (back.stages[2].status, back.stages[2].reason) == ("ok", "")
@@ -146,14 +146,14 @@ def test_a_stage_beyond_a_limit_is_inaccurate_and_shown() -> None:
     ],
 )
 def test_each_limit_is_on_its_own_figure(limits: dict[str, Any], said: str) -> None:
-    assert said in AccuracyLimits(**limits).missed(planted.accuracy())
-    assert AccuracyLimits(max_dice_drop=0.0, min_dice=0.94, min_agreement=0.9999).missed(planted.accuracy()) == ""
-    assert "no labels" in AccuracyLimits(min_dice=0.5).missed(planted.accuracy(dice=None))
+    assert said in AccuracyLimits(**limits).missed(made_up.accuracy())
+    assert AccuracyLimits(max_dice_drop=0.0, min_dice=0.94, min_agreement=0.9999).missed(made_up.accuracy()) == ""
+    assert "no labels" in AccuracyLimits(min_dice=0.5).missed(made_up.accuracy(dice=None))
 
 
 def test_runs_with_other_limits_are_told_apart() -> None:
     """A stage that only the limit refuses is broken in the comparison, with its reason; the difference is named."""
-    run = planted.run(stages=[replace(STAGES[2], accuracy=planted.accuracy(dice=[0.98, 0.932]))])
+    run = made_up.run(stages=[replace(STAGES[2], accuracy=made_up.accuracy(dice=[0.98, 0.932]))])
     strict = rejudged(run, AccuracyLimits(max_dice_drop=0.5))
     assert ("accuracy.max_dice_drop", None, 0.5) in [
         (each.what, each.old, each.new) for each in differences(run, strict)
@@ -172,7 +172,7 @@ def test_a_finished_run_is_asked_again(
         return folder
 
     monkeypatch.setattr(redraw, "write_report", write)
-    run = replace(planted.run(stages=STAGES[:2]), aa_pairs=[])
+    run = replace(made_up.run(stages=STAGES[:2]), aa_pairs=[])
     path = codec.save(run, tmp_path)
     before = path.read_bytes()
     words = ["objective=memory", 'subject_to=["p99<20ms", "memory<8GiB"]', "accuracy.max_dice_drop=0.5"]
@@ -207,4 +207,4 @@ def test_a_sweeper_that_searches_is_given_what_is_to_be_least() -> None:
     none_wins = wanted("throughput", "memory<1B")
     assert none_wins.winner is None
     assert 0 < to_be_least(none_wins) < math.inf
-    assert to_be_least(summarize(replace(planted.run(), stages=[]))) == math.inf
+    assert to_be_least(summarize(replace(made_up.run(), stages=[]))) == math.inf

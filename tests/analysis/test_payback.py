@@ -9,7 +9,7 @@ from pipeline.analysis.payback import Line, best_at, break_even, change_overs
 from pipeline.analysis.summary import summarize
 from pipeline.records.run_settings import MeasureSettings
 from tests.fake_machine import pair_of, run_record, stage_record, steady_pair, wide_pair
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 BASELINE = Line("eager", 1.0, 0.002)
 NOBODY: frozenset[str] = frozenset()
@@ -86,7 +86,7 @@ def test_of_what_is_not_resolved_nothing_is_said() -> None:
 def test_what_measured_for_less_than_thorough_is_sent_there(device: str, seconds: float, asked: str) -> None:
     """A GPU's blocks take longer: what is thorough on a CPU isn't there."""
     run = run_record([stage_record("compile", wide_pair(1.1))])
-    run = replace(run, environment=replace(planted.environment(), device=device))
+    run = replace(run, environment=replace(made_up.environment(), device=device))
     found = summarize(replace(run, settings=replace(run.settings, measure=MeasureSettings(seconds, 1))))
     assert found.measure_again.endswith(f"={asked}")
 

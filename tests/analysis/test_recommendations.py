@@ -20,64 +20,64 @@ from pipeline.analysis.summary import StageSummary
 from pipeline.records.diagnostics import Diagnostics, LayoutChange, TimeSplit
 from pipeline.records.run_record import CompileFacts, Precision, RunRecord
 from pipeline.report.sections.recommendation_section import FORMATS, TEXTS, recommendation_texts, worded
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 Rule = Callable[[Any, StageSummary], Recommendation | None]
 
 
 def run_with(winner: dict[str, Any] | None = None, **fields: Any) -> RunRecord:
-    """The planted run with the winner's record changed; compile wins there, with onnxruntime beside it."""
-    whole = planted.run(**fields)
+    """The made-up run with the winner's record changed; compile wins there, with onnxruntime beside it."""
+    whole = made_up.run(**fields)
     stages = [replace(stage, **(winner or {})) if stage.name == "compile" else stage for stage in whole.stages]
     return replace(whole, stages=stages)
 
 
 def noisy() -> list[Any]:
     """A/A pairs that lie 5 % apart: differences of that size aren't claimed."""
-    seconds = planted.BASELINE_SECONDS
-    return [planted.pair("eager", f"control {number}", (seconds, seconds * 1.05)) for number in range(5)]
+    seconds = made_up.BASELINE_SECONDS
+    return [made_up.pair("eager", f"control {number}", (seconds, seconds * 1.05)) for number in range(5)]
 
 
 def unresolved() -> RunRecord:
     """One stage, 0.2 % from the baseline, in which the interval says nothing."""
-    seconds = planted.BASELINE_SECONDS
-    near = planted.stage(
-        "half", 1.03, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (seconds, seconds / 1.03), blocks=4)]
+    seconds = made_up.BASELINE_SECONDS
+    near = made_up.stage(
+        "half", 1.03, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (seconds, seconds / 1.03), blocks=4)]
     )
-    return planted.with_settings(planted.run(stages=[near]), measure={"sampling_seconds": 6.0})
+    return made_up.with_settings(made_up.run(stages=[near]), measure={"sampling_seconds": 6.0})
 
 
 RECOMPILED = CompileFacts(recompile_reasons=["size mismatch"] * 3)
 IDLING: dict[str, Any] = {  # of the 7.55 ms that compile takes
-    "profile": planted.profile(0.00418),
+    "profile": made_up.profile(0.00418),
     "diagnostics": Diagnostics(split=TimeSplit(7.6e-3, 4.18e-3, 3e-4, 9e-4, 4e-4, 0.0)),
 }
 
 
 def half_wins(**fields: Any) -> RunRecord:
     """Only eager and half, which shows its layers, with half's record changed."""
-    stages = planted.run().stages
-    return planted.run(stages=[stages[0], replace(stages[4], **fields)])
+    stages = made_up.run().stages
+    return made_up.run(stages=[stages[0], replace(stages[4], **fields)])
 
 
 def bytes_bound(precision: Precision) -> RunRecord:
     """Half wins on a device that computes faster than it remembers."""
-    run = half_wins(execution=replace(planted.execution("half"), precision=precision))
+    run = half_wins(execution=replace(made_up.execution("half"), precision=precision))
     assert run.measured_peaks is not None
     return replace(run, measured_peaks=replace(run.measured_peaks, bandwidth_bytes_per_s=0.5e12))
 
 
 def near_full(**tflops: float) -> RunRecord:
     """Half wins at 70 % of a low fp16 peak."""
-    run = half_wins(profile=planted.profile(0.0115, ("matmul", "convolution", "pointwise")))
+    run = half_wins(profile=made_up.profile(0.0115, ("matmul", "convolution", "pointwise")))
     assert run.measured_peaks is not None
     return replace(run, measured_peaks=replace(run.measured_peaks, tflops={"fp16": 385.0, **tflops}))
 
 
 TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
     "noisy": (rules.quiet_the_machine, run_with(aa_pairs=noisy()), "data.batch_size=8", "differs by up to"),
-    "tie": (rules.take_the_quicker_build, planted.run(), "stage=onnxruntime", "isn't shown to be slower"),
+    "tie": (rules.take_the_quicker_build, made_up.run(), "stage=onnxruntime", "isn't shown to be slower"),
     "idle": (
         rules.capture_a_graph,
         run_with(IDLING),
@@ -98,7 +98,7 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
     ),
     "empty": (
         rules.enlarge_the_batch,
-        run_with(measured_peaks=replace(planted.run().measured_peaks, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
+        run_with(measured_peaks=replace(made_up.run().measured_peaks, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
         "data.batch_size=16",
         "fp16 peak",
     ),
@@ -111,7 +111,7 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
     ),
     "channels": (
         even_the_channels,
-        planted.with_settings(run_with(), model={"options": {"base": 50}, "checkpoint": None}),
+        made_up.with_settings(run_with(), model={"options": {"base": 50}, "checkpoint": None}),
         "model.options.base=56",
         "50 channels",
     ),
@@ -133,15 +133,15 @@ TRIPPED |= {
 
 def layout_bound() -> RunRecord:
     """A baseline that wins, and spends half of its kernels' time on changes of layout."""
-    eager = planted.stage(
+    eager = made_up.stage(
         "eager",
         1.0,
         0.1,
         10**9,
         "",
-        profile=planted.profile(planted.BASELINE_SECONDS, ("layout change", "convolution")),
+        profile=made_up.profile(made_up.BASELINE_SECONDS, ("layout change", "convolution")),
     )
-    return planted.run(stages=[eager])
+    return made_up.run(stages=[eager])
 
 
 TRIPPED["layout"] = (rules.keep_one_layout, layout_bound(), "stage=channels_last", "layout changes take")
@@ -151,7 +151,7 @@ TRIPPED["layout"] = (rules.keep_one_layout, layout_bound(), "stage=channels_last
 def test_rule_speaks_with_evidence(case: str) -> None:
     """The rule names the figure that speaks for it and what to type."""
     rule, run, command, evidence = TRIPPED[case]
-    found = planted.summary(run)
+    found = made_up.summary(run)
     assert found.winner is not None
     line = rule(found, found.winner)
     assert line is not None
@@ -165,37 +165,37 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
     "far from full": (on_bounds.try_fp8, half_wins()),
     "wide image": (
         on_bounds.mind_the_first_layer,
-        planted.with_settings(half_wins(), data={"image_size": 256}),
+        made_up.with_settings(half_wins(), data={"image_size": 256}),
     ),
     "no layers": (on_bounds.mind_the_first_layer, half_wins(diagnostics=None)),
     "full by growth": (
         rules.enlarge_the_batch,
-        replace(half_wins(), measured_peaks=replace(planted.run().measured_peaks, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
+        replace(half_wins(), measured_peaks=replace(made_up.run().measured_peaks, tflops={"fp16": 5000.0})),  # type: ignore[type-var]
     ),
-    "quiet": (rules.quiet_the_machine, planted.run()),
+    "quiet": (rules.quiet_the_machine, made_up.run()),
     "quick": (rules.take_the_quicker_build, run_with({"build_seconds": 0.5, "first_call_seconds": 0.1})),
-    "busy": (rules.capture_a_graph, planted.run()),
+    "busy": (rules.capture_a_graph, made_up.run()),
     "captured": (
         rules.capture_a_graph,
-        run_with({**IDLING, "execution": replace(planted.execution("compile"), captured=True)}),
+        run_with({**IDLING, "execution": replace(made_up.execution("compile"), captured=True)}),
     ),
     "compiled once": (rules.compile_for_all_shapes, run_with({"compile_facts": CompileFacts(recompile_reasons=[])})),
     "whole": (rules.mend_graph_breaks, run_with({"compile_facts": CompileFacts(graph_breaks={})})),
-    "full": (rules.enlarge_the_batch, planted.run()),
+    "full": (rules.enlarge_the_batch, made_up.run()),
     "tuned": (rules.tune_longer, run_with({"options": {"mode": "max-autotune"}})),
     "few copies": (rules.shrink_the_copies, run_with({"latencies": [0.0085] * 100, "host_latencies": [0.009] * 100})),
     "trained": (
         even_the_channels,
-        planted.with_settings(run_with(), model={"checkpoint": "w.safetensors", "options": {"base": 50}}),
+        made_up.with_settings(run_with(), model={"checkpoint": "w.safetensors", "options": {"base": 50}}),
     ),
     "eights": (
         even_the_channels,
-        planted.with_settings(run_with(), model={"options": {"base": 64}, "checkpoint": None}),
+        made_up.with_settings(run_with(), model={"options": {"base": 64}, "checkpoint": None}),
     ),
     "one layout": (
         rules.keep_one_layout,
-        planted.run(
-            stages=[planted.stage("eager", 1.0, 0.1, 10**9, "", profile=planted.profile(0.08, ("convolution",)))]
+        made_up.run(
+            stages=[made_up.stage("eager", 1.0, 0.1, 10**9, "", profile=made_up.profile(0.08, ("convolution",)))]
         ),
     ),
 }
@@ -205,16 +205,16 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
 def test_rule_is_silent_without_cause(case: str) -> None:
     """No figure, no recommendation."""
     rule, run = SILENT[case]
-    found = planted.summary(run)
+    found = made_up.summary(run)
     assert found.winner is not None
     assert rule(found, found.winner) is None
 
 
 def test_tf32_off_is_no_tf32_peak() -> None:
     """Eager in fp32 is held against the fp32 peak, not that of TF32, whatever its description says."""
-    eager = planted.stage("eager", 1.0, 0.1, 10**9, "", description="tf32?", diagnostics=None)
-    rates = replace(planted.run().measured_peaks, tflops={"fp32": 200.0, "tf32": 400.0})  # type: ignore[type-var]
-    found = planted.summary(planted.run(stages=[eager], measured_peaks=rates))
+    eager = made_up.stage("eager", 1.0, 0.1, 10**9, "", description="tf32?", diagnostics=None)
+    rates = replace(made_up.run().measured_peaks, tflops={"fp32": 200.0, "tf32": 400.0})  # type: ignore[type-var]
+    found = made_up.summary(made_up.run(stages=[eager], measured_peaks=rates))
     assert found.winner is not None
     line = rules.enlarge_the_batch(found, found.winner)
     assert line is not None
@@ -226,7 +226,7 @@ def test_tf32_off_is_no_tf32_peak() -> None:
 def test_command_is_one_that_the_program_takes(case: str) -> None:
     """What a recommendation tells a user to type composes: no knob is misspelt."""
     rule, run, _, _ = TRIPPED[case]
-    found = planted.summary(run)
+    found = made_up.summary(run)
     assert found.winner is not None
     line = rule(found, found.winner)
     assert line is not None
@@ -238,13 +238,13 @@ def test_command_is_one_that_the_program_takes(case: str) -> None:
 
 def test_where_nothing_is_resolved_the_one_recommendation_is_to_measure_longer() -> None:
     """Without a winner, with a command that the program takes; silent where there is one."""
-    (only,) = recommendations(planted.summary(unresolved()))
+    (only,) = recommendations(made_up.summary(unresolved()))
     assert (only.code, only.figures["winner"]) == ("measure longer", "half")
     assert "4 blocks" in worded(only).evidence
     words = shlex.split(only.command)
     with initialize_config_dir(str(CONF), version_base=None):
         assert compose("config", overrides=words[3:]).measure.sampling_seconds == 60
-    assert rules.measure_longer(planted.summary(planted.run())) is None
+    assert rules.measure_longer(made_up.summary(made_up.run())) is None
 
 
 def test_at_most_five_and_none_without_a_winner() -> None:
@@ -254,17 +254,17 @@ def test_at_most_five_and_none_without_a_winner() -> None:
          **IDLING, "latencies": [0.005] * 9, "host_latencies": [0.009] * 9},
         aa_pairs=noisy(),
     )  # fmt: skip
-    assert len(recommendations(planted.summary(everything))) == rules.MOST
-    assert recommendations(planted.summary(planted.run(stages=planted.unwell()))) == []
+    assert len(recommendations(made_up.summary(everything))) == rules.MOST
+    assert recommendations(made_up.summary(made_up.run(stages=made_up.unwell()))) == []
 
 
-@pytest.mark.parametrize("drawn", [planted.page, planted.as_markdown])
+@pytest.mark.parametrize("drawn", [made_up.page, made_up.as_markdown])
 def test_reports_show_the_recommendations(drawn: Callable[[RunRecord], str]) -> None:
     """HTML and Markdown hold each line with its command; a hostile command stays text."""
-    hostile = planted.run(command=f"python -m pipeline {shlex.quote('x=' + planted.HOSTILE)}")
+    hostile = made_up.run(command=f"python -m pipeline {shlex.quote('x=' + made_up.HOSTILE)}")
     text = drawn(hostile)
     assert "What to try next" in text
-    assert all(line.text in text for line in recommendation_texts(planted.summary(hostile)))
+    assert all(line.text in text for line in recommendation_texts(made_up.summary(hostile)))
     assert "stage=onnxruntime" in text
     assert "<script>alert" not in re.sub(r"`[^`\n]*`", "", text)  # a code span is text already
 
@@ -274,7 +274,7 @@ def test_layout_changes_are_named_where_they_happen() -> None:
     places = ["upsample.3", None, "upsample.3", "upsample.2", "upsample.1", "upsample.0"]
     changes = [LayoutChange("copy", place, "trace", 1.0, 1e-3) for place in places]
     run = layout_bound()
-    found = planted.summary(replace(run, stages=[replace(run.stages[0], diagnostics=Diagnostics(layout=changes))]))
+    found = made_up.summary(replace(run, stages=[replace(run.stages[0], diagnostics=Diagnostics(layout=changes))]))
     assert found.winner is not None
     line = rules.keep_one_layout(found, found.winner)
     assert line is not None
@@ -293,7 +293,7 @@ def test_a_volumes_values_are_not_said_to_be_bytes() -> None:
     """A scan's are floats, or of sixteen bits: its classes alone become bytes."""
     copies = run_with({"latencies": [0.005] * 100, "host_latencies": [0.009] * 100})
     assert copies.reference is not None
-    summary = planted.summary(replace(copies, reference=replace(copies.reference, spatial_dims=3)))
+    summary = made_up.summary(replace(copies, reference=replace(copies.reference, spatial_dims=3)))
     assert summary.winner is not None
     told = rules.shrink_the_copies(summary, summary.winner)
     assert told is not None

@@ -9,7 +9,7 @@ from pipeline.analysis.host_time import class_sums
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import between_run_std, ratio
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 RECORDS = Path(__file__).parents[2] / "docs" / "h200"
 COUNTED = [codec.load(RECORDS / "counters" / name) for name in ("winner", "rungs")]
@@ -26,7 +26,7 @@ def rungs(run: RunRecord) -> list[StageRecord]:
 def test_every_rung_of_the_ladder_is_right_and_measured(run: RunRecord) -> None:
     """Twelve rungs, the project's own the fastest."""
     assert {stage.status for stage in rungs(run)} == {"ok"}
-    found = planted.summary(run)
+    found = made_up.summary(run)
     assert found.winner is not None
     assert found.winner.name == "fp8"
 
@@ -85,14 +85,14 @@ def test_what_the_projects_kernels_move_is_what_they_must() -> None:
 def test_a_net_built_for_a_bottleneck_has_it(net: str, kind: str) -> None:
     """By its run on the GPU."""
     run = codec.load(RECORDS / "bottlenecks" / net)
-    row = planted.summary(run).stage("half")
+    row = made_up.summary(run).stage("half")
     assert row is not None
     assert row.bottleneck.kind == kind
 
 
 def test_the_bottleneck_is_the_same_by_operators_and_by_counters() -> None:
     """Of every rung that was run both with the GPU's counters and without; the unfused ones are two in series."""
-    without, counted = (planted.summary(codec.load(RECORDS / name)) for name in ("batch8", "counters/rungs"))
+    without, counted = (made_up.summary(codec.load(RECORDS / name)) for name in ("batch8", "counters/rungs"))
     words = {stage.name: stage.bottleneck.kind for stage in without.ranked}
     assert {stage.name: stage.bottleneck.kind for stage in counted.ranked} == {
         stage.name: words[stage.name] for stage in counted.ranked
@@ -104,7 +104,7 @@ def test_the_bottleneck_is_the_same_by_operators_and_by_counters() -> None:
 
 def test_no_layer_is_over_its_arithmetic_roof() -> None:
     """Each under the peak of its own precision, the most that was reached; the first layer reads images in fp16."""
-    found = planted.summary(LADDERS[0])
+    found = made_up.summary(LADDERS[0])
     for stage in found.ranked:
         for layer in stage.layers:
             assert layer.compute_seconds <= layer.seconds * (1 + 1e-9), (stage.name, layer.name)
@@ -119,7 +119,7 @@ def test_no_layer_is_over_its_arithmetic_roof() -> None:
 
 def test_a_composed_layer_is_no_reached_peak() -> None:
     """The most that was reached in fp16 is no more than a large product does, although `fused` multiplies less."""
-    found = planted.summary(LADDERS[0])
+    found = made_up.summary(LADDERS[0])
     (fused,) = (stage for stage in found.ranked if stage.name == "fused")
     assert fused.bottleneck.roofline is not None
     assert fused.bottleneck.roofline.reached_peaks["fp16"].flops_per_s < 830e12
@@ -129,7 +129,7 @@ def test_a_composed_layer_is_no_reached_peak() -> None:
 
 def test_a_step_within_the_noise_of_the_profile_is_not_explained() -> None:
     """compile to compile_max took 0.18 ms away, where the kernels of the profile tell of 0.63 ms."""
-    by_name = {step.name: step for step in steps(planted.summary(LADDERS[0]))}
+    by_name = {step.name: step for step in steps(made_up.summary(LADDERS[0]))}
     assert by_name["compile_max"].finding == "unexplained"
     turns = {change.kind: change for change in by_name["tf32"].classes}["layout change"]
     assert turns.seconds == pytest.approx(5.53e-3, rel=0.01)
@@ -147,5 +147,5 @@ def test_nearly_all_pairs_of_the_baseline_against_itself_hold_one() -> None:
 
 def test_the_full_ladder_s_report_is_small() -> None:
     """Under 3 MB, without its pictures."""
-    text = planted.page(LADDERS[0])
+    text = made_up.page(LADDERS[0])
     assert len(text.encode()) < 3e6

@@ -1,4 +1,4 @@
-"""What each size of a sweep costs, and for how many calls padding pays: on planted runs and by hand."""
+"""What each size of a sweep costs, and for how many calls padding pays: on made-up runs and by hand."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,29 +16,29 @@ from pipeline.records.samples import WarmUp
 from pipeline.report.sections.size_sweep_section import label, padding_texts, searches_text, section
 from pipeline.report.write import write_sweep_report
 from pipeline.stats.intervals import Estimate
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 PER_CALL = {256: 0.002, 384: 0.0045, 512: 0.008}  # seconds
 BUILD = {256: 20.0, 384: 25.0, 512: 30.0}
 
 
 def compiled(size: int, **fields: Any) -> StageRecord:
-    ratio = planted.BASELINE_SECONDS / PER_CALL[size]
+    ratio = made_up.BASELINE_SECONDS / PER_CALL[size]
     facts = CompileFacts(recompile_reasons=[], candidates_measured=12)
-    return planted.stage(
+    return made_up.stage(
         "compile", ratio, BUILD[size], 10**9, "", **{"compile_facts": facts, "first_call_seconds": 1.0, **fields}
     )
 
 
 def quick(size: int) -> StageRecord:
-    ratio = planted.BASELINE_SECONDS / (3 * PER_CALL[size])
-    return planted.stage("half", ratio, 0.2, 10**9, "")
+    ratio = made_up.BASELINE_SECONDS / (3 * PER_CALL[size])
+    return made_up.stage("half", ratio, 0.2, 10**9, "")
 
 
 def job(size: int | None, *stages: StageRecord, batch: int = 8, **config: Any) -> RunSummary:
-    whole = planted.run(stages=list(stages))
+    whole = made_up.run(stages=list(stages))
     whole = replace(whole, config={**whole.config, **config})
-    return planted.summary(planted.with_settings(whole, data={"image_size": size, "batch_size": batch}))
+    return made_up.summary(made_up.with_settings(whole, data={"image_size": size, "batch_size": batch}))
 
 
 def sweep() -> list[RunSummary]:
@@ -244,6 +244,6 @@ def test_sweep_over_batch_alone_has_no_such_section(tmp_path: Path) -> None:
 
 def test_label_holds_no_markup_of_a_record() -> None:
     """Names from a record are cleaned before they are shown."""
-    runs = [job(size, replace(compiled(size), name=planted.HOSTILE)) for size in (256, 512)]
+    runs = [job(size, replace(compiled(size), name=made_up.HOSTILE)) for size in (256, 512)]
     assert "\x1b" not in label(lines(runs)[0])
     assert section(runs) is not None

@@ -14,15 +14,15 @@ from pipeline.report.__main__ import main
 from pipeline.report.comparison import main as compare
 from pipeline.report.write import write_report
 from pipeline.stats import drift
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
-STAGES = planted.run().stages
+STAGES = made_up.run().stages
 
 
 @pytest.fixture
 def small() -> RunRecord:
     """The baseline, the second one, and a stage that is compared with it by a bootstrap."""
-    return planted.run(stages=[STAGES[0], STAGES[3], STAGES[7]])
+    return made_up.run(stages=[STAGES[0], STAGES[3], STAGES[7]])
 
 
 def bootstrapped(record: RunRecord) -> int:
@@ -41,7 +41,7 @@ def test_a_sweep_summarizes_each_job_once(small: RunRecord, tmp_path: Path) -> N
     """For the job's own report and for the sweep's."""
     for number, batch in enumerate((1, 8)):
         (tmp_path / str(number)).mkdir()
-        codec.save(planted.with_settings(small, data={"batch_size": batch}), tmp_path / str(number))
+        codec.save(made_up.with_settings(small, data={"batch_size": batch}), tmp_path / str(number))
     with patch.object(sweep_jobs, "summarize", wraps=summarize) as computed:
         assert main([str(tmp_path)]) == 0
     assert computed.call_count == 2
@@ -60,7 +60,7 @@ def test_a_comparison_bootstraps_what_it_compares_alone(small: RunRecord, tmp_pa
 
 def test_wrong_and_failed_stages_have_no_outcome() -> None:
     """Their ratio stays on record; what they are is their status."""
-    summary = planted.summary(planted.run())
+    summary = made_up.summary(made_up.run())
     for stage in summary.stages:
         assert (stage.compared.outcome is None) == (not stage.ranked)
     black = summary.stage("black")
@@ -71,7 +71,7 @@ def test_wrong_and_failed_stages_have_no_outcome() -> None:
 
 def test_a_stage_without_energy_has_no_sustained_time() -> None:
     """Throughput then is that of the interleaved samples."""
-    summary = planted.summary(planted.run(stages=[replace(STAGES[0], energy=None)]))
+    summary = made_up.summary(made_up.run(stages=[replace(STAGES[0], energy=None)]))
     (stage,) = summary.stages
     assert stage.sustained_seconds is None
     assert stage.seconds is not None

@@ -10,22 +10,22 @@ from pipeline.analysis.recommendations.rules import recommendations
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import INDUCTOR, Execution, RunRecord
 from tests.analysis.test_recommendations import IDLING, bytes_bound, half_wins, layout_bound
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 
 def users_stage(captured: bool | None) -> RunRecord:
     """A stage of a user's, called as no stage of the project is, whose GPU idles for nearly half of the time."""
-    mine = planted.stage(
+    mine = made_up.stage(
         "mine", 10.8, 0.1, 10**9, "", **IDLING,
         execution=Execution("fp16", layout="NHWC", provider="my runtime", captured=captured),
     )  # fmt: skip
-    return planted.run(stages=[planted.run().stages[0], mine])
+    return made_up.run(stages=[made_up.run().stages[0], mine])
 
 
 @pytest.mark.parametrize(("captured", "told"), [(True, False), (False, True), (None, False)])
 def test_a_users_stage_is_told_to_capture_a_graph_only_if_it_captures_none(captured: bool | None, told: bool) -> None:
     """By what it does, not by its name; nothing is said where nobody knows."""
-    summary = planted.summary(users_stage(captured))
+    summary = made_up.summary(users_stage(captured))
     assert summary.winner is not None
     assert summary.winner.name == "mine"
     assert ("capture a graph" in [each.code for each in recommendations(summary)]) == told
@@ -33,7 +33,7 @@ def test_a_users_stage_is_told_to_capture_a_graph_only_if_it_captures_none(captu
 
 def test_a_users_stage_has_a_roofline_and_a_bottleneck() -> None:
     """Its precision is a field of the record; its description names none."""
-    summary = planted.summary(users_stage(True))
+    summary = made_up.summary(users_stage(True))
     stage = summary.stage("mine")
     assert stage is not None
     assert stage.roofline is not None
@@ -47,7 +47,7 @@ def called_mine(run: RunRecord, **ran: Any) -> tuple[RunSummary, StageSummary]:
     assert last.execution is not None
     options = ran.pop("options", last.options)
     mine = replace(last, name="mine", options=options, execution=replace(last.execution, **ran))
-    found = planted.summary(replace(run, stages=[*others, mine], baseline="mine" if not others else run.baseline))
+    found = made_up.summary(replace(run, stages=[*others, mine], baseline="mine" if not others else run.baseline))
     assert found.winner is not None
     assert found.winner.name == "mine"
     return found, found.winner

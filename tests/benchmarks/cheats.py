@@ -67,10 +67,10 @@ class Teller:
 
 
 def asked(names: list[str]) -> RunConfig:
-    """The run of these plants."""
+    """The run of these faults."""
     loose = replace(EAGER.tolerance, relative_l2=1e-3)
     stages = [
-        replace(EAGER, name=name, target="tests.cheating_stages", options={"plant": name}, tolerance=loose)
+        replace(EAGER, name=name, target="tests.cheating_stages", options={"fault": name}, tolerance=loose)
         for name in names
     ]
     return RunConfig(
@@ -88,14 +88,14 @@ def outcome(stage: StageRecord) -> dict[str, Any]:
 
 
 def main() -> int:
-    """The run, and its table; 1 where a plant came out otherwise than it should."""
+    """The run, and its table; 1 where a fault came out otherwise than it should."""
     parser = argparse.ArgumentParser(description="Takes stages that cheat through a run, and compares what came out.")
     parser.add_argument("names", nargs="*", default=[])
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     logging.disable()
     names = given.names or [*DEEDS, *AT_WORK, *OTHERS]
-    blank = RunRecord("2026-01-01T00:00:00+00:00", "plants", "smoke", {"data": {"batch_size": 2}})
+    blank = RunRecord("2026-01-01T00:00:00+00:00", "faults", "smoke", {"data": {"batch_size": 2}})
     with tempfile.TemporaryDirectory() as folder:
         record = run_ladder(asked(names), Path(folder), blank, Teller())
     wrong = [stage.name for stage in record.stages if stage.failure != FAILED.get(stage.name)]

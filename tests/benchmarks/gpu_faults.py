@@ -69,8 +69,8 @@ class Bench:
     deadline: float
 
     def spec(self, name: str, **options: object) -> StageSpec:
-        tolerance = Tolerance(1e-3, 1e-3, "a plant's own")
-        target = "tests.benchmarks.fault_plants" if options else "pipeline.stages.eager"
+        tolerance = Tolerance(1e-3, 1e-3, "a fault's own")
+        target = "tests.benchmarks.gpu_fault_stages" if options else "pipeline.stages.eager"
         return StageSpec(name, target, "", "", ["cuda", "cpu"], "", False, tolerance, options)
 
     def config(self, *stages: StageSpec, plan: Plan = PLAN) -> RunConfig:

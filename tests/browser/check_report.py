@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from pipeline.report.write import write_report
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 CONFINED = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=2000"]
@@ -26,8 +26,8 @@ ANSWER = re.compile(r'<pre id="answer">(.*?)</pre>', re.DOTALL)
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The planted run's report on disk."""
-    return write_report(planted.summary(planted.run()), tmp_path_factory.mktemp("run"))
+    """The made-up run's report on disk."""
+    return write_report(made_up.summary(made_up.run()), tmp_path_factory.mktemp("run"))
 
 
 def browse(address: str, *options: str) -> str:
@@ -78,7 +78,7 @@ TALLEST = 3000  # pixels of any one element that isn't made to be scrolled or op
 
 def test_a_click_sorts_the_ladder_and_a_third_brings_its_order_back(report: Path) -> None:
     """Ascending, descending, the ladder's; those without a ratio stay last."""
-    ladder = [stage.name for stage in planted.run().stages]
+    ladder = [stage.name for stage in made_up.run().stages]
     assert ask(report, f"{CLICK} sort(); return {NAMES}")[:3] == ["eager", "tf32", "channels_last"]
     down = ask(report, f"{CLICK} sort(); sort(); return {NAMES}")
     assert down[:2] == ["compile", "onnxruntime"]
@@ -156,7 +156,7 @@ def test_marks_of_charts_can_be_told_from_the_paper(report: Path) -> None:
     assert ask(report, script) == []
 
 
-def test_nothing_planted_in_a_record_ran(report: Path) -> None:
+def test_nothing_hidden_in_a_record_ran(report: Path) -> None:
     """An alert would have held the page up; an onerror would have left its element."""
     assert ask(report, 'return [...document.querySelectorAll("[onerror], img")].map(part => part.outerHTML)') == []
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 SMOKE = ["preset=smoke", "measure.aa_pairs=0", "threads=1"]
 Sweep = tuple[Path, subprocess.CompletedProcess[str]]  # its folder, and how it ended
-PLANTED = ["stage=eager", "stage.name=planted", "stage.target=tests.fault_stages"]
+FAULTY = ["stage=eager", "stage.name=faulty", "stage.target=tests.fault_stages"]
 
 
 def command(*arguments: str) -> list[str]:
@@ -36,7 +36,7 @@ def test_runs_that_start_together_get_folders_of_their_own(tmp_path: Path) -> No
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     """A sweep of two jobs, one whose stage answers wrongly and one whose request is wrong, in a process of its own."""
     folder = tmp_path_factory.mktemp("sweep")
-    wrong = command("-m", *SMOKE, *PLANTED, "+stage.plant=zeros", "data.batch_size=1,0", f"hydra.sweep.dir={folder}")
+    wrong = command("-m", *SMOKE, *FAULTY, "+stage.fault=zeros", "data.batch_size=1,0", f"hydra.sweep.dir={folder}")
     return folder, subprocess.run(wrong, capture_output=True, text=True, cwd=ROOT, timeout=200, check=False)
 
 
@@ -59,7 +59,7 @@ def test_a_wrong_stage_leaves_with_1_and_a_whole_report(
     measured = codec.load(sweep[0] / "0")
     assert measured.stages[0].status == "inaccurate"
     monkeypatch.setattr(app, "run_ladder", lambda *_: measured)
-    done = ask(*SMOKE, *PLANTED, "+stage.plant=zeros", f"hydra.run.dir={tmp_path}")
+    done = ask(*SMOKE, *FAULTY, "+stage.fault=zeros", f"hydra.run.dir={tmp_path}")
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == str(tmp_path / "report.html")
     assert "inaccurate" in (tmp_path / "report.md").read_text()

@@ -98,12 +98,12 @@ def test_no_graph_may_map_a_file(members: Members, tmp_path: Path) -> None:
     """`aten.from_file` creates a file and maps it for writing."""
     canary = tmp_path / "canary"
 
-    def plant(document: Document) -> None:
+    def fault(document: Document) -> None:
         named = [("filename", "as_string", str(canary)), ("shared", "as_bool", True), ("size", "as_int", 64)]
         inputs = [{"name": name, "arg": {kind: value}, "kind": 1} for name, kind, value in named]
         first_node(document).update(target="torch.ops.aten.from_file.default", inputs=inputs)
 
-    assert "aten.from_file.default" in refused(packed(edited(members, plant)), tmp_path)
+    assert "aten.from_file.default" in refused(packed(edited(members, fault)), tmp_path)
     assert not canary.exists()
 
 
@@ -179,7 +179,7 @@ def nested(depth: int) -> Document:
     return value
 
 
-PLANTS: dict[str, tuple[Callable[[Document], None], str]] = {
+FAULTS: dict[str, tuple[Callable[[Document], None], str]] = {
     "an operation by name": (argument({"as_operator": "torch.load"}), "as_operator"),
     "a graph within": (argument({"as_graph": {"name": "g", "graph": {}}}), "as_graph"),
     "an object": (argument({"as_custom_obj": {"name": "o", "class_fqn": "c"}}), "as_custom_obj"),
@@ -209,12 +209,12 @@ PLANTS: dict[str, tuple[Callable[[Document], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_graph_with_more_in_it_is_refused(
-    plant: str, members: Members, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    fault: str, members: Members, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """And what is planted isn't run."""
-    change, said = PLANTS[plant]
+    """And what is injected isn't run."""
+    change, said = FAULTS[fault]
     assert said in refused(packed(edited(members, change)), tmp_path)
     assert "description" not in capfd.readouterr().out
 

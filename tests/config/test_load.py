@@ -253,8 +253,8 @@ def test_an_option_outside_its_choices_names_the_nearest() -> None:
 def test_an_option_that_build_needs_must_be_set() -> None:
     """A `build` with an option that has no default, and a YAML without it."""
     config = composed("stage=eager")
-    config["stage"] |= {"name": "planted", "target": "tests.fault_stages"}
-    with pytest.raises(RequestError, match=r"^stage\.plant: tests\.fault_stages needs it, and nothing sets it$"):
+    config["stage"] |= {"name": "faulty", "target": "tests.fault_stages"}
+    with pytest.raises(RequestError, match=r"^stage\.fault: tests\.fault_stages needs it, and nothing sets it$"):
         asked(config)
 
 

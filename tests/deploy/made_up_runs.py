@@ -18,7 +18,7 @@ from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.run_settings import DataSettings, ModelSettings, RunSettings
 from tests.fake_machine import run_record, stage_record, steady_pair
 from tests.input_nets import Volumes
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 AFFINE = (1.5, 0.0, 0.0, -7.0, 0.0, 2.5, 0.0, -8.0, 0.0, 0.0, 3.5, -9.0)  # of NIfTI's srow_x, srow_y and srow_z
 SIZE, BATCH = 16, 2
@@ -78,8 +78,8 @@ def write_volumes_run(folder: Path, channels: int = 1) -> Path:
 def write_record(folder: Path, settings: RunSettings) -> Path:
     """The folder of a run with these settings."""
     checkpoint = str(settings.model.checkpoint)
-    run = run_record(stages(), environment=replace(planted.environment(), device="cpu"))
-    reference = replace(planted.run().reference, weights_sha256=digest(checkpoint))  # type: ignore[type-var]
+    run = run_record(stages(), environment=replace(made_up.environment(), device="cpu"))
+    reference = replace(made_up.run().reference, weights_sha256=digest(checkpoint))  # type: ignore[type-var]
     record: RunRecord = replace(
         run,
         settings=settings,

@@ -45,7 +45,7 @@ from pipeline.deploy.volume_masks import content, stamp_in
 from pipeline.records import codec
 from pipeline.report import __main__ as redraw
 from tests.fuzz.mutations import spoilt_bytes, spoilt_json, spoilt_text
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 OVERRIDES = [
     "stage=compile", "stage.mode=max-autotune", "data.batch_size=8", "+model.options.width=32", "~stage.rungs.fp8",
@@ -74,7 +74,7 @@ class Target:
 @cache
 def record() -> dict[str, Any]:
     """A run as plain JSON values, as short as one with every part can be."""
-    run = codec.to_json(planted.run())
+    run = codec.to_json(made_up.run())
     run["stages"] = [run["stages"][0], run["stages"][-1]]
     found: dict[str, Any] = json.loads(json.dumps(run))
     return found

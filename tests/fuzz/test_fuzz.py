@@ -31,9 +31,9 @@ def test_any_other_error_is_found(error: Exception, tmp_path: Path) -> None:
     def read(*_: object) -> None:
         raise error
 
-    found = tried("planted", Target(lambda draw: draw.random(), read, (ValueError,)), 3, 7, tmp_path)
+    found = tried("injected", Target(lambda draw: draw.random(), read, (ValueError,)), 3, 7, tmp_path)
     assert found is not None
-    assert (found.target, found.number) == ("planted", 3)
+    assert (found.target, found.number) == ("injected", 3)
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -1,4 +1,4 @@
-"""Claims are judged by their rule, on rows planted so that each is right, wrong and neither."""
+"""Claims are judged by their rule, on rows made up so that each is right, wrong and neither."""
 
 from dataclasses import replace
 

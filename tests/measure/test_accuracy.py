@@ -1,4 +1,4 @@
-"""What is wrong is called wrong: planted answers against a reference."""
+"""What is wrong is called wrong: injected answers against a reference."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ def poisoned(batch: Tensor) -> Tensor:
     return logits
 
 
-PLANTS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+FAULTS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "caches its answer": (caching(), "logits differ"),
     "ignores new input": (lambda _: NET(BATCHES[0]), "logits differ"),
     "skips work": (lambda batch: NET[2](NET[0](batch)), "logits differ"),
@@ -59,9 +59,9 @@ PLANTS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 }
 
 
-@pytest.mark.parametrize(("run", "reason"), PLANTS.values(), ids=PLANTS)
+@pytest.mark.parametrize(("run", "reason"), FAULTS.values(), ids=FAULTS)
 @torch.no_grad()
-def test_a_planted_answer_is_inaccurate_and_named(run: Callable[[Tensor], Tensor], reason: str) -> None:
+def test_a_wrong_answer_is_inaccurate_and_named(run: Callable[[Tensor], Tensor], reason: str) -> None:
     _, status, said = check((run(batch) for batch in BATCHES), REFERENCES, None, TOLERANCE)
     assert status == "inaccurate"
     assert reason in said

@@ -111,9 +111,9 @@ def test_gradients_and_garbage_collection_are_off_inside_and_as_before_outside()
 
 def test_garbage_collection_returns_after_a_call_that_failed() -> None:
     def fail(_: object) -> None:
-        raise RuntimeError("planted")
+        raise RuntimeError("injected")
 
-    with pytest.raises(RuntimeError, match="planted"):
+    with pytest.raises(RuntimeError, match="injected"):
         take_sample(fail, int, 1, FakeClock(), PLAN)
     assert gc.isenabled()
 
@@ -213,8 +213,8 @@ def test_a_processor_has_no_events() -> None:
 
 def test_a_steady_stage_is_warm_after_the_least() -> None:
     clock = FakeClock()
-    warm, pace = warm_up(lambda _: clock.work(0.0625), int, clock, PLAN)
-    assert (warm.calls, warm.seconds, warm.steady) == (32, 2.0, True)
+    found, pace = warm_up(lambda _: clock.work(0.0625), int, clock, PLAN)
+    assert (found.calls, found.seconds, found.steady) == (32, 2.0, True)
     assert pace == 0.0625
 
 
@@ -244,9 +244,9 @@ def test_a_stage_that_keeps_getting_slower_is_unsteady_at_the_limit() -> None:
         seconds[0] *= 1.001
         clock.work(seconds[0])
 
-    warm, _ = warm_up(call, int, clock, PLAN)
-    assert not warm.steady
-    assert 30 <= warm.seconds < 32
+    found, _ = warm_up(call, int, clock, PLAN)
+    assert not found.steady
+    assert 30 <= found.seconds < 32
 
 
 def test_a_late_compilation_delays_the_end_of_the_warm_up() -> None:

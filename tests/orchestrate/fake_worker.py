@@ -103,7 +103,7 @@ def interrupt(_: Job) -> None:
 
 
 def stage(name: str) -> StageSpec:
-    return replace(EAGER, name=name, target="tests.fault_stages", options={"plant": name})
+    return replace(EAGER, name=name, target="tests.fault_stages", options={"fault": name})
 
 
 def config(*names: str, **changes: Any) -> RunConfig:

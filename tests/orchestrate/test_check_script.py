@@ -25,7 +25,7 @@ from tests.fake_machine import run_record, stage_record, steady_pair
 from tests.fork_server import torch_alone
 from tests.input_nets import Larger, Volumes
 from tests.process_state import own_switches
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 ROOT = Path(__file__).parents[2]
 RECORDED = Path(__file__).parents[1] / "records" / "data" / "schema4.json"
@@ -33,7 +33,7 @@ RECORDED = Path(__file__).parents[1] / "records" / "data" / "schema4.json"
 
 def on_a_gpu(baseline: str = "amp", **ratios: float) -> RunRecord:
     stages = [stage_record(name, steady_pair(value, a=baseline, b=name)) for name, value in ratios.items()]
-    return run_record(stages, environment=planted.environment(), baseline=baseline)
+    return run_record(stages, environment=made_up.environment(), baseline=baseline)
 
 
 def test_it_is_short_and_plain() -> None:

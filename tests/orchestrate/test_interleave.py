@@ -85,7 +85,7 @@ def test_each_block_is_told_of() -> None:
 
 def test_a_sampler_that_dies_ends_the_sampling() -> None:
     def die() -> float:
-        raise ConnectionError("planted")
+        raise ConnectionError("injected")
 
-    with pytest.raises(ConnectionError, match="planted"):
+    with pytest.raises(ConnectionError, match="injected"):
         interleave(Stub("A", []), Stub("B", [], die), Plan(), random.Random(0), lambda: 0.0)

@@ -26,8 +26,8 @@ SMOKE = replace(PLAN, interim_analyses=(2,), sampling_seconds=2.0, aa_pairs=0, a
 
 
 def ask(folder: Path, stages: list[StageSpec], **changes: Any) -> RunRecord:
-    """Run a small question to its end."""
-    question = replace(
+    """Run a small ladder to its end."""
+    run_config = replace(
         RunConfig(
             stages=stages,
             model=ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors"),
@@ -47,11 +47,11 @@ def ask(folder: Path, stages: list[StageSpec], **changes: Any) -> RunRecord:
     )
     blank = RunRecord("2026-01-01T00:00:00+00:00", "a test", "smoke", {"data": {"batch_size": 1}})
     with Progress(len(stages), Console(file=io.StringIO())) as progress:
-        return run_ladder(question, folder, blank, progress)
+        return run_ladder(run_config, folder, blank, progress)
 
 
-def plant(kind: str) -> StageSpec:
-    return replace(EAGER, name=kind, target="tests.fault_stages", options={"plant": kind})
+def fault(kind: str) -> StageSpec:
+    return replace(EAGER, name=kind, target="tests.fault_stages", options={"fault": kind})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -72,9 +72,9 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
     kinds += ["has_no_form_here", "forges_its_clock"]
     plan = replace(SMOKE, build_limit_seconds=2.0, aa_pairs=1)
     stages = [
-        *(plant(kind) for kind in kinds),
+        *(fault(kind) for kind in kinds),
         EAGER,
-        replace(plant("gpu_only"), devices=["cuda"], unavailable="no GPU"),
+        replace(fault("gpu_only"), devices=["cuda"], unavailable="no GPU"),
     ]
     return ask(folder, stages, plan=plan), folder
 
@@ -127,7 +127,7 @@ def test_a_failed_stage_keeps_its_log(mixed: tuple[RunRecord, Path]) -> None:
 
 
 def test_a_wrong_answer_cannot_win(mixed: tuple[RunRecord, Path]) -> None:
-    """The planted stage returns at once, and is neither timed nor ranked."""
+    """The faulty stage returns at once, and is neither timed nor ranked."""
     record = mixed[0]
     wrong = next(stage for stage in record.stages if stage.name == "zeros")
     assert not wrong.pairs
@@ -157,7 +157,7 @@ def test_a_b_pairs_of_equal_stages_are_recorded(mixed: tuple[RunRecord, Path]) -
 
 def test_eager_takes_the_place_of_a_baseline_that_cannot_run(tmp_path: Path) -> None:
     """One warning that says why; the stages are measured against eager."""
-    record = ask(tmp_path, [EAGER], baseline=replace(plant("raises"), name="amp"))
+    record = ask(tmp_path, [EAGER], baseline=replace(fault("raises"), name="amp"))
     (warning,) = [part for part in record.warnings if part.code == "baseline replaced"]
     assert "amp can't run here: RuntimeError: the compiler gave up; eager is the baseline" in warning.text
     assert (record.baseline, record.stages[0].pairs[0].baseline) == ("eager", "eager")
@@ -167,7 +167,7 @@ def test_eager_takes_the_place_of_a_baseline_that_cannot_run(tmp_path: Path) -> 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
     """A stage too large beside another process, one too large for any memory, and one that fits."""
-    stages = [plant("too_large_with_another"), plant("too_large_for_any"), EAGER]
+    stages = [fault("too_large_with_another"), fault("too_large_for_any"), EAGER]
     return ask(tmp_path_factory.mktemp("crowded"), stages)
 
 

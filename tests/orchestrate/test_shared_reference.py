@@ -55,7 +55,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def question(place: Path) -> RunConfig:
+def run_config(place: Path) -> RunConfig:
     asked = config("one", sweep=str(place / "sweep"))
     return replace(
         asked,
@@ -83,7 +83,7 @@ def computed() -> int:
 
 def test_a_later_job_takes_over_what_the_first_has_found(place: Path) -> None:
     """With its files and warnings; the record says whose they are, and nothing is left once the sweep is over."""
-    first, second = job(0, question(place)), job(1, replace(question(place), goal=first_goal(place)))
+    first, second = job(0, run_config(place)), job(1, replace(run_config(place), goal=first_goal(place)))
     assert computed() == 1
     assert (first.described_by, second.described_by) == (None, "0")
     assert second.environment == first.environment == ENVIRONMENT
@@ -94,12 +94,12 @@ def test_a_later_job_takes_over_what_the_first_has_found(place: Path) -> None:
     assert [stage.status for stage in second.stages] == ["ok"]
     shared_reference.drop_all(place / "sweep")
     assert sorted(path.name for path in (place / "sweep").iterdir()) == ["0", "1"]
-    assert described("2", question(place)).described_by is None
+    assert described("2", run_config(place)).described_by is None
 
 
 def first_goal(place: Path) -> Any:
     """Another objective, which no reference depends on."""
-    return replace(question(place).goal, objective="latency")
+    return replace(run_config(place).goal, objective="latency")
 
 
 def rewritten(name: str) -> Change:
@@ -190,7 +190,7 @@ def test_another_question_has_a_reference_of_its_own(
     part: str, change: Change, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever differs of that on which the reference depends; what the part holds of it is what differs."""
-    asked = question(place)
+    asked = run_config(place)
     before = shared_reference.question(asked)
     described("0", asked)
     other = change(place, asked, monkeypatch)
@@ -203,7 +203,7 @@ def test_another_question_has_a_reference_of_its_own(
 
 def test_every_part_of_the_question_is_tried(place: Path) -> None:
     """A part that is added to it has a change of its own here."""
-    assert CHANGES.keys() - OF_NO_PART == shared_reference.question(question(place)).keys()
+    assert CHANGES.keys() - OF_NO_PART == shared_reference.question(run_config(place)).keys()
 
 
 def test_nothing_is_kept_that_may_be_of_files_written_meanwhile(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,14 +219,14 @@ def test_nothing_is_kept_that_may_be_of_files_written_meanwhile(place: Path, mon
     monkeypatch.setattr(context, "WorkerProcess", Meddling)
     for number, name in enumerate(("net.py", "images/one.png")):
         written.append(place / name)
-        described(str(number), question(place))
+        described(str(number), run_config(place))
         assert not (place / "sweep" / shared_reference.FOLDER).exists()
 
 
 @pytest.mark.parametrize("spoil", ["writes over it", "removes it", "puts a link in its place"])
 def test_a_spoilt_answer_is_found_out_anew(spoil: str, place: Path) -> None:
     """By the digests that the run's own process keeps, whatever lies in the sweep's folder; and shared again."""
-    described("0", question(place))
+    described("0", run_config(place))
     (kept,) = (place / "sweep" / shared_reference.FOLDER).glob("*/logits.safetensors")
     if spoil == "writes over it":
         kept.write_text("forged")
@@ -235,14 +235,14 @@ def test_a_spoilt_answer_is_found_out_anew(spoil: str, place: Path) -> None:
     if spoil == "puts a link in its place":
         (place / "forged").write_text("forged")
         kept.symlink_to(place / "forged")
-    assert described("1", question(place)).described_by is None
-    assert described("2", question(place)).described_by == "1"
+    assert described("1", run_config(place)).described_by is None
+    assert described("2", run_config(place)).described_by == "1"
     assert computed() == 2
 
 
 def test_a_stage_that_writes_over_the_reference_costs_no_second_one(place: Path) -> None:
     """The run's own copy is made again from the sweep's."""
-    asked = replace(question(place), stages=config("one", "two").stages)
+    asked = replace(run_config(place), stages=config("one", "two").stages)
     job(0, asked)
     FakeWorker.deeds["one"] = lambda of: Path(of.reference).write_text("its own")
     record = job(1, asked)
@@ -257,7 +257,7 @@ def test_a_disk_that_is_full_shares_nothing(place: Path, monkeypatch: pytest.Mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("shutil.copyfile", full)
-    assert [described(name, question(place)).described_by for name in "01"] == [None, None]
+    assert [described(name, run_config(place)).described_by for name in "01"] == [None, None]
     assert not any((place / "sweep" / shared_reference.FOLDER).iterdir())
 
 

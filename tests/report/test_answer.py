@@ -15,26 +15,26 @@ from pipeline.report import answer
 from pipeline.report.large_numbers import numbers
 from pipeline.report.sections.accuracy_section import right
 from pipeline.report.usage import usage
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
-RUN = planted.run()
+RUN = made_up.run()
 EAGER, AMP, HALF, COMPILE = (RUN.stages[at] for at in (0, 3, 4, 7))
 
 
 def said(run: RunRecord) -> str:
     """The headline of a run."""
-    return answer.headline(planted.summary(run))
+    return answer.headline(made_up.summary(run))
 
 
 def unresolved() -> RunRecord:
     """Two blocks a stage, of which no interval can be made."""
-    times = (planted.BASELINE_SECONDS, planted.BASELINE_SECONDS / 2)
-    return replace(RUN, stages=[replace(HALF, pairs=[planted.pair("eager", "half", times, blocks=2)])])
+    times = (made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 2)
+    return replace(RUN, stages=[replace(HALF, pairs=[made_up.pair("eager", "half", times, blocks=2)])])
 
 
 def untrained() -> RunRecord:
     """A net with random weights."""
-    return planted.with_settings(RUN, model={"checkpoint": None})
+    return made_up.with_settings(RUN, model={"checkpoint": None})
 
 
 @pytest.mark.parametrize(
@@ -43,18 +43,18 @@ def untrained() -> RunRecord:
         (RUN, "Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change"),
         (untrained(), "Use compile: 1.6 × as fast as autocast; masks not judged (random weights)"),
         (
-            planted.with_settings(RUN, model={"checkpoint": None, "target": "my_nets.Net"}),
+            made_up.with_settings(RUN, model={"checkpoint": None, "target": "my_nets.Net"}),
             f"Use compile: 1.6 × as fast as autocast; {answer.NOBODY_SAYS}",
         ),
         (
-            planted.with_settings(RUN, model={"checkpoint": None, "target": "my_nets.Net", "said_trained": True}),
+            made_up.with_settings(RUN, model={"checkpoint": None, "target": "my_nets.Net", "said_trained": True}),
             "Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change",
         ),
         (replace(RUN, stages=[EAGER]), "Only the baseline was measured: eager, 82.0 ms for 8 images"),
         (replace(RUN, stages=[AMP, EAGER]), "Only the baseline was measured: autocast, 12.2 ms for 8 images"),
         (replace(RUN, stages=[AMP, RUN.stages[1]]), "Stay with autocast: nothing measured here is faster"),
         (unresolved(), "Not resolved: measure longer, or on an idle machine"),
-        (replace(RUN, stages=planted.unwell()), "No answer: no stage is both right and measured"),
+        (replace(RUN, stages=made_up.unwell()), "No answer: no stage is both right and measured"),
         (replace(RUN, stages=[]), "Nothing is measured yet: no stage is on record"),
     ],
 )
@@ -65,23 +65,23 @@ def test_the_headline_is_a_sentence(run: RunRecord, headline: str) -> None:
 
 def test_what_is_not_resolved_offers_no_choice_but_a_command() -> None:
     """Neither ratios nor a winner are shown first; the command measures longer."""
-    summary = planted.summary(unresolved())
+    summary = made_up.summary(unresolved())
     assert answer.choice_table(summary).rows == []
     assert answer.longer(summary) == "python -m pipeline data.batch_size=8 measure=thorough"
-    text = planted.page(unresolved())
+    text = made_up.page(unresolved())
     assert "What would resolve it" in text
     assert 'id="choices"' not in text
     assert "half: Yes: 0.0040 % of pixels change class" in text
-    assert "half: Yes: 0\\.0040" in planted.as_markdown(unresolved()) or "half: Yes" in planted.as_markdown(
+    assert "half: Yes: 0\\.0040" in made_up.as_markdown(unresolved()) or "half: Yes" in made_up.as_markdown(
         unresolved()
     )
     assert "part hatched" in text
-    assert "hatched" not in planted.page(RUN).split("</style>")[1]
+    assert "hatched" not in made_up.page(RUN).split("</style>")[1]
 
 
 def test_a_baseline_that_drifted_has_the_time_beside_the_winner() -> None:
     """What it takes at another time isn't what the ratio is to."""
-    summary = planted.summary(RUN)
+    summary = made_up.summary(RUN)
     steady = [replace(each, sustained_seconds=None) for each in summary.stages]
     assert numbers(replace(summary, stages=steady))[1].note.startswith("autocast takes ")
     slower = [
@@ -95,16 +95,16 @@ def test_a_baseline_that_drifted_has_the_time_beside_the_winner() -> None:
 
 def test_masks_of_random_weights_are_not_judged() -> None:
     """Neither by a share of pixels nor by Dice, wherever it is shown; the logits' error still is."""
-    summary = planted.summary(untrained())
+    summary = made_up.summary(untrained())
     assert "pixels that change" not in answer.choice_table(summary).titles
     assert summary.winner is not None
     assert right(summary.winner).startswith("Its masks are not judged")
-    assert "of pixels change" not in planted.as_markdown(untrained())
+    assert "of pixels change" not in made_up.as_markdown(untrained())
 
 
 def test_dominated_stages_are_no_choice() -> None:
     """One that is slower, and noticeably better in nothing, isn't offered; the baseline is, to compare with."""
-    summary = planted.summary(RUN)
+    summary = made_up.summary(RUN)
     names = [stage.name for stage in choices(summary)]
     assert names[0] == "compile"
     assert {"tf32", "channels_last"}.isdisjoint(names)
@@ -120,7 +120,7 @@ def test_a_stage_that_needs_far_less_memory_is_a_choice() -> None:
     lean = replace(slow, memory=replace(HALF.memory, process_bytes=10**8))
     heavy = replace(slow, memory=COMPILE.memory)
     for stage, offered in ((lean, True), (heavy, False)):
-        found = choices(planted.summary(replace(RUN, stages=[COMPILE, stage])))
+        found = choices(made_up.summary(replace(RUN, stages=[COMPILE, stage])))
         assert ("half" in [each.name for each in found]) is offered
 
 
@@ -129,18 +129,18 @@ def test_a_stage_that_needs_far_less_memory_is_a_choice() -> None:
 def test_the_lines_that_use_a_stage_run(name: str, axes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Typed as they stand, they give a mask of an image or of a volume; a compiler is spared."""
     stage = replace(next(stage for stage in RUN.stages if stage.name == name), artefacts=[])
-    machine = replace(planted.environment(), device="cpu")
+    machine = replace(made_up.environment(), device="cpu")
     data = replace(RUN.settings.data, name="samples" if axes == 2 else "volume")
     settings = replace(RUN.settings, data=data)
     on_cpu = replace(RUN, environment=machine, stages=[_in_bf16(stage)], settings=settings)
-    found = planted.summary(on_cpu).stages[0]
+    found = made_up.summary(on_cpu).stages[0]
     monkeypatch.setattr(torch, "compile", lambda net, mode: net)
     for switch in ("benchmark", "allow_tf32"):
         monkeypatch.setattr(torch.backends.cudnn, switch, getattr(torch.backends.cudnn, switch))
     monkeypatch.setattr(torch.backends, "cuda", SimpleNamespace(matmul=SimpleNamespace()))
     net = (nn.Conv2d if axes == 2 else nn.Conv3d)(3, 2, 3, padding=1).eval()
     place: dict[str, Any] = {"net": net, "batch": torch.rand(2, 3, *[8] * axes)}
-    exec(usage(planted.summary(on_cpu), found).code, place)
+    exec(usage(made_up.summary(on_cpu), found).code, place)
     assert place["masks"].shape == (2, *[8] * axes)
 
 
@@ -149,7 +149,7 @@ def test_a_single_channel_is_cut_at_zero() -> None:
     assert RUN.reference is not None
     layers = [replace(layer, out_channels=1) for layer in RUN.reference.layers]
     binary = replace(RUN, reference=replace(RUN.reference, layers=layers))
-    summary = planted.summary(binary)
+    summary = made_up.summary(binary)
     for stage in summary.ranked:
         assert ".argmax(1)" not in usage(summary, stage).code
     assert any("[:, 0] > 0" in usage(summary, stage).code for stage in summary.ranked)
@@ -172,8 +172,8 @@ def _in_bf16(stage: Any) -> Any:
 )
 def test_what_a_stage_left_is_loaded(name: str, path: str, line: str) -> None:
     """By its kind."""
-    summary = planted.summary(RUN)
-    stage = planted.stage(name, 9.0, 1.0, 10**9, "", artefacts=[Artefact(path, "net", 9, "ab")])
+    summary = made_up.summary(RUN)
+    stage = made_up.stage(name, 9.0, 1.0, 10**9, "", artefacts=[Artefact(path, "net", 9, "ab")])
     found = usage(summary, replace(summary.stages[0], stage=stage))
     assert found.path == path
     assert line in found.code
@@ -181,9 +181,9 @@ def test_what_a_stage_left_is_loaded(name: str, path: str, line: str) -> None:
 
 def test_a_stage_that_left_nothing_is_built_again_by_a_command() -> None:
     """A path that leads elsewhere is no file of the run."""
-    summary = planted.summary(RUN)
+    summary = made_up.summary(RUN)
     sly = Artefact("../../etc/net.pt2", "net", 9, "ab")
-    stage = planted.stage("fp8", 9.0, 1.0, 10**9, "", artefacts=[sly])
+    stage = made_up.stage("fp8", 9.0, 1.0, 10**9, "", artefacts=[sly])
     found = usage(summary, replace(summary.stages[0], stage=stage))
     assert (found.language, found.path) == ("sh", "")
     assert found.code == "python -m pipeline data.batch_size=8 stage=fp8"
@@ -192,7 +192,7 @@ def test_a_stage_that_left_nothing_is_built_again_by_a_command() -> None:
 @pytest.mark.parametrize(("target", "named"), [("pipeline.stages.half", True), ("pipeline.stages.xla", False)])
 def test_the_export_is_named_where_there_is_one(target: str, named: bool) -> None:
     """Of stages that leave this project in some form."""
-    summary = planted.summary(RUN)
+    summary = made_up.summary(RUN)
     stage = replace(HALF, target=target, artefacts=[])
     found = usage(summary, replace(summary.stages[4], stage=stage))
     assert ("# python -m pipeline.export RUN --stage half --to DIR" in found.code) is named

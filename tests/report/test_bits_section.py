@@ -6,7 +6,7 @@ from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.records.run_record import Artefact, Execution, StageRecord
 from pipeline.report import html, markdown
 from pipeline.report.sections import bits_section
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 from tests.report.test_html import Reader
 
 INT8 = Execution("int8", {"encoder.0.0": "fp32"}, None, "ONNX Runtime", captured=False, fuses=True)
@@ -14,12 +14,12 @@ INT8 = Execution("int8", {"encoder.0.0": "fp32"}, None, "ONNX Runtime", captured
 
 def with_int8() -> RunSummary:
     """Eager and half of the made-up ladder, and int8 with a layer in fp32, one of whose classes loses Dice."""
-    lossy = planted.accuracy(relative_l2=0.021, flipped_share=4e-4, dice=[0.98, 0.935])
-    few = planted.stage("int8", 9.0, 30.0, 10**9, "8 bits", execution=INT8, accuracy=lossy)
+    lossy = made_up.accuracy(relative_l2=0.021, flipped_share=4e-4, dice=[0.98, 0.935])
+    few = made_up.stage("int8", 9.0, 30.0, 10**9, "8 bits", execution=INT8, accuracy=lossy)
     files = [Artefact("int8/model.onnx", "onnx", 2**20, ""), Artefact("int8/code.py", "generated code", 2**20, "")]
-    eager, half = planted.run().stages[0], planted.run().stages[4]
+    eager, half = made_up.run().stages[0], made_up.run().stages[4]
     stages: list[StageRecord] = [eager, half, replace(few, artefacts=files)]
-    return summarize(planted.run(stages=stages, aa_pairs=[]))
+    return summarize(made_up.run(stages=stages, aa_pairs=[]))
 
 
 FOUND = with_int8()
@@ -30,7 +30,7 @@ def test_fewer_bits_stand_beside_eager_and_the_fastest_with_more() -> None:
     shown = bits_section.table(FOUND)
     assert [row[0].text for row in shown.rows] == ["eager", "half", "int8"]
     int8 = dict(zip(shown.titles, (cell.text for cell in shown.rows[-1]), strict=True))
-    every = [layer.name for layer in planted.layers() if layer.flops]
+    every = [layer.name for layer in made_up.layers() if layer.flops]
     assert every
     assert int8["layers"] == f"{len(every) - ('encoder.0.0' in every)} of {len(every)}"
     assert (int8["error"], int8["Dice"], int8["Dice lost"], int8["file MiB"]) == ("0.021", "0.9575", "0.50", "1.00")
@@ -46,9 +46,9 @@ def test_the_sentence_names_the_fastest_of_each_and_what_fewer_bits_lose() -> No
 
 
 def test_a_run_without_such_a_stage_has_no_such_part() -> None:
-    assert bits_section.table(planted.summary(planted.run())).rows == []
-    assert bits_section.sentences(planted.summary(planted.run())) == []
-    assert "<summary>Fewer bits</summary>" not in planted.as_markdown(planted.run())
+    assert bits_section.table(made_up.summary(made_up.run())).rows == []
+    assert bits_section.sentences(made_up.summary(made_up.run())) == []
+    assert "<summary>Fewer bits</summary>" not in made_up.as_markdown(made_up.run())
 
 
 def test_page_and_markdown_have_the_table() -> None:

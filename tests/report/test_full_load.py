@@ -5,20 +5,20 @@ from pipeline.report.answer import choice_table
 from pipeline.report.large_numbers import numbers
 from pipeline.report.sections.cost_section import cost_table
 from pipeline.report.sections.ladder_section import ladder
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 
 def test_both_paces_are_shown_and_cost_takes_the_slower() -> None:
     """Interleaved 10 ms per call of 8 images, sustained 12.5 ms: 640 images/s, and both ratios."""
-    fast = planted.stage(
-        "half", 4.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (0.04, 0.010))],
+    fast = made_up.stage(
+        "half", 4.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (0.04, 0.010))],
         energy=Energy(3000.0, 5.0, 3200, 75.0),
     )  # fmt: skip
-    first = planted.stage(
-        "eager", 1.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "eager", (0.04, 0.04))],
+    first = made_up.stage(
+        "eager", 1.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "eager", (0.04, 0.04))],
         energy=Energy(3000.0, 5.0, 1000, 75.0),
     )  # fmt: skip
-    found = planted.summary(planted.run(stages=[first, fast]))
+    found = made_up.summary(made_up.run(stages=[first, fast]))
     row = found.stage("half")
     assert row is not None
     assert (row.sustained_seconds, row.images_per_second) == (0.0125, 640)
@@ -34,11 +34,11 @@ def test_both_paces_are_shown_and_cost_takes_the_slower() -> None:
 
 def test_without_a_stretch_at_full_load_the_interleaved_samples_stand_for_it() -> None:
     """As on a CPU, which has no energy counter."""
-    only = planted.stage("half", 4.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", (0.04, 0.010))], energy=None)
-    run = planted.run(stages=[only])
-    (row,) = planted.summary(run).stages
+    only = made_up.stage("half", 4.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (0.04, 0.010))], energy=None)
+    run = made_up.run(stages=[only])
+    (row,) = made_up.summary(run).stages
     assert row.sustained_seconds is None
     assert row.seconds is not None
     assert row.images_per_second == 8 / row.seconds.value
-    assert numbers(planted.summary(run))[1].label == "for 8 images"
-    assert choice_table(planted.summary(run)).titles[1] == "ms"
+    assert numbers(made_up.summary(run))[1].label == "for 8 images"
+    assert choice_table(made_up.summary(run)).titles[1] == "ms"

@@ -9,7 +9,7 @@ from pipeline.records.run_record import CompileFacts, RunRecord, StageRecord
 from pipeline.report.html import file_link
 from pipeline.report.sections import fusion_section as fusion
 from pipeline.report.sections.attribution_section import _moved
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 OPERATORS: BytesSource = "operators"
 KERNELS = [KernelRow("triton_1", "pointwise", 2.0, 3e-4), KernelRow("conv", "convolution", 1.0, 7e-4)]
@@ -22,15 +22,15 @@ COMPILE_FACTS = CompileFacts(2, {"print <b>": 2}, ["size 3 became 5"], generated
 
 
 def stage(name: str, ratio: float, found: Fusion) -> StageRecord:
-    """A planted stage with this fusion, whose kernels take a millisecond a call."""
-    made = planted.stage(name, ratio, 0.1, 10**9, "", profile=Profile(10, 1e-3, 0.9, 3.0, KERNELS, None))
+    """A made-up stage with this fusion, whose kernels take a millisecond a call."""
+    made = made_up.stage(name, ratio, 0.1, 10**9, "", profile=Profile(10, 1e-3, 0.9, 3.0, KERNELS, None))
     return replace(made, diagnostics=Diagnostics(fusion=found))
 
 
 def run() -> RunRecord:
     """The baseline, a stage whose bytes nobody counted, a copy of the baseline, and a compiled one."""
     compiled = stage("compile", 8.0, Fusion(24.5, 10**9, "Inductor", "", WRITTEN, ["compile/generated/g.txt"]))
-    return planted.run(
+    return made_up.run(
         stages=[
             stage("eager", 1.0, Fusion(96.0, 4 * 10**9, OPERATORS)),
             stage("tf32", 3.0, Fusion(96.0, 4 * 10**9, OPERATORS)),
@@ -42,7 +42,7 @@ def run() -> RunRecord:
 
 def test_kernels_and_bytes_stand_against_the_baselines() -> None:
     """A share of both, of bytes only where both were counted the same way; else, and where none are known, a dash."""
-    shown = fusion.table(planted.summary(run()))
+    shown = fusion.table(made_up.summary(run()))
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in shown.rows}
     assert rows["compile"] == [
         "24.5", "26 %", "1.00", "–", "Inductor's count of what its kernels read and write",
@@ -54,7 +54,7 @@ def test_kernels_and_bytes_stand_against_the_baselines() -> None:
 
 def test_the_chart_has_bars_of_bytes_and_kernels_beside_them() -> None:
     """Of stages whose bytes were counted in one way alone; nobody else's stand in the same chart."""
-    (drawn,) = fusion.charts(planted.summary(run()))
+    (drawn,) = fusion.charts(made_up.summary(run()))
     assert "4.00 GB, 96 kernels" in drawn.svg
     assert "by the inputs and outputs of torch's operators" in drawn.title
     assert "1.00 GB" not in drawn.svg
@@ -72,7 +72,7 @@ def test_every_way_of_counting_has_a_chart_of_its_own() -> None:
         for at, stage in enumerate((eager, compiled), 6)
         if stage.diagnostics
     ]
-    charts = fusion.charts(planted.summary(planted.run(stages=[seen[0], tf32, half, seen[1]])))
+    charts = fusion.charts(made_up.summary(made_up.run(stages=[seen[0], tf32, half, seen[1]])))
     assert [chart.title.split(" by ")[1] for chart in charts] == [
         "hardware counters", "the inputs and outputs of torch's operators, each once",
     ]  # fmt: skip
@@ -84,13 +84,13 @@ def test_every_way_of_counting_has_a_chart_of_its_own() -> None:
 
 def test_without_any_bytes_there_is_no_chart() -> None:
     """Bars of nothing would say that nothing is moved."""
-    uncounted = planted.run(stages=[stage("eager", 1.0, Fusion(3.0, None, None))])
-    assert fusion.charts(planted.summary(uncounted)) == []
+    uncounted = made_up.run(stages=[stage("eager", 1.0, Fusion(3.0, None, None))])
+    assert fusion.charts(made_up.summary(uncounted)) == []
 
 
 def test_each_rung_on_the_way_says_what_it_did() -> None:
     """First the whole way; a rung that changed neither is left out; bytes by other counts are not held together."""
-    said = fusion.sentences(planted.summary(run()))
+    said = fusion.sentences(made_up.summary(run()))
     assert said == [
         "eager → compile: 96 → 24.5 kernels per call, bytes counted differently and so not comparable.",
         "tf32 → half: 96 → 70 kernels per call, 4.00 GB → bytes unknown moved.",
@@ -107,19 +107,19 @@ def test_what_the_profiler_does_not_see_is_not_counted() -> None:
     eager, tf32, half, compiled = run().stages
     assert compiled.diagnostics
     assert compiled.diagnostics.fusion
-    hidden = replace(compiled, profile=planted.profile(1e-9))
-    said = fusion.sentences(planted.summary(planted.run(stages=[eager, tf32, half, hidden])))
+    hidden = replace(compiled, profile=made_up.profile(1e-9))
+    said = fusion.sentences(made_up.summary(made_up.run(stages=[eager, tf32, half, hidden])))
     assert "half → compile: the profiler doesn't see into compile, so kernels and bytes can't be compared." in said
     found = compiled.diagnostics.fusion
     blind = [replace(kernel, direction="unknown") for kernel in found.kernels]
     vague = replace(compiled.diagnostics, fusion=replace(found, kernels=blind))
-    said = fusion.sentences(planted.summary(planted.run(stages=[eager, replace(compiled, diagnostics=vague)])))
+    said = fusion.sentences(made_up.summary(made_up.run(stages=[eager, replace(compiled, diagnostics=vague)])))
     assert said[-1].endswith("launched 4 times per call; what they fuse their sources don't say.")
 
 
 def test_a_compiled_stage_names_its_kernels() -> None:
     """Operators in order, and the time where the profile knows the kernel."""
-    compiled = planted.summary(run()).stages[3]
+    compiled = made_up.summary(run()).stages[3]
     first, second, _ = fusion.generated(compiled).rows
     assert [cell.text for cell in first] == ["triton_1", "relu, max_pool2d", "a chain", "2", "300", "converted"]
     assert second[4].text == "–"
@@ -128,21 +128,21 @@ def test_a_compiled_stage_names_its_kernels() -> None:
 
 def test_graph_breaks_and_recompiles_have_their_reasons() -> None:
     """Each beside its own count."""
-    text = fusion.summary(planted.summary(run()).stages[3])
+    text = fusion.summary(made_up.summary(run()).stages[3])
     assert "1 of them read one layout and write the other." in text
     assert "graph breaks: 2 (print <b>, 2 times), recompiles: 1 (size 3 became 5)." in text
-    assert "Graphs" not in fusion.summary(planted.summary(run()).stages[0])
+    assert "Graphs" not in fusion.summary(made_up.summary(run()).stages[0])
 
 
 def test_the_page_links_the_files_and_shows_reasons_as_text() -> None:
     """Relative links into the run's folder."""
-    text = planted.page(run())
+    text = made_up.page(run())
     assert 'id="fusion"><summary><h3>Fusion</h3>' in text
     assert '<a href="compile/generated/g.txt">' in text
     assert '<a href="compile/generated/a.py">' in text
     assert "print &lt;b&gt;" in text
     assert "print <b>" not in text
-    assert "**Fusion**" in planted.as_markdown(run())
+    assert "**Fusion**" in made_up.as_markdown(run())
 
 
 def test_a_files_name_that_leads_elsewhere_is_no_link_on_the_page() -> None:
@@ -150,7 +150,7 @@ def test_a_files_name_that_leads_elsewhere_is_no_link_on_the_page() -> None:
     bad = Fusion(
         1.0, 10, OPERATORS, "", [FusedKernel("k", ["relu"], "single", "../../secret.py")], ["javascript:alert(1)"]
     )
-    text = planted.page(planted.run(stages=[stage("eager", 1.0, bad)]))
+    text = made_up.page(made_up.run(stages=[stage("eager", 1.0, bad)]))
     assert "secret.py" in text
     assert 'href="..' not in text
     assert 'href="javascript' not in text
@@ -178,10 +178,10 @@ def test_the_first_screen_says_what_the_winner_moves_and_launches() -> None:
         "compile": Fusion(3.0, 10**9, "operators"),
     }
     stages = [
-        replace(planted.stage(name, 2.0, 0.1, 10**9, ""), diagnostics=Diagnostics(fusion=part))
+        replace(made_up.stage(name, 2.0, 0.1, 10**9, ""), diagnostics=Diagnostics(fusion=part))
         for name, part in parts.items()
     ]
-    found = planted.summary(planted.run(stages=stages))
+    found = made_up.summary(made_up.run(stages=stages))
     said = {row.name: _moved(found, row) for row in found.stages}
     assert said == {
         "eager": "",

@@ -13,9 +13,9 @@ from PIL import Image
 from pipeline.report.gallery import CROP, DIFFERS, densest, gallery, marked
 from pipeline.report.html import page
 from pipeline.worker import mask_images
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
-RUN = planted.run()
+RUN = made_up.run()
 
 
 def save(folder: Path, name: str, mask: np.ndarray, index: int = 0) -> None:
@@ -37,11 +37,11 @@ def left(folder: Path, size: int = 128) -> np.ndarray:
 def test_the_winner_stands_beside_the_reference_with_their_difference(tmp_path: Path) -> None:
     """Four pictures whole, four of the place where they differ most, and every stage's count."""
     left(tmp_path)
-    found = gallery(planted.summary(RUN), tmp_path)
+    found = gallery(made_up.summary(RUN), tmp_path)
     assert [part.caption for part in found.overview] == ["the image", "fp32 reference", "compile", "1 pixel differs"]
     assert [part.caption for part in found.crop] == ["the image", "fp32 reference", "the winner", "1 pixel differs"]
     assert [part.caption for part in found.stages] == ["half: no pixel differs", "compile: 1 pixel differs"]
-    assert page(planted.summary(RUN), found).count("<img ") == 10
+    assert page(made_up.summary(RUN), found).count("<img ") == 10
 
 
 def test_the_image_that_differs_most_is_shown(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_the_image_that_differs_most_is_shown(tmp_path: Path) -> None:
     save(tmp_path, "reference", np.zeros_like(mask), 1)
     mask[:9] = 1
     save(tmp_path, "compile", mask, 1)
-    assert gallery(planted.summary(RUN), tmp_path).overview[-1].caption == f"{9 * 128 + 1:,} pixels differ"
+    assert gallery(made_up.summary(RUN), tmp_path).overview[-1].caption == f"{9 * 128 + 1:,} pixels differ"
 
 
 def test_no_differing_pixel_is_lost_when_a_mask_is_shrunk() -> None:
@@ -76,7 +76,7 @@ def test_the_crop_is_where_most_pixels_differ() -> None:
 def test_crop_s_pixels_are_the_mask_s_own(tmp_path: Path) -> None:
     """Full size: as many magenta pixels as differ."""
     left(tmp_path)
-    data = gallery(planted.summary(RUN), tmp_path).crop[-1].uri.split(",")[1]
+    data = gallery(made_up.summary(RUN), tmp_path).crop[-1].uri.split(",")[1]
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
     assert shown.shape == (CROP, CROP, 3)
     assert (shown == DIFFERS).all(axis=-1).sum() == 1
@@ -86,13 +86,13 @@ def test_a_stage_s_name_is_never_a_path(tmp_path: Path) -> None:
     """A record that names a stage `..` makes the report read nothing outside the run's folder."""
     left(tmp_path / "run")
     save(tmp_path, "secret", np.zeros((128, 128), dtype=np.uint8))
-    sly = planted.summary(planted.run(stages=[replace(RUN.stages[0], name="../secret")]))
+    sly = made_up.summary(made_up.run(stages=[replace(RUN.stages[0], name="../secret")]))
     assert gallery(sly, tmp_path / "run").stages == []
 
 
 def test_a_run_that_left_no_masks_shows_none(tmp_path: Path) -> None:
     """As the recorded ones of other nets."""
-    assert gallery(planted.summary(RUN), tmp_path).overview == []
+    assert gallery(made_up.summary(RUN), tmp_path).overview == []
 
 
 @pytest.mark.timeout(10)
@@ -102,10 +102,10 @@ def test_what_stands_in_a_mask_s_place_holds_up_no_report(tmp_path: Path) -> Non
     mask = tmp_path / "compile" / "mask_0.png"
     mask.unlink()
     os.mkfifo(mask)
-    assert [part.caption for part in gallery(planted.summary(RUN), tmp_path).overview] == [
+    assert [part.caption for part in gallery(made_up.summary(RUN), tmp_path).overview] == [
         "the image",
         "fp32 reference",
     ]
     mask.unlink()
     Image.new("RGB", (128, 128)).save(mask, "GIF")
-    assert len(gallery(planted.summary(RUN), tmp_path).overview) == 2
+    assert len(gallery(made_up.summary(RUN), tmp_path).overview) == 2

@@ -12,16 +12,16 @@ from pipeline.report import formatting
 from pipeline.report.charts import bars as charts
 from pipeline.report.comparison import conclusion, main
 from pipeline.stats.intervals import Ratio
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 ONE_BLOCK = Ratio(113.193, 113.193, 113.193, 1, 1, bounded=False)
 
 
 def few_blocks() -> RunRecord:
     """A smoke run: two blocks a stage, of which no interval can be made."""
-    times = (planted.BASELINE_SECONDS, planted.BASELINE_SECONDS / 2)
-    half = planted.stage("half", 2.0, 0.1, 10**9, "", pairs=[planted.pair("eager", "half", times, blocks=2)])
-    return planted.run(stages=[half])
+    times = (made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 2)
+    half = made_up.stage("half", 2.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", times, blocks=2)])
+    return made_up.run(stages=[half])
 
 
 def test_extremes_are_no_interval() -> None:
@@ -31,7 +31,7 @@ def test_extremes_are_no_interval() -> None:
     assert formatting.interval(Ratio(1.84, 1.82, 1.86, 30)) == "[1.82, 1.86]"
 
 
-@pytest.mark.parametrize("drawn", [planted.page, planted.as_markdown])
+@pytest.mark.parametrize("drawn", [made_up.page, made_up.as_markdown])
 def test_report_of_few_blocks_says_so(drawn: object) -> None:
     """The reader meets the missing interval, and what to do about it, in HTML and in Markdown."""
     assert callable(drawn)
@@ -51,7 +51,7 @@ def test_chart_draws_error_bars_only_of_intervals() -> None:
 @pytest.fixture
 def runs(tmp_path: Path) -> tuple[Path, Path]:
     """A run, and one that lost every stage but the first."""
-    whole = planted.run(stages=planted.run().stages[:3])
+    whole = made_up.run(stages=made_up.run().stages[:3])
     for name, run in (("a", whole), ("b", replace(whole, stages=whole.stages[:1]))):
         (tmp_path / name).mkdir()
         codec.save(run, tmp_path / name)
@@ -77,8 +77,8 @@ def test_stages_lost_by_a_run_that_ended_early_are_regressions(
 
 def test_nothing_in_common_is_not_called_unchanged() -> None:
     """Two runs without a common stage compare to nothing."""
-    stages = planted.run().stages
-    said = conclusion(compare(planted.run(stages=stages[:1]), planted.run(stages=stages[1:2])))
+    stages = made_up.run().stages
+    said = conclusion(compare(made_up.run(stages=stages[:1]), made_up.run(stages=stages[1:2])))
     assert said.startswith("No stage was measured in both runs")
     assert "Nothing changed" not in said
 

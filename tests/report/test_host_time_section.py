@@ -13,9 +13,9 @@ from pipeline.report.sections import attribution_section
 from pipeline.report.sections import bottleneck_section as bounds
 from pipeline.report.sections.host_time_section import classes_text, flops_text, in_a_line, meaning, section, table
 from pipeline.stats.intervals import seconds_per_call
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
-RUN = planted.run()
+RUN = made_up.run()
 BUSY = TimeSplit(10e-3, 9.8e-3, 0.3e-3, 0.9e-3, 0.4e-3, 0.0)
 CPU = TimeSplit(10e-3, None, 0.0, 8e-3, 2e-3, 0.0)
 
@@ -51,7 +51,7 @@ def test_launches_limit_no_stage_that_waits_for_the_profiler() -> None:
     assert first.diagnostics is not None
     took = seconds_per_call(first.pairs).value
     slow = replace(first, diagnostics=replace(first.diagnostics, split=TimeSplit(9 * took, 0.95 * took, 0, 0, 0, 0)))
-    said = in_a_line(planted.summary(replace(RUN, stages=[slow, *RUN.stages[1:]])))
+    said = in_a_line(made_up.summary(replace(RUN, stages=[slow, *RUN.stages[1:]])))
     assert "under the profiler, or of a call outside it, the GPU idles for at most 5.0 % of the time." in said
 
 
@@ -91,39 +91,39 @@ def test_the_flops_text_are_held_against_the_counted() -> None:
 
 def test_every_ranked_stage_s_split_is_a_line() -> None:
     """On the page too, with the sums; where no GPU waits one line stands for the table."""
-    assert [row[0].text for row in table(planted.summary(RUN)).rows] == [rung[0] for rung in planted.LADDER]
-    text = planted.page(RUN)
+    assert [row[0].text for row in table(made_up.summary(RUN)).rows] == [rung[0] for rung in made_up.LADDER]
+    text = made_up.page(RUN)
     assert 'id="time-table"' not in text
     line = "Launches limit no stage: under the profiler the GPU idles for at most 2.0 % of the time."
-    assert in_a_line(planted.summary(RUN)) == line
+    assert in_a_line(made_up.summary(RUN)) == line
     assert line in text
     assert "adds up?" in text
     assert "of the layers and counted for the whole net" in text
     waits = [
         replace(stage, diagnostics=Diagnostics(split=replace(BUSY, device_seconds=6e-3))) for stage in RUN.stages[:1]
     ]
-    waiting = planted.run(stages=[*waits, *RUN.stages[1:]])
-    assert in_a_line(planted.summary(waiting)) == ""
-    assert 'id="time-table"' in planted.page(waiting)
+    waiting = made_up.run(stages=[*waits, *RUN.stages[1:]])
+    assert in_a_line(made_up.summary(waiting)) == ""
+    assert 'id="time-table"' in made_up.page(waiting)
 
 
 def test_no_figure_is_a_count_of_the_profiler_s_own_calls() -> None:
     """How far the host is ahead of calls that are queued at once says how many they were; old records hold it."""
     old = replace(RUN.stages[0], diagnostics=Diagnostics(split=replace(BUSY, queue_lead_seconds=0.402)))
-    text = planted.page(planted.run(stages=[old]))
+    text = made_up.page(made_up.run(stages=[old]))
     assert "402 ms" not in text
     assert "queue" not in " ".join(said for _, said in section(old))
 
 
 def test_the_first_screen_says_why_the_winner_wins_and_what_holds_it_back() -> None:
     """The largest step from autocast on, the bottleneck with its figures, and where most could be saved."""
-    found = planted.summary(RUN)
+    found = made_up.summary(RUN)
     said = why_of(found)
     assert said.startswith("The largest step to it was compile, −3.94 ms per call.")
     assert "It is mixed (50 % of the kernels' time in matrix work at " in said
     assert "After its matrix work, most time goes into pointwise: 1.89 ms." in said
-    assert attribution_section.QUESTION in planted.page(RUN)
-    assert attribution_section.QUESTION in planted.as_markdown(RUN)
+    assert attribution_section.QUESTION in made_up.page(RUN)
+    assert attribution_section.QUESTION in made_up.as_markdown(RUN)
 
 
 def why_of(found: RunSummary) -> str:
@@ -134,15 +134,15 @@ def why_of(found: RunSummary) -> str:
 
 def test_a_winner_that_shows_its_layers_names_the_level() -> None:
     """The one with the most milliseconds above its roof."""
-    found = planted.summary(replace(RUN, stages=RUN.stages[:5]))
+    found = made_up.summary(replace(RUN, stages=RUN.stages[:5]))
     assert "Most could still be saved in decoder 0: " in why_of(found)
 
 
 def test_without_a_winner_nothing_is_explained() -> None:
     """Nor where the record holds neither roofs nor kernels."""
-    assert attribution_section.QUESTION not in planted.page(replace(RUN, stages=[]))
+    assert attribution_section.QUESTION not in made_up.page(replace(RUN, stages=[]))
     bare = replace(RUN, measured_peaks=None, stages=[replace(RUN.stages[0], profile=None, diagnostics=None)])
-    said = why_of(planted.summary(bare))
+    said = why_of(made_up.summary(bare))
     assert said == "What limits it is unknown: the bottleneck needs both roofs."
 
 
@@ -152,22 +152,22 @@ def test_time_between_layers_is_named_where_it_is_the_most() -> None:
     assert half.diagnostics is not None
     times = [LayerTime(time.name, 9e-3 if not time.name else 1e-4, 1.0) for time in half.diagnostics.layers]
     slow = replace(half, diagnostics=replace(half.diagnostics, layers=times))
-    said = why_of(planted.summary(replace(RUN, stages=[slow])))
+    said = why_of(made_up.summary(replace(RUN, stages=[slow])))
     assert said.endswith("; another 9.00 ms lie between layers, which have no roofline.")
 
 
 def test_what_limits_each_stage_stands_side_by_side() -> None:
     """Every ranked stage, its bottleneck and figures; what isn't known is not filled in, and no column is empty."""
-    rows = bounds.table(planted.summary(RUN)).rows
-    assert [row[0].text for row in rows] == [rung[0] for rung in planted.LADDER]
+    rows = bounds.table(made_up.summary(RUN)).rows
+    assert [row[0].text for row in rows] == [rung[0] for rung in made_up.LADDER]
     shown = {row[0].text: [cell.text for cell in row[1:]] for row in rows}
     assert shown["half"] == ["mixed", "50 %", "50 %", "fp16 750", "36 %", "≥ 7.5 %", "2.0 %", "0.94"]
     assert shown["compile"][-1] == formatting.NOTHING
     half = RUN.stages[4]
     assert half.diagnostics is not None
     by_pixels = replace(half, diagnostics=replace(half.diagnostics, image_growth=ImageGrowth([64, 256], [0.5, 1.0])))
-    assert bounds.table(planted.summary(replace(RUN, stages=[by_pixels]))).rows[0][-1].text == "0.50"
-    bare = bounds.table(planted.summary(replace(RUN, measured_peaks=None)))
+    assert bounds.table(made_up.summary(replace(RUN, stages=[by_pixels]))).rows[0][-1].text == "0.50"
+    bare = bounds.table(made_up.summary(replace(RUN, measured_peaks=None)))
     assert bare.titles == ["stage", "bottleneck", "GPU idle", "growth"]
     assert bare.rows[0][1].text == "unknown"
-    assert "What limits each stage" in planted.page(RUN)
+    assert "What limits each stage" in made_up.page(RUN)

@@ -16,9 +16,9 @@ from pipeline.records.run_record import RunRecord, RunWarning
 from pipeline.report import html
 from pipeline.report.charts import canvas
 from pipeline.report.html import page
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
-RUN = planted.run()
+RUN = made_up.run()
 
 
 class Reader(HTMLParser):
@@ -53,9 +53,9 @@ read = cache(Reader)
 
 def test_nothing_in_the_page_has_an_address_outside_it() -> None:
     """It works with no network, and asks nobody; a link may lead to a file beside it."""
-    assert "http" not in planted.page(RUN).replace("http-equiv", "")
-    assert "@import" not in planted.page(RUN)
-    for tag, attributes in read(planted.page(RUN)).tags:
+    assert "http" not in made_up.page(RUN).replace("http-equiv", "")
+    assert "@import" not in made_up.page(RUN)
+    for tag, attributes in read(made_up.page(RUN)).tags:
         for name in ("src", "href", "xlink:href", "action"):
             value = attributes.get(name) or "#"
             beside = tag == "a" and re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)+", value)
@@ -64,7 +64,7 @@ def test_nothing_in_the_page_has_an_address_outside_it() -> None:
 
 def test_what_a_record_holds_is_shown_and_never_run() -> None:
     """Scripts, tags and attributes from a record come out as text."""
-    reader = read(planted.page(RUN))
+    reader = read(made_up.page(RUN))
     assert [tag for tag, _ in reader.tags].count("script") == 1
     assert "img" not in [tag for tag, _ in reader.tags]
     assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
@@ -74,16 +74,16 @@ def test_what_a_record_holds_is_shown_and_never_run() -> None:
 @pytest.mark.parametrize("field", ["name", "summary", "adds", "reason", "description", "log_tail"])
 def test_no_field_of_a_stage_escapes(field: str) -> None:
     """Each text of a stage, hostile in turn, in a usable stage that every chart draws."""
-    changed: dict[str, Any] = {field: planted.HOSTILE}
+    changed: dict[str, Any] = {field: made_up.HOSTILE}
     hostile = replace(RUN.stages[7], **changed)
-    reader = Reader(planted.page(replace(RUN, stages=[RUN.stages[0], hostile])))
+    reader = Reader(made_up.page(replace(RUN, stages=[RUN.stages[0], hostile])))
     assert [tag for tag, _ in reader.tags].count("script") == 1
     assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
 
 
 def test_the_first_screen_answers() -> None:
     """Which stage, how much faster than what, is it right, at what cost, what else there is, and how to use it."""
-    text = read(planted.page(RUN)).text
+    text = read(made_up.page(RUN)).text
     first = text[: text.index("Masks: is it still right?")]
     assert first.startswith("Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change")
     assert "onnxruntime is not shown to be slower." in first
@@ -96,7 +96,7 @@ def test_the_first_screen_answers() -> None:
 
 def test_who_is_not_ranked_is_named_with_the_reason() -> None:
     """Failed, timed out, skipped and inaccurate stages; an all-NaN answer is called that."""
-    text = read(planted.page(RUN)).text
+    text = read(made_up.page(RUN)).text
     assert "hung took too long: build took more than 1800 s" in text
     assert "absent skipped: needs a GPU" in text
     assert "black gave a wrong answer: all logits are NaN" in text
@@ -108,7 +108,7 @@ def test_the_winner_s_own_warnings_are_on_the_first_screen() -> None:
     """With their remedies; the run's and the other stages' are folded below the ladder."""
     careful = RunWarning("unsteady", "its pace changed by 7%", "close other programs")
     stages = [replace(stage, warnings=[careful]) if stage.name == "compile" else stage for stage in RUN.stages]
-    text = Reader(planted.page(replace(RUN, stages=stages))).text
+    text = Reader(made_up.page(replace(RUN, stages=stages))).text
     first, rest = text.split("Masks: is it still right?")
     assert "unsteady : its pace changed by 7 % . What to do: close other programs." in first.replace("%.", "% .")
     assert "baseline restarted" not in first
@@ -118,20 +118,20 @@ def test_the_winner_s_own_warnings_are_on_the_first_screen() -> None:
 def test_an_unfinished_run_says_so() -> None:
     """Also one that was interrupted before anything was known."""
     cut = replace(RUN, stages=RUN.stages[:2], finished=False)
-    assert "This run did not finish: 2 stages on record." in Reader(planted.page(cut)).text
+    assert "This run did not finish: 2 stages on record." in Reader(made_up.page(cut)).text
     bare = RunRecord(RUN.started_at, RUN.command, RUN.preset, RUN.config)
-    assert "no stage is on record" in Reader(planted.page(bare)).text
+    assert "no stage is on record" in Reader(made_up.page(bare)).text
 
 
 def test_a_legacy_stage_is_called_that() -> None:
     """TorchScript is deprecated by its library."""
-    assert "torchscript (legacy)" in read(planted.page(RUN)).text
+    assert "torchscript (legacy)" in read(made_up.page(RUN)).text
 
 
 def test_a_processor_s_run_is_called_that() -> None:
     """Ratios of the small preset aren't taken for a GPU's."""
-    machine = replace(planted.environment(), device="cpu", device_name="a processor")
-    text = Reader(planted.page(replace(RUN, preset="cpu", environment=machine))).text
+    machine = replace(made_up.environment(), device="cpu", device_name="a processor")
+    text = Reader(made_up.page(replace(RUN, preset="cpu", environment=machine))).text
     assert "CPU: a processor, 16 threads" in text
     assert "say nothing of a GPU's" in text
     assert "as fast as eager" in text
@@ -139,8 +139,8 @@ def test_a_processor_s_run_is_called_that() -> None:
 
 def test_every_chart_has_a_title_and_takes_the_page_s_colours() -> None:
     """So that it can be read aloud, in the dark and on paper."""
-    charts = re.findall(r"<svg.*?</svg>", planted.page(RUN), flags=re.DOTALL)
-    bars = re.findall(r'<div class="bars" role="img" aria-label="([^"]+)"', planted.page(RUN))
+    charts = re.findall(r"<svg.*?</svg>", made_up.page(RUN), flags=re.DOTALL)
+    bars = re.findall(r'<div class="bars" role="img" aria-label="([^"]+)"', made_up.page(RUN))
     assert len(charts) == 6
     assert len(set(bars)) == len(bars) == 7
     for chart in charts:
@@ -151,7 +151,7 @@ def test_every_chart_has_a_title_and_takes_the_page_s_colours() -> None:
 
 def test_links_lead_somewhere() -> None:
     """Every link within the page has its target."""
-    tags = Reader(re.sub(r"<svg.*?</svg>", "", planted.page(RUN), flags=re.DOTALL)).tags
+    tags = Reader(re.sub(r"<svg.*?</svg>", "", made_up.page(RUN), flags=re.DOTALL)).tags
     targets = {attributes.get("id") for _, attributes in tags}
     links = [str(attributes["href"]) for tag, attributes in tags if tag == "a"]
     assert len(links) > len(RUN.stages)
@@ -163,7 +163,7 @@ def test_the_report_is_small_and_the_same_twice() -> None:
     """Under 3 MB, and a pure function of its record."""
     again = page(summarize(RUN))
     assert len(again.encode()) < 3e6
-    assert again == planted.page(RUN)
+    assert again == made_up.page(RUN)
 
 
 def test_every_colour_of_a_chart_is_the_pages() -> None:
@@ -182,9 +182,9 @@ def test_every_colour_of_a_chart_is_the_pages() -> None:
 
 def test_the_page_lets_nothing_run_but_its_own_script() -> None:
     """By the script's own digest, and no form or base of an address."""
-    reader = read(planted.page(RUN))
+    reader = read(made_up.page(RUN))
     policy = next(attributes["content"] for tag, attributes in reader.tags if attributes.get("http-equiv"))
-    script = re.search(r"<script>(.*?)</script>", planted.page(RUN), flags=re.DOTALL)
+    script = re.search(r"<script>(.*?)</script>", made_up.page(RUN), flags=re.DOTALL)
     assert script
     assert policy
     assert f"script-src 'sha256-{b64encode(sha256(script[1].encode()).digest()).decode()}'" in policy
@@ -195,14 +195,14 @@ def test_no_sign_of_a_record_hides_or_turns_the_text() -> None:
     """Bidirectional marks, zero-width signs and controls of any field are made visible."""
     sly = "a\u202eb\u200bc\u2066d\x07e"
     stage = replace(RUN.stages[7], summary=sly, reason=sly, description=sly, details={"note": sly}, log_tail=sly)
-    text = planted.page(replace(RUN, stages=[RUN.stages[0], stage], command=f"python {sly}"))
+    text = made_up.page(replace(RUN, stages=[RUN.stages[0], stage], command=f"python {sly}"))
     assert not re.search("[\u202a-\u202e\u2066-\u2069\u200b-\u200f\x07]", text)
     assert "a\ufffdb" in text
 
 
 def test_every_id_is_there_once_and_every_table_has_row_headers() -> None:
     """Charts bring ids of their own; a reader of tables hears whose figure it is."""
-    reader = read(planted.page(RUN))
+    reader = read(made_up.page(RUN))
     ids = [attributes["id"] for _, attributes in reader.tags if attributes.get("id")]
     assert len(ids) == len(set(ids))
     rows = [attributes for tag, attributes in reader.tags if tag == "th" and attributes.get("scope") == "row"]
@@ -213,14 +213,14 @@ def test_every_id_is_there_once_and_every_table_has_row_headers() -> None:
 
 def test_a_file_that_is_not_there_is_named_and_not_linked() -> None:
     """As in a record that is kept without its traces and artefacts."""
-    there = Reader(page(planted.summary(RUN), present=lambda path: path.endswith("log.txt") or path == "check.py"))
+    there = Reader(page(made_up.summary(RUN), present=lambda path: path.endswith("log.txt") or path == "check.py"))
     links = [
         str(attributes["href"]) for tag, attributes in there.tags if tag == "a" and "#" not in str(attributes["href"])
     ]
     assert links
     assert all(link.endswith("log.txt") or link == "check.py" for link in links)
     assert "compile/model.onnx" in there.text
-    nowhere = Reader(page(planted.summary(RUN), present=lambda _: False))
+    nowhere = Reader(page(made_up.summary(RUN), present=lambda _: False))
     assert all(str(attributes["href"]).startswith("#") for tag, attributes in nowhere.tags if tag == "a")
     assert "in a plain loop" in there.text
     assert "in a plain loop" not in nowhere.text

@@ -14,16 +14,16 @@ from pipeline.report.csv_table import csv_text
 from pipeline.report.sections.accuracy_section import calibrated_on, judged_on, right
 from pipeline.report.sections.ladder_section import ladder
 from pipeline.report.terminal import first_screen
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
-RUN = planted.run()
+RUN = made_up.run()
 SCALES, CHOICE = ImageSet(32, ["retina.jpg", "coffee.png"]), ImageSet(24, ["coffee.png"])
 
 
 def half(calibration: Calibration | None = None, pictures: int | None = 1, run: RunRecord = RUN) -> StageSummary:
     stage = next(stage for stage in run.stages if stage.name == "half")
-    told = replace(stage, calibration=calibration, accuracy=planted.accuracy(pictures=pictures))
-    return planted.summary(replace(run, stages=[told])).stages[0]
+    told = replace(stage, calibration=calibration, accuracy=made_up.accuracy(pictures=pictures))
+    return made_up.summary(replace(run, stages=[told])).stages[0]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_the_accuracy_check_names_its_images(calibration: Calibration | None, pi
 
 
 def test_an_older_record_of_fp8_does_not_claim_what_it_does_not_hold() -> None:
-    stage = replace(half().stage, execution=replace(planted.execution("fp8"), precision="fp8"))
+    stage = replace(half().stage, execution=replace(made_up.execution("fp8"), precision="fp8"))
     assert judged_on(stage).endswith("whether they were calibrated on is not on record")
 
 
@@ -73,15 +73,15 @@ def test_what_was_chosen_on_which_images_is_said(calibration: Calibration | None
 
 
 def test_dice_has_its_classes_named() -> None:
-    found = planted.accuracy(dice=[0.9945, 0.9804], reference_dice=[0.9944, 0.9801])
+    found = made_up.accuracy(dice=[0.9945, 0.9804], reference_dice=[0.9944, 0.9801])
     stage = replace(half(), stage=replace(half().stage, accuracy=found))
     assert "Dice by class: class 0 0.9945 (fp32 net 0.9944), class 1 0.9804 (fp32 net 0.9801)" in right(stage)
 
 
 def test_masks_of_random_weights_are_judged_nowhere() -> None:
     """On the page, in Markdown, on a terminal and in the CSV; the error of the logits still is."""
-    run = planted.with_settings(RUN, model={"checkpoint": None})
-    found = planted.summary(run)
+    run = made_up.with_settings(RUN, model={"checkpoint": None})
+    found = made_up.summary(run)
     stage = found.stage("half")
     assert stage is not None
     said = right(stage)
@@ -92,7 +92,7 @@ def test_masks_of_random_weights_are_judged_nowhere() -> None:
     console = Console(width=80, file=io.StringIO())
     console.print(first_screen(found))
     assert isinstance(console.file, io.StringIO)
-    for text in (planted.page(run), planted.as_markdown(run), console.file.getvalue()):
+    for text in (made_up.page(run), made_up.as_markdown(run), console.file.getvalue()):
         assert "not judged" in " ".join(text.split())
         assert "pixels change class" not in text
     column = ladder(found).titles.index("pixels that change")
@@ -106,6 +106,6 @@ def test_p99_says_of_how_many_calls_it_is() -> None:
     """Not of a hundred where fewer were timed."""
     few = replace(RUN.stages[0], latencies=RUN.stages[0].latencies[:19])
     sixty = replace(RUN.stages[4], latencies=RUN.stages[4].latencies[:60])
-    table = ladder(planted.summary(planted.run(stages=[few, sixty])))
+    table = ladder(made_up.summary(made_up.run(stages=[few, sixty])))
     helped = next(heading.help for heading in table.headings if heading.title.startswith("p99"))
     assert helped.startswith("99th percentile of 19 to 60 single calls")

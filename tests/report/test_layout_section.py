@@ -8,9 +8,9 @@ from pipeline.records.diagnostics import Diagnostics, LayoutChange, Note, PlaceK
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.sections import layout_section as layout
 from pipeline.report.tables import Table
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
-HIDDEN = planted.HIDDEN
+HIDDEN = made_up.HIDDEN
 TRACED = [
     LayoutChange("void cudnn::nchwToNhwcKernel<float>(int)", "decoder.3", "trace", 2.0, 4e-3, "layer"),
     LayoutChange("void cudnn::nhwcToNchwKernel<float>(int)", "decoder.3", "trace", 1.0, 1e-3, "layer"),
@@ -28,15 +28,15 @@ EXPORTED = [
 
 
 def stage(name: str, ratio: float, changes: list[LayoutChange], notes: list[Note] | None = None) -> StageRecord:
-    """A planted stage with these changes."""
+    """A made-up stage with these changes."""
     return replace(
-        planted.stage(name, ratio, 0.1, 10**9, ""), diagnostics=Diagnostics(layout=changes, notes=notes or [])
+        made_up.stage(name, ratio, 0.1, 10**9, ""), diagnostics=Diagnostics(layout=changes, notes=notes or [])
     )
 
 
 def run() -> RunRecord:
     """A stage that pays, one that is rid of it, a compiled one, one that hides its layers, and one with none."""
-    return planted.run(
+    return made_up.run(
         stages=[
             stage("eager", 1.0, []),
             stage("tf32", 2.0, TRACED),
@@ -54,7 +54,7 @@ def rows(shown: Table) -> dict[str, list[str]]:
 
 def test_every_stage_has_its_changes_and_their_price() -> None:
     """Milliseconds and their share of the stage's own time; the place of the longest."""
-    found = rows(layout.table(planted.summary(run())))
+    found = rows(layout.table(made_up.summary(run())))
     assert found["tf32"][:2] == ["4", "8.00"]
     assert found["tf32"][2] == "20 %"
     assert found["tf32"][3:] == ["cudnn::nchwToNhwcKernel", "decoder.3"]
@@ -63,22 +63,22 @@ def test_every_stage_has_its_changes_and_their_price() -> None:
 
 def test_what_a_graph_names_is_not_counted_again() -> None:
     """The kernel that did it is there already; what only a graph names has no time."""
-    found = rows(layout.table(planted.summary(run())))
+    found = rows(layout.table(made_up.summary(run())))
     assert found["onnxruntime"][:2] == ["2, and 1 in the graph", "0.100"]
-    graph_only = planted.run(stages=[stage("eager", 1.0, EXPORTED[1:])])
-    assert rows(layout.table(planted.summary(graph_only)))["eager"][:3] == ["1 in the graph", "–", "–"]
+    graph_only = made_up.run(stages=[stage("eager", 1.0, EXPORTED[1:])])
+    assert rows(layout.table(made_up.summary(graph_only)))["eager"][:3] == ["1 in the graph", "–", "–"]
 
 
 def test_an_unknown_place_says_why() -> None:
     """The stage's own note; without one, what the trace lacks."""
-    assert rows(layout.table(planted.summary(run())))["onnxruntime"][4] == f"unknown: {HIDDEN.text}"
+    assert rows(layout.table(made_up.summary(run())))["onnxruntime"][4] == f"unknown: {HIDDEN.text}"
     silent = stage("onnxruntime", 8.0, EXPORTED)
     assert layout.place(silent, EXPORTED[0]) == "unknown: the trace names no layer around its launch"
 
 
 def test_sentences_name_who_pays_and_who_was_rid_of_it() -> None:
     """Kernels of a compiler do other work besides; a stage that pays next to nothing isn't named."""
-    said = layout.sentences(planted.summary(run()))
+    said = layout.sentences(made_up.summary(run()))
     assert len(said) == 3
     assert said[0].startswith("tf32 changes the layout 4 times per call, in 8.00 ms of 4")
     assert said[0].endswith("most at decoder.3, 5.00 ms.")
@@ -98,13 +98,13 @@ def test_sentences_name_who_pays_and_who_was_rid_of_it() -> None:
 def test_what_a_place_names_is_told_and_not_read_from_its_name(kind: PlaceKind, said: str) -> None:
     """A net may call a layer anything."""
     changes = [LayoutChange("copy", "between us", "trace", 1.0, 2e-3, kind)]
-    assert said in layout.sentences(planted.summary(planted.run(stages=[stage("eager", 1.0, changes)])))[0]
+    assert said in layout.sentences(made_up.summary(made_up.run(stages=[stage("eager", 1.0, changes)])))[0]
 
 
 def test_a_rung_that_keeps_them_is_not_said_to_be_rid_of_them() -> None:
     """Half of the time is still there."""
-    kept = planted.run(stages=[stage("eager", 1.0, TRACED), stage("tf32", 2.0, TRACED[:1])])
-    assert not [line for line in layout.sentences(planted.summary(kept)) if "→" in line]
+    kept = made_up.run(stages=[stage("eager", 1.0, TRACED), stage("tf32", 2.0, TRACED[:1])])
+    assert not [line for line in layout.sentences(made_up.summary(kept)) if "→" in line]
 
 
 def test_a_stage_lists_each_of_its_changes() -> None:
@@ -116,8 +116,8 @@ def test_a_stage_lists_each_of_its_changes() -> None:
 
 def test_a_records_names_are_text_on_the_page_and_in_markdown() -> None:
     """A kernel and a layer may be called anything."""
-    hostile = [LayoutChange(planted.HOSTILE, planted.HOSTILE, "trace", 1.0, 1e-2)]
-    bad = planted.run(stages=[stage("eager", 1.0, hostile)])
-    assert planted.HOSTILE[:20] not in planted.page(bad)
-    assert "<script>" not in planted.as_markdown(bad)
-    assert 'id="layout"><summary><h3>Layout</h3>' in planted.page(bad)
+    hostile = [LayoutChange(made_up.HOSTILE, made_up.HOSTILE, "trace", 1.0, 1e-2)]
+    bad = made_up.run(stages=[stage("eager", 1.0, hostile)])
+    assert made_up.HOSTILE[:20] not in made_up.page(bad)
+    assert "<script>" not in made_up.as_markdown(bad)
+    assert 'id="layout"><summary><h3>Layout</h3>' in made_up.page(bad)

@@ -7,14 +7,14 @@ import pytest
 from pipeline.records.run_settings import DataSettings, ModelSettings
 from pipeline.records.samples import Sample
 from pipeline.report.run_text import inputs_at, machine, net_name, unwell
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 
 @pytest.mark.parametrize("package", ["onnxruntime-gpu", "onnxruntime"])
 def test_header_names_onnxruntime(package: str) -> None:
     """ONNX Runtime's version is named under either of the names that its wheel is installed by."""
-    environment = replace(planted.environment(), packages={"torch": "2.11.0", package: "1.31.1"})
-    assert f"{package} 1.31.1" in machine(planted.run(environment=environment)).versions.split(", ")
+    environment = replace(made_up.environment(), packages={"torch": "2.11.0", package: "1.31.1"})
+    assert f"{package} 1.31.1" in machine(made_up.run(environment=environment)).versions.split(", ")
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_header_names_onnxruntime(package: str) -> None:
     ],
 )
 def test_the_laptops_preset_made_nothing_smaller_that_is_the_users(model: str, data: str, said: str) -> None:
-    run = planted.run()
+    run = made_up.run()
     settings = replace(run.settings, model=ModelSettings(model), data=DataSettings(data))
     found = machine(replace(run, preset="cpu", settings=settings)).preset
     assert found == f"preset cpu{said}its ratios say nothing of a GPU's"
@@ -45,14 +45,14 @@ def test_the_laptops_preset_made_nothing_smaller_that_is_the_users(model: str, d
 )
 def test_the_net_of_a_library_is_named(name: str, target: str, options: dict[str, str], said: str) -> None:
     """Many nets have the preset's name."""
-    run = planted.run()
+    run = made_up.run()
     found = replace(run.settings, model=ModelSettings(name, target=target, options=dict(options)))
     assert net_name(replace(run, settings=found)) == said
 
 
 def test_one_thread_is_one() -> None:
-    environment = replace(planted.environment(), device="cpu", cpu_threads=1)
-    assert machine(planted.run(environment=environment)).device.endswith(", 1 thread")
+    environment = replace(made_up.environment(), device="cpu", cpu_threads=1)
+    assert machine(made_up.run(environment=environment)).device.endswith(", 1 thread")
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,14 @@ def on_another_stream(sample: Sample) -> Sample:
 
 def test_why_a_stage_is_not_ranked_is_told_by_the_warning_s_kind() -> None:
     """Its words are its own business."""
-    eager, half = planted.run().stages[0], planted.run().stages[4]
+    eager, half = made_up.run().stages[0], made_up.run().stages[4]
     (pair,) = half.pairs
     blocks = [
         replace(block, stage=(on_another_stream(block.stage[0]), on_another_stream(block.stage[1])))
         for block in pair.blocks
     ]
     astray, bare = replace(half, pairs=[replace(pair, blocks=blocks)]), replace(half, name="bare", pairs=[])
-    found = planted.summary(planted.run(stages=[eager, astray, bare]))
+    found = made_up.summary(made_up.run(stages=[eager, astray, bare]))
     (warning,) = [part for part in found.stages[1].warnings if part.code == "clocks disagree"]
     assert unwell(found) == [
         f"half is not ranked: {warning.text}",

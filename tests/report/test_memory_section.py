@@ -7,7 +7,7 @@ from pipeline.records.diagnostics import Diagnostics, LayerWork, MemoryHolder, M
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Memory
 from pipeline.report.sections import memory_section as memory
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 MIB = 2**20
 ON_CPU = Note("memory timeline", "no allocator statistics", "torch keeps no statistics of what it allocates on a CPU")
@@ -32,15 +32,15 @@ def timeline(activations: int, workspace: int | None, holders: list[MemoryHolder
 
 
 def stage(name: str, ratio: float, found: MemoryTimeline | None, seen: int | None = None) -> StageRecord:
-    """A planted stage with this timeline, of which the device sees so many MiB, 50 of them nobody's."""
+    """A made-up stage with this timeline, of which the device sees so many MiB, 50 of them nobody's."""
     reserved = None if seen is None else (seen - 450) * MIB
     memory = Memory(10**9, reserved, None if seen is None else seen * MIB, 400 * MIB, 0, 700 * MIB)
-    return replace(planted.stage(name, ratio, 0.1, 10**9, ""), memory=memory, diagnostics=Diagnostics(timeline=found))
+    return replace(made_up.stage(name, ratio, 0.1, 10**9, ""), memory=memory, diagnostics=Diagnostics(timeline=found))
 
 
 def run(**fields: object) -> RunRecord:
     """A baseline full of workspace, one without, one that hides its layers, and one whose memory lies in a pool."""
-    return planted.run(
+    return made_up.run(
         stages=[
             stage("eager", 1.0, timeline(500, 4000, HOLDERS), 6000),
             stage("half", 4.0, timeline(300, 0, HOLDERS[:1]), 1000),
@@ -55,7 +55,7 @@ def looked_into() -> RunRecord:
     """The same stages, of a record that knows which call each timeline is of; the graphs by their uncaptured form."""
     half, torchscript = timeline(300, 0, HOLDERS[:1]), timeline(350, None, [])
     graph, fused = timeline(320, 0, HOLDERS[:1]), timeline(250, None, [])
-    return planted.run(
+    return made_up.run(
         stages=[
             stage("eager", 1.0, timeline(500, 4000, HOLDERS), 6000),
             stage("half", 4.0, half, 1000),
@@ -69,7 +69,7 @@ def looked_into() -> RunRecord:
 
 def cells(shown: RunRecord | None = None) -> dict[str, list[str]]:
     """The table's texts by stage."""
-    return {row[0].text: [cell.text for cell in row[1:]] for row in memory.table(planted.summary(shown or run())).rows}
+    return {row[0].text: [cell.text for cell in row[1:]] for row in memory.table(made_up.summary(shown or run())).rows}
 
 
 def test_the_parts_add_up_to_what_the_device_sees() -> None:
@@ -77,7 +77,7 @@ def test_the_parts_add_up_to_what_the_device_sees() -> None:
     assert cells()["eager"][:9] == [
         "5.86 GiB", "60.0 MiB", "40.0 MiB", "500 MiB", "3.91 GiB", "950 MiB", "400 MiB", "50.0 MiB", "954 MiB",
     ]  # fmt: skip
-    parts = memories(planted.summary(run()))[0]
+    parts = memories(made_up.summary(run()))[0]
     assert parts.total == 6000 * MIB
     assert parts.allocated == 4600 * MIB
 
@@ -94,7 +94,7 @@ def test_what_is_unknown_says_why() -> None:
 
 def test_workspace_that_dominates_is_named_with_its_layer() -> None:
     """The last of the layers whose outputs are alive is the one that ran; cuDNN is blamed for convolutions alone."""
-    found = planted.summary(run())
+    found = made_up.summary(run())
     text = memory.sentences(found)[0]
     assert text == (
         "eager: 3.91 GiB of the 4.49 GiB allocated at the peak is workspace, for an algorithm that cuDNN chose for "
@@ -105,19 +105,19 @@ def test_workspace_that_dominates_is_named_with_its_layer() -> None:
     linear = replace(reference, layers=[LayerWork("decoder.0.0", "Linear", "decoder", 1, 1, 1, 1)])
     assert (
         "an algorithm that a library chose for decoder.0.0."
-        in memory.sentences(planted.summary(run(reference=linear)))[0]
+        in memory.sentences(made_up.summary(run(reference=linear)))[0]
     )
     assert (
         "an algorithm that a library chose for decoder.0.0."
-        in memory.sentences(planted.summary(run(reference=None)))[0]
+        in memory.sentences(made_up.summary(run(reference=None)))[0]
     )
 
 
 def test_a_layer_is_named_only_where_the_record_tells() -> None:
     """Not where no layer was watched, and not for a stage without a timeline."""
-    assert peak_layer(planted.summary(run()).stages[0]) == "decoder.0.0"
+    assert peak_layer(made_up.summary(run()).stages[0]) == "decoder.0.0"
     for found in (replace(timeline(500, 4000, HOLDERS), peak_layer=None), None):
-        (bare,) = planted.summary(planted.run(stages=[stage("eager", 1.0, found, 6000)])).stages
+        (bare,) = made_up.summary(made_up.run(stages=[stage("eager", 1.0, found, 6000)])).stages
         assert peak_layer(bare) == ""
 
 
@@ -125,13 +125,13 @@ def test_other_moments_that_came_as_high_are_counted() -> None:
     """One layer alone is not to blame where others ask for as much."""
     made = timeline(500, 4000, HOLDERS)
     made.allocated_bytes[1] = round(0.95 * 4600) * MIB
-    text = memory.sentences(planted.summary(planted.run(stages=[stage("eager", 1.0, made, 6000)])))[0]
+    text = memory.sentences(made_up.summary(made_up.run(stages=[stage("eager", 1.0, made, 6000)])))[0]
     assert text.endswith("1 other moment of the call came within 10 % of it.")
 
 
 def test_neighbours_are_compared_where_both_are_known() -> None:
     """What fell, by how much, and where the peak is now; not with a stage whose memory lies in a pool."""
-    steps = [line for line in memory.sentences(planted.summary(run())) if "→" in line]
+    steps = [line for line in memory.sentences(made_up.summary(run())) if "→" in line]
     assert steps == [
         (
             "eager → half: the device sees 5.86 GiB → 1,000 MiB. The allocator's peak of a call falls, "
@@ -139,19 +139,19 @@ def test_neighbours_are_compared_where_both_are_known() -> None:
             "the peak is now at bottleneck.0, no longer at decoder.0.0."
         )
     ]
-    same = planted.run(stages=[stage(name, 1.0, timeline(500, 0, []), 900) for name in ("eager", "half")])
+    same = made_up.run(stages=[stage(name, 1.0, timeline(500, 0, []), 900) for name in ("eager", "half")])
     hardly = "The allocator's peak of a call hardly changes, 600 MiB → 600 MiB."
-    assert f"eager → half: the device sees 900 MiB → 900 MiB. {hardly}" in memory.sentences(planted.summary(same))
+    assert f"eager → half: the device sees 900 MiB → 900 MiB. {hardly}" in memory.sentences(made_up.summary(same))
 
 
 def test_the_winner_stands_beside_the_baseline_as_the_device_sees_them() -> None:
     """Whatever the statistics say, this is what another process can't have."""
-    assert memory.sentences(planted.summary(run()))[-1] == "cuda_graph takes 1.07 GiB of the device, eager 5.86 GiB."
+    assert memory.sentences(made_up.summary(run()))[-1] == "cuda_graph takes 1.07 GiB of the device, eager 5.86 GiB."
 
 
 def test_timelines_are_drawn_where_layers_were_watched() -> None:
     """The baseline's at once, the others' folded; three points are a row of the table, not a chart."""
-    first, others = memory.timelines(planted.summary(run()))
+    first, others = memory.timelines(made_up.summary(run()))
     assert [figure.title for figure in first] == ["Memory of eager through one call"]
     assert [figure.title for figure in others] == ["Memory of half through one call"]
     assert "4.49 GiB at decoder.0.0" in first[0].svg
@@ -160,7 +160,7 @@ def test_timelines_are_drawn_where_layers_were_watched() -> None:
 
 def test_timelines_of_graphs_and_of_hidden_layers_say_how_they_were_watched() -> None:
     """The winner's at once, the others' folded."""
-    first, others = memory.timelines(planted.summary(looked_into()))
+    first, others = memory.timelines(made_up.summary(looked_into()))
     assert [figure.title.split()[2] for figure in first] == ["eager", "fused"]
     notes = {figure.title.split()[2]: figure.note for figure in [*first, *others]}
     assert set(notes) == {"eager", "half", "torchscript", "cuda_graph", "fused"}
@@ -183,7 +183,7 @@ def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
     assert shown["fused"][1:6] == ["–", "100 MiB", "250 MiB", "–", "200 MiB"]
     assert "no layer can be watched" in shown["fused"][-1]
     assert "nothing is allocated in a call" in shown["onnxruntime"][-1]
-    lines = memory.sentences(planted.summary(looked_into()))
+    lines = memory.sentences(made_up.summary(looked_into()))
     seen = "half → cuda_graph: the device sees 1,000 MiB → 1.07 GiB."
     assert f"{seen} The allocator's peak of a call hardly changes, 400 MiB → 420 MiB." in lines
     assert [line for line in lines if "launched one by one" in line] == [
@@ -193,12 +193,12 @@ def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
             "not in reserve."
         )
     ]
-    assert not any("launched one by one" in line for line in memory.sentences(planted.summary(run())))
+    assert not any("launched one by one" in line for line in memory.sentences(made_up.summary(run())))
 
 
 def test_a_bar_that_is_far_longer_than_the_others_is_cut_and_says_so() -> None:
     """Or no other could be read."""
-    drawn = memory.chart(planted.summary(run()))
+    drawn = memory.chart(made_up.summary(run()))
     assert drawn is not None
     assert drawn.svg.count('class="cut"') == 1
     cut = next(row for row in drawn.svg.split('<div class="row') if 'class="cut"' in row)
@@ -210,28 +210,28 @@ def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
     """Resident memory is known all the same."""
     blind = replace(stage("eager", 1.0, None), diagnostics=Diagnostics(notes=[ON_CPU]))
     blind = replace(blind, memory=Memory(None, None, None, None, 0, 700 * MIB))
-    found = planted.summary(planted.run(stages=[blind]))
+    found = made_up.summary(made_up.run(stages=[blind]))
     shown = memory.table(found)
     assert shown.titles == ["stage", "resident", "why unknown"]
     assert [cell.text for cell in shown.rows[0]] == ["eager", "700 MiB", f"{ON_CPU.topic}: {ON_CPU.text}"]
     assert memory.chart(found) is None
-    assert ON_CPU.text in planted.page(found.run)
+    assert ON_CPU.text in made_up.page(found.run)
 
 
 def test_the_page_has_it_under_its_own_heading_and_escapes_the_record() -> None:
     """A layer may be called anything."""
-    hostile = planted.run(
-        stages=[stage("eager", 1.0, timeline(500, 10, [MemoryHolder([planted.HOSTILE], 9 * MIB)]), 6000)]
+    hostile = made_up.run(
+        stages=[stage("eager", 1.0, timeline(500, 10, [MemoryHolder([made_up.HOSTILE], 9 * MIB)]), 6000)]
     )
-    text = planted.page(hostile)
+    text = made_up.page(hostile)
     assert 'id="memory"><summary><h3>Memory</h3>' in text
     assert "<script>alert" not in text
-    assert "**Memory**" in planted.as_markdown(run())
+    assert "**Memory**" in made_up.as_markdown(run())
 
 
 def test_every_block_that_the_record_holds_is_named() -> None:
     """With all of its layers: how many there are was decided where they were seen."""
     many = [MemoryHolder([f"layer.{at}", f"act, {at}"], (20 - at) * MIB) for at in range(12)]
-    (shown,) = planted.summary(planted.run(stages=[stage("eager", 1.0, timeline(500, 4000, many), 6000)])).stages
+    (shown,) = made_up.summary(made_up.run(stages=[stage("eager", 1.0, timeline(500, 4000, many), 6000)])).stages
     said = "; ".join(f"layer.{at}, act, {at}: {20 - at}.0 MiB" for at in range(12))
     assert memory.holders(shown) == f"Outputs alive at the peak: {said}."

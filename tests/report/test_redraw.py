@@ -8,14 +8,14 @@ import pytest
 from pipeline.records import codec
 from pipeline.records.run_record import RunWarning
 from pipeline.report.__main__ import main
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 
 def sweep_of(folder: Path) -> Path:
     """Job 0 is well, 1 left no record, 2 half a record, 3 was refused for a batch that is no number."""
     for number in range(4):
         (folder / str(number)).mkdir()
-    whole = planted.run(stages=planted.run().stages[:2])
+    whole = made_up.run(stages=made_up.run().stages[:2])
     codec.save(whole, folder / "0")
     (folder / "2" / "results.json").write_text('{"schema_version": 1', encoding="utf-8")
     config = {**whole.config, "data": {"batch_size": "abc"}}
@@ -48,7 +48,7 @@ def test_a_report_that_cannot_be_written_is_told_by_its_own_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not by that of the file from which it is renamed."""
-    codec.save(planted.run(stages=planted.run().stages[:1]), tmp_path)
+    codec.save(made_up.run(stages=made_up.run().stages[:1]), tmp_path)
     (tmp_path / "report.html").mkdir()
     assert main([str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path / 'report.html'}: Is a directory\n"

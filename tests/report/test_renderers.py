@@ -21,15 +21,15 @@ from pipeline.report.sections.attribution_section import sentence
 from pipeline.report.sections.cost_section import cost_table
 from pipeline.report.terminal import first_screen, outcome_line
 from pipeline.stats.intervals import Ratio, unresolved
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
-RUN = planted.run()
+RUN = made_up.run()
 
 
 def printed(terminal: bool = False) -> str:
     """The first screen as a console prints it."""
     console = Console(width=80, file=io.StringIO(), force_terminal=terminal)
-    console.print(first_screen(planted.summary(RUN)))
+    console.print(first_screen(made_up.summary(RUN)))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -66,20 +66,20 @@ def test_a_stage_s_outcome_is_a_line(index: int, line: str) -> None:
 
 def test_markdown_is_a_table_that_no_text_breaks() -> None:
     """Pipes, tags and backticks of a record stay in their cells."""
-    lines = planted.as_markdown(RUN).splitlines()
+    lines = made_up.as_markdown(RUN).splitlines()
     start = lines.index("<summary>The ladder</summary>")
     table = [line for line in lines[start : lines.index("</details>", start)] if line.startswith("|")]
     assert len(table) == len(RUN.stages) + 2
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
-    assert "<script" not in planted.as_markdown(RUN)
+    assert "<script" not in made_up.as_markdown(RUN)
 
 
 def test_csv_holds_plain_numbers_and_no_formula() -> None:
     """It parses; ratios are numbers; a cell that a spreadsheet would reckon with is quoted."""
     sly = replace(RUN, stages=[replace(RUN.stages[0], adds="=HYPERLINK(0)"), *RUN.stages[1:]])
-    rows = list(csv.DictReader(io.StringIO(csv_text(planted.summary(sly)))))
+    rows = list(csv.DictReader(io.StringIO(csv_text(made_up.summary(sly)))))
     assert [row["stage"] for row in rows] == [stage.name for stage in RUN.stages]
-    assert list(rows[0]) == csv_table.header(planted.summary(sly))
+    assert list(rows[0]) == csv_table.header(made_up.summary(sly))
     assert rows[0]["adds"] == "'=HYPERLINK(0)"
     assert float(rows[7]["ratio"]) == pytest.approx(1.61, abs=0.01)
     assert rows[7]["ratio_low"] == rows[7]["ratio_high"] == ""
@@ -89,8 +89,8 @@ def test_csv_holds_plain_numbers_and_no_formula() -> None:
 
 
 def test_the_wrong_and_the_failed_are_never_placed() -> None:
-    """The planted stage that is fastest and wrong wins nothing."""
-    found = planted.summary(RUN)
+    """The made-up stage that is fastest and wrong wins nothing."""
+    found = made_up.summary(RUN)
     assert found.ranking.winner == "compile"
     assert {row.name for row in found.stages if row.place} == {"compile", "onnxruntime"}
     assert all(row.compared.outcome is None for row in found.stages if not row.ranked)
@@ -98,7 +98,7 @@ def test_the_wrong_and_the_failed_are_never_placed() -> None:
 
 def test_the_way_to_the_winner_adds_up_and_says_why() -> None:
     """Each rung begins where the one before it ended; classes are named with their launches."""
-    way = steps(planted.summary(RUN))
+    way = steps(made_up.summary(RUN))
     assert [step.name for step in way] == ["tf32", "channels_last", "amp", "half", "compile"]
     assert all(one.after == other.before for one, other in pairwise(way))
     assert re.search(r"convolution −29\.\d ms \(9 → 9 launches\)", sentence(way[0]))
@@ -107,14 +107,14 @@ def test_the_way_to_the_winner_adds_up_and_says_why() -> None:
 
 def test_a_rung_that_takes_nothing_away_is_not_on_the_way() -> None:
     """Such as torchscript, as fast as half before it; and a winner by no margin is said to be one."""
-    assert way_to_winner(planted.summary(RUN))[1] == ["torchscript", "cuda_graph"]
+    assert way_to_winner(made_up.summary(RUN))[1] == ["torchscript", "cuda_graph"]
     near = replace(RUN, stages=[RUN.stages[4], RUN.stages[6]])
-    assert "cannot tell the two apart" in sentence(steps(planted.summary(near))[0])
+    assert "cannot tell the two apart" in sentence(steps(made_up.summary(near))[0])
 
 
 def test_a_winner_that_its_own_samples_tell_from_the_baseline_is_told_from_it() -> None:
     """However far the baseline differs from itself in other processes, so that no stage's time is another's."""
-    summary = planted.summary(RUN)
+    summary = made_up.summary(RUN)
     noisy = replace(summary, ranking=replace(summary.ranking, effect=50.0))
     [step] = steps(noisy)
     assert (step.previous, step.name) == ("eager", "compile")
@@ -123,16 +123,16 @@ def test_a_winner_that_its_own_samples_tell_from_the_baseline_is_told_from_it() 
 
 def test_why_is_unknown_where_the_profiler_sees_nothing() -> None:
     """A runtime that hides its kernels isn't explained by a guess."""
-    hidden = replace(RUN.stages[1], profile=planted.profile(1e-5))
-    found = planted.summary(replace(RUN, stages=[RUN.stages[0], hidden]))
+    hidden = replace(RUN.stages[1], profile=made_up.profile(1e-5))
+    found = made_up.summary(replace(RUN, stages=[RUN.stages[0], hidden]))
     assert "The reason is unknown: the profiler sees only" in sentence(steps(found)[0])
-    bare = planted.summary(replace(RUN, stages=[RUN.stages[0], replace(hidden, profile=None)]))
+    bare = made_up.summary(replace(RUN, stages=[RUN.stages[0], replace(hidden, profile=None)]))
     assert "tf32 has no profile" in sentence(steps(bare)[0])
 
 
 def test_a_price_is_reckoned_from_the_hour_s() -> None:
     """A million images at 3.5 an hour: hours × 3.5."""
-    table = cost_table(planted.summary(RUN))
+    table = cost_table(made_up.summary(RUN))
     titles = table.titles
     for row in table.rows:
         hours, price = row[titles.index("hours")].value, row[titles.index("price")].value
@@ -163,20 +163,20 @@ def test_figures_in_words(shown: str, expected: str) -> None:
 
 
 def idling(at: int, seconds: float, busy: float) -> StageRecord:
-    """A planted stage whose kernels take 5 ms, `busy` of the seconds that a call takes under the profiler."""
+    """A made-up stage whose kernels take 5 ms, `busy` of the seconds that a call takes under the profiler."""
     split = TimeSplit(seconds, busy * seconds, 3e-4, 9e-4, 4e-4, 0.0)
-    return replace(RUN.stages[at], profile=planted.profile(5e-3), diagnostics=Diagnostics(split=split))
+    return replace(RUN.stages[at], profile=made_up.profile(5e-3), diagnostics=Diagnostics(split=split))
 
 
 def test_a_step_s_idle_time_is_named() -> None:
     """Where kernels take the same and the call less, what went is idle time; its figures are the profiles' own."""
     half, graph = idling(4, 2.5e-2, 0.2), idling(7, 1e-2, 0.5)  # 11.5 ms and 7.5 ms a call
-    said = sentence(steps(planted.summary(replace(RUN, stages=[half, graph])))[0])
+    said = sentence(steps(made_up.summary(replace(RUN, stages=[half, graph])))[0])
     assert re.search(r"By the profile: no class of work changed by much; the rest, −3\.9\d ms, while", said)
     assert said.endswith("under the profiler the GPU idles for 50 % of the time instead of 80 %.")
-    cpu = replace(planted.profile(7e-3), busy_share=None)
+    cpu = replace(made_up.profile(7e-3), busy_share=None)
     bare = [replace(RUN.stages[at], profile=cpu, diagnostics=None) for at in (4, 7)]
-    processor = sentence(steps(planted.summary(replace(RUN, stages=bare)))[0])
+    processor = sentence(steps(made_up.summary(replace(RUN, stages=bare)))[0])
     assert "doesn't explain it: no class of work changed by much." in processor
     assert "idle" not in processor
 
@@ -188,9 +188,9 @@ def kernels(**milliseconds: float) -> Profile:
 
 
 def one_step(before: Profile, after: Profile, at: tuple[int, int]) -> str:
-    """What is said of a step between two planted stages with these profiles."""
+    """What is said of a step between two made-up stages with these profiles."""
     stages = [replace(RUN.stages[index], profile=part) for index, part in zip(at, (before, after), strict=True)]
-    return sentence(steps(planted.summary(replace(RUN, stages=stages)))[0])
+    return sentence(steps(made_up.summary(replace(RUN, stages=stages)))[0])
 
 
 def test_a_class_is_named_by_the_later_stage_s_time_too() -> None:
@@ -226,8 +226,8 @@ def test_a_warning_of_many_stages_is_given_once() -> None:
     stages = [
         replace(stage, warnings=[same, other] if index < 2 else [same]) for index, stage in enumerate(RUN.stages[:6])
     ]
-    found = planted.summary(
-        planted.run(stages=stages, warnings=[RunWarning("busy processor", "load 3", "wait")], aa_pairs=[])
+    found = made_up.summary(
+        made_up.run(stages=stages, warnings=[RunWarning("busy processor", "load 3", "wait")], aa_pairs=[])
     )
     said = [
         (who, part.code)
@@ -272,7 +272,7 @@ def test_markdown_notifies_nobody_and_links_nowhere() -> None:
 
 def test_markdown_opens_with_the_answer_and_a_table_of_six_figures() -> None:
     """What a person pastes into a pull request; all else is folded, and every fold is closed."""
-    text = planted.as_markdown(RUN)
+    text = made_up.as_markdown(RUN)
     lines = text.splitlines()
     assert lines[0] == "# Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change"
     head = next(line for line in lines if line.startswith("| stage"))

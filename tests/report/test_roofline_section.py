@@ -18,11 +18,11 @@ from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork, Note
 from pipeline.records.machine import MeasuredPeaks
 from pipeline.records.run_record import Execution, RunRecord, StageRecord
 from pipeline.report.sections.roofline_section import layers_table, of_stage, peaks_text, reached_peak_text, rooflines
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
-RUN = planted.run()
+RUN = made_up.run()
 HALF = next(stage for stage in RUN.stages if stage.name == "half")
-BOUNDS = Roofline("fp16", 750e12, 4.24e12, 2.1 / 1e6)  # as the planted run's peaks say
+BOUNDS = Roofline("fp16", 750e12, 4.24e12, 2.1 / 1e6)  # as the made-up run's peaks say
 
 
 def conv(name: str, flops: int = 100) -> LayerWork:
@@ -115,7 +115,7 @@ def test_the_reached_peak_is_the_most_that_anything_reached() -> None:
 def test_the_chart_has_a_line_for_each_precision_and_the_table_names_them() -> None:
     """A stage in fp8 whose last layer stays in fp16."""
     run = in_fp8(mixed_precision(), seconds=2e-3)
-    row = planted.summary(run).stages[0]
+    row = made_up.summary(run).stages[0]
     chart = of_stage(run, row)[0]
     text = " ".join(re.findall(r">([^<>]+)</text>", chart.svg))
     assert "the most here, fp8:" in text
@@ -193,24 +193,24 @@ def test_levels_hold_all_that_their_layers_do() -> None:
     found = layers_of(RUN, HALF, BOUNDS)
     levels = levels_of(found)
     assert sum(level.seconds for level in levels) == pytest.approx(sum(part.seconds for part in found))
-    assert sum(level.flops for level in levels) == pytest.approx(8 * planted.FLOPS)
+    assert sum(level.flops for level in levels) == pytest.approx(8 * made_up.FLOPS)
     each = sum(part.seconds_above or 0.0 for part in found)
     assert sum(seconds_above_by_level(found).values()) - seconds_below(found) == pytest.approx(each)
 
 
 def test_the_rooflines_are_of_the_winner_or_its_nearest_and_of_the_baseline() -> None:
     """Compile hides its layers, so cuda_graph, the fastest that shows them, stands for it."""
-    titles = [figure.title for figure in rooflines(planted.summary(RUN))]
+    titles = [figure.title for figure in rooflines(made_up.summary(RUN))]
     assert titles == [
         "Roofline of cuda_graph", "cuda_graph, level by level", "Roofline of eager", "eager, level by level",
     ]  # fmt: skip
-    alone = planted.summary(replace(RUN, stages=RUN.stages[:1]))
+    alone = made_up.summary(replace(RUN, stages=RUN.stages[:1]))
     assert [figure.title for figure in rooflines(alone)] == titles[2:]
 
 
 def test_a_roofline_names_its_peaks_levels_and_source() -> None:
     """Measured and the datasheet's; a record without layers draws none."""
-    row = planted.summary(RUN).stage("half")
+    row = made_up.summary(RUN).stage("half")
     assert row is not None
     chart = of_stage(RUN, row)[0]
     text = " ".join(re.findall(r">([^<>]+)</text>", chart.svg))
@@ -224,7 +224,7 @@ def test_a_roofline_names_its_peaks_levels_and_source() -> None:
 def test_an_unknown_device_has_only_measured_peaks_text() -> None:
     """No datasheet is guessed from a similar name."""
     assert "% of 989" in peaks_text(RUN)
-    other = replace(RUN, environment=replace(planted.environment(), device_name="NVIDIA H200 NVL"))
+    other = replace(RUN, environment=replace(made_up.environment(), device_name="NVIDIA H200 NVL"))
     assert datasheet(other, "fp16") is None
     assert (
         peaks_text(other) == "fp32 51.0 TFLOP/s, tf32 404 TFLOP/s, fp16 750 TFLOP/s, bf16 781 TFLOP/s, copy 4.24 TB/s"
@@ -234,7 +234,7 @@ def test_an_unknown_device_has_only_measured_peaks_text() -> None:
 
 def test_the_page_shows_layers_bottleneck_and_what_is_unknown() -> None:
     """In each stage's own section; a record of the first schema draws without them."""
-    text = planted.page(RUN)
+    text = made_up.page(RUN)
     assert "Layers by time above their roofline" in text
     assert "bottleneck</dt><dd>" in text
     assert "unknown</dt><dd>layers: this runtime" in text
@@ -244,21 +244,21 @@ def test_the_page_shows_layers_bottleneck_and_what_is_unknown() -> None:
         reference=replace(RUN.reference, layers=[]),
         stages=[replace(stage, diagnostics=None) for stage in RUN.stages],
     )
-    assert "Roofline of" not in planted.page(old)
-    assert "no layers on record" in planted.page(old)
+    assert "Roofline of" not in made_up.page(old)
+    assert "no layers on record" in made_up.page(old)
 
 
 def test_a_layer_s_name_is_text() -> None:
     """In the tables and in the charts: nothing that a record holds is markup."""
     assert RUN.reference is not None
-    layers = [replace(layer, name=planted.HOSTILE, level=planted.HOSTILE) for layer in RUN.reference.layers[:1]]
+    layers = [replace(layer, name=made_up.HOSTILE, level=made_up.HOSTILE) for layer in RUN.reference.layers[:1]]
     diagnostics = Diagnostics(
-        [LayerTime(planted.HOSTILE, 1e-3, 1.0)], "profile", notes=[Note("layers", "failed", planted.HOSTILE)]
+        [LayerTime(made_up.HOSTILE, 1e-3, 1.0)], "profile", notes=[Note("layers", "failed", made_up.HOSTILE)]
     )
     run = replace(
         RUN, reference=replace(RUN.reference, layers=layers), stages=[replace(RUN.stages[0], diagnostics=diagnostics)]
     )
-    text = planted.page(run)
+    text = made_up.page(run)
     assert "Roofline of eager" in text
     assert text.count("<script") == 1
     assert "<img" not in text

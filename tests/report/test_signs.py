@@ -25,7 +25,7 @@ from pipeline.report.html import environment, page
 from pipeline.report.markdown import markdown
 from pipeline.report.sweep import sweep_csv, sweep_markdown, sweep_page
 from pipeline.report.terminal import first_screen
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 CONTROL = "".join(map(chr, [*range(9), 11, 12, *range(14, 32), *range(127, 160)]))  # C0 and C1 without ends of line
 TURNING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # UAX 9
@@ -38,7 +38,7 @@ SHOWN = re.compile(f"[{re.escape(CONTROL + TURNING + HIDING)}]")
 @cache
 def hostile_run() -> RunRecord:
     """The made-up run with `HOSTILE` at the end of every text that may be any."""
-    run = planted.run()
+    run = made_up.run()
     plain = codec.to_json(replace(run, stages=[run.stages[at] for at in (0, 7, -1, -2)]))
     fixed: set[str] = {"started_at", "baseline", "first", "second"}
     for _ in range(30):
@@ -78,10 +78,10 @@ RENDERED = {
     "sweep's Markdown": lambda run: sweep_markdown([job(run)]),
     "sweep's CSV": lambda run: sweep_csv([job(run)]),
     "comparison": lambda run: comparison.text(
-        run_comparison.compare(run, planted.run()), run_comparison.differences(run, planted.run())
+        run_comparison.compare(run, made_up.run()), run_comparison.differences(run, made_up.run())
     ),
     "comparison's Markdown": lambda run: comparison.markdown(
-        run_comparison.compare(run, planted.run()), run_comparison.differences(run, planted.run())
+        run_comparison.compare(run, made_up.run()), run_comparison.differences(run, made_up.run())
     ),
 }
 

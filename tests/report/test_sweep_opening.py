@@ -12,7 +12,7 @@ from pipeline.records.run_record import RunRecord
 from pipeline.records.samples import Block, Pair
 from pipeline.report.sweep import knees, most_per_second, opening
 from pipeline.stats.intervals import Estimate, Unresolved
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 SWEPT = "python -m pipeline -m stage=half,compile data.batch_size=1,8"
 
@@ -32,14 +32,14 @@ def rough(pair: Pair, factor: float) -> Pair:
 
 def job(number: int, pair: Pair, batch: int, **fields: Any) -> Job:
     """A job of one stage."""
-    stage = planted.stage(pair.stage, 1.0, 1.0, 10**9, "", pairs=[pair], energy=None)
-    asked = replace(planted.run(), stages=[stage], command=SWEPT, **fields)
-    record: RunRecord = planted.with_settings(asked, data={"batch_size": batch})
+    stage = made_up.stage(pair.stage, 1.0, 1.0, 10**9, "", pairs=[pair], energy=None)
+    asked = replace(made_up.run(), stages=[stage], command=SWEPT, **fields)
+    record: RunRecord = made_up.with_settings(asked, data={"batch_size": batch})
     return Job(Path(str(number)), record, summarize(record), "")
 
 
 def pair(stage: str, baseline_seconds: float, seconds: float) -> Pair:
-    return planted.pair("eager", stage, (baseline_seconds, seconds))
+    return made_up.pair("eager", stage, (baseline_seconds, seconds))
 
 
 def test_the_most_images_per_second_are_named_where_they_are_resolved() -> None:
@@ -67,7 +67,7 @@ def test_a_baseline_without_samples_of_its_own_is_a_contender_all_the_same() -> 
     few = pair("half", 0.020, 0.0198)
     alone = job(1, replace(few, blocks=few.blocks[:2]), 8).summary
     assert alone is not None
-    lost = planted.stage("eager", 1.0, 1.0, 10**9, "", pairs=[], energy=None)
+    lost = made_up.stage("eager", 1.0, 1.0, 10**9, "", pairs=[], energy=None)
     record = replace(alone.run, stages=[lost, *alone.run.stages])
     jobs = [job(0, pair("half", 0.16, 0.1599), 1), Job(Path("1"), record, summarize(record), "")]
     (said,) = [line for line in opening(jobs) if "per second" in line]
@@ -110,7 +110,7 @@ def test_a_baseline_that_drifted_over_a_job_leaves_its_rate_open() -> None:
 
 def test_different_machines_have_no_most() -> None:
     """Their times are not to be compared, so nothing is named by them."""
-    other = replace(planted.environment(), device_name="NVIDIA L4")
+    other = replace(made_up.environment(), device_name="NVIDIA L4")
     jobs = [job(0, pair("half", 0.04, 0.02), 8), job(1, pair("compile", 0.04, 0.016), 8, environment=other)]
     assert opening(jobs)[-1].endswith("They are different machines: compare no times.")
 

@@ -6,9 +6,9 @@ from pipeline.analysis.summary import StageSummary
 from pipeline.report.formatting import significant
 from pipeline.report.sections.ladder_section import Headings, ladder, shown_in, stage_columns
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
-RUN = planted.run()
+RUN = made_up.run()
 Item = tuple[str, float | None, str]
 COLUMNS: list[Column[Item]] = [
     names("name", lambda item: item[0]),
@@ -37,12 +37,12 @@ def test_leaving_out_an_empty_column_restyles_no_other() -> None:
 
 def test_the_ladder_of_a_run_without_any_ranked_stage_keeps_its_outcomes_as_text() -> None:
     """Its ratios are left out, which are to the left of the outcome."""
-    bare = ladder(planted.summary(planted.run(stages=planted.unwell())))
-    whole = ladder(planted.summary(RUN))
+    bare = ladder(made_up.summary(made_up.run(stages=made_up.unwell())))
+    whole = ladder(made_up.summary(RUN))
     assert "× eager" in whole.titles
     assert "× eager" not in bare.titles
     assert kinds(bare)["outcome"] == kinds(whole)["outcome"] == "text"
-    page = planted.page(planted.run(stages=planted.unwell()))
+    page = made_up.page(made_up.run(stages=made_up.unwell()))
     start = page.index('id="ladder-table"')
     assert '<th scope="col" aria-sort="none" class="text"><button type="button">outcome<' in page[start : start + 3000]
 
@@ -58,7 +58,7 @@ def test_one_more_column_is_one_line() -> None:
     columns = [*stage_columns(Headings()), more]
     assert shown_in("report", columns)[-1].heading == "watts W"
     assert more not in shown_in("terminal", columns)
-    (stage,) = planted.summary(planted.run(stages=RUN.stages[:1])).stages
+    (stage,) = made_up.summary(made_up.run(stages=RUN.stages[:1])).stages
     assert more.cell(stage) == Cell("75.0", 75.0)
 
 
@@ -74,7 +74,7 @@ def test_every_view_takes_the_same_columns() -> None:
 
 def test_a_stage_that_is_not_ranked_sorts_last() -> None:
     """Whatever its numbers are; text still sorts by itself."""
-    summary = planted.summary(planted.run(stages=[RUN.stages[0], *planted.unwell()]))
+    summary = made_up.summary(made_up.run(stages=[RUN.stages[0], *made_up.unwell()]))
     *_, black = ladder(summary).rows
     numbers = [
         cell.value for heading, cell in zip(ladder(summary).headings, black, strict=True) if heading.kind == "number"

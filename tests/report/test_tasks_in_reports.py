@@ -18,7 +18,7 @@ from pipeline.report.answer import headline
 from pipeline.report.csv_table import csv_text
 from pipeline.report.large_numbers import numbers
 from pipeline.report.usage import usage
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 WORDS = (r"\bmasks?\b", r"\bdice\b", "pixels? (that )?change", "changes? (its |their )?class", "argmax", "flipped")
 OF_MASKS = re.compile("|".join(WORDS), re.IGNORECASE)
@@ -46,7 +46,7 @@ def without_masks(stage: StageRecord, task: TaskName) -> StageRecord:
 
 @cache
 def summary_of(task: TaskName, trained: bool = True) -> RunSummary:
-    run: RunRecord = planted.run()
+    run: RunRecord = made_up.run()
     model = replace(run.settings.model, checkpoint="weights.pt" if trained else None)
     data = DataSettings("tensors", "inputs.safetensors", batch_size=8)
     settings = replace(run.settings, task=Task(task, steps=3), model=model, data=data)

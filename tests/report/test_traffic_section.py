@@ -11,7 +11,7 @@ from pipeline.report.sections import fusion_section as fusion
 from pipeline.report.sections import traffic_section as traffic
 from pipeline.report.sections.attribution_section import _moved
 from pipeline.report.sections.bottleneck_section import sentence
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 from tests.report.made_up_run import run
 
 MOVED = 8e9  # of a stage whose operators can't be counted
@@ -33,7 +33,7 @@ ALL = replace(run(), stages=[counted(stage) if stage.profile else stage for stag
 def test_the_share_of_the_bandwidth_is_by_the_counters() -> None:
     """Half of the operators' bytes are half of their share; the source is named."""
     shares = []
-    for found in (planted.summary(run()), planted.summary(ALL)):
+    for found in (made_up.summary(run()), made_up.summary(ALL)):
         row = found.stage("compile")
         assert row is not None
         shares.append(row.bottleneck.evidence.memory)
@@ -44,24 +44,24 @@ def test_the_share_of_the_bandwidth_is_by_the_counters() -> None:
 
 def test_the_table_has_columns_for_them_where_one_stage_has_them() -> None:
     """None in a run without any; a dash for a stage whose weren't read."""
-    titles = fusion.table(planted.summary(ALL)).titles
+    titles = fusion.table(made_up.summary(ALL)).titles
     assert titles[-2:] == ["GB by counters", "GB of L2"]
-    assert "GB by counters" not in fusion.table(planted.summary(run())).titles
+    assert "GB by counters" not in fusion.table(made_up.summary(run())).titles
     one = replace(run(), stages=[counted(stage) if stage.name == "compile" else stage for stage in run().stages])
-    rows = {row[0].text: row[-1].text for row in fusion.table(planted.summary(one)).rows}
+    rows = {row[0].text: row[-1].text for row in fusion.table(made_up.summary(one)).rows}
     assert rows["compile"] != "–" == rows["eager"]
 
 
 def test_the_winner_is_said_to_move_what_the_counters_saw() -> None:
     """And nothing is compared that was counted in two ways."""
-    winner = planted.summary(ALL).winner
+    winner = made_up.summary(ALL).winner
     assert winner is not None
     assert moved(winner.stage).amount == winner.stage.diagnostics.counted.moved_bytes  # type: ignore[union-attr]
-    said = _moved(planted.summary(ALL), winner)
-    assert said != _moved(planted.summary(run()), planted.summary(run()).winner)  # type: ignore[arg-type]
+    said = _moved(made_up.summary(ALL), winner)
+    assert said != _moved(made_up.summary(run()), made_up.summary(run()).winner)  # type: ignore[arg-type]
     assert said.startswith("It moves ")
     mixed = [counted(stage) if stage.name == winner.name else stage for stage in run().stages]
-    assert _moved(planted.summary(replace(run(), stages=mixed)), winner) == ""
+    assert _moved(made_up.summary(replace(run(), stages=mixed)), winner) == ""
 
 
 @pytest.mark.parametrize(("share", "said"), [(0.5, "caches saved the rest"), (2.0, "more is moved"), (1.1, "")])
@@ -98,6 +98,6 @@ def test_each_kernel_has_its_bytes_and_its_bandwidth() -> None:
 
 def test_the_page_shows_them() -> None:
     """On the stage's own page, with the tool that read them."""
-    shown = planted.page(ALL)
+    shown = made_up.page(ALL)
     assert "asked of the L2 cache (ncu 2026.1); 99 of its 100 kernels are the profile&#39;s." in shown
     assert "GB by counters" in shown

@@ -20,7 +20,7 @@ from pipeline.records.tasks import Task
 from pipeline.report.answer import headline
 from pipeline.report.sections.accuracy_section import right
 from pipeline.report.sections.bottleneck_section import in_short
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 from tests.report.test_signs import RENDERED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,27 +32,27 @@ def of_volumes(run: RunRecord, dims: int | None = 3) -> RunRecord:
     """The run, of a net whose input has so many spatial dimensions."""
     assert run.reference is not None
     reference = replace(run.reference, spatial_dims=dims, labels="a threshold")
-    named = planted.with_settings(run, data={"name": "volume" if dims == 3 else "samples", "depth": None})
+    named = made_up.with_settings(run, data={"name": "volume" if dims == 3 else "samples", "depth": None})
     return replace(named, reference=reference)
 
 
 def with_goal(objective: Any) -> RunRecord:
-    run = planted.run()
+    run = made_up.run()
     return replace(run, settings=replace(run.settings, goal=Goal(objective)))
 
 
 def priced() -> RunRecord:
     targets = {"gpu_hour_price": 3.0, "target_images_per_second": 500.0, "target_p99_ms": 900.0}
-    return planted.with_settings(planted.run(), report=targets)
+    return made_up.with_settings(made_up.run(), report=targets)
 
 
 def ill_and_calibrated() -> RunRecord:
     """Warnings with figures, scales from some data, and a stage of 8 bits."""
-    run = planted.run()
+    run = made_up.run()
     assert run.reference is not None
     chosen = Calibration(ImageSet(32, ["a", "b"]), ImageSet(24, ["c"]), choice_apart=True, apart=True)
     first = replace(run.stages[0], diagnostics=Diagnostics(growth=BatchGrowth([1, 8], [0.010, 0.200])))
-    eight = replace(run.stages[7], calibration=chosen, execution=replace(planted.execution("fp8"), precision="fp8"))
+    eight = replace(run.stages[7], calibration=chosen, execution=replace(made_up.execution("fp8"), precision="fp8"))
     reference = replace(run.reference, batch_relative_l2=0.1)
     return replace(run, stages=[first, *run.stages[1:7], eight], reference=reference)
 
@@ -60,33 +60,33 @@ def ill_and_calibrated() -> RunRecord:
 def of_a_cpu() -> RunRecord:
     grown = Diagnostics(image_growth=ImageGrowth([64, 256], [0.010, 0.011]))
     stages = [
-        planted.stage(name, ratio, 0.1, 10**9, "", device="cpu", diagnostics=grown, energy=None)
+        made_up.stage(name, ratio, 0.1, 10**9, "", device="cpu", diagnostics=grown, energy=None)
         for name, ratio in (("eager", 1.0), ("half", 2.0))
     ]
-    return planted.run(stages=stages, environment=replace(planted.environment(), device="cpu"), preset="cpu")
+    return made_up.run(stages=stages, environment=replace(made_up.environment(), device="cpu"), preset="cpu")
 
 
 def limited() -> RunRecord:
-    return rejudged(of_volumes(planted.run()), AccuracyLimits(min_agreement=0.999999))
+    return rejudged(of_volumes(made_up.run()), AccuracyLimits(min_agreement=0.999999))
 
 
 RUNS: dict[str, Callable[[], RunRecord]] = {
-    "a whole ladder": planted.run,
-    "random weights": lambda: planted.with_settings(planted.run(), model={"checkpoint": None}),
+    "a whole ladder": made_up.run,
+    "random weights": lambda: made_up.with_settings(made_up.run(), model={"checkpoint": None}),
     "regression": lambda: replace(
-        planted.run(),
-        settings=replace(planted.run().settings, task=Task("regression")),
-        stages=planted.run().stages[:4],
+        made_up.run(),
+        settings=replace(made_up.run().settings, task=Task("regression")),
+        stages=made_up.run().stages[:4],
     ),
     "the least energy": lambda: with_goal("energy"),
     "the least cost": lambda: with_goal("cost"),
     "a price and a target": priced,
     "warnings and scales": ill_and_calibrated,
     "a CPU": of_a_cpu,
-    "stages that left no file": lambda: planted.run(
-        stages=[replace(stage, artefacts=[]) for stage in planted.run().stages]
+    "stages that left no file": lambda: made_up.run(
+        stages=[replace(stage, artefacts=[]) for stage in made_up.run().stages]
     ),
-    "the baseline alone": lambda: planted.run(stages=planted.run().stages[:1]),
+    "the baseline alone": lambda: made_up.run(stages=made_up.run().stages[:1]),
     "limits of accuracy": limited,
 }
 
@@ -108,14 +108,14 @@ def test_no_form_of_a_report_of_volumes_speaks_of_images(what: str) -> None:
 def test_of_images_it_does() -> None:
     """By the same search, so that the other test can fail; an unknown rank is taken for images'."""
     for dims in (2, None):
-        run = of_volumes(planted.run(), dims)
+        run = of_volumes(made_up.run(), dims)
         assert all(OF_IMAGES.search(rendered(form, run)) for form in ("page", "Markdown", "sweep's page"))
         assert "images/s" in rendered("Markdown", run)
 
 
 def test_sentences_of_volumes() -> None:
-    run = of_volumes(planted.run())
-    summary = planted.summary(run)
+    run = of_volumes(made_up.run())
+    summary = made_up.summary(run)
     assert "of voxels change" in headline(summary)
     assert summary.winner is not None
     assert "of voxels change class" in right(summary.winner)
@@ -123,13 +123,13 @@ def test_sentences_of_volumes() -> None:
     text = rendered("terminal", run)
     assert "for 8 volumes" in text
     assert "that convert NCDHW to NDHWC or back" in rendered("page", run)
-    grown = planted.summary(of_volumes(of_a_cpu())).stages[0]
+    grown = made_up.summary(of_volumes(of_a_cpu())).stages[0]
     assert "a quarter of each volume" in in_short(grown)
 
 
 def test_the_csv_s_columns_are_the_same_for_both() -> None:
     """They are an interface."""
-    volumes, images = (RENDERED["CSV"](run).splitlines()[0] for run in (of_volumes(planted.run()), planted.run()))
+    volumes, images = (RENDERED["CSV"](run).splitlines()[0] for run in (of_volumes(made_up.run()), made_up.run()))
     assert volumes == images
     assert "images_per_second" in images
 

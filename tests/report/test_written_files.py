@@ -18,16 +18,16 @@ from pipeline.report import comparison
 from pipeline.report.__main__ import main
 from pipeline.report.sweep import curve_name, knees
 from pipeline.report.write import write_report, write_sweep_report
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
-RUN = planted.run()
+RUN = made_up.run()
 
 
 def of_batch(size: int, rate: float) -> RunRecord:
     """A job with this batch, whose one stage makes `rate` images a second."""
-    pair = planted.pair("eager", "compile", (10 * size / rate, size / rate))
+    pair = made_up.pair("eager", "compile", (10 * size / rate, size / rate))
     stage = replace(RUN.stages[7], pairs=[pair], latencies=[size / rate] * 20, energy=None)
-    return planted.with_settings(replace(RUN, stages=[stage]), data={"batch_size": size})
+    return made_up.with_settings(replace(RUN, stages=[stage]), data={"batch_size": size})
 
 
 @pytest.fixture
@@ -50,14 +50,14 @@ def sweep(tmp_path: Path) -> Path:
 
 def test_a_run_leaves_three_files(tmp_path: Path) -> None:
     """The path returned is the page's."""
-    path = write_report(planted.summary(RUN), tmp_path)
+    path = write_report(made_up.summary(RUN), tmp_path)
     assert path == tmp_path / "report.html"
     assert {part.name for part in tmp_path.iterdir()} == {"report.html", "report.md", "results.csv"}
 
 
 def test_a_stored_record_draws_the_same_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also with NaN in it."""
-    before = write_report(planted.summary(RUN), tmp_path).read_text()
+    before = write_report(made_up.summary(RUN), tmp_path).read_text()
     codec.save(RUN, tmp_path)
     assert main([str(tmp_path)]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
@@ -110,7 +110,7 @@ def compared(first: RunRecord, second: RunRecord, tmp_path: Path, *more: str) ->
 
 def test_a_slower_stage_is_a_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 1, the stage named, with the change and its interval."""
-    slow = planted.pair("eager", "compile", (planted.BASELINE_SECONDS, planted.BASELINE_SECONDS / 9))
+    slow = made_up.pair("eager", "compile", (made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 9))
     stages = [replace(stage, pairs=[slow]) if stage.name == "compile" else stage for stage in RUN.stages]
     assert compared(RUN, replace(RUN, stages=stages), tmp_path) == 1
     said = capsys.readouterr().out
@@ -141,7 +141,7 @@ def test_runs_of_different_machines_are_compared_with_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """GPU, version and config, each named."""
-    other = replace(planted.environment(), device_name="NVIDIA L4", packages={"torch": "2.15.0"})
+    other = replace(made_up.environment(), device_name="NVIDIA L4", packages={"torch": "2.15.0"})
     config = {**RUN.config, "data": {**RUN.config["data"], "size": 256}}
     compared(RUN, replace(RUN, environment=other, config=config), tmp_path, "--across")
     said = capsys.readouterr().out
@@ -152,9 +152,9 @@ def test_runs_of_different_machines_are_compared_with_a_warning(
 @pytest.mark.parametrize(
     ("told", "changed"),
     [
-        ("device: NVIDIA H200 and NVIDIA L4", {"environment": replace(planted.environment(), device_name="NVIDIA L4")}),
-        ("data.batch_size: 8 and 1", {"settings": planted.settings(batch_size=1)}),
-        ("data.image_size: 512 and 256", {"settings": planted.settings(image_size=256)}),
+        ("device: NVIDIA H200 and NVIDIA L4", {"environment": replace(made_up.environment(), device_name="NVIDIA L4")}),
+        ("data.batch_size: 8 and 1", {"settings": made_up.settings(batch_size=1)}),
+        ("data.image_size: 512 and 256", {"settings": made_up.settings(image_size=256)}),
         ("the weights' SHA-256: {} and 0a1b", {"reference": "0a1b"}),
     ],
 )
@@ -181,14 +181,14 @@ def test_a_run_that_measured_nothing_is_told_as_that(tmp_path: Path, capsys: pyt
 
 def test_a_report_says_what_changed_since_the_run_before_it(tmp_path: Path) -> None:
     """That asked the same, had finished and is older, also on another day; one line, on page and in Markdown."""
-    slow = planted.pair("eager", "compile", (planted.BASELINE_SECONDS, planted.BASELINE_SECONDS / 9))
+    slow = made_up.pair("eager", "compile", (made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 9))
     slower = [replace(stage, pairs=[slow]) if stage.name == "compile" else stage for stage in RUN.stages]
     runs = {
         "2026-11-19/10-00-00": replace(RUN, started_at="2026-11-19T10:00:00+00:00"),
         "2026-11-20/10-00-00": replace(RUN, started_at="2026-11-20T10:00:00+00:00", stages=slower),
         "2026-11-20/11-00-00": replace(RUN, started_at="2026-11-20T11:00:00+00:00", finished=False),
         "2026-11-20/12-00-00": replace(
-            RUN, started_at="2026-11-20T12:00:00+00:00", settings=planted.settings(batch_size=1)
+            RUN, started_at="2026-11-20T12:00:00+00:00", settings=made_up.settings(batch_size=1)
         ),
         "2026-11-21/10-00-00": replace(RUN, started_at="2026-11-21T10:00:00+00:00"),
     }

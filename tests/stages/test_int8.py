@@ -52,15 +52,15 @@ def judged_by(net: nn.Module, images: list[Tensor]) -> Judges:
 
 def test_a_stage_that_loses_the_rare_class_silently_does_not_pass() -> None:
     """Its pixels and its logits are within the tolerance of its own YAML; of the class nothing is left."""
-    images, plant = rare_images(), RareClass(bias=0.03)
+    images, spoilt = rare_images(), RareClass(bias=0.03)
     exact = [RareClass()(image) for image in images]
     tolerance = Tolerance(**settings("onnxruntime_int8")[0]["tolerance"])
-    found = spent(plant, images, exact)
+    found = spent(spoilt, images, exact)
     assert found.flips < tolerance.flipped_share
     assert found.error < tolerance.relative_l2
     assert found.dice == 1.0
     with pytest.raises(StageError, match=r"a class loses 1 of Dice against fp32 \(0.01 allowed\)") as raised:
-        passed(plant, judged_by(RareClass(), images))
+        passed(spoilt, judged_by(RareClass(), images))
     assert raised.value.kind == "wrong answer"
 
 

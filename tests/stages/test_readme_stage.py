@@ -21,7 +21,7 @@ from pipeline.records.run_record import Execution, RunRecord
 from pipeline.stages import Runner, Workload
 from pipeline.stages.common.precision import allow_tf32
 from tests.profiling.traced import event
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 CALLED = [event("user_annotation", "call", 0, 10)]
@@ -76,8 +76,8 @@ def test_it_is_observed(shown: Runner, work: Workload) -> None:
 
 def run_of(execution: Execution, **fields: Any) -> RunRecord:
     """A run in which a stage that is called like none of the project's wins."""
-    stages = planted.run().stages
-    return planted.run(stages=[stages[0], replace(stages[4], name="mine", execution=execution, **fields)])
+    stages = made_up.run().stages
+    return made_up.run(stages=[stages[0], replace(stages[4], name="mine", execution=execution, **fields)])
 
 
 def test_it_has_a_roofline_and_a_bottleneck(shown: Runner, work: Workload) -> None:
@@ -96,7 +96,7 @@ def test_it_is_told_to_take_a_graph_only_if_it_has_none(
 ) -> None:
     """By what was seen, and not by its name; where nobody knows, nothing is recommended."""
     waits = Diagnostics(split=TimeSplit(1.2e-2, 4e-3, 3e-4, 9e-4, 4e-4, 0.0))
-    idle = run_of(complete(shown, work, events)[0], profile=planted.profile(0.004), diagnostics=waits)
+    idle = run_of(complete(shown, work, events)[0], profile=made_up.profile(0.004), diagnostics=waits)
     found = summarize(idle)
     assert found.winner is not None
     assert found.winner.name == "mine"

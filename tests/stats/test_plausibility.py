@@ -9,7 +9,7 @@ from pipeline.records.run_record import RunRecord
 from pipeline.stats.plausibility import ABOVE_PEAK, SAVED, within_physics
 from pipeline.stats.ranking import ranking
 from tests.fake_machine import CALLS, SAMPLE_SECONDS, run_record, stage_record, steady_pair
-from tests.report import made_up_run as planted
+from tests.report import made_up_run as made_up
 
 CALL = SAMPLE_SECONDS / CALLS  # seconds that the made-up stage takes
 BATCH = 2
@@ -18,7 +18,7 @@ BATCH = 2
 def run_at(times_peak: float) -> RunRecord:
     """A run whose stage makes so many times the device's highest peak."""
     peaks = MeasuredPeaks({"fp32": 1.0, "fp16": 10.0}, 1e12, None, None, None)
-    reference = planted.run().reference
+    reference = made_up.run().reference
     assert reference is not None
     flops = times_peak * 10e12 * CALL / BATCH
     record = run_record([stage_record("fast", steady_pair(1.5))])
@@ -40,9 +40,9 @@ def test_a_stage_may_not_beat_the_device(times_peak: float, refused: bool) -> No
 
 def test_kernels_that_are_too_quick_for_the_net_are_refused_on_a_gpu() -> None:
     """A stage that waits long enough and computes nothing."""
-    run = replace(run_at(0.5), environment=planted.environment())
-    quick = replace(run.stages[0], profile=planted.profile(CALL / 1e3))
-    slow = replace(run.stages[0], profile=planted.profile(CALL))
+    run = replace(run_at(0.5), environment=made_up.environment())
+    quick = replace(run.stages[0], profile=made_up.profile(CALL / 1e3))
+    slow = replace(run.stages[0], profile=made_up.profile(CALL))
     assert "its kernels' time in the profile makes" in within_physics(run, quick).reason
     assert within_physics(run, slow).status == "ok"
 

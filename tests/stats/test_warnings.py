@@ -1,4 +1,4 @@
-"""Each guard has a plant that trips it, and a clean measurement that doesn't."""
+"""Each guard has a fault that trips it, and a clean measurement that doesn't."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def with_baseline(pair: Pair, **fields: object) -> Pair:
     return replace(pair, blocks=made)
 
 
-PLANTS: dict[str, tuple[Pair, str, str]] = {
+FAULTS: dict[str, tuple[Pair, str, str]] = {
     "a side stream": (steady_pair(1.5, device_seconds=0.001), "clocks disagree", "20 ms of wall time and 1 ms"),
     "a compiler at work": (steady_pair(1.5, retries=3, disturbed=True), "not at rest", "60 of 60 samples"),
     "a hot device": (
@@ -44,8 +44,8 @@ PLANTS: dict[str, tuple[Pair, str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("pair", "name", "text"), PLANTS.values(), ids=PLANTS)
-def test_a_planted_fault_is_named_with_its_figure_and_a_remedy(pair: Pair, name: str, text: str) -> None:
+@pytest.mark.parametrize(("pair", "name", "text"), FAULTS.values(), ids=FAULTS)
+def test_an_injected_fault_is_named_with_its_figure_and_a_remedy(pair: Pair, name: str, text: str) -> None:
     [found] = warnings.sample_warnings([pair])
     assert found.code == name
     assert text in found.text

@@ -15,7 +15,7 @@ from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import Runner, StageError
 from pipeline.stages.api import Workload
 from pipeline.worker.contract import answer_fault, check_left_out, checked_compile_facts, checked_runner
-from tests.fooling_stages import PLANTS, RETURNS
+from tests.fooling_stages import FAULTS, RETURNS
 
 RUNNER = Runner(lambda batch: batch, "a test's own")
 BATCH = torch.zeros(1, 3, 4, 4)
@@ -91,12 +91,12 @@ def test_an_answer_is_a_plain_tensor_of_its_own(answer: Callable[[Tensor], objec
     assert bool(answer_fault(answer(BATCH), BATCH)) is bool(said)
 
 
-@pytest.mark.parametrize("plant", RETURNS)
-def test_no_plant_returns_anything_else(plant: str) -> None:
+@pytest.mark.parametrize("fault", RETURNS)
+def test_no_injected_fault_returns_anything_else(fault: str) -> None:
     """Each is named by what it returns in place of a tensor, or by what of it is wrong."""
-    run = PLANTS[plant].make(torch.nn.Conv2d(3, 2, 1))
+    run = FAULTS[fault].make(torch.nn.Conv2d(3, 2, 1))
     with torch.inference_mode():
-        assert PLANTS[plant].said in answer_fault(run(BATCH), BATCH)
+        assert FAULTS[fault].said in answer_fault(run(BATCH), BATCH)
 
 
 def test_what_no_file_or_line_holds_is_escaped_and_cut() -> None:

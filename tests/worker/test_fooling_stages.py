@@ -16,7 +16,7 @@ from pipeline.stages.api import Workload
 from pipeline.worker import workload
 from pipeline.worker.failures import failure_of
 from pipeline.worker.run_stage import prepare, run_stage
-from tests.fooling_stages import PLANTS, RETURNS
+from tests.fooling_stages import FAULTS, RETURNS
 from tests.process_state import own_switches
 from tests.worker.jobs import EAGER, Recorder, job
 
@@ -42,9 +42,9 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def outcome(plant: str, folder: Path, samples: int = 8) -> tuple[str, str | None, str]:
-    """Status, kind and reason of what came of a plant, as its worker reports them."""
-    stage = replace(EAGER, name=plant, target="tests.fooling_stages", options={"plant": plant}, tolerance=LOOSE)
+def outcome(fault: str, folder: Path, samples: int = 8) -> tuple[str, str | None, str]:
+    """Status, kind and reason of what came of a fault, as its worker reports them."""
+    stage = replace(EAGER, name=fault, target="tests.fooling_stages", options={"fault": fault}, tolerance=LOOSE)
     line, threads = Recorder(samples), torch.get_num_threads()
     try:
         with own_switches():
@@ -57,17 +57,17 @@ def outcome(plant: str, folder: Path, samples: int = 8) -> tuple[str, str | None
 
 
 @pytest.mark.parametrize(
-    "plant",
+    "fault",
     [
         name
-        for name, plant in PLANTS.items()
-        if not (plant.gpu_only or plant.compiles or name in RETURNS[1:])  # those are all refused in one place
+        for name, fault in FAULTS.items()
+        if not (fault.gpu_only or fault.compiles or name in RETURNS[1:])  # those are all refused in one place
     ],
 )
-def test_it_is_refused_for_what_it_does(plant: str, run_folder: Path) -> None:
+def test_it_is_refused_for_what_it_does(fault: str, run_folder: Path) -> None:
     """Status, kind and what was seen; honest ones pass."""
-    status, failure, reason = outcome(plant, run_folder)
-    wanted = PLANTS[plant]
+    status, failure, reason = outcome(fault, run_folder)
+    wanted = FAULTS[fault]
     assert (status, failure) == (wanted.status, wanted.failure), reason
     assert wanted.said in reason
     assert "\n" not in reason

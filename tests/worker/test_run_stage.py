@@ -21,9 +21,9 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def planted(kind: str, folder: Path) -> Recorder:
+def with_fault(kind: str, folder: Path) -> Recorder:
     """What came of a stage that misbehaves."""
-    stage = replace(EAGER, name=kind, target="tests.fault_stages", options={"plant": kind})
+    stage = replace(EAGER, name=kind, target="tests.fault_stages", options={"fault": kind})
     line = Recorder()
     run_stage(job(stage, folder), line)
     return line
@@ -82,7 +82,7 @@ def test_a_right_stage_goes_through_every_phase_in_order(run_folder: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("plant", "said"),
+    ("fault", "said"),
     [
         ("zeros", "one class"),
         ("not_a_number", "NaN"),
@@ -91,9 +91,9 @@ def test_a_right_stage_goes_through_every_phase_in_order(run_folder: Path) -> No
         ("half_the_batch", "shape"),
     ],
 )
-def test_a_wrong_answer_is_named_and_never_timed(plant: str, said: str, run_folder: Path) -> None:
+def test_a_wrong_answer_is_named_and_never_timed(fault: str, said: str, run_folder: Path) -> None:
     """Fast and wrong is inaccurate; its reason says in which way; no sample is taken."""
-    line = planted(plant, run_folder)
+    line = with_fault(fault, run_folder)
     assert line.fields["status"] == "inaccurate"
     assert said in line.fields["reason"]
     assert not line.samples
@@ -101,7 +101,7 @@ def test_a_wrong_answer_is_named_and_never_timed(plant: str, said: str, run_fold
 
 def test_a_stage_that_turns_wrong_while_it_is_timed_is_caught(run_folder: Path) -> None:
     """An answer of each sample is compared with what was verified."""
-    line = planted("wrong_later", run_folder)
+    line = with_fault("wrong_later", run_folder)
     assert line.samples
     assert line.fields["status"] == "inaccurate"
     assert "in a timed sample the answer to batch" in line.fields["reason"]
@@ -109,7 +109,7 @@ def test_a_stage_that_turns_wrong_while_it_is_timed_is_caught(run_folder: Path) 
 
 def test_a_stage_that_remembers_its_answers_by_address_is_caught(run_folder: Path) -> None:
     """Its kept answers are those of pictures that lie elsewhere by now."""
-    line = planted("remembers_by_address", run_folder)
+    line = with_fault("remembers_by_address", run_folder)
     assert line.samples
     assert line.fields["status"] == "inaccurate"
     assert "in a timed sample the answer to batch" in line.fields["reason"]
@@ -118,13 +118,13 @@ def test_a_stage_that_remembers_its_answers_by_address_is_caught(run_folder: Pat
 def test_a_silent_fallback_is_a_failure(run_folder: Path) -> None:
     """What was asked for and what would have run both stand in the reason."""
     with pytest.raises(StageError, match="asked for CUDAExecutionProvider, the session landed on CPU"):
-        planted("falls_back", run_folder)
+        with_fault("falls_back", run_folder)
 
 
 def test_a_stage_with_no_form_here_says_so(run_folder: Path) -> None:
     """It is skipped, not failed."""
     with pytest.raises(Skip, match="lacks"):
-        planted("has_no_form_here", run_folder)
+        with_fault("has_no_form_here", run_folder)
 
 
 def test_a_stage_without_a_build_function_is_named(run_folder: Path) -> None:

@@ -144,11 +144,11 @@ def _setup(record: StageRecord) -> str:
     if record.build_seconds is None:
         return ""
     text = f"{seconds(record.build_seconds)} to build, {seconds(record.first_call_seconds)} for the first call"
-    warm = record.warm_up
-    if warm is None:
+    warm_up = record.warm_up
+    if warm_up is None:
         return text
-    end = "settle" if warm.steady else "warm up, still unsteady"
-    return f"{text}, {plural(warm.calls, 'call')} in {seconds(warm.seconds)} to {end}"
+    end = "settle" if warm_up.steady else "warm up, still unsteady"
+    return f"{text}, {plural(warm_up.calls, 'call')} in {seconds(warm_up.seconds)} to {end}"
 
 
 def _value(value: object) -> str:

@@ -1,10 +1,10 @@
 """Takes every stage that would fool the instrument through the worker on this device, and some through a whole run.
 
-    python -m tests.benchmarks.gpu_plants --out plants.json
+    python -m tests.benchmarks.gpu_fooling_stages --out fooling_stages.json
 
-Each line: a word, the plant, and what came of it. A plant that could be ranked is WON, and the exit status 1; so it is
-where an honest stage is refused (ACCUSED). One process plays the worker of all plants; `--run` names those that go
-through a whole run.
+Each line: the outcome, the fault, and what came of it. A fault that could be ranked is WON, and the exit status 1; so
+it is where an honest stage is refused (ACCUSED). One process plays the worker of all faults; `--run` names those that
+go through a whole run.
 """
 
 import argparse
@@ -29,17 +29,17 @@ from pipeline.stats.plausibility import within_physics
 from pipeline.stats.ranking import rankable, ranking
 from pipeline.worker.failures import failure_of
 from pipeline.worker.run_stage import run_stage
-from tests.fooling_stages import PLANTS
+from tests.fooling_stages import FAULTS
 from tests.process_state import own_switches
 from tests.worker.jobs import EAGER, Recorder, job
 
 SAMPLES = 8
-THREADS = 4  # of torch: with one for each of 64 processors a plant that computes on the CPU took four minutes
+THREADS = 4  # of torch: with one for each of 64 processors a fault that computes on the CPU took four minutes
 BATCH = 2
 DATA = DataSpec("samples", None, None, size=32, batch_size=BATCH, batches=3)
 MODEL = ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors")
 LOOSE = Tolerance(0.03, 1.0, "wide enough for bf16, and too narrow for another picture's answer")
-PROFILED = ("honest", *(name for name, plant in PLANTS.items() if plant.gpu_only))
+PROFILED = ("honest", *(name for name, fault in FAULTS.items() if fault.gpu_only))
 IN_A_RUN = ("zeros_when_timed", "remembers_by_contents", "computes_on_the_cpu")
 
 
@@ -61,11 +61,11 @@ def asked(stage: StageSpec, folder: Path, device: str, role: str = "stage") -> J
     return replace(made, device=device, data=DATA, model=MODEL, plan=plan)
 
 
-def spec(plant: str) -> StageSpec:
+def spec(fault: str) -> StageSpec:
     """The stage that misbehaves so."""
     devices = ["cpu", "cuda"]
-    options: dict[str, object] = {"plant": plant}
-    return replace(EAGER, name=plant, target="tests.fooling_stages", devices=devices, options=options, tolerance=LOOSE)
+    options: dict[str, object] = {"fault": fault}
+    return replace(EAGER, name=fault, target="tests.fooling_stages", devices=devices, options=options, tolerance=LOOSE)
 
 
 def pair_of(baseline: list[Sample], stage: list[Sample], name: str) -> Pair:
@@ -100,9 +100,9 @@ def described(folder: Path, device: str) -> RunRecord:
     return replace(RunRecord("", "", "smoke", {}, settings), **line.run_fields)
 
 
-def outcome(plant: str, record: StageRecord) -> str:
+def outcome(fault: str, record: StageRecord) -> str:
     """The outcome: what came of it, beside what was expected."""
-    wanted = PLANTS[plant]
+    wanted = FAULTS[fault]
     if wanted.failure is None and not wanted.disagrees:
         return "as expected" if rankable(record) else "ACCUSED"
     if rankable(record):
@@ -111,18 +111,18 @@ def outcome(plant: str, record: StageRecord) -> str:
     return "as expected" if is_expected else "refused otherwise"
 
 
-def row_of(plant: str, record: StageRecord, seconds: float) -> dict[str, Any]:
+def row_of(fault: str, record: StageRecord, seconds: float) -> dict[str, Any]:
     """A line of the table."""
-    wanted = PLANTS[plant]
+    wanted = FAULTS[fault]
     return {
-        "plant": plant,
+        "fault": fault,
         "expected": [wanted.status, wanted.failure, wanted.said],
         "status": record.status,
         "failure": record.failure,
         "reason": record.reason,
         "warnings": [f"{part.code}: {part.text}" for part in record.warnings],
         "rankable": rankable(record),
-        "outcome": outcome(plant, record),
+        "outcome": outcome(fault, record),
         "seconds": round(seconds, 2),
     }
 
@@ -130,12 +130,12 @@ def row_of(plant: str, record: StageRecord, seconds: float) -> dict[str, Any]:
 def show(row: dict[str, Any]) -> None:
     """Print a line of the table."""
     came = f"{row['status']}, {row['failure']}: {row['reason'][:110]}"
-    sys.stdout.write(f"{row['outcome']:17} {row['plant']:27} {row['seconds']:6.2f} s  {came}\n")
+    sys.stdout.write(f"{row['outcome']:17} {row['fault']:27} {row['seconds']:6.2f} s  {came}\n")
     sys.stdout.flush()
 
 
 def in_one_worker(device: str, names: list[str]) -> list[dict[str, Any]]:
-    """Every plant through the worker's phases, in this process."""
+    """Every fault through the worker's phases, in this process."""
     folder = Path(tempfile.mkdtemp())
     run = described(folder, device)
     _, baseline = record_of(replace(EAGER, devices=["cpu", "cuda"]), folder, device, [])
@@ -165,46 +165,46 @@ class Silent:
 
 
 def in_a_run(device: str, names: list[str]) -> dict[str, Any]:
-    """Some plants beside eager through the whole program, each in a worker of its own."""
+    """Some faults beside eager through the whole program, each in a worker of its own."""
     plan = replace(
         quick(job(EAGER, Path()).plan), interim_analyses=(2,), sampling_seconds=2.0, aa_pairs=0, head_to_head=0
     )
     eager = replace(EAGER, devices=["cpu", "cuda"])
-    question = RunConfig(
+    config = RunConfig(
         stages=[eager, *(spec(name) for name in names)], model=MODEL, data=DATA, plan=replace(plan, counters=False),
         device=device, threads=None, seed=0, time_inaccurate=False, strict=True, preset="smoke", launcher="basic",
         baseline=eager, eager=eager,
     )  # fmt: skip
-    blank = RunRecord("", "plants", "smoke", {}, RunSettings(data=DataSettings(batch_size=BATCH)))
+    blank = RunRecord("", "faults", "smoke", {}, RunSettings(data=DataSettings(batch_size=BATCH)))
     began = time.monotonic()
-    run = run_ladder(question, Path(tempfile.mkdtemp()), blank, Silent())
-    rows = [row_of(stage.name, stage, 0.0) for stage in run.stages if stage.name in PLANTS]
+    run = run_ladder(config, Path(tempfile.mkdtemp()), blank, Silent())
+    rows = [row_of(stage.name, stage, 0.0) for stage in run.stages if stage.name in FAULTS]
     for row in rows:
         show(row)
     found = ranking(run)
-    return {"seconds": time.monotonic() - began, "winner": found.winner, "order": found.order, "plants": rows}
+    return {"seconds": time.monotonic() - began, "winner": found.winner, "order": found.order, "faults": rows}
 
 
 def main() -> None:
     """The table, and all of it as JSON."""
     parser = argparse.ArgumentParser(description="Takes stages that would fool the instrument through it.")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    parser.add_argument("--plants", nargs="+", default=list(PLANTS), choices=list(PLANTS), metavar="PLANT")
-    parser.add_argument("--run", nargs="*", default=list(IN_A_RUN), choices=list(PLANTS), metavar="PLANT")
+    parser.add_argument("--faults", nargs="+", default=list(FAULTS), choices=list(FAULTS), metavar="FAULT")
+    parser.add_argument("--run", nargs="*", default=list(IN_A_RUN), choices=list(FAULTS), metavar="FAULT")
     parser.add_argument("--out", type=Path, required=True)
     asked_for = parser.parse_args()
     torch.set_num_threads(THREADS)
     on_gpu = asked_for.device == "cuda"
-    has_form = [name for name in asked_for.plants if on_gpu or not PLANTS[name].gpu_only]
+    has_form = [name for name in asked_for.faults if on_gpu or not FAULTS[name].gpu_only]
     name = torch.cuda.get_device_name() if on_gpu else platform.processor()
     found: dict[str, Any] = {"device": name, "torch": torch.__version__}
     found["worker"] = rows = in_one_worker(asked_for.device, has_form)
     write_json(found, asked_for.out)
-    beside = [plant for plant in asked_for.run if on_gpu or not PLANTS[plant].gpu_only]
+    beside = [fault for fault in asked_for.run if on_gpu or not FAULTS[fault].gpu_only]
     if beside:
         found["run"] = in_a_run(asked_for.device, beside)
         write_json(found, asked_for.out)
-        rows = [*rows, *found["run"]["plants"]]
+        rows = [*rows, *found["run"]["faults"]]
         sys.stdout.write(f"the run's winner: {found['run']['winner']} of {found['run']['order']}\n")
     counts = {
         outcome: sum(row["outcome"] == outcome for row in rows)

@@ -75,4 +75,4 @@ def build(workload: Workload, *, deed: str, after_calls: int = -1, share: float 
         logits: Tensor = workload.model(batch)
         return logits
 
-    return Runner(run=run, description="a plant")
+    return Runner(run=run, description="a fault")
