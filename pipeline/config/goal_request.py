@@ -78,7 +78,7 @@ def check_bounds(bounds: Sequence[Constraint]) -> None:
 
 
 def constraint(text: str) -> Constraint:
-    """A bound such as "p99<20ms"; its limit in seconds, bytes, joules, images a second or money.
+    """A bound such as "p99<20ms"; its limit in seconds, bytes, joules, images a second or cost.
 
     Raises:
         RequestError: it has another form, or no such figure or unit; the line names the nearest one.

@@ -45,7 +45,7 @@ class Constraint:
 
     figure: FigureName
     sign: Sign
-    limit: float  # in the figure's unit: seconds, bytes, joules, images a second or money
+    limit: float  # in the figure's unit: seconds, bytes, joules, images a second or cost
     text: str  # as the user typed it
 
     def admits(self, value: float) -> bool:
