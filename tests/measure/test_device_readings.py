@@ -1,6 +1,7 @@
 """What is read of the machine, through stubs where this machine has no such device."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -125,6 +126,40 @@ def test_where_nothing_counts_energy_there_is_none() -> None:
     assert energy.energy(lambda _: None, int, clock, 5.0, 1, None) is None
     assert energy.energy(lambda _: None, int, clock, 5.0, 1, Meter(counts=False)) is None
     assert clock.events == []
+
+
+def test_what_a_build_left_goes_back_before_memory_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this order: garbage, torch's cache, the peak's mark, the call, and what the process holds then."""
+    seen: list[str] = []
+
+    def noted(name: str, answer: int = 7) -> Callable[..., int]:
+        def note(*_: object) -> int:
+            seen.append(name)
+            return answer
+
+        return note
+
+    monkeypatch.setattr(gc, "collect", noted("garbage"))
+    for name in ("empty_cache", "reset_peak_memory_stats", "max_memory_allocated", "max_memory_reserved"):
+        monkeypatch.setattr(torch.cuda, name, noted(name))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _device: None)
+    monkeypatch.setattr(memory_use, "process_bytes", noted("process", 9))
+    batch: Any = SimpleNamespace(is_cuda=True, device=torch.device("cuda"))
+    found = memory_use.measure(noted("call"), batch, torch.nn.Linear(4, 2), 5)
+    before = ["garbage", "empty_cache", "reset_peak_memory_stats", "call"]
+    assert seen == [*before, "max_memory_allocated", "max_memory_reserved", "process"]
+    assert (found.allocated_peak_bytes, found.process_bytes, found.context_bytes) == (7, 9, 5)
+
+
+@pytest.mark.gpu
+def test_what_nobody_uses_is_no_part_of_a_stage() -> None:
+    device = torch.device("cuda")
+    torch.empty(2**28, device=device)  # let go at once, and kept by torch's allocator
+    net, batch = torch.nn.Linear(4, 2, device=device), batched(torch.ones(1, 4, device=device))
+    assert torch.cuda.memory_reserved(device) >= 2**30
+    found = memory_use.measure(of_batches(net), batch, net, memory_use.context_bytes(device))
+    assert found.reserved_peak_bytes is not None
+    assert found.reserved_peak_bytes < 2**27
 
 
 def test_a_processor_has_no_device_memory_and_no_state() -> None:
