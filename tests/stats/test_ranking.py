@@ -4,6 +4,7 @@ import pytest
 
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Pair
+from pipeline.report.formatting import remedy
 from pipeline.stats.ranking import contenders, ranking
 from tests.fake_machine import run_record, stage_record, steady_pair, wide_pair
 
@@ -120,3 +121,16 @@ def test_what_cannot_be_faster_leaves_the_baseline_its_place() -> None:
     found = ranking(run_record([stage_record("near", steady_pair(0.992, spread=0.004, b="near"))]))
     assert found.outcomes["near"] == "not resolved"
     assert found.winner == "eager"
+
+
+@pytest.mark.parametrize(("speedup", "outcome"), [(2.0, "not resolved"), (0.5, "not resolved"), (4.0, "faster")])
+def test_what_the_baseline_does_to_itself_shows_nothing(speedup: float, outcome: str) -> None:
+    """On busy cores its own interval reaches three times: twice as fast, or half as fast, is no difference there."""
+    run = run_record([wide(1.0, "eager"), *ladder(compile=speedup)])  # type: ignore[list-item]
+    found = ranking(run)
+    assert found.outcomes["compile"] == outcome
+    assert (found.winner == "compile") == (outcome == "faster")
+    if speedup == 2.0:
+        assert found.unresolved is not None
+        assert found.unresolved.cause == "baseline not itself"
+        assert "The baseline against itself came to 0.33 to 3.0 ×, so this tells nothing" in remedy(found.unresolved)
