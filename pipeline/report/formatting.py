@@ -170,7 +170,8 @@ def remedy(cause: Unresolved) -> str:
         return f"{few} for an interval: raise {knobs} to take at least 6."
     if cause.cause == "baseline not itself":
         low, high = (significant(end, 2) for end in cause.itself)
-        return f"The baseline against itself came to {low} to {high} ×, so this tells nothing: use an idle machine."
+        itself = f"The baseline against itself came to {low} to {high} ×"
+        return f"{itself}, and a ratio within that tells nothing: use an idle machine."
     if cause.cause == "below the effect":
         least = f"the minimum detectable effect of {100 * cause.effect:.1f} %"
         return (
