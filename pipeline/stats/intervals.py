@@ -221,7 +221,7 @@ def unresolved(found: Ratio, effect: float, itself: Ratio = ITSELF) -> Unresolve
     outside = found.low > 1 or found.high < 1
     open_end: Cause = "baseline drifted" if found.drift else "wide interval"
     cause: Cause = "few blocks" if not found.bounded else "below the effect" if outside else open_end
-    if outside and found.bounded and _reaches(itself, found):
+    if outcome_of(found, effect) in ("faster", "slower") and _reaches(itself, found):
         cause = "baseline not itself"
     needed = round(found.blocks * (width / (0.5 * SAME)) ** 2)
     drift, own = math.expm1(found.drift), (itself.low, itself.high)
