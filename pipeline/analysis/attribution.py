@@ -15,6 +15,7 @@ from pipeline.stats.ranking import seconds_per_image
 
 LEAST_SHARE = 0.05  # of the change, or of the later stage's time: a class that changed by so much is named
 NEXT_TO_NOTHING = 0.01  # of a stage's time: what a profile shows of a runtime that hides its work
+MOST_LEFT = 0.75  # of a change, that what is named may leave over and still explain it
 IDLE_CHANGE = 0.1  # of the profiled time, by which the idle share must move to be named
 
 Finding = Literal["attributed", "unexplained", "no difference", "no profile", "hidden"]
@@ -40,7 +41,7 @@ class Step:
         before: seconds per call of the rung before it.
         after: its own.
         finding: whether the change is attributed to classes of work, and if not, why. "unexplained" where the named
-            ones together have the other sign, or leave more than the whole change, and no idle time went either.
+            ones together have the other sign, or leave most of the change over, and no idle time went either.
         unseen: the rung that the finding is about: the one without a profile, or whose profile sees too little.
         seen_share: of that rung's time, what its profile sees.
         classes: those that changed by enough to be named, the largest change first.
@@ -154,9 +155,9 @@ def _attributed(before: StageSummary, after: StageSummary, old: float, new: floa
 
 
 def explains(classes: tuple[ClassChange, ...], change: float) -> bool:
-    """Whether the named classes together have the change's sign and leave no more than the change itself."""
+    """Whether the named classes together have the change's sign and leave no more than three quarters over."""
     named = sum(each.seconds for each in classes)
-    return named * change > 0 and abs(change - named) <= abs(change)
+    return named * change > 0 and abs(change - named) <= MOST_LEFT * abs(change)
 
 
 def _idles(stage: StageSummary) -> bool:

@@ -59,8 +59,8 @@ def compared(run: RunRecord, stage: StageRecord, order: Ranking, spread: float) 
     first = steady_ratio(stage.pairs, spread)
     if not is_ranked(stage, order):
         return Compared(first, None, _to_eager(run, stage, first, spread))
-    outcome = outcome_of(first, order.effect)
-    why = unresolved(first, order.effect) if outcome == "not resolved" else None
+    outcome = order.outcomes[stage.name]
+    why = unresolved(first, order.effect, order.itself) if outcome == "not resolved" else None
     return Compared(first, outcome, _to_eager(run, stage, first, spread), why)
 
 

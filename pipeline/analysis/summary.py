@@ -65,7 +65,7 @@ class StageSummary:
     warnings: list[RunWarning] = field(default_factory=list)
     masks_judged: bool = True  # False with random weights, whose masks mean nothing, and of a net without masks
     task: Task = SEGMENTATION
-    host_ratio: float | None = None  # host to host: the baseline's p50 over this stage's
+    host_ratio: float | None = None  # host to host: the baseline's p50 over this stage's; None where that drifted
     break_even_doubt: Doubt | None = None  # why the record can't say when its set-up has paid for itself
     words: Words = IMAGES  # for the run's data
 
@@ -244,7 +244,7 @@ def _stage(
     pace = sustained or (interleaved.value if interleaved else None)
     roofline, ranked = roofline_of(run, stage), is_ranked(stage, order)
     layers = layers_of(run, stage, roofline) if roofline else []
-    doubt = _doubt(run, stage, comparison) if ranked else None
+    doubt = _doubt(run, stage, comparison)
     return StageSummary(
         stage=stage,
         compared=comparison,
@@ -264,8 +264,8 @@ def _stage(
         warnings=stage_warnings(stage, run.settings.data.batch_size),
         masks_judged=run.settings.model.trained and run.settings.task.has_masks,
         task=run.settings.task,
-        host_ratio=host_ratio(run, stage),
-        break_even_doubt=doubt,
+        host_ratio=None if doubt == "baseline drifted" else host_ratio(run, stage),
+        break_even_doubt=doubt if ranked else None,
         words=run.words,
     )
 
@@ -290,9 +290,9 @@ def known(compute: Callable[[Sequence[Given]], Taken], values: Sequence[Given]) 
 
 
 def _best_for_service(stages: Sequence[StageSummary], winner: str | None) -> str | None:
-    """The stage with the least p99 once it is built and warm; the winner, if its own is hardly longer."""
+    """The stage with the least p99 once it is built and warm; the winner, if its own is hardly longer or unknown."""
     tails = {stage.name: stage.latency.p99 for stage in stages if stage.ranked and stage.latency}
-    if not tails:
+    if winner not in tails:  # such as a baseline that is no stage of its own
         return winner
     least = min(tails, key=lambda name: tails[name])
-    return winner if winner in tails and tails[winner] <= TAIL_MARGIN * tails[least] else least
+    return winner if tails[winner] <= TAIL_MARGIN * tails[least] else least

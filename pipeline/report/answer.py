@@ -119,7 +119,7 @@ def paragraph(summary: RunSummary) -> list[str]:
     if summary.ranking.ties and objective_text.told_by_intervals(summary):
         verb = "is" if len(summary.ranking.ties) == 1 else "are"
         lines.append(f"{listed([spoken(name) for name in summary.ranking.ties])} {verb} not shown to be slower.")
-    if winner.host_ratio:
+    if winner.host_ratio and summary.on_gpu:  # a CPU copies nothing
         lines.append(f"From host memory and back it is {significant(winner.host_ratio)} × {spoken(summary.baseline)}.")
     if winner.setup_seconds is not None:
         lines.append(f"It is set up in {seconds(winner.setup_seconds)}{paid(summary, winner)}.")
@@ -191,7 +191,9 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
         Column(
             "× host to host",
             help="the same for single calls from pinned host memory and back",
-            cell=figure(lambda stage: stage.host_ratio, lambda value: f"{significant(value)} ×"),
+            cell=figure(
+                lambda stage: stage.host_ratio if summary.on_gpu else None, lambda value: f"{significant(value)} ×"
+            ),
         ),
     ]
     task = summary.run.settings.task

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.report import objective_text
 from pipeline.report.formatting import clean
+from pipeline.report.sections import bits_section
 from pipeline.report.sections.ladder_section import StageColumn, csv_only, headings_of, stage_columns
 
 FORMULA_SIGNS = ("=", "+", "-", "@")  # with which a spreadsheet would begin to compute
@@ -32,12 +33,29 @@ def columns(summary: RunSummary) -> list[StageColumn]:
         csv_only("ran", lambda stage: stage.stage.description),
         csv_only("adds", lambda stage: stage.stage.adds),
         csv_only("bottleneck", lambda stage: stage.bottleneck.kind if stage.seconds else None),
+        *_evidence(),
         csv_only("kernels_per_call", lambda stage: stage.stage.profile and stage.stage.profile.launches_per_call),
         csv_only("bytes_moved_per_call", lambda stage: stage.bottleneck.moved and stage.bottleneck.moved.amount),
         csv_only("torch", lambda _: packages.get("torch")),
         csv_only("driver", lambda _: run.environment and run.environment.driver),
         csv_only("device", lambda _: device),
         csv_only("batch_size", lambda _: batch),
+    ]
+
+
+def _evidence() -> list[StageColumn]:
+    """What the bottleneck is told by, and what the stage computes with and leaves to be loaded."""
+    return [
+        csv_only("near_arithmetic_share", lambda stage: (of := stage.bottleneck.evidence.shares) and of.compute),
+        csv_only("near_memory_share", lambda stage: (of := stage.bottleneck.evidence.shares) and of.memory),
+        csv_only("peak_flops_per_s", lambda stage: stage.roofline and stage.roofline.flops_per_s),
+        csv_only("peak_share", lambda stage: stage.bottleneck.evidence.compute),
+        csv_only("bandwidth_share", lambda stage: stage.bottleneck.evidence.memory),
+        csv_only("gpu_idle_share", lambda stage: stage.bottleneck.evidence.idle_told),
+        csv_only("batch_slope", lambda stage: stage.bottleneck.evidence.slope),
+        csv_only("pixel_slope", lambda stage: stage.bottleneck.evidence.image_slope),
+        csv_only("precision", lambda stage: stage.stage.precision),
+        csv_only("file_bytes", bits_section.bytes_left),
     ]
 
 

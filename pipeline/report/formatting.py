@@ -168,6 +168,10 @@ def remedy(cause: Unresolved) -> str:
         knobs = "measure.sampling_seconds, or gpu_sampling_seconds on a GPU,"
         few = f"{plural(cause.blocks, 'block')} {'is' if cause.blocks == 1 else 'are'} too few"
         return f"{few} for an interval: raise {knobs} to take at least 6."
+    if cause.cause == "baseline not itself":
+        low, high = (significant(end, 2) for end in cause.itself)
+        itself = f"The baseline against itself came to {low} to {high} ×"
+        return f"{itself}, and a ratio within that tells nothing: use an idle machine."
     if cause.cause == "below the effect":
         least = f"the minimum detectable effect of {100 * cause.effect:.1f} %"
         return (

@@ -94,7 +94,6 @@ def page(summary: RunSummary, masks: Gallery | None = None, present: Present = k
             run=run,
             summary=summary,
             masks=masks or Gallery(),
-            has_masks=summary.run.settings.task.has_masks,
             present=present,
             error_front=error_front(summary),
             cost=cost_table(summary),
@@ -105,7 +104,8 @@ def page(summary: RunSummary, masks: Gallery | None = None, present: Present = k
             marks=dict(enumerate(map(mark, summary.stages))),
             links=dict(enumerate(anchors.values())),
             ladder_chart=Markup(ladder_chart(summary) if summary.stages else ""),  # noqa: S704 - escaped by the chart
-            unwell=run_text.unwell(summary),
+            faults=run_text.faults(summary),
+            skipped=run_text.skipped(summary),
             warnings=run_text.all_warnings(summary),
             recommendations=recommendation_texts(summary),
             explanations=explanations(summary),

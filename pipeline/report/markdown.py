@@ -51,10 +51,10 @@ def markdown(summary: RunSummary) -> str:
 
 
 def _careful(summary: RunSummary) -> list[str]:
-    """The winner's own warnings, and who isn't ranked."""
+    """The winner's own warnings, and who isn't ranked, but for the stages that have no form here."""
     found = summary.winner.warnings if summary.winner else []
     lines = [f"- **{escape(warning.code)}**: {escape(prose(warning.text))}." for warning in found]
-    lines += [f"- **not ranked**: {escape(line)}" for line in run_text.unwell(summary)]
+    lines += [f"- **not ranked**: {escape(line)}" for line in run_text.faults(summary)]
     return ["", *lines] if lines else []
 
 
@@ -78,12 +78,15 @@ def _right(summary: RunSummary) -> list[str]:
 
 
 def _cost(summary: RunSummary) -> list[str]:
-    shown = cost_table(summary)
-    return [*(escape(line) for line in cost_text(summary)), "", *table(shown)] if shown.rows else []
+    shown, said = cost_table(summary), [escape(line) for line in cost_text(summary)]
+    return [*said, "", *table(shown)] if shown.rows else said
 
 
 def _ladder(summary: RunSummary) -> list[str]:
-    return [*table(ladder(summary)), "", escape(run_text.trust(summary))] if summary.stages else []
+    if not summary.stages:
+        return []
+    skipped = [f"- {escape(line)}" for line in run_text.skipped(summary)]
+    return [*table(ladder(summary)), "", escape(run_text.trust(summary)), *(["", *skipped] if skipped else [])]
 
 
 def _bottlenecks(summary: RunSummary) -> list[str]:

@@ -128,9 +128,23 @@ def memory_text(stage: StageRecord) -> str:
 
 
 def unwell(summary: RunSummary) -> list[str]:
-    """A line for every stage that can't be ranked, with its reason."""
+    """A line for every stage that can't be ranked, with its reason; those that were skipped come last."""
+    return [*faults(summary), *skipped(summary)]
+
+
+def skipped(summary: RunSummary) -> list[str]:
+    """A line for every stage that has no form here, with the reason."""
+    return _not_ranked([stage for stage in summary.stages if stage.stage.status == "skipped"])
+
+
+def faults(summary: RunSummary) -> list[str]:
+    """A line for every other stage that can't be ranked, with its reason."""
+    return _not_ranked([stage for stage in summary.stages if stage.stage.status != "skipped"])
+
+
+def _not_ranked(stages: list[StageSummary]) -> list[str]:
     lines = []
-    for stage in summary.stages:
+    for stage in stages:
         reason = clean(stage.stage.reason)
         if stage.stage.status in NOT_WELL:
             refused = stage.stage.status == "inaccurate" and stage.stage.failure in REFUSED

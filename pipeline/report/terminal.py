@@ -15,7 +15,7 @@ from pipeline.report.tables import Cell
 from pipeline.report.usage import usage
 from pipeline.stats.drift import steady_ratio
 from pipeline.stats.intervals import between_run_std, minimum_detectable_effect, outcome_of, seconds_per_call
-from pipeline.stats.ranking import rankable
+from pipeline.stats.ranking import against_itself, rankable
 
 COLOURS = {"good": "green", "bad": "red"}
 WIDTH = 80
@@ -73,7 +73,7 @@ def outcome_line(run: RunRecord, stage: StageRecord) -> str:
     if not rankable(stage):
         return f"{name}: not ranked, {each} per call; the report says why"
     found = steady_ratio(stage.pairs, between_run_std(run.aa_pairs))
-    outcome = outcome_of(found, minimum_detectable_effect(run.aa_pairs))
+    outcome = outcome_of(found, minimum_detectable_effect(run.aa_pairs), against_itself(run))
     return f"{name}: {times(found)} {interval(found)} {run.baseline}, {outcome}; {each} per call"
 
 

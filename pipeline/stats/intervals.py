@@ -177,22 +177,28 @@ def minimum_detectable_effect(aa_pairs: Sequence[Pair]) -> float:
     return max(LEAST_EFFECT, EFFECT_FACTOR * math.sqrt(sum(part**2 for part in centres) / max(len(centres), 1)))
 
 
-def outcome_of(found: Ratio, effect: float) -> Outcome:
+def outcome_of(found: Ratio, effect: float, itself: Ratio = ITSELF) -> Outcome:
     """What the ratio shows, given the minimum detectable effect.
 
-    Faster or slower: the interval excludes 1 and the value differs from 1 by at least the effect. Same: the interval
-    lies within 1 % of 1. Otherwise not resolved.
+    Faster or slower: the interval excludes 1 and the value differs from 1 by at least the effect, and by more than the
+    interval of the baseline against `itself` reaches. Same: the interval lies within 1 % of 1. Otherwise not resolved.
     """
     if found.bounded and found.low > 1 and found.value >= 1 + effect:
-        return "faster"
+        return "not resolved" if _reaches(itself, found) else "faster"
     if found.bounded and found.high < 1 and found.value <= 1 / (1 + effect):
-        return "slower"
+        return "not resolved" if _reaches(itself, found) else "slower"
     if found.bounded and found.low >= 1 - SAME and found.high <= 1 + SAME:
         return "same"
     return "not resolved"
 
 
-Cause = Literal["few blocks", "below the effect", "baseline drifted", "wide interval"]
+def _reaches(itself: Ratio, found: Ratio) -> bool:
+    """Whether the baseline may differ from itself, either way, by as much as the stage differs from it."""
+    known = itself.bounded and itself.blocks > 0
+    return known and abs(math.log(found.value)) <= max(math.log(itself.high), -math.log(itself.low))
+
+
+Cause = Literal["baseline not itself", "few blocks", "below the effect", "baseline drifted", "wide interval"]
 
 
 @dataclass(frozen=True)
@@ -206,16 +212,20 @@ class Unresolved:
     half_width: float  # of the interval, relative to the value
     needed_blocks: int  # for an interval of ± SAME / 2
     drift: float = 0.0  # of the baseline, as a share, that widened the interval
+    itself: tuple[float, float] = (1.0, 1.0)  # the interval of the baseline against itself
 
 
-def unresolved(found: Ratio, effect: float) -> Unresolved:
+def unresolved(found: Ratio, effect: float, itself: Ratio = ITSELF) -> Unresolved:
     """Why a ratio is not resolved; an interval shrinks with the square root of the number of blocks."""
     width = half_width(found)
     outside = found.low > 1 or found.high < 1
     open_end: Cause = "baseline drifted" if found.drift else "wide interval"
     cause: Cause = "few blocks" if not found.bounded else "below the effect" if outside else open_end
+    if outcome_of(found, effect) in ("faster", "slower") and _reaches(itself, found):
+        cause = "baseline not itself"
     needed = round(found.blocks * (width / (0.5 * SAME)) ** 2)
-    return Unresolved(cause, found.blocks, abs(found.value - 1), effect, width, needed, math.expm1(found.drift))
+    drift, own = math.expm1(found.drift), (itself.low, itself.high)
+    return Unresolved(cause, found.blocks, abs(found.value - 1), effect, width, needed, drift, own)
 
 
 def composed(stage: Pair | Sequence[Pair], other: Pair | Sequence[Pair], spread: float = 0.0, seed: int = 0) -> Ratio:

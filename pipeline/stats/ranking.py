@@ -32,6 +32,7 @@ class Ranking:
         outcomes: of each, against the baseline.
         effect: the minimum detectable one, as a share; smaller differences are not claimed.
         unresolved: why usable stages have no winner among them; None where there is one, or no usable stage.
+        itself: the baseline's ratio to itself; 1 without an interval where it was no stage of its own.
     """
 
     winner: str | None
@@ -41,6 +42,7 @@ class Ranking:
     outcomes: dict[str, Outcome]
     effect: float
     unresolved: Unresolved | None = None
+    itself: Ratio = ITSELF
 
 
 def rankable(stage: StageRecord) -> bool:
@@ -57,6 +59,12 @@ def ratios_of(run: RunRecord) -> dict[str, Ratio]:
     return found if not found or run.baseline in found else {**found, run.baseline: ITSELF}
 
 
+def against_itself(run: RunRecord) -> Ratio:
+    """The baseline's ratio to itself, as a stage of its own; 1 without an interval where it was none."""
+    own = next((stage for stage in run.stages if stage.name == run.baseline and rankable(stage)), None)
+    return steady_ratio(own.pairs, between_run_std(run.aa_pairs)) if own else ITSELF
+
+
 def ranking(run: RunRecord, among: AbstractSet[str] | None = None) -> Ranking:
     """The order of the stages, or of those `among` them.
 
@@ -65,14 +73,15 @@ def ranking(run: RunRecord, among: AbstractSet[str] | None = None) -> Ranking:
     effect. A contender that is faster head to head leads. What isn't resolved against the baseline leads nothing: the
     fastest stage that is resolved wins, unless that is the baseline itself and something may be faster than it.
     """
-    effect = minimum_detectable_effect(run.aa_pairs)
+    effect, itself = minimum_detectable_effect(run.aa_pairs), against_itself(run)
     ratios = {name: found for name, found in ratios_of(run).items() if among is None or name in among}
-    outcomes = {name: outcome_of(found, effect) for name, found in ratios.items()}
+    outcomes = {name: outcome_of(found, effect, itself) for name, found in ratios.items()}
     order = sorted(ratios, key=lambda name: -ratios[name].value)
     if not order:
         return Ranking(None, [], [], ratios, outcomes, effect)
     if doubtful := _doubtful(run, order, ratios, outcomes):
-        return Ranking(None, [], order, ratios, outcomes, effect, unresolved(ratios[doubtful], effect))
+        why = unresolved(ratios[doubtful], effect, itself)
+        return Ranking(None, [], order, ratios, outcomes, effect, why, itself)
     resolved = (name for name in order if outcomes[name] != "not resolved" or name == run.baseline)
     leader = next(resolved, order[0])  # without the baseline, all may be slower than it, and hardly so
     direct = _direct(run, leader, ratios)
@@ -80,7 +89,7 @@ def ranking(run: RunRecord, among: AbstractSet[str] | None = None) -> Ranking:
     winner = max(ahead, key=lambda name: direct[name].value, default=leader)
     order = [winner, *(name for name in order if name != winner)]
     ties = [name for name in order[1:] if not _slower(name, winner, direct, ratios, effect)]
-    return Ranking(winner, ties, order, ratios, outcomes, effect)
+    return Ranking(winner, ties, order, ratios, outcomes, effect, itself=itself)
 
 
 def _doubtful(run: RunRecord, order: list[str], ratios: dict[str, Ratio], outcomes: dict[str, Outcome]) -> str | None:

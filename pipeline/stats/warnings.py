@@ -97,7 +97,7 @@ def outlying(pairs: Sequence[Pair]) -> RunWarning | None:
     marked = outliers([part.per_call for part in samples_of(pairs, "stage")])
     if sum(marked) <= OUTLIER_SHARE * len(marked):
         return None
-    text = f"{sum(marked)} of {len(marked)} samples lie more than 14.8 median deviations from the median"
+    text = f"{sum(marked)} of {len(marked)} samples lie far out (more than 14.8 median deviations from the median)"
     return RunWarning("outliers", text, "end other programs; the ratio's interval takes outliers into account")
 
 

@@ -8,6 +8,7 @@ from pipeline.analysis.cost import costs
 from pipeline.analysis.payback import Line, best_at, break_even, change_overs
 from pipeline.analysis.summary import summarize
 from pipeline.records.run_settings import MeasureSettings
+from pipeline.report.sections.cost_section import cost_text
 from tests.fake_machine import pair_of, run_record, stage_record, steady_pair, wide_pair
 from tests.report import made_up_run as made_up
 
@@ -101,3 +102,10 @@ def test_of_a_drifting_baseline_nothing_is_said_that_needs_seconds() -> None:
     assert (found.stages[0].break_even, found.stages[0].break_even_doubt) == (None, "baseline drifted")
     assert [(cost.hours, cost.doubt) for cost in costs(found)] == [(None, "baseline drifted")]
     assert costs(summarize(steady))[0].hours is not None
+
+
+def test_a_slower_stage_is_not_best_for_a_service_because_the_baseline_was_none_of_its_own() -> None:
+    """Nothing is known of the baseline's single calls, so nobody is named by them."""
+    found = summarize(run_record([stage_record("half", steady_pair(0.8, b="half"), latencies=[0.01] * 20)]))
+    assert (found.ranking.winner, found.best_for_service) == ("eager", "eager")
+    assert not any("service" in line for line in cost_text(found))

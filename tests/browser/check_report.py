@@ -133,6 +133,14 @@ def test_the_page_is_ten_screens_long_at_most(report: Path) -> None:
     assert int(height) <= MOST_SCREENS * SCREEN
 
 
+def test_the_ladder_shows_all_its_columns_at_a_desk(tmp_path: Path) -> None:
+    """Of a recorded run of twelve rungs on a GPU: whether the masks change is read without scrolling sideways."""
+    recorded = shutil.copy(Path(__file__).parents[2] / "docs" / "h200" / "batch8" / "report.html", tmp_path)
+    script = """const box = document.getElementById("ladder-table").parentElement;
+      return [box.scrollWidth - box.clientWidth, box.querySelector("thead th:last-child").textContent]"""
+    assert ask(Path(recorded), script) == ["0", "pixels that change"]
+
+
 def test_the_answer_the_choices_and_how_to_use_the_winner_are_on_the_first_screen(report: Path) -> None:
     """Without scrolling at a desk; on a phone the sentence and its numbers are."""
     below = """return ["%s"].flatMap(names => names.split(" ")).filter(id =>

@@ -4,12 +4,14 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from pipeline.profiling import fallback
 from pipeline.profiling.gpu_idle import idle_reason
-from pipeline.profiling.observed_execution import Seen, contradiction, named_tf32
+from pipeline.profiling.observed_execution import Seen, contradiction, named_tf32, shows_the_plain_net
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.run_record import Execution
+from pipeline.stages.api import Runner, no_traffic
 
 
 def event(category: str, name: str, start: float, duration: float) -> TraceEvent:
@@ -91,6 +93,21 @@ def test_a_coarser_part_contradicts_a_declaration(declared: str, flops: dict[str
     seen = Seen()
     seen.by_precision.update(flops)  # type: ignore[arg-type]
     assert contradiction(Execution(declared), seen, 1.0) == said  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("declared", "hidden", "plain"),
+    [("bf16", True, True), ("int8", True, True), ("bf16", False, False), ("fp32", True, False), ("fp64", True, False)],
+)
+def test_the_fp32_net_that_torch_runs_contradicts_no_runtime_that_rounds_more(
+    declared: str, hidden: bool, plain: bool
+) -> None:
+    """Where the runtime's own work doesn't pass the dispatcher; a coarser one than declared is still seen."""
+    seen = Seen()
+    seen.by_precision.update({"fp32": 100})
+    execution = Execution(declared)  # type: ignore[arg-type]
+    runner = Runner(torch.relu, "", execution, traffic=no_traffic if hidden else None)
+    assert shows_the_plain_net(runner, seen) == plain
 
 
 @pytest.mark.parametrize(("declared", "named"), [("fp32", True), ("tf32", False), (None, False)])

@@ -196,3 +196,19 @@ def test_the_export_is_named_where_there_is_one(target: str, named: bool) -> Non
     stage = replace(HALF, target=target, artefacts=[])
     found = usage(summary, replace(summary.stages[4], stage=stage))
     assert ("# python -m pipeline.export RUN --stage half --to DIR" in found.code) is named
+
+
+def test_an_unresolved_run_has_no_table_of_unknowns_and_no_figure_more_than_its_ladder() -> None:
+    """Cost is one sentence, what has no form here is folded, and a folded stage says that its ratio isn't resolved."""
+    absent = made_up.unwell()[2]
+    run = replace(unresolved(), stages=[*unresolved().stages, absent])
+    page, text = made_up.page(run), made_up.as_markdown(run)
+    for told in (page, text):
+        assert "Which stage is best for how many images isn't known" in told.replace("&#39;", "'")
+        assert "pays after" not in told
+    assert 'id="cost-table"' not in page
+    assert "2.00 × autocast, not resolved" not in page
+    assert re.search(r"2(\.0)? × [a-z]+, not resolved ·", page.replace("\u00a0", " "))
+    assert "<details><summary>1 stage skipped, and why</summary>" in page
+    assert '<span class="tag quiet">skipped</span>' in page
+    assert "<strong>Not ranked</strong>" not in page

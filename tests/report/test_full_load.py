@@ -1,9 +1,14 @@
 """What the report says of a stage that full load slows down."""
 
+import csv
+import io
+from dataclasses import replace
+
 from pipeline.records.samples import Energy
 from pipeline.report.answer import choice_table
+from pipeline.report.csv_table import csv_text
 from pipeline.report.large_numbers import numbers
-from pipeline.report.sections.cost_section import cost_table
+from pipeline.report.sections.cost_section import cost_table, cost_text
 from pipeline.report.sections.ladder_section import ladder
 from tests.report import made_up_run as made_up
 
@@ -42,3 +47,27 @@ def test_without_a_stretch_at_full_load_the_interleaved_samples_stand_for_it() -
     assert row.images_per_second == 8 / row.seconds.value
     assert numbers(made_up.summary(run))[1].label == "for 8 images"
     assert choice_table(made_up.summary(run)).titles[1] == "ms"
+
+
+def test_a_service_is_told_the_pace_that_lasts_beside_the_tail_of_a_call() -> None:
+    """On an otherwise idle GPU even the slowest single call may be shorter than the mean at full load."""
+    fast = made_up.stage(
+        "half", 4.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (0.04, 0.010))],
+        energy=Energy(3000.0, 5.0, 3200, 75.0), latencies=[0.011] * 20,
+    )  # fmt: skip
+    first = made_up.stage("eager", 1.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "eager", (0.04, 0.04))])
+    lines = cost_text(made_up.summary(made_up.run(stages=[first, fast])))
+    assert lines[-1] == (
+        "For a service that is built and warm: half, 12.5 ms per call at full load; "
+        "p99 11.0 ms for a single call on an otherwise idle GPU."
+    )
+
+
+def test_samples_at_full_load_are_shown_once() -> None:
+    """As of every newer record of a GPU; CSV has both columns."""
+    sustained = [replace(made_up.pair("eager", "half", (0.04, 0.010)), sustained=True)]
+    found = made_up.summary(made_up.run(stages=[made_up.stage("half", 4.0, 0.1, 10**9, "", pairs=sustained)]))
+    assert "ms" in ladder(found).titles
+    assert "ms interleaved" not in ladder(found).titles
+    (row,) = csv.DictReader(io.StringIO(csv_text(found)))
+    assert row["seconds_per_call"] == row["sustained_seconds_per_call"] != ""

@@ -90,3 +90,15 @@ def test_why_a_stage_is_not_ranked_is_told_by_the_warning_s_kind() -> None:
         f"half is not ranked: {warning.text}",
         "bare is not measured: no interleaved samples are on record",
     ]
+
+
+def test_what_failed_is_named_before_what_has_no_form_here() -> None:
+    """A terminal shows four lines; report.md opens with the failures, and has the others below its ladder."""
+    absent = replace(made_up.unwell()[2], name="tf32")
+    run = made_up.run(stages=[absent, *made_up.run().stages])
+    lines = unwell(made_up.summary(run))
+    assert [line.split()[0] for line in lines] == ["crashed", "hung", "black", "tf32", "absent"]
+    first, _, rest = made_up.as_markdown(run).partition("<details>")
+    assert "**not ranked**: hung" in first
+    assert "needs a GPU" not in first
+    assert "- tf32 skipped: needs a GPU\n- absent skipped: needs a GPU" in rest

@@ -11,6 +11,8 @@ import torch
 from torch import fx, nn
 
 from models.build import build_model
+from pipeline.devices import host
+from pipeline.profiling.observed_execution import complete
 from pipeline.stages import StageError
 from pipeline.stages.openvino_compile import PIECES, compiled_pieces, left_to_torch
 from tests.process_state import own_switches
@@ -55,12 +57,18 @@ def test_a_piece_that_torch_runs_is_none_either() -> None:
         compiled_pieces(pieces)
 
 
-def test_it_answers_within_its_tolerance(tmp_path: Path) -> None:
-    """With OpenVINO itself: the whole net in one piece, nothing left to torch."""
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_it_answers_within_its_tolerance(dtype: str, tmp_path: Path) -> None:
+    """With OpenVINO itself: the whole net in one piece, nothing left to torch, and as it declares."""
     pytest.importorskip(PIECES, exc_type=ImportError)
+    if dtype == "bf16" and not host.computes_bf16():
+        pytest.skip("no units for bf16")
     with own_switches():
         net = build_model("models.unet.UNet", {"base": 8, "depth": 1}, None, seed=10)
-        ran = run_once("openvino_compile", replace(small_net(tmp_path), model=net), dtype="fp32")
+        workload = replace(small_net(tmp_path), model=net)
+        ran = run_once("openvino_compile", workload, dtype=dtype)
+        found, contradicted = complete(ran.runner, workload, [])
     check_answers(ran)
+    assert (found.precision, contradicted) == (dtype, "")
     check_net(ran)
     assert (ran.runner.details["pieces"], ran.runner.details["operators_left_to_torch"]) == (1, [])

@@ -111,6 +111,7 @@ def test_a_smaller_one_leaves_the_winner_and_says_nothing_of_times(drifting: Cal
     summary = made_up.summary(drifting(0.12))
     assert answer.headline(summary).startswith("Use compile: 1.3 to 1.7 × as fast as eager")
     assert (summary.doubt, summary.change_overs) == ("baseline drifted", [])
+    assert [stage.host_ratio for stage in summary.stages] == [None, None]
     assert ranking(summary.run).ratios["compile"].drift > 0
     assert contenders(summary.run)[0] == "compile"
     assert first_screen(summary)

@@ -1,9 +1,13 @@
 """Who wins, who ties, and who isn't ranked."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Pair
+from pipeline.report.formatting import remedy
+from pipeline.stats.intervals import Ratio, unresolved
 from pipeline.stats.ranking import contenders, ranking
 from tests.fake_machine import run_record, stage_record, steady_pair, wide_pair
 
@@ -120,3 +124,23 @@ def test_what_cannot_be_faster_leaves_the_baseline_its_place() -> None:
     found = ranking(run_record([stage_record("near", steady_pair(0.992, spread=0.004, b="near"))]))
     assert found.outcomes["near"] == "not resolved"
     assert found.winner == "eager"
+
+
+def test_what_is_below_the_effect_is_called_that_whatever_the_baseline_does() -> None:
+    """As a baseline's own stage, which always reaches itself."""
+    own = Ratio(1.006, 1.004, 1.012, 6)
+    assert unresolved(own, 0.01, own).cause == "below the effect"
+    assert unresolved(replace(own, value=1.05, high=1.06), 0.01, replace(own, high=1.06)).cause == "baseline not itself"
+
+
+@pytest.mark.parametrize(("speedup", "outcome"), [(2.0, "not resolved"), (0.5, "not resolved"), (4.0, "faster")])
+def test_what_the_baseline_does_to_itself_shows_nothing(speedup: float, outcome: str) -> None:
+    """On busy cores its own interval reaches three times: twice as fast, or half as fast, is no difference there."""
+    run = run_record([wide(1.0, "eager"), *ladder(compile=speedup)])  # type: ignore[list-item]
+    found = ranking(run)
+    assert found.outcomes["compile"] == outcome
+    assert (found.winner == "compile") == (outcome == "faster")
+    if speedup == 2.0:
+        assert found.unresolved is not None
+        assert found.unresolved.cause == "baseline not itself"
+        assert "against itself came to 0.33 to 3.0 ×, and a ratio within" in remedy(found.unresolved)

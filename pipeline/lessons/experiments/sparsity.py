@@ -102,10 +102,14 @@ def pruned(weights: Tensor) -> Tensor:
 
 
 def lead(rows: Rows) -> str:
-    """Each shape in each format."""
-    pairs = {f"{number} on {shape}": names_of(number, shape) for shape in SHAPES for number in FORMATS}
-    told = [f"{pace} dense in {what}" for what, (dense, sparse) in pairs.items() if (pace := rows.pace(sparse, dense))]
-    return f"With two of four weights gone a matmul is {'; '.join(told)}." if told else ""
+    """Shape by shape, in each format."""
+    told = []
+    for shape in SHAPES:
+        pairs = {number: names_of(number, shape) for number in FORMATS}
+        paces = {number: rows.pace(sparse, dense) for number, (dense, sparse) in pairs.items()}
+        said = [f"{pace} dense in {number}" for number, pace in paces.items() if pace]
+        told += [f"{shape} is {' and '.join(said)}"] if said else []
+    return f"With two of four weights gone a matmul of {'; '.join(told)}." if told else ""
 
 
 def says(rows: Rows) -> list[str]:

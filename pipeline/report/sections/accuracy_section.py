@@ -8,10 +8,9 @@ from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.precision_text import fault_text
 from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Accuracy, ImageSet
-from pipeline.report.formatting import clean, share, significant
+from pipeline.report.formatting import clean, listed, share, significant
 from pipeline.report.sections import task_text
 
-MOST_NAMED = 4  # stages, where none is the winner; the ladder has all
 NOT_JUDGED_WHY = (
     "Its masks are not judged: without a checkpoint the net's weights count as random (model.checkpoint=FILE, or "
     "model.trained=true where its own code loads them)."
@@ -19,11 +18,28 @@ NOT_JUDGED_WHY = (
 
 
 def right_in_all(summary: RunSummary) -> str:
-    """The winner's accuracy; where no stage is one, that of each that could be, with its name."""
+    """The winner's accuracy; where no stage is one, that of the one that is furthest off, for all that could be."""
     if summary.winner:
         return right(summary.winner)
-    candidates = [stage for stage in summary.ranked if stage.name != summary.baseline][:MOST_NAMED]
-    return " ".join(f"{clean(stage.name)}: {right(stage)}" for stage in candidates)
+    candidates = [stage for stage in summary.ranked if stage.name != summary.baseline]
+    if not candidates:
+        return ""
+    worst = max(candidates, key=_off)
+    if len(candidates) == 1:
+        return f"{clean(worst.name)}: {right(worst)}"
+    names = listed([clean(stage.name) for stage in candidates])
+    return f"{names} keep to their limits. The one that is furthest off, {clean(worst.name)}: {right(worst)}"
+
+
+def _off(stage: StageSummary) -> float:
+    """How far a stage's answer is from the net's, of what it may be, by the figure that is nearest to its limit."""
+    found, limit = stage.stage.accuracy, stage.stage.tolerance
+    if found is None:
+        return 0.0
+    pairs = [(found.relative_l2, limit.relative_l2)]
+    if stage.masks_judged and found.flipped_share is not None:
+        pairs.append((found.flipped_share, limit.flipped_share))
+    return max(value / most if most else 0.0 for value, most in pairs)
 
 
 def right(stage: StageSummary) -> str:

@@ -90,9 +90,14 @@ def _points(value: float) -> str:
 
 
 def _left(stage: StageSummary) -> float | None:
-    """MiB of the files that hold the net; generated code and traces hold no weights."""
+    left = bytes_left(stage)
+    return None if left is None else left / 2**20
+
+
+def bytes_left(stage: StageSummary) -> int | None:
+    """Of the files that hold the net; generated code and traces hold no weights."""
     sizes = [file.size_bytes for file in stage.stage.artefacts if file.path.rpartition(".")[2] in WEIGHTS]
-    return sum(sizes) / 2**20 if sizes else None
+    return sum(sizes) if sizes else None
 
 
 def sentences(summary: RunSummary) -> list[str]:

@@ -48,8 +48,12 @@ def columns(summary: RunSummary) -> list[Column[Cost]]:
 
 
 def cost_table(summary: RunSummary) -> Table:
-    """Of the ranked stages; columns without a figure are left out."""
-    return table_of(columns(summary), costs(summary)).without_empty_columns
+    """Of the ranked stages; columns without a figure are left out, and all of it where no other stage has any."""
+    every = costs(summary)
+    others = [cost for cost in every if cost.stage.name != summary.baseline]
+    if others and all(cost.doubt for cost in others):
+        return Table([], [])
+    return table_of(columns(summary), every).without_empty_columns
 
 
 def cost_text(summary: RunSummary) -> list[str]:
@@ -62,6 +66,8 @@ def cost_text(summary: RunSummary) -> list[str]:
     service = summary.stage(summary.best_for_service)
     if service and service.latency:
         tail = f"p99 {seconds(service.latency.p99)} for a single call"
+        if service.sustained_seconds:
+            tail = f"{seconds(service.sustained_seconds)} per call at full load; {tail} on an otherwise idle GPU"
         lines.append(f"For a service that is built and warm: {spoken(service.name)}, {tail}.")
     return lines
 
@@ -78,7 +84,7 @@ def _best_for(found: Sequence[ChangeOver], words: Words) -> str:
 def _paid(cost: Cost, baseline: str, words: Words) -> str:
     stage = cost.stage
     if stage.name == baseline:
-        return "its own"
+        return "the baseline"
     if stage.break_even_doubt:
         return "unknown"
     if stage.break_even is None:

@@ -111,17 +111,22 @@ def high(ratio: Ratio | None) -> float | None:
 
 def _times(words: Words) -> list[StageColumn]:
     pace = "ms per call at full load: back to back until the clock has settled, and on; else as interleaved"
-    beside = "ms per call, median of the samples interleaved with the baseline's"
-    interleaved = figure_of(lambda stage: stage.seconds.value if stage.seconds else None, milliseconds)
+    beside = "ms per call, median of the samples interleaved with the baseline's, where those weren't at full load"
     rate = figure_of(lambda stage: stage.images_per_second, significant)
     return [
         Column("ms", help=pace, cell=figure_of(lambda stage: stage.pace, milliseconds), views=EVERYWHERE),
         csv_only("sustained_seconds_per_call", lambda stage: stage.sustained_seconds),
-        Column("ms interleaved", help=beside, cell=interleaved, csv="seconds_per_call"),
+        Column("ms interleaved", help=beside, cell=_interleaved, csv="seconds_per_call"),
         csv_only("seconds_per_call_low", lambda stage: stage.seconds and stage.seconds.low),
         csv_only("seconds_per_call_high", lambda stage: stage.seconds and stage.seconds.high),
         Column(f"{words.samples}/s", help="at full load", cell=rate, views=REPORT_AND_SWEEP, csv="images_per_second"),
     ]
+
+
+def _interleaved(stage: StageSummary) -> Cell:
+    """Nothing is shown where it is what stands under "ms" already; CSV has it all the same."""
+    value = stage.seconds.value if stage.seconds else None
+    return Cell(NOTHING if value is None or value == stage.pace else milliseconds(value), value)
 
 
 def _latencies(named: Headings) -> list[StageColumn]:

@@ -80,7 +80,8 @@ def section(summary: RunSummary, stage: StageSummary) -> StageSection:
 
 def _gist(summary: RunSummary, stage: StageSummary) -> str:
     """What is shown of a stage that is folded."""
-    fast = f"{significant(stage.ratio.value)} × {spoken(summary.baseline)}" if stage.ratio and stage.ranked else ""
+    fast = f"{times(stage.ratio)} {spoken(summary.baseline)}" if stage.ratio and stage.ranked else ""
+    fast += ", not resolved" if fast and stage.compared.outcome == "not resolved" else ""
     said = [fast, seconds(stage.pace) if stage.pace else "", clean(stage.stage.adds)]
     return " · ".join(part for part in said if part)
 
