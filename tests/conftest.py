@@ -24,7 +24,7 @@ import yaml  # noqa: E402
 from omegaconf import base as omegaconf  # noqa: E402
 from omegaconf.grammar_parser import parse  # noqa: E402
 
-from tests import fork_server, yaml_once  # noqa: E402
+from tests import fork_server, terminal_signals, yaml_once  # noqa: E402
 
 COMPILER = "tests/compiler/"
 
@@ -100,6 +100,13 @@ def samples_read_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         samples_once.install(patch)
+        yield
+
+
+@pytest.fixture
+def at_a_terminal() -> Iterator[None]:
+    """Have a test's own process heed Ctrl-C and the end of its terminal, wherever the tests were started."""
+    with terminal_signals.heeded():
         yield
 
 

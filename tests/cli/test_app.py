@@ -13,6 +13,7 @@ from pipeline.cli import app
 from pipeline.cli.run_folder import claim
 from pipeline.cli.sweep_callback import failed
 from pipeline.records import codec
+from tests import terminal_signals
 from tests.cli.conftest import ROOT, Ask
 
 pytestmark = pytest.mark.slow
@@ -89,17 +90,12 @@ def test_a_sweep_fails_where_a_job_does(sweep: Sweep, tmp_path: Path) -> None:
     assert outcomes == [False, True, True]
 
 
-def heeds_interrupts() -> None:
-    """What a shell starts in the background ignores Ctrl-C, and so would whatever the tests start there."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_an_interrupted_run_keeps_what_was_finished(tmp_path: Path) -> None:
     """Ctrl-C in mid-run: exit code 130, and the record on disk can be read."""
     process = subprocess.Popen(
         command(*SMOKE, f"hydra.run.dir={tmp_path}"),
         cwd=ROOT,
-        preexec_fn=heeds_interrupts,  # noqa: PLW1509 - this process has no other threads
+        preexec_fn=terminal_signals.heed,  # noqa: PLW1509 - this process has no other threads
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -43,6 +43,7 @@ def test_an_interruption_while_it_imports_is_no_traceback(start: str, ignored: b
         assert (found.returncode, found.stdout, found.stderr) == (-signal.SIGINT, "", "")
 
 
+@pytest.mark.usefixtures("at_a_terminal")
 def test_garbage_is_collected_and_interruptions_heeded_once_it_has_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within, neither; nor is anything changed where the program was imported before."""
     heeded = signal.getsignal(signal.SIGINT)

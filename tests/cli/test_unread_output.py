@@ -6,6 +6,7 @@ import sys
 import time
 
 from models.one_line import INTERRUPTED
+from tests import terminal_signals
 from tests.cli.conftest import ROOT
 
 UNREAD = """
@@ -21,7 +22,12 @@ sys.exit(guarded(program))
 def test_an_interruption_ends_a_program_whose_output_nobody_reads() -> None:
     """A pager that was left alone: what waits for it is dropped, as nothing else could end the wait."""
     with subprocess.Popen(
-        [sys.executable, "-c", UNREAD], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True
+        [sys.executable, "-c", UNREAD],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+        preexec_fn=terminal_signals.heed,  # noqa: PLW1509 - this process has no other threads
     ) as held:
         assert held.stderr is not None
         assert held.stderr.readline() == "begins\n"

@@ -231,6 +231,7 @@ def signalled(number: int, after: float) -> None:
     threading.Timer(after, os.kill, (os.getpid(), number)).start()
 
 
+@pytest.mark.usefixtures("at_a_terminal")
 @pytest.mark.parametrize("number", interruption.SIGNALS, ids=lambda number: number.name)
 def test_one_signal_ends_the_call_that_is_on_its_way_and_nothing_else(number: int, start: Start) -> None:
     """The sample comes in before the run hears of it; the worker then waits, unharmed."""
@@ -259,6 +260,7 @@ def test_a_signal_between_two_waits_takes_effect_at_the_next(start: Start) -> No
     assert signal.getsignal(signal.SIGTERM) is not interruption._interrupted
 
 
+@pytest.mark.usefixtures("at_a_terminal")
 def test_outside_a_run_a_signal_takes_effect_at_once() -> None:
     """There is nothing to be kept whole."""
     with interruption.heeded(at_once), pytest.raises(KeyboardInterrupt):
