@@ -7,10 +7,13 @@ import select
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
+
+from models.typed_words import given_twice, mistaken_flag
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 MOST_CHARACTERS = 300  # of an error's text
@@ -41,19 +44,40 @@ def guarded(program: Callable[[], int | None]) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """A command line whose errors are one line, with the nearest flag."""
+    """A command line whose errors are one line, with the nearest flag.
+
+    Attributes:
+        keys: that the program reads as key=value beside its flags.
+    """
+
+    keys: Collection[str] = ()
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse's, but that a flag that isn't there is told before an argument that is missing."""
-        known = [name for action in self._actions for name in action.option_strings]
-        for word in sys.argv[1:] if args is None else args:
-            flag = str(word).partition("=")[0]
-            if flag == "--":
-                break
-            if flag.startswith("--") and not any(name.startswith(flag) for name in known):
+        self._check(sys.argv[1:] if args is None else args)
+        return super().parse_args(args, namespace)
+
+    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Likewise."""
+        self._check(sys.argv[1:] if args is None else args)
+        return super().parse_intermixed_args(args, namespace)
+
+    def _check(self, words: Sequence[str]) -> None:
+        """Tell of a flag that isn't there, and of what is given twice, of which argparse takes the last in silence."""
+        known = {name: action for action in self._actions for name in action.option_strings}
+        flags = list(takewhile(lambda word: word != "--", map(str, words)))
+        given: set[argparse.Action] = set()
+        if clause := mistaken_flag(flags, known, self.keys) or given_twice(flags):
+            self.error(clause)
+        for flag in (word.partition("=")[0] for word in flags if word.startswith("--")):
+            meant = {known[name] for name in ([flag] if flag in known else known) if name.startswith(flag)}
+            if not meant:
                 near = difflib.get_close_matches(flag, known, n=1)
                 self.error(f"{flag}: no such flag" + (f"; did you mean {near[0]}?" if near else ""))
-        return super().parse_args(args, namespace)
+            for action in meant if len(meant) == 1 else ():
+                if action in given and isinstance(action, argparse._StoreAction):
+                    self.error(f"{flag}: given twice; leave one out")
+                given.add(action)
 
     def error(self, message: str) -> NoReturn:
         """Tell it and leave with 2."""

@@ -26,7 +26,7 @@ from models.build import build_model
 from models.datasets import SAMPLE_FOLDER, SAMPLES, to_batch
 from models.errors import InputError, ModelError
 from models.image_files import read_image
-from models.one_line import guarded, tell
+from models.one_line import Parser, guarded, tell
 from models.stain import HELD_OUT, WORD, stain_mask
 
 BATCH, CROP = 8, 128
@@ -154,7 +154,7 @@ def main() -> int:
 
 def answered() -> int:
     """The exit code of `main`."""
-    parser = argparse.ArgumentParser(description="Trains a net on the demo's stain mask.")
+    parser = Parser(prog="python -m models.train", description="Trains a net on the demo's stain mask.")
     parser.add_argument(
         "overrides", nargs="*", help="the net as the program names it: model=unet model.options.base=16"
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,7 +26,7 @@ from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.objectives import to_be_least
 from pipeline.analysis.summary import summarize
 from pipeline.cli import preset
-from pipeline.cli.config_errors import one_line, why_it_cannot_begin
+from pipeline.cli.config_errors import known_keys, one_line, why_it_cannot_begin
 from pipeline.cli.hydra_targets import check_targets
 from pipeline.cli.late_reports import end_of_sweep, write_report
 from pipeline.cli.progress import Progress, SteadyConsole, print_error
@@ -83,6 +84,7 @@ def guard(answer: Callable[[], None]) -> int:
     def answered() -> int:
         words = masked(sys.argv[1:], values_to_hide())  # a secret that a shell put in is looked up where it is used
         try:
+            preset.check_typed(words, partial(known_keys, CONF))
             words = preset.with_quoted_paths(words)
             words += resumed_words(words)
             sys.argv[1:] = preset.overrides_first(

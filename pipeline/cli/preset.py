@@ -1,6 +1,6 @@
 """Which preset is taken where the user names none."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,6 +10,7 @@ from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
+from models.typed_words import given_twice, mistaken_flag
 from pipeline.config.checks import shown
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.devices.kinds import is_cuda
@@ -54,14 +55,34 @@ def overrides_first(arguments: list[str]) -> list[str]:
     return [*overrides, *flags]
 
 
+def check_typed(arguments: Sequence[str], keys: Callable[[], Collection[str]]) -> None:
+    """That no flag is meant as a key, and that no key has two values, of which Hydra takes the last in silence.
+
+    Args:
+        arguments: what the user typed after the program's name, in that order.
+        keys: gives what can be set; reading it takes a tenth of a second.
+
+    Raises:
+        RequestError: one is, or has; the line says what to write.
+    """
+    flags = hydras_flags()
+    unknown = any(word.startswith("--") and not word.startswith(tuple(flags)) for word in arguments)
+    if clause := (unknown and mistaken_flag(arguments, flags, keys())) or given_twice(arguments):
+        raise RequestError(clause)
+
+
+def hydras_flags() -> list[str]:
+    """Every flag that Hydra knows, in every spelling."""
+    return [flag for action in get_args_parser()._actions for flag in action.option_strings]
+
+
 def check_flags(arguments: list[str]) -> None:
     """That Hydra knows every flag, in the order of `overrides_first`; it would print how it is used over many lines.
 
     Raises:
         RequestError: it doesn't, or a flag lacks its word.
     """
-    parser = get_args_parser()
-    flags = [flag for action in parser._actions for flag in action.option_strings]
+    parser, flags = get_args_parser(), hydras_flags()
 
     def refuse(text: str) -> NoReturn:
         unknown = text.removeprefix("unrecognized arguments: ").split()

@@ -15,7 +15,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.records import codec
 from pipeline.report.answer import headline
 from pipeline.report.formatting import clean, visible
-from pipeline.report.redraw_request import Asked, split
+from pipeline.report.redraw_request import KEYS, Asked, split
 from pipeline.report.write import write_report, write_sweep_report
 
 REFUSED = 2
@@ -59,6 +59,7 @@ def drawn(arguments: list[str] | None) -> int:
     """The exit code of `main`."""
     parser = Parser(prog="python -m pipeline.report", description=__doc__)
     parser.add_argument("run", nargs="+", help="the folder of a run or a sweep, or key=value for all of them")
+    parser.keys = KEYS
     folders: list[Path] = []
     try:
         folders, asked = split(parser.parse_args(arguments).run)
