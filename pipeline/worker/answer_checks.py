@@ -176,5 +176,10 @@ def probabilities(net: Net, logits: Tensor) -> list[RunWarning]:
     elif bool(((logits.sum(1) - 1).abs() < SUMS_TO_ONE).all()):
         text, remedy = "they sum to 1, as a softmax's", "leave the softmax out: errors of probabilities look small"
     else:
-        return []
+        channels = logits.shape[1]
+        text = f"{channels} channels that don't sum to 1, as sigmoids': {net.words.one}'s mask is the largest channel's"
+        remedy = (
+            "leave the sigmoid out; where several classes may hold in one place, masks and Dice mean something else: "
+            "task=regression judges the values"
+        )
     return [RunWarning("net in doubt", f"the answers of {net.name} lie within 0 and 1: {text}", remedy)]

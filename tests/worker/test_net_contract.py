@@ -134,10 +134,11 @@ def test_what_a_net_lacks_is_one_line(kind: str) -> None:
 
 
 def test_a_net_that_keeps_it_all_passes_without_a_word() -> None:
-    """Also one whose answer is adapted, and one that is made for a batch of one."""
+    """Also one whose answer is adapted, one made for a batch of one, and one whose logits reach beyond 0 and 1."""
     assert check(work(Head())) == []
     assert check(work(with_output(Head(lambda y: (y, y)), 0))) == []
     assert check(work(Head(lambda y: y + 1e-8 * torch.rand_like(y)))) == []
+    assert check(work(Head(lambda y: y.sigmoid() - 0.5, classes=3))) == []
     alone = Workload(Head(lambda y: y.reshape(1, 2, 8, 8)).eval(), [IMAGES[:1]] * 3, torch.device("cpu"), Path())
     assert check(alone) == []
 
@@ -145,6 +146,7 @@ def test_a_net_that_keeps_it_all_passes_without_a_word() -> None:
 DOUBTS: dict[str, tuple[Callable[[Tensor], Tensor], int, str]] = {
     "random": (lambda y: functional.dropout(y, 0.5), 2, "apart (relative L2); "),
     "sigmoid": (torch.sigmoid, 1, "thresholded at 0, so that every pixel is foreground"),
+    "sigmoids": (torch.sigmoid, 3, "3 channels that don't sum to 1, as sigmoids': an image's mask is the largest"),
     "softmax": (lambda y: y.softmax(1), 3, "they sum to 1, as a softmax's"),
 }
 
