@@ -1,9 +1,11 @@
 """What a net's data are called: images of pixels, or volumes of voxels. The input's rank decides, and only here."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from models.one_line import plural
+
+REPEATED = "tensors"  # the kind of data whose samples come again as they are where they are too few
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,8 @@ class Words:
         article: of `sample`.
         shown: what a picture shows of one.
         channels_first, channels_last: the two orders in which a batch may lie.
+        source: what several samples are made of.
+        made: what they are of it; `moved` is the same where no windows are cut.
     """
 
     sample: str
@@ -24,6 +28,9 @@ class Words:
     shown: str
     channels_first: str = "NCHW"
     channels_last: str = "NHWC"
+    source: str = "picture"
+    made: str = "shifts or windows"
+    moved: str = "shifts"
 
     @property
     def samples(self) -> str:
@@ -59,9 +66,15 @@ VOLUMES = Words("volume", "voxel", "a", "middle plane", "NCDHW", "NDHWC")
 MIXED = Words("sample", "point", "a", "picture")  # of runs of both
 
 
-def words_for(spatial_dims: int | None) -> Words:
-    """The words for data of so many dimensions besides batch and channels; None is not known."""
-    return VOLUMES if spatial_dims == 3 else IMAGES
+def words_for(spatial_dims: int | None, kind: str = "") -> Words:
+    """The words for data of so many dimensions besides batch and channels; None is not known.
+
+    Args:
+        spatial_dims: of the net's first input.
+        kind: `data.name`.
+    """
+    words = VOLUMES if spatial_dims == 3 else IMAGES
+    return replace(words, source="sample", made="repeats", moved="repeats") if kind == REPEATED else words
 
 
 def words_for_all(found: Iterable[Words]) -> Words:

@@ -275,4 +275,4 @@ class RunRecord:
     @property
     def words(self) -> Words:
         """What its data are called: images, or volumes."""
-        return words_for(self.reference.spatial_dims if self.reference else None)
+        return words_for(self.reference.spatial_dims if self.reference else None, self.settings.data.name)

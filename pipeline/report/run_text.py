@@ -110,9 +110,9 @@ def samples_text(run: RunRecord) -> str:
     if run.reference is None:
         return ""
     sources = {clean(name) for name in run.reference.images[: run.reference.distinct]}
-    count = len(run.reference.images)
-    shifted = f", {plural(len(sources), 'picture')} and shifts of {'it' if len(sources) == 1 else 'them'}"
-    text = f"{run.words.counted(count)}{shifted if len(sources) < count else ''}: {listed(sorted(sources)[:NAMED])}"
+    count, words = len(run.reference.images), run.words
+    shifted = f", {plural(len(sources), words.source)} and {words.moved} of {'it' if len(sources) == 1 else 'them'}"
+    text = f"{words.counted(count)}{shifted if len(sources) < count else ''}: {listed(sorted(sources)[:NAMED])}"
     more = f" and {len(sources) - NAMED} more" if len(sources) > NAMED else ""
     return f"{text}{more}{f'; labels: {clean(run.reference.labels)}' if run.reference.labels else ''}"
 

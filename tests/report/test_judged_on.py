@@ -11,6 +11,7 @@ from pipeline.analysis.summary import StageSummary
 from pipeline.records.run_record import RunRecord, Tolerance
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.report.csv_table import csv_text
+from pipeline.report.run_text import samples_text
 from pipeline.report.sections.accuracy_section import calibrated_on, judged_on, right, right_in_all
 from pipeline.report.sections.ladder_section import ladder
 from pipeline.report.terminal import first_screen
@@ -40,6 +41,20 @@ def test_the_accuracy_check_names_its_images(calibration: Calibration | None, pi
     """How many there were, how many of them are distinct, and whether anything was chosen on them."""
     assert judged_on(half(calibration, pictures).stage).endswith(said)
     assert said in right(half(calibration, pictures))
+
+
+def test_tensors_that_come_again_are_no_shifts_of_pictures() -> None:
+    """Their samples are repeated as they are, and nothing is cut of them."""
+    run = made_up.with_settings(RUN, data={"name": "tensors"})
+    apart, same = (half(Calibration(SCALES, None, True, apart), 7, run) for apart in (True, False))
+    assert "on 24 images (repeats of 7 samples), none of them calibrated on" in right(apart)
+    assert "(repeats of 7 samples), which are repeats of those calibrated on" in right(same)
+    said = calibrated_on(same.stage, same.words)
+    assert said.endswith("scales from 32 images of 2 samples, repeats of which are judged")
+    assert RUN.reference is not None
+    names = [f"inputs.pt sample {at % 3}" for at in range(8)]
+    run = replace(run, reference=replace(RUN.reference, images=names, distinct=3))
+    assert samples_text(run).startswith("8 images, 3 samples and repeats of them: inputs.pt sample 0, ")
 
 
 def test_an_older_record_of_fp8_does_not_claim_what_it_does_not_hold() -> None:

@@ -77,9 +77,10 @@ def judged_on(stage: StageRecord, words: Words = IMAGES) -> str:
         return ""
     text = f"on {words.counted(found.images)}"
     if found.pictures is not None and found.pictures < found.images:
-        text += f" (shifts or windows of {plural(found.pictures, 'picture')})"
+        text += f" ({words.made} of {plural(found.pictures, words.source)})"
     if chosen is not None:
-        return f"{text}, {'none of them calibrated on' if chosen.apart else 'which are shifts of those calibrated on'}"
+        kept_apart = "none of them calibrated on"
+        return f"{text}, {kept_apart if chosen.apart else f'which are {words.moved} of those calibrated on'}"
     return f"{text}; whether they were calibrated on is not on record" if stage.precision == "fp8" else text
 
 
@@ -95,15 +96,14 @@ def calibrated_on(stage: StageRecord, words: Words = IMAGES) -> str:
         text += (
             f", layers chosen on {'other' if chosen.choice_apart else 'the same'} {_image_set(chosen.choice, words)}"
         )
-    return text + (
-        f", all of them apart from the evaluation {words.samples}" if chosen.apart else ", shifts of which are judged"
-    )
+    apart = f", all of them apart from the evaluation {words.samples}"
+    return text + (apart if chosen.apart else f", {words.moved} of which are judged")
 
 
 def _image_set(found: ImageSet, words: Words) -> str:
     """Such as "32 images of 4 pictures"."""
     samples = words.counted(found.images)
-    return f"{samples} of {plural(len(found.pictures), 'picture')}" if found.pictures else samples
+    return f"{samples} of {plural(len(found.pictures), words.source)}" if found.pictures else samples
 
 
 def dice_by_class(dice: Sequence[float], reference: Sequence[float]) -> str:
