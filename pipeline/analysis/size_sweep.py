@@ -14,7 +14,7 @@ from pipeline.stats.intervals import Estimate
 LEAST_COLD_SECONDS = 1.0  # moving the weights and loading a library take as long: less is no build
 SHAPE_KEYS = ("data.size", "data.batch_size")
 
-Outcome = Literal["gains nothing", "free", "faster", "costs"]
+Outcome = Literal["gains nothing", "not resolved", "faster", "costs"]
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,19 @@ class Padding:
     small: list[Point]
     bucket: Point
     saved_seconds: float  # of set-up
-    extra_seconds: float  # per call; below 0 where the larger size is the faster one
+    extra: Estimate  # seconds per call; below 0 where the larger size is the faster one
 
     @property
     def outcome(self) -> Outcome:
         """Whether set-up is saved, and what a call then costs."""
         if self.saved_seconds < LEAST_COLD_SECONDS:
             return "gains nothing"
-        return "free" if self.extra_seconds == 0 else "faster" if self.extra_seconds < 0 else "costs"
+        return "faster" if self.extra.high <= 0 else "costs" if self.extra.low > 0 else "not resolved"
 
     @property
     def calls(self) -> float:
-        """Calls until the extra time has used up what was saved."""
-        return self.saved_seconds / self.extra_seconds
+        """Calls until the most that a call may cost has used up what was saved."""
+        return self.saved_seconds / self.extra.high
 
     @property
     def unsettled(self) -> list[int]:
@@ -168,19 +168,20 @@ def paddings(points: list[Point]) -> list[Padding]:
 
 def padding(small: list[Point], bucket: Point) -> Padding:
     """What padding these sizes to one that is set up anyway does."""
-    return Padding(small, bucket, sum(point.cold_seconds or 0.0 for point in small), extra_seconds(small, bucket))
+    return Padding(small, bucket, sum(point.cold_seconds or 0.0 for point in small), extra(small, bucket))
 
 
-def extra_seconds(small: Sequence[Point], bucket: Point) -> float:
+def extra(small: Sequence[Point], bucket: Point) -> Estimate:
     """Seconds per call that padding costs: of one size's calls, or the mean over all where several share the bucket.
 
-    Below 0 where the larger size is the faster one. A size whose interval overlaps the bucket's adds nothing.
+    Below 0 where the larger size is the faster one. The interval reaches from the least to the most that the sizes'
+    own intervals leave room for.
     """
     assert bucket.warm
-    waits = [_difference(point.warm, bucket.warm) for point in small if point.warm]
-    return sum(waits) / (1 if len(small) == 1 else len(small) + 1)
-
-
-def _difference(small: Estimate, large: Estimate) -> float:
-    apart = small.high < large.low or large.high < small.low
-    return large.value - small.value if apart else 0.0
+    large, each = bucket.warm, [point.warm for point in small if point.warm]
+    calls = 1 if len(small) == 1 else len(small) + 1
+    return Estimate(
+        sum(large.value - one.value for one in each) / calls,
+        sum(large.low - one.high for one in each) / calls,
+        sum(large.high - one.low for one in each) / calls,
+    )

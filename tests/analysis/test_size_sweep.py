@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.analysis.size_sweep import Line, Point, extra_seconds, lines
+from pipeline.analysis.size_sweep import Line, Point, extra, lines
 from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.sweep_jobs import read_jobs
 from pipeline.records import codec
@@ -63,17 +63,33 @@ def test_all_sizes_to_the_largest() -> None:
     """Two set-ups of 10 and 20 s are saved; over three sizes alike, a call costs (3 + 2 + 0) / 3 ms more."""
     small = [point(1, 10.0, 0.001), point(2, 20.0, 0.002)]
     largest = point(3, 30.0, 0.004)
-    assert extra_seconds(small, largest) == pytest.approx(0.005 / 3)
+    assert extra(small, largest).value == pytest.approx(0.005 / 3)
     texts = padding_texts(Line("compile", [*small, largest]))
     assert len(texts) == 3
     assert "padding all 3 sizes to 3 saves 30.0 s" in texts[-1]
     assert "fewer than 18,000 calls" in texts[-1]
 
 
-def test_cost_within_the_noise_is_none() -> None:
-    """Intervals that overlap show no cost, and the sentence says so."""
+def test_cost_within_the_noise_is_not_resolved() -> None:
+    """Intervals that overlap show neither that it costs nor that it doesn't, but how much at most: 0.5 ms a call."""
     (text,) = padding_texts(Line("compile", [point(448, 30.0, 0.0099, 0.0002), point(512, 30.0, 0.0100, 0.0002)]))
-    assert "no measurable time: it pays." in text
+    assert text.endswith(
+        "saves 30.0 s of set-up and costs at most 500 µs per call: it pays for fewer than 60,000 calls, and whether it "
+        "costs anything is not resolved."
+    )
+
+
+def test_a_cost_is_paid_for_as_many_calls_as_its_interval_leaves() -> None:
+    """2 ms a call that may be 3: 10,000 calls, not 15,000."""
+    (text,) = padding_texts(Line("compile", [point(448, 30.0, 0.008, 0.0005), point(512, 30.0, 0.010, 0.0005)]))
+    assert text.endswith("costs 2.00 ms per call: it pays for fewer than 10,000 calls.")
+
+
+def test_sizes_whose_costs_are_not_resolved_one_by_one_count_with_what_they_may_cost() -> None:
+    """They counted as nothing in the mean over all sizes."""
+    small = [point(1, 10.0, 0.0099, 0.0002), point(2, 10.0, 0.0098, 0.0002)]
+    found = extra(small, point(3, 9.0, 0.0100, 0.0002))
+    assert (found.low, found.value, found.high) == pytest.approx((-0.0005 / 3, 0.0003 / 3, 0.0011 / 3))
 
 
 def test_larger_size_may_be_the_faster_one() -> None:

@@ -122,10 +122,12 @@ def effect(found: Padding) -> str:
     unsettled = f" This is a rough figure: times had not settled at {rough}." if rough else ""
     saves = f"saves {seconds(found.saved_seconds)} of set-up and"
     mean = " on average, if all sizes come equally often" if len(found.small) > 1 else ""
-    each = f"{seconds(abs(found.extra_seconds))} per call{mean}"
-    if found.outcome == "free":
-        return f"{saves} costs no measurable time: it pays.{unsettled}"
+    each = f"{seconds(abs(found.extra.value))} per call{mean}"
     if found.outcome == "faster":
         return f"{saves} {each}: it pays.{unsettled}"
     count = significant(found.calls) if found.calls > 100 else f"{math.ceil(found.calls)}"
-    return f"{saves} costs {each}: it pays for fewer than {count} calls.{unsettled}"
+    pays = f"it pays for fewer than {count} calls"
+    if found.outcome == "costs":
+        return f"{saves} costs {each}: {pays}.{unsettled}"
+    most = f"at most {seconds(found.extra.high)} per call{mean}"
+    return f"{saves} costs {most}: {pays}, and whether it costs anything is not resolved.{unsettled}"
