@@ -18,6 +18,7 @@ from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import STAGE_FIELDS, ModelSpec, RunConfig, StageSpec
 from pipeline.config.stage_options import BUILD, Signature, lacks, signature_of, signature_of_net
 from pipeline.config.task_request import read_task
+from pipeline.config.threads_request import check_threads
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.codec import STAGE_NAME
 from pipeline.records.run_record import AUTOCAST, EAGER, Tolerance
@@ -52,7 +53,6 @@ def read(config: Mapping[str, object], device: str, files: StageFiles, launcher:
     check_report(group["report"])
     if config["resume_despite"] and not config["resume"]:
         raise RequestError("resume_despite: name the run to go on with, too: resume=outputs/DATE/TIME")
-    types = get_type_hints(RunConfig, include_extras=True)
     beside = checked("eager_beside", config["eager_beside"], bool)
     baseline, eager = (read_stage(files[name], "stage") for name in (AUTOCAST if is_cuda(device) else EAGER, EAGER))
     stages, model, data = read_stages(group["stage"]), read_model(group["model"]), read_data(group["data"])
@@ -74,8 +74,20 @@ def read(config: Mapping[str, object], device: str, files: StageFiles, launcher:
         launcher=launcher,
         baseline=baseline,
         eager=eager,
-        **{key: checked(key, config[key], types[key]) for key in TOP_LEVEL},
+        **top_level(config),
     )
+
+
+def top_level(config: Mapping[str, object]) -> dict[str, Any]:
+    """The keys of no group that a `RunConfig` has.
+
+    Raises:
+        RequestError: a value isn't admitted.
+    """
+    types = get_type_hints(RunConfig, include_extras=True)
+    found = {key: checked(key, config[key], types[key]) for key in TOP_LEVEL}
+    check_threads(found["threads"])
+    return found
 
 
 def in_place(stage: StageSpec) -> StageSpec:

@@ -2,17 +2,16 @@
 
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from models.input_contract import InputContract, LabelRules
-from pipeline.config.checks import AtMost, NonNegativeInt, PositiveInt
+from pipeline.config.checks import NonNegativeInt, PositiveInt
 from pipeline.config.plan import Plan
 from pipeline.records.goals import AccuracyLimits, Goal
 from pipeline.records.run_record import Tolerance
 from pipeline.records.tasks import SEGMENTATION, Task
 
 REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
-MOST_THREADS = 4096  # of a CPU run; torch starts as many as it is told to
 REFERENCE_MODULES = REFERENCE_LOGITS.with_name("modules.txt")  # the files of what the net's process had imported
 SCRATCH = "scratch"  # within a stage's folder: compilers' caches, deleted at the end of the run
 
@@ -110,7 +109,7 @@ class RunConfig:
     data: DataSpec
     plan: Plan
     device: str
-    threads: Annotated[PositiveInt, AtMost(MOST_THREADS)] | None
+    threads: PositiveInt | None
     seed: NonNegativeInt
     time_inaccurate: bool
     strict: bool

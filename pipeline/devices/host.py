@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -73,6 +74,11 @@ def _said_of_cpu(key: str, cpuinfo: Path = CPUINFO) -> list[str]:
     except OSError:
         return []
     return [line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == key]
+
+
+def processors() -> int:
+    """How many this process may use: the machine's, or as many as `taskset`, a container or a scheduler leaves it."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def memory_bytes(limit: Path = CGROUP_LIMIT) -> int:

@@ -169,10 +169,10 @@ WRONG = [
 ]
 
 WRONG_ON_TOP = [
-    ("threads", 0, "threads=0: expected an integer ≥ 1 and ≤ 4096, or null"),
+    ("threads", 0, "threads=0: expected an integer ≥ 1, or null"),
     ("seed", -1, "seed=-1: expected an integer ≥ 0"),
     ("seed", 10**23, "seed=100000000000000000000000: expected an integer below 2^63"),
-    ("threads", 10**6, "threads=1000000: expected an integer ≥ 1 and ≤ 4096, or null"),
+    ("threads", 10**6, "threads=1000000: this program may use "),
     ("constraint", {"dice": 1}, "constraint: no such key; did you mean 'strict'?"),
     ("batch_size", 4, "batch_size: no such key; choose one of: "),
     ("stage", None, "stage=null: expected key: value pairs; stage=NAME takes a file of conf/stage, "),
