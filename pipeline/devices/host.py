@@ -81,6 +81,11 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
+def load_per_processor() -> float:
+    """How many programs computed, or waited to, for each processor of the machine, on average over the last minute."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
+
+
 def memory_bytes(limit: Path = CGROUP_LIMIT) -> int:
     """The memory that this process may use: the machine's, or its container's where that is less."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

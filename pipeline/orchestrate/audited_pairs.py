@@ -34,7 +34,7 @@ def audited_pair(
         if known.get("status", "ok") != "ok":  # nobody believes it anyway
             return pair, None
         doubt = audited(*workers, claim_of([pair], tolerances(spec, context.spec)))
-        if doubt is None or doubt.failure != "impossible":
+        if doubt is None or doubt.failure == "wrong answer":
             break
         if first:
             text = f"{spec.name} was sampled once more: {doubt.reason}"
@@ -61,7 +61,7 @@ def head_to_head(
         claim = claim_of([pair], tolerances(*specs))
         for other, one, its in ((first, second, claim), (second, first, claim.seen_from_the_other_side())):
             if doubt := audited(other, one, its):
-                raise WorkerGone(doubt.failure, f"{one.name} beside {other.name}: {doubt.reason}", "inaccurate")
+                raise WorkerGone(doubt.failure, f"{one.name} beside {other.name}: {doubt.reason}", doubt.status)
     return pair
 
 

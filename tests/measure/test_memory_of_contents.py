@@ -1,6 +1,9 @@
 """On a fake clock: pictures that are new are timed beside those of the samples, and whoever remembers is slower."""
 
-from collections.abc import Callable
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from pipeline.measure.rotation import Rotation
 from tests.fake_machine import FakeClock
 
 CALL, LOOK_UP = 0.010, 0.001
+Work = Callable[[int], float]
 
 
 def pictures(height: int = 20) -> Rotation:
@@ -54,7 +58,7 @@ def test_an_honest_stage_is_called_a_few_times_only() -> None:
     found = remembered(call, pictures(), clock, CALL)
     assert found is not None
     assert not found.remembers
-    assert len(calls) == 3 * 2 * 2
+    assert len(calls) == 3 * 3 * 2  # rounds, passes, calls
 
 
 def test_every_new_picture_is_new() -> None:
@@ -73,15 +77,49 @@ def test_every_new_picture_is_new() -> None:
         assert len(seen - home) in range(3, ROUNDS + 1)
 
 
-def test_noise_accuses_nobody() -> None:
-    """An honest stage whose passes scatter by 30 %, three hundred times: at most three are told to remember."""
-    draw, told = np.random.default_rng(3), 0
+MACHINES = {
+    "scatters by 30 %": lambda draw, _: float(np.exp(0.3 * draw.standard_normal())),
+    "stops a call for ten, as often as not": lambda draw, _: 1.0 + 10.0 * float(draw.random() < 0.5),
+    "is slow at every second pass": lambda _, at: 1.0 + 6.0 * (at % 2),
+    "is slow at every third pass": lambda _, at: 1.0 + 6.0 * (at % 3 == 0),
+    "becomes slower": lambda _, at: 1.2**at,
+    "is fast at first": lambda _, at: 7.0 if at % 3 else 1.0,
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("begin", range(2))
+def test_no_machine_accuses_an_honest_stage(machine: str, begin: int) -> None:
+    """Two hundred times: chance gives 0.1, whatever the machine does while it is asked; one is one time in ten."""
+    draw, order, told = np.random.default_rng(3), random.Random(4), 0
     turns = pictures(13)
-    for _ in range(300):
-        clock = FakeClock()
-        found = remembered(lambda _, c=clock: c.work(float(np.exp(0.3 * draw.standard_normal()))), turns, clock, 1.0)
+    for _ in range(200):
+        clock, at = FakeClock(), itertools.count(begin)
+        work = partial(MACHINES[machine], draw)
+        found = remembered(lambda _, c=clock, w=work, a=at: c.work(w(next(a))), turns, clock, 1.0, order)
         told += found is not None and found.remembers
-    assert told <= 3
+    assert told <= 1
+
+
+@pytest.mark.parametrize("machine", ["scatters by 30 %", "is slow at every third pass"])
+def test_who_remembers_is_told_on_a_busy_machine_too(machine: str) -> None:
+    """A look-up takes a hundredth of a call; nine in ten of a hundred are told."""
+    draw, order, told = np.random.default_rng(3), random.Random(4), 0
+    for _ in range(100):
+        clock, turns, known, at = FakeClock(), pictures(13), set[bytes](), itertools.count()
+        work = partial(MACHINES[machine], draw)
+
+        def call(
+            batch: Batch, c: FakeClock = clock, k: set[bytes] = known, w: Work = work, a: Iterator[int] = at
+        ) -> None:
+            c.work(w(next(a)) * (0.01 if (key := batch.first.numpy().tobytes()) in k else 1.0))
+            k.add(key)
+
+        for _ in range(3):
+            call(turns.next())
+        found = remembered(call, turns, clock, 1.0, order)
+        told += found is not None and found.remembers
+    assert told >= 90
 
 
 def test_pictures_of_few_rows_say_nothing() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pipeline.orchestrate import audit
 from pipeline.orchestrate.audit import (
     BLANKS,
     MOST_CALLS,
@@ -22,6 +23,12 @@ from pipeline.protocol import Audit
 from tests.fake_machine import steady_pair
 
 CALL, BLANK = 0.025, 0.001  # seconds of the baseline's call, and of what a round adds to it
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests share the machine."""
+    monkeypatch.setattr(audit, "load_per_processor", lambda: 0.1)
 
 
 class Party:
@@ -70,6 +77,40 @@ def test_a_machine_that_lags_excuses_a_stage_no_further_than_twice() -> None:
     lagging, stage = Party(lambda _: 10 * CALL), Party(lambda _: 2 * CALL / 10)
     assert audited(lagging, stage, CLAIM) is None
     assert audited(lagging, Party(lambda _: CALL), CLAIM) is not None
+
+
+def test_who_cannot_be_told_from_a_liar_on_a_machine_that_lags_is_accused_of_nothing() -> None:
+    """Its time isn't known, so that it isn't ranked either."""
+    doubt = audited(Party(lambda _: 10 * CALL), Party(lambda _: CALL), CLAIM)
+    assert doubt is not None
+    assert doubt.fields == {"status": "failed", "failure": "error", "reason": doubt.reason}
+    assert doubt.reason.startswith(
+        "not resolved, as measured under load: 10 calls took 0.26 s, and by its samples they"
+    )
+    assert "but the baseline took 10 times what its samples say, at a load of 0.1 for each processor" in doubt.reason
+    assert doubt.reason.endswith("leave the machine to the run, and go on with resume=RUN")
+
+
+@pytest.mark.parametrize(("loaded", "failure"), [(ROUNDS // 2 - 1, "impossible"), (ROUNDS // 2, "error")])
+def test_a_machine_that_is_busy_for_a_while_hides_no_liar(loaded: int, failure: str) -> None:
+    """The baseline lags in fewer than half of the rounds."""
+    seldom = Party(lambda number: 10 * CALL if number <= loaded else CALL)
+    doubt = audited(seldom, Party(lambda _: CALL), CLAIM)
+    assert doubt is not None
+    assert doubt.failure == failure
+
+
+def test_a_load_of_fifty_for_each_processor_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The baseline may have been lucky where the stage was not. Wrong answers stay wrong."""
+    monkeypatch.setattr(audit, "load_per_processor", lambda: 50.0)
+    doubt = audited(BASELINE, Party(lambda _: CALL), CLAIM)
+    assert doubt is not None
+    assert (doubt.failure, doubt.status) == ("error", "failed")
+    assert "at a load of 50 for each processor" in doubt.reason
+    wrong = audited(BASELINE, Party(lambda _: CALL, answer=5.0), CLAIM)
+    assert wrong is not None
+    assert (wrong.failure, wrong.status) == ("wrong answer", "inaccurate")
+    assert audited(BASELINE, Party(lambda _: CALL / 10), CLAIM) is None
 
 
 def test_answers_that_are_not_the_baseline_s_are_found_out() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.config.schema import Job
-from pipeline.orchestrate import context, run, trials
+from pipeline.orchestrate import audit, context, run, trials
 from pipeline.orchestrate.audit import ROUNDS, Audited
 from pipeline.orchestrate.interleaved_pair import Conditions, conditions_of
 from pipeline.orchestrate.run import run_ladder
@@ -28,6 +28,7 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.orchestrate.offspring.adopt", lambda: None)
     monkeypatch.setattr(FakeWorker, "deeds", {})
     monkeypatch.setattr(FakeWorker, "started", [])
+    monkeypatch.setattr(audit, "load_per_processor", lambda: 0.0)
 
 
 def measured(folder: Path, *names: str, **changes: Any) -> RunRecord:
@@ -126,6 +127,23 @@ def test_a_stage_whose_time_is_in_doubt_is_sampled_once_more(
     assert seen["samples"] == 2 * 2 * len(record.stages[0].pairs[0].blocks)
     (warning,) = [part for part in record.warnings if part.code == "drift"]
     assert warning.text.startswith("mine was sampled once more: by the run's own clock ")
+
+
+def test_a_stage_whose_time_nobody_can_tell_is_measured_again_by_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that others use it is no liar, and no winner; it is sampled once more before that."""
+
+    def answers(self: FakeWorker, asked: Audit) -> Audited:
+        return Audited([[1.0]], 10.0 if self.name == "mine" and not asked.blank else 0.0)
+
+    monkeypatch.setattr(FakeWorker, "audit", answers)
+    monkeypatch.setattr(audit, "load_per_processor", lambda: 50.0)
+    record = measured(tmp_path, "mine", "fine")
+    assert [(stage.status, stage.failure) for stage in record.stages] == [("failed", "error"), ("ok", None)]
+    assert record.stages[0].reason.startswith("not resolved, as measured under load: ")
+    assert [part.code for part in record.warnings if part.code == "drift"] == ["drift"]
+    assert not record.stages[0].usable
 
 
 def test_honest_stages_keep_their_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
