@@ -159,8 +159,8 @@ ACCURACY = Accuracy(0.0, 0.0, 1.0, 0.0, None, 0.0, False, None, None, None, None
 
 
 def stage_record(name: str, pair: Pair | None, **fields: object) -> StageRecord:
-    """A stage that is right, with its pair."""
-    known = {"status": "ok", "accuracy": ACCURACY, "pairs": [pair] if pair else [], **fields}
+    """A stage that is right, with its pair, whatever that was called."""
+    known = {"status": "ok", "accuracy": ACCURACY, "pairs": [replace(pair, stage=name)] if pair else [], **fields}
     return StageRecord(name, "", "", TOLERANCE, {}, **known)  # type: ignore[arg-type]
 
 

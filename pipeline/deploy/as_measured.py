@@ -15,13 +15,17 @@ from models.datasets import middle_plane
 from pipeline.config.data_request import GIB
 from pipeline.config.load import checked_options
 from pipeline.config.request_error import RequestError
+from pipeline.config.schema import REFERENCE_FIRST
 from pipeline.measure.accuracy import classes
 from pipeline.measure.batch import Batch
 from pipeline.records.content_digest import data_digest
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.gallery import mask_of
+from pipeline.stages.common.precision import without_tf32
 
 MOST_MOVED = 0.02  # share of an image's pixels: four times what the widest tolerance of conf/stage lets a stage move
+MOST_OFF = 0.01  # of the spread of its answer, beyond twice the net's own noise: another device's sums lie below
+LEAST_SPREAD = 0.1  # of the values
 BYTES = 4  # of a value in fp32
 
 
@@ -54,9 +58,10 @@ def check_batch(batch: int, sample: Sequence[int], memory: int) -> None:
 
 
 def check_net(folder: Path, run: RunRecord, net: nn.Module, batch: Batch) -> None:
-    """That the net answers the run's first image as it did in the run, whose mask lies in the run's folder.
+    """That the net answers the run's first sample as it did in the run, which has kept some values of that answer.
 
-    Where that mask isn't there, or the image isn't the same, nothing is checked.
+    A mask alone may hide another net: where both find one class, as random weights nearly do, it is the same. Of an
+    older run it is all that there is. Where neither is there, or the data aren't the same, nothing is checked.
 
     Args:
         folder: of the run.
@@ -68,24 +73,66 @@ def check_net(folder: Path, run: RunRecord, net: nn.Module, batch: Batch) -> Non
         ModelError: the net can't answer it.
         RequestError: it answers otherwise.
     """
-    from pipeline.worker.mask_images import PALETTE  # and so what only a net that is built needs
-    from pipeline.worker.net_call import Net, called
+    from pipeline.worker.net_call import Net, called  # and so what only a net that is built needs
+    from pipeline.worker.reference import load_first
 
+    first = load_first(folder / REFERENCE_FIRST)
     picture = mask_of(folder, "reference", 0) if run.settings.task.has_masks else None
-    if picture is None or data_has_changed(run):
+    if (first is None and picture is None) or data_has_changed(run):
         return
-    kept = np.asarray(picture)
-    answer = called(Net(type(net).__name__, net, batch, run.settings.task))
+    name = run.settings.model.target or run.settings.model.file
+    with without_tf32():
+        answer = called(Net(type(net).__name__, net, batch, run.settings.task))
     if not isinstance(answer, torch.Tensor):
-        raise RequestError(f"{run.settings.model.target}: it gave logits in the run, and now {type(answer).__name__}")
+        raise RequestError(f"{name}: it gave a tensor in the run, and now {type(answer).__name__}")
+    known = run.reference
+    noise = known.repeat_relative_l2 + known.batch_relative_l2 if known else 0.0
+    other = (
+        other_values(first, answer, MOST_OFF + 2 * noise)
+        if first is not None
+        else other_mask(np.asarray(picture), answer)
+    )
+    if other:
+        raise RequestError(
+            f"{name}: it gives {other} than in the run: the net's code, its options or the images' normalisation are "
+            f"others than were measured; measure again: {run.command}"
+        )
+
+
+def other_values(kept: torch.Tensor, answer: torch.Tensor, allowed: float) -> str:
+    """What is another than it was, in a clause; empty where the first sample's answer is what it was.
+
+    Args:
+        kept: some values of it, from the run.
+        answer: the net's to the first batch now, [batch, …].
+        allowed: distance, of the spread of the kept.
+    """
+    from pipeline.worker.reference import some_values
+
+    found = some_values(answer[0])
+    off = apart(found, kept) if found.shape == kept.shape else math.inf
+    return "" if off <= allowed else f"the run's first sample another answer ({off:.2g} of its spread apart)"
+
+
+def apart(found: torch.Tensor, kept: torch.Tensor) -> float:
+    """How far values [channels, values] lie from those kept, by the spread of these about each channel's mean.
+
+    A class that outdoes all others everywhere is far from 0: relative L2 would be small whatever the image. Where
+    there is little spread, a tenth of the values' own size counts in its place.
+    """
+    spread = (kept - kept.mean(1, keepdim=True)).norm()
+    scale = float(torch.maximum(spread, LEAST_SPREAD * kept.norm()))
+    off = float((found - kept).norm())
+    return 0.0 if off == 0 else off / scale if scale else math.inf
+
+
+def other_mask(kept: np.ndarray, answer: torch.Tensor) -> str:
+    """Likewise, by the mask [height, width] that the run has drawn of the first image."""
+    from pipeline.worker.mask_images import PALETTE
+
     found = middle_plane(classes(answer)[0].cpu().numpy(), axes=2) % len(PALETTE)
     moved = 1.0 if found.shape != kept.shape else float(np.mean(found != kept))
-    if moved > MOST_MOVED:
-        raise RequestError(
-            f"{run.settings.model.target}: it gives {100 * moved:.3g} % of the run's first image another class than in "
-            f"the run: the net's code, its options or the images' normalisation are others than were measured; "
-            f"measure again: {run.command}"
-        )
+    return "" if moved <= MOST_MOVED else f"{100 * moved:.3g} % of the run's first image another class"
 
 
 def data_has_changed(run: RunRecord) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -25,6 +25,7 @@ from pipeline.stages.api import Workload
 from pipeline.worker.workload import further_batches
 
 Kind = Literal["judged", "unseen", "denoised"]  # of answers in the reference's file
+FIRST_VALUES, FIRST_BYTES = 4096, 2**16  # of an answer that are kept; of their file, with its header
 FP64_LIMIT_BYTES = 24 * 2**30  # of a GPU's memory; a CPU takes one image
 
 
@@ -78,6 +79,35 @@ def load_logits(path: Path, kind: Kind = "judged") -> list[Tensor]:
     with safe_open(path, "pt") as parts:
         count = sum(name.startswith(kind) for name in parts.keys())  # noqa: SIM118 - it is no mapping
         return [parts.get_tensor(f"{kind}{index}") for index in range(count)]
+
+
+def save_first(answer: Tensor, path: Path) -> None:
+    """Keep some values of the net's answer to the run's first sample, of any shape, by which the net is known again."""
+    save_file({"first": some_values(answer)}, path)
+
+
+def load_first(path: Path) -> Tensor | None:
+    """What `save_first` kept; None where an older run kept none, or the file is none of its."""
+    if not path.is_file() or path.stat().st_size > FIRST_BYTES:
+        return None
+    try:
+        with safe_open(path, "pt") as parts:
+            first: Tensor = parts.get_tensor("first")
+            return first
+    except SafetensorError:
+        return None
+
+
+def some_values(answer: Tensor) -> Tensor:
+    """At most 4,096 values of an answer [channels, …], evenly spread: [channels, values], in fp32 on the CPU.
+
+    What has one dimension, or more channels than values are kept, is one channel.
+    """
+    several = answer.ndim > 1 and len(answer) <= FIRST_VALUES
+    flat = answer.detach().flatten(1) if several else answer.detach().flatten()[None]
+    count = flat.shape[1]
+    places = torch.linspace(0, count - 1, min(count, FIRST_VALUES // len(flat)), dtype=torch.float64).round().long()
+    return flat[:, places.to(flat.device)].float().cpu()
 
 
 def relative_l2(output: Tensor, reference: Tensor) -> float:

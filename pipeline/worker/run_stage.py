@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pipeline.config.schema import REFERENCE_MODULES, Job
+from pipeline.config.schema import REFERENCE_FIRST, REFERENCE_MODULES, Job
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure import environment, latency, memory_use, peaks
 from pipeline.measure.accuracy import classes
@@ -128,6 +128,7 @@ def describe_run(bench: Bench, reporter: Reporter) -> None:
     loop = denoised(of_batches(work.model), work.inputs[0], job.task) if job.task.name == "diffusion" else ()
     kept: dict[reference.Kind, Iterable[Tensor]] = {"unseen": unseen.net_answers(work, job.seed), "denoised": loop}
     reference.save_logits({"judged": logits, **kept}, Path(job.reference))
+    reference.save_first(logits[0][0], Path(job.reference).with_name(REFERENCE_FIRST.name))
     Path(job.reference).with_name(REFERENCE_MODULES.name).write_text("\n".join(imported()), encoding="utf-8")
     reporter.report_run(reference=described)
     if job.task.has_masks and work.images is not None:

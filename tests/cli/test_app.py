@@ -80,7 +80,7 @@ def test_a_right_stage_or_a_lenient_request_leaves_with_0(
 def test_a_sweep_fails_where_a_job_does(sweep: Sweep, tmp_path: Path) -> None:
     """A job without a record, one that wasn't finished, or one with a stage that isn't well."""
     measured = codec.load(sweep[0] / "0")
-    right = replace(measured, stages=[replace(measured.stages[0], status="ok")])
+    right = replace(measured, stages=[replace(measured.stages[0], status="ok", accuracy=None)])
     (tmp_path / "0").mkdir()
     assert failed(tmp_path)
     outcomes = []

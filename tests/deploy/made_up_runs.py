@@ -47,7 +47,9 @@ def stages() -> list[StageRecord]:
     half = replace(stage_record("half", steady_pair(2.0, b="half")), target="pipeline.stages.half", options={})
     eager = replace(stage_record("eager", steady_pair(1.0, b="eager")), target="pipeline.stages.eager", options={})
     failed = replace(stage_record("fp8", steady_pair(3.0, b="fp8")), status="failed", reason="no such GPU", pairs=[])
-    frozen = replace(eager, name="torchscript", target="pipeline.stages.torchscript", options={})
+    frozen = replace(
+        eager, name="torchscript", target="pipeline.stages.torchscript", pairs=[steady_pair(1.0, b="torchscript")]
+    )
     return [eager, half, failed, frozen]
 
 

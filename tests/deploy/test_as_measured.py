@@ -7,17 +7,23 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from models.checkpoint import digest
 from models.datasets import to_batch
 from models.image_files import read_image
 from models.unet import UNet
+from pipeline.config.schema import REFERENCE_FIRST
 from pipeline.deploy import exporting, predict_command
+from pipeline.deploy.as_measured import other_values
 from pipeline.measure.accuracy import classes
 from pipeline.records import codec
+from pipeline.stages.common.precision import without_tf32
 from pipeline.worker.mask_images import save_masks
 from pipeline.worker.recorded_run import recorded_net
-from tests.deploy.made_up_runs import SIZE, write_image, write_run
+from pipeline.worker.reference import load_first, save_first, some_values
+from tests.deploy.made_up_runs import OPTIONS, SIZE, write_image, write_run
 
 Edit = Callable[[dict[str, Any]], object]
 
@@ -94,6 +100,92 @@ def test_an_edited_record_is_refused_in_one_line(
     assert code == 2
     assert line.startswith("error: ")
     assert said in line
+
+
+@pytest.fixture
+def of_one_class(tmp_path: Path, run: Path) -> Path:
+    """The run of a net that finds one class everywhere, with some values of its answer to the first image."""
+    stored = tmp_path / "weights.safetensors"
+    parts = {name: part.clone() for name, part in load_file(stored).items()}
+    parts["head.bias"][0] += 10.0
+    save_file(parts, stored)
+    edit(run, lambda record: record["reference"].update(weights_sha256=digest(str(stored))))
+    first = to_batch(read_image(tmp_path / "measured" / "0.png")[None])
+    with torch.inference_mode():
+        answer = recorded_net(codec.load(run))(first)
+    save_masks(classes(answer).numpy(), run / "reference")
+    save_first(answer[0], run / REFERENCE_FIRST)
+    return run
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: contract(record).update(mean=[0.9], std=[0.05]),
+        lambda record: record["settings"]["data"].update(image_size=15),
+        lambda record: record["settings"]["model"].update(options={**OPTIONS, "upsampling": "bilinear"}),
+        lambda record: record["settings"]["model"].update(checkpoint=None),
+    ],
+)
+def test_a_net_of_one_class_is_known_by_its_values(
+    of_one_class: Path, predict: Callable[..., tuple[int, str]], change: Edit
+) -> None:
+    """Both nets' masks are the same, and another mask was predicted by the edited record."""
+    edit(of_one_class, change)
+    code, line = predict()
+    assert code == 2
+    assert line.startswith("error: ")
+
+
+def test_a_net_of_one_class_as_it_was_is_taken(
+    of_one_class: Path, predict: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked in fp32 as the run asked it, whatever the process rounds convolutions to; stages set that anew."""
+    assert of_one_class.is_dir()
+    forward, seen = UNet.forward, []
+
+    def watched(net: UNet, image: Tensor) -> Tensor:
+        seen.append(torch.backends.cudnn.allow_tf32)
+        return forward(net, image)
+
+    monkeypatch.setattr(UNet, "forward", watched)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    assert predict() == (0, "")
+    assert not seen[0]
+
+
+def test_the_switches_of_tf32_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    with without_tf32():
+        assert not torch.backends.cudnn.allow_tf32
+    assert torch.backends.cudnn.allow_tf32
+
+
+@pytest.mark.parametrize("lies_at", [0.0, 5.0])
+def test_values_lie_apart_by_another_net_s_answer_and_not_by_another_device_s(lies_at: float) -> None:
+    """By a hundredth of their spread about each channel's mean, wherever that lies; other sizes are another answer."""
+    noise = torch.randn(2, 3, 64, 64)
+    answer = noise + torch.tensor([lies_at, 0.0, 0.0])[:, None, None]
+    kept = some_values(answer[0])
+    assert kept.shape == (3, 4096 // 3)
+    assert other_values(kept, answer + 0.005 * noise, 0.01) == ""
+    assert "another answer (0.02 of its spread apart)" in other_values(kept, answer + 0.02 * noise, 0.01)
+    assert other_values(kept, answer[..., :8], 0.01).endswith("(inf of its spread apart)")
+
+
+@pytest.mark.parametrize("answer", [torch.tensor([[3.0]]), torch.full((1, 2, 4), 7.0), torch.zeros(1, 5)])
+def test_a_few_values_without_a_spread_are_held_to_their_size(answer: Tensor) -> None:
+    """Of a net that answers with one number, too."""
+    kept = some_values(answer[0])
+    assert other_values(kept, answer * 1.0005, 0.01) == ""
+    assert other_values(kept, answer * 1.01 + 0.01, 0.01)
+
+
+def test_a_file_of_values_that_is_none_is_as_if_it_were_not_there(tmp_path: Path) -> None:
+    """A run's folder may have been somebody else's meanwhile."""
+    (tmp_path / "torn").write_bytes(b"x" * 100)
+    (tmp_path / "large").write_bytes(b"x" * 2**17)
+    assert [load_first(tmp_path / name) for name in ("torn", "large", "none")] == [None] * 3
 
 
 def test_a_net_whose_code_has_changed_is_neither_predicted_by_nor_exported(

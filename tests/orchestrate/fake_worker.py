@@ -11,6 +11,7 @@ from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Audit, Done, Entered, Message, Phase, ReadyToSample
 from pipeline.records.machine import Environment
 from pipeline.records.run_record import Reference, RunRecord, StageRecord
+from pipeline.records.run_settings import DataSettings, RunSettings
 from pipeline.records.samples import Sample
 from tests.fake_machine import ACCURACY
 from tests.worker.jobs import EAGER, PLAN
@@ -128,7 +129,9 @@ def config(*names: str, **changes: Any) -> RunConfig:
 
 def blank(**changes: Any) -> RunRecord:
     """What the command line knows of a run before it begins."""
-    record = RunRecord("2026-01-01T00:00:00+00:00", "a test", "smoke", {"data": {"batch_size": 1}}, code_sha256="code")
+    settings = RunSettings(data=DataSettings(batch_size=1))
+    asked = {"data": {"batch_size": 1}}
+    record = RunRecord("2026-01-01T00:00:00+00:00", "a test", "smoke", asked, settings, code_sha256="code")
     return replace(record, **changes)
 
 

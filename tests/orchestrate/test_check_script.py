@@ -66,7 +66,8 @@ def kept(folder: Path, **settings: Any) -> Path:
     """A run on a CPU, of eager and autocast, as it was recorded, with settings of its own; its script's path."""
     run = codec.load(RECORDED)
     stages = [replace(stage, target=f"pipeline.stages.{stage.name}") for stage in run.stages]
-    found = replace(run, stages=stages, config={**run.config, "threads": 1})
+    asked = {key: each for key, each in run.config.items() if key not in settings}
+    found = replace(run, stages=stages, config={**asked, "threads": 1})
     found = replace(found, settings=replace(found.settings, **settings))
     codec.save(found, folder)
     check_script.write(found, folder)

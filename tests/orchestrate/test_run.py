@@ -17,6 +17,7 @@ from pipeline.orchestrate import audit
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
+from pipeline.records.run_settings import DataSettings, RunSettings
 from pipeline.stats.ranking import ranking
 from tests.worker.jobs import EAGER, PLAN
 
@@ -45,7 +46,8 @@ def ask(folder: Path, stages: list[StageSpec], **changes: Any) -> RunRecord:
         ),
         **changes,
     )
-    blank = RunRecord("2026-01-01T00:00:00+00:00", "a test", "smoke", {"data": {"batch_size": 1}})
+    settings = RunSettings(data=DataSettings(batch_size=1))
+    blank = RunRecord("2026-01-01T00:00:00+00:00", "a test", "smoke", {"data": {"batch_size": 1}}, settings)
     with Progress(len(stages), Console(file=io.StringIO())) as progress:
         return run_ladder(run_config, folder, blank, progress)
 

@@ -24,7 +24,9 @@ from tests.fake_machine import ACCURACY
 SAMPLE = Sample(calls=3, seconds=0.5, device_seconds=None, throttle_reasons=["power cap"])
 PAIR = Pair("eager", "half", [Block("ABBA", (SAMPLE, SAMPLE), (SAMPLE, SAMPLE))])
 STAGE = StageRecord("half", "fp16", "", Tolerance(0.01, 0.001, "because"), {"dtype": "auto"}, status="ok", pairs=[PAIR])
-RUN = RunRecord("2026-01-01T00:00:00+00:00", "python -m pipeline", "cpu", {"data": {"batch_size": 2}}, stages=[STAGE])
+SETTINGS = RunSettings(data=DataSettings(batch_size=2))
+ASKED = {"data": {"batch_size": 2}}
+RUN = RunRecord("2026-01-01T00:00:00+00:00", "python -m pipeline", "cpu", ASKED, SETTINGS, stages=[STAGE])
 
 
 def test_a_record_survives_the_disk(tmp_path: Path) -> None:
@@ -79,7 +81,8 @@ def test_a_value_that_the_schema_does_not_allow_is_refused_with_its_path(
 
 def test_what_is_no_number_is_null_on_disk_and_nan_again(tmp_path: Path) -> None:
     """The file is JSON to every reader: a figure that isn't finite is null, in free-form details too."""
-    wrong = replace(STAGE, accuracy=replace(ACCURACY, relative_l2=math.inf), details={"error": math.nan})
+    figures = replace(ACCURACY, relative_l2=math.inf)
+    wrong = replace(STAGE, status="inaccurate", accuracy=figures, details={"error": math.nan})
     path = codec.save(replace(RUN, stages=[wrong], drift=math.nan), tmp_path)
     json.loads(path.read_text(), parse_constant=pytest.fail)
     (stage,) = codec.load(tmp_path).stages

@@ -149,11 +149,16 @@ def test_runs_of_different_machines_are_compared_with_a_warning(
         assert f"warning: these runs differ in {part}" in said
 
 
+OF_BATCH_1 = {
+    name: getattr(made_up.with_settings(RUN, data={"batch_size": 1}), name) for name in ("settings", "config")
+}
+
+
 @pytest.mark.parametrize(
     ("told", "changed"),
     [
         ("device: NVIDIA H200 and NVIDIA L4", {"environment": replace(made_up.environment(), device_name="NVIDIA L4")}),
-        ("data.batch_size: 8 and 1", {"settings": made_up.settings(batch_size=1)}),
+        ("data.batch_size: 8 and 1", OF_BATCH_1),
         ("data.image_size: 512 and 256", {"settings": made_up.settings(image_size=256)}),
         ("the weights' SHA-256: {} and 0a1b", {"reference": "0a1b"}),
     ],

@@ -2,7 +2,8 @@
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Literal
 
@@ -28,6 +29,17 @@ def allow_tf32(allowed: bool) -> None:
     """Let matrix products and convolutions in fp32 round their inputs to TF32, or not: a switch of the process."""
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
+
+
+@contextmanager
+def without_tf32() -> Iterator[None]:
+    """Within, fp32 is fp32; the switches are as they were afterwards."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    allow_tf32(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 def half_dtype(asked: str, device: torch.device, computes_bf16: Callable[[], bool] = host.computes_bf16) -> torch.dtype:
