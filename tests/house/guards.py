@@ -169,6 +169,20 @@ GUARDS = [
         f"{CODEC_TESTS}test_names_that_no_folder_of_a_stage_has_are_refused",
     ),
     Guard(
+        "a key with two values",
+        "pipeline/cli/preset.py",
+        " or given_twice(arguments):",
+        ":",
+        "tests/cli/test_typed_words.py::test_a_key_that_is_given_two_values_is_refused",
+    ),
+    Guard(
+        "more threads than processors",
+        "pipeline/config/load.py",
+        '    check_threads(found["threads"])\n',
+        "",
+        "tests/config/test_load.py::test_a_wrong_value_outside_the_groups_is_named",
+    ),
+    Guard(
         "flags that nobody knows",
         "pipeline/cli/preset.py",
         "    parser.error = refuse",

@@ -95,6 +95,20 @@ OF_MEASURING = [
         f"{AUDIT_TESTS}test_whoever_takes_longer_than_its_samples_say_is_found_out",
     ),
     Guard(
+        "an overloaded machine that accuses",
+        AUDIT,
+        "if behind <= MOST_LAG and load <= OVERLOAD:",
+        "if True:",
+        f"{AUDIT_TESTS}test_who_cannot_be_told_from_a_liar_on_a_machine_that_lags_is_accused_of_nothing",
+    ),
+    Guard(
+        "a machine in step with the order of passes",
+        "pipeline/measure/memory_of_contents.py",
+        "draw.sample([new, 0, 0], 3)",
+        "[new, 0, 0]",
+        "tests/measure/test_memory_of_contents.py::test_no_machine_accuses_an_honest_stage",
+    ),
+    Guard(
         "answers that were not computed",
         AUDIT,
         "if (off := distance(given.answers, right.answers)) > claim.allowed:",

@@ -5,6 +5,7 @@ from tests.house.guard import Guard
 NET_TESTS = "tests/worker/test_net_contract.py::"
 AS_MEASURED = "pipeline/deploy/as_measured.py"
 MEASURED_TESTS = "tests/deploy/test_as_measured.py::"
+CROSS_CHECKS = "tests/records/test_cross_checks.py::"
 
 OF_NETS = [
     Guard(
@@ -27,6 +28,27 @@ OF_NETS = [
         "            if found.values != known.values:\n",
         "            if False:\n",
         "tests/stages/test_data_dependence.py::test_a_net_that_reads_its_images_is_not_traced",
+    ),
+    Guard(
+        "another net of one class",
+        AS_MEASURED,
+        "    first = load_first(folder / REFERENCE_FIRST)\n",
+        "    first = None\n",
+        f"{MEASURED_TESTS}test_a_net_of_one_class_is_known_by_its_values",
+    ),
+    Guard(
+        "figures that contradict each other",
+        "pipeline/records/codec.py",
+        "            check_figures(run)\n",
+        "",
+        f"{CROSS_CHECKS}test_a_figure_that_another_contradicts_is_refused",
+    ),
+    Guard(
+        "settings that are not the config's",
+        "pipeline/records/codec.py",
+        "            check_settings(run)\n",
+        "",
+        f"{CROSS_CHECKS}test_a_figure_that_another_contradicts_is_refused",
     ),
     Guard(
         "nets whose code has changed since the run",
