@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
 from models.checkpoint import digest, stored_as
@@ -83,7 +83,7 @@ def load_logits(path: Path, kind: Kind = "judged") -> list[Tensor]:
 
 def save_first(answer: Tensor, path: Path) -> None:
     """Keep some values of the net's answer to the run's first sample, of any shape, by which the net is known again."""
-    save_file({"first": some_values(answer)}, path)
+    path.write_bytes(save({"first": some_values(answer)}))  # `save_file` lets nobody else read it
 
 
 def load_first(path: Path) -> Tensor | None:

@@ -181,6 +181,15 @@ def test_a_few_values_without_a_spread_are_held_to_their_size(answer: Tensor) ->
     assert other_values(kept, answer * 1.01 + 0.01, 0.01)
 
 
+def test_values_are_kept_for_whoever_may_read_the_run(tmp_path: Path) -> None:
+    save_first(torch.ones(2, 4), tmp_path / "first")
+    (plain := tmp_path / "plain").touch()
+    assert (tmp_path / "first").stat().st_mode == plain.stat().st_mode
+    kept = load_first(tmp_path / "first")
+    assert kept is not None
+    assert torch.equal(kept, torch.ones(2, 4))
+
+
 def test_a_file_of_values_that_is_none_is_as_if_it_were_not_there(tmp_path: Path) -> None:
     """A run's folder may have been somebody else's meanwhile."""
     (tmp_path / "torn").write_bytes(b"x" * 100)
