@@ -1,11 +1,12 @@
 """Reads and writes weights: safetensors, or a state dict that holds tensors alone. Code in a pickle is never run."""
 
 import pickle
+import re
 import zipfile
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ NESTS = ("state_dict", "model_state_dict", "model", "network_weights")  # under 
 INFLATES_TO = 2  # times its size; a rest for the names of very small weights
 DEEPEST = 10  # such names within each other; a mapping can hold itself
 # Before every name: DataParallel and torch.compile put the first two there, a LightningModule its attribute's name.
-PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
+WRAPPERS = r"(module\.|_orig_mod\.|model\.|net\.)*"
 TRAINING_HEAD = "aux_classifier."  # as torchvision calls it
 # Code that makes nothing but a number: nnU-Net keeps its losses as numpy's, beside the weights.
 NUMBERS = [np.dtype, np.dtypes.Float64DType, np.dtypes.Float32DType, np.dtypes.Int64DType]
@@ -42,7 +43,9 @@ def load_into(model: nn.Module, path: str) -> None:
         if said:
             tell(f"{path}: {said}")
     if misfit := difference(model.state_dict(), state):
-        raise CheckpointError(f"{path}: weights of another net than {type(model).__name__}: {misfit}")
+        copies = [prefix for prefix in whole_nets(model.state_dict(), state) if prefix]
+        under = f"; it holds them under {' and '.join(copies)}: save those of one" if copies else ""
+        raise CheckpointError(f"{path}: weights of another net than {type(model).__name__}: {misfit}{under}")
     if unfit := unfit_values(model.state_dict(), state):
         raise CheckpointError(f"{path}: {unfit}")
     model.load_state_dict(state)
@@ -51,30 +54,37 @@ def load_into(model: nn.Module, path: str) -> None:
 def without_prefixes(wanted: Mapping[str, Tensor], given: dict[str, Tensor]) -> tuple[dict[str, Tensor], str]:
     """The tensors under the names that a net has for them, and what was done to the names, in a clause.
 
-    A prefix goes where the names fit better without it, and with it what has none and so is of no part of the net, such
-    as the weights of a loss; a net whose own names begin so keeps them.
+    What lies beside them is of no part of the net, such as the weights of a loss, and goes too.
 
     Args:
         wanted: the net's own, any shapes.
         given: a checkpoint's.
     """
-    taken, left_out, state = "", [], given
-    while not set(wanted) <= set(state):
-        fits = [
-            (prefix, inner)
-            for prefix in PREFIXES
-            if (inner := {name.removeprefix(prefix): part for name, part in state.items() if name.startswith(prefix)})
-            and (len(inner) == len(state) or set(wanted) <= set(inner))
-        ]
-        if not fits:
-            break
-        prefix, inner = fits[0]
-        left_out += [taken + name for name in state if not name.startswith(prefix)]
-        taken, state = taken + prefix, inner
-    if len(set(wanted) & set(given)) > len(set(wanted) & set(state)):
-        return given, ""
+    taken = prefix_of(wanted, given)
+    state = {name.removeprefix(taken): part for name, part in given.items() if name.startswith(taken)}
+    left_out = [name for name in given if not name.startswith(taken)]
     beside = f", {len(left_out)} tensors beside them left out, first {left_out[0]}" if left_out else ""
     return state, f"its weights are those under {taken!r}{beside}" if taken else ""
+
+
+def prefix_of(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
+    """Before the names of a checkpoint that are the net's: where all of them are, or else most.
+
+    Where it has several whole nets, a wrapper's; nothing where none is that. A net's own names may begin so too.
+    """
+    whole = whole_nets(wanted, given)
+    known = [prefix for prefix in whole if re.fullmatch(WRAPPERS, prefix)]
+    if whole:
+        return min(known, key=len) if known else whole[0] * (len(whole) == 1)
+    tried = {"", *(name[: dot.end()] for name in given for dot in re.finditer(r"\.", name))}
+    return max(sorted(tried, key=len), key=lambda prefix: sum(prefix + name in given for name in wanted))
+
+
+def whole_nets(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
+    """Before which names a checkpoint has all of the net's: "" where it has them as they are."""
+    first = next(iter(wanted), "")
+    before = [name.removesuffix(first) for name in given if name.endswith(first)]
+    return [each for each in before if each[-1:] in {"", "."} and all(each + name in given for name in wanted)]
 
 
 def without_training_head(wanted: Mapping[str, Tensor], given: dict[str, Tensor]) -> tuple[dict[str, Tensor], str]:
@@ -146,23 +156,34 @@ def _recipe(path: Path) -> str:
     """How to get the weights out of a file that Lightning or a training script wrote, where it is no mere rubbish."""
     if not zipfile.is_zipfile(path):
         return ""
-    code = f"import torch; torch.save(torch.load({str(path)!r}, weights_only=False)['state_dict'], 'weights.pt')"
+    code = (
+        f"import torch; kept = torch.load({str(path)!r}, weights_only=False); "
+        "torch.save(kept['state_dict'] if isinstance(kept, dict) else kept.state_dict(), 'weights.pt')"
+    )
     return f'; of a file that you trust, as this runs what it holds: python -c "{code}"'
 
 
 def _tensors(path: Path, value: object, say: Callable[[str], None]) -> dict[str, Tensor]:
-    """The state dict within what was unpickled, which may nest it under a name."""
+    """The state dict within what was unpickled, which may nest it under a name: one of NESTS, or the only one."""
     for _ in range(DEEPEST):
-        if isinstance(value, Mapping) and (nests := [name for name in NESTS if isinstance(value.get(name), Mapping)]):
-            if others := [str(name) for name, part in value.items() if name != nests[0] and _is_state(part)]:
-                say(f"{path}: the weights under {nests[0]!r} are taken, and those under {', '.join(others)} are not")
-            value = value[nests[0]]
-    if not isinstance(value, Mapping) or not value or not all(isinstance(part, Tensor) for part in value.values()):
+        if not isinstance(value, Mapping):
+            break
+        states = [name for name, part in value.items() if _is_state(part)]
+        nests = [name for name in NESTS if isinstance(value.get(name), Mapping)] or states[:1] * (len(states) == 1)
+        if not nests and states:
+            names = ", ".join(map(str, states))
+            raise CheckpointError(f"{path}: weights under each of {names}; save the one that is meant")
+        if not nests:
+            break
+        if others := [str(name) for name in states if name != nests[0]]:
+            say(f"{path}: the weights under {nests[0]!r} are taken, and those under {', '.join(others)} are not")
+        value = value[nests[0]]
+    if not _is_state(value):
         raise CheckpointError(f"{path}: no state dict in it; save model.state_dict()")
     return {str(name): part for name, part in value.items()}
 
 
-def _is_state(value: object) -> bool:
+def _is_state(value: object) -> TypeGuard[Mapping[object, Tensor]]:
     """Whether it is names with tensors, such as an average of the weights beside them."""
     return isinstance(value, Mapping) and bool(value) and all(isinstance(part, Tensor) for part in value.values())
 

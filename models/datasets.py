@@ -17,7 +17,7 @@ from models.image_files import SUFFIXES, alike, each, pixels, read_image
 from models.input_contract import InputContract, LabelRules
 from models.label_files import as_classes, check_apart, label_file, of_no_image, read_label
 from models.stain import HELD_OUT, UNLABELLED, stain_mask
-from models.volume_files import folder_volumes
+from models.volume_files import folder_volumes, suffix_of
 from models.windows import Named, cut, rolled
 
 # The stained tissue comes first, so that every run has pixels with labels.
@@ -257,8 +257,10 @@ def image_files(path: str | None) -> tuple[list[Path], list[str]]:
     if not images:
         inner = [entry.name for entry in seen if entry.is_dir()]
         within = f", and none is looked for in its folders, such as {inner[0]}" if inner else ""
+        as_volumes = "; data=volume reads those" if any(map(suffix_of, seen)) else ""
         raise ImageError(
             f"data.path={path}: no image in it among {len(files)} files{within}; {', '.join(sorted(SUFFIXES))} are read"
+            f"{as_volumes}"
         )
     if strangers := [str(file) for file in files if file not in images]:
         more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""

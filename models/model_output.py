@@ -33,7 +33,7 @@ def part_of(answer: object, output: int | str, net: str) -> object:
     """The part of a net's answer that `output` names.
 
     Raises:
-        ModelError: the answer has no such part; the line says which it has.
+        ModelError: the answer has no such part, or that part has parts of its own; the line says which there are.
     """
     found = answer
     for name in str(output).split("."):
@@ -47,6 +47,9 @@ def part_of(answer: object, output: int | str, net: str) -> object:
             remedy = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(parts)}"
             raise ModelError(f"model.output={output}: no such part of {net}'s {described(found)}; {remedy}")
         found = parts[name]
+    if not isinstance(found, Tensor) and (within := tensors_of(found, f"{output}.")):
+        remedy = f"name a tensor in it: {', '.join(f'model.output={name}' for name in within)}"
+        raise ModelError(f"model.output={output}: of {net}'s answer that is a {described(found)}; {remedy}")
     return found
 
 

@@ -21,7 +21,7 @@ def one_line(error: Exception, conf: Path) -> str:
     """The one line for `error`; `conf` is the folder of the config files, for the names that would have been right."""
     text = str(error)
     if isinstance(error, RequestError | InputError):
-        return shortened(" ".join(text.splitlines()))  # it has several where a value that it quotes has
+        return shortened(" ".join(text.splitlines()), MOST_OF_OWN)  # it has several where a value that it quotes has
     if isinstance(error, yaml.YAMLError):
         return _unreadable_yaml(error)
     if isinstance(error, OverrideParseException):
@@ -55,6 +55,7 @@ def _unreadable_word(conf: Path, override: str) -> str:
     return f"{shown(override)}: an override is written key=value, such as stage=compile or data.batch_size=8"
 
 
+MOST_OF_OWN = 1000  # characters of a line of ours, whose end says what to do; it quotes no text without a bound
 UNQUOTED = "<>|&;!^"  # signs that Hydra's grammar has in no value without quotes, and bounds and shells have
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from models.input_contract import InputContract
+from models.input_contract import InputContract, LabelRules
 from pipeline.records import codec
 from pipeline.records.atomic_json import write_json
 from pipeline.records.bundle_kinds import Kind
@@ -80,6 +80,8 @@ class Contract:
         loader: what the loader needs besides, such as a session's options.
         images_in: the input is the images as their files hold them, [batch, height, width, channels], uint8.
         classes_out: the output is classes, [batch, height, width].
+        classes: of a mask; None of answers that are values.
+        labels: which values of the run's files of labels meant which class; None without such files.
         notes: for a reader, such as that another form than the one that was measured is in the bundle.
     """
 
@@ -105,6 +107,8 @@ class Contract:
     others: list[TensorRule] = field(default_factory=list)
     task: TaskName = "segmentation"
     takes_images: bool = True
+    classes: int | None = None
+    labels: LabelRules | None = None
 
     @property
     def makes_masks(self) -> bool:

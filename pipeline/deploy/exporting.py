@@ -160,6 +160,7 @@ def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str 
     """The contract of an artefact; `reference` are the fp32 net's logits [batch, classes, height, width]."""
     run, stage, ends = recorded.run, recorded.stage, recorded.ends
     answer = classes(reference) if ends.classes_out else reference
+    data, has_masks = run.settings.data, run.settings.task.has_masks
     return Contract(
         stage=stage.name,
         target=stage.target,
@@ -170,9 +171,11 @@ def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str 
         task=run.settings.task.name,
         takes_images=recorded.images is not None,
         output=TensorRule(OUTPUT, *described(answer), list(asked.dynamic)),
-        normalisation=run.settings.data.contract,
+        normalisation=data.contract,
+        classes=max(2, reference.shape[1]) if has_masks else None,
+        labels=data.label_rules if data.labels and recorded.images is not None else None,
         tolerance=stage.tolerance,
-        masks_judged=run.settings.model.trained and run.settings.task.has_masks,
+        masks_judged=run.settings.model.trained and has_masks,
         measured=measured_of(run, stage),
         weights_sha256=weights,
         command=run.command,

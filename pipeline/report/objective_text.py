@@ -167,7 +167,7 @@ def _limit_kept(name: str, limit: float, found: Accuracy, words: Words) -> str:
         return f"{name}={limit:g} not known"
     if name.startswith("max"):
         unit, least, form = LOST[name]
-        lost = f"less than {least:g}" if value < least else form.format(value)
+        lost = f"less than {least:g}" if value < least <= limit else form.format(value)
         return f"{lost} {unit} ({limit:g} allowed)"
     return f"{words.put_into(KEPT[name]).format(value)} (at least {limit:g} asked for)"
 

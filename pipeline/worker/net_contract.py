@@ -33,7 +33,7 @@ IMAGES = 2  # in a call; one, where the batch has one: a net may be made for tha
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 BY_RANK: dict[int, tuple[type[nn.Module], str]] = {  # of the first input: the convolution that fits, and why
     4: (nn.Conv2d, "images have two dimensions (data=volume gives volumes)"),
-    5: (nn.Conv3d, "volumes have three dimensions"),
+    5: (nn.Conv3d, "volumes have three dimensions (MONAI's nets with model.options.spatial_dims=3)"),
 }
 
 

@@ -123,6 +123,8 @@ def test_a_stage_beyond_a_limit_is_inaccurate_and_shown() -> None:
     assert record.reason == "its worst class loses 0.8 points of Dice, 0.5 allowed (accuracy.max_dice_drop)"
     assert found.ranking.winner == "onnxruntime"
     assert answer.headline(found).endswith("; less than 0.01 points of Dice lost (0.5 allowed)")
+    strict = wanted(run=run, max_dice_drop=0.001)
+    assert answer.headline(strict).endswith("; 0 points of Dice lost (0.001 allowed)")
     further = wanted("throughput", "setup<10s", run=run, max_dice_drop=0.5, min_agreement=0.9)
     assert "; keeps setup<10s; " in answer.headline(further)
     assert answer.headline(further).endswith(" of the pixels keep their class (at least 0.9 asked for)")

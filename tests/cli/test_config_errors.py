@@ -5,9 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from models.build import build_model
-from models.errors import InputError
+from models.checkpoint import read
+from models.errors import CheckpointError, InputError
+from pipeline.cli.config_errors import one_line
 from pipeline.config.request_error import RequestError
 from tests.cli.conftest import ROOT, Ask
 from tests.config.test_load import asked, composed
@@ -126,3 +129,15 @@ def test_the_parent_imports_no_torch() -> None:
     """So it holds no GPU context and starts at once."""
     code = "import sys; import pipeline.cli.one_request, pipeline.cli.sweep_callback; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False).returncode == 0
+
+
+def test_a_remedy_at_the_end_of_a_long_line_is_not_cut_off(tmp_path: Path) -> None:
+    """A line of ours ends in what to do: here the code that takes the weights out of a pickle, with its path twice."""
+    deep = tmp_path / ("lightning_logs-" * 10) / "last.ckpt"
+    deep.parent.mkdir()
+    torch.save({"state_dict": {}, "hyper_parameters": tmp_path}, deep)
+    with pytest.raises(CheckpointError) as caught:
+        read(deep)
+    line = one_line(caught.value, ROOT / "conf")
+    assert line == str(caught.value)
+    assert line.endswith(", 'weights.pt')\"")

@@ -11,7 +11,7 @@ import torch
 
 from models.build import build_model
 from models.checkpoint import save as save_weights
-from models.input_contract import InputContract
+from models.input_contract import InputContract, LabelRules
 from pipeline.compiler.artifact import save as save_net
 from pipeline.deploy import artefacts, bundle_contract, bundle_sums, exporting, fresh_process
 from pipeline.deploy.bundle_contract import ContractError
@@ -55,6 +55,7 @@ def test_the_contract_says_what_was_measured(small: Said, tmp_path: Path) -> Non
     found, record = bundle_contract.load(tmp_path / "out"), codec.load(run)
     assert (found.input.shape, found.output.shape) == ([2, 3, SIDE, SIDE], [2, 2, SIDE, SIDE])
     assert found.normalisation == InputContract()
+    assert (found.classes, found.labels) == (2, None)
     assert (found.measured.device_name, found.measured.packages["torch"]) == ("a processor", "2.11.0")
     assert found.measured.ms_per_call == pytest.approx(2.0, rel=0.02)
     assert record.reference is not None
@@ -68,6 +69,15 @@ def test_the_contract_says_what_was_measured(small: Said, tmp_path: Path) -> Non
         *("contract.json", "requirements.txt", "README.md", "SHA256SUMS"),
     }
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_the_contract_says_which_values_of_labels_meant_the_classes(small: Said, tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", [stage("eager")])
+    record, rules = codec.load(run), LabelRules("*_mask.png", positive=255, ignore=None)
+    data = replace(record.settings.data, labels="masks", label_rules=rules)
+    codec.save(replace(record, settings=replace(record.settings, data=data)), run)
+    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
+    assert bundle_contract.load(tmp_path / "out").labels == rules
 
 
 def test_random_weights_are_exported_with_a_warning(

@@ -40,6 +40,8 @@ def net() -> UNet:
         ("network_weights", "_orig_mod."),
         (None, "net."),
         ("state_dict", "model._orig_mod."),
+        ("state_dict", "unet."),
+        ("ema", "ema_model."),
     ],
 )
 def test_a_state_dict_loads_however_it_was_saved(tmp_path: Path, nest: str | None, prefix: str) -> None:
@@ -63,15 +65,35 @@ def test_what_a_lightning_module_holds_beside_its_net_is_left_out(
     assert torch.equal(other.head.weight, net().head.weight)
     told = "its weights are those under 'model.', 1 tensors beside them left out, first loss.weight"
     assert told in capsys.readouterr().err
+    compiled = {name.replace("model.", "model._orig_mod.", 1): part for name, part in held.items()}
+    torch.save({"state_dict": compiled | {"loss.weight": torch.ones(2)}}, tmp_path / "net.ckpt")
+    checkpoint.load_into(other, str(tmp_path / "net.ckpt"))
+    assert told.replace("'model.'", "'model._orig_mod.'") in capsys.readouterr().err
     held["loss.weight"] = held.pop("model.head.bias")
     torch.save(held, tmp_path / "net.ckpt")
     with pytest.raises(CheckpointError, match="missing"):
         checkpoint.load_into(other, str(tmp_path / "net.ckpt"))
 
 
-def test_a_pickle_of_lightning_s_is_refused_with_a_recipe(tmp_path: Path) -> None:
-    """Its line of Python makes a file that is taken; rubbish gets none."""
-    torch.save({"state_dict": net().state_dict(), "hyper_parameters": Bomb()}, tmp_path / "net.ckpt")
+def test_weights_that_lie_in_a_file_more_than_once_are_named(tmp_path: Path) -> None:
+    """Under two names that say nothing, or before two lots of them: neither is chosen."""
+    held = net().state_dict()
+    torch.save(
+        {f"{copy}.{name}": part for copy in ("student", "teacher") for name, part in held.items()}, tmp_path / "two.pt"
+    )
+    with pytest.raises(CheckpointError, match=r"it holds them under student\. and teacher\.: save those of one"):
+        checkpoint.load_into(net(), str(tmp_path / "two.pt"))
+    torch.save({"generator": held, "ema": held}, tmp_path / "two.pt")
+    with pytest.raises(CheckpointError, match="weights under each of generator, ema; save the one that is meant"):
+        checkpoint.load_into(net(), str(tmp_path / "two.pt"))
+
+
+@pytest.mark.parametrize("of_lightning", [True, False])
+def test_a_pickle_with_code_is_refused_with_a_recipe(tmp_path: Path, of_lightning: bool) -> None:
+    """Lightning's, or a whole net's: the line of Python makes a file that is taken; rubbish gets none."""
+    torch.save(
+        {"state_dict": net().state_dict(), "hyper_parameters": Bomb()} if of_lightning else net(), tmp_path / "net.ckpt"
+    )
     with pytest.raises(CheckpointError) as caught:
         checkpoint.load_into(net(), str(tmp_path / "net.ckpt"))
     text = str(caught.value)

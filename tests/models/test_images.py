@@ -96,6 +96,8 @@ def wrong_folders(root: Path) -> None:
     """One folder for each thing that can be wrong with it."""
     (root / "empty").mkdir()
     picture(root / "inner" / "within" / "a.png")
+    (root / "volumes").mkdir()
+    (root / "volumes" / "case.nii.gz").touch()
     picture(root / "text" / "a.png")
     (root / "text" / "b.png").write_text("no picture")
     (root / "text" / "c.png").write_text("no picture")
@@ -114,6 +116,7 @@ def wrong_folders(root: Path) -> None:
         ("nowhere", "no such folder"),
         ("empty", "no image in it among 0 files; .bmp"),
         ("inner", "no image in it among 0 files, and none is looked for in its folders, such as within; "),
+        ("volumes", ".webp are read; data=volume reads those"),
         ("text", "text/b.png, "),
         ("text", "c.png: not an image"),
         ("stranger", "notes.txt: not an image"),

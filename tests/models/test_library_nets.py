@@ -11,6 +11,7 @@ from models import checkpoint
 from models.build import build_model
 from models.errors import ModelError
 from models.library_nets import imported, made, monai_net, nearest, smp_net
+from models.named_code import maker_of_net
 from tests.config.test_load import asked, composed
 
 IMAGES = (2, 3, 32, 64)
@@ -60,8 +61,9 @@ def test_a_preset_s_net_answers_and_is_exported(name: str) -> None:
 def test_a_preset_as_it_stands_is_a_net(name: str) -> None:
     """Made of no values, on torch's device "meta"; its layers are called what the library calls them."""
     needs(PRESETS[name][0])
+    model = asked(composed("preset=smoke", "stage=eager", f"model={name}")).model
     with torch.device("meta"):
-        net = net_of(name, [])
+        net = maker_of_net(model.target)(**model.options)
     assert sum(part.numel() for part in net.parameters()) > 10**6
     assert not any(part.startswith("net.") for part in net.state_dict())
 

@@ -80,6 +80,7 @@ def test_every_way_of_compiling_sees_the_adapted_answer() -> None:
         ("tuple", 2, "model.output=2: no such part of Answers's tuple of 2 (0, 1); choose one of: 0, 1"),
         ("tensor", 0, "Answers answers with a tensor, which has no parts; leave it out"),
         ("dict", "out.0", "answers with a tensor, which has no parts"),
+        ("nested", 0, "a dict of 1 (out); name a tensor in it: model.output=0.out.0"),
     ],
 )
 def test_a_part_that_is_not_there_is_one_line(kind: str, output: int | str, said: str) -> None:
