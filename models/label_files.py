@@ -1,11 +1,13 @@
 """Reads labels as class indices, by stated rules; what a rule doesn't cover is refused with its values and its file."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps
+from PIL.ImageFile import ImageFile
 
 from models.errors import ImageError
 from models.image_files import opened, read_values
@@ -17,6 +19,9 @@ SHOWN_VALUES = 5
 MOST_COLOURS = 16  # of a file that shows classes; a photograph, or what JPEG made of classes, has more
 NNUNET = "_0000"  # of the first channel's file of a case, whose labels are named by the case alone
 LARGEST = np.iinfo(np.int64).max
+FEW_BITS = re.compile(r"L;([24])")  # Pillow's name of grey in 2 or 4 bits, which it spreads over 0 to 255
+JPEG = {"JPEG", "MPO"}
+IN_COLOUR = (3, 4)  # channels
 
 
 def label_file(image: Path, folder: Path, rules: LabelRules) -> Path:
@@ -67,18 +72,22 @@ def of_no_image(folder: Path, images: Path, used: Sequence[Path], known: Callabl
 def read_label(path: Path, rules: LabelRules) -> np.ndarray:
     """The values [height, width] of a file of labels, int64, before `as_classes` makes classes of them.
 
-    Indices of a palette are taken as they are; with `rules.colors` a colour is the class that it is listed as.
+    Indices of a palette, and grey of few bits, are taken as they are; with `rules.colors` a colour is the class that it
+    is listed as.
 
     Raises:
-        ImageError: it can't be read, has several channels that differ, colours that aren't listed, or a transparency
-            that varies.
+        ImageError: it can't be read, is a JPEG, has several channels that differ, colours that aren't listed, or a
+            transparency that varies.
     """
     check_transparency(path)
+    check_lossless(path)
     values = _indices(path) if not rules.colors else None
     if values is None:
         values = read_values(path, indices=not rules.colors)
         if rules.colors:
             return _of_colors(path, values, rules.colors)
+        if values.shape[2] not in (1, *IN_COLOUR):
+            raise ImageError(f"{path}: labels of shape {list(values.shape)}; [height, width] is read")
         if values.shape[2] > 1 and not (values == values[..., :1]).all():
             raise ImageError(f"{path}: {_in_colour(values)}")
         values = values[..., 0]
@@ -106,6 +115,23 @@ def check_transparency(path: Path) -> None:
         raise ImageError(f"{path}: its transparency varies, and labels are read of the colours; save them without it")
 
 
+def check_lossless(path: Path) -> None:
+    """That no JPEG has blurred the labels, of which few values are what was drawn; errors as of `check_transparency`.
+
+    Raises:
+        ImageError: it is one, or a TIFF that is compressed as one.
+    """
+    try:
+        with opened(path) as image:
+            lossy = image.format in JPEG or image.info.get("compression") == "jpeg"
+    except (*UNREADABLE, Image.DecompressionBombError):
+        return
+    if lossy:
+        raise ImageError(
+            f"{path}: labels in a JPEG, which changes their values; save PNGs, of black and white as mask > 127"
+        )
+
+
 def _in_colour(values: np.ndarray) -> str:
     """What is said of labels [height, width, channels] that show classes by colours, with the option for these ones."""
     colors = np.unique(values.reshape(-1, values.shape[2])[:, :3], axis=0).tolist()
@@ -116,13 +142,24 @@ def _in_colour(values: np.ndarray) -> str:
 
 
 def _indices(path: Path) -> np.ndarray | None:
-    """The indices of a palette's file [height, width]; None of any other."""
+    """The indices of a palette's file, or the values of grey in few bits [height, width]; None of any other."""
     try:
         with opened(path) as image:
-            single = image.mode == "P" and getattr(image, "n_frames", 1) == 1
-            return np.array(ImageOps.exif_transpose(image)) if single else None
+            step = spread_by(image)
+            if (image.mode != "P" and step == 1) or getattr(image, "n_frames", 1) != 1:
+                return None
+            return np.array(ImageOps.exif_transpose(image)) // step
     except UNREADABLE:
         return None
+
+
+def spread_by(image: Image.Image) -> int:
+    """What Pillow multiplies the values of grey in 2 or 4 bits by, so that the largest is 255; 1 of all others."""
+    if image.mode != "L" or not isinstance(image, ImageFile) or not image.tile:
+        return 1
+    layout = image.tile[0].args  # a name such as "L;4", or that and how it is packed
+    few = FEW_BITS.match(layout if isinstance(layout, str) else str((layout or [""])[0]))
+    return 255 // (2 ** int(few[1]) - 1) if few else 1
 
 
 def _of_colors(path: Path, values: np.ndarray, colors: Sequence[tuple[int, int, int]]) -> np.ndarray:

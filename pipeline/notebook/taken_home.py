@@ -81,6 +81,8 @@ def export(
     *,
     stage: str | None = None,
     dynamic: Sequence[Literal["batch", "size"]] = (),
+    uint8_in: bool = False,
+    classes_out: bool = False,
 ) -> Path:
     """A stage as a folder that runs without this project, checked by a process of its own; docs/deploy.md says how.
 
@@ -89,6 +91,8 @@ def export(
         to: the bundle's folder, which must not be there.
         stage: of the run; None takes the winner.
         dynamic: axes of which other lengths are to be taken.
+        uint8_in: the graph takes images as files hold them, [batch, height, width, channels], and normalises them.
+        classes_out: the graph gives the class of every pixel, [batch, height, width], in place of logits.
 
     Returns:
         The bundle's folder.
@@ -97,6 +101,7 @@ def export(
         RequestError: the request was wrong, or the bundle failed its check; one line.
     """
     words = [part for name in dynamic for part in ("--dynamic", name)] + (["--stage", stage] if stage else [])
+    words += [name for name, chosen in (("--uint8-in", uint8_in), ("--classes-out", classes_out)) if chosen]
     code, last_line = command("pipeline.export", [folder_of(run), "--to", to, *words])
     if code:
         raise RequestError(last_line)

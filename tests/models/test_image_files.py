@@ -2,7 +2,6 @@
 
 import io
 import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from PIL import Image
 from models.errors import ImageError
 from models.image_files import alike, each, pixels, read_image
 from models.volume_files import read_volume
+from tests.models.png_bytes import png_of_48_bits
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)
 GREY = COLOUR[..., 0]
@@ -91,23 +91,12 @@ def test_other_numbers_of_channels_come_from_arrays_and_tiffs(tmp_path: Path) ->
     assert np.array_equal(read_image(tmp_path / "a.tif", 3), COLOUR)
 
 
-def png_of_48_bits(image: np.ndarray) -> bytes:
-    """What Pillow can't write: IHDR with 16 bits and colour type 2, then the rows, each after a filter of 0."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    height, width, _ = image.shape
-    rows = b"".join(b"\0" + row.tobytes() for row in image)
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-
-
 def write_refused(folder: Path, name: str) -> None:
     """One file of a kind that no rule covers."""
     frames = io.BytesIO()
     Image.fromarray(COLOUR).save(frames, "PNG", save_all=True, append_images=[Image.fromarray(COLOUR[::-1])])
     arrays = {"volume.npy": np.zeros((2, 3, 4, 5)), "empty.npy": np.zeros((0, 3)), "five.npy": np.zeros((4, 6, 5)),
+              "channels_first.npy": np.zeros((3, 4, 6)),
               "nan.npy": np.full((4, 6), np.nan), "integers.npy": np.zeros((4, 6), np.int64),
               "objects.npy": np.array([{}], dtype=object)}  # fmt: skip
     if name in arrays:
@@ -132,6 +121,7 @@ def write_refused(folder: Path, name: str) -> None:
         ("volume.npy", "an array of shape [2, 3, 4, 5]"),
         ("empty.npy", "an array of shape [0, 3]"),
         ("five.npy", "5 channels, data.channels=3"),
+        ("channels_first.npy", "data.channels=3; an array [3, 4, 6] is read as [height, width, channels]"),
         ("nan.npy", "NaN or infinite"),
         ("integers.npy", "values of type int64"),
         ("objects.npy", "not an image that can be read (ValueError)"),

@@ -11,6 +11,7 @@ from PIL import Image
 from models.errors import ImageError
 from models.input_contract import LabelRules
 from models.label_files import as_classes, label_file, read_label
+from tests.models.png_bytes import png_of_few_bits
 
 INDICES = LabelRules()
 FILES = [Path("masks/a.png"), Path("masks/b.png")]
@@ -80,6 +81,32 @@ def test_each_kind_of_file_is_read_as_it_is(tmp_path: Path) -> None:
     expected |= {"array.npy": indices, "colour.png": indices}
     for name, values in expected.items():
         assert np.array_equal(read_label(tmp_path / name, INDICES), values), name
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_grey_of_few_bits_is_indices(tmp_path: Path, bits: int) -> None:
+    """Pillow spreads them over 0 to 255, where the largest would be what nobody labelled."""
+    values = np.array([[0, 1, 2], [3, 2, 1]], np.uint8)
+    (tmp_path / "a.png").write_bytes(png_of_few_bits(values, bits))
+    assert read_label(tmp_path / "a.png", INDICES).tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.tif"])
+def test_labels_in_a_jpeg_are_refused(tmp_path: Path, name: str) -> None:
+    """Of a mask in black and white half of the white would be no 255 any more."""
+    mask = np.random.default_rng(0).integers(0, 2, (16, 16), np.uint8) * 255
+    Image.fromarray(mask).save(tmp_path / name, **({"compression": "jpeg"} if name == "a.tif" else {}))
+    with pytest.raises(
+        ImageError, match=r"labels in a JPEG, which changes their values; save PNGs, of black and white as mask > 127"
+    ):
+        read_label(tmp_path / name, LabelRules(positive=255))
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 5), (4, 5, 2)])
+def test_labels_of_other_axes_are_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(shape, np.uint8))
+    with pytest.raises(ImageError, match=rf"labels of shape \[{', '.join(map(str, shape))}\]; \[height, width\]"):
+        read_label(tmp_path / "a.npy", INDICES)
 
 
 def test_colours_become_the_classes_that_they_are_listed_as(tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ def test_what_ended_badly_is_an_exception_of_its_last_line(process: type[Ended])
 def test_a_bundle_is_named(process: type[Ended]) -> None:
     assert pipeline.export("run", "bundle", stage="half", dynamic=["batch"]) == Path("bundle")
     assert process.words == ["run", "--to", "bundle", "--dynamic", "batch", "--stage", "half"]
+    pipeline.export("run", "bundle", uint8_in=True, classes_out=True)
+    assert process.words == ["run", "--to", "bundle", "--uint8-in", "--classes-out"]
 
 
 def test_a_command_finds_what_the_notebook_finds(
