@@ -15,6 +15,7 @@ from models.image_files import alike, each
 from models.input_contract import InputContract, LabelRules
 from models.label_files import NNUNET, as_classes, check_apart, of_no_image
 from models.nifti import NiftiError, nifti_values, nifti_voxels
+from models.nifti_placement import apart
 from models.npy_files import mapped
 from models.tiff_files import tiff_values
 from models.unreadable import UNREADABLE
@@ -71,6 +72,7 @@ def folder_volumes(
         label_files = each(files, lambda file: label_file(file, Path(labels), rules))
         check_apart(files, label_files, f"data.path={path}")
         found = [*as_classes(each(label_files, read_labels), label_files, rules)]
+        each(files, lambda file: check_place(file, label_files[files.index(file)]))
         left_out += of_no_image(Path(labels), Path(path or ""), label_files, suffix_of)
     volumes = each(files, lambda file: read_volume(file, contract.channels))
     volumes = alike(volumes, [str(file) for file in files], contract.scale)
@@ -92,6 +94,25 @@ def label_file(volume: Path, folder: Path, rules: LabelRules) -> Path:
         kinds = "" if len(suffixes) == 1 else f", nor with {' or '.join(suffixes[1:])}"
         raise ImageError(f"{tried[0]}: no such labels{kinds}; data.label_pattern names them otherwise")
     return found
+
+
+def check_place(volume: Path, labels: Path) -> None:
+    """That labels lie where their volume does, as far as both files say where.
+
+    Raises:
+        ImageError: they don't, or can't be read.
+    """
+    if not {suffix_of(volume), suffix_of(labels)} <= set(NIFTI):
+        return
+    try:
+        distance = apart(volume, labels)
+    except (*GIVEN_UP, NiftiError):  # whoever reads the values says what it is
+        return
+    if distance is not None:
+        raise ImageError(
+            f"{labels}: its header places a corner {distance:.3g} from that of {volume.name}, in its unit: mirrored or "
+            "of another spacing; give it the volume's header if voxel belongs to voxel"
+        )
 
 
 def read_volume(path: Path, channels: int) -> np.ndarray:

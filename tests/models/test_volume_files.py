@@ -11,6 +11,7 @@ import tifffile
 
 from models.errors import ImageError
 from models.input_contract import InputContract, LabelRules
+from models.nifti_placement import affine_of
 from models.volume_files import folder_volumes, read_volume, voxels
 
 SHAPE = (2, 3, 4)  # depth, height, width
@@ -34,6 +35,56 @@ def nifti(values: np.ndarray, order: str = "<", slope: float = 0.0, shift: float
     struct.pack_into(f"{order}3f", header, 108, 352.0, slope, shift)
     header[344:348] = b"n+1\0"
     return bytes(header) + values.astype(f"{order}i2").tobytes()
+
+
+def placed(rows: tuple[float, ...] = (), turn: tuple[float, ...] = (), sides: tuple[float, ...] = ()) -> bytes:
+    """NIfTI-1 of labels, with an affine of twelve figures, or a quaternion with its shift, and sides of a voxel."""
+    header = bytearray(nifti(VALUES % 2))
+    struct.pack_into("<2h", header, 252, 1 if turn else 0, 1 if rows else 0)
+    struct.pack_into(f"<{len(sides)}f", header, 76, *sides)
+    struct.pack_into(f"<{len(turn)}f", header, 256, *turn)
+    struct.pack_into(f"<{len(rows)}f", header, 280, *rows)
+    return bytes(header)
+
+
+STRAIGHT = (0.7, 0, 0, -10, 0, 0.8, 0, 20, 0, 0, 5, -300)
+TURNED = (0.0, 0.0, 1.0, -10, 20, -300)  # half a turn about z, so x and y are mirrored
+HALF_TURN = (-0.7, 0, 0, -10, 0, -0.8, 0, 20, 0, 0, 5, -300)
+
+
+@pytest.mark.parametrize(
+    ("labels", "millimetres"),
+    [
+        (placed(STRAIGHT), ""),
+        (placed(tuple(0.001 + part for part in STRAIGHT)), ""),
+        (placed(), ""),
+        (placed((-0.7, *STRAIGHT[1:])), "4.2"),
+        (placed((0.7, 0, 0, -10, 0, 0.8, 0, 20, 0, 0, 4, -300)), "1"),
+        (placed(turn=(0.0, 0.0, 0.0, -10, 20, -300), sides=(1, 0.7, 0.8, 5)), ""),
+        (placed(turn=(0.0, 0.0, 0.0, -10, 20, -300), sides=(-1, 0.7, 0.8, 5)), "10"),
+        (placed(turn=TURNED, sides=(1, 0.7, 0.8, 5)), "5.28"),
+    ],
+)
+def test_labels_that_lie_elsewhere_are_refused(tmp_path: Path, labels: bytes, millimetres: str) -> None:
+    """By a mirrored axis, another spacing or a turn; what rounds, or says no place, is taken."""
+    for folder in ("scans", "labels"):
+        (tmp_path / folder).mkdir()
+    written(tmp_path / "scans" / "a.nii", placed(STRAIGHT))
+    written(tmp_path / "labels" / "a.nii", labels)
+    asked = (str(tmp_path / "scans"), str(tmp_path / "labels"), InputContract(channels=1, scale=1.0), LabelRules("*"))
+    if not millimetres:
+        assert folder_volumes(*asked)[0][0].label is not None
+        return
+    with pytest.raises(ImageError, match=rf"labels/a\.nii: .* a corner {millimetres} from that of a\.nii, "):
+        folder_volumes(*asked)
+
+
+def test_a_quaternion_and_an_affine_say_the_same(tmp_path: Path) -> None:
+    _, rows = affine_of(written(tmp_path / "rows.nii", placed(HALF_TURN)))
+    _, turn = affine_of(written(tmp_path / "turn.nii", placed(turn=TURNED, sides=(1, 0.7, 0.8, 5))))
+    assert rows is not None
+    assert turn is not None
+    np.testing.assert_allclose(turn, rows, atol=1e-5)
 
 
 def nifti2(values: np.ndarray) -> bytes:
