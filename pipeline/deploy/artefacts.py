@@ -115,7 +115,7 @@ def as_onnx(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -
         copy_all(recorded, made.path, folder)
         return made
     axes, batch = [axis for name in dynamic for axis in AXES[name]], recorded.batch
-    if len(batch) == 1:
+    if "batch" in dynamic and len(batch) == 1:
         batch = torch.cat([batch, batch])  # an axis of length 1 would be taken for a constant
     export(recorded.workload.model, recorded.dtype, batch, folder / made.path, axes)
     (given,) = onnx.load(str(folder / made.path), load_external_data=False).graph.input

@@ -9,6 +9,7 @@ from typing import TypedDict
 from pipeline.deploy.bundle_files import LOADER
 
 LIMIT_SECONDS = 600
+ERROR = "error: "  # with which a loader that is run by hand begins its line
 # In the place of the project's packages stands nothing, which import takes for "not there".
 ALONE = """
 import runpy, sys
@@ -64,6 +65,12 @@ def ask(folder: Path, *words: str) -> Said:
     try:
         found: Said = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise BundleFails(lines[-1].strip() if lines else f"it ended with {done.returncode} and no word") from None
+        raise BundleFails(last_words(done.stderr) or f"it ended with {done.returncode} and no word") from None
     return found
+
+
+def last_words(stderr: str) -> str:
+    """What a loader ended with, in a line: its error, which a library may tell over several, or else the last one."""
+    lines = [" ".join(line.split()) for line in stderr.splitlines() if line.strip()]
+    begins = [number for number, line in enumerate(lines) if line.startswith(ERROR)]
+    return " ".join(lines[begins[-1] if begins else -1 :]).removeprefix(ERROR)

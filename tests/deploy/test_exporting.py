@@ -184,6 +184,35 @@ def test_nothing_of_the_project_can_be_imported_by_a_loader(tmp_path: Path) -> N
         fresh_process.ask(tmp_path)
 
 
+def test_a_loader_s_error_of_several_lines_is_told_whole(tmp_path: Path) -> None:
+    """The last of them may say nothing, as ONNX Runtime's."""
+    (tmp_path / "load.py").write_text(
+        "raise SystemExit('note: x\\nerror: Bad: axis\\n  got 1, not 2\\nPlease fix it.\\n')"
+    )
+    with pytest.raises(fresh_process.BundleFails, match=r"^Bad: axis got 1, not 2 Please fix it\.$"):
+        fresh_process.ask(tmp_path)
+
+
+@pytest.mark.parametrize(("axis", "images"), [("batch", 2), ("size", 1)])
+def test_a_batch_of_one_is_doubled_where_it_is_dynamic_alone(
+    axis: str, images: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph of two images would refuse the run's batch of one."""
+    run = run_folder(tmp_path / "run", [stage("onnxruntime")])
+    record = codec.load(run)
+    data = replace(record.settings.data, batch_size=1)
+    codec.save(replace(record, settings=replace(record.settings, data=data)), run)
+    exported: list[int] = []
+
+    def export(_: object, __: object, batch: torch.Tensor, *___: object) -> None:
+        exported.append(len(batch))
+        raise ContractError("enough")
+
+    monkeypatch.setattr(artefacts, "export", export)
+    assert asked(run, "--stage", "onnxruntime", "--dynamic", axis, "--to", tmp_path / "out") == exporting.REFUSED
+    assert exported == [images]
+
+
 @pytest.mark.slow
 def test_an_onnx_bundle_runs_alone(tmp_path: Path) -> None:
     """Without torch: for another batch and size, too; a changed file is not loaded."""
