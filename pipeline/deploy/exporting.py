@@ -26,6 +26,7 @@ from pipeline.deploy.fresh_process import BundleFails, Said, ask
 from pipeline.deploy.moved_ends import Ends, classes
 from pipeline.deploy.recorded_stage import ExportError, RecordedStage, check_weights, chosen, opened
 from pipeline.records import codec
+from pipeline.records.error_line import typed_line
 from pipeline.report.formatting import clean
 from pipeline.stages.api import Skip, StageError
 from pipeline.stages.common.onnx_export import OUTPUT
@@ -139,6 +140,9 @@ def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str,
     """What the artefact takes, and the fp32 net's logits, [batch, classes, height, width].
 
     With dynamic axes there is a second batch, of other lengths.
+
+    Raises:
+        ExportError: the net itself takes no such batch.
     """
     allow_tf32(False)
     batches = {"": recorded.batch}  # what the fp32 net takes
@@ -149,9 +153,15 @@ def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str,
         batches["other_"] = other.contiguous()
     found: dict[str, Tensor] = {}
     others = recorded.inputs.tensors[1:]
-    with torch.inference_mode():
-        for name, batch in batches.items():
-            found |= {f"{name}batch": batch, f"{name}reference": recorded.workload.model(batch, *others).float()}
+    for name, batch in batches.items():
+        try:
+            with torch.inference_mode():
+                found |= {f"{name}batch": batch, f"{name}reference": recorded.workload.model(batch, *others).float()}
+        except Exception as error:
+            if not name:
+                raise
+            shape, axes = "×".join(map(str, batch.shape)), " and ".join(dynamic)
+            raise ExportError(f"--dynamic {axes}: the net takes no {shape}: {typed_line(error)}") from error
     further = {f"{FURTHER}{number}": part for number, part in enumerate(others)}
     return found | {"batch": recorded.given[0]} | further
 

@@ -12,6 +12,7 @@ import torch
 from models.build import build_model
 from models.checkpoint import save as save_weights
 from models.input_contract import InputContract, LabelRules
+from models.unet import UNet
 from pipeline.compiler.artifact import save as save_net
 from pipeline.deploy import artefacts, bundle_contract, bundle_sums, exporting, fresh_process
 from pipeline.deploy.bundle_contract import ContractError
@@ -182,6 +183,21 @@ def test_nothing_of_the_project_can_be_imported_by_a_loader(tmp_path: Path) -> N
     (tmp_path / "load.py").write_text("import pipeline")
     with pytest.raises(fresh_process.BundleFails, match="import of pipeline halted"):
         fresh_process.ask(tmp_path)
+
+
+def test_a_net_that_takes_no_other_batch_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one of torch.export's that is for the batch that it was exported with."""
+
+    def one_batch(_: object, image: torch.Tensor) -> torch.Tensor:
+        return image.reshape(2, 3, SIDE, SIDE)[:, :2]
+
+    monkeypatch.setattr(UNet, "forward", one_batch)
+    run = run_folder(tmp_path / "run", [stage("onnxruntime")])
+    words = (run, "--stage", "onnxruntime", "--dynamic", "batch", "--to", tmp_path / "out")
+    assert asked(*words) == exporting.REFUSED
+    assert f"--dynamic batch: the net takes no 3×3×{SIDE}×{SIDE}: RuntimeError: shape '" in refused(capsys)
 
 
 def test_a_loader_s_error_of_several_lines_is_told_whole(tmp_path: Path) -> None:
