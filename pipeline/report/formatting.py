@@ -100,6 +100,11 @@ def gibibytes(amount: float | None) -> str:
     return NOTHING if amount is None else significant(amount / 2**30)
 
 
+def mebibytes(amount: float | None) -> str:
+    """Bytes in MiB without the unit, for a column that names it."""
+    return NOTHING if amount is None else significant(amount / 2**20)
+
+
 def whole(value: float) -> str:
     """A mean count: 96 where it is whole, 4.5 where it isn't."""
     return significant(value).removesuffix(".0") if value >= 10 else f"{value:.2g}"

@@ -111,14 +111,19 @@ def text(read: Callable[[Item], str]) -> Callable[[Item], Cell]:
 
     def cell(item: Item) -> Cell:
         value = read(item)
-        return Cell(value, value)
+        return Cell(value, None if value == NOTHING else value)
 
     return cell
 
 
-def names(title: str, read: Callable[[Item], str], help: str = "") -> Column[Item]:  # noqa: A002 - as the attribute
+def names(
+    title: str,
+    read: Callable[[Item], str],
+    help: str = "",  # noqa: A002 - as the attribute
+    csv: str = "",
+) -> Column[Item]:
     """A column of text."""
-    return Column(title, help=help, cell=text(read), kind="text")
+    return Column(title, help=help, cell=text(read), kind="text", csv=csv)
 
 
 def unsorted(cells: list[Cell]) -> list[Cell]:

@@ -3,11 +3,33 @@
 import csv
 import io
 import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
+import pytest
+
+from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.records.diagnostics import CountedBytes, LayoutChange
+from pipeline.records.run_record import Execution, StageRecord
+from pipeline.records.samples import HostPath
+from pipeline.records.tasks import TaskName
 from pipeline.report import csv_table
-from pipeline.report.sections import bottleneck_section
-from pipeline.report.tables import table_of
+from pipeline.report.sections import (
+    attribution_section,
+    bits_section,
+    bottleneck_section,
+    capacity_section,
+    cost_section,
+    fusion_section,
+    host_path_section,
+    host_time_section,
+    layout_section,
+    memory_section,
+)
+from pipeline.report.sections.ladder_section import headings_of, stage_columns
+from pipeline.report.tables import Table
 from tests.report import made_up_run as made_up
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "results-csv.md"
@@ -19,24 +41,177 @@ def test_every_column_is_documented_in_its_place() -> None:
     assert documented == csv_table.header(made_up.summary(made_up.run()))
 
 
-def test_what_limits_a_stage_is_there_as_figures() -> None:
-    """Those of the table "What limits each stage", unrounded."""
-    summary = made_up.summary(made_up.run())
-    rows = {row["stage"]: row for row in csv.DictReader(io.StringIO(csv_table.csv_text(summary)))}
-    shown = table_of(bottleneck_section.columns(summary.run.words), summary.ranked)
-    named = {
-        "near arithmetic": "near_arithmetic_share",
-        "near memory": "near_memory_share",
-        "peak": "peak_flops_per_s",
-        "of the peak": "peak_share",
-        "of the bandwidth": "bandwidth_share",
-        "GPU idle": "gpu_idle_share",
-        "growth": "batch_slope",
-        "by pixels": "pixel_slope",
-    }
-    assert set(shown.titles) == {"stage", "bottleneck", *named}
+@cache
+def whole() -> RunSummary:
+    """A made-up run of which every table of stages has rows: it has a target, a path around the net and 8 bits."""
+    asked = {"target_images_per_second": 400.0, "target_p99_ms": 300.0}
+    run = made_up.with_settings(made_up.run(), report=asked)
+    first, *others = run.stages
+    assert first.diagnostics is not None
+    counted, planned = CountedBytes(4, 2, 10, 9, 9, "ncu", {}), LayoutChange("Transpose", "up", "ONNX graph", 1.0, None)
+    changed = replace(first.diagnostics, counted=counted, layout=[*first.diagnostics.layout, planned])
+    return summarize(replace(run, stages=[replace(first, host_path=PATH, diagnostics=changed), *others, int8()]))
+
+
+def int8() -> StageRecord:
+    """A stage with 8 bits."""
+    few = Execution("int8", {}, None, "ONNX Runtime", captured=False, fuses=True)
+    return made_up.stage("int8", 9.0, 30.0, 10**9, "8 bits", execution=few)
+
+
+PATH = [
+    HostPath("as it is", [0.4], 100, 50),
+    HostPath("uint8 in", [0.3], 100, 50),
+    HostPath("classes out", [0.2], 100, 50),
+    HostPath("ring", [0.1], 100, 50),
+]
+PARTS = ("weights", "held besides", "activations", "workspace", "in reserve", "context", "outside torch")
+WORK = ("convolution", "pointwise", "normalisation", "layout change", "copy", "pool", "other")
+HOST = ("wall", "GPU", "idle", "launches", "framework", "interpreter", "waiting")
+# of each table what its columns but the first are in results.csv; empty for what docs/results-csv.md computes
+TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, str]]]] = {
+    "bottleneck": (
+        bottleneck_section.table,
+        [
+            ("bottleneck", "bottleneck"),
+            ("near arithmetic", "near_arithmetic_share"),
+            ("near memory", "near_memory_share"),
+            ("peak", "peak_flops_per_s"),
+            ("of the peak", "peak_share"),
+            ("of the bandwidth", "bandwidth_share"),
+            ("GPU idle", "gpu_idle_share"),
+            ("growth", "batch_slope"),
+        ],
+    ),
+    "classes": (
+        lambda summary: drawn.table if (drawn := attribution_section.classes_figure(summary)) else None,
+        [*((work, f"profiled_{work.replace(' ', '_')}_s") for work in WORK), ("seen", "profiled_classes_share")],
+    ),
+    "host time": (
+        host_time_section.table,
+        [*((part, f"profiled_{part.lower()}_s") for part in HOST), ("what it means", "host_time_meaning")],
+    ),
+    "around the net": (
+        host_path_section.table,
+        [
+            ("net alone", "seconds_per_call"),
+            ("as it is", "host_path_as_it_is_s"),
+            ("uint8 in", "host_path_uint8_in_s"),
+            ("classes out", "host_path_classes_out_s"),
+            ("ring", "host_path_ring_s"),
+            ("net's share", "host_path_net_share"),
+        ],
+    ),
+    "layout": (
+        layout_section.table,
+        [
+            ("changes", "layout_changes"),
+            ("ms", "layout_changes_s"),
+            ("share", "layout_changes_share"),
+            ("largest", "layout_change_largest"),
+            ("where", "layout_change_where"),
+        ],
+    ),
+    "fusion": (
+        fusion_section.table,
+        [
+            ("kernels", "fusion_kernels_per_call"),
+            ("of eager's", "fusion_kernels_share"),
+            ("GB", "fusion_bytes_per_call"),
+            ("of eager's", "fusion_bytes_share"),
+            ("bytes counted as", "fusion_bytes_counted_as"),
+            ("written by the compiler", "generated_kernels"),
+            ("GB by counters", "counted_bytes_per_call"),
+            ("GB of L2", "counted_l2_bytes_per_call"),
+        ],
+    ),
+    "memory": (
+        memory_section.table,
+        [
+            ("the device sees", "process_bytes"),
+            *((part, f"memory_{part.replace(' ', '_')}_bytes") for part in PARTS),
+            ("allocator's peak", "allocated_peak_bytes"),
+            ("why unknown", "memory_why_unknown"),
+        ],
+    ),
+    "cost": (
+        cost_section.cost_table,
+        [
+            ("images/s", "images_per_second"),
+            ("hours", ""),
+            ("images/J", ""),
+            ("kWh", ""),
+            ("price", "price_per_million_images"),
+            ("pays after", "break_even_images"),
+        ],
+    ),
+    "GPUs for the target": (
+        lambda summary: capacity_section.section(summary).table,
+        [
+            ("GPUs", "target_gpus"),
+            ("load", "target_load_share"),
+            ("images per batch", "target_images_per_batch"),
+            ("p50 ms", "target_p50_s"),
+            ("p99 ms", "target_p99_s"),
+            ("an hour", "target_price_per_hour"),
+            ("note", "target_note"),
+        ],
+    ),
+}
+
+
+# that tables of every stage show as well, and so also have of those that a table leaves out
+EVERY_STAGE = {
+    column.csv for column in [*stage_columns(headings_of(whole())), *bottleneck_section.columns(whole().run.words)]
+} | {"bottleneck"}
+
+
+@pytest.fixture(scope="module")
+def written() -> dict[str, dict[str, str]]:
+    """The rows of the run's results.csv by stage."""
+    return {row["stage"]: row for row in csv.DictReader(io.StringIO(csv_table.csv_text(whole())))}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_what_a_table_shows_of_a_stage_is_there(name: str, written: dict[str, dict[str, str]]) -> None:
+    """Unrounded, in SI units, and nothing for a stage that the table leaves out."""
+    draw, columns = TABLES[name]
+    shown = draw(whole())
+    assert shown is not None
+    assert shown.titles[1:] == [title for title, _ in columns]
     for cells in shown.rows:
-        row = rows[cells[0].text]
-        for title, cell in zip(shown.titles[2:], cells[2:], strict=True):
-            assert row[named[title]] == ("" if cell.value is None else str(cell.value))
-    assert (rows["compile"]["precision"], rows["compile"]["file_bytes"]) == ("fp16", "62000000")
+        row = written[str(cells[0].value)]
+        for (_, column), cell in zip(columns, cells[1:], strict=True):
+            assert not column or row[column] == ("" if cell.value is None else str(cell.value))
+    own = [column for _, column in columns if column not in EVERY_STAGE]
+    without = written.keys() - {str(cells[0].value) for cells in shown.rows}
+    assert without
+    assert not any(written[stage][column] for stage in without for column in own if column)
+
+
+def test_the_figures_of_fewer_bits_are_there_of_every_stage(written: dict[str, dict[str, str]]) -> None:
+    """The layers of those with 8 bits; what the file takes in bytes."""
+    shown = bits_section.table(whole())
+    found = {cells[0].text: dict(zip(shown.titles, cells, strict=True)) for cells in shown.rows}
+    assert str(found["int8"]["layers"].value) == written["int8"]["layers_with_8_bits"]
+    assert (written["int8"]["provider"], written["int8"]["precision"]) == ("ONNX Runtime", "int8")
+    assert (written["compile"]["provider"], written["compile"]["precision"]) == ("Inductor", "fp16")
+    assert (written["compile"]["layers_with_8_bits"], written["compile"]["file_bytes"]) == ("", "62000000")
+
+
+def test_what_a_graph_plans_stands_beside_what_ran(written: dict[str, dict[str, str]]) -> None:
+    """The table has both in one cell."""
+    shown = {cells[0].text: cells[1].text for cells in layout_section.table(whole()).rows}
+    planned = {name: row["layout_changes_in_graph"] for name, row in written.items() if name in shown}
+    assert any(count != "0" for count in planned.values())
+    assert all(("in the graph" in shown[name]) == (count != "0") for name, count in planned.items())
+
+
+@pytest.mark.parametrize("task", ["segmentation", "regression"])
+def test_runs_that_know_little_have_the_same_columns(task: TaskName) -> None:
+    """A sweep's file has one header for all jobs of a task."""
+    known = made_up.with_settings(made_up.run(), task={"name": task})
+    bare = made_up.with_settings(known, report={"gpu_hour_price": None})
+    bare = replace(bare, stages=[], environment=None, measured_peaks=None, reference=None)
+    asked = made_up.with_settings(known, report={"target_images_per_second": 400.0, "target_p99_ms": 300.0})
+    assert csv_table.header(summarize(bare)) == csv_table.header(summarize(known)) == csv_table.header(summarize(asked))

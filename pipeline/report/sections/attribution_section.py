@@ -1,5 +1,7 @@
 """Why the winner wins and what still limits it: what each rung took away, in sentences."""
 
+from collections.abc import Iterable
+
 from pipeline.analysis.attribution import (
     ClassChange,
     Step,
@@ -16,7 +18,9 @@ from pipeline.report.charts.canvas import CLASSES
 from pipeline.report.figure import Figure, drawn
 from pipeline.report.formatting import clean, milliseconds, seconds, share, signed, size
 from pipeline.report.sections.bottleneck_section import in_short
-from pipeline.report.tables import Cell, Column, figure, names, table_of
+from pipeline.report.tables import Column, figure, names, table_of
+
+ByClass = tuple[StageSummary, dict[str, float]]  # a stage, and its seconds per call by class of work
 
 QUESTION = "Why does it win, and what limits it?"
 WORTH_SAYING = 0.05  # of what could be saved: what layers beat their rooflines by
@@ -110,28 +114,42 @@ def way_figure(summary: RunSummary) -> Figure | None:
 
 def classes_figure(summary: RunSummary) -> Figure | None:
     """Where the time goes, by class of work."""
-    stages = [stage for stage in summary.ranked if stage.stage.profile and stage.stage.profile.kernels]
-    sums = {stage.name: by_class(stage.stage.profile) for stage in stages if stage.stage.profile}
-    if not stages:
+    every = profiled(summary)
+    if not every:
         return None
-    kinds = [kind for kind in CLASSES if any(kind in classes for classes in sums.values())]
-
-    def column(kind: str) -> Column[StageSummary]:
-        def cell(stage: StageSummary) -> Cell:
-            spent = {str(each): value for each, value in sums[stage.name].items()}.get(kind, 0.0)
-            return Cell(milliseconds(spent), spent)
-
-        return Column(kind, help="ms per call", cell=cell)
-
-    columns = [
-        names("stage", lambda stage: clean(stage.name)),
-        *(column(kind) for kind in kinds),
-        Column("seen", help=SEEN_HELP, cell=lambda stage: Cell(share(seen_share(stage)), seen_share(stage))),
-    ]
-    bars = [
-        (clean(stage.name), {str(kind): 1e3 * value for kind, value in sums[stage.name].items()}) for stage in stages
-    ]
+    kinds = [kind for kind in CLASSES if any(kind in classes for _, classes in every)]
+    bars = [(clean(stage.name), {kind: 1e3 * value for kind, value in classes.items()}) for stage, classes in every]
     title = "Where the time goes: milliseconds per call by class of work"
     svg = stacked(bars, CLASSES, (title, "milliseconds per call, under the profiler"))
     note = "From a separate pass under the profiler. Time that the profiler cannot see into has no class."
-    return drawn("Where the time goes", svg, note, table_of(columns, stages))
+    return drawn("Where the time goes", svg, note, table_of(class_columns(kinds), every))
+
+
+def profiled(summary: RunSummary) -> list[ByClass]:
+    """Every ranked stage whose kernels are on record, with the seconds per call of each class of work."""
+    stages = [stage for stage in summary.ranked if stage.stage.profile and stage.stage.profile.kernels]
+    return [
+        (stage, {str(kind): value for kind, value in by_class(stage.stage.profile).items()})
+        for stage in stages
+        if stage.stage.profile
+    ]
+
+
+def class_columns(kinds: Iterable[str] = CLASSES) -> list[Column[ByClass]]:
+    """What each of these classes takes, and how much of the stage's time all of them are."""
+
+    def column(kind: str) -> Column[ByClass]:
+        def spent(each: ByClass) -> float:
+            return each[1].get(kind, 0.0)
+
+        csv = f"profiled_{kind.replace(' ', '_')}_s"
+        return Column(kind, help="ms per call", cell=figure(spent, milliseconds), csv=csv)
+
+    def seen(each: ByClass) -> float | None:
+        return seen_share(each[0])
+
+    return [
+        names("stage", lambda each: clean(each[0].name)),
+        *(column(kind) for kind in kinds),
+        Column("seen", help=SEEN_HELP, cell=figure(seen, share), csv="profiled_classes_share"),
+    ]

@@ -3,7 +3,17 @@
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.analysis.traffic import moved
 from pipeline.records.run_record import EAGER, Precision
-from pipeline.report.formatting import NOTHING, clean, gibibytes, gigabytes, milliseconds, seconds, share, significant
+from pipeline.report.formatting import (
+    NOTHING,
+    clean,
+    gibibytes,
+    gigabytes,
+    mebibytes,
+    milliseconds,
+    seconds,
+    share,
+    significant,
+)
 from pipeline.report.sections.accuracy_section import dice_by_class
 from pipeline.report.sections.ladder_section import accuracy_of, mean_dice
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
@@ -46,9 +56,9 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     wide = "with so few bits, of those with matrix products"
     return [
         names("stage", lambda stage: clean(stage.name)),
-        names("by", lambda stage: clean(stage.stage.execution.provider) if stage.stage.execution else NOTHING),
-        names("bits", lambda stage: clean(stage.stage.precision or NOTHING), "of most matrix products"),
-        Column("layers", help=wide, cell=lambda stage: layers(summary, stage)),
+        names("by", _provider, csv="provider"),
+        names("bits", lambda stage: clean(stage.stage.precision or NOTHING), "of most matrix products", "precision"),
+        Column("layers", help=wide, cell=lambda stage: layers(summary, stage), csv="layers_with_8_bits"),
         Column("error", help="relative L2 of the logits", cell=figure(_error, lambda value: significant(value, 2))),
         Column(changing, help="their class against the fp32 net", cell=figure(_flipped, share)),
         Column("Dice", help="mean over the classes, against the labels", cell=figure(mean_dice, "{:.4f}".format)),
@@ -56,10 +66,14 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
         Column("ms", help="per call", cell=figure(lambda stage: stage.pace, milliseconds)),
         Column(f"× {clean(summary.baseline)}", help="times as fast", cell=figure(_ratio, significant)),
         Column("GB", help="through memory in a call", cell=figure(lambda stage: moved(stage.stage).amount, gigabytes)),
-        Column("file MiB", help="that the stage leaves to be loaded", cell=figure(_left, significant)),
+        Column("file MiB", help="left to be loaded", cell=figure(bytes_left, mebibytes), csv="file_bytes"),
         Column("GiB", help=held, cell=figure(lambda stage: stage.peak_bytes, gibibytes)),
         names("outcome", lambda stage: stage.compared.outcome or stage.status),
     ]  # fmt: skip
+
+
+def _provider(stage: StageSummary) -> str:
+    return clean(stage.stage.execution.provider) if stage.stage.execution else NOTHING
 
 
 def layers(summary: RunSummary, stage: StageSummary) -> Cell:
@@ -87,11 +101,6 @@ def _ratio(stage: StageSummary) -> float | None:
 
 def _points(value: float) -> str:
     return significant(value, 2)
-
-
-def _left(stage: StageSummary) -> float | None:
-    left = bytes_left(stage)
-    return None if left is None else left / 2**20
 
 
 def bytes_left(stage: StageSummary) -> int | None:

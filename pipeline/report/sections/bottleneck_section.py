@@ -43,39 +43,51 @@ def columns(words: Words) -> list[Column[StageSummary]]:
     return [
         names("stage", lambda stage: clean(stage.name)),
         names("bottleneck", lambda stage: stage.bottleneck.kind),
-        Column("near arithmetic", "", "of the kernels' time, in matrix work", _near(lambda of: of.compute)),
-        Column("near memory", "", "of the kernels' time, in work near the bandwidth", _near(lambda of: of.memory)),
-        Column("peak", "", "TFLOP/s, the most that anything reached here in the precision that ran", _peak),
-        Column(
-            "of the peak",
-            "",
-            "the net's FLOPs, each layer's at the peak of its precision, over the time of a call; above 100 %: the "
-            "algorithm multiplies less often than counted",
-            figure(lambda stage: stage.bottleneck.evidence.compute, share),
-        ),
-        Column(
-            "of the bandwidth",
-            "",
-            "the bytes of a call over its time, of the measured copy; ≥ where the bytes are a lower bound",
-            _bandwidth,
-        ),
+        _near("arithmetic", "of the kernels' time, in matrix work", lambda of: of.compute),
+        _near("memory", "of the kernels' time, in work near the bandwidth", lambda of: of.memory),
+        *_of_the_roofs(),
         Column(
             "GPU idle",
-            "",
-            "no kernel runs, of a call under the profiler; left out where the GPU waits for the profiler alone",
-            figure(lambda stage: stage.bottleneck.evidence.idle_told, share),
+            help="no kernel runs, of a call under the profiler; left out where the GPU waits for the profiler alone",
+            cell=figure(lambda stage: stage.bottleneck.evidence.idle_told, share),
+            csv="gpu_idle_share",
         ),
         Column(
             "growth",
-            "",
-            "slope of the time with the batch, of the two largest: 1 grows with it, 0 does not",
-            figure(lambda stage: stage.bottleneck.evidence.slope, _slope),
+            help="slope of the time with the batch, of the two largest: 1 grows with it, 0 does not",
+            cell=figure(lambda stage: stage.bottleneck.evidence.slope, _slope),
+            csv="batch_slope",
         ),
         Column(
             f"by {words.points}",
-            "",
-            f"the same with the {words.samples}' {words.points}; on a CPU",
-            figure(lambda stage: stage.bottleneck.evidence.image_slope, _slope),
+            help=f"the same with the {words.samples}' {words.points}; on a CPU",
+            cell=figure(lambda stage: stage.bottleneck.evidence.image_slope, _slope),
+            csv="pixel_slope",
+        ),
+    ]
+
+
+def _of_the_roofs() -> list[Column[StageSummary]]:
+    """What of the peak and of the bandwidth the whole call reaches."""
+    return [
+        Column(
+            "peak",
+            help="TFLOP/s, the most that anything reached here in the precision that ran",
+            cell=_peak,
+            csv="peak_flops_per_s",
+        ),
+        Column(
+            "of the peak",
+            help="the net's FLOPs, each layer's at the peak of its precision, over the time of a call; above 100 %: "
+            "the algorithm multiplies less often than counted",
+            cell=figure(lambda stage: stage.bottleneck.evidence.compute, share),
+            csv="peak_share",
+        ),
+        Column(
+            "of the bandwidth",
+            help="the bytes of a call over its time, of the measured copy; ≥ where the bytes are a lower bound",
+            cell=_bandwidth,
+            csv="bandwidth_share",
         ),
     ]
 
@@ -90,14 +102,14 @@ def table(summary: RunSummary) -> Table:
     return table_of(columns(summary.run.words), summary.ranked).without_empty_columns
 
 
-def _near(read: Callable[[TimeShares], float]) -> Callable[[StageSummary], Cell]:
-    """Cells of a share of the kernels' time."""
+def _near(roof: str, said: str, read: Callable[[TimeShares], float]) -> Column[StageSummary]:
+    """A share of the kernels' time."""
 
     def of(stage: StageSummary) -> float | None:
         shares = stage.bottleneck.evidence.shares
         return read(shares) if shares else None
 
-    return figure(of, share)
+    return Column(f"near {roof}", help=said, cell=figure(of, share), csv=f"near_{roof}_share")
 
 
 def _bandwidth(stage: StageSummary) -> Cell:

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipeline.analysis.capacity import ARRIVALS, SEED, SPARE, Finding, Fleet, Simulation, Target, fleets, target_of
+from pipeline.analysis.capacity import ARRIVALS, SEED, SPARE, Finding, Fleet, Simulation, fleets, target_of
 from pipeline.analysis.summary import RunSummary
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.data_words import Words
-from pipeline.report.formatting import NOTHING, clean, listed, milliseconds, seconds, share, significant
+from pipeline.report.formatting import clean, listed, milliseconds, seconds, share, significant
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 
 RATE, TAIL = "report.target_images_per_second", "report.target_p99_ms"
@@ -62,60 +62,69 @@ def section(summary: RunSummary) -> CapacitySection:
     return CapacitySection(
         title,
         f"{text} {MODEL.format(batch=summary.run.batch_size, latencies=drawn_from, **words.named)}",
-        _table(summary, target),
+        _table(summary),
     )
 
 
-def columns(price: float | None, words: Words) -> list[Column[Line]]:
-    """The GPUs, how busy they are, and what they cost."""
+def columns(words: Words) -> list[Column[Line]]:
+    """The GPUs, how busy they are, and why there are none."""
 
     def simulated(read: Callable[[Simulation], float], show: Callable[[float], str]) -> Callable[[Line], Cell]:
         return figure(lambda line: read(line[1].simulation) if line[1].simulation else None, show)
 
-    shown: list[Column[Line]] = [
+    return [
         names("stage", lambda line: clean(line[0])),
         Column(
             "GPUs",
             help="the fewest that hold the target",
             cell=figure(lambda line: line[1].gpus, lambda gpus: f"{gpus:,}"),
+            csv="target_gpus",
         ),
         Column(
             "load",
             help="share of what they could do with full batches",
             cell=simulated(lambda found: found.load, share),
+            csv="target_load_share",
         ),
         Column(
             f"{words.samples} per batch",
             help="on average, simulated",
             cell=simulated(lambda found: found.images_per_batch, lambda value: significant(value, 2)),
+            csv="target_images_per_batch",
         ),
         Column(
             "p50",
             "ms",
             f"simulated, from {words.one}'s arrival to its mask",
             simulated(lambda found: found.p50, milliseconds),
+            csv="target_p50_s",
         ),
-        Column("p99", "ms", "simulated", simulated(lambda found: found.p99, milliseconds)),
+        Column("p99", "ms", "simulated", simulated(lambda found: found.p99, milliseconds), csv="target_p99_s"),
+        names("note", lambda line: note(line[1]), csv="target_note"),
     ]
-    if price is not None:
-
-        def cost(line: Line) -> Cell:
-            gpus = line[1].gpus
-            return Cell(significant(gpus * price), gpus * price) if gpus else Cell(NOTHING)
-
-        shown.append(Column("an hour", help=f"all of them, at {price:g} an hour each", cell=cost))
-    return [*shown, names("note", lambda line: note(line[1]))]
 
 
-def gpus_of(line: Line) -> int | None:
-    """The fewest GPUs that hold the target."""
-    return line[1].gpus
+def price_column(price: float | None) -> Column[Line]:
+    """What all of them cost an hour, each at that price; nothing without one."""
+
+    def cost(line: Line) -> float | None:
+        return line[1].gpus * price if line[1].gpus and price is not None else None
+
+    help_text = "" if price is None else f"all of them, at {price:g} an hour each"
+    return Column("an hour", help=help_text, cell=figure(cost, significant), csv="target_price_per_hour")
 
 
-def _table(summary: RunSummary, target: Target) -> Table:
-    return table_of(
-        columns(summary.run.settings.report.gpu_hour_price, summary.run.words), fleets(summary, target).items()
-    )
+def lines(summary: RunSummary) -> list[Line]:
+    """Every ranked stage with its GPUs; none without a target."""
+    target = target_of(summary)
+    return list(fleets(summary, target).items()) if target else []
+
+
+def _table(summary: RunSummary) -> Table:
+    price = summary.run.settings.report.gpu_hour_price
+    *figures, why = columns(summary.run.words)
+    priced = [] if price is None else [price_column(price)]
+    return table_of([*figures, *priced, why], lines(summary))
 
 
 def note(fleet: Fleet) -> str:

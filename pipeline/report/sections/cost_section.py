@@ -42,7 +42,12 @@ def columns(summary: RunSummary) -> list[Column[Cost]]:
             help=f"for a million {words.samples}",
             cell=figure(lambda cost: cost.kilowatt_hours, significant),
         ),
-        Column("price", help=f"of a million {words.samples}{at}", cell=figure(lambda cost: cost.price, significant)),
+        Column(
+            "price",
+            help=f"of a million {words.samples}{at}",
+            cell=figure(lambda cost: cost.price, significant),
+            csv="price_per_million_images",
+        ),
         Column("pays after", help=f"{words.samples} until the set-up has paid for itself{against}", cell=paid),
     ]
 

@@ -42,20 +42,33 @@ def columns(baseline: str) -> list[Column[FusionFigures]]:
             "kernels",
             help="per call; on a CPU operators that call no other",
             cell=figure(lambda each: each.fusion.kernels_per_call, number),
+            csv="fusion_kernels_per_call",
         ),
-        Column(f"of {baseline}'s", help="kernels", cell=figure(lambda each: each.kernels_share, share)),
+        Column(
+            f"of {baseline}'s",
+            help="kernels",
+            cell=figure(lambda each: each.kernels_share, share),
+            csv="fusion_kernels_share",
+        ),
         Column(
             "GB",
             help="moved per call, inputs and outputs of each operator or kernel once",
             cell=figure(lambda each: each.fusion.bytes_per_call, gigabytes),
+            csv="fusion_bytes_per_call",
         ),
         Column(
             f"of {baseline}'s",
             help="bytes, where both were counted the same way",
             cell=figure(lambda each: each.bytes_share, share),
+            csv="fusion_bytes_share",
         ),
-        names("bytes counted as", lambda each: bytes_text(each.recorded_moved)),
-        names("written by the compiler", directions_text, "kernels that do a chain, siblings, or a single operator"),
+        names("bytes counted as", lambda each: bytes_text(each.recorded_moved), csv="fusion_bytes_counted_as"),
+        names(
+            "written by the compiler",
+            directions_text,
+            "kernels that do a chain, siblings, or a single operator",
+            "generated_kernels",
+        ),
     ]
 
 
@@ -64,11 +77,13 @@ COUNTED: list[Column[FusionFigures]] = [
         "GB by counters",
         help="to and from device memory, as the GPU's own counters saw one call",
         cell=figure(lambda each: each.counted_bytes, gigabytes),
+        csv="counted_bytes_per_call",
     ),
     Column(
         "GB of L2",
         help="asked of the L2 cache, by the same counters",
         cell=figure(lambda each: each.cache_bytes, gigabytes),
+        csv="counted_l2_bytes_per_call",
     ),
 ]
 

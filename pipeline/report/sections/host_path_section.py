@@ -17,11 +17,9 @@ NOTE = (
 NAMES = ("as it is", "uint8 in", "classes out", "ring")
 
 
-def table(summary: RunSummary) -> Table:
-    """Every ranked stage whose path was measured."""
-    stages = [stage for stage in summary.ranked if stage.stage.host_path]
-    there = [name for name in NAMES if any(move_of(stage, name) for stage in stages)]
-    columns: list[Column[StageSummary]] = [
+def columns() -> list[Column[StageSummary]]:
+    """The net alone, and the path around it with each further move."""
+    return [
         names("stage", lambda stage: clean(stage.name)),
         Column(
             "net alone",
@@ -31,10 +29,28 @@ def table(summary: RunSummary) -> Table:
                 lambda stage: seconds_per_call(stage.stage.pairs).value if stage.stage.pairs else None, milliseconds
             ),
         ),
-        *(Column(name, "", "ms, with the moves so far", figure(partial(taken, name), milliseconds)) for name in there),
-        Column("net's share", "", "of the path as it is", figure(share_as_it_is, share)),
+        *(
+            Column(
+                name,
+                "",
+                "ms, with the moves so far",
+                figure(partial(taken, name), milliseconds),
+                csv=f"host_path_{name.replace(' ', '_')}_s",
+            )
+            for name in NAMES
+        ),
+        Column("net's share", "", "of the path as it is", figure(share_as_it_is, share), csv="host_path_net_share"),
     ]
-    return table_of(columns, stages)
+
+
+def measured(summary: RunSummary) -> list[StageSummary]:
+    """Every ranked stage whose path was measured."""
+    return [stage for stage in summary.ranked if stage.stage.host_path]
+
+
+def table(summary: RunSummary) -> Table:
+    """All of them; layouts that none was measured in are left out."""
+    return table_of(columns(), measured(summary)).without_empty_columns
 
 
 def move_of(stage: StageSummary, name: str) -> Move | None:

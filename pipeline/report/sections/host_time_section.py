@@ -6,7 +6,7 @@ from pipeline.analysis.host_time import HostTime, Sums, class_sums, flops_sums, 
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
-from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
+from pipeline.report.tables import Column, Table, figure, names, table_of
 
 Line = tuple[str, HostTime]  # a stage's name and its time
 NOTE = (
@@ -15,48 +15,49 @@ NOTE = (
 
 
 def columns() -> list[Column[Line]]:
-    """The parts of the wall time."""
-
-    def part(read: Callable[[HostTime], float | None]) -> Callable[[Line], Cell]:
-        return figure(lambda line: read(line[1]), milliseconds)
-
+    """The parts of the wall time, and what they mean."""
     return [
         names("stage", lambda line: clean(line[0])),
-        Column(
-            "wall",
-            "",
-            "ms per call, under the profiler, which slows the host",
-            part(lambda time: time.split.wall_seconds),
-        ),
-        Column("GPU", "", "ms in which some kernel ran", part(lambda time: time.split.device_seconds)),
-        Column("idle", "", "ms in which none did", part(lambda time: time.idle)),
-        Column(
+        _part("wall", "ms per call, under the profiler, which slows the host", lambda time: time.split.wall_seconds),
+        _part("GPU", "ms in which some kernel ran", lambda time: time.split.device_seconds),
+        _part("idle", "ms in which none did", lambda time: time.idle),
+        _part(
             "launches",
-            "",
             "ms of the host inside calls to the driver that start work",
-            part(lambda time: time.split.launch_seconds),
+            lambda time: time.split.launch_seconds,
         ),
-        Column(
+        _part(
             "framework",
-            "",
             "ms of the host inside operators, without those launches",
-            part(lambda time: time.split.framework_seconds),
+            lambda time: time.split.framework_seconds,
         ),
-        Column(
+        _part(
             "interpreter",
-            "",
             "ms of the host inside the call, but in no operator",
-            part(lambda time: time.split.interpreter_seconds),
+            lambda time: time.split.interpreter_seconds,
         ),
-        Column("waiting", "", "ms of the host in synchronisation", part(lambda time: time.split.waiting_seconds)),
-        names("what it means", lambda line: meaning(line[1])),
+        _part("waiting", "ms of the host in synchronisation", lambda time: time.split.waiting_seconds),
+        names("what it means", lambda line: meaning(line[1]), csv="host_time_meaning"),
     ]
 
 
-def table(summary: RunSummary) -> Table:
+def _part(title: str, said: str, read: Callable[[HostTime], float | None]) -> Column[Line]:
+    """One of them, in milliseconds; in results.csv in seconds."""
+
+    def seconds_of(line: Line) -> float | None:
+        return read(line[1])
+
+    return Column(title, help=said, cell=figure(seconds_of, milliseconds), csv=f"profiled_{title.lower()}_s")
+
+
+def lines(summary: RunSummary) -> list[Line]:
     """Every ranked stage whose split is on record."""
-    times = [(stage.name, host_time_of(stage.stage)) for stage in summary.ranked]
-    return table_of(columns(), [(name, time) for name, time in times if time])
+    return [(stage.name, time) for stage in summary.ranked if (time := host_time_of(stage.stage))]
+
+
+def table(summary: RunSummary) -> Table:
+    """All of them, each part of their wall time."""
+    return table_of(columns(), lines(summary))
 
 
 def shown(summary: RunSummary) -> tuple[str, Table]:
@@ -66,7 +67,7 @@ def shown(summary: RunSummary) -> tuple[str, Table]:
 
 def in_a_line(summary: RunSummary) -> str:
     """That launches limit no stage, where that is all that the table would say; empty where some GPU waits."""
-    times = [time for stage in summary.ranked if (time := host_time_of(stage.stage))]
+    times = [time for _, time in lines(summary)]
     if not times or any(time.finding not in ("GPU busy", "profiler waits") for time in times):
         return ""
     most = max(time.share if time.finding == "GPU busy" else time.unfilled or 0.0 for time in times)

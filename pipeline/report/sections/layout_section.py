@@ -25,23 +25,45 @@ def columns(words: Words) -> list[Column[LayoutCost]]:
             "changes",
             help=f"kernels or copies per call that convert {turned}, as far as they can be seen",
             cell=lambda cost: Cell(count_text(cost), cost.count),
+            csv="layout_changes",
         ),
         Column(
-            "ms", help="per call, of those whose time is known", cell=figure(lambda cost: cost.seconds, milliseconds)
+            "ms",
+            help="per call, of those whose time is known",
+            cell=figure(lambda cost: cost.seconds, milliseconds),
+            csv="layout_changes_s",
         ),
-        Column("share", help="of the stage's time", cell=figure(lambda cost: cost.share, share)),
-        names("largest", lambda cost: short(cost.largest.name) if cost.largest else "", "the one that takes longest"),
+        Column(
+            "share", help="of the stage's time", cell=figure(lambda cost: cost.share, share), csv="layout_changes_share"
+        ),
+        names(
+            "largest",
+            lambda cost: short(cost.largest.name) if cost.largest else "",
+            "the one that takes longest",
+            "layout_change_largest",
+        ),
         names(
             "where",
             lambda cost: place(cost.stage.stage, cost.largest) if cost.largest else "",
             "the layer, the two layers around it, or what the generated kernel does besides",
+            "layout_change_where",
         ),
     ]
 
 
-def table(summary: RunSummary) -> Table:
+PLANNED: Column[LayoutCost] = Column(
+    "in the graph", cell=figure(lambda cost: cost.planned, str), csv="layout_changes_in_graph"
+)  # what the table says in a clause beside the count
+
+
+def searched(summary: RunSummary) -> list[LayoutCost]:
     """Every ranked stage that was searched for changes of layout."""
-    return table_of(columns(summary.run.words), [cost for cost in costs(summary) if cost.stage.stage.profile])
+    return [cost for cost in costs(summary) if cost.stage.stage.profile]
+
+
+def table(summary: RunSummary) -> Table:
+    """What each of them pays."""
+    return table_of(columns(summary.run.words), searched(summary))
 
 
 def count_text(cost: LayoutCost) -> str:

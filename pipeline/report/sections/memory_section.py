@@ -59,7 +59,10 @@ def columns() -> list[Column[MemoryFigures]]:
     return [
         names("stage", name_of),
         Column("the device sees", help="of the whole process", cell=figure(lambda each: each.process_bytes, size)),
-        *(Column(part, help=HELP[part], cell=amount(part)) for part in PARTS),
+        *(
+            Column(part, help=HELP[part], cell=amount(part), csv=f"memory_{part.replace(' ', '_')}_bytes")
+            for part in PARTS
+        ),
         Column(
             "allocator's peak",
             help="of torch's allocator in one call; pools of captured graphs and other runtimes' memory are not in it",
@@ -70,7 +73,7 @@ def columns() -> list[Column[MemoryFigures]]:
             help="in the host's memory at its peak, where the device reports none",
             cell=figure(lambda each: each.resident_bytes, size),
         ),
-        names("why unknown", why_unknown, "what a dash stands for"),
+        names("why unknown", why_unknown, "what a dash stands for", "memory_why_unknown"),
     ]
 
 
