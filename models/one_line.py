@@ -147,3 +147,8 @@ def settle_streams() -> None:
 def plural(number: int, noun: str) -> str:
     """Such as 1 block, 2 blocks, 5,000 images."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def per_cent(share: float, digits: int = 0) -> str:
+    """A share with so many digits after the point, such as 7 %."""
+    return f"{100 * share:.{digits}f} %"

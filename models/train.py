@@ -26,7 +26,7 @@ from models.build import build_model
 from models.datasets import SAMPLE_FOLDER, SAMPLES, to_batch
 from models.errors import InputError, ModelError
 from models.image_files import read_image
-from models.one_line import Parser, guarded, tell
+from models.one_line import Parser, guarded, per_cent, tell
 from models.stain import HELD_OUT, WORD, stain_mask
 
 BATCH, CROP = 8, 128
@@ -116,7 +116,7 @@ def fit(net: nn.Module, drawn: Callable[[], tuple[Tensor, Tensor]], minutes: flo
         steps += 1
         if time.monotonic() - said > 15:
             said = time.monotonic()
-            sys.stderr.write(f"{elapsed:4.0%}, step {steps}, loss {loss.item():.4f}\n")
+            sys.stderr.write(f"{per_cent(elapsed):>5}, step {steps}, loss {loss.item():.4f}\n")
     net.eval()
     return steps
 

@@ -256,7 +256,7 @@ FAULTS = {
         gives_up_compiling, "fell back to eager: Dynamo reached its recompile limit", "wrong device", compiles=True
     ),
     "in_bf16": Fault(
-        in_bf16, "it declares fp32, and 100% of its FLOPs ran in bf16", "not as declared", declares="fp32"
+        in_bf16, "it declares fp32, and 100 % of its FLOPs ran in bf16", "not as declared", declares="fp32"
     ),
     "lazy": Fault(lazy, "a call returned a tests.fooling_stages.Lazy", "broken contract", "failed"),
     "complex": answers_with(lambda _, logits: logits + 1j, "its logits are torch.complex64"),

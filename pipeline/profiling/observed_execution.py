@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from models.one_line import per_cent
 from pipeline.measure.batch import of_batches
 from pipeline.profiling.autotune_counts import eagerly
 from pipeline.profiling.dispatch import Dispatched, Operator
@@ -145,7 +146,7 @@ def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[
         return with_reason(declared, f"torch's dispatcher can't show it ({first_line(error)})"), named
     share = seen.flops / max(1, net_flops(work.model, *batch.samples(0, 1)) * batch.shape[0])
     if share < SEEN_SHARE:
-        reason = f"only {share:.0%} of the net's FLOPs pass torch's dispatcher"
+        reason = f"only {per_cent(share)} of the net's FLOPs pass torch's dispatcher"
         return with_reason(declared, reason), named
     found = replace(
         declared,
@@ -192,7 +193,7 @@ def contradiction(declared: Execution, seen: Seen, share: float) -> str:
     if not others.total():
         return ""
     most = others.most_common(1)[0][0]
-    return f"it declares {declared.precision}, and {others.total() / seen.flops:.0%} of its FLOPs ran in {most}"
+    return f"it declares {declared.precision}, and {per_cent(others.total() / seen.flops)} of its FLOPs ran in {most}"
 
 
 def named_tf32(declared: Execution, events: list[TraceEvent]) -> str:
@@ -202,7 +203,7 @@ def named_tf32(declared: Execution, events: list[TraceEvent]) -> str:
     total = sum(event.duration_us for event in kernels)
     if declared.precision != "fp32" or named <= MIXED_SHARE * total:
         return ""
-    return f"it declares fp32, and {named / total:.0%} of its kernels' time is in kernels for TF32"
+    return f"it declares fp32, and {per_cent(named / total)} of its kernels' time is in kernels for TF32"
 
 
 def replays_a_graph(events: list[TraceEvent]) -> bool | None:

@@ -170,9 +170,9 @@ def gigabytes(amount: float | None) -> str:
 def remedy(cause: Unresolved) -> str:
     """What would resolve a ratio that is not resolved; one sentence."""
     if cause.cause == "few blocks":
-        knobs = "measure.sampling_seconds, or gpu_sampling_seconds on a GPU,"
         few = f"{plural(cause.blocks, 'block')} {'is' if cause.blocks == 1 else 'are'} too few"
-        return f"{few} for an interval: raise {knobs} to take at least 6."
+        asked = "preset=smoke asks for fewer, measure=quick for enough"
+        return f"{few} for an interval, which takes 6: {asked}; a slow machine needs a larger measure.sampling_seconds."
     if cause.cause == "baseline not itself":
         low, high = (significant(end, 2) for end in cause.itself)
         itself = f"The baseline against itself came to {low} to {high} ×"

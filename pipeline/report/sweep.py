@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.one_line import plural
+from models.one_line import per_cent, plural
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.analysis.sweep_jobs import KNEE_SHARE, Axis, Curve, Job, curves
 from pipeline.analysis.sweep_jobs import Figure as Measure
@@ -99,9 +99,11 @@ def knees(found: list[Curve], words: Words) -> list[str]:
         most = max(y.value for _, y in curve.points)
         if curve.knee_is_resolved:
             best = f"{significant(most)} {words.samples}/s"
-            lines.append(f"{name}: batch {batch:g} gives {rate.value / most:.0%} of its best, {best} (ringed).")
+            lines.append(f"{name}: batch {batch:g} gives {per_cent(rate.value / most)} of its best, {best} (ringed).")
         else:
-            lines.append(f"{name}: from which batch on it gives {KNEE_SHARE:.0%} of its best isn't resolved. {LONGER}.")
+            lines.append(
+                f"{name}: from which batch on it gives {per_cent(KNEE_SHARE)} of its best isn't resolved. {LONGER}."
+            )
     return lines
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
+from models.one_line import per_cent
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.machine import Environment
@@ -125,12 +126,13 @@ def throttled(pairs: Sequence[Pair]) -> RunWarning | None:
     if not reasons:
         return None
     shares = [
-        sum(bool(set(part.throttle_reasons) - expected) for part in side) / len(side) for side in (baseline, stage)
+        per_cent(sum(bool(set(part.throttle_reasons) - expected) for part in side) / len(side))
+        for side in (baseline, stage)
     ]
     holds = "it is so at full load, on which the ratio is" if loaded else "the ratio holds, as samples were interleaved"
     return RunWarning(
         "throttled",
-        f"{', '.join(reasons)}: in {shares[0]:.0%} of the baseline's samples and {shares[1]:.0%} of the stage's",
+        f"{', '.join(reasons)}: in {shares[0]} of the baseline's samples and {shares[1]} of the stage's",
         f"cool the device or lock its clocks (nvidia-smi -lgc); {holds}",
     )
 
@@ -176,7 +178,7 @@ def slower_at_full_load(stage: StageRecord, batch_size: int) -> RunWarning | Non
         return None
     return RunWarning(
         SLOWER_AT_FULL_LOAD,
-        f"at sustained full load a call takes {sustained * 1e3:.3g} ms, {more:.0%} more than interleaved",
+        f"at sustained full load a call takes {sustained * 1e3:.3g} ms, {per_cent(more)} more than interleaved",
         "plan a service at full load with the longer time; throughput and cost in this report do",
     )
 
@@ -251,7 +253,8 @@ def drifted(change: float) -> RunWarning | None:
     """The baseline drifted by at least 2 %; from 10 % on, absolute times taken at different moments mislead."""
     if abs(change) < DRIFT_WARNS:
         return None
-    text = f"the baseline was {abs(change):.1%} {'slower' if change > 0 else 'faster'} at the end than at the start"
+    how = "slower" if change > 0 else "faster"
+    text = f"the baseline was {per_cent(abs(change), 1)} {how} at the end than at the start"
     if is_unfair(change):
         return RunWarning(
             "unfair",

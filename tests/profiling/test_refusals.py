@@ -81,11 +81,11 @@ def test_without_a_compiler_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("declared", "flops", "said"),
     [
-        ("fp32", {"fp32": 60, "tf32": 40}, "it declares fp32, and 40% of its FLOPs ran in tf32"),
+        ("fp32", {"fp32": 60, "tf32": 40}, "it declares fp32, and 40 % of its FLOPs ran in tf32"),
         ("fp32", {"fp32": 97, "tf32": 3}, ""),
         ("fp16", {"fp16": 60, "fp32": 40}, ""),
-        ("fp16", {"fp16": 60, "fp8": 40}, "it declares fp16, and 40% of its FLOPs ran in fp8"),
-        ("fp16", {"fp32": 100}, "it declares fp16, and 100% of its FLOPs ran in fp32"),
+        ("fp16", {"fp16": 60, "fp8": 40}, "it declares fp16, and 40 % of its FLOPs ran in fp8"),
+        ("fp16", {"fp32": 100}, "it declares fp16, and 100 % of its FLOPs ran in fp32"),
     ],
 )
 def test_a_coarser_part_contradicts_a_declaration(declared: str, flops: dict[str, int], said: str) -> None:
@@ -118,5 +118,5 @@ def test_kernels_named_for_tf32_contradict_fp32(declared: str | None, named: boo
         event("kernel", "elementwise", 90.0, 10.0),
     ]
     said = named_tf32(Execution(declared), kernels)  # type: ignore[arg-type]
-    assert said == ("it declares fp32, and 90% of its kernels' time is in kernels for TF32" if named else "")
+    assert said == ("it declares fp32, and 90 % of its kernels' time is in kernels for TF32" if named else "")
     assert named_tf32(Execution("fp32"), kernels[1:]) == ""

@@ -251,7 +251,10 @@ def test_a_warning_of_many_stages_is_given_once() -> None:
 @pytest.mark.parametrize(
     ("ratio", "said"),
     [
-        (Ratio(1.0, 0.9, 1.1, 4, bounded=False), "4 blocks are too few for an interval"),
+        (
+            Ratio(1.0, 0.9, 1.1, 4, bounded=False),
+            "4 blocks are too few for an interval, which takes 6: preset=smoke asks for fewer, measure=quick for",
+        ),
         (Ratio(1.0, 0.9, 1.1, 1, bounded=False), "1 block is too few for an interval"),
         (Ratio(1.02, 1.015, 1.025, 30), "is below the minimum detectable effect of 3.0 %: measure.trials=3 averages"),
         (Ratio(1.0, 0.98, 1.02, 30), "about 480 blocks (now 30)"),

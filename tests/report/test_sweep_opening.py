@@ -120,6 +120,6 @@ def test_a_knee_within_the_intervals_is_not_named() -> None:
     best, wide, narrow = Estimate(500.0, 498.0, 502.0), Estimate(475.0, 400.0, 550.0), Estimate(475.0, 470.0, 480.0)
     first = Estimate(100.0, 99.0, 101.0)
     (said,) = knees([Curve("half", 512, [(1.0, first), (8.0, narrow), (32.0, best)])], IMAGES)
-    assert said == "half at 512: batch 8 gives 95% of its best, 500 images/s (ringed)."
+    assert said == "half at 512: batch 8 gives 95 % of its best, 500 images/s (ringed)."
     (said,) = knees([Curve("half", 512, [(1.0, first), (8.0, wide), (32.0, best)])], IMAGES)
-    assert said.startswith("half at 512: from which batch on it gives 90% of its best isn't resolved.")
+    assert said.startswith("half at 512: from which batch on it gives 90 % of its best isn't resolved.")

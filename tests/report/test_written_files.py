@@ -90,7 +90,7 @@ def test_the_knee_is_the_least_batch_near_the_best(sweep: Path) -> None:
     """8 gives 96 % of what 32 gives."""
     lines = curves(read_jobs(sweep), "batch", "throughput")
     assert [curve_name(line, "batch") for line in lines] == ["compile at 512"]
-    assert knees(lines, IMAGES)[0].startswith("compile at 512: batch 8 gives 96% of its best")
+    assert knees(lines, IMAGES)[0].startswith("compile at 512: batch 8 gives 96 % of its best")
 
 
 def test_a_sweep_of_which_nothing_is_left_still_says_so(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_precision_that_is_not_what_runs_is_contradicted(work: Workload) -> No
     half = work.model.to_something_faster(1.0)  # type: ignore[operator]
     found, contradicted = complete(Runner(half, "fp32, honest", Execution("fp32", layout="NCHW")), work, CALLED)
     assert found.precision == "fp32"
-    assert contradicted == "it declares fp32, and 100% of its FLOPs ran in bf16"
+    assert contradicted == "it declares fp32, and 100 % of its FLOPs ran in bf16"
 
 
 @pytest.fixture
@@ -150,5 +150,5 @@ def test_a_stage_that_hides_its_work_says_how_little_was_seen(work: Workload) ->
     """As another runtime does."""
     found, contradicted = complete(Runner(lambda image: image, "hidden"), work, CALLED)
     assert found.precision is None
-    assert found.unknown == "only 0% of the net's FLOPs pass torch's dispatcher"
+    assert found.unknown == "only 0 % of the net's FLOPs pass torch's dispatcher"
     assert contradicted == ""

@@ -31,7 +31,7 @@ FAULTS: dict[str, tuple[Pair, str, str]] = {
     "a side stream": (steady_pair(1.5, device_seconds=0.001), "clocks disagree", "20 ms of wall time and 1 ms"),
     "a compiler at work": (steady_pair(1.5, retries=3, disturbed=True), "not at rest", "60 of 60 samples"),
     "a hot device": (
-        steady_pair(1.5, throttle_reasons=["thermal"]), "throttled", "0% of the baseline's samples and 10",
+        steady_pair(1.5, throttle_reasons=["thermal"]), "throttled", "0 % of the baseline's samples and 10",
     ),
     "unequal clocks": (
         with_baseline(steady_pair(1.5, clock_mhz=1500), clock_mhz=1980), "clocks differ", "the ratio is 1.980",
@@ -40,7 +40,7 @@ FAULTS: dict[str, tuple[Pair, str, str]] = {
         pair_of(lambda i: (0.02, (0.01 + 1e-5 * (i % 5)) * (3 if i % 10 == 9 else 1))), "outliers", "of 60 samples lie",
     ),
     "a warming room": (pair_of(lambda i: (0.02 * (1 + 0.002 * i), 0.01)), "drift", "slower at the end"),
-    "a clock that halves": (pair_of(lambda i: (0.02 * (1 + (i > 14)), 0.01 * (1 + (i > 14)))), "unfair", "100.0%"),
+    "a clock that halves": (pair_of(lambda i: (0.02 * (1 + (i > 14)), 0.01 * (1 + (i > 14)))), "unfair", "100.0 %"),
 }  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def test_a_stage_that_full_load_slows_down_is_named(sustained: float | None, nam
     found = warnings.slower_at_full_load(stage_record("half", pair, energy=energy), batch_size=2)
     assert (found is not None) is named
     if found:
-        assert "a call takes 4.6 ms, 15% more than interleaved" in found.text
+        assert "a call takes 4.6 ms, 15 % more than interleaved" in found.text
 
 
 @pytest.mark.parametrize(

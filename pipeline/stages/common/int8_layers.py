@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor, nn
 
+from models.one_line import per_cent
 from pipeline.compiler.budget import Budget, Run, keep_within, spent
 from pipeline.config.request_error import nearest
 from pipeline.records.run_record import Precision
@@ -107,9 +108,9 @@ def passed(run: Run, by: Judges, bits: Precision = "int8") -> dict[str, float]:
     allowed, images = by.budget, sum(len(batch) for batch in by.for_choice)
     if not allowed.share(found) <= 1:
         raise StageError(
-            f"{bits} changes {found.flips:.2%} of the pixels ({allowed.flips:.2%} allowed), its logits are off by "
-            f"{found.error:.2g} (relative L2, {allowed.error:g} allowed) and a class loses {found.dice:.2g} of Dice "
-            f"against fp32 ({allowed.dice:g} allowed), on {images} images",
+            f"{bits} changes {per_cent(found.flips, 2)} of the pixels ({per_cent(allowed.flips, 2)} allowed), its "
+            f"logits are off by {found.error:.2g} (relative L2, {allowed.error:g} allowed) and a class loses "
+            f"{found.dice:.2g} of Dice against fp32 ({allowed.dice:g} allowed), on {images} images",
             "wrong answer",
         )
     return asdict(found)
