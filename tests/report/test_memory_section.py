@@ -7,6 +7,7 @@ from pipeline.records.diagnostics import Diagnostics, LayerWork, MemoryHolder, M
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Memory
 from pipeline.report.sections import memory_section as memory
+from pipeline.report.sections.explanations import explanations
 from tests.report import made_up_run as made_up
 
 MIB = 2**20
@@ -150,7 +151,7 @@ def test_the_winner_stands_beside_the_baseline_as_the_device_sees_them() -> None
 
 
 def test_timelines_are_drawn_where_layers_were_watched() -> None:
-    """The baseline's at once, the others' folded; three points are a row of the table, not a chart."""
+    """The baseline's first, the others' in a box that scrolls; three points are a row of the table, not a chart."""
     first, others = memory.timelines(made_up.summary(run()))
     assert [figure.title for figure in first] == ["Memory of eager through one call"]
     assert [figure.title for figure in others] == ["Memory of half through one call"]
@@ -159,7 +160,7 @@ def test_timelines_are_drawn_where_layers_were_watched() -> None:
 
 
 def test_timelines_of_graphs_and_of_hidden_layers_say_how_they_were_watched() -> None:
-    """The winner's at once, the others' folded."""
+    """The winner's beside the baseline's, the others' in the box."""
     first, others = memory.timelines(made_up.summary(looked_into()))
     assert [figure.title.split()[2] for figure in first] == ["eager", "fused"]
     notes = {figure.title.split()[2]: figure.note for figure in [*first, *others]}
@@ -216,6 +217,17 @@ def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
     assert [cell.text for cell in shown.rows[0]] == ["eager", "700 MiB", f"{ON_CPU.topic}: {ON_CPU.text}"]
     assert memory.chart(found) is None
     assert ON_CPU.text in made_up.page(found.run)
+
+
+def test_timelines_have_a_part_of_their_own() -> None:
+    """Beside Memory, not within it: those of the baseline and the winner, and then a box that scrolls."""
+    before, _, part = made_up.page(run()).partition('id="timelines"><summary><h3>Memory through one call</h3>')
+    assert "Memory of eager through one call" not in before
+    shown, _, box = part.partition('<div class="scroll pairs" role="region"')
+    assert ("Memory of eager through" in shown, "Memory of half through" in shown) == (True, False)
+    assert "Memory of half through" in box
+    parts = {part.anchor: part for part in explanations(made_up.summary(run()))}
+    assert [figure.title for figure in parts["timelines"].pairs] == ["Memory of eager through one call"]
 
 
 def test_the_page_has_it_under_its_own_heading_and_escapes_the_record() -> None:

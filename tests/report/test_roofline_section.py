@@ -200,12 +200,28 @@ def test_levels_hold_all_that_their_layers_do() -> None:
 
 def test_the_rooflines_are_of_the_winner_or_its_nearest_and_of_the_baseline() -> None:
     """Compile hides its layers, so cuda_graph, the fastest that shows them, stands for it."""
-    titles = [figure.title for figure in rooflines(made_up.summary(RUN))]
-    assert titles == [
-        "Roofline of cuda_graph", "cuda_graph, level by level", "Roofline of eager", "eager, level by level",
-    ]  # fmt: skip
-    alone = made_up.summary(replace(RUN, stages=RUN.stages[:1]))
-    assert [figure.title for figure in rooflines(alone)] == titles[2:]
+    found = rooflines(made_up.summary(RUN))
+    assert {name: [figure.title for figure in figures] for name, figures in found.items()} == {
+        "cuda_graph": ["Roofline of cuda_graph", "cuda_graph, level by level"],
+        "eager": ["Roofline of eager", "eager, level by level"],
+    }
+    alone = rooflines(made_up.summary(replace(RUN, stages=RUN.stages[:1])))
+    assert [figure.title for figure in alone["eager"]] == [figure.title for figure in found["eager"]]
+    assert [*alone] == ["eager"]
+    assert rooflines(made_up.summary(replace(RUN, stages=[]))) == {}
+
+
+def test_the_columns_of_layers_are_explained_once() -> None:
+    """Beside the first table of layers; those of levels and of the stages' own sections point there."""
+    layers, levels = rooflines(made_up.summary(RUN))["eager"]
+    assert layers.table is not None
+    assert levels.table is not None
+    assert "of a batch, 2 per multiply-add" in [heading.help for heading in layers.table.headings]
+    assert not any(heading.help for heading in levels.table.headings)
+    text = made_up.page(RUN)
+    assert text.count("<dd>of a batch, 2 per multiply-add</dd>") == len(rooflines(made_up.summary(RUN)))
+    assert 'The columns are those under <a href="#roofline-1">Layer by layer</a>.' in text
+    assert 'id="roofline-1"><summary><h3>Layer by layer: cuda_graph</h3>' in text
 
 
 def test_a_roofline_names_its_peaks_levels_and_source() -> None:

@@ -29,6 +29,7 @@ VARIABLES = {
     **{colour: f"var(--k{n})" for n, colour in enumerate(CLASSES.values())},
 }  # fmt: skip
 WIDTH_INCHES = 46 * 16 / 96  # 46rem, as wide as the page shows a chart: letters are as large as the page's own
+HALF_INCHES = 34 * 16 / 96  # 34rem, of which the page shows two side by side
 SMALL = 9  # points: 12 px
 LETTER_POINTS = 5.6  # wide in small letters, generously
 STYLE = {

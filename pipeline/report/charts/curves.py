@@ -2,7 +2,7 @@
 
 import math
 
-from pipeline.report.charts.canvas import ACCENT, CLASSES, INK, PLAIN, QUIET, SMALL, canvas, finished
+from pipeline.report.charts.canvas import ACCENT, CLASSES, HALF_INCHES, INK, PLAIN, QUIET, SMALL, canvas, finished
 
 
 def lines(
@@ -43,8 +43,11 @@ def log_ticks(values: list[float]) -> list[float]:
 
 
 def timeline(seconds: list[float], amounts: list[float], labels: tuple[str, str, str], peak: str) -> str:
-    """The most that was held up to each moment of a call; `labels`: title and axes, `peak`: the text at the peak."""
-    with canvas(2.4) as (figure, axes):
+    """The most that was held up to each moment of a call; `labels`: title and axes, `peak`: the text at the peak.
+
+    Half as wide as the page, where it stands beside others.
+    """
+    with canvas(2.4, HALF_INCHES) as (figure, axes):
         moments = [1e3 * moment for moment in seconds]
         axes.fill_between(moments, amounts, color=PLAIN, linewidth=0, step="pre")
         at = max(range(len(amounts)), key=amounts.__getitem__)

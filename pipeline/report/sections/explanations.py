@@ -34,12 +34,13 @@ class Explanation:
     charts: list[Figure] = field(default_factory=list)
     table: Table | None = None
     after: list[Figure] = field(default_factory=list)  # below the table
-    folded: list[Figure] = field(default_factory=list)  # of less weight: opened by who wants them
+    pairs: list[Figure] = field(default_factory=list)  # of half the page's width, side by side
+    others: list[Figure] = field(default_factory=list)  # the same, of less weight: in a box that scrolls
 
     @property
     def empty(self) -> bool:
         """Whether the record knows nothing of it."""
-        return not (self.sentences or self.charts or (self.table and self.table.rows) or self.after)
+        return not (self.sentences or self.charts or (self.table and self.table.rows) or self.after or self.pairs)
 
 
 def sentences(summary: RunSummary) -> dict[str, list[str]]:
@@ -58,10 +59,10 @@ def sentences(summary: RunSummary) -> dict[str, list[str]]:
 
 def explanations(summary: RunSummary) -> list[Explanation]:
     """All parts of which the record knows something."""
-    makers: tuple[Callable[[RunSummary], Explanation], ...] = (
-        _way, _bottlenecks, _time, _around, _roofline, _layout, _fusion, _memory, _bits,
-    )  # fmt: skip
-    return [part for make in makers if not (part := make(summary)).empty]
+    before: tuple[Callable[[RunSummary], Explanation], ...] = (_way, _bottlenecks, _time, _around)
+    after: tuple[Callable[[RunSummary], Explanation], ...] = (_layout, _fusion, _memory, _through_a_call, _bits)
+    parts = [make(summary) for make in before] + _rooflines(summary) + [make(summary) for make in after]
+    return [part for part in parts if not part.empty]
 
 
 def _way(summary: RunSummary) -> Explanation:
@@ -109,9 +110,13 @@ def _around(summary: RunSummary) -> Explanation:
     return Explanation("around", host_path_section.TITLE, _first(said), note, said, table=table if table.rows else None)
 
 
-def _roofline(summary: RunSummary) -> Explanation:
+def _rooflines(summary: RunSummary) -> list[Explanation]:
     gist = "Each layer and level against what this device was measured to reach."
-    return Explanation("roofline", "Layer by layer", gist, charts=roofline_section.rooflines(summary))
+    found = roofline_section.rooflines(summary)
+    return [
+        Explanation(f"roofline-{at}", f"Layer by layer: {clean(name)}", gist, charts=figures)
+        for at, (name, figures) in enumerate(found.items(), 1)
+    ]
 
 
 def _layout(summary: RunSummary) -> Explanation:
@@ -132,13 +137,18 @@ def _fusion(summary: RunSummary) -> Explanation:
 
 def _memory(summary: RunSummary) -> Explanation:
     said, chart = memory_section.sentences(summary), memory_section.chart(summary)
-    first, others = memory_section.timelines(summary)
     table = memory_section.table(summary)
     after = fronts.memory_front(summary)
     return Explanation(
         "memory", "Memory", said[-1] if said else "", memory_section.NOTE, said, [chart] if chart else [], table,
-        [after] if after else [], [*first, *others],
+        [after] if after else [],
     )  # fmt: skip
+
+
+def _through_a_call(summary: RunSummary) -> Explanation:
+    gist = "What torch's allocator holds from the beginning of a call to its end."
+    first, others = memory_section.timelines(summary)
+    return Explanation("timelines", "Memory through one call", gist, pairs=first, others=others)
 
 
 def _bits(summary: RunSummary) -> Explanation:

@@ -3,8 +3,7 @@
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.report.charts.scatter import front
 from pipeline.report.figure import Figure, drawn
-from pipeline.report.formatting import clean, share, significant, spoken
-from pipeline.report.tables import Column, figure, names, table_of
+from pipeline.report.formatting import clean, spoken
 
 WIDE_RANGE = 20  # from the least to the most: on a linear axis all but the most would lie on the floor
 Point = tuple[str, float, float, str]  # name, times as fast, value, place
@@ -45,18 +44,7 @@ def _front(
     if len(found) < 2:
         return None
     fast = f"times as fast as {spoken(summary.baseline)}"
-    columns: list[Column[Point]] = [
-        names("stage", lambda point: point[0]),
-        Column(fast, cell=figure(lambda point: point[1], significant)),
-        Column(titles[1], cell=figure(lambda point: point[2], two_digits)),
-    ]
-    table = table_of(columns, sorted(found, key=lambda point: -point[1]))
-    return drawn(titles[0], front(found, (titles[0], fast, titles[1]), log), note, table)
-
-
-def two_digits(value: float) -> str:
-    """Without an exponent, as a share is shown."""
-    return significant(value, 2) if value >= 1 else share(value / 100).removesuffix(" %")
+    return drawn(titles[0], front(found, (titles[0], fast, titles[1]), log), f"{note} The figures stand in the ladder.")
 
 
 def points(values: list[tuple[StageSummary, float]]) -> list[Point]:

@@ -72,8 +72,8 @@ FIGURES: list[Column[Entry]] = [
 ]
 
 
-def rooflines(summary: RunSummary) -> list[Figure]:
-    """Of the winner and of the baseline: the layers, then the levels; nothing where no layer has a time.
+def rooflines(summary: RunSummary) -> dict[str, list[Figure]]:
+    """Of the winner and of the baseline, by name: the layers, then the levels; nothing where no layer has a time.
 
     Where the winner hides its layers, the fastest stage that shows them stands in for it.
     """
@@ -83,13 +83,15 @@ def rooflines(summary: RunSummary) -> list[Figure]:
     )
     fastest = next((stage for stage in ranked if any(map(_has_dot, stage.layers))), None)
     if fastest is None:
-        return []
+        return {}
     figures = of_stage(summary.run, fastest)
     if summary.winner is not None and fastest is not summary.winner:
         why = f"{clean(summary.winner.name)} hides its layers; {clean(fastest.name)} is the fastest that shows them. "
         figures = [replace(each, note=why + each.note) for each in figures]
     baseline = summary.stage(summary.run.baseline)
-    return [*figures, *(of_stage(summary.run, baseline) if baseline and baseline is not fastest else [])]
+    others = of_stage(summary.run, baseline) if baseline and baseline is not fastest else []
+    found = {fastest.name: figures, **({baseline.name: others} if baseline and others else {})}
+    return {name: shown for name, shown in found.items() if shown}
 
 
 def of_stage(run: RunRecord, stage: StageSummary) -> list[Figure]:
@@ -145,7 +147,8 @@ def _levels_figure(stage: StageSummary, roofline: Roofline) -> Figure:
         Entry(level, roofline, level.seconds_above)
         for level in sorted(levels, key=lambda level: -above.get(level.level, 0.0))
     ]
-    table = table_of([replace(NAME, title="level"), *FIGURES], entries)
+    own = [replace(column, help="") for column in FIGURES]  # those of the layers' table, where they are explained
+    table = table_of([replace(NAME, title="level"), *own], entries)
     return drawn(title, levels_chart(bars, title), note, table)
 
 

@@ -18,7 +18,7 @@ document.querySelectorAll("input[data-filters]").forEach(input => input.addEvent
   const rows = document.getElementById(input.dataset.filters).tBodies[0].rows, wanted = input.value.toLowerCase();
   for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
 }));
-const scrolling = document.querySelectorAll(".scroll, .chart, pre");
+const scrolling = document.querySelectorAll(".scroll, .long, .chart, pre");
 const reachable = () => scrolling.forEach(part => {
   const more = part.scrollWidth > part.clientWidth + 1 || part.scrollHeight > part.clientHeight + 1;
   if (more) part.tabIndex = 0; else part.removeAttribute("tabindex");
