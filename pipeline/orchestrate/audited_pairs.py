@@ -37,9 +37,14 @@ def audited_pair(
         if doubt is None or doubt.failure == "wrong answer":
             break
         if first:
-            text = f"{spec.name} was sampled once more: {doubt.reason}"
-            context.warn("drift", text, "leave the machine to the run, or measure longer")
+            warn_of_another_look(context, spec, doubt)
     return pair, doubt
+
+
+def warn_of_another_look(context: RunContext, spec: StageSpec, doubt: Doubt) -> None:
+    """Tell that the run's own clock stood against a stage's samples, and that it was sampled once more."""
+    text = f"{spec.name} was sampled once more: {doubt.reason}"
+    context.warn("drift", text, "leave the machine to the run, or measure longer")
 
 
 def head_to_head(

@@ -13,7 +13,8 @@ from rich.console import Console
 from pipeline.cli.progress import Progress
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, DataSpec, ModelSpec, RunConfig, StageSpec
-from pipeline.orchestrate import audit
+from pipeline.orchestrate import audit, trials
+from pipeline.orchestrate.audit import Doubt
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
@@ -185,6 +186,20 @@ def test_what_does_not_fit_beside_the_baseline_alternates_with_it(crowded: RunRe
     assert large.name in ranking(crowded).ratios
     assert eager.status == "ok"
     assert not eager.pairs[0].alternated
+
+
+def test_what_the_clock_alone_stands_against_is_alternated_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The baseline isn't there to see what slowed the stage; the second look counts, and the record tells of both."""
+    doubts = iter([Doubt("impossible", "by the run's own clock it took longer"), None])
+    monkeypatch.setattr(trials, "audited_apart", lambda *_: next(doubts))
+    record = ask(tmp_path, [fault("too_large_with_another")])
+    (stage,) = record.stages
+    assert (stage.status, len(stage.pairs), stage.pairs[0].alternated) == ("ok", 1, True)
+    assert next(doubts, "both were asked for") == "both were asked for"
+    (told,) = [warning.text for warning in record.warnings if "sampled once more" in warning.text]
+    assert told.startswith(f"{stage.name} was sampled once more: by the run's own clock")
 
 
 def test_what_fits_in_no_memory_fails_with_its_reason(crowded: RunRecord) -> None:
