@@ -1,5 +1,6 @@
 """Words of a command line that can't be meant: `--key value` where `key=value` is read, and one key with two values."""
 
+import os
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
@@ -49,7 +50,7 @@ def given_twice(words: Iterable[str]) -> str:
     for word in words:
         key, equals, value = word.partition("=")
         key = key.lstrip("+")
-        if not equals or word.startswith(("-", "~")):
+        if not equals or word.startswith(("-", "~")) or os.sep in key:  # a path, such as a job's folder
             continue
         if found.setdefault(key, value) != value:
             return f"{key}: given twice, {found[key]!r} and {value!r}; leave one out"

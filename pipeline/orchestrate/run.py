@@ -99,8 +99,6 @@ def measure(context: RunContext, earlier: Earlier | None) -> None:
             measure_one(context, spec)
         if is_same(spec, context.spec):
             context.keep(aa_pairs=[*context.record.aa_pairs, *context.record.stages[-1].pairs])
-    if earlier and context.taken_over:
-        note_resumed(context, earlier)
     measure_baseline_host(context)
     measure_head_to_head(context)
     note_drift(context)
@@ -128,6 +126,7 @@ def take_over(context: RunContext, earlier: Earlier, stage: StageRecord) -> None
     """A stage as the earlier run measured it, with its files."""
     resume.take_over(earlier, stage, context.folder)
     context.taken_over.add(stage.name)
+    note_resumed(context, earlier)  # first: a run that is interrupted after it still says whose stages it has
     context.keep(stages=[*context.record.stages, stage])
     context.observer.say(f"{stage.name}: taken over from {earlier.folder}")
 
@@ -137,6 +136,8 @@ def note_resumed(context: RunContext, earlier: Earlier) -> None:
     names = ", ".join(sorted(context.taken_over))
     despite = f", despite other {', '.join(sorted(earlier.despite))}" if earlier.despite else ""
     text = f"measured in {earlier.folder}, begun {earlier.record.started_at}: {names}; the others in this run{despite}"
+    others = [warning for warning in context.record.warnings if warning.code != "resumed"]
+    context.keep(warnings=others)
     context.warn("resumed", text, "each ratio is to the baseline of its own run; for times of one hour run all again")
 
 

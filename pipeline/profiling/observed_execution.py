@@ -22,7 +22,7 @@ from pipeline.profiling.operator_flops import flops, net_flops
 from pipeline.records.chrome_trace import DRIVER, TraceEvent, of
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, Layout, Precision
-from pipeline.stages.api import Runner, Workload, no_traffic
+from pipeline.stages.api import Runner, Workload
 
 PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float64: "fp64",
@@ -140,6 +140,8 @@ def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[
     captured = declared.captured if declared.captured is not None else replays_a_graph(events)
     declared = replace(declared, captured=captured)
     batch, named = work.inputs[0], named_tf32(declared, events)
+    if runner.steps_aside:
+        return with_reason(declared, "where torch's dispatcher looks on, torch runs the net and not its runtime"), named
     try:
         seen = observed(of_batches(runner.one_by_one), runner.module, batch)
     except (RuntimeError, NotImplementedError) as error:
@@ -154,20 +156,8 @@ def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[
         layer_precision=declared.layer_precision or seen.layer_precision,
         layout=declared.layout or seen.layout,
     )
-    contradicted = "" if shows_the_plain_net(runner, seen) else contradiction(declared, seen, share)
-    contradicted = contradicted or named
+    contradicted = contradiction(declared, seen, share) or named
     return with_reason(found, "the runtime of a stage is known by its declaration alone"), contradicted
-
-
-def shows_the_plain_net(runner: Runner, seen: Seen) -> bool:
-    """Whether what was seen is the net as it was before a runtime of its own, which may round more, took it.
-
-    As of OpenVINO behind torch.compile, in bf16: nothing is compiled for the dispatcher, and torch runs the fp32 net.
-    """
-    declared = runner.execution.precision if runner.execution else None
-    if runner.traffic is not no_traffic or declared is None or seen.precision is None:
-        return False
-    return MANTISSA_BITS[seen.precision] > MANTISSA_BITS.get(declared, 0)
 
 
 def with_reason(found: Execution, reason: str) -> Execution:

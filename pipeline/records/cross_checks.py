@@ -35,7 +35,7 @@ def _told_twice(run: RunRecord) -> Iterator[tuple[str, object, object]]:
     for group, names in AS_CONFIGURED.items():
         given = run.config.get(group)
         for name in names:
-            if isinstance(given, Mapping) and name in given:
+            if isinstance(given, Mapping) and name in given and not _refers(given[name]):
                 yield f"{group}.{name}", *(getattr(getattr(part, group), name) for part in (run.settings, asked))
     if isinstance(data := run.config.get("data"), Mapping):
         for name, figure in _contract(data).items():
@@ -43,12 +43,25 @@ def _told_twice(run: RunRecord) -> Iterator[tuple[str, object, object]]:
 
 
 def _contract(data: Mapping[str, object]) -> dict[str, object]:
-    """The fields of an `InputContract` that a config's data tell, as far as they need no look at the images."""
+    """The fields of an `InputContract` that a config's data tell, as far as they need no look at the images.
+
+    None where one of them refers to another key or the environment, as only the settings have it resolved.
+    """
+    if any(_refers(data.get(key)) for key in ("mean", "std", "low", "high", "normalize", "channels", "scale")):
+        return {}
     found = {key: each for key in ("mean", "std", "low", "high") if (each := _figures(data.get(key)))}
     if not found and (named := NAMED.get(str(data.get("normalize")))):
         found = dict(zip(("mean", "std"), named, strict=True))
     counted = {key: data[key] for key in ("channels", "scale") if isinstance(data.get(key), int | float)}
     return {**found, **counted}
+
+
+def _refers(value: object) -> bool:
+    """Whether a value of the config refers to another one, or one of its parts does; a run resolves it."""
+    if isinstance(value, Mapping):
+        return any(map(_refers, value.values()))
+    each = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    return any(isinstance(part, str) and "${" in part for part in each)
 
 
 def _figures(value: object) -> tuple[float, ...]:

@@ -189,6 +189,8 @@ class Runner:
         uncaptured: launches singly the kernels that `run` replays all at once; None where `run` itself launches them.
         traffic: what a call moves through device memory, or None where nobody knows; without it the bytes are counted
             at torch's dispatcher, which sees the operators of `uncaptured`, or of `run`.
+        steps_aside: whether its runtime leaves the net to torch where torch's dispatcher looks on, so that nothing of
+            what is seen there is the stage's: it must know its execution from the runtime itself.
         onnx_model: the file that the stage's runtime runs.
         generated_code: the folder in which Inductor leaves what it writes.
     """
@@ -207,6 +209,7 @@ class Runner:
     module: nn.Module | None = None
     uncaptured: Callable[..., Tensor] | None = None
     traffic: Callable[..., Traffic | None] | None = None
+    steps_aside: bool = False
     onnx_model: Path | None = None
     generated_code: Path | None = None
 

@@ -50,6 +50,7 @@ def build(workload: Workload, *, dtype: Literal["auto", "fp32", "bf16"] = "auto"
         details={"kernels": counted(kernels), "pieces": len(found), "operators_left_to_torch": left},
         compilations=lambda: int(torch._dynamo.utils.counters["stats"]["unique_graphs"]),
         traffic=no_traffic,
+        steps_aside=True,
     )
 
 

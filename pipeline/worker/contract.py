@@ -45,6 +45,7 @@ FIELDS: dict[str, Check] = {
     "module": (_or_none(lambda value: isinstance(value, nn.Module)), "an nn.Module or None"),
     "uncaptured": (_or_none(callable), "a function or None"),
     "traffic": (_or_none(callable), "a function or None"),
+    "steps_aside": (lambda value: isinstance(value, bool), "True or False"),
     "onnx_model": (_or_none(lambda value: isinstance(value, Path)), "a Path or None"),
     "generated_code": (_or_none(lambda value: isinstance(value, Path)), "a Path or None"),
 }

@@ -6,6 +6,7 @@ import pytest
 
 from models import train
 from models.one_line import Parser
+from models.typed_words import given_twice
 from pipeline.cli.config_errors import known_keys
 from pipeline.cli.preset import check_typed
 from pipeline.config.request_error import RequestError
@@ -49,6 +50,12 @@ def test_a_key_that_is_given_two_values_is_refused(line: str, said: str) -> None
     with pytest.raises(RequestError) as refused:
         typed(line)
     assert str(refused.value).startswith(said)
+
+
+def test_folders_that_are_named_as_keys_with_values_are_no_keys() -> None:
+    """As the jobs of a sweep are named, where the user has them so."""
+    assert given_twice(["out/lr=1", "out/lr=2"]) == ""
+    assert given_twice(["lr=1", "lr=2"]) == "lr: given twice, '1' and '2'; leave one out"
 
 
 def test_what_hydra_takes_is_taken() -> None:

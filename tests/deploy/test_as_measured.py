@@ -161,6 +161,19 @@ def test_the_switches_of_tf32_are_put_back(monkeypatch: pytest.MonkeyPatch) -> N
     assert torch.backends.cudnn.allow_tf32
 
 
+def test_the_newer_switches_of_a_net_s_module_are_put_back() -> None:
+    """Once they are set torch refuses to read the older ones."""
+    matmul: Any = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    try:
+        with without_tf32():
+            assert matmul.fp32_precision == "ieee"
+        assert matmul.fp32_precision == "tf32"
+    finally:
+        matmul.fp32_precision = before
+
+
 @pytest.mark.parametrize("lies_at", [0.0, 5.0])
 def test_values_lie_apart_by_another_net_s_answer_and_not_by_another_device_s(lies_at: float) -> None:
     """By a hundredth of their spread about each channel's mean, wherever that lies; other sizes are another answer."""

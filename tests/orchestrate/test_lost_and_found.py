@@ -145,6 +145,13 @@ def test_a_resumed_run_does_what_failed_and_takes_over_the_rest(earlier: Path, t
     assert (earlier / "results.json").read_text() == before
 
 
+def test_a_resumed_run_that_is_interrupted_says_whose_stages_it_has(earlier: Path, tmp_path: Path) -> None:
+    FakeWorker.deeds["two"] = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "now", config("one", "two", "three", resume=str(earlier)))
+    assert any(f"measured in {earlier}" in part.text for part in codec.load(tmp_path / "now").warnings)
+
+
 def test_an_interrupted_run_is_resumed_where_it_stopped(tmp_path: Path) -> None:
     """The stage that was on its way, and those that it never came to."""
     FakeWorker.deeds["two"] = interrupt

@@ -1,6 +1,7 @@
 """What a profile and Dynamo's own metrics show of a stage that isn't what it claims to be, on made-up events."""
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,10 +9,10 @@ import torch
 
 from pipeline.profiling import fallback
 from pipeline.profiling.gpu_idle import idle_reason
-from pipeline.profiling.observed_execution import Seen, contradiction, named_tf32, shows_the_plain_net
+from pipeline.profiling.observed_execution import Seen, complete, contradiction, named_tf32
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.run_record import Execution
-from pipeline.stages.api import Runner, no_traffic
+from pipeline.stages.api import Runner, Workload
 
 
 def event(category: str, name: str, start: float, duration: float) -> TraceEvent:
@@ -96,18 +97,14 @@ def test_a_coarser_part_contradicts_a_declaration(declared: str, flops: dict[str
 
 
 @pytest.mark.parametrize(
-    ("declared", "hidden", "plain"),
-    [("bf16", True, True), ("int8", True, True), ("bf16", False, False), ("fp32", True, False), ("fp64", True, False)],
+    ("aside", "said"), [(True, ""), (False, "it declares bf16, and 100 % of its FLOPs ran in fp32")]
 )
-def test_the_fp32_net_that_torch_runs_contradicts_no_runtime_that_rounds_more(
-    declared: str, hidden: bool, plain: bool
-) -> None:
-    """Where the runtime's own work doesn't pass the dispatcher; a coarser one than declared is still seen."""
-    seen = Seen()
-    seen.by_precision.update({"fp32": 100})
-    execution = Execution(declared)  # type: ignore[arg-type]
-    runner = Runner(torch.relu, "", execution, traffic=no_traffic if hidden else None)
-    assert shows_the_plain_net(runner, seen) == plain
+def test_the_net_that_torch_runs_in_its_place_says_nothing_of_a_runtime(aside: bool, said: str, tmp_path: Path) -> None:
+    """Of one that steps aside where the dispatcher looks on, and says so; any other stage is held to what is seen."""
+    net = torch.nn.Conv2d(3, 4, 3).eval()
+    work = Workload(net, [torch.rand(1, 3, 8, 8)], torch.device("cpu"), tmp_path)
+    runner = Runner(net, "", Execution("bf16", provider="its own"), steps_aside=aside)
+    assert complete(runner, work, [])[1] == said
 
 
 @pytest.mark.parametrize(("declared", "named"), [("fp32", True), ("tf32", False), (None, False)])

@@ -62,6 +62,21 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"data.batch_size": "${data.batches}"},
+        {"data.mean": ["${data.half}"], "data.std": "${data.quarter}"},
+        {"data.normalize": "${norm}", "data.mean": None, "data.std": None},
+        {"model.options": {"base": "${width}"}},
+        {"model.checkpoint": "${oc.env:WEIGHTS}"},
+    ],
+)
+def test_what_the_config_refers_to_is_known_to_the_settings_alone(config: dict[str, Any], tmp_path: Path) -> None:
+    """A run keeps the reference as it was typed, and what it came to."""
+    codec.load(written(tmp_path, {f"config.{place}": value for place, value in config.items()}))
+
+
 def written(folder: Path, changes: Mapping[str, Any], run: RunRecord = RUN) -> Path:
     """The run's record, with values in place of its own by their places, such as stages.1.accuracy.dice."""
     config = {**run.config, "model": {**run.config["model"], **MODEL}, "data": {**run.config["data"], **DATA}}

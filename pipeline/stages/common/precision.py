@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
@@ -34,12 +34,20 @@ def allow_tf32(allowed: bool) -> None:
 @contextmanager
 def without_tf32() -> Iterator[None]:
     """Within, fp32 is fp32; the switches are as they were afterwards."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    matmul: Any = torch.backends.cuda.matmul
+    cudnn: Any = torch.backends.cudnn
+    switches, name = (matmul, cudnn), "allow_tf32"
+    try:
+        before = [switch.allow_tf32 for switch in switches]
+    except RuntimeError:  # the net's module has set torch's newer ones, after which the older can't be read
+        switches, name = (matmul, cudnn.conv), "fp32_precision"
+        before = [switch.fp32_precision for switch in switches]
     allow_tf32(False)
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+        for switch, value in zip(switches, before, strict=True):
+            setattr(switch, name, value)
 
 
 def half_dtype(asked: str, device: torch.device, computes_bf16: Callable[[], bool] = host.computes_bf16) -> torch.dtype:
