@@ -16,16 +16,7 @@ from pipeline.orchestrate import context
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.run_record import SCHEMA_VERSION, RunRecord
-from tests.orchestrate.fake_worker import (
-    ENVIRONMENT,
-    REFERENCE,
-    FakeWorker,
-    Watcher,
-    blank,
-    config,
-    die,
-    interrupt,
-)
+from tests.orchestrate.fake_worker import ENVIRONMENT, REFERENCE, FakeWorker, Watcher, blank, config, die, interrupt
 
 
 @pytest.fixture(autouse=True)
