@@ -34,13 +34,12 @@ def allow_tf32(allowed: bool) -> None:
 @contextmanager
 def without_tf32() -> Iterator[None]:
     """Within, fp32 is fp32; the switches are as they were afterwards."""
-    matmul: Any = torch.backends.cuda.matmul
-    cudnn: Any = torch.backends.cudnn
-    switches, name = (matmul, cudnn), "allow_tf32"
+    switches: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
+    name = "allow_tf32"
     try:
         before = [switch.allow_tf32 for switch in switches]
     except RuntimeError:  # the net's module has set torch's newer ones, after which the older can't be read
-        switches, name = (matmul, cudnn.conv), "fp32_precision"
+        switches, name = [switches[0], switches[1].conv], "fp32_precision"
         before = [switch.fp32_precision for switch in switches]
     allow_tf32(False)
     try:
