@@ -228,6 +228,9 @@ def test_timelines_have_a_part_of_their_own() -> None:
     assert "Memory of half through" in box
     parts = {part.anchor: part for part in explanations(made_up.summary(run()))}
     assert [figure.title for figure in parts["timelines"].pairs] == ["Memory of eager through one call"]
+    blind = replace(run(), baseline="amp")
+    assert memory.timelines(made_up.summary(blind))[0] == []
+    assert "Memory of eager through one call" in made_up.page(blind)
 
 
 def test_the_page_has_it_under_its_own_heading_and_escapes_the_record() -> None:

@@ -40,7 +40,8 @@ class Explanation:
     @property
     def empty(self) -> bool:
         """Whether the record knows nothing of it."""
-        return not (self.sentences or self.charts or (self.table and self.table.rows) or self.after or self.pairs)
+        drawn = [*self.charts, *self.after, *self.pairs, *self.others]
+        return not (self.sentences or drawn or (self.table and self.table.rows))
 
 
 def sentences(summary: RunSummary) -> dict[str, list[str]]:
