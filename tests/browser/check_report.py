@@ -26,7 +26,9 @@ from tests.report import made_up_run as made_up
 DOCS = Path(__file__).parents[2] / "docs"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 CONFINED = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=2000"]
-RECORDED = ("h200/batch8", "h200/batch1", "cpu/everything")  # the longest on a GPU, and one of a CPU
+# The longest ladders on a GPU, a net of many graphs, one of long names, one of many images, and a CPU's
+NETS = ("h200/nets/basic_unet", "h200/nets/monai_unet", "h200/bottlenecks/overhead")
+RECORDED = ("h200/batch8", "h200/batch1", *NETS, "cpu/everything")
 ANSWER = re.compile(r'<pre id="answer">(.*?)</pre>', re.DOTALL)
 
 

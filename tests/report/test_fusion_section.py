@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.records.diagnostics import BytesSource, CountedBytes, Diagnostics, FusedKernel, Fusion, KernelRow, Profile
 from pipeline.records.run_record import CompileFacts, RunRecord, StageRecord
+from pipeline.report.detail_lines import compile_lines
 from pipeline.report.html import file_link
 from pipeline.report.sections import fusion_section as fusion
 from pipeline.report.sections.attribution_section import _moved
@@ -132,6 +133,25 @@ def test_graph_breaks_and_recompiles_have_their_reasons() -> None:
     assert "1 of them read one layout and write the other." in text
     assert "graph breaks: 2 (print <b>, 2 times), recompiles: 1 (size 3 became 5)." in text
     assert "Graphs" not in fusion.summary(made_up.summary(run()).stages[0])
+
+
+def test_many_and_long_reasons_are_whole_in_the_details_alone() -> None:
+    """Dynamo's fill a screen: in passing the first two are named, each by its beginning."""
+    facts = CompileFacts(graphs=4, graph_breaks={"a" * 101: 3, "sleep": 2, "print": 1}, recompile_reasons=[])
+    assert f"graph breaks: 6 ({'a' * 100}…, 3 times; sleep, 2 times; 1 more), recompiles: 0." in fusion.compiled(facts)
+    assert dict(compile_lines(facts))["graph break reasons"] == [f"{'a' * 101}: 3", "sleep: 2", "print: 1"]
+
+
+def test_many_files_are_counted_where_the_artefacts_list_them() -> None:
+    """Three are named at once."""
+    eager, _, _, compiled = run().stages
+    assert compiled.diagnostics is not None
+    assert compiled.diagnostics.fusion is not None
+    graphs = [f"compile/generated/g{at}.txt" for at in range(5)]
+    many = replace(compiled.diagnostics, fusion=replace(compiled.diagnostics.fusion, graphs=graphs))
+    text = made_up.page(made_up.run(stages=[eager, replace(compiled, diagnostics=many)]))
+    assert '<a href="compile/generated/g2.txt">compile/generated/g2.txt</a> and 2 more, among the artefacts' in text
+    assert "g3.txt" not in text
 
 
 def test_the_page_links_the_files_and_shows_reasons_as_text() -> None:

@@ -26,6 +26,7 @@ DIRECTIONS = {
     "unknown": "unknown",
 }
 MOVED = "GB moved"
+REASONS_SHOWN, REASON_LETTERS = 2, 100  # of what broke a graph or compiled it again; the details have them whole
 NOTE = (
     "A chain (vertical fusion) is operators that feed each other; siblings (horizontal fusion) do not. Bytes are the "
     "inputs and outputs of each operator or kernel, counted once: fusing removes them. The GPU's own counters, where "
@@ -195,17 +196,24 @@ def compiled(facts: CompileFacts | None) -> str:
         return ""
     made = facts.generated_kernels
     kernels = "" if made is None else f", kernels generated, those only tried included: {made}"
-    breaks = [f"{reason}{f', {times} times' if times != 1 else ''}" for reason, times in facts.graph_breaks.items()]
+    breaks = [
+        f"{_brief(reason)}{f', {times} times' if times != 1 else ''}" for reason, times in facts.graph_breaks.items()
+    ]
     text = (
         f" Graphs: {facts.graphs}{kernels}, graph breaks: {facts.breaks}{_reasons(breaks)}, "
-        f"recompiles: {facts.recompiles}{_reasons(facts.recompile_reasons or [])}."
+        f"recompiles: {facts.recompiles}{_reasons([*map(_brief, facts.recompile_reasons or [])])}."
     )
     return f" {clean(text)}"
 
 
 def _reasons(reasons: Sequence[str]) -> str:
-    """Such as " (print; sleep, 2 times)"."""
-    return f" ({'; '.join(reasons)})" if reasons else ""
+    """Such as " (print; sleep, 2 times; 3 more)"."""
+    more = [f"{len(reasons) - REASONS_SHOWN} more"] if len(reasons) > REASONS_SHOWN else []
+    return f" ({'; '.join([*reasons[:REASONS_SHOWN], *more])})" if reasons else ""
+
+
+def _brief(reason: str) -> str:
+    return reason if len(reason) <= REASON_LETTERS else f"{reason[:REASON_LETTERS]}…"
 
 
 def sources(stage: StageRecord) -> list[str]:
@@ -215,7 +223,7 @@ def sources(stage: StageRecord) -> list[str]:
 
 
 def generated(stage: StageSummary) -> Table:
-    """Each kernel that the compiler wrote, with its time where the profile knows its name."""
+    """Each kernel that the compiler wrote, with its time per call where the profile knows its name."""
     fusion = stage.stage.diagnostics.fusion if stage.stage.diagnostics else None
 
     def microseconds(kernel: FusedKernel) -> Cell:
@@ -224,10 +232,10 @@ def generated(stage: StageSummary) -> Table:
 
     shown: list[Column[FusedKernel]] = [
         names("kernel", lambda kernel: clean(kernel.name)),
-        names("operators", lambda kernel: clean(", ".join(kernel.operators)) or "unknown", "in order"),
+        names("operators, in order", lambda kernel: clean(", ".join(kernel.operators)) or "unknown"),
         names("fuses", lambda kernel: DIRECTIONS.get(kernel.direction, clean(kernel.direction))),
-        Column("launches", help="per call", cell=figure(lambda kernel: kernel.launches_per_call, str)),
-        Column("µs", help="per call", cell=microseconds),
+        Column("launches", cell=figure(lambda kernel: kernel.launches_per_call, str)),
+        Column("µs", cell=microseconds),
         names("layout", lambda kernel: "converted" if kernel.turns_layout else ""),
     ]
     return table_of(shown, fusion.kernels if fusion else [])

@@ -122,13 +122,13 @@ def _gone(before: LayoutCost, after: LayoutCost) -> str:
 
 
 def changes(stage: StageRecord) -> Table:
-    """Each change of one stage."""
+    """Each change of one stage, per call."""
     shown: list[Column[LayoutChange]] = [
         names("what", lambda change: short(change.name)),
         names("where", lambda change: place(stage, change)),
         names("seen in", lambda change: change.source),
-        Column("times", help="per call", cell=figure(lambda change: change.times_per_call, lambda times: f"{times:g}")),
-        Column("µs", help="per call", cell=microseconds),
+        Column("times", cell=figure(lambda change: change.times_per_call, lambda times: f"{times:g}")),
+        Column("µs", cell=microseconds),
     ]
     return table_of(shown, changes_of(stage))
 

@@ -52,7 +52,7 @@ def summary(stage: StageRecord) -> str:
 
 
 def kernels(stage: StageRecord, bytes_per_second: float | None) -> Table:
-    """The longest kernels with their time and, where it was counted, what they move.
+    """The longest kernels with their time per call and, where it was counted, what they move.
 
     Args:
         stage: the profiled stage.
@@ -61,9 +61,9 @@ def kernels(stage: StageRecord, bytes_per_second: float | None) -> Table:
     columns: list[Column[KernelFigures]] = [
         names("kernel", lambda kernel: clean(kernel.name)[:NAME_LETTERS]),
         names("class", lambda kernel: kernel.kind),
-        Column("ms", help="per call", cell=figure(lambda kernel: kernel.seconds, milliseconds)),
-        Column("share", help="of the kernels' time", cell=figure(lambda kernel: kernel.share, share)),
-        Column("launches", help="per call", cell=figure(lambda kernel: kernel.launches, significant)),
+        Column("ms", cell=figure(lambda kernel: kernel.seconds, milliseconds)),
+        Column("of the kernels' time", cell=figure(lambda kernel: kernel.share, share)),
+        Column("launches", cell=figure(lambda kernel: kernel.launches, significant)),
     ]
     if (seen := counted(stage)) and seen.by_kernel:
         columns += [
