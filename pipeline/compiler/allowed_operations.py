@@ -30,6 +30,8 @@ FURTHER = frozenset(
         "conv_transpose2d",
         "conv3d",
         "conv_transpose3d",
+        "cudnn_convolution_add_relu",
+        "cudnn_convolution_relu",
         "detach",
         "dropout",
         "einsum",

@@ -14,7 +14,8 @@ from torch import Tensor, fx, nn
 
 from pipeline.compiler import custom_ops
 from pipeline.compiler.allowed_operations import is_allowed
-from pipeline.compiler.checked_archive import ArchiveError, checked_archive
+from pipeline.compiler.checked_archive import PLAIN, ArchiveError, checked_archive
+from pipeline.compiler.fx_graph import as_word
 from pipeline.records.atomic_json import write_json
 from pipeline.records.error_line import typed_line
 
@@ -64,11 +65,27 @@ def archive_of(net: nn.Module, *inputs: Tensor) -> bytes:
         program = torch.export.export(net, tuple(part.clone() for part in inputs))
         if any(_writes(node) for node in program.graph.nodes):
             program = program.run_decompositions({})
+    _name_by_words(program)
     with warnings.catch_warnings():
         # torch 2.11 to 2.12 warn of weights that aren't contiguous; those in channels_last are whole all the same
         warnings.filterwarnings("ignore", message="No complete tensor found", category=UserWarning)
         torch.export.save(program, written := io.BytesIO())
     return written.getvalue()
+
+
+def _name_by_words(program: torch.export.ExportedProgram) -> None:
+    """Rename modules and weights that are called what no saved net may say, such as "slice(1, 4, None)"."""
+    for entry in program.module_call_graph:
+        if not PLAIN.fullmatch(entry.fqn):
+            entry.fqn = as_word(entry.fqn)
+    for number, spec in enumerate(program.graph_signature.input_specs):
+        old = spec.target
+        if old is None or PLAIN.fullmatch(old):
+            continue
+        spec.target = f"weight_{number}_{as_word(old)}"
+        for held in (program.state_dict, program.constants):
+            if old in held:
+                held[spec.target] = held.pop(old)
 
 
 def _writes(node: fx.Node) -> bool:

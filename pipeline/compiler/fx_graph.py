@@ -1,5 +1,6 @@
 """What the passes ask of an fx graph of ATen operations, and how they change it."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -85,9 +86,14 @@ def module_of(node: fx.Node) -> str:
     return path.removeprefix("L['self'].").removeprefix("net.").removeprefix("net")
 
 
+def as_word(name: str) -> str:
+    """A path as one word: a module may be called anything without a dot, such as timm's "slice(1, 4, None)"."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", name)
+
+
 def add_constant(module: fx.GraphModule, name: str, tensor: Tensor) -> fx.Node:
     """A node that gives a tensor of any shape, from now on the module's own, at the graph's insertion point."""
-    name = f"constant_{len(list(module.buffers()))}_{name.replace('.', '_')}"
+    name = f"constant_{len(list(module.buffers()))}_{as_word(name)}"
     module.register_buffer(name, tensor)
     node = module.graph.get_attr(name)
     node.meta["val"] = tensor

@@ -18,7 +18,7 @@ from pipeline.compiler.custom_ops import REFERENCE, operation
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_rounding import FP8
 from pipeline.compiler.fp8_values import reads_fp8, writes_fp8
-from pipeline.compiler.fx_graph import channel_concatenations, joined, part_of_answer, shape_of
+from pipeline.compiler.fx_graph import as_word, channel_concatenations, joined, part_of_answer, shape_of
 from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, STATISTICS, KernelLayer, LibraryLayer
 from pipeline.compiler.layer_nodes import inputs_of, layer_of, producer, residual_of
 from pipeline.kernels.common.kernel_op import CHANNELS
@@ -288,7 +288,7 @@ class _Lowering:
         """A node for a tensor of any shape, on the net's device."""
         if tensor is None:
             return None
-        name = f"packed_{name.replace('.', '_')}_{len(self.graph.nodes)}"
+        name = f"packed_{as_word(name)}_{len(self.graph.nodes)}"
         self.module.register_buffer(name, tensor.to(self.net.device))
         return self.graph.get_attr(name)
 

@@ -26,8 +26,8 @@ def build(
     Args:
         workload: gives the net and its images.
         tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
-        inductor_search: whether Inductor also times its choices, for minutes: "auto", where the project's kernels don't
-            take less than 0.9 of what it takes by its defaults, "always" or "never".
+        inductor_search: whether Inductor also times its choices, for minutes: "auto", for six at most and where the
+            project's kernels don't take less than 0.9 of what it takes by its defaults, "always" or "never".
 
     Raises:
         Skip: no CUDA GPU.

@@ -5,7 +5,8 @@
 Needs segmentation-models-pytorch with timm, monai with einops, and diffusers. Batch norms get real statistics, weights
 are random. A line for each net: how far it is from itself (relative L2) after the passes, in fp32; lowered, where the
 references round the first layer's weights to fp16; and with all in fp8 that may be, scaled by the same images, where
-random weights make some nets useless. Exit code 1 where one of them raised, or where the passes changed an answer.
+random weights make some nets useless. What is lowered must also be a file that this program loads. Exit code 1 where
+one of them raised, or where the passes changed an answer.
 """
 
 import sys
@@ -22,7 +23,9 @@ from torch import Tensor, nn
 from models.library_nets import diffusers_net, monai_net, smp_net
 from models.torchvision_nets import NETS, SegmentationNet
 from models.unet import UNet
+from pipeline.compiler.artifact import archive_of
 from pipeline.compiler.calibrate import largest
+from pipeline.compiler.checked_archive import checked_archive
 from pipeline.compiler.exported_net import export
 from pipeline.compiler.fp8_values import scales
 from pipeline.compiler.layer_nodes import layer_of
@@ -111,7 +114,9 @@ def line(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> tuple[str, bo
         exported = export(net, seen, torch.float32)
     rewrite_all(exported)
     kept = distance(exported.module(other), wanted)
-    lowered = distance(lower(exported, Plan())(other), wanted)
+    graph = lower(exported, Plan())
+    lowered = distance(graph(other), wanted)
+    checked_archive(archive_of(graph, seen))
     known = scales(exported, [], largest(exported, [seen, other]))
     in_fp8 = distance(lower(exported, Plan(known))(other), wanted)
     layers = sum(layer_of(exported.module, node) is not None for node in exported.module.graph.nodes)

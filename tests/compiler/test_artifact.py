@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from collections import OrderedDict
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -14,9 +16,11 @@ from pipeline.compiler.artifact import ABOUT, FORMAT, NET, ArtefactError, archiv
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.checked_archive import checked_archive
 from pipeline.compiler.fp8_values import scales
+from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.ops import tile_text
 from pipeline.kernels.conv3x3 import conv3x3_triton
-from tests.compiler.rewriting import layers, lowered, rewritten
+from tests.compiler.nets import image, lively
+from tests.compiler.rewriting import layers, lowered, rewritten, rewritten_from
 from tests.fork_server import torch_alone
 
 ELSEWHERE = """
@@ -157,3 +161,32 @@ def test_what_a_net_does_in_place_is_saved_as_what_is_not() -> None:
     program = torch.export.load(checked_archive(archive_of(net, batch)))
     with torch.no_grad():
         torch.testing.assert_close(program.module()(batch), net(batch))
+
+
+class OddlyNamed(nn.Module):
+    """Its parts are called what Python lets nobody write after a dot, as timm's DPN has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        parts = {
+            "slice(1, 4, None)": nn.Conv2d(3, 16, 3, padding=1),
+            "norm-1": nn.BatchNorm2d(16),
+            'a "b"\n': nn.ReLU(),
+        }
+        self.net = nn.Sequential(OrderedDict(parts | {"größe = 1": nn.Conv2d(16, 2, 1), "尺寸": nn.Conv2d(2, 2, 1)}))
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return cast("Tensor", self.net(batch))
+
+
+@torch.no_grad()
+def test_a_net_whose_parts_have_odd_names_is_saved_and_loaded(tmp_path: Path) -> None:
+    """Rewritten for the kernels, and as it was given."""
+    torch.manual_seed(0)
+    net, batch = lively(OddlyNamed()), image(1, 3, 32, 32)
+    made = rewritten_from(net, batch, torch.float32)
+    assert list(layers(made))
+    save(graph := lower(made, Plan()), batch, tmp_path)
+    assert torch.equal(load(tmp_path)(batch), graph(batch))
+    plain = checked_archive(archive_of(net, batch))
+    assert torch.equal(torch.export.load(plain).module()(batch), net(batch))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from pipeline.compiler.artifact import load, save
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.choose import choose
@@ -15,7 +16,7 @@ from pipeline.compiler.lowering import Plan, lower
 from pipeline.kernels.common.capability import supported
 from pipeline.stages.common.inductor import compile_counting_bytes
 from tests.compiler.nets import Diffusion, Nested, Residual, Wide, classic, ending_in, image, lively
-from tests.compiler.rewriting import limit_in_fp8, rewritten_from
+from tests.compiler.rewriting import layers, limit_in_fp8, rewritten_from
 from tests.process_state import own_switches
 
 pytestmark = pytest.mark.gpu
@@ -72,3 +73,15 @@ def test_a_tuned_net_answers_as_its_references(name: str, stored: str, tuner: Tu
     assert float((again - want).norm() / want.norm()) < limit
     assert torch.equal(compiled(batch), again)
     assert moved > 0
+
+
+@pytest.mark.parametrize("name", NETS)
+@torch.no_grad()
+def test_layers_that_the_library_won_are_saved_and_loaded(name: str, tmp_path: Path) -> None:
+    """A GPU's library ends a convolution in an operation that no CPU traces."""
+    torch.manual_seed(0)
+    batch = image(2, 3, 80, 112).cuda()
+    net = rewritten_from(NETS[name]().cuda(), batch, torch.float16)
+    graph = lower(net, Plan({}, by_library=list(layers(net))))
+    save(graph, batch, tmp_path)
+    assert torch.equal(load(tmp_path).cuda()(batch), graph(batch))

@@ -153,7 +153,8 @@ def test_operations_beyond_the_list_are_refused(target: object) -> None:
 @pytest.mark.parametrize(
     "target",
     ["torch.ops.aten.relu.default", "torch.ops.aten.copy_.default", "torch.ops.unet_ladder.conv3x3.default",
-     "torch.ops.aten.conv2d.padding", "torch.ops.aten._to_copy.default", "_operator.getitem"],
+     "torch.ops.aten.conv2d.padding", "torch.ops.aten._to_copy.default", "_operator.getitem",
+     "torch.ops.aten.cudnn_convolution_relu.default", "torch.ops.aten.cudnn_convolution_add_relu.default"],
 )  # fmt: skip
 def test_operations_that_compute_are_allowed(target: str) -> None:
     assert is_allowed(target)

@@ -1,5 +1,6 @@
 """Inductor times its choices too where the project's kernels don't clearly beat its defaults."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 
 from pipeline.compiler.autotune import Tuner
 from pipeline.stages.api import Runner
-from pipeline.stages.common import net_candidate
+from pipeline.stages.common import inductor_search, net_candidate
 from pipeline.stages.common.earlier_build import fastest_or_known, without_fp8
 from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, worth_it
 from pipeline.stages.common.net_candidate import net_digest
@@ -83,6 +84,31 @@ def test_a_search_that_fails_is_said_and_the_others_stay(tmp_path: Path, monkeyp
     assert stage.details["refused"] == {SEARCHED: "RuntimeError: no choice fits"}
     assert stage.execution is not None
     assert stage.execution.own_kernels == 6
+
+
+def test_a_search_that_nobody_asked_for_is_given_up_in_time_and_not_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stage has its other candidates then, in place of a build that was ended at its limit."""
+
+    def searching(module: Any, *_: torch.Tensor, mode: str) -> tuple[Any, int]:
+        while mode != MODES[INDUCTOR]:
+            time.sleep(0.01)
+        return module, MOVED
+
+    monkeypatch.setattr(net_candidate, "compile_counting_bytes", searching)
+    monkeypatch.setattr(inductor_search, "MOST_SECONDS", 0.05)
+    times(monkeypatch, 1.0, 0.93)
+    stage = built(tmp_path, [])
+    why = "TooLongError: given up after 0.05 s"
+    assert stage.details["refused"] == {SEARCHED: why}
+    assert f"{SEARCHED} was refused: {why}" in stage.description
+    for _ in range(2):  # another stage asks for the same net, and knows
+        said: list[str] = []
+        alone = by_inductor_alone(workload(small_unet(), tmp_path, said.append), "two inputs", Tuner(tmp_path), "auto")
+        assert alone.details["refused"] == {SEARCHED: why}
+        assert why in alone.description
+    assert said == [f"all of it by {INDUCTOR}"]
 
 
 def test_a_net_that_no_kernel_takes_runs_in_the_faster_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,7 @@
-"""When Inductor is also to time its own choices (max-autotune): where the project's kernels don't clearly beat it."""
+"""When Inductor is also to time its own choices (max-autotune), and for how long.
+
+It is where the project's kernels don't clearly beat its defaults.
+"""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -11,6 +14,9 @@ MODES: dict[str, Mode] = {INDUCTOR: "default", SEARCHED: "max-autotune-no-cudagr
 # The search takes minutes and gains at most a tenth: compile_max takes 0.89 to 1.2 of the milliseconds that a captured
 # graph takes by the defaults, on nine nets of docs/h200/nets.md (of different runs).
 CLEARLY = 0.9
+# Of a search that nobody asked for. On an H200 it took 84 to 167 s for most nets of docs/h200/nets.md, seven minutes
+# for EfficientNet, more than four for diffusers' UNet2DConditionModel; a build may take ten with measure=quick.
+MOST_SECONDS = 360.0
 
 
 def worth_it(asked: Search, milliseconds: Mapping[str, float]) -> bool:
@@ -24,3 +30,8 @@ def worth_it(asked: Search, milliseconds: Mapping[str, float]) -> bool:
     if default is None or asked != "auto":
         return asked == "always"
     return min(milliseconds.values()) >= CLEARLY * default
+
+
+def most_seconds(name: str, asked: Search) -> float | None:
+    """How long Inductor may compile the net as a candidate of this name; None is no limit."""
+    return MOST_SECONDS if name == SEARCHED and asked == "auto" else None

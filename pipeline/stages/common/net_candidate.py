@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._inductor.async_compile import shutdown_compile_workers
 
 from pipeline.compiler.autotune import HOME, Tuner
 from pipeline.compiler.custom_ops import layout
@@ -19,6 +20,7 @@ from pipeline.records.samples import Calibration
 from pipeline.stages.common.graph_capture import Captured
 from pipeline.stages.common.inductor import Mode, compile_counting_bytes
 from pipeline.stages.common.precision import allow_tf32
+from pipeline.stages.common.time_limit import TooLongError, at_most
 
 QUOTED_CHARACTERS = 200  # of a compiler's error
 
@@ -69,10 +71,26 @@ def execution(precision: PrecisionName, ours: int, layers: dict[str, PrecisionNa
     return Execution(precision, layers or {}, "NHWC", provider, captured=True, fuses=True, own_kernels=ours)
 
 
-def captured(name: str, module: nn.Module, how: Execution, *inputs: Tensor, mode: Mode = "default") -> Candidate:
-    """A candidate, compiled for inputs of any shape, these, in a mode of torch.compile, and captured."""
+def captured(
+    name: str,
+    module: nn.Module,
+    how: Execution,
+    *inputs: Tensor,
+    mode: Mode = "default",
+    most_seconds: float | None = None,
+) -> Candidate:
+    """A candidate, compiled for inputs of any shape, these, in a mode of torch.compile, and captured.
+
+    Raises:
+        TooLongError: it took more than `most_seconds` to compile.
+    """
     with torch.inference_mode():
-        call, moved = compile_counting_bytes(module, *inputs, mode=mode)
+        try:
+            with at_most(most_seconds):
+                call, moved = compile_counting_bytes(module, *inputs, mode=mode)
+        except TooLongError:
+            shutdown_compile_workers()  # what they still compile would be timed beside the other candidates
+            raise
         return Candidate(name, Captured(call, *inputs), how, call, moved)
 
 

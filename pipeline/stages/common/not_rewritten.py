@@ -11,7 +11,7 @@ from pipeline.compiler.autotune import Tuner
 from pipeline.measure.timers import full_load_ms
 from pipeline.stages.api import IMAGE_RANK, VOLUME_RANK, Runner, Workload
 from pipeline.stages.common.graph_capture import Captured
-from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, worth_it
+from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, most_seconds, worth_it
 from pipeline.stages.common.net_candidate import (
     Candidate,
     captured,
@@ -35,7 +35,7 @@ def by_inductor_alone(workload: Workload, why: str, tuner: Tuner, search: Search
         return in_pieces(half, workload, f"{why}; as one graph by Inductor: {quoted(error)}")
     return Runner(
         found.captured,
-        description=f"{described(found, '', {})}: {why}",
+        description=f"{described(found, '', found.details.get('refused', {}))}: {why}",
         execution=found.execution,
         details=found.details | {"not_rewritten": why, "candidates_ms": times},
         uncaptured=found.call,
@@ -48,14 +48,15 @@ def _fastest_mode(half: Half, workload: Workload, tuner: Tuner, search: Search) 
 
     def made(name: str) -> Candidate:
         workload.progress(f"all of it by {name}")
-        return captured(name, half, execution("fp16", 0), *workload.inputs[0], mode=MODES[name])
+        limit = most_seconds(name, search)
+        return captured(name, half, execution("fp16", 0), *workload.inputs[0], mode=MODES[name], most_seconds=limit)
 
     name = f"half net {net_digest(str(half), half, workload.inputs[0], [search])}"
     known = tuner.known(name)
     times, winner = known.get("tried_ms"), str(known.get("choice"))
     if winner in MODES and isinstance(times, dict):
         found = made(winner)
-        found.details["known"] = True
+        found.details |= {"known": True} | ({"refused": refused} if (refused := known.get("refused")) else {})
         return found, times
     candidates = {INDUCTOR: made(INDUCTOR)}
     if not worth_it(search, {INDUCTOR: 0.0}):
@@ -64,7 +65,8 @@ def _fastest_mode(half: Half, workload: Workload, tuner: Tuner, search: Search) 
         candidates[SEARCHED] = made(SEARCHED)
     except Exception as error:  # noqa: BLE001 - whatever a compiler raises
         traceback.print_exc()
-        candidates[INDUCTOR].details["refused"] = {SEARCHED: quoted(error)}
+        candidates[INDUCTOR].details["refused"] = refused = {SEARCHED: quoted(error)}
+        tuner.keep(name, {"choice": INDUCTOR, "tried_ms": {INDUCTOR: 0.0}, "refused": refused})
         return candidates[INDUCTOR], {INDUCTOR: 0.0}
     taken = full_load_ms([candidate.captured.graph for candidate in candidates.values()])
     times = dict(zip(candidates, taken, strict=True))

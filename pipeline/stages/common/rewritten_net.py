@@ -25,7 +25,7 @@ from pipeline.measure.timers import full_load_ms
 from pipeline.records.run_record import CompileFacts
 from pipeline.records.run_record import Precision as PrecisionName
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, worth_it
+from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, most_seconds, worth_it
 from pipeline.stages.common.net_candidate import (
     Candidate,
     captured,
@@ -87,9 +87,10 @@ class Rewritten:
         return self._by(SEARCHED)
 
     def _by(self, name: str) -> Candidate | None:
-        batch = self.workload.batches[0]
+        batch, limit = self.workload.batches[0], most_seconds(name, self.search)
         self.workload.progress(f"all of it by {name}")
-        return self._built(name, lambda: captured(name, self.plain, execution("fp16", 0), batch, mode=MODES[name]))
+        how = execution("fp16", 0)
+        return self._built(name, lambda: captured(name, self.plain, how, batch, mode=MODES[name], most_seconds=limit))
 
     def candidate(
         self,

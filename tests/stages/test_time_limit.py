@@ -1,0 +1,97 @@
+"""Work that takes too long is given up, whatever it makes of the alarm."""
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pipeline.stages.common.time_limit import TooLongError, at_most
+
+
+def forever() -> None:
+    """Sleeps in steps, as a search works in steps."""
+    while True:
+        time.sleep(0.01)
+
+
+def test_what_takes_too_long_is_given_up_in_one_line() -> None:
+    with pytest.raises(TooLongError, match=r"^given up after 0\.05 s$"), at_most(0.05):
+        forever()
+
+
+def test_work_that_catches_every_exception_is_given_up_too() -> None:
+    def stubborn() -> None:
+        while True:
+            with contextlib.suppress(Exception):  # as compilers do
+                forever()
+
+    with pytest.raises(TooLongError), at_most(0.05):
+        stubborn()
+
+
+def test_an_alarm_that_something_kept_to_itself_rings_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.stages.common.time_limit.AGAIN", 0.05)
+    swallowed = []
+
+    def careless() -> None:
+        try:
+            forever()
+        except BaseException as error:  # noqa: BLE001 - as a callback of C does
+            swallowed.append(error)
+        forever()
+
+    with pytest.raises(TooLongError), at_most(0.05):
+        careless()
+    assert len(swallowed) == 1
+
+
+@pytest.fixture
+def alarms() -> Iterator[list[float]]:
+    """When somebody else's alarm rang; the tests' own is put off meanwhile."""
+    rang: list[float] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: rang.append(time.monotonic()))
+    left, interval = signal.setitimer(signal.ITIMER_REAL, 0)
+    yield rang
+    signal.signal(signal.SIGALRM, before)
+    signal.setitimer(signal.ITIMER_REAL, left, interval)
+
+
+@pytest.mark.parametrize("seconds", [None, 0.1])
+def test_what_ends_in_time_is_left_alone_and_nothing_rings_later(seconds: float | None, alarms: list[float]) -> None:
+    with at_most(seconds):
+        pass
+    time.sleep(0.2)
+    assert alarms == []
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_somebody_else_s_alarm_rings_when_it_was_to_ring(alarms: list[float]) -> None:
+    due = time.monotonic() + 0.2
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    with pytest.raises(TooLongError), at_most(0.05):
+        forever()
+    while not alarms:
+        time.sleep(0.01)
+    assert due - 0.05 < alarms[0] < due + 5.0
+
+
+def test_its_own_errors_pass() -> None:
+    with pytest.raises(ValueError, match="its own"), at_most(5):
+        raise ValueError("its own")
+
+
+def test_another_thread_has_no_limit() -> None:
+    done = []
+
+    def work() -> None:
+        with at_most(0.01):
+            time.sleep(0.05)
+        done.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [True]
