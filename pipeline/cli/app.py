@@ -36,7 +36,7 @@ from pipeline.cli.sweep_size import check_sweep
 from pipeline.config import load
 from pipeline.config.data_request import TENSORS, meant_everywhere
 from pipeline.config.plan import for_every_device
-from pipeline.config.plans_note import plans_note
+from pipeline.config.plans_note import check_regions, plans_note
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import DataSpec, RunConfig
 from pipeline.config.yaml_size import check_sizes
@@ -172,6 +172,7 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     device = choose_device(values["device"], accelerators())
     files = {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), resolve=True) for name in (EAGER, AUTOCAST)}
     request = load.read(values, device, files, invocation.launcher)
+    check_regions(request)
     if request.resume and invocation.of_a_sweep:
         request = replace(request, resume=job_of(Path(request.resume), int(HydraConfig.get().job.num)))
     if invocation.of_a_sweep:

@@ -112,6 +112,10 @@ LINES: tuple[tuple[str, Callable[[re.Match[str], Path, Exception], str]], ...] =
     (r"Could not override '([^']+)'", lambda found, conf, _: _unknown_key(conf, found[1])),
     (r"Key '[^']+' is not in struct\s+full_key: (\S+)", lambda found, conf, _: _unknown_key(conf, found[1])),
     (
+        r"Could not append to config. An item is already at '([^']+)'",
+        lambda found, *_: f"+{found[1]}: there is such a key already; write it without the plus: {found[1]}=...",
+    ),
+    (
         r"Ambiguous value for argument '([^']+)'",
         lambda found, *_: f"{shown(found[1])}: several values are a sweep; put -m before it",
     ),

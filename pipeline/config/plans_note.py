@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.checks import shown
+from pipeline.config.data_request import words_for_kind
+from pipeline.config.request_error import RequestError
 from pipeline.config.schema import RunConfig
 
-PRESET, PLANS = "nnunet", "plans.json"
-SCHEMES = {"CTNormalization": "ct", "ZScoreNormalization": "zscore"}
+PRESET, PLANS, DATASET = "nnunet", "plans.json", "dataset.json"
+SCHEMES = {"CTNormalization": "ct", "ZScoreNormalization": "zscore", "RGBTo01Normalization": "unit"}
 FIGURES = {"low": "percentile_00_5", "high": "percentile_99_5", "mean": "mean", "std": "std"}  # of a voxel's foreground
 DIGITS = 6  # of a figure on the command line
 
@@ -29,15 +32,53 @@ def plans_note(request: RunConfig) -> str:
         plans = json.loads((folder / PLANS).read_text(encoding="utf-8"))
         found = configured(plans["configurations"], str(request.model.options.get("configuration")))
         groups: list[Mapping[str, object]] = [_normalisation(plans, found), _patch(found)]
+        lacking = _without_form(found)
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         return ""
-    contract, data = request.data.contract, request.data
-    own = {"normalize": contract.normalize, **{key: each[0] for key in FIGURES if (each := getattr(contract, key))}}
-    own |= {"size": data.size, "depth": data.depth or data.size}
+    own = _own(request)
     apart = [group for group in groups if any(_shown(value) != _shown(own.get(key)) for key, value in group.items())]
     asked = " ".join(f"data.{key}={_shown(value)}" for group in apart for key, value in group.items())
     now = " ".join(f"data.{key}={_shown(own[key])}" for group in apart for key in group if own.get(key) is not None)
-    return f"note: {folder / PLANS} says {asked}; this run has {now or 'volumes of their own size'}" if apart else ""
+    now = now or f"{words_for_kind(request.data.name).samples} of their own size"
+    clauses = [f"says {asked}; this run has {now}"] * bool(apart) + lacking
+    return f"note: {folder / PLANS} {'; it '.join(clauses)}" if clauses else ""
+
+
+def check_regions(request: RunConfig) -> None:
+    """That masks can be made of the net's logits as nnU-Net makes them: of labels that are regions they can't.
+
+    Raises:
+        RequestError: the dataset's labels are regions, each of which nnU-Net thresholds on its own.
+    """
+    asked_for = request.model.options.get("plans")
+    if request.model.name != PRESET or not asked_for or not request.task.has_masks:
+        return
+    path = Path(str(asked_for)) / DATASET
+    try:
+        labels: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))["labels"]
+        regions = [name for name, value in labels.items() if isinstance(value, list) and len(value) > 1]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return
+    if regions:
+        raise RequestError(
+            f"{path}: its label {shown(regions[0])} is a region of several classes, whose logits nnU-Net thresholds "
+            "one by one; masks here are of the largest logit; task=regression judges the logits themselves"
+        )
+
+
+def _own(request: RunConfig) -> dict[str, object]:
+    """What the request says of what plans say."""
+    contract, data = request.data.contract, request.data
+    own: dict[str, object] = {"normalize": contract.normalize, "size": data.size, "depth": data.depth or data.size}
+    return own | {key: each[0] for key in FIGURES if (each := getattr(contract, key))}
+
+
+def _without_form(found: Mapping[str, Any]) -> list[str]:
+    """What the plans do to images and nothing here does, in clauses."""
+    others = [name for name in dict.fromkeys(found["normalization_schemes"]) if name not in SCHEMES]
+    clauses = [f"names {', '.join(map(str, others))}, which has no form here: data=tensors takes what it made"]
+    masked = "takes mean and std of the voxels that aren't 0 (use_mask_for_norm); here they are of all"
+    return clauses * bool(others) + [masked] * any(found.get("use_mask_for_norm") or [])
 
 
 def configured(known: Mapping[str, Any], name: str) -> dict[str, Any]:

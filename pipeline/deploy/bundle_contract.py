@@ -56,6 +56,23 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Judged:
+    """How far the bundle's own answers are from the fp32 net's, over what the run judged the stage on."""
+
+    images: int
+    relative_l2: float | None  # of the logits, or values; None where the graph gives classes
+    flipped_share: float | None  # of the pixels; None of answers that are values
+
+
+@dataclass(frozen=True)
+class GoldenLimits:
+    """How far the answer to the golden batch alone may be from the fp32 net's."""
+
+    relative_l2: float
+    flipped_share: float
+
+
+@dataclass(frozen=True)
 class Contract:
     """All that a loader, or a program that feeds it, must know.
 
@@ -70,7 +87,9 @@ class Contract:
         takes_images: whether the first input is made of images, or volumes, by `normalisation`; else it is taken as is.
         output: the logits, or values, unless `classes_out`.
         normalisation: how an image becomes the input.
-        tolerance: how far the logits may be from those of the net in fp32.
+        tolerance: how far the logits may be from those of the net in fp32, over all that the run judged the stage on.
+        judged: how far they are; None in a bundle of an earlier version.
+        golden: how far those of the golden batch may be, a sample that alone may lie beyond the tolerance; likewise.
         masks_judged: False with random weights, whose masks mean nothing.
         measured: milliseconds, and the machine.
         weights_sha256: of the checkpoint; None with random weights.
@@ -109,6 +128,13 @@ class Contract:
     takes_images: bool = True
     classes: int | None = None
     labels: LabelRules | None = None
+    judged: Judged | None = None
+    golden: GoldenLimits | None = None
+
+    @property
+    def golden_limits(self) -> GoldenLimits:
+        """How far the golden batch's answer may be from the fp32 net's; of an earlier version, the tolerance."""
+        return self.golden or GoldenLimits(self.tolerance.relative_l2, self.tolerance.flipped_share)
 
     @property
     def makes_masks(self) -> bool:

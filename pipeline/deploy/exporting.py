@@ -23,6 +23,7 @@ from pipeline.deploy.artefacts import AXES, Made, check_dynamic, make
 from pipeline.deploy.bundle_contract import Contract, ContractError, Dynamic, TensorRule, measured_of
 from pipeline.deploy.carried.golden_check import FURTHER
 from pipeline.deploy.fresh_process import BundleFails, Said, ask
+from pipeline.deploy.judged_answers import golden_limits, judged
 from pipeline.deploy.moved_ends import Ends, classes
 from pipeline.deploy.recorded_stage import ExportError, RecordedStage, check_weights, chosen, opened
 from pipeline.records import codec
@@ -125,8 +126,15 @@ def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: 
     if answer["shape"] != contract.output.shape:
         raise BundleFails(f"an answer of shape {answer['shape']}, the net's is {contract.output.shape}")
     logits = np.fromfile(folder.parent / ANSWER, np.float64).reshape(answer["shape"]).astype(np.float32)
+    contract = replace(
+        contract,
+        output=replace(contract.output, dtype=answer["dtype"]),
+        judged=judged(recorded, folder, folder.parent, ask),  # of the files that its digests name
+        golden=golden_limits(
+            torch.from_numpy(logits), golden["reference"].cpu(), contract.tolerance, recorded.run.settings.task
+        ),
+    )
     bundle_files.write_golden({**golden, "logits": torch.from_numpy(logits)}, recorded.images, folder)
-    contract = replace(contract, output=replace(contract.output, dtype=answer["dtype"]))
     bundle_files.write_contract(contract, folder)
     found = ask(folder, "--check")
     if not found["right"]:
@@ -204,7 +212,7 @@ def described(part: Tensor) -> tuple[list[int], str]:
 
 def wrong(found: Said, contract: Contract) -> str:
     """Why the check of a bundle failed, in a line."""
-    allowed = contract.tolerance
+    allowed = contract.golden_limits
     said = [f"its answers are {found['relative_l2']:.2g} off (relative L2; {allowed.relative_l2:g} allowed)"]
     if contract.task == "segmentation":
         most = f"{100 * allowed.flipped_share:g} % allowed"

@@ -91,7 +91,7 @@ def machine_lines(contract: Contract, machine: Machine) -> Iterator[Line]:
 
 def answer_lines(contract: Contract, found: Said) -> Iterator[Line]:
     """The golden answers: within the tolerance, and bit for bit where that was so when it was exported."""
-    allowed = contract.tolerance
+    allowed = contract.golden_limits
     said, asked = f"{found['relative_l2']:.2g} off fp32", f"at most {allowed.relative_l2:g} off fp32"
     points = contract.words.points
     if contract.task == "segmentation":

@@ -11,20 +11,21 @@ from models.errors import TensorError
 from models.stain import UNLABELLED
 from models.tensor_files import Header, file_at, headers, in_order, read_tensors, repeated
 from pipeline.config.data_request import GIB
-from pipeline.config.schema import Job
+from pipeline.config.schema import DataSpec
 from pipeline.devices.host import memory_bytes
 from pipeline.measure.batch import Batch
 from pipeline.stages.api import Workload
 from pipeline.worker.rotation_size import batches_of
 
 
-def workload_of_tensors(job: Job, model: nn.Module, device: torch.device, cache_bytes: int | None) -> Workload:
-    """The job's tensors and its net, which is on the device.
+def workload_of_tensors(
+    model: nn.Module, data: DataSpec, masks: bool, device: torch.device, folder: Path, cache_bytes: int | None
+) -> Workload:
+    """The user's tensors and the net, which is on the device; arguments as of `pipeline.worker.workload.workload_on`.
 
     Raises:
         models.errors.InputError: the file, or a tensor in it, isn't what the net takes; one line.
     """
-    data, masks = job.data, job.task.has_masks
     path, labels = file_at(data.path), data.labels
     found = headers(path)
     if labels and labels not in found:
@@ -43,8 +44,7 @@ def workload_of_tensors(job: Job, model: nn.Module, device: torch.device, cache_
         model=model,
         batches=rotations[first],
         device=device,
-        folder=Path(job.folder),
-        seed=job.seed,
+        folder=folder,
         labels=classes_of(right, labels, len(stored[first])) if masks else None,
         targets=None if masks else values_of(right, len(stored[first])),
         has_masks=masks,
@@ -53,7 +53,6 @@ def workload_of_tensors(job: Job, model: nn.Module, device: torch.device, cache_
         pictures=tuple(f"sample {at % samples}" for at in range(len(stored[first]))),
         verified=verified,
         judged=judged,
-        earlier=Path(job.earlier) if job.earlier else None,
         name=first,
         others={name: rotations[name] for name in others},
         further=lambda begin, end: Batch(tuple(stored[name][begin:end].to(device) for name in names), tuple(names)),

@@ -50,12 +50,30 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
     Raises:
         models.errors.InputError: a file, a class or a checkpoint is not what it should be; one line.
     """
-    device, data, batch_size = torch.device(job.device), job.data, job.data.batch_size
+    device, data = torch.device(job.device), job.data
     torch.manual_seed(job.seed)
     model = net_of(job).to(device)
     look(model, job)
+    found = workload_on(model, data, job.task.has_masks, device, Path(job.folder), cache_bytes)
+    return replace(found, seed=job.seed, earlier=Path(job.earlier) if job.earlier else None)
+
+
+def workload_on(
+    model: nn.Module, data: DataSpec, has_masks: bool, device: torch.device, folder: Path, cache_bytes: int | None
+) -> Workload:
+    """A net, which is on the device, with all that its stages are timed and judged on.
+
+    Args:
+        model: in fp32.
+        data: names the images, or tensors.
+        has_masks: whether its answers are classes.
+        device: where the batches are to be.
+        folder: for what a stage writes.
+        cache_bytes: as of `load`, and so are the errors.
+    """
     if data.name == TENSORS:
-        return workload_of_tensors(job, model, device, cache_bytes)
+        return workload_of_tensors(model, data, has_masks, device, folder, cache_bytes)
+    batch_size = data.batch_size
     check_folder(data, memory_bytes())
     count, verified = batches_of(data, 4 * (first := images_of(data, batch_size)).images.size, cache_bytes)
     judged = max(verified * batch_size, labelled_images(data, first))
@@ -64,8 +82,7 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
         model=model,
         batches=in_batches(dataset.images[: batch_size * count], data, device),
         device=device,
-        folder=Path(job.folder),
-        seed=job.seed,
+        folder=folder,
         labels=dataset.labels,
         images=dataset.images,
         contract=data.contract,
@@ -75,9 +92,8 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
         left_out=tuple(dataset.left_out),
         verified=verified,
         judged=judged,
-        earlier=Path(job.earlier) if job.earlier else None,
         spare=partial(calibration_images, data, device, verified),
-        has_masks=job.task.has_masks,
+        has_masks=has_masks,
     )
 
 
@@ -193,12 +209,23 @@ def calibration_images(data: DataSpec, device: torch.device, verified: int, want
     if labelled and number > 0:
         whole = (labelled - checked) // size
         given = min(count // size, max(1, whole // 2))
-        left_out = tuple(range(verified + whole - given, verified + whole))
+        left_out = given_away(verified, whole, given)
         begin, number = left_out[0] * size, given * size
     independent = number > 0
     chosen = slice(begin, begin + (number if independent else count))
     batches = in_batches(dataset.images[chosen], data, device)
     return CalibrationImages(batches, independent, tuple(dataset.pictures[chosen]), left_out)
+
+
+def given_away(verified: int, whole: int, given: int) -> tuple[int, ...]:
+    """Which evaluation batches a stage is calibrated on: the last whole ones.
+
+    Args:
+        verified: batches that are judged first, and never given.
+        whole: full batches behind them.
+        given: how many of these.
+    """
+    return tuple(range(verified + whole - given, verified + whole))
 
 
 def in_batches(images: np.ndarray, data: DataSpec, device: torch.device) -> list[Tensor]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hydra.errors import HydraException, OverrideParseException
+from hydra.errors import ConfigCompositionException, HydraException, OverrideParseException
 
 from models.one_line import Parser
 from pipeline.cli.app import refused_before_it_began
@@ -122,6 +122,11 @@ def test_a_sweep_of_some_jobs_passes() -> None:
     """And one of a sweeper that searches: it draws from the range."""
     check_sweep(["stage=half,compile", "data.batch_size=range(1,9)", "seed=range(0,1,0.1)", "preset=smoke"])
     check_sweep(["hydra/sweeper=optuna", "seed=range(0,1000000)"])
+
+
+def test_a_key_that_is_added_though_it_is_there_is_told_without_the_plus() -> None:
+    said = one_line(ConfigCompositionException("Could not append to config. An item is already at 'a.b'."), CONF)
+    assert said == "+a.b: there is such a key already; write it without the plus: a.b=..."
 
 
 def test_a_value_with_a_line_break_loses_no_reason() -> None:

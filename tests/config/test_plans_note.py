@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.plans_note import plans_note
+from pipeline.config.plans_note import check_regions, plans_note
+from pipeline.config.request_error import RequestError
 from tests.config.test_load import asked, composed
 
 FIGURES = {"mean": 70.0, "std": 40.0, "percentile_00_5": -20.0, "percentile_99_5": 200.0}
@@ -41,10 +42,50 @@ def test_the_options_that_the_plans_call_for_are_given(words: list[str], said: s
 
 
 def test_where_all_is_as_planned_nothing_is_said(tmp_path: Path) -> None:
-    """Nor of a scheme that isn't known, of patches that aren't square, of no plans, and of what is no plan."""
+    """Nor of patches that aren't square, of no plans, and of what is no plan."""
     assert note(plans_in(tmp_path), *CT.split(), "data.size=48", "data.depth=16") == ""
-    plans_in(tmp_path, normalization_schemes=["RGBTo01Normalization"], patch_size=[16, 40, 48])
+    plans_in(tmp_path, normalization_schemes=["ZScoreNormalization"], patch_size=[16, 40, 48])
     assert note(tmp_path, "data.size=32") == ""
     plans_in(tmp_path, patch_size=7)
     assert note(tmp_path, "data.size=32") == ""
     assert plans_note(asked(composed("preset=smoke", "stage=eager", "model=unet_small"))) == ""
+
+
+def test_pictures_of_colours_are_planned_as_shares_of_255(tmp_path: Path) -> None:
+    """And are called images where the run has them at their own size."""
+    found = {"patch_size": [48, 48], "normalization_schemes": ["RGBTo01Normalization"] * 3}
+    (tmp_path / "plans.json").write_text(json.dumps({"configurations": {"2d": found}}))
+    words = [f"model.options.plans={tmp_path}", "data=folder", f"data.path={tmp_path}", "data.size=null"]
+    request = asked(composed("preset=smoke", "stage=eager", "model=nnunet", *words))
+    asked_for = " says data.normalize=unit data.size=48; this run has data.normalize=centred"
+    assert plans_note(request) == f"note: {tmp_path / 'plans.json'}{asked_for}"
+    words.append("data.normalize=unit")
+    said = plans_note(asked(composed("preset=smoke", "stage=eager", "model=nnunet", *words)))
+    assert said.endswith(" says data.size=48; this run has images of their own size")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"normalization_schemes": ["CTNormalization", "NoNormalization"]},
+            " names NoNormalization, which has no form",
+        ),
+        ({"use_mask_for_norm": [True]}, " takes mean and std of the voxels that aren't 0 (use_mask_for_norm); here"),
+    ],
+)
+def test_what_the_plans_do_and_nothing_here_does_is_told(fields: dict[str, Any], said: str, tmp_path: Path) -> None:
+    plans_in(tmp_path, **fields)
+    assert said in note(tmp_path, *CT.split(), "data.size=48", "data.depth=16")
+
+
+def test_labels_that_are_regions_are_refused_for_masks(tmp_path: Path) -> None:
+    """Their logits overlap, and the largest of them is no class."""
+    (tmp_path / "dataset.json").write_text(json.dumps({"labels": {"background": 0, "whole": [1, 2], "core": [2]}}))
+    words = ["model=nnunet", f"model.options.plans={tmp_path}", "preset=smoke", "stage=eager"]
+    with pytest.raises(RequestError, match="its label whole is a region of several classes"):
+        check_regions(asked(composed(*words)))
+    check_regions(asked(composed(*words, "task=regression")))
+    for text in ('{"labels": {"background": 0, "liver": 1}}', "{", "[]"):
+        (tmp_path / "dataset.json").write_text(text)
+        check_regions(asked(composed(*words)))

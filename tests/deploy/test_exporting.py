@@ -36,6 +36,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Said:
         return said
 
     monkeypatch.setattr(exporting, "ask", answer)
+    monkeypatch.setattr(exporting, "judged", lambda *_: bundle_contract.Judged(8, 0.0, 0.0))
+    monkeypatch.setattr(exporting, "golden_limits", lambda *_: bundle_contract.GoldenLimits(1e-3, 1e-2))
     monkeypatch.setitem(artefacts.MAKERS, "exported", lambda _, folder: written_program(folder))
     return said
 
@@ -255,6 +257,7 @@ def test_a_rewritten_net_carries_its_kernels(tmp_path: Path, monkeypatch: pytest
     ]
     codec.save(replace(codec.load(run), stages=[stage("fused", artefacts=files)]), run)
     monkeypatch.setattr(exporting, "ask", answered)
+    monkeypatch.setattr(exporting, "judged", lambda *_: bundle_contract.Judged(8, 0.0, 0.0))
     assert asked(run, "--stage", "fused", "--to", out) == 0
     imported = {name for path in out.rglob("*.py") for name in imports(path.read_text())}
     foreign = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names)

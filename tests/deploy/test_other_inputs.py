@@ -108,6 +108,8 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> Said:
         return {**said, "shape": contract["output"]["shape"]}
 
     monkeypatch.setattr(exporting, "ask", answer)
+    monkeypatch.setattr(exporting, "judged", lambda *_: bundle_contract.Judged(8, 0.0, 0.0))
+    monkeypatch.setattr(exporting, "golden_limits", lambda *_: bundle_contract.GoldenLimits(1e-3, 1e-2))
     return said
 
 

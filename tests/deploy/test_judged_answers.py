@@ -1,0 +1,183 @@
+"""A bundle is judged as its stage was: by the run's rule over all its evaluation images, not by the golden batch."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from models.build import build_model
+from models.input_contract import LabelRules
+from pipeline.deploy import bundle_contract, judged_answers
+from pipeline.deploy.bundle_contract import GoldenLimits
+from pipeline.deploy.carried import golden_check
+from pipeline.deploy.carried.golden_check import compared
+from pipeline.deploy.fresh_process import BundleFails, Said
+from pipeline.deploy.judged_answers import as_logits, golden_limits
+from pipeline.deploy.moved_ends import classes
+from pipeline.deploy.recorded_stage import opened
+from pipeline.records import codec
+from pipeline.records.goals import AccuracyLimits
+from pipeline.records.run_record import Tolerance
+from pipeline.records.run_settings import DataSettings
+from pipeline.records.samples import Calibration, ImageSet
+from pipeline.records.tasks import SEGMENTATION
+from tests.deploy.recorded import NET, OPTIONS, SIDE, run_folder, stage
+from tests.deploy.test_exporting import asked, small  # noqa: F401 - a fixture
+from tests.deploy.test_other_inputs import of_tensors
+from tests.fake_machine import ACCURACY
+
+IMAGES, LIMIT = 9, 0.005  # of the pixels: 2 of the 576 in all, and 0 of the 128 of a batch
+Spoilt = Callable[[int, torch.Tensor], torch.Tensor]
+
+
+def labelled_run(folder: Path, limits: AccuracyLimits | None = None, **fields: Any) -> Path:
+    """A run of the tiny net on nine labelled images in batches of two, whose stage may change 0.5 % of the pixels."""
+    run = run_folder(folder, [stage("eager", tolerance=Tolerance(10.0, LIMIT, "so far"), **fields)])
+    rng = np.random.default_rng(0)
+    for name in ("images", "masks"):
+        (folder / name).mkdir()
+    for number in range(IMAGES):
+        Image.fromarray(rng.integers(0, 256, (SIDE, SIDE, 3), np.uint8)).save(folder / "images" / f"{number}.png")
+        Image.fromarray(rng.integers(0, 2, (SIDE, SIDE), np.uint8)).save(folder / "masks" / f"{number}.png")
+    record = codec.load(run)
+    data = DataSettings(
+        "folder", str(folder / "images"), str(folder / "masks"), SIDE, 2, label_rules=LabelRules("*.png")
+    )
+    settings = replace(record.settings, data=data, accuracy=limits or AccuracyLimits())
+    codec.save(replace(record, settings=settings), run)
+    return run
+
+
+def answering(run: Path, spoilt: Spoilt) -> Callable[..., Said]:
+    """A loader that answers as the run's net in fp32 does, but for what `spoilt` makes of each batch's logits."""
+    net = build_model(NET, OPTIONS, str(run / "weights.safetensors"), 1)
+
+    def ask(_: Path, *words: str) -> Said:
+        assert words[0] == "--batches"
+        for path in sorted(Path(words[1]).glob("*.safetensors")):
+            with torch.inference_mode():
+                logits = spoilt(int(path.stem), net(golden_check.tensors(LOADER, path)["batch"]))
+            path.with_suffix(".bin").write_bytes(logits.numpy().astype(np.float64).tobytes())
+        return {"shape": list(logits.shape)}
+
+    return ask
+
+
+def array(content: bytes, dtype: str, shape: list[int]) -> torch.Tensor:
+    return torch.frombuffer(bytearray(content), dtype=getattr(torch, dtype)).reshape(shape)
+
+
+LOADER = {"array": array}
+
+
+def flipped(pixels: dict[int, int]) -> Spoilt:
+    """Changes the class of so many pixels of a batch, by its number."""
+
+    def spoil(number: int, logits: torch.Tensor) -> torch.Tensor:
+        count = pixels.get(number, 0)
+        changed = logits.clone().movedim(1, -1).reshape(-1, logits.shape[1])
+        changed[:count] = changed[:count].flip(1)
+        return changed.reshape(len(logits), SIDE, SIDE, -1).movedim(-1, 1).contiguous()
+
+    return spoil
+
+
+def judged(run: Path, tmp_path: Path, spoilt: Spoilt) -> bundle_contract.Judged:
+    record = codec.load(run)
+    recorded = opened(run, record, record.stages[0], tmp_path / "scratch")
+    (tmp_path / "scratch").mkdir()
+    return judged_answers.judged(recorded, tmp_path, tmp_path / "scratch", answering(run, spoilt))
+
+
+def test_one_sample_beyond_the_limit_for_all_images_is_let_pass(tmp_path: Path) -> None:
+    """As in the run: 1 pixel of the first batch's 128 is 0.78 %, of all 576 it is 0.17 %, where 0.5 % are allowed."""
+    found = judged(labelled_run(tmp_path / "run"), tmp_path, flipped({0: 1}))
+    assert (found.images, found.flipped_share) == (IMAGES, 1 / (IMAGES * SIDE**2))
+    assert found.relative_l2 is not None
+    assert not list((tmp_path / "scratch").iterdir()), "nothing of the batches is left"
+
+
+def test_images_beyond_the_golden_batch_are_judged(tmp_path: Path) -> None:
+    """In the last, of one image, what it was filled up with doesn't count."""
+    run = labelled_run(tmp_path / "run")
+    with pytest.raises(BundleFails, match=r"over 9 images as the run judged eager, 0\.521 % of the pixels"):
+        judged(run, tmp_path, flipped({4: 3}))
+
+
+def test_the_run_s_limits_of_accuracy_hold_for_the_bundle(tmp_path: Path) -> None:
+    """By its own Dice against the labels, whatever the tolerance lets pass."""
+    run = labelled_run(tmp_path / "run", AccuracyLimits(min_agreement=0.999))
+    with pytest.raises(BundleFails, match=r"0\.998264 of the pixels keep .* \(accuracy\.min_agreement\)"):
+        judged(run, tmp_path, flipped({0: 1}))
+
+
+def test_a_bundle_isn_t_judged_on_what_its_stage_was_calibrated_on(tmp_path: Path) -> None:
+    """Its record says on how many images less it was judged: the last whole batches are left out."""
+    chosen = Calibration(ImageSet(2, ["6.png", "7.png"]), None, choice_apart=True, apart=True)
+    accuracy = replace(ACCURACY, images=IMAGES - 2)
+    run = labelled_run(tmp_path / "run", calibration=chosen, accuracy=accuracy)
+    found = judged(run, tmp_path, flipped({3: 128}))
+    assert (found.images, found.flipped_share) == (IMAGES - 2, 0.0)
+
+
+def test_tensors_go_to_the_bundle_with_all_inputs(tmp_path: Path) -> None:
+    """And values are compared, which change no class."""
+    run = of_tensors(tmp_path / "run")
+    record = codec.load(run)
+    recorded = opened(run, record, record.stages[0], tmp_path / "scratch")
+    (tmp_path / "scratch").mkdir()
+
+    def ask(_: Path, *words: str) -> Said:
+        for path in sorted(Path(words[1]).glob("*.safetensors")):
+            inputs = golden_check.inputs_of(golden_check.tensors(LOADER, path))
+            answer = recorded.workload.model(*inputs).detach()
+            path.with_suffix(".bin").write_bytes(answer.numpy().astype(np.float64).tobytes())
+        return {"shape": list(answer.shape)}
+
+    found = judged_answers.judged(recorded, tmp_path, tmp_path / "scratch", ask)
+    assert (found.images, found.relative_l2, found.flipped_share) == (2, 0.0, None)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_classes_of_a_graph_are_compared_as_logits_of_theirs(channels: int) -> None:
+    logits = torch.randn(2, channels, 4, 4)
+    found = as_logits(classes(logits), logits)
+    assert found.shape == logits.shape
+    assert torch.equal(classes(found), classes(logits))
+
+
+def test_the_golden_batch_may_be_off_as_it_was_where_it_was_exported() -> None:
+    """A quarter more, and never less than the tolerance; the bundle's check asks that, not the limit for all images."""
+    expected = torch.tensor([2.0, -2.0]).reshape(1, 2, 1, 1).repeat(1, 1, 10, 10)
+    answer = expected.clone()
+    answer[0, :, 0, :2] *= -0.01
+    allowed = golden_limits(answer, expected, Tolerance(1e-3, LIMIT, ""), SEGMENTATION)
+    assert allowed.flipped_share == pytest.approx(1.25 * 0.02)
+    assert allowed.relative_l2 == pytest.approx(1.25 * float((answer - expected).norm() / expected.norm()))
+    assert golden_limits(expected, expected, Tolerance(1e-3, LIMIT, ""), SEGMENTATION) == GoldenLimits(1e-3, LIMIT)
+    for pixels, right in ((2, True), (3, False)):
+        answer[0, :, 1, : pixels - 2] *= -0.01
+        assert checked(answer, expected, vars(allowed))["right"] is right
+    assert checked(expected, expected, None)["right"] is True, "of an earlier version"
+
+
+def checked(answer: torch.Tensor, expected: torch.Tensor, golden: dict[str, float] | None) -> dict[str, object]:
+    """What a bundle's own check says of its answer to the golden batch."""
+    contract = {"tolerance": {"relative_l2": 1e-3, "flipped_share": LIMIT}, "masks_judged": True, "golden": golden}
+    loader = {"CONTRACT": contract, "classes": classes, "exact": torch.Tensor.double}
+    return compared(loader, lambda: answer, {"reference": expected}, answer.double())
+
+
+def test_the_contract_says_how_far_the_bundle_is(small: Said, tmp_path: Path) -> None:  # noqa: F811
+    """Over what it was judged on; and how far the golden batch alone may be."""
+    run = run_folder(tmp_path / "run", [stage("eager")])
+    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
+    found = bundle_contract.load(tmp_path / "out")
+    assert found.judged == bundle_contract.Judged(8, 0.0, 0.0)
+    assert found.golden_limits.flipped_share >= found.tolerance.flipped_share
+    assert replace(found, golden=None).golden_limits == GoldenLimits(1e-3, 1e-2)
