@@ -32,12 +32,13 @@ VALUES = frozenset(
         *("as_tensor", "as_tensors", "as_optional_tensor", "as_optional_tensors"),
     }
 )
+RANGES = "range_constraints"  # of the lengths of axes that torch.export left open
 EMPTY = (
     "sym_int_values",
     "sym_bool_values",
     "sym_float_values",
     "custom_obj_values",
-    "range_constraints",
+    RANGES,
     "guards_code",
 )
 NAMED = {"tensor_values", "config"}  # mappings by the names of tensors
@@ -168,7 +169,8 @@ def _check(document: object) -> None:
         if key.startswith("as_") and key not in VALUES:
             raise ArchiveError(f"a value of the kind {key!r:.80}, which no rewritten net has")
         if key in EMPTY and value:
-            raise ArchiveError(f"{key} isn't empty: {value!r:.80}")
+            dynamic = "; its shapes are dynamic: export it without dynamic_shapes" if key == RANGES else ""
+            raise ArchiveError(f"{key} isn't empty: {value!r:.80}{dynamic}")
         if key == "name" and value is not None and not (isinstance(value, str) and NAME.fullmatch(value)):
             raise ArchiveError(f"{value!r:.80} is no name")
         texts = [] if key in FREE else [key, value, *_items(value), *(value if _named(key, value) else ())]

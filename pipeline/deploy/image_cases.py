@@ -163,7 +163,10 @@ def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.
         raise ImageError(f"{case.files[0]}: the channels' files are of several sizes: {sizes}")
     image = np.concatenate(parts, axis=-1)
     if contract.scale is not None and kind is not None and image.dtype != kind:
-        raise ImageError(f"{names[0]}: {image.dtype}, and data.scale={contract.scale:g} was chosen for {kind}")
+        raise ImageError(
+            f"{names[0]}: {image.dtype}, and data.scale={contract.scale:g} was chosen for {kind}; give {kind} that are "
+            "scaled as the run's images, or measure with a folder of such images"
+        )
     return image
 
 

@@ -14,6 +14,7 @@ from models.one_line import Parser, guarded, tell
 from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.config.request_error import RequestError
 from pipeline.records import codec
+from pipeline.records.error_line import shortened, text_of, type_of
 from pipeline.report.csv_table import header, lines
 from pipeline.report.drawn_files import DRAWN
 from pipeline.report.formatting import clean, visible
@@ -21,6 +22,7 @@ from pipeline.report.formatting import clean, visible
 REFUSED = 2
 EXPERIMENT = "unet-ladder"
 FILES = (codec.FILE, *DRAWN, "config.yaml")
+MOST_CHARACTERS = 1000  # of what a tracker says where it takes nothing
 LONGEST_VALUE = 500  # characters of a parameter, which every version of MLflow takes
 
 
@@ -122,14 +124,18 @@ def track(folder: Path, tracker: str, experiment: str = EXPERIMENT) -> Tracked:
 
     Raises:
         RecordError: the folder holds no run's record.
-        RequestError: the tracker's library isn't installed.
+        RequestError: the tracker's library isn't installed, or takes nothing: it is not logged in, or has no store.
     """
     given = tracked(summarize(codec.load(folder)), folder)
     try:
         library = importlib.import_module(tracker)
     except ImportError as error:
         raise RequestError(f"--to {tracker}: {error}; pip install {tracker}") from None
-    TRACKERS[tracker](given, experiment, library)
+    try:
+        TRACKERS[tracker](given, experiment, library)
+    except Exception as error:  # each library raises kinds of its own, whose text says at its end what to set
+        said = " ".join(text_of(error).split())
+        raise RequestError(shortened(f"--to {tracker}: {type_of(error)}: {said}", MOST_CHARACTERS)) from error
     return given
 
 

@@ -189,7 +189,8 @@ def test_a_scale_is_for_one_type_of_image(tmp_path: Path, capsys: pytest.Capture
     folder.mkdir()
     np.save(folder / "deep.npy", np.ones((SIZE, SIZE, 3), np.uint16))
     assert main([str(run), str(folder), "--out", str(tmp_path / "masks"), "--stage", "eager"]) == 1
-    assert "uint16, and data.scale=200 was chosen for uint8" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "uint16, and data.scale=200 was chosen for uint8; give uint8 that are scaled as the run's images" in said
 
 
 def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:

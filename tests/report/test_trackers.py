@@ -9,6 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from pipeline.config.request_error import RequestError
 from pipeline.records import codec
 from pipeline.report import trackers
 from tests.report import made_up_run
@@ -48,9 +49,21 @@ def test_wandb_is_finished_whatever_happens(folder: Path, monkeypatch: pytest.Mo
     assert (seen["project"], seen["config"]) == ("unet-ladder", given.params)
     run.summary.update.assert_called_once_with(given.metrics)
     run.log_artifact.side_effect = ConnectionError("gone")
-    with pytest.raises(ConnectionError):
+    with pytest.raises(RequestError, match=r"^--to wandb: ConnectionError: gone$"):
         trackers.track(folder, "wandb")
     assert run.finish.call_count == 2
+
+
+def test_a_tracker_that_takes_nothing_is_told_to_its_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line: what is to be set stands there, as in MLflow's refusal of folders (3.17), of 510 characters."""
+    refusal = RuntimeError("The file store\nis closed. " + "Please migrate. " * 30 + "If you must, set MLFLOW_X=true.")
+    monkeypatch.setitem(sys.modules, "mlflow", MagicMock(set_experiment=MagicMock(side_effect=refusal)))
+    assert trackers.main([str(folder), "--to", "mlflow"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: --to mlflow: RuntimeError: The file store is closed. Please migrate. ")
+    assert line.endswith("If you must, set MLFLOW_X=true.")
 
 
 def test_what_is_missing_is_said(

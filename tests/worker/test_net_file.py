@@ -99,6 +99,14 @@ def test_a_file_that_is_none_is_refused_by_name(file: Path, tmp_path: Path) -> N
         net_of_file(str(tmp_path / "missing.pt2"), MEMORY)
 
 
+def test_a_net_of_dynamic_shapes_is_told_how_to_export_it(tmp_path: Path) -> None:
+    net, batch = nn.Conv2d(3, 2, 1).eval(), torch.zeros(2, 3, 8, 8)
+    program = torch.export.export(net, (batch,), dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=16)},))
+    torch.export.save(program.run_decompositions({}), tmp_path / "net.pt2")
+    with pytest.raises(ModelError, match="its shapes are dynamic: export it without dynamic_shapes"):
+        net_of_file(str(tmp_path / "net.pt2"), MEMORY)
+
+
 def test_a_spec_without_a_file_is_as_it_was() -> None:
     assert ModelSpec("small", "a.B", {}, "w.pt").weights == "w.pt"
     assert ModelSpec("small", "a.B", {}, None).weights is None
