@@ -5,6 +5,7 @@ from tests.house.guard import Guard
 PREDICT_TESTS = "tests/deploy/test_predict.py::"
 NOTEBOOK_TESTS = "tests/notebook/test_measured_net.py::"
 EXPORTING = "tests/deploy/test_exporting.py::"
+JUDGED = "tests/deploy/test_judged_answers.py::"
 
 OF_DEPLOY = [
     Guard(
@@ -90,6 +91,13 @@ OF_DEPLOY = [
         'if not found["right"]:',
         "if False:",
         f"{EXPORTING}test_a_bundle_that_answers_otherwise_is_taken_away",
+    ),
+    Guard(
+        "a bundle that the run's own rule would have refused",
+        "pipeline/deploy/judged_answers.py",
+        "    if reason:\n        raise",
+        "    if False:\n        raise",
+        f"{JUDGED}test_images_beyond_the_golden_batch_are_judged",
     ),
     Guard(
         "a bundle whose loader needs this project",
