@@ -109,7 +109,7 @@ def way(summary: RunSummary) -> tuple[list[StageSummary], list[str]]:
     for stage in before:
         if stage.compared.outcome == "not resolved" and stage.name != summary.run.baseline:
             continue
-        if not kept or each[stage.name] * (1 + summary.ranking.effect) <= each[kept[-1].name]:
+        if not kept or each[stage.name] * (1 + summary.ranking.noise.least) <= each[kept[-1].name]:
             kept.append(stage)
     return [*kept, winner], [stage.name for stage in before if stage not in kept]
 
@@ -121,7 +121,7 @@ def steps(summary: RunSummary) -> list[Step]:
         return []
     size = summary.run.batch_size
     calls = {name: seconds * size for name, seconds in each.items()}
-    rungs, effect, baseline = pairwise(way(summary)[0]), summary.ranking.effect, summary.run.baseline
+    rungs, effect, baseline = pairwise(way(summary)[0]), summary.ranking.noise.least, summary.run.baseline
     return [_step(before, after, calls, effect, baseline) for before, after in rungs]
 
 

@@ -10,16 +10,8 @@ from dataclasses import dataclass
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, StageRecord
 from pipeline.stats.drift import steady_composed, steady_ratio
-from pipeline.stats.intervals import (
-    ITSELF,
-    Outcome,
-    Ratio,
-    Unresolved,
-    latency,
-    outcome_of,
-    seconds_per_call,
-    unresolved,
-)
+from pipeline.stats.intervals import ITSELF, Ratio, latency, seconds_per_call
+from pipeline.stats.outcomes import Outcome, Unresolved
 from pipeline.stats.ranking import Ranking, rankable
 from pipeline.stats.warnings import energy_seconds
 
@@ -60,7 +52,7 @@ def compared(run: RunRecord, stage: StageRecord, order: Ranking, spread: float) 
     if not is_ranked(stage, order):
         return Compared(first, None, _to_eager(run, stage, first, spread))
     outcome = order.outcomes[stage.name]
-    why = unresolved(first, order.effect, order.itself) if outcome == "not resolved" else None
+    why = order.noise.unresolved(first) if outcome == "not resolved" else None
     return Compared(first, outcome, _to_eager(run, stage, first, spread), why)
 
 
@@ -104,10 +96,10 @@ def _of_a_rested_gpu(run: RunRecord, stage: StageRecord, baseline: str, order: R
     to_eager = _full_load_ratio(run, EAGER, stage) or steady_ratio(stage.pairs, spread)
     if not ranked:
         return Compared(first, None, to_eager)
-    outcome = outcome_of(interleaved, order.effect)
+    outcome = order.noise.outcome(interleaved)
     if (outcome, first.value < 1) in (("faster", True), ("slower", False)):
         outcome = "not resolved"
-    why = unresolved(interleaved, order.effect) if outcome == "not resolved" else None
+    why = order.noise.unresolved(interleaved) if outcome == "not resolved" else None
     return Compared(first, outcome, to_eager, why)
 
 

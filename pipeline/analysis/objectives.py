@@ -106,7 +106,9 @@ def order_under(run: RunRecord, order: Ranking, choice: Choice | None) -> Rankin
     if not known:
         return replace(order, winner=None, ties=[], unresolved=None)
     winner = min(known, key=lambda name: (known[name], order.order.index(name)))
-    ties = [name for name, value in known.items() if name != winner and value <= known[winner] * (1 + order.effect)]
+    ties = [
+        name for name, value in known.items() if name != winner and value <= known[winner] * (1 + order.noise.least)
+    ]
     return replace(order, winner=winner, ties=ties, unresolved=None)
 
 

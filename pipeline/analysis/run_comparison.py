@@ -4,7 +4,6 @@ Both runs measured every stage against the baseline in the same minutes, so the 
 machine that was busier on one day changes no ratio.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
@@ -13,8 +12,9 @@ from pipeline.analysis.summary import baseline_seconds
 from pipeline.records.machine import Environment
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.drift import steady_composed, steady_ratio
-from pipeline.stats.intervals import Ratio, between_run_std, minimum_detectable_effect, outcome_of
-from pipeline.stats.ranking import rankable, ranking
+from pipeline.stats.intervals import Ratio
+from pipeline.stats.outcomes import Noise, of_both
+from pipeline.stats.ranking import noise_of, rankable, ranking
 
 # Which change what is shown, and when it is measured, not what; `accuracy` is compared as the settings hold it.
 IGNORED_CONFIG = {
@@ -51,10 +51,9 @@ def compare(first: RunRecord, second: RunRecord) -> list[Change]:
     """Every stage of either run, in the second's order."""
     old = {stage.name: stage for stage in first.stages}
     new = {stage.name: stage for stage in second.stages}
-    effect = max(minimum_detectable_effect(first.aa_pairs), minimum_detectable_effect(second.aa_pairs))
-    spread = max(between_run_std(first.aa_pairs), between_run_std(second.aa_pairs))
+    noises = (noise_of(first), noise_of(second))
     names = [*new, *(name for name in old if name not in new)]
-    changes = [_change(name, old.get(name), new.get(name), effect, spread) for name in names]
+    changes = [_change(name, old.get(name), new.get(name), noises) for name in names]
     return changes if second.finished else [_lost(change) for change in changes]
 
 
@@ -65,14 +64,15 @@ def _lost(change: Change) -> Change:
     return replace(change, outcome="broken", note="run B did not finish")
 
 
-def _change(name: str, old: StageRecord | None, new: StageRecord | None, effect: float, spread: float) -> Change:
+def _change(name: str, old: StageRecord | None, new: StageRecord | None, noises: tuple[Noise, Noise]) -> Change:
+    spread, noise = max(each.spread for each in noises), of_both(*noises)
     before = steady_ratio(old.pairs, spread) if old and rankable(old) else None
     after = steady_ratio(new.pairs, spread) if new and rankable(new) else None
     if old is None or new is None:
         return Change(name, before, after, None, "gone" if new is None else "new")
     if before and after:
-        change = steady_composed(new.pairs, old.pairs, spread * math.sqrt(2))  # both runs launched both
-        return Change(name, before, after, change, outcome_of(change, effect))
+        change = steady_composed(new.pairs, old.pairs, noise.spread)
+        return Change(name, before, after, change, noise.outcome(change))
     note = new.reason or new.status
     if before:
         return Change(name, before, None, None, "not measured" if new.status == "skipped" else "broken", note)

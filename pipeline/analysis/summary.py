@@ -196,7 +196,7 @@ def summarize(run: RunRecord) -> RunSummary:
         stages=stages,
         warnings=run_warnings(run),
         baseline=headline_baseline(run),
-        change_overs=[] if doubt else change_overs(settled, frozenset(ties), order.effect),
+        change_overs=[] if doubt else change_overs(settled, frozenset(ties), order.noise.least),
         doubt=doubt,
         best_for_service=_best_for_service(candidates, order.winner) if order.winner else None,
         choice=choice,

@@ -10,7 +10,7 @@ from pipeline.analysis.summary import RunSummary, StageSummary, baseline_seconds
 from pipeline.records import codec
 from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import RunRecord
-from pipeline.stats.drift import is_unfair
+from pipeline.stats.drift import unfair_part
 from pipeline.stats.intervals import Estimate
 from pipeline.stats.ranking import Ranking
 
@@ -135,10 +135,5 @@ def rate_of(summary: RunSummary, name: str, order: Ranking) -> Estimate | None:
     middle = summary.run.batch_size / (stage.pace if stage and stage.pace else each.value)
     if not ratio.bounded:
         return Estimate(middle, 0.0, math.inf)
-    wider = math.exp(max(ratio.drift, _unfair_drift(summary.run.drift)))
+    wider = math.exp(max(ratio.drift, unfair_part(summary.run.drift or 0.0)))
     return Estimate(middle, middle * each.value / each.high / wider, middle * each.value / each.low * wider)
-
-
-def _unfair_drift(change: float | None) -> float:
-    """The baseline's drift over the run, as a difference of logs, where times of different moments mislead by it."""
-    return abs(math.log1p(change)) if change is not None and is_unfair(change) else 0.0

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.sweep_jobs import Job, rate_of
-from pipeline.stats.intervals import Estimate, Unresolved
+from pipeline.stats.intervals import Estimate
+from pipeline.stats.outcomes import Unresolved
 from pipeline.stats.ranking import leaders, ranking
 
 
@@ -73,5 +74,5 @@ class _JobLeaders:
 def _job_leaders(job: str, summary: RunSummary) -> _JobLeaders | None:
     order, batch = ranking(summary.run), summary.run.batch_size  # by speed, whatever the winner was chosen by
     found = {name: rate_of(summary, name, order) for name in leaders(order)}
-    rates = [Rate(job, name, batch, rate, order.effect) for name, rate in found.items() if rate]
+    rates = [Rate(job, name, batch, rate, order.noise.least) for name, rate in found.items() if rate]
     return _JobLeaders(rates, order.unresolved) if rates else None

@@ -8,7 +8,9 @@ import numpy as np
 
 from pipeline.lessons.lesson_records import Row
 from pipeline.report import formatting
-from pipeline.stats.intervals import LEAST_EFFECT, Estimate, Outcome, Ratio, median_interval, outcome_of
+from pipeline.stats.drift import allowing, drift_within, unfair_part
+from pipeline.stats.intervals import Estimate, Ratio, median_interval
+from pipeline.stats.outcomes import Noise, Outcome
 
 Unit = Literal["time", "TFLOP/s", "GB/s", "memory"]
 
@@ -67,19 +69,23 @@ class Rows(Sequence[Row]):
         return next((row for row in self.measured() if row.name == name), None)
 
     def times(self, slow: str, fast: str) -> Ratio | None:
-        """The first row's time over the second's: above 1, the second is faster. Paired round by round."""
+        """The first row's time over the second's: above 1, the second is faster. Paired round by round.
+
+        As in a run, an unfair drift of the first row moves both ends of the interval apart.
+        """
         first, second = self.row(slow), self.row(fast)
         if first is None or second is None or not first.samples or not second.samples:
             return None
         own, other = (np.array([part.per_call / row.repeats for part in row.samples]) for row in (first, second))
         rounds = min(len(own), len(other))
         middle, low, high, bounded = median_interval(np.log(own[:rounds] / other[:rounds]))
-        return Ratio(math.exp(middle), math.exp(low), math.exp(high), rounds, 1, bounded)
+        found = Ratio(math.exp(middle), math.exp(low), math.exp(high), rounds, 1, bounded)
+        return allowing(found, unfair_part(drift_within(first.samples)))
 
     def outcome(self, slow: str, fast: str) -> Outcome | None:
         """One of the four outcomes of the second row beside the first."""
         found = self.times(slow, fast)
-        return outcome_of(found, LEAST_EFFECT) if found else None
+        return Noise().outcome(found) if found else None
 
     def pace(self, name: str, other: str) -> str:
         """How fast the first row is beside the second, as in "3.6 × as fast as"; empty where either is missing.
@@ -89,7 +95,7 @@ class Rows(Sequence[Row]):
         ratio = self.times(other, name)
         if ratio is None:
             return ""
-        outcome = outcome_of(ratio, LEAST_EFFECT)
+        outcome = Noise().outcome(ratio)
         if outcome == "same":
             return "just as fast as"
         if outcome == "not resolved":

@@ -21,6 +21,7 @@ from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.forking import ForkServer
 from pipeline.orchestrate.interleave import interleave
 from pipeline.orchestrate.interleaved_pair import Conditions, InterleavedWorker, conditions_of, interleaved
+from pipeline.orchestrate.processor_use import Use, taken_share
 from pipeline.orchestrate.resting_files import RestingFiles
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, Entered, Phase, Progress, ReadyToSample
@@ -170,8 +171,17 @@ class RunContext:
         def show(blocks: int) -> None:
             self.observer.phase_entered(title, Phase.SAMPLING, f"block {blocks} of at most {plan.interim_analyses[-1]}")
 
+        before = baseline.use.further(stage.use)
         pair = interleave(baseline, stage, plan, self.order, time.monotonic, show)
-        return replace(pair, sustained=plan.sustained(self.config.device))
+        used = baseline.use.further(stage.use).since(before)
+        return replace(pair, sustained=plan.sustained(self.config.device), taken_share=self._taken(used))
+
+    def _taken(self, used: Use) -> float | None:
+        """The share of this run's processors that others took while both sides used so much; None on a GPU."""
+        environment = self.record.environment
+        if is_cuda(self.config.device) or environment is None:
+            return None
+        return taken_share(used, environment.cpu_threads)
 
 
 def start_baseline(context: RunContext) -> None:

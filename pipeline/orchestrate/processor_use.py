@@ -32,6 +32,10 @@ class Use(NamedTuple):
         """Both together."""
         return Use(self.wall + more.wall, self.own + more.own, self.others + more.others)
 
+    def since(self, before: "Use") -> "Use":
+        """What was added to that of before."""
+        return Use(self.wall - before.wall, self.own - before.own, self.others - before.others)
+
 
 def now(processes: Iterable[int], proc: Path = PROC) -> Use | None:
     """The counts as they are, of these processes and of all others; None where the system keeps none."""
@@ -54,6 +58,17 @@ def between(before: Use | None, after: Use | None) -> Use:
         return Use()
     wall, own = after.wall - before.wall, max(0.0, after.own - before.own)
     return Use(wall, own, max(0.0, after.others - before.others))
+
+
+def taken_share(use: Use, threads: int) -> float | None:
+    """The share of the processors for so many threads that others left the run too few of; None where nobody counted.
+
+    What others used beside processors that the run leaves idle is no loss to it.
+    """
+    if use.wall < LEAST_SECONDS or not use.others + use.own:
+        return None
+    short = use.others / use.wall + threads - (os.cpu_count() or threads)
+    return min(1.0, max(0.0, short / threads))
 
 
 def warning(names: tuple[str, str], uses: tuple[Use, Use], threads: int | None) -> RunWarning | None:

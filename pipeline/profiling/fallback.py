@@ -2,6 +2,8 @@
 
 import sys
 
+from pipeline.records.places import without_places
+
 DYNAMO = "torch._dynamo.utils"  # holds the metrics; only a process that compiles has it
 
 
@@ -17,7 +19,8 @@ def gave_up() -> str:
     for entry in entries:
         said = f"{entry.fail_type} {entry.fail_reason}".lower()
         if "recompile" in said and "limit" in said:
-            cause = str(entry.recompile_reason or "nothing says why").splitlines()[0].partition("#")[0].strip()
+            said = without_places(str(entry.recompile_reason or "nothing says why"))
+            cause = said.splitlines()[0].partition("#")[0].strip()
             return f"fell back to eager: Dynamo reached its recompile limit ({cause})"
     if entries and all(entry.fail_type for entry in entries):
         return f"fell back to eager: Dynamo compiled none of {len(entries)} frames ({entries[-1].fail_type})"

@@ -213,4 +213,5 @@ STEPS: dict[int, Callable[[Document], Document]] = {
     7: unchanged,
     8: unchanged,
     9: from_9,
+    10: unchanged,
 }

@@ -21,6 +21,7 @@ History of the schema:
     9: described_by. Older records are read as of runs that found all out themselves.
     10: Reference.spatial_dims and distinct, LayoutChange.where_kind, StageRecord.searches_asked. In older records
        they follow from the kind of the data, but for tensors, from names, and from options.
+    11: Pair.taken_share; older records are read as having none.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.run_settings import RunSettings
 from pipeline.records.samples import Accuracy, Calibration, Energy, HostPath, Memory, MemoryShortage, Pair, WarmUp
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 EAGER, AUTOCAST = "eager", "amp"  # the stages that may be baselines
 INDUCTOR = "Inductor"  # the provider of what torch.compile generates
 

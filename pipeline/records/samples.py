@@ -43,6 +43,7 @@ class Pair:
     blocks: list[Block]
     alternated: bool = False  # they did not fit in memory together: the baseline ran before and after the stage
     sustained: bool = False  # samples at full load: each long, and after a run-in of the same side
+    taken_share: float | None = None  # of a CPU run's processors, taken by other programs; None where nobody counted
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ import re
 from unicodedata import category
 
 from models.one_line import plural
-from pipeline.stats.intervals import Ratio, Unresolved
+from pipeline.stats.intervals import Ratio
+from pipeline.stats.outcomes import Unresolved
 
 NOTHING = "–"
 SPOKEN = {"amp": "autocast"}  # stages that have another name among people
@@ -169,6 +170,9 @@ def gigabytes(amount: float | None) -> str:
 
 def remedy(cause: Unresolved) -> str:
     """What would resolve a ratio that is not resolved; one sentence."""
+    if cause.cause == "busy machine":
+        taken = f"Other programs took {100 * cause.taken:.0f} % of the processors while it was measured"
+        return f"{taken}, which two stages needn't bear alike: run again on an idle machine."
     if cause.cause == "few blocks":
         few = f"{plural(cause.blocks, 'block')} {'is' if cause.blocks == 1 else 'are'} too few"
         asked = "preset=smoke asks for fewer, measure=quick for enough"

@@ -182,7 +182,7 @@ def how_chosen(summary: RunSummary) -> list[str]:
         others = summary.ranking.ties
         equal = f"; so near are {listed([spoken(name) for name in others])}" if others else ""
         basis = BASES[choice.goal.objective]
-        near = f"stages within {share(summary.ranking.effect)} of the best count as its equals"
+        near = f"stages within {share(summary.ranking.noise.least)} of the best count as its equals"
         lines.append(f"Chosen by {basis}, which has no interval: {near}{equal}.")
     if winner is not None and choice.checks[winner.name]:
         lines.append(f"It keeps {listed([checked(each, summary.run.words) for each in choice.checks[winner.name]])}.")

@@ -185,7 +185,7 @@ def _together(each: list[tuple[str, RunWarning]], winner: str | None) -> tuple[s
 def trust(summary: RunSummary) -> str:
     """The smallest difference that this run may claim."""
     pairs = len([pair for pair in summary.run.aa_pairs if pair.blocks])
-    effect = share(summary.ranking.effect)
+    effect = share(summary.ranking.noise.least)
     if not pairs:
         return f"The baseline was not measured against itself; differences under {effect} are not claimed."
     control = f"{plural(pairs, 'pair')} of the baseline against itself in fresh processes (A/A)"

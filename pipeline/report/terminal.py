@@ -14,8 +14,8 @@ from pipeline.report.sections.ladder_section import StageColumn, headings_of, sh
 from pipeline.report.tables import Cell
 from pipeline.report.usage import usage
 from pipeline.stats.drift import steady_ratio
-from pipeline.stats.intervals import between_run_std, minimum_detectable_effect, outcome_of, seconds_per_call
-from pipeline.stats.ranking import against_itself, rankable
+from pipeline.stats.intervals import seconds_per_call
+from pipeline.stats.ranking import noise_of, rankable
 
 COLOURS = {"good": "green", "bad": "red"}
 WIDTH = 80
@@ -72,9 +72,9 @@ def outcome_line(run: RunRecord, stage: StageRecord) -> str:
     each = seconds(seconds_per_call(stage.pairs).value)
     if not rankable(stage):
         return f"{name}: not ranked, {each} per call; the report says why"
-    found = steady_ratio(stage.pairs, between_run_std(run.aa_pairs))
-    outcome = outcome_of(found, minimum_detectable_effect(run.aa_pairs), against_itself(run))
-    return f"{name}: {times(found)} {interval(found)} {run.baseline}, {outcome}; {each} per call"
+    noise = noise_of(run)
+    found = steady_ratio(stage.pairs, noise.spread)
+    return f"{name}: {times(found)} {interval(found)} {run.baseline}, {noise.outcome(found)}; {each} per call"
 
 
 def ladder(summary: RunSummary) -> Table:

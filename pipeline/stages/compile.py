@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.diagnostics import SearchAsked
+from pipeline.records.places import without_places
 from pipeline.records.run_record import INDUCTOR, CompileFacts, Execution
 from pipeline.stages.api import Runner, Traffic, Workload
 from pipeline.stages.common.inductor import Mode, check_possible, count_bytes, generated, keep_graphs, own_cache
@@ -97,7 +98,7 @@ def compilations() -> int:
 def recompile_reasons() -> list[str]:
     """Why Dynamo compiled a frame again, for each time that it did."""
     metrics = torch._dynamo.utils.get_compilation_metrics()
-    return [str(entry.recompile_reason) for entry in metrics if entry.recompile_reason]
+    return [without_places(str(entry.recompile_reason)) for entry in metrics if entry.recompile_reason]
 
 
 def compile_facts(cache: Path) -> CompileFacts:
@@ -105,7 +106,7 @@ def compile_facts(cache: Path) -> CompileFacts:
     breaks = torch._dynamo.utils.counters["graph_break"]
     return CompileFacts(
         graphs=compilations(),
-        graph_breaks={str(reason): int(count) for reason, count in breaks.items()},
+        graph_breaks={without_places(str(reason)): int(count) for reason, count in breaks.items()},
         recompile_reasons=recompile_reasons(),
         generated_kernels=int(torch._inductor.metrics.generated_kernel_count),
         cache_bytes=sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()),

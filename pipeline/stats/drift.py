@@ -1,4 +1,4 @@
-"""How the machine's pace changed while stages were measured, as the baseline shows it, and ratios that allow for it."""
+"""How the machine's pace changed while stages were measured, and who else was at work, and ratios that allow for it."""
 
 import math
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from pipeline.records.samples import Pair, Sample
 from pipeline.stats.intervals import Ratio, composed, ratio, samples_of
 
 DRIFT_UNFAIR = 0.10
+CROWDED = 0.10  # of the run's processors, from which on what other programs take is no noise
 END_SHARE = 0.25  # of the samples at each end, between which the baseline's drift is taken
 
 
@@ -17,16 +18,15 @@ def drift(first: Sequence[Sample], last: Sequence[Sample]) -> float:
     return median(part.per_call for part in last) / median(part.per_call for part in first) - 1
 
 
-def drift_within(pair: Pair) -> float:
-    """The baseline's drift from the first to the last quarter of its samples."""
-    taken = samples_of(pair, "baseline")
+def drift_within(taken: Sequence[Sample]) -> float:
+    """The drift from the first to the last quarter of one side's samples, in the order they were taken."""
     end = max(1, int(END_SHARE * len(taken)))
     return drift(taken[:end], taken[-end:])
 
 
 def drifts_of(pairs: Sequence[Pair]) -> list[float]:
     """The baseline's drift within each pair that is long enough to show one."""
-    return [drift_within(pair) for pair in pairs if len(pair.blocks) >= 1 / END_SHARE]
+    return [drift_within(samples_of(pair, "baseline")) for pair in pairs if len(pair.blocks) >= 1 / END_SHARE]
 
 
 def is_unfair(change: float | None) -> bool:
@@ -40,19 +40,39 @@ def unfair_drift(pairs: Sequence[Pair]) -> float:
     A block takes part of its samples at a pace and part at another. Whatever the order, that moves its log ratio by at
     most the difference between the two paces' logs; a steady drift cancels out and moves it by nothing.
     """
-    return max((abs(math.log1p(change)) for change in drifts_of(pairs) if is_unfair(change)), default=0.0)
+    return max(map(unfair_part, drifts_of(pairs)), default=0.0)
+
+
+def unfair_part(change: float) -> float:
+    """A drift as a difference of logs where it is unfair, else 0."""
+    return abs(math.log1p(change)) if is_unfair(change) else 0.0
+
+
+def taken_by_others(pairs: Sequence[Pair]) -> float:
+    """The largest share of the run's processors that others took while a pair was sampled; 0 where it is none to mind.
+
+    Two sides that wait for processors needn't wait alike, and no order of samples cancels that: one that gives its
+    work to threads which wait for each other loses more than one that doesn't.
+    """
+    shares = [pair.taken_share for pair in pairs if pair.blocks and pair.taken_share is not None]
+    return max((share for share in shares if share >= CROWDED), default=0.0)
 
 
 def steady_ratio(pairs: Sequence[Pair], spread: float = 0.0) -> Ratio:
-    """The ratio of some trials, as `ratio`; an unfair drift within them moves both ends of its interval apart."""
-    return _allowing(ratio(pairs, spread), unfair_drift(pairs))
+    """The ratio of some trials, as `ratio`; an unfair drift within them moves both ends of its interval apart.
+
+    It has no interval where other programs took the run's processors.
+    """
+    return allowing(ratio(pairs, spread), unfair_drift(pairs), taken_by_others(pairs))
 
 
 def steady_composed(stage: Sequence[Pair], other: Sequence[Pair], spread: float = 0.0) -> Ratio:
-    """As `composed`; an unfair drift within the pairs of either moves both ends of the interval apart."""
-    return _allowing(composed(stage, other, spread), unfair_drift(stage) + unfair_drift(other))
+    """As `composed`; what `steady_ratio` allows for counts in the pairs of either."""
+    taken = max(taken_by_others(stage), taken_by_others(other))
+    return allowing(composed(stage, other, spread), unfair_drift(stage) + unfair_drift(other), taken)
 
 
-def _allowing(found: Ratio, drift: float) -> Ratio:
-    factor = math.exp(drift)
-    return replace(found, low=found.low / factor, high=found.high * factor, drift=drift)
+def allowing(found: Ratio, drift: float, taken: float = 0.0) -> Ratio:
+    """The ratio with both ends of its interval moved apart by a drift, or without an interval on a busy machine."""
+    factor, bounded = math.exp(drift), found.bounded and not taken
+    return replace(found, low=found.low / factor, high=found.high * factor, bounded=bounded, drift=drift, taken=taken)

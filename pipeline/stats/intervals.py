@@ -1,4 +1,4 @@
-"""Ratios, times and latencies with their 95 % intervals, and the outcome of a comparison, from raw samples.
+"""Ratios, times and latencies with their 95 % intervals, from raw samples.
 
 The interval of a ratio is that of a median by order statistics (Conover, Practical Nonparametric Statistics, 3.2). It
 assumes independent blocks and no distribution of the noise.
@@ -15,12 +15,8 @@ import numpy as np
 
 from pipeline.records.samples import Block, Pair, Sample
 
-Outcome = Literal["faster", "slower", "same", "not resolved"]
 Side = Literal["baseline", "stage"]
 
-SAME = 0.01  # within which two stages count as the same
-LEAST_EFFECT = 0.01  # no smaller difference is claimed, however quiet the machine
-EFFECT_FACTOR = 2.57  # Student's t at 97.5 % with five degrees of freedom: five A/A pairs around a known 1
 OUTLIER_MADS = 14.8  # ten standard deviations of normal noise
 RESAMPLES = 2000  # of a bootstrap
 NORMAL = 1.96  # standard deviations that hold 95 %
@@ -39,8 +35,10 @@ class Ratio:
     high: float
     blocks: int
     trials: int = 1
-    bounded: bool = True  # False with fewer than six blocks: no 95 % interval exists, low and high are the extremes
+    bounded: bool = True  # False where no 95 % interval exists, and low and high are extremes: fewer than six blocks
     drift: float = 0.0  # of the baseline, as a difference of logs, by which both ends of the interval were moved apart
+    taken: float = 0.0  # share of the run's processors that other programs took, where that was so much that no
+    # interval holds for the machine: the two sides needn't bear it alike
 
 
 ITSELF = Ratio(1.0, 1.0, 1.0, 0)
@@ -166,66 +164,6 @@ def half_width(found: Ratio) -> float:
 def inverse(found: Ratio) -> Ratio:
     """The ratio of the other stage to this one."""
     return replace(found, value=1 / found.value, low=1 / found.high, high=1 / found.low)
-
-
-def minimum_detectable_effect(aa_pairs: Sequence[Pair]) -> float:
-    """The smallest relative difference that a run may claim: max(1 %, 2.57 × rms of ln A/A), one sample per trial.
-
-    With fewer than five pairs it is itself a rough estimate.
-    """
-    centres = [float(np.median(log_ratios(pair))) for pair in aa_pairs if pair.blocks]
-    return max(LEAST_EFFECT, EFFECT_FACTOR * math.sqrt(sum(part**2 for part in centres) / max(len(centres), 1)))
-
-
-def outcome_of(found: Ratio, effect: float, itself: Ratio = ITSELF) -> Outcome:
-    """What the ratio shows, given the minimum detectable effect.
-
-    Faster or slower: the interval excludes 1 and the value differs from 1 by at least the effect, and by more than the
-    interval of the baseline against `itself` reaches. Same: the interval lies within 1 % of 1. Otherwise not resolved.
-    """
-    if found.bounded and found.low > 1 and found.value >= 1 + effect:
-        return "not resolved" if _reaches(itself, found) else "faster"
-    if found.bounded and found.high < 1 and found.value <= 1 / (1 + effect):
-        return "not resolved" if _reaches(itself, found) else "slower"
-    if found.bounded and found.low >= 1 - SAME and found.high <= 1 + SAME:
-        return "same"
-    return "not resolved"
-
-
-def _reaches(itself: Ratio, found: Ratio) -> bool:
-    """Whether the baseline may differ from itself, either way, by as much as the stage differs from it."""
-    known = itself.bounded and itself.blocks > 0
-    return known and abs(math.log(found.value)) <= max(math.log(itself.high), -math.log(itself.low))
-
-
-Cause = Literal["baseline not itself", "few blocks", "below the effect", "baseline drifted", "wide interval"]
-
-
-@dataclass(frozen=True)
-class Unresolved:
-    """Why a ratio is not resolved, and the figures that say what would resolve it."""
-
-    cause: Cause
-    blocks: int
-    difference: float  # of the ratio from 1
-    effect: float  # the minimum detectable one
-    half_width: float  # of the interval, relative to the value
-    needed_blocks: int  # for an interval of ± SAME / 2
-    drift: float = 0.0  # of the baseline, as a share, that widened the interval
-    itself: tuple[float, float] = (1.0, 1.0)  # the interval of the baseline against itself
-
-
-def unresolved(found: Ratio, effect: float, itself: Ratio = ITSELF) -> Unresolved:
-    """Why a ratio is not resolved; an interval shrinks with the square root of the number of blocks."""
-    width = half_width(found)
-    outside = found.low > 1 or found.high < 1
-    open_end: Cause = "baseline drifted" if found.drift else "wide interval"
-    cause: Cause = "few blocks" if not found.bounded else "below the effect" if outside else open_end
-    if outcome_of(found, effect) in ("faster", "slower") and _reaches(itself, found):
-        cause = "baseline not itself"
-    needed = round(found.blocks * (width / (0.5 * SAME)) ** 2)
-    drift, own = math.expm1(found.drift), (itself.low, itself.high)
-    return Unresolved(cause, found.blocks, abs(found.value - 1), effect, width, needed, drift, own)
 
 
 def composed(stage: Pair | Sequence[Pair], other: Pair | Sequence[Pair], spread: float = 0.0, seed: int = 0) -> Ratio:

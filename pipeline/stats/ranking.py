@@ -5,18 +5,8 @@ from dataclasses import dataclass
 
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.drift import steady_ratio
-from pipeline.stats.intervals import (
-    ITSELF,
-    Outcome,
-    Ratio,
-    Unresolved,
-    between_run_std,
-    inverse,
-    minimum_detectable_effect,
-    outcome_of,
-    seconds_per_call,
-    unresolved,
-)
+from pipeline.stats.intervals import ITSELF, Ratio, between_run_std, inverse, seconds_per_call
+from pipeline.stats.outcomes import Noise, Outcome, Unresolved, minimum_detectable_effect
 from pipeline.stats.warnings import clocks_disagree
 
 
@@ -30,9 +20,8 @@ class Ranking:
         order: all of them, fastest first, by their ratio to the baseline; the winner leads.
         ratios: of each, to the baseline.
         outcomes: of each, against the baseline.
-        effect: the minimum detectable one, as a share; smaller differences are not claimed.
+        noise: of the run; no difference within it is claimed.
         unresolved: why usable stages have no winner among them; None where there is one, or no usable stage.
-        itself: the baseline's ratio to itself; 1 without an interval where it was no stage of its own.
     """
 
     winner: str | None
@@ -40,9 +29,8 @@ class Ranking:
     order: list[str]
     ratios: dict[str, Ratio]
     outcomes: dict[str, Outcome]
-    effect: float
+    noise: Noise
     unresolved: Unresolved | None = None
-    itself: Ratio = ITSELF
 
 
 def rankable(stage: StageRecord) -> bool:
@@ -59,10 +47,12 @@ def ratios_of(run: RunRecord) -> dict[str, Ratio]:
     return found if not found or run.baseline in found else {**found, run.baseline: ITSELF}
 
 
-def against_itself(run: RunRecord) -> Ratio:
-    """The baseline's ratio to itself, as a stage of its own; 1 without an interval where it was none."""
+def noise_of(run: RunRecord) -> Noise:
+    """What the run shows where there is nothing to see: its control pairs, and the baseline as a stage of its own."""
+    spread = between_run_std(run.aa_pairs)
     own = next((stage for stage in run.stages if stage.name == run.baseline and rankable(stage)), None)
-    return steady_ratio(own.pairs, between_run_std(run.aa_pairs)) if own else ITSELF
+    itself = steady_ratio(own.pairs, spread) if own else ITSELF
+    return Noise(minimum_detectable_effect(run.aa_pairs), itself, spread)
 
 
 def ranking(run: RunRecord, among: AbstractSet[str] | None = None) -> Ranking:
@@ -73,23 +63,22 @@ def ranking(run: RunRecord, among: AbstractSet[str] | None = None) -> Ranking:
     effect. A contender that is faster head to head leads. What isn't resolved against the baseline leads nothing: the
     fastest stage that is resolved wins, unless that is the baseline itself and something may be faster than it.
     """
-    effect, itself = minimum_detectable_effect(run.aa_pairs), against_itself(run)
+    noise = noise_of(run)
     ratios = {name: found for name, found in ratios_of(run).items() if among is None or name in among}
-    outcomes = {name: outcome_of(found, effect, itself) for name, found in ratios.items()}
+    outcomes = {name: noise.outcome(found) for name, found in ratios.items()}
     order = sorted(ratios, key=lambda name: -ratios[name].value)
     if not order:
-        return Ranking(None, [], [], ratios, outcomes, effect)
+        return Ranking(None, [], [], ratios, outcomes, noise)
     if doubtful := _doubtful(run, order, ratios, outcomes):
-        why = unresolved(ratios[doubtful], effect, itself)
-        return Ranking(None, [], order, ratios, outcomes, effect, why, itself)
+        return Ranking(None, [], order, ratios, outcomes, noise, noise.unresolved(ratios[doubtful]))
     resolved = (name for name in order if outcomes[name] != "not resolved" or name == run.baseline)
     leader = next(resolved, order[0])  # without the baseline, all may be slower than it, and hardly so
     direct = _direct(run, leader, ratios)
-    ahead = [name for name, found in direct.items() if outcome_of(found, effect) == "faster"]
+    ahead = [name for name, found in direct.items() if noise.outcome(found) == "faster"]
     winner = max(ahead, key=lambda name: direct[name].value, default=leader)
     order = [winner, *(name for name in order if name != winner)]
-    ties = [name for name in order[1:] if not _slower(name, winner, direct, ratios, effect)]
-    return Ranking(winner, ties, order, ratios, outcomes, effect, itself=itself)
+    ties = [name for name in order[1:] if not _slower(name, winner, direct, ratios, noise)]
+    return Ranking(winner, ties, order, ratios, outcomes, noise)
 
 
 def _doubtful(run: RunRecord, order: list[str], ratios: dict[str, Ratio], outcomes: dict[str, Outcome]) -> str | None:
@@ -102,10 +91,10 @@ def _doubtful(run: RunRecord, order: list[str], ratios: dict[str, Ratio], outcom
 
 def contenders(run: RunRecord) -> list[str]:
     """The fastest stage, then those whose ratios to the baseline do not separate them from it, fastest first."""
-    effect = minimum_detectable_effect(run.aa_pairs)
+    noise = noise_of(run)
     ratios = {name: found for name, found in ratios_of(run).items() if found is not ITSELF}
     order = sorted(ratios, key=lambda name: -ratios[name].value)
-    return [name for name in order if name == order[0] or not _apart(ratios[order[0]], ratios[name], effect)]
+    return [name for name in order if name == order[0] or not noise.apart(ratios[order[0]], ratios[name])]
 
 
 def leaders(order: Ranking) -> list[str]:
@@ -113,7 +102,7 @@ def leaders(order: Ranking) -> list[str]:
     if order.winner:
         return [order.winner, *order.ties]
     known = order.ratios
-    return [name for name in order.order if not _apart(known[order.order[0]], known[name], order.effect)]
+    return [name for name in order.order if not order.noise.apart(known[order.order[0]], known[name])]
 
 
 def _direct(run: RunRecord, leader: str, ratios: dict[str, Ratio]) -> dict[str, Ratio]:
@@ -126,15 +115,10 @@ def _direct(run: RunRecord, leader: str, ratios: dict[str, Ratio]) -> dict[str, 
     return {**found, leader: ITSELF}
 
 
-def _slower(name: str, winner: str, direct: dict[str, Ratio], ratios: dict[str, Ratio], effect: float) -> bool:
+def _slower(name: str, winner: str, direct: dict[str, Ratio], ratios: dict[str, Ratio], noise: Noise) -> bool:
     """Whether `name` is shown to be slower than `winner`: head to head with the leader where both have met it."""
     seen = direct if name in direct and winner in direct else ratios
-    return _apart(seen[winner], seen[name], effect)
-
-
-def _apart(fast: Ratio, slow: Ratio, effect: float) -> bool:
-    """Whether the intervals are disjoint and the values differ by at least the effect."""
-    return fast.bounded and slow.bounded and fast.low > slow.high and fast.value >= slow.value * (1 + effect)
+    return noise.apart(seen[winner], seen[name])
 
 
 def seconds_per_image(run: RunRecord) -> dict[str, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.orchestrate.processor_use import TICKS, Use, between, now, warning
+from pipeline.orchestrate.processor_use import TICKS, Use, between, now, taken_share, warning
 
 NAMES = ("eager", "mine")
 QUIET = Use(2.0, 2.0, 0.2)
@@ -35,6 +35,7 @@ def test_what_a_side_and_others_use_is_told_apart(tmp_path: Path) -> None:
     assert now([7], tmp_path / "nowhere") is None
     assert between(None, before) == between(before, None) == Use()
     assert Use(1, 2, 3).further(Use(1, 1, 1)) == Use(2, 3, 4)
+    assert Use(2, 3, 4).since(Use(1, 1, 1)) == Use(1, 2, 3)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the counts are Linux's")
@@ -48,6 +49,24 @@ def test_the_system_s_own_counts_are_read() -> None:
         child.kill()
     assert used.own > 0
     assert used.others > 0
+
+
+@pytest.mark.parametrize(
+    ("used", "threads", "share"),
+    [
+        (Use(4.0, 8.0, 0.0), 2, 0.0),
+        (Use(4.0, 4.0, 4.0), 2, 0.5),
+        (Use(4.0, 4.0, 4.0), 1, 0.0),  # who leaves a processor idle loses nothing by another program there
+        (Use(4.0, 2.0, 6.0), 1, 0.5),
+        (Use(4.0, 0.4, 16.0), 2, 1.0),
+        (Use(0.5, 0.5, 0.5), 2, None),  # too short to be counted in hundredths of a second
+        (Use(), 2, None),
+        (Use(4.0, 0.0, 0.0), 2, None),  # a system that keeps no counts
+    ],
+)
+def test_what_others_leave_too_little_of_is_taken(used: Use, threads: int, share: float | None) -> None:
+    """Of two processors."""
+    assert taken_share(used, threads) == share
 
 
 def test_quiet_sides_need_no_word() -> None:

@@ -61,6 +61,10 @@ LIMIT = entry("Unsupported", "Dynamo recompile limit exceeded\n  Explanation: â€
         ([], ""),
         ([entry(), entry("Unsupported", "a graph break")], ""),
         ([entry(), LIMIT], "fell back to eager: Dynamo reached its recompile limit (0/7: n == 7)"),
+        (
+            [entry("Unsupported", "recompile limit exceeded", f"0/7: skipped in file {torch.__file__}")],
+            "fell back to eager: Dynamo reached its recompile limit (0/7: skipped in file torch/__init__.py)",
+        ),
         ([entry("BackendCompilerFailed", "no")] * 2, "fell back to eager: Dynamo compiled none of 2 frames"),
     ],
 )

@@ -20,7 +20,8 @@ from pipeline.report.run_text import all_warnings
 from pipeline.report.sections.attribution_section import sentence
 from pipeline.report.sections.cost_section import cost_table
 from pipeline.report.terminal import first_screen, outcome_line
-from pipeline.stats.intervals import Ratio, unresolved
+from pipeline.stats.intervals import Ratio
+from pipeline.stats.outcomes import Noise
 from tests.report import made_up_run as made_up
 
 RUN = made_up.run()
@@ -115,7 +116,7 @@ def test_a_rung_that_takes_nothing_away_is_not_on_the_way() -> None:
 def test_a_winner_that_its_own_samples_tell_from_the_baseline_is_told_from_it() -> None:
     """However far the baseline differs from itself in other processes, so that no stage's time is another's."""
     summary = made_up.summary(RUN)
-    noisy = replace(summary, ranking=replace(summary.ranking, effect=50.0))
+    noisy = replace(summary, ranking=replace(summary.ranking, noise=Noise(50.0)))
     [step] = steps(noisy)
     assert (step.previous, step.name) == ("eager", "compile")
     assert "cannot tell the two apart" not in sentence(step)
@@ -262,7 +263,7 @@ def test_a_warning_of_many_stages_is_given_once() -> None:
 )
 def test_what_would_resolve_a_ratio_is_said_with_figures(ratio: Ratio, said: str) -> None:
     """More blocks, more trials, or a quieter machine."""
-    assert said in formatting.remedy(unresolved(ratio, 0.03))
+    assert said in formatting.remedy(Noise(0.03).unresolved(ratio))
 
 
 def test_markdown_notifies_nobody_and_links_nowhere() -> None:

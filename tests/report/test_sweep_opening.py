@@ -11,7 +11,8 @@ from pipeline.records.data_words import IMAGES
 from pipeline.records.run_record import RunRecord
 from pipeline.records.samples import Block, Pair
 from pipeline.report.sweep import knees, most_per_second, opening
-from pipeline.stats.intervals import Estimate, Unresolved
+from pipeline.stats.intervals import Estimate
+from pipeline.stats.outcomes import Unresolved
 from tests.report import made_up_run as made_up
 
 SWEPT = "python -m pipeline -m stage=half,compile data.batch_size=1,8"

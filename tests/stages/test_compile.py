@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,11 +12,26 @@ from models.build import build_model
 from models.unet import DoubleConv
 from pipeline.records.run_record import CompileFacts
 from pipeline.stages.api import Workload
+from pipeline.stages.compile import compile_facts
 from tests.process_state import own_switches
 from tests.stages.conftest import small_net
 from tests.stages.test_stages import Ran, check_answers, check_net, references, run_once
 
 pytestmark = pytest.mark.slow
+
+
+def test_why_dynamo_broke_a_graph_is_told_without_the_machine_s_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reasons name files of torch by their whole paths."""
+    said = "function `isinstance` in file `{}` should not be traced"
+    breaks = {said.format(torch.__file__): 2}
+    monkeypatch.setitem(torch._dynamo.utils.counters, "graph_break", breaks)
+    again = SimpleNamespace(recompile_reason=f"2/0: at {torch.__file__}")
+    monkeypatch.setattr(torch._dynamo.utils, "get_compilation_metrics", lambda: [again])
+    facts = compile_facts(tmp_path)
+    assert facts.graph_breaks == {said.format("torch/__init__.py"): 2}
+    assert facts.recompile_reasons == ["2/0: at torch/__init__.py"]
 
 
 @dataclass(frozen=True)

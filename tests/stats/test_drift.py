@@ -13,7 +13,8 @@ from pipeline.report.formatting import remedy
 from pipeline.report.sections.ladder_chart import ladder_chart
 from pipeline.report.terminal import first_screen, outcome_line
 from pipeline.stats.drift import steady_composed, steady_ratio
-from pipeline.stats.intervals import composed, outcome_of, ratio, unresolved
+from pipeline.stats.intervals import composed, ratio
+from pipeline.stats.outcomes import Noise
 from pipeline.stats.ranking import contenders, ranking
 from tests.fake_machine import pair_of
 from tests.report import made_up_run as made_up
@@ -63,9 +64,9 @@ def test_a_pace_that_jumps_within_every_block_stays_inside_the_interval() -> Non
 def test_what_is_larger_than_the_drift_may_be_claimed(step: float, speedup: float, outcome: str) -> None:
     """Nothing is called the same."""
     found = steady_ratio([through(step, speedup)])
-    assert outcome_of(found, 0.01) == outcome
+    assert Noise(0.01).outcome(found) == outcome
     if outcome == "not resolved":
-        why = unresolved(found, 0.01)
+        why = Noise(0.01).unresolved(found)
         assert why.cause == "baseline drifted"
         assert f"drifted by {100 * step:.0f} %" in remedy(why)
         assert "idle machine" in remedy(why)

@@ -5,15 +5,8 @@ import pytest
 
 from pipeline.config.plan import Plan
 from pipeline.records.samples import Pair
-from pipeline.stats.intervals import (
-    TYPICAL_BETWEEN_RUN_STD,
-    Outcome,
-    between_run_std,
-    half_width,
-    minimum_detectable_effect,
-    outcome_of,
-    ratio,
-)
+from pipeline.stats.intervals import TYPICAL_BETWEEN_RUN_STD, between_run_std, half_width, ratio
+from pipeline.stats.outcomes import Noise, Outcome, minimum_detectable_effect
 from pipeline.stats.ranking import contenders, ranking
 from pipeline.stats.warnings import sample_warnings
 from tests.fake_machine import Machine, run_record, sampling, stage_record
@@ -39,7 +32,7 @@ def test_two_equal_stages_are_covered_and_rarely_told_apart() -> None:
     effect = minimum_detectable_effect(aa_pairs(rng))
     found = [ratio(sampling(Machine(rng), 1.0)) for _ in range(RUNS)]
     covered = np.mean([part.low <= 1 <= part.high for part in found])
-    claimed = np.mean([outcome_of(part, effect) in ("faster", "slower") for part in found])
+    claimed = np.mean([Noise(effect).outcome(part) in ("faster", "slower") for part in found])
     assert 0.93 <= covered <= 0.97
     assert claimed <= 0.01
 
@@ -58,7 +51,7 @@ def test_a_gpus_few_long_samples_keep_the_coverage(interim_analyses: tuple[int, 
 def test_a_gpus_equal_stages_are_rarely_told_apart(interim_analyses: tuple[int, ...], most: float) -> None:
     """With the noise of a bad day, 1 % a sample and 5 % outliers."""
     rng, plan = generator(8), Plan(interim_analyses=interim_analyses)
-    outcomes = [outcome_of(ratio(sampling(Machine(rng), 1.0, plan)), 0.01) for _ in range(RUNS)]
+    outcomes = [Noise(0.01).outcome(ratio(sampling(Machine(rng), 1.0, plan))) for _ in range(RUNS)]
     assert np.mean([outcome in ("faster", "slower") for outcome in outcomes]) <= most
 
 
@@ -78,7 +71,7 @@ def test_two_per_cent_are_found_and_half_a_per_cent_is_not(true_ratio: float, le
     """Half a per cent passes the effect of 1 % in some 3 of 100 runs, by noise."""
     rng = generator(3)
     effect = minimum_detectable_effect(aa_pairs(rng))
-    outcomes = [outcome_of(ratio(sampling(Machine(rng), true_ratio)), effect) for _ in range(300)]
+    outcomes = [Noise(effect).outcome(ratio(sampling(Machine(rng), true_ratio))) for _ in range(300)]
     claim: Outcome = "faster" if true_ratio >= 1 else "slower"
     assert least <= outcomes.count(claim) / len(outcomes) <= most
 
@@ -113,7 +106,7 @@ def test_a_neighbour_that_hits_one_side_of_each_block_is_not_resolved(every: int
         plan = Plan(interim_analyses=(30, 60))
         found = ratio(sampling(Machine(generator(seed), neighbour_every=every, neighbour_phase=phase), 1.0, plan))
         widths.append(half_width(found))
-        outcomes.append(outcome_of(found, 0.01))
+        outcomes.append(Noise(0.01).outcome(found))
     assert np.median(widths) > 0.05
     assert outcomes.count("not resolved") >= 0.94 * 200
 
@@ -129,7 +122,7 @@ def test_what_a_trial_brings_by_itself_is_not_claimed(spread: float) -> None:
     for _ in range(300):
         effect = minimum_detectable_effect(aa_pairs(rng, between_run_std=spread))
         found = ratio(sampling(Machine(rng, between_run_std=spread), 1.0))
-        claimed += outcome_of(found, effect) in ("faster", "slower")
+        claimed += Noise(effect).outcome(found) in ("faster", "slower")
         naive += not found.low <= 1 <= found.high
     assert claimed <= 0.08 * 300
     assert naive >= 0.3 * 300

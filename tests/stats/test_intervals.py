@@ -14,13 +14,11 @@ from pipeline.stats.intervals import (
     interval_rank,
     inverse,
     latency,
-    minimum_detectable_effect,
-    outcome_of,
     outliers,
     ratio,
     seconds_per_call,
-    unresolved,
 )
+from pipeline.stats.outcomes import Noise, minimum_detectable_effect
 from tests.fake_machine import pair_of, steady_pair
 
 EMPTY = Pair("eager", "stage", [])
@@ -49,8 +47,8 @@ def test_the_interval_runs_from_the_kth_to_the_kth_from_the_end() -> None:
 def test_fewer_than_six_blocks_bound_nothing_and_claim_nothing() -> None:
     found = ratio(pair_of(lambda i: (2.0 + i, 1.0), blocks=5))
     assert (found.low, found.high, found.bounded) == (pytest.approx(2.0), pytest.approx(6.0), False)
-    assert outcome_of(found, 0.01) == "not resolved"
-    assert unresolved(found, 0.01).cause == "few blocks"
+    assert Noise(0.01).outcome(found) == "not resolved"
+    assert Noise(0.01).unresolved(found).cause == "few blocks"
 
 
 def test_of_several_trials_the_wider_interval_is_told() -> None:
@@ -87,12 +85,12 @@ def test_nothing_has_no_ratio_and_no_time() -> None:
     ],
 )
 def test_the_four_outcomes(value: float, low: float, high: float, effect: float, outcome: str) -> None:
-    assert outcome_of(Ratio(value, low, high, 30), effect) == outcome
+    assert Noise(effect).outcome(Ratio(value, low, high, 30)) == outcome
 
 
 def test_what_would_resolve_it_is_said_with_figures() -> None:
-    assert unresolved(Ratio(1.02, 1.015, 1.025, 30), 0.03).cause == "below the effect"
-    wide = unresolved(Ratio(1.0, 0.98, 1.02, 30), 0.01)
+    assert Noise(0.03).unresolved(Ratio(1.02, 1.015, 1.025, 30)).cause == "below the effect"
+    wide = Noise(0.01).unresolved(Ratio(1.0, 0.98, 1.02, 30))
     assert (wide.cause, wide.needed_blocks) == ("wide interval", 480)
 
 

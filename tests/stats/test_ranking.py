@@ -7,7 +7,8 @@ import pytest
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Pair
 from pipeline.report.formatting import remedy
-from pipeline.stats.intervals import Ratio, unresolved
+from pipeline.stats.intervals import Ratio
+from pipeline.stats.outcomes import Noise
 from pipeline.stats.ranking import contenders, ranking
 from tests.fake_machine import run_record, stage_record, steady_pair, wide_pair
 
@@ -129,8 +130,11 @@ def test_what_cannot_be_faster_leaves_the_baseline_its_place() -> None:
 def test_what_is_below_the_effect_is_called_that_whatever_the_baseline_does() -> None:
     """As a baseline's own stage, which always reaches itself."""
     own = Ratio(1.006, 1.004, 1.012, 6)
-    assert unresolved(own, 0.01, own).cause == "below the effect"
-    assert unresolved(replace(own, value=1.05, high=1.06), 0.01, replace(own, high=1.06)).cause == "baseline not itself"
+    assert Noise(0.01, own).unresolved(own).cause == "below the effect"
+    assert (
+        Noise(0.01, replace(own, high=1.06)).unresolved(replace(own, value=1.05, high=1.06)).cause
+        == "baseline not itself"
+    )
 
 
 @pytest.mark.parametrize(("speedup", "outcome"), [(2.0, "not resolved"), (0.5, "not resolved"), (4.0, "faster")])

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pipeline.records.diagnostics import LayerWork
-from pipeline.stats.intervals import Unresolved
+from pipeline.stats.outcomes import Unresolved
 
 Code = Literal[
     "measure longer",

@@ -56,7 +56,7 @@ def measure_longer(summary: RunSummary) -> Recommendation | None:
 
 def quiet_the_machine(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """The A/A control pairs lie far apart."""
-    effect = summary.ranking.effect
+    effect = summary.ranking.noise.least
     if effect <= NOISY_EFFECT or not summary.run.aa_pairs:
         return None
     return Recommendation("quiet the machine", {"effect": effect}, retyped(summary.run.command))

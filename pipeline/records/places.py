@@ -1,0 +1,19 @@
+"""Texts that name files of the machine, as a record keeps them: from the package on, not from the machine's root."""
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def without_places(text: str, roots: Iterable[str] | None = None) -> str:
+    """The text with the folders cut off its paths, such as `torch/jit/__init__.py`.
+
+    Args:
+        text: as a library says it.
+        roots: the folders; those that Python imports from, and the current one, by default.
+    """
+    known = {str(Path(root).absolute()) for root in ((*sys.path, "") if roots is None else roots)}
+    for root in sorted(known - {os.sep}, key=len, reverse=True):  # the deepest first: one may lie within another
+        text = text.replace(f"{root}{os.sep}", "")
+    return text

@@ -1,0 +1,134 @@
+"""What a ratio shows: the one rule of run reports, comparisons of runs, lessons and CSV.
+
+A difference is claimed where the interval excludes 1, the difference is at least the minimum detectable one, and larger
+than what the baseline shows against itself; and where the interval says more of the factor than that it isn't 1.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from pipeline.records.samples import Pair
+from pipeline.stats.intervals import ITSELF, TYPICAL_BETWEEN_RUN_STD, Ratio, half_width, log_ratios
+
+Outcome = Literal["faster", "slower", "same", "not resolved"]
+Cause = Literal[
+    "busy machine", "baseline not itself", "few blocks", "below the effect", "baseline drifted", "wide interval"
+]
+
+SAME = 0.01  # within which two stages count as the same
+LEAST_EFFECT = 0.01  # no smaller difference is claimed, however quiet the machine
+EFFECT_FACTOR = 2.57  # Student's t at 97.5 % with five degrees of freedom: five A/A pairs around a known 1
+VAGUE = 2.0  # upper end of an interval over its lower end, from which the lower must be as far from 1 as from the upper
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What a machine shows where there is nothing to see.
+
+    Attributes:
+        effect: the minimum detectable one, as a share, by the control pairs' medians.
+        itself: the baseline's ratio to itself as a stage of its own; 1 without an interval where it was none.
+        spread: the between-run standard deviation of ln ratio.
+    """
+
+    effect: float = LEAST_EFFECT
+    itself: Ratio = ITSELF
+    spread: float = TYPICAL_BETWEEN_RUN_STD
+
+    @property
+    def reach(self) -> float:
+        """How far the baseline may be from itself, either way, as a difference of logs."""
+        known = self.itself.bounded and self.itself.blocks > 0
+        return max(math.log(self.itself.high), -math.log(self.itself.low)) if known else 0.0
+
+    @property
+    def least(self) -> float:
+        """The smallest difference that may be claimed, as a share."""
+        return max(self.effect, math.expm1(self.reach))
+
+    def outcome(self, found: Ratio) -> Outcome:
+        """What the ratio shows.
+
+        Faster or slower: the interval excludes 1 and isn't vague, and the value differs from 1 by at least the effect
+        and by more than the baseline does from itself. Same: the interval lies within 1 % of 1. Otherwise not resolved.
+        """
+        if not found.bounded or vague(found):
+            return "not resolved"
+        if (found.low > 1 or found.high < 1) and self.exceeded_by(found.value):
+            return "faster" if found.value > 1 else "slower"
+        same = found.low >= 1 - SAME and found.high <= 1 + SAME
+        return "same" if same else "not resolved"
+
+    def exceeded_by(self, factor: float) -> bool:
+        """Whether two that differ by this factor differ by more than the noise."""
+        away = max(factor, 1 / factor)
+        return away >= 1 + self.effect and math.log(away) > self.reach
+
+    def apart(self, fast: Ratio, slow: Ratio) -> bool:
+        """Whether the first is shown to be the faster: disjoint intervals, and values further apart than the noise."""
+        return fast.bounded and slow.bounded and fast.low > slow.high and self.exceeded_by(fast.value / slow.value)
+
+    def unresolved(self, found: Ratio) -> "Unresolved":
+        """Why a ratio is not resolved; an interval shrinks with the square root of the number of blocks."""
+        width = half_width(found)
+        needed = round(found.blocks * (width / (0.5 * SAME)) ** 2)
+        drift, own = math.expm1(found.drift), (self.itself.low, self.itself.high)
+        away = abs(found.value - 1)
+        return Unresolved(self._cause(found), found.blocks, away, self.effect, width, needed, drift, own, found.taken)
+
+    def _cause(self, found: Ratio) -> Cause:
+        if found.taken:
+            return "busy machine"
+        if not found.bounded:
+            return "few blocks"
+        if vague(found) or found.low <= 1 <= found.high:
+            return "baseline drifted" if found.drift else "wide interval"
+        return "below the effect" if max(found.value, 1 / found.value) < 1 + self.effect else "baseline not itself"
+
+
+def vague(found: Ratio) -> bool:
+    """Whether the interval hardly says more of the factor than that it isn't 1: wide, and as wide as it is far from 1.
+
+    A ratio of 1.4 to 7.7 is that; one of 3.4 to 10 is not.
+    """
+    wide = found.high / found.low
+    return wide > VAGUE and wide > max(found.low, 1 / found.high)
+
+
+@dataclass(frozen=True)
+class Unresolved:
+    """Why a ratio is not resolved, and the figures that say what would resolve it."""
+
+    cause: Cause
+    blocks: int
+    difference: float  # of the ratio from 1
+    effect: float  # the minimum detectable one
+    half_width: float  # of the interval, relative to the value
+    needed_blocks: int  # for an interval of ± SAME / 2
+    drift: float = 0.0  # of the baseline, as a share, that widened the interval
+    itself: tuple[float, float] = (1.0, 1.0)  # the interval of the baseline against itself
+    taken: float = 0.0  # share of the run's processors that other programs took
+
+
+def minimum_detectable_effect(aa_pairs: Sequence[Pair]) -> float:
+    """The smallest relative difference that a run may claim: max(1 %, 2.57 × rms of ln A/A), one sample per trial.
+
+    With fewer than five pairs it is itself a rough estimate.
+    """
+    centres = [float(np.median(log_ratios(pair))) for pair in aa_pairs if pair.blocks]
+    return max(LEAST_EFFECT, EFFECT_FACTOR * math.sqrt(sum(part**2 for part in centres) / max(len(centres), 1)))
+
+
+def of_both(one: Noise, other: Noise) -> Noise:
+    """The noise of a ratio that is made of one from either, each with trials of its own.
+
+    What each baseline is from itself adds up.
+    """
+    reach = one.reach + other.reach
+    own = Ratio(1.0, math.exp(-reach), math.exp(reach), max(one.itself.blocks, other.itself.blocks))
+    spread = math.sqrt(2) * max(one.spread, other.spread)
+    return Noise(max(one.effect, other.effect), own if reach else ITSELF, spread)

@@ -1,0 +1,159 @@
+"""One rule says what may be claimed: in a run's report, in a comparison of runs and in lessons alike."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.analysis.headline import compared
+from pipeline.analysis.run_comparison import compare
+from pipeline.lessons.lesson_records import Row
+from pipeline.lessons.rows import Rows
+from pipeline.records import codec
+from pipeline.records.machine import Environment
+from pipeline.records.run_record import RunRecord
+from pipeline.records.samples import Energy, Pair, Sample
+from pipeline.report import answer
+from pipeline.report.formatting import interval, remedy
+from pipeline.stats.drift import CROWDED, steady_composed, steady_ratio
+from pipeline.stats.intervals import ITSELF, Ratio
+from pipeline.stats.outcomes import Noise, of_both, vague
+from pipeline.stats.ranking import noise_of, ranking
+from tests.fake_machine import Machine, run_record, sampling, stage_record, steady_pair, wide_pair
+from tests.report import made_up_run as made_up
+
+ON_GPU = made_up.run().environment
+
+
+def ladder(baseline: Pair, **speedups: float) -> RunRecord:
+    """A run whose baseline is a stage of its own, with these samples beside itself."""
+    rng = np.random.default_rng(0)
+    others = [stage_record(name, sampling(Machine(rng), speedup)) for name, speedup in speedups.items()]
+    return run_record([stage_record("eager", baseline), *others])
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "said_vague"),
+    [
+        (3.3, 1.4, 7.7, True),  # of a busy laptop
+        (6.75, 3.43, 10.2, False),
+        (8.24, 8.0, 14.0, False),
+        (1.5, 1.05, 2.0, False),  # less than twice
+        (1 / 3.3, 1 / 7.7, 1 / 1.4, True),
+        (1 / 6.75, 1 / 10.2, 1 / 3.43, False),
+    ],
+)
+def test_an_interval_that_is_wider_than_far_from_one_shows_nothing(
+    value: float, low: float, high: float, said_vague: bool
+) -> None:
+    """Of a factor that may be anything from little to much, not even the direction is claimed."""
+    found = Ratio(value, low, high, 12)
+    assert vague(found) is said_vague
+    assert (Noise().outcome(found) == "not resolved") is said_vague
+    assert not said_vague or Noise().unresolved(found).cause == "wide interval"
+
+
+def test_what_is_vague_leads_nothing_and_is_not_shown_to_be_slower() -> None:
+    """Beside a stage that is resolved; one that it overlaps nowhere is apart from it all the same."""
+    vague_one, sure = Ratio(3.3, 1.4, 7.7, 12), Ratio(2.0, 1.9, 2.1, 12)
+    assert not Noise().apart(sure, vague_one)
+    assert not Noise().apart(vague_one, sure)
+    assert Noise().apart(vague_one, Ratio(1.0, 0.9, 1.1, 12))
+
+
+def test_two_runs_differ_by_no_less_than_their_baselines_differ_from_themselves() -> None:
+    """Twice as fast now: told between two quiet runs, and neither where one of them was busy nor both."""
+    quiet, busy = (sampling(Machine(np.random.default_rng(1), noise=noise), 1.0) for noise in (0.001, 3.0))
+    for one, other, outcome in ((quiet, quiet, "faster"), (quiet, busy, "not resolved"), (busy, busy, "not resolved")):
+        changes = {change.stage: change for change in compare(ladder(one, half=1.5), ladder(other, half=3.0))}
+        assert changes["half"].outcome == outcome
+        assert changes["half"].change is not None
+        assert changes["half"].change.value == pytest.approx(2.0, rel=0.01)
+
+
+def test_the_noise_of_two_runs_adds_up() -> None:
+    one, other = (noise_of(ladder(wide_pair(1.0))) for _ in range(2))
+    both = of_both(one, other)
+    assert both.reach == pytest.approx(2 * one.reach)
+    assert not both.exceeded_by(8.0)
+    assert both.exceeded_by(10.0)
+    assert of_both(Noise(0.02), Noise(0.03)).least == pytest.approx(0.03)
+    assert of_both(Noise(), Noise()).itself is ITSELF
+
+
+def test_the_older_records_of_a_rested_gpu_keep_to_the_same_rule() -> None:
+    """Their headline is composed of two ratios to eager; eager against itself reached three times."""
+    energy = Energy(joules=1.0, seconds=1.0, images=10, idle_watts=0.0)
+    for eager, outcome in ((steady_pair(1.0, spread=0.0), "faster"), (wide_pair(1.0), "not resolved")):
+        run = ladder(eager, amp=2.0, half=4.0)
+        stages = [replace(stage, energy=replace(energy, seconds=1 / (1 + at))) for at, stage in enumerate(run.stages)]
+        run = replace(run, stages=stages, environment=ON_GPU)
+        half = compared(run, run.stages[2], ranking(run), 0.0)
+        assert half.outcome == outcome
+        assert outcome == "faster" or (half.unresolved and half.unresolved.cause == "baseline not itself")
+
+
+def rows(first: list[float], second: list[float]) -> Rows:
+    """Two variants of a lesson by their seconds, round by round."""
+    named = {"slow": first, "fast": second}
+    return Rows([Row(name, samples=[Sample(1, each, None) for each in taken]) for name, taken in named.items()])
+
+
+def test_a_lesson_keeps_to_the_same_rule() -> None:
+    """A variant that drifts by 60 % while it is timed shows no 1.5 times; one that is steady does."""
+    fast = [1.0 + 0.001 * (number % 3) for number in range(12)]
+    steady = [1.5 * each for each in fast]
+    drifting = [each * (1.0 if number < 6 else 1.6) for number, each in enumerate(steady)]
+    assert rows(steady, fast).outcome("slow", "fast") == "faster"
+    beside = [each * (1.0 if number < 6 else 1.6) for number, each in enumerate(fast)]
+    assert rows(drifting, beside).outcome("slow", "fast") == "not resolved"
+    assert "as far as this run can tell" in rows(drifting, beside).pace("fast", "slow")
+
+
+def on_a_busy_machine(run: RunRecord, share: float) -> RunRecord:
+    """The run with so much of its processors taken by others, while all of its stages were timed."""
+    taken = [[replace(pair, taken_share=share) for pair in stage.pairs] for stage in run.stages]
+    return replace(run, stages=[replace(stage, pairs=own) for stage, own in zip(run.stages, taken, strict=True)])
+
+
+@pytest.mark.parametrize(("share", "winner"), [(CROWDED - 0.01, "half"), (CROWDED, None), (0.6, None)])
+def test_where_others_take_the_processors_no_winner_is_named(share: float, winner: str | None) -> None:
+    """However narrow its interval: a stage that waits for a processor needn't lose as much as the baseline does."""
+    run = on_a_busy_machine(ladder(steady_pair(1.0, spread=0.0), half=3.0), share)
+    found = ranking(run)
+    assert found.winner == winner
+    if winner is None:
+        assert found.unresolved is not None
+        assert f"took {100 * share:.0f} % of the processors" in remedy(found.unresolved)
+        assert "idle machine" in remedy(found.unresolved)
+        assert interval(found.ratios["half"]) == "(no interval)"
+
+
+def test_such_a_run_says_so_first_and_how_to_measure_again() -> None:
+    """In the report's first sentence, with the command; a comparison with it claims nothing either."""
+    calm = replace(made_up.run(), environment=replace(made_up.run().environment or unknown(), device="cpu"))
+    busy = on_a_busy_machine(calm, 0.5)
+    summary = made_up.summary(busy)
+    assert answer.headline(summary) == "Not resolved: measure longer, or on an idle machine"
+    assert "measure=thorough" in answer.longer(summary)
+    assert {change.outcome for change in compare(calm, busy) if change.change} == {"not resolved"}
+
+
+def unknown() -> Environment:
+    raise AssertionError("the made-up run names its machine")
+
+
+def test_what_is_composed_of_a_busy_pair_has_no_interval() -> None:
+    rng = np.random.default_rng(0)
+    quiet, busy = sampling(Machine(rng), 2.0), replace(sampling(Machine(rng), 1.0), taken_share=0.5)
+    assert steady_composed([quiet], [quiet]).bounded
+    for first, second in ((quiet, busy), (busy, quiet)):
+        assert not steady_composed([first], [second]).bounded
+    assert steady_ratio([quiet, busy]).taken == 0.5
+
+
+def test_the_share_is_kept_in_the_record(tmp_path: Path) -> None:
+    busy = on_a_busy_machine(ladder(steady_pair(1.0)), 0.4)
+    codec.save(busy, tmp_path)
+    assert codec.load(tmp_path).stages[0].pairs[0].taken_share == 0.4
