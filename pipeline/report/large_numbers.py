@@ -45,7 +45,7 @@ def numbers(summary: RunSummary) -> list[Number]:
         Number(
             seconds(winner.pace),
             f"for {count}{', at full load' if winner.sustained_seconds else ''}",
-            _baselines_pace(name, beside.pace, winner) if beside and beside.pace else "",
+            _baselines_pace(name, base, winner),
         ),
         _accuracy(summary, winner),
         Number(
@@ -57,10 +57,18 @@ def numbers(summary: RunSummary) -> list[Number]:
     return [number for number in every if number and number.value != NOTHING]
 
 
-def _baselines_pace(name: str, pace: float, winner: StageSummary) -> str:
-    """What the baseline takes; where it drifted, what it took beside the winner, as the ratio has it."""
+def _baselines_pace(name: str, base: StageSummary | None, winner: StageSummary) -> str:
+    """What the baseline takes; where it is no stage of its own, or drifted, what it took beside the winner.
+
+    That is as the ratio has it.
+    """
+    if base is winner or winner.ratio is None:
+        return ""
+    if base is None or base.pace is None:
+        return f"{name} took {seconds((winner.pace or 0.0) * winner.ratio.value)} beside it"
     own = winner.seconds if winner.sustained_seconds is None else None  # interleaved with the baseline's
-    beside = own.value * winner.ratio.value if own and winner.ratio else pace
+    pace = base.pace
+    beside = own.value * winner.ratio.value if own else pace
     if abs(beside / pace - 1) < DRIFTED:
         return f"{name} takes {seconds(pace)}"
     return f"{name} took {seconds(beside)} beside it, and {seconds(pace)} at another time"

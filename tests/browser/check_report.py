@@ -28,7 +28,8 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 CONFINED = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=2000"]
 # The longest ladders on a GPU, a net of many graphs, one of long names, one of many images, and a CPU's
 NETS = ("h200/nets/basic_unet", "h200/nets/monai_unet", "h200/bottlenecks/overhead")
-RECORDED = ("h200/batch8", "h200/batch1", *NETS, "cpu/everything")
+HALVES = ("h200/run_in_batch8/plain", "h200/run_in_batch8/compiled")
+RECORDED = (*HALVES, "h200/batch8", "h200/batch1", *NETS, "cpu/everything")
 ANSWER = re.compile(r'<pre id="answer">(.*?)</pre>', re.DOTALL)
 
 

@@ -12,7 +12,15 @@ RECORDED = Path(__file__).parents[2] / "docs" / "h200"
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("batch8", 150), ("batch1", 150), ("nets/nnunet_3d", 60), ("nets/monai_3d", 60)]
+    ("name", "least"),
+    [
+        ("run_in_batch8/plain", 80),
+        ("run_in_batch8/compiled", 80),
+        ("batch1", 150),
+        ("batch8", 150),
+        ("nets/nnunet_3d", 60),
+        ("nets/monai_3d", 60),
+    ],
 )
 def test_a_recorded_report_agrees_with_its_raw_samples(name: str, least: int) -> None:
     """Of images and of volumes."""

@@ -46,6 +46,7 @@ def test_without_a_stretch_at_full_load_the_interleaved_samples_stand_for_it() -
     assert row.seconds is not None
     assert row.images_per_second == 8 / row.seconds.value
     assert numbers(made_up.summary(run))[1].label == "for 8 images"
+    assert numbers(made_up.summary(run))[1].note == "eager took 40.0 ms beside it"  # though it is no stage of its own
     assert choice_table(made_up.summary(run)).titles[1] == "ms"
 
 
