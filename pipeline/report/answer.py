@@ -225,6 +225,8 @@ def _name(stage: StageSummary) -> Cell:
 def _ratio(stage: StageSummary, base: str) -> Cell:
     if stage.name == base:
         return Cell("1 ×", 1.0)
+    if stage.ratio and stage.compared.outcome == "not resolved":
+        return Cell("not resolved", stage.ratio.value)
     return Cell(times(stage.ratio), stage.ratio.value) if stage.ratio else Cell(NOTHING)
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.goals import psnr
 from pipeline.records.run_record import EAGER
@@ -99,7 +98,7 @@ def _accuracy(summary: RunSummary, stage: StageSummary) -> Number | None:
 
 def _value_error(summary: RunSummary, found: Accuracy, limit: float) -> Number:
     """The error of answers that are no masks."""
-    task, count = summary.run.settings.task, f"on {plural(found.images, 'sample')}, against fp32"
+    task, count = summary.run.settings.task, f"on {summary.run.words.counted(found.images)}, against fp32"
     one_call = f"relative L2 {significant(found.relative_l2, 2)} (limit {significant(limit, 2)})"
     if task.name == "regression":
         return Number(f"{task_text.decibels(psnr(found))} dB", f"PSNR; {one_call}", count)

@@ -16,6 +16,8 @@ from pipeline.report.usage import usage
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 LEFT_OUT = ("× host to host", "Dice")  # of the choices: a pull request is narrow
+MOST_COLUMNS = 6
+EXPENDABLE = ("relative L2", "PSNR dB, truth", "dB lost")  # where there are more, one after another
 # What a forge would turn into a link or a notification: @name, #12, an address. An empty comment ends the word.
 LINKED = ((re.compile(r"@(?=\w)"), "@<!-- -->"), (re.compile(r"\\#(?=\d)"), r"\\#<!-- -->"))
 ADDRESSES = ((re.compile(r"(?i)\b(https?|ftp):(?=//)"), r"\1\\:"), (re.compile(r"(?i)\bwww\."), r"www\\."))
@@ -40,7 +42,7 @@ def markdown(summary: RunSummary) -> str:
     if command := answer.longer(summary):
         lines += ["", "```sh", command, "```"]
     if (choices := answer.choice_table(summary)).rows:
-        lines += ["", *table(without(choices, LEFT_OUT))]
+        lines += ["", *table(_narrow(without(choices, LEFT_OUT)))]
     lines += [*_careful(summary), ""]
     for title, make in PARTS:
         if part := make(summary):
@@ -48,6 +50,14 @@ def markdown(summary: RunSummary) -> str:
     command = clean(run.command).replace("`", "")
     lines += [f"`{command}`, started {escape(run.started_at)}, took {seconds(run.seconds)}. {escape(where.versions)}."]
     return "\n".join([*lines, ""])
+
+
+def _narrow(choices: Table) -> Table:
+    """The choices in as many columns as a pull request shows."""
+    for title in EXPENDABLE:
+        if len(choices.titles) > MOST_COLUMNS:
+            choices = without(choices, (title,))
+    return choices
 
 
 def _careful(summary: RunSummary) -> list[str]:

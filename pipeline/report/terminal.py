@@ -9,7 +9,7 @@ from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import answer, large_numbers, run_text
-from pipeline.report.formatting import clean, interval, prose, seconds, times
+from pipeline.report.formatting import clean, interval, listed, prose, seconds, times
 from pipeline.report.sections.ladder_section import StageColumn, headings_of, shown_in, stage_columns
 from pipeline.report.tables import Cell
 from pipeline.report.usage import usage
@@ -20,7 +20,8 @@ from pipeline.stats.ranking import noise_of, rankable
 COLOURS = {"good": "green", "bad": "red"}
 WIDTH = 80
 MOST_WARNINGS = 2  # of the winner on the first screen; the report has all
-MOST_UNWELL = 4
+MOST_UNWELL = 4  # lines of their own
+MOST_ROWS = 16  # of the ladder, with which the first screen keeps to 40 lines
 
 
 def first_screen(summary: RunSummary) -> RenderableType:
@@ -39,11 +40,19 @@ def first_screen(summary: RunSummary) -> RenderableType:
         if line
     ]
     parts += [Text(""), *_warnings(summary), ladder(summary)]
-    unwell = run_text.unwell(summary)
-    parts += [_shortened(line) for line in unwell[:MOST_UNWELL]]
-    if len(unwell) > MOST_UNWELL:
-        parts.append(Text(f"and {len(unwell) - MOST_UNWELL} more that can't be ranked, in the report"))
-    return Group(*parts)
+    return Group(*parts, *_unwell(summary))
+
+
+def _unwell(summary: RunSummary) -> list[RenderableType]:
+    """Who can't be ranked, and why; of many the failures with their reasons, and the names of the skipped."""
+    if len(every := run_text.unwell(summary)) <= MOST_UNWELL:
+        return [_shortened(line) for line in every]
+    faults = run_text.faults(summary)
+    lines: list[RenderableType] = [_shortened(line) for line in faults[:MOST_UNWELL]]
+    if len(faults) > MOST_UNWELL:
+        lines.append(Text(f"and {len(faults) - MOST_UNWELL} more that can't be ranked, in the report"))
+    absent = [clean(stage.name) for stage in summary.stages if stage.status == "skipped"]
+    return [*lines, *([Text(f"skipped: {listed(absent)}; the report says why")] if absent else [])]
 
 
 def numbers(summary: RunSummary) -> list[str]:
@@ -78,7 +87,7 @@ def outcome_line(run: RunRecord, stage: StageRecord) -> str:
 
 
 def ladder(summary: RunSummary) -> Table:
-    """The rungs in order."""
+    """The rungs in order; where they are many without those that were skipped, which are named below."""
     columns = shown_in("terminal", stage_columns(headings_of(summary)))
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), width=WIDTH - 1)
     for column in columns:
@@ -87,7 +96,8 @@ def ladder(summary: RunSummary) -> Table:
             table.add_column(title, overflow="fold", min_width=15 if title else None)
         else:
             table.add_column(title, justify="right", no_wrap=True)
-    for stage in summary.stages:
+    many = len(summary.stages) > MOST_ROWS
+    for stage in (stage for stage in summary.stages if not (many and stage.status == "skipped")):
         table.add_row(*(_text(stage, column, column.cell(stage)) for column in columns))
     return table
 

@@ -1,13 +1,16 @@
 """The recorded runs' reports are those that their records give today."""
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from pipeline.analysis.summary import summarize
+from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.records import codec
 from pipeline.report.csv_table import csv_text
 from pipeline.report.markdown import markdown
+from pipeline.report.terminal import first_screen
 
 DOCS = Path(__file__).parents[2] / "docs"
 RECORDED = sorted(path.parent for path in DOCS.rglob("results.json") if path.with_name("report.md").exists())
@@ -20,3 +23,24 @@ def test_a_recorded_report_is_what_its_record_gives(folder: Path) -> None:
     assert (folder / "report.md").read_text(encoding="utf-8") == markdown(summary)
     table = folder / "results.csv"
     assert not table.exists() or table.read_text(encoding="utf-8") == csv_text(summary)
+    first, _, _ = markdown(summary).partition("<details>")
+    assert all(line.count("|") <= 7 for line in first.splitlines() if line.startswith("|")), "more than six columns"
+    shown = on_terminal(summary)
+    assert len(shown) < 40, "with the report's path below it is more than forty lines"
+    assert max(map(len, shown)) <= 80
+
+
+def on_terminal(summary: RunSummary) -> list[str]:
+    """The lines of the first screen."""
+    console = Console(file=io.StringIO(), width=80)
+    with console.capture() as captured:
+        console.print(first_screen(summary))
+    return captured.get().rstrip("\n").split("\n")
+
+
+def test_of_many_stages_the_skipped_ones_are_named_in_a_line() -> None:
+    """They have no row on the terminal, where failures keep theirs and their reasons."""
+    shown = "\n".join(on_terminal(summarize(codec.load(DOCS / "cpu" / "everything"))))
+    assert "skipped: tf32, cuda_graph, compile_max, fused, fp8, tensorrt and torchao_fp8" in shown
+    assert shown.count("tf32") == 1
+    assert "openvino_int8 failed: no layer can be int8" in shown

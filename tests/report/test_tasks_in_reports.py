@@ -54,6 +54,11 @@ def summary_of(task: TaskName, trained: bool = True) -> RunSummary:
     return summarize(replace(run, settings=settings, stages=stages, warnings=[], command="python -m pipeline"))
 
 
+def test_the_first_screen_counts_what_the_run_calls_its_data() -> None:
+    """Images that are judged by PSNR are images there, as elsewhere in the report."""
+    assert numbers(summary_of("regression"))[2].note == "on 24 images, against fp32"
+
+
 @pytest.mark.parametrize("task", FIGURES)
 def test_no_view_speaks_of_masks(task: TaskName) -> None:
     summary = summary_of(task)

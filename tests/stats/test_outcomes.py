@@ -8,6 +8,7 @@ import pytest
 
 from pipeline.analysis.headline import compared
 from pipeline.analysis.run_comparison import compare
+from pipeline.analysis.summary import summarize
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
 from pipeline.records import codec
@@ -128,6 +129,16 @@ def test_where_others_take_the_processors_no_winner_is_named(share: float, winne
         assert f"took {100 * share:.0f} % of the processors" in remedy(found.unresolved)
         assert "idle machine" in remedy(found.unresolved)
         assert interval(found.ratios["half"]) == "(no interval)"
+
+
+def test_a_choice_that_is_not_resolved_has_no_ratio_beside_the_others() -> None:
+    """Among the stages to choose from, which its memory or set-up may speak for."""
+    run = ladder(steady_pair(1.0, spread=0.0), half=3.0)
+    busy = replace(run.stages[1], name="quick", pairs=[replace(run.stages[1].pairs[0], taken_share=0.5)])
+    accurate = [replace(stage, build_seconds=cost) for stage, cost in zip([*run.stages, busy], (1, 9, 2), strict=True)]
+    table = answer.choice_table(summarize(replace(run, stages=accurate)))
+    shown = {row[0].text.split()[-1]: row[table.titles.index("× eager")].text for row in table.rows}
+    assert shown == {"half": "2.99 ×", "quick": "not resolved", "eager": "1 ×"}
 
 
 def test_such_a_run_says_so_first_and_how_to_measure_again() -> None:
