@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.analysis.run_comparison import compare, improved, incomparable, regressed
+from pipeline.analysis.run_comparison import anything_told, compare, improved, incomparable, regressed
 from pipeline.analysis.summary import Since
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
@@ -26,7 +26,8 @@ def since(run: RunRecord, folder: Path) -> Since | None:
             if earlier.finished and earlier.started_at < run.started_at and not incomparable(earlier, run):
                 changes = compare(earlier, run)
                 measured = sum(change.change is not None for change in changes)
-                return Since(other.name, earlier.started_at, measured, regressed(changes), improved(changes))
+                worse, better, told = regressed(changes), improved(changes), anything_told(changes)
+                return Since(other.name, earlier.started_at, measured, worse, better, told)
         except (codec.RecordError, OSError, ArithmeticError, LookupError, TypeError, ValueError):
             continue  # whatever lies beside it
     return None

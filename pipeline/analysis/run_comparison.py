@@ -152,6 +152,11 @@ def config_differences(old: object, new: object, key: str) -> list[Difference]:
     return [] if old == new else [Difference(key, old, new)]
 
 
+def anything_told(changes: Sequence[Change]) -> bool:
+    """Whether the noise lets the runs be told apart, or called the same, in a single stage that both measured."""
+    return any(change.outcome != "not resolved" for change in changes if change.change)
+
+
 def regressed(changes: Sequence[Change]) -> list[str]:
     """The stages that are slower or broken."""
     return [change.stage for change in changes if change.outcome in REGRESSIONS]

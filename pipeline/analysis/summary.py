@@ -113,6 +113,7 @@ class Since:
         started_at: of the earlier run, ISO 8601.
         measured: how many stages both runs measured.
         regressed, improved: the stages that are slower or broken, and those that are faster or right again.
+        resolved: whether the noise leaves anything to be told of those that both measured.
     """
 
     folder: str
@@ -120,6 +121,7 @@ class Since:
     measured: int
     regressed: list[str]
     improved: list[str]
+    resolved: bool = True
 
 
 @dataclass(frozen=True)

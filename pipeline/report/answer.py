@@ -133,7 +133,8 @@ def _since(summary: RunSummary) -> list[str]:
         return []
     told = {"slower or broken": since.regressed, "faster or right again": since.improved}
     parts = [f"{outcome}: {listed([spoken(name) for name in names])}" for outcome, names in told.items() if names]
-    said = "; ".join(parts) or "nothing changed beyond the noise"
+    nothing = "nothing changed beyond the noise" if since.resolved else "whether anything changed isn't resolved"
+    said = "; ".join(parts) or nothing
     return [f"Since the run before it ({clean(since.folder)}), {said}."]
 
 

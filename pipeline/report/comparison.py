@@ -11,6 +11,7 @@ from models.one_line import Parser, guarded, tell, unforeseen
 from pipeline.analysis.run_comparison import (
     Change,
     Difference,
+    anything_told,
     compare,
     differences,
     improved,
@@ -92,6 +93,8 @@ def _unchanged(changes: Sequence[Change]) -> str:
     left_out = f" Not in B: {listed(gone)}." if gone else ""
     if not any(change.change for change in changes):
         return f"No stage was measured in both runs: nothing is compared.{left_out}"
+    if not anything_told(changes):
+        return f"Not resolved: the noise is larger than any change; measure both on an idle machine.{left_out}"
     return f"Nothing changed beyond the noise.{left_out}"
 
 

@@ -219,13 +219,14 @@ def test_what_is_no_run_is_not_resumed(text: str | None, tmp_path: Path) -> None
     assert not FakeWorker.started
 
 
-# What a schema brought to the record, to its settings, each of its stages and its reference; those before have none.
+# What a schema brought to the record, its settings, its stages, its reference and its pairs; those before have none.
 BROUGHT = {
-    6: (["code_sha256", "data_sha256"], [], ["memory_shortage"], []),
-    7: ([], ["accuracy", "goal"], ["precision_faults"], []),
-    8: (["baseline_host_latencies"], ["task"], ["host_path", "host_path_left_out"], []),
-    9: (["described_by"], [], [], []),
-    10: ([], [], ["searches_asked"], ["spatial_dims", "distinct"]),
+    6: (["code_sha256", "data_sha256"], [], ["memory_shortage"], [], []),
+    7: ([], ["accuracy", "goal"], ["precision_faults"], [], []),
+    8: (["baseline_host_latencies"], ["task"], ["host_path", "host_path_left_out"], [], []),
+    9: (["described_by"], [], [], [], []),
+    10: ([], [], ["searches_asked"], ["spatial_dims", "distinct"], []),
+    11: ([], [], [], [], ["taken_share"]),
 }
 
 
@@ -233,7 +234,8 @@ def as_written_by(version: int, folder: Path) -> None:
     """Make the record in the folder one of an older schema."""
     old = json.loads((folder / "results.json").read_text()) | {"schema_version": version}
     for later in range(version + 1, SCHEMA_VERSION + 1):
-        parts = ([old], [old["settings"]], old["stages"], [old["reference"]])
+        pairs = [*old["aa_pairs"], *(pair for stage in old["stages"] for pair in stage["pairs"])]
+        parts = ([old], [old["settings"]], old["stages"], [old["reference"]], pairs)
         for part, names in zip(parts, BROUGHT[later], strict=True):
             for each in part:
                 for name in names:

@@ -3,11 +3,18 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from pipeline.orchestrate.context import RunContext
+from pipeline.orchestrate.interleaved_pair import InterleavedWorker
 from pipeline.orchestrate.processor_use import TICKS, Use, between, now, taken_share, warning
+from pipeline.records.samples import Sample
+from tests.orchestrate.fake_worker import Watcher, blank, config
+from tests.report import made_up_run as made_up
 
 NAMES = ("eager", "mine")
 QUIET = Use(2.0, 2.0, 0.2)
@@ -96,3 +103,25 @@ def test_a_side_that_takes_more_processors_than_it_is_given_is_told() -> None:
     assert (found.code, found.text) == ("unfair", "mine used 1.9 processors, and threads=1")
     assert warning(NAMES, greedy, None) is None
     assert warning(NAMES, greedy, 2) is None
+
+
+class Busy:
+    """A side of which each sample counts two seconds, with one processor of two in others' hands."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.use = name, Use(10.0, 10.0, 0.0)  # as of samples that were given up
+
+    def sample(self) -> Sample:
+        self.use = self.use.further(Use(2.0, 2.0, 2.0))
+        return Sample(1, 0.01, None)
+
+
+@pytest.mark.parametrize(("device", "share"), [("cpu", 0.5), ("cuda", None)])
+def test_a_pair_keeps_what_others_took_while_it_was_sampled(device: str, share: float | None, tmp_path: Path) -> None:
+    """On a CPU; a GPU's samples don't wait for processors."""
+    environment = made_up.run().environment
+    assert environment is not None
+    record = blank(environment=replace(environment, device=device, cpu_threads=2))
+    context = RunContext(config("one", device=device), tmp_path, record, Watcher())
+    sides = [cast("InterleavedWorker", Busy(name)) for name in NAMES]
+    assert context.sampled(sides[0], sides[1], "mine").taken_share == share

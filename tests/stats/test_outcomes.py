@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from pipeline.analysis.headline import compared
-from pipeline.analysis.run_comparison import compare
-from pipeline.analysis.summary import summarize
+from pipeline.analysis.run_comparison import anything_told, compare
+from pipeline.analysis.summary import Since, summarize
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
 from pipeline.records import codec
@@ -16,6 +16,7 @@ from pipeline.records.machine import Environment
 from pipeline.records.run_record import RunRecord
 from pipeline.records.samples import Energy, Pair, Sample
 from pipeline.report import answer
+from pipeline.report.comparison import conclusion
 from pipeline.report.formatting import interval, remedy
 from pipeline.stats.drift import CROWDED, steady_composed, steady_ratio
 from pipeline.stats.intervals import ITSELF, Ratio
@@ -148,7 +149,12 @@ def test_such_a_run_says_so_first_and_how_to_measure_again() -> None:
     summary = made_up.summary(busy)
     assert answer.headline(summary) == "Not resolved: measure longer, or on an idle machine"
     assert "measure=thorough" in answer.longer(summary)
-    assert {change.outcome for change in compare(calm, busy) if change.change} == {"not resolved"}
+    changes = compare(calm, busy)
+    assert {change.outcome for change in changes if change.change} == {"not resolved"}
+    assert conclusion(changes).startswith("Not resolved: the noise is larger than any change")
+    assert conclusion(compare(calm, calm)).startswith("Nothing changed beyond the noise")
+    since = replace(summary, since=Since("earlier", "", 3, [], [], anything_told(changes)))
+    assert answer.paragraph(since)[-1].endswith("whether anything changed isn't resolved.")
 
 
 def unknown() -> Environment:
