@@ -6,6 +6,7 @@ MASKING_TESTS = "tests/records/test_masking.py::"
 OPENVINO_TESTS = "tests/stages/test_openvino_compile.py::"
 FORKING = "tests/orchestrate/test_forking.py::"
 PAIR_TESTS = "tests/orchestrate/test_interleaved_pair.py::"
+OUTCOME_TESTS = "tests/stats/test_outcomes.py::"
 AUDIT = "pipeline/orchestrate/audit.py"
 AUDIT_TESTS = "tests/orchestrate/test_audit.py::"
 
@@ -163,5 +164,26 @@ OF_MEASURING = [
         "    except ArchiveError as error:",
         "    except ZeroDivisionError as error:",
         "tests/worker/test_net_file.py::test_a_file_that_is_none_is_refused_by_name",
+    ),
+    Guard(
+        "ratios of a machine that others use",
+        "pipeline/stats/drift.py",
+        "    return max((share for share in shares if share >= CROWDED), default=0.0)",
+        "    return 0.0",
+        f"{OUTCOME_TESTS}test_where_others_take_the_processors_no_winner_is_named",
+    ),
+    Guard(
+        "intervals that are wider than far from one",
+        "pipeline/stats/outcomes.py",
+        "if not found.bounded or vague(found):",
+        "if not found.bounded:",
+        f"{OUTCOME_TESTS}test_an_interval_that_is_wider_than_far_from_one_shows_nothing",
+    ),
+    Guard(
+        "changes between runs whose baselines differ from themselves by as much",
+        "pipeline/stats/outcomes.py",
+        "    reach = one.reach + other.reach",
+        "    reach = 0.0",
+        f"{OUTCOME_TESTS}test_two_runs_differ_by_no_less_than_their_baselines_differ_from_themselves",
     ),
 ]
