@@ -130,6 +130,17 @@ def test_more_processors_and_another_priority_are_named(work: Workload, monkeypa
     assert "priority was" in watch.changes().reason
 
 
+def test_a_working_folder_that_is_removed_is_named(
+    work: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was an error of the system that named nothing."""
+    watch = guarded(work)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert watch.changes().reason.endswith("is none that is there")
+
+
 def test_a_reference_that_somebody_removed_is_no_fault_of_the_stage(work: Workload) -> None:
     """The run computes it again."""
     watch = guarded(work)
