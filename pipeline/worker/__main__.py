@@ -38,9 +38,9 @@ def main() -> None:
             run_stage(job, reporter)
     except InputError as error:
         reporter.refuse(str(error))
-    except BaseException as error:  # whatever a stage does ends as a record
-        if isinstance(error, ENDINGS):
-            raise
+    except ENDINGS:  # by its type: what an error says of its class may be a lie
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever a stage does ends as a record
         skipped = isinstance(error, Skip) and reporter.phase in BUILT  # who has run has a form here, and failed
         if not skipped:
             traceback.print_exc()

@@ -189,9 +189,9 @@ def finish(bench: Bench, reporter: Reporter) -> None:
         reporter.enter(phase)
         try:
             reporter.report(**work())
-        except BaseException as error:  # what was measured must not be lost with it
-            if isinstance(error, ENDINGS):
-                raise
+        except ENDINGS:
+            raise
+        except BaseException as error:  # noqa: BLE001 - what was measured must not be lost with it
             traceback.print_exc()
             _, reason, _ = told(error, bench.job)
             bench.warn("phase failed", f"{phase}: {reason}", "see the traceback in the stage's log")
