@@ -63,10 +63,12 @@ def every_layers_hooks() -> list[dict[int, object]]:
 
 
 def _folder() -> str:
-    """The folder that this process works in; none where that was removed."""
+    """The folder that this process works in; what was its name, where somebody has removed it meanwhile."""
     try:
         return os.getcwd()  # noqa: PTH109 - as text, which another one is not
     except OSError:
+        with suppress(OSError):
+            return os.readlink("/proc/self/cwd").removesuffix(" (deleted)")  # noqa: PTH115 - it is no path
         return "none that is there"
 
 
