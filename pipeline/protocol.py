@@ -164,12 +164,17 @@ def close_to_others() -> None:
 
 
 class PipeReporter:
-    """The worker's end."""
+    """The worker's end.
+
+    Attributes:
+        phase: what the worker is at.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._out = os.fdopen(descriptor, "w", encoding="utf-8")
         self._speaker = os.getpid()
         self._lines: queue.Queue[str] = queue.Queue()
+        self.phase = Phase.START
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -189,6 +194,7 @@ class PipeReporter:
 
     def enter(self, phase: Phase) -> None:
         """Say that a phase begins."""
+        self.phase = phase
         self._say(Entered(phase))
 
     def progress(self, text: str) -> None:

@@ -29,7 +29,7 @@ def lasting_state() -> dict[str, object]:
         "torch's modes": (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()),
         "hooks of every layer": sum(map(len, every_layers_hooks())),
         "tracing": (sys.gettrace(), sys.getprofile()),
-        "folder": Path.cwd(),
+        "folder": _folder(),
         "clock": _source(time.perf_counter),
         "wait for the GPU": _source(torch.cuda.synchronize),
         "event of the GPU": _source(torch.cuda.Event),
@@ -60,6 +60,16 @@ def every_layers_hooks() -> list[dict[int, object]]:
     """What torch calls at each call of any layer."""
     names = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
     return [getattr(torch.nn.modules.module, f"_global_{name}") for name in names]
+
+
+def _folder() -> str:
+    """The folder that this process works in; what was its name, where somebody has removed it meanwhile."""
+    try:
+        return os.getcwd()  # noqa: PTH109 - as text, which another one is not
+    except OSError:
+        with suppress(OSError):
+            return os.readlink("/proc/self/cwd").removesuffix(" (deleted)")  # noqa: PTH115 - it is no path
+        return "none that is there"
 
 
 def _source(function: Callable[..., object]) -> str:

@@ -42,7 +42,8 @@ class Earlier:
         found = next((stage for stage in self.record.stages if stage.name == spec.name), None)
         if found is None or any(pair.baseline != baseline for pair in found.pairs):
             return None
-        finished = found.status == "inaccurate" or (found.status == "ok" and not found.reason)
+        sampled = bool(found.pairs) and all(pair.blocks for pair in found.pairs)
+        finished = found.status == "inaccurate" or (found.status == "ok" and not found.reason and sampled)
         return found if finished else None
 
     def refuse_where_it_differs(self, found: dict[ResumeDespite, list[str]]) -> None:

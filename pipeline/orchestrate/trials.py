@@ -1,9 +1,10 @@
 """One stage, trial by trial: interleaved with the baseline, or between two processes of it."""
 
 import os
+import stat
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from pipeline.orchestrate.audited_pairs import Sampled, audited_pair, tolerances
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.forking import fork_server
 from pipeline.orchestrate.interleaved_pair import Conditions, changed, conditions_of, give_back, interleaved
+from pipeline.orchestrate.spawning import LOG_LIMIT_BYTES
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import AFTER_CHECK, Audit, Done, Phase, ReadyToSample
 from pipeline.records.accuracy_check import judge
@@ -254,9 +256,11 @@ def empty_record(context: RunContext, spec: StageSpec) -> StageRecord:
 
 
 def tail(log: Path) -> str:
-    """The last lines of a log, each cut where it is long; none where the log is gone."""
-    try:
-        text = log.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    """The last lines of a log, each cut where it is long; none where it is gone, or is no file by now."""
+    text = ""
+    with suppress(OSError), os.fdopen(os.open(log, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        if stat.S_ISREG(status.st_mode):  # a pipe is waited for without end, and a device has none
+            file.seek(max(0, status.st_size - LOG_LIMIT_BYTES))
+            text = file.read(LOG_LIMIT_BYTES).decode(errors="replace")
     return "\n".join(map(shortened, text.splitlines()[-LOG_TAIL_LINES:]))

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from itertools import zip_longest
+from typing import get_args
 
 from torch import Tensor
 
@@ -10,7 +11,7 @@ from pipeline.profiling.inductor_source import compile_fusion
 from pipeline.profiling.operator_bytes import counted
 from pipeline.records.chrome_trace import TraceEvent, of
 from pipeline.records.diagnostics import BytesSource, Fusion, LayoutChange, PlaceKind
-from pipeline.records.error_line import first_line
+from pipeline.records.error_line import first_line, shortened
 from pipeline.stages.api import Runner, Traffic
 from pipeline.stages.common.inductor_files import KEPT, graphs, programs
 
@@ -47,7 +48,11 @@ def traffic(runner: Runner, batch: Batch | Tensor) -> tuple[int | None, BytesSou
         found = runner.traffic(batch) if runner.traffic else (counted(runner.one_by_one, batch), "operators")
     except RuntimeError as error:
         return None, None, f"torch's dispatcher can't count it ({first_line(error)})"
-    return (*found, "") if found and found[0] else (None, None, UNSEEN)
+    if not found:
+        return None, None, UNSEEN
+    if [*map(type, found)] != [int, str] or found[1] not in get_args(BytesSource):
+        return None, None, shortened(f"Runner.traffic gave {found!r}; bytes and who counted them are wanted")
+    return (*found, "") if found[0] else (None, None, UNSEEN)
 
 
 def innermost(operators: list[TraceEvent]) -> list[TraceEvent]:

@@ -10,10 +10,12 @@ from pipeline.protocol import Phase, PipeReporter, close_to_others, die_with_the
 from pipeline.records.codec import from_json
 from pipeline.stages.api import Skip
 from pipeline.worker import shortage
+from pipeline.worker.failures import ENDINGS
 from pipeline.worker.first_look import look_at_the_net
 
 # What compiles imports seconds' worth of torch: no part of a build, and the same in every process that is sampled.
 COMPILERS, SAMPLED = "pipeline.worker.net_file", ("stage", "companion")
+BUILT = (Phase.START, Phase.BUILD)  # the phases in which a stage may say that it has no form on this machine
 
 
 def main() -> None:
@@ -36,8 +38,10 @@ def main() -> None:
             run_stage(job, reporter)
     except InputError as error:
         reporter.refuse(str(error))
-    except Exception as error:  # noqa: BLE001 - whatever a stage does ends as a record
-        skipped = isinstance(error, Skip)
+    except ENDINGS:  # by its type: what an error says of its class may be a lie
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever a stage does ends as a record
+        skipped = isinstance(error, Skip) and reporter.phase in BUILT  # who has run has a form here, and failed
         if not skipped:
             traceback.print_exc()
         kind, reason, memory = shortage.told(error, job)

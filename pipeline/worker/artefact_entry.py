@@ -4,6 +4,12 @@ from pathlib import Path
 
 from pipeline.records.content_digest import file_digest
 from pipeline.records.run_record import Artefact
+from pipeline.worker.contract import checked_paths
+
+
+def entries(saved: object, run_folder: Path) -> list[Artefact]:
+    """The entries of what a Runner's `save` returned; errors as of `contract.checked_paths`."""
+    return [describe(path, run_folder) for path in checked_paths(saved, run_folder)]
 
 
 def describe(path: Path, run_folder: Path) -> Artefact:

@@ -27,7 +27,7 @@ from pipeline.records.run_record import Artefact, CompileFacts, Execution, Failu
 from pipeline.records.samples import Accuracy, Energy, Sample, WarmUp
 from pipeline.stages.api import Runner, Workload
 from pipeline.worker import audited_calls, contract, mask_images, reference, unseen
-from pipeline.worker.artefact_entry import describe
+from pipeline.worker.artefact_entry import entries
 from pipeline.worker.guard import ANSWER_MOVED, RIGHT, Finding, Guard, exact
 from pipeline.worker.stage_target import build_function
 from pipeline.worker.workload import further_batches, judged_images
@@ -262,7 +262,7 @@ class Bench:
     def export(self) -> list[Artefact]:
         """What the stage leaves, with sizes and digests."""
         folder, save = self.workload.folder, self.runner.save
-        return [describe(path, folder.parent) for path in save(folder)] if save else []
+        return entries(save(folder), folder.parent) if save else []
 
     def compile_facts(self) -> CompileFacts | None:
         """What compiling and tuning came to so far."""

@@ -3,6 +3,7 @@
 import inspect
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from pipeline.config.checks import INTEGERS
 from pipeline.records.codec import from_json, to_json
+from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.records.error_line import first_line, shortened
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.records.samples import Calibration
@@ -31,6 +33,10 @@ def _batches(value: object) -> bool:
     return isinstance(value, tuple) and all(type(part) is int for part in value)
 
 
+def _tuple_of(kind: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, tuple) and all(isinstance(part, kind) for part in value)
+
+
 FIELDS: dict[str, Check] = {
     "run": (callable, "a function of a batch"),
     "description": (lambda value: isinstance(value, str), "text"),
@@ -39,7 +45,8 @@ FIELDS: dict[str, Check] = {
     "calibration": (_or_none(lambda value: isinstance(value, Calibration)), "a Calibration or None"),
     "left_out": (_batches, "a tuple of whole numbers"),
     "compile_facts": (_or_none(callable), "a function or None"),
-    "searched": (lambda value: isinstance(value, tuple), "a tuple of SearchCount"),
+    "searches_asked": (_tuple_of(SearchAsked), "a tuple of SearchAsked"),
+    "searched": (_tuple_of(SearchCount), "a tuple of SearchCount"),
     "compilations": (callable, "a function"),
     "save": (_or_none(callable), "a function or None"),
     "module": (_or_none(lambda value: isinstance(value, nn.Module)), "an nn.Module or None"),
@@ -68,8 +75,13 @@ def checked_runner(built: object, target: str) -> tuple[Runner, list[str]]:
         value = getattr(built, name)
         if not is_right(value):
             raise broken(f"Runner.{name} is {_named(value)}; {wanted} is wanted")
-    for name, kind in (("execution", Execution), ("calibration", Calibration)):
-        value = getattr(built, name)
+    records: list[tuple[str, type, Sequence[object]]] = [
+        ("execution", Execution, (built.execution,)),
+        ("calibration", Calibration, (built.calibration,)),
+        ("searches_asked", SearchAsked, built.searches_asked),
+        ("searched", SearchCount, built.searched),
+    ]
+    for name, kind, value in [(name, kind, value) for name, kind, values in records for value in values]:
         try:
             if value is not None:
                 from_json(kind, to_json(value))
@@ -123,6 +135,23 @@ def checked_compile_facts(facts: object) -> CompileFacts:
     if not isinstance(facts, CompileFacts):
         raise broken(f"Runner.compile_facts gave {_named(facts)}; CompileFacts are wanted")
     return facts
+
+
+def checked_paths(saved: object, run_folder: Path) -> list[Path]:
+    """What a Runner's `save` returned: regular files within the run's folder, also where links lead.
+
+    Raises:
+        StageError: it is something else, which can't be packed, or might never be read to its end.
+    """
+    if not isinstance(saved, list | tuple) or not all(isinstance(path, Path) for path in saved):
+        raise broken(f"Runner.save gave {_named(saved)}; a list of paths is wanted")
+    inside = os.path.realpath(run_folder)
+    for path in saved:
+        if not path.is_relative_to(run_folder) or not Path(os.path.realpath(path)).is_relative_to(inside):
+            raise broken(f"Runner.save gave {path}, which lies outside of the run's folder")
+        if not os.path.isfile(path):  # noqa: PTH113 - pathlib's raises for a loop of links
+            raise broken(f"Runner.save gave {path.relative_to(run_folder)}, which is no file")
+    return [*saved]
 
 
 def _encodable(text: str) -> str:

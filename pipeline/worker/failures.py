@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Iterator
+from typing import get_args
 
 import torch
 
@@ -32,14 +33,19 @@ ALLOCATION_FAILED = (
     "Cannot allocate memory",  # errno ENOMEM, as the system words it
 )
 
+# What ends a process at once: its exit code, or its signal, then says more than a line could.
+ENDINGS = (SystemExit, KeyboardInterrupt)
+KINDS = get_args(FailureKind)
+UNKNOWN: FailureKind = "error"
 TELLING: tuple[FailureKind, ...] = ("out of memory", "missing library")  # as the cause of an error without a kind
 
 
 def failure_of(error: BaseException) -> tuple[FailureKind, str]:
     """What kind of failure an error is, and its reason in one line, with the line of the net's code that it passed."""
     if isinstance(error, StageError | Skip):
-        telling = TELLING if error.kind == "error" else TELLING[:1]
-        kind = next((found for part in _causes(error) if (found := _kind(part)) in telling), error.kind)
+        own = error.kind if error.kind in KINDS else UNKNOWN
+        telling = TELLING if own == UNKNOWN else TELLING[:1]
+        kind = next((found for part in _causes(error) if (found := _kind(part)) in telling), own)
         return kind, _placed(first_line(error), error)
     kind = next((found for part in _causes(error) if (found := _kind(part))), "error")
     if kind == "out of memory":
@@ -57,7 +63,7 @@ def _placed(reason: str, error: BaseException) -> str:
 def _kind(error: BaseException) -> FailureKind | None:
     """The kind of one error, without its causes; None for one of no special kind."""
     if isinstance(error, StageError | Skip):
-        return error.kind
+        return error.kind if error.kind in KINDS else UNKNOWN
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return "out of memory"
     if isinstance(error, ImportError):

@@ -25,6 +25,7 @@ from pipeline.stages.api import StageError, Workload
 from pipeline.stages.common.precision import allow_tf32
 from pipeline.worker import host_path, mask_images, net_contract, reference, unseen, workload
 from pipeline.worker.bench import Bench
+from pipeline.worker.failures import ENDINGS
 from pipeline.worker.first_look import first_look
 from pipeline.worker.guard import RIGHT, Finding
 from pipeline.worker.half_retry import settled
@@ -188,7 +189,9 @@ def finish(bench: Bench, reporter: Reporter) -> None:
         reporter.enter(phase)
         try:
             reporter.report(**work())
-        except Exception as error:  # noqa: BLE001 - what was measured must not be lost with it
+        except ENDINGS:
+            raise
+        except BaseException as error:  # noqa: BLE001 - what was measured must not be lost with it
             traceback.print_exc()
             _, reason, _ = told(error, bench.job)
             bench.warn("phase failed", f"{phase}: {reason}", "see the traceback in the stage's log")

@@ -10,7 +10,7 @@ import torch
 from pipeline.config.schema import Job
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.memory_use import host_peak_bytes
-from pipeline.records.error_line import text_of
+from pipeline.records.error_line import text_of, type_of
 from pipeline.records.run_record import FailureKind
 from pipeline.records.samples import MemoryShortage
 from pipeline.worker.failures import failure_of
@@ -33,7 +33,10 @@ def note_start() -> None:
 
 def told(error: BaseException, job: Job) -> tuple[FailureKind, str, MemoryShortage | None]:
     """Kind and one-line reason of a failure, and the memory where that had run out."""
-    kind, reason = failure_of(error)
+    try:
+        kind, reason = failure_of(error)
+    except BaseException:  # noqa: BLE001 - a stage's own error, whose fields raise in their turn
+        return "error", type_of(error), None
     if kind != "out of memory":
         return kind, reason, None
     found = shortage(text_of(error), job)

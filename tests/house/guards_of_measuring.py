@@ -105,9 +105,30 @@ OF_MEASURING = [
     Guard(
         "a machine in step with the order of passes",
         "pipeline/measure/memory_of_contents.py",
-        "draw.sample([new, 0, 0], 3)",
-        "[new, 0, 0]",
+        "draw.sample([True, False, False], 3)",
+        "[True, False, False]",
         "tests/measure/test_memory_of_contents.py::test_no_machine_accuses_an_honest_stage",
+    ),
+    Guard(
+        "memories that new pictures push out",
+        "pipeline/measure/memory_of_contents.py",
+        "        self._turn(0)  # untimed: what it knows, it knows again\n",
+        "",
+        "tests/measure/test_memory_of_contents.py::test_who_forgets_the_known_for_new_ones_is_told_as_well",
+    ),
+    Guard(
+        "memories of some pictures alone",
+        "pipeline/measure/memory_of_contents.py",
+        " + [one for one in pictures if not _honest(one)]",
+        "",
+        "tests/measure/test_memory_of_contents.py::test_who_remembers_one_picture_of_many_is_told_by_it",
+    ),
+    Guard(
+        "memories that serve some calls alone",
+        "pipeline/measure/memory_of_contents.py",
+        "min(wanted, MOST_TURNS, (height - 1) // ROUNDS)",
+        "1",
+        "tests/measure/test_memory_of_contents.py::test_who_serves_some_calls_or_pictures_alone_is_told_as_well",
     ),
     Guard(
         "answers that were not computed",

@@ -12,6 +12,8 @@ SHARED = "pipeline/orchestrate/shared_reference.py"
 SHARED_TESTS = "tests/orchestrate/test_shared_reference.py::"
 USE = "pipeline/orchestrate/processor_use.py"
 USE_TESTS = "tests/orchestrate/test_processor_use.py::"
+WORKER_END = "tests/worker/test_worker_end.py::"
+CONTRACT = "tests/worker/test_contract.py::"
 
 OF_RUNS = [
     Guard(
@@ -216,5 +218,40 @@ OF_RUNS = [
         "    if not found.known:\n",
         "    if False:\n",
         "tests/house/test_audit.py::test_each_end_has_a_line_and_a_code",
+    ),
+    Guard(
+        "what is no file in a log's place",
+        TRIALS,
+        "if stat.S_ISREG(status.st_mode):",
+        "if True:",
+        f"{TRIALS_TESTS}test_the_end_of_a_log_is_read_of_files_alone",
+    ),
+    Guard(
+        "a stage that skips itself once it has run",
+        "pipeline/worker/__main__.py",
+        " and reporter.phase in BUILT",
+        "",
+        f"{WORKER_END}test_only_a_build_says_that_it_has_no_form_here",
+    ),
+    Guard(
+        "an error that is no Exception",
+        "pipeline/worker/__main__.py",
+        "except BaseException as error:",
+        "except Exception as error:",
+        f"{WORKER_END}test_whatever_is_raised_is_told",
+    ),
+    Guard(
+        "files that a stage saves elsewhere",
+        "pipeline/worker/contract.py",
+        "if not path.is_relative_to(run_folder) or not Path(os.path.realpath(path)).is_relative_to(inside):",
+        "if False:",
+        f"{CONTRACT}test_what_a_stage_saves_are_files_of_the_run",
+    ),
+    Guard(
+        "pipes that a stage saves",
+        "pipeline/worker/contract.py",
+        "if not os.path.isfile(path):",
+        "if False:",
+        f"{CONTRACT}test_what_a_stage_saves_are_files_of_the_run",
     ),
 ]

@@ -58,7 +58,7 @@ def test_an_honest_stage_is_called_a_few_times_only() -> None:
     found = remembered(call, pictures(), clock, CALL)
     assert found is not None
     assert not found.remembers
-    assert len(calls) == 3 * 3 * 2  # rounds, passes, calls
+    assert len(calls) == 3 * 3 * 2 * 3  # rounds, passes, turns of which the first isn't timed, calls
 
 
 def test_every_new_picture_is_new() -> None:
@@ -77,13 +77,13 @@ def test_every_new_picture_is_new() -> None:
         assert len(seen - home) in range(3, ROUNDS + 1)
 
 
-MACHINES = {
+MACHINES = {  # by the number of the call; a pass is a call that isn't timed, and one that is
     "scatters by 30 %": lambda draw, _: float(np.exp(0.3 * draw.standard_normal())),
     "stops a call for ten, as often as not": lambda draw, _: 1.0 + 10.0 * float(draw.random() < 0.5),
-    "is slow at every second pass": lambda _, at: 1.0 + 6.0 * (at % 2),
-    "is slow at every third pass": lambda _, at: 1.0 + 6.0 * (at % 3 == 0),
+    "is slow at every second pass": lambda _, at: 1.0 + 6.0 * (at // 2 % 2),
+    "is slow at every third pass": lambda _, at: 1.0 + 6.0 * (at // 2 % 3 == 0),
     "becomes slower": lambda _, at: 1.2**at,
-    "is fast at first": lambda _, at: 7.0 if at % 3 else 1.0,
+    "is fast at first": lambda _, at: 7.0 if at // 2 % 3 else 1.0,
 }
 
 
@@ -120,6 +120,82 @@ def test_who_remembers_is_told_on_a_busy_machine_too(machine: str) -> None:
         found = remembered(call, turns, clock, 1.0, order)
         told += found is not None and found.remembers
     assert told >= 90
+
+
+class Forgetful:
+    """Looks up the pictures that it was called on last, no more than `room` of them, and at every `apart`-th call only.
+
+    Attributes:
+        spared: the first so many of its pictures it never keeps.
+    """
+
+    def __init__(self, clock: FakeClock, room: int, apart: int = 1, spared: int = 0) -> None:
+        self.clock, self.room, self.apart, self.spared = clock, room, apart, spared
+        self.calls, self.kept, self.passed = 0, dict[bytes, None](), set[bytes]()
+
+    def __call__(self, batch: Batch) -> None:
+        """Takes a hundredth of the time for what it looks up."""
+        self.calls += 1
+        key = batch.first.numpy().tobytes()
+        if len(self.passed) < self.spared:
+            self.passed.add(key)
+        known = key in self.kept and self.calls % self.apart == 0
+        self.clock.work(LOOK_UP / 10 if known else CALL)
+        if key not in self.passed:
+            self.kept[key] = self.kept.pop(key, None)
+        while len(self.kept) > self.room:
+            self.kept.pop(next(iter(self.kept)))
+
+
+@pytest.mark.parametrize("per_call", [CALL / 2, 0.05])
+@pytest.mark.parametrize("room", [3, 4, 5, 6])
+def test_who_forgets_the_known_for_new_ones_is_told_as_well(room: int, per_call: float) -> None:
+    """Of three pictures; also where a pass is a single turn, as a turn takes a tenth of a second already."""
+    assert all(_told(Forgetful(FakeClock(), room), per_call, seed) for seed in range(20))
+
+
+@pytest.mark.parametrize(("apart", "spared"), [(2, 0), (3, 0), (5, 0), (1, 1), (1, 2)])
+def test_who_serves_some_calls_or_pictures_alone_is_told_as_well(apart: int, spared: int) -> None:
+    """Every fifth call is more than a tenth of a pass, and one picture of three is told by itself."""
+    assert all(_told(Forgetful(FakeClock(), 99, apart, spared), CALL / 2, seed) for seed in range(20))
+
+
+def _told(call: Forgetful, per_call: float, seed: int) -> bool:
+    turns = pictures(64)
+    for _ in range(30):
+        call(turns.next())
+    found = remembered(call, turns, call.clock, per_call, random.Random(seed))
+    return found is not None and found.remembers
+
+
+def test_a_long_call_is_asked_for_any_picture() -> None:
+    """Where a turn through all would take too long, it begins with a drawn one, not always the first."""
+    turns, asked = pictures(), set[bytes]()
+    home = {buffer.first.numpy().tobytes() for buffer in (turns.next() for _ in range(3))}
+    for seed in range(20):
+        clock, seen = FakeClock(), set[bytes]()
+
+        def call(batch: Batch, clock: FakeClock = clock, seen: set[bytes] = seen) -> None:
+            seen.add(batch.first.numpy().tobytes())
+            clock.work(1.0)
+
+        remembered(call, turns, clock, 1.0, random.Random(seed))
+        assert len(seen & home) == 1
+        asked |= seen
+    assert home <= asked
+
+
+def test_who_remembers_one_picture_of_many_is_told_by_it() -> None:
+    """Of twenty, which is less than a tenth of a pass; a stage that computes is accused by none of its pictures."""
+    for seed in range(20):
+        clock, turns = FakeClock(), Rotation([torch.rand(1, 1, 20, 4) for _ in range(20)])
+        for call in (Forgetful(clock, 99, 1, 19), Forgetful(clock, 0)):
+            for _ in range(40):
+                call(turns.next())
+            found = remembered(call, turns, clock, CALL, random.Random(seed))
+            assert found is not None
+            assert found.remembers is (call.room > 0)
+            assert found.slower == pytest.approx(100 if call.room else 1)
 
 
 def test_pictures_of_few_rows_say_nothing() -> None:

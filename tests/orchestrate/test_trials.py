@@ -13,6 +13,7 @@ from pipeline.orchestrate import audit, context, run, trials
 from pipeline.orchestrate.audit import ROUNDS, Audited
 from pipeline.orchestrate.interleaved_pair import Conditions, conditions_of
 from pipeline.orchestrate.run import run_ladder
+from pipeline.orchestrate.trials import tail
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Audit, Done, Message, Phase
 from pipeline.records.goals import AccuracyLimits
@@ -191,3 +192,19 @@ def test_a_stage_is_built_again_by_itself_for_the_kind_of_its_failure_and_not_fo
     record = measured(tmp_path, "large")
     assert [role for role, name in FakeWorker.started if name == "large"] == roles
     assert (record.stages[0].status, record.stages[0].failure, record.stages[0].reason) == ("failed", kind, reason)
+
+
+def test_the_end_of_a_log_is_read_of_files_alone(tmp_path: Path) -> None:
+    """A stage may put a pipe, a device, a folder or a file without end in its place: none is waited for, or held."""
+    (tmp_path / "log").write_text("first\n" * 50 + "last\n")
+    assert tail(tmp_path / "log").splitlines()[-2:] == ["first", "last"]
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "device", "folder", "none"):
+        assert tail(tmp_path / name) == ""
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(2**40)
+    with (tmp_path / "sparse").open("ab") as file:
+        file.write(b"\nwhy it failed\n")
+    assert tail(tmp_path / "sparse").endswith("why it failed")

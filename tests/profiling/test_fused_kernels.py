@@ -1,7 +1,9 @@
 """What a compiler put into one kernel, and how many bytes a call moves."""
 
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from pipeline.profiling.operator_bytes import counted
 from pipeline.records.diagnostics import Fusion
 from pipeline.stages.api import Runner, no_traffic
 from pipeline.stages.common.inductor import generated
+from pipeline.stages.common.inductor_files import programs
 from tests.profiling.traced import event
 
 
@@ -136,6 +139,20 @@ def test_what_cannot_be_counted_is_unknown_with_its_reason() -> None:
     moved, source, why = traffic(Runner(breaks, ""), image)
     assert (moved, source) == (None, None)
     assert "no such dispatch" in why
+
+
+@pytest.mark.parametrize("said", [("a", "b"), (1.5, "operators"), (1,), (1, "me"), "ab"])
+def test_bytes_that_a_stage_says_are_a_number_and_who_counted_them(said: Any) -> None:
+    """Anything else is unknown, and shown; the rest of what is observed stays."""
+    moved, source, why = traffic(Runner(torch.relu, "", traffic=lambda _: said), torch.zeros(1))
+    assert (moved, source) == (None, None)
+    assert why == f"Runner.traffic gave {said!r}; bytes and who counted them are wanted"
+
+
+def test_no_pipe_among_generated_files_is_read(tmp_path: Path) -> None:
+    """It would be waited for without end."""
+    os.mkfifo(tmp_path / "output_code.py")
+    assert programs(tmp_path) == []
 
 
 def test_innermost_operators_are_those_that_call_no_other() -> None:

@@ -1,6 +1,7 @@
 """What a stage's build returns is a Runner whose fields are what they say, or is refused by the field's name."""
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pipeline.records.diagnostics import SearchCount
 from pipeline.records.run_record import Execution
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import Runner, StageError
 from pipeline.stages.api import Workload
+from pipeline.worker.artefact_entry import entries
 from pipeline.worker.contract import answer_fault, check_left_out, checked_compile_facts, checked_runner
 from tests.fooling_stages import FAULTS, RETURNS
 
@@ -44,6 +47,9 @@ class Circle(dict[str, Any]):
         (replace(RUNNER, execution={"precision": "fp16"}), "Runner.execution is a dict; an Execution"),  # type: ignore[arg-type]
         (replace(RUNNER, execution=Execution("fp99")), "Runner.execution: Invalid enum value 'fp99'"),  # type: ignore[arg-type]
         (replace(RUNNER, left_out=[1]), "Runner.left_out is a list; a tuple of whole numbers"),  # type: ignore[arg-type]
+        (replace(RUNNER, searched=(1,)), "Runner.searched is a tuple; a tuple of SearchCount is wanted"),  # type: ignore[arg-type]
+        (replace(RUNNER, searches_asked=("cuDNN",)), "Runner.searches_asked is a tuple; a tuple of SearchAsked"),  # type: ignore[arg-type]
+        (replace(RUNNER, searched=(SearchCount("me", "problems", 1),)), "Runner.searched: Invalid enum value"),  # type: ignore[arg-type]
         (replace(RUNNER, compilations=7), "Runner.compilations is an int; a function is wanted"),  # type: ignore[arg-type]
         (replace(RUNNER, compilations=lambda: "no"), "Runner.compilations gave a str; a whole number"),  # type: ignore[arg-type, return-value]
         (replace(RUNNER, details={"a": 1 << 20000}), "Runner.details/a is an integer of 20001 bits; a record holds 63"),
@@ -114,6 +120,31 @@ def test_only_what_was_given_to_calibrate_on_is_no_evaluation_image(tmp_path: Pa
     for wrong, calibration in (((2,), used), ((6,), used), ((-1,), used), ((4,), None)):
         with pytest.raises(StageError, match=f"left_out names batch {wrong[0]},"):
             check_left_out(replace(RUNNER, left_out=wrong, calibration=calibration), work)
+
+
+def test_what_a_stage_saves_are_files_of_the_run(tmp_path: Path) -> None:
+    """A pipe would be read without end, a file elsewhere can't be packed; each is named."""
+    stage = tmp_path / "run" / "mine"
+    stage.mkdir(parents=True)
+    (stage / "net.pt").write_bytes(b"a net")
+    os.mkfifo(stage / "pipe")
+    (stage / "loop").symlink_to("loop")
+    (stage / "away").symlink_to("/etc/hostname")
+    (found,) = entries([stage / "net.pt"], stage.parent)
+    assert (found.path, found.size_bytes) == ("mine/net.pt", 5)
+    for saved, said in (
+        (None, "Runner.save gave None; a list of paths is wanted"),
+        ("net.pt", "Runner.save gave a str; a list of paths is wanted"),
+        ([stage / "pipe"], "Runner.save gave mine/pipe, which is no file"),
+        ([stage / "loop"], "Runner.save gave mine/loop, which is no file"),
+        ([stage / "none"], "Runner.save gave mine/none, which is no file"),
+        ([stage], "Runner.save gave mine, which is no file"),
+        ([stage / "away"], f"Runner.save gave {stage / 'away'}, which lies outside of the run's folder"),
+        ([Path("/dev/zero")], "Runner.save gave /dev/zero, which lies outside of the run's folder"),
+    ):
+        with pytest.raises(StageError) as refused:
+            entries(saved, stage.parent)
+        assert str(refused.value) == said
 
 
 def test_facts_of_compiling_are_what_they_say() -> None:

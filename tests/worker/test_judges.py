@@ -130,6 +130,21 @@ def test_more_processors_and_another_priority_are_named(work: Workload, monkeypa
     assert "priority was" in watch.changes().reason
 
 
+def test_a_working_folder_that_somebody_removes_accuses_no_stage(
+    work: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that goes to a folder and removes it is named; it was an error of the system that named nothing."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "first")
+    watch = guarded(work)
+    (tmp_path / "first").rmdir()
+    assert watch.changes() is RIGHT
+    monkeypatch.chdir(tmp_path / "second")
+    (tmp_path / "second").rmdir()
+    assert watch.changes().reason.endswith(f"folder was {tmp_path / 'first'}, is {tmp_path / 'second'}")
+
+
 def test_a_reference_that_somebody_removed_is_no_fault_of_the_stage(work: Workload) -> None:
     """The run computes it again."""
     watch = guarded(work)

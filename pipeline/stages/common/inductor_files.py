@@ -8,7 +8,8 @@ CACHE = "inductor"  # the folder of the stage's caches that is Inductor's
 
 def programs(cache: Path) -> list[Path]:
     """The programs that define and call the kernels."""
-    return sorted(path for path in cache.rglob("*.py") if b"async_compile" in path.read_bytes())
+    files = (path for path in cache.rglob("*.py") if path.is_file())
+    return sorted(path for path in files if b"async_compile" in path.read_bytes())
 
 
 def graphs(cache: Path) -> list[Path]:
