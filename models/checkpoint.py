@@ -127,9 +127,8 @@ def read(path: Path, say: Callable[[str], None] = lambda _: None) -> dict[str, T
         raise
     except Exception as error:  # noqa: BLE001 - on bytes that are no pickle the unpickler raises whatever comes up
         first = (str(error).splitlines() or ["no text"])[0]
-        raise CheckpointError(
-            f"{path}: no file of weights that can be read ({type(error).__name__}: {first})"
-        ) from None
+        why = f"no file of weights that can be read ({type(error).__name__}: {first})"
+        raise CheckpointError(f"{path}: {kind_of(path) or why}") from None
     raise CheckpointError(f"{path}: {path.suffix or 'no suffix'}: {READABLE}")
 
 
@@ -210,11 +209,16 @@ def unfit_values(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> s
     for name, part in given.items():
         if kind := without_plain_values(part):
             return f"{name} has {kind}; save model.state_dict() of the net in fp32, fp16 or bf16"
-        if wanted[name].is_floating_point() != part.is_floating_point():
+        if wanted[name].is_floating_point() != part.is_floating_point() and not counts(wanted[name], part):
             return f"{name} is {part.dtype}, the net's is {wanted[name].dtype}; a conversion would change its values"
         if part.is_floating_point() and not bool(part.float().isfinite().all()):
             return f"{name} holds NaN or infinite values"
     return ""
+
+
+def counts(wanted: Tensor, part: Tensor) -> bool:
+    """Whether floats of any shape are whole numbers, as `.half()` makes of counters; integers take them unchanged."""
+    return part.is_floating_point() and not wanted.dtype.is_complex and bool((part.float() % 1 == 0).all())
 
 
 def without_plain_values(part: Tensor) -> str:

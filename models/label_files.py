@@ -38,7 +38,8 @@ def label_file(image: Path, folder: Path, rules: LabelRules) -> Path:
         near = [name for name in beside if name.lower().startswith(image.stem.lower()) and name != path.name]
         named = f" (there is {near[0]})" if near else ""
         hint = "; data.label_pattern=*_mask.png names them otherwise" if rules.pattern == LabelRules.pattern else ""
-        raise ImageError(f"{path}: no such file{named}; data.labels holds one file of labels for each image{hint}")
+        what = "no regular file" if path.exists() or path.is_symlink() else "no such file"
+        raise ImageError(f"{path}: {what}{named}; data.labels holds one file of labels for each image{hint}")
     return path
 
 

@@ -33,4 +33,7 @@ def mapped(path: Path) -> np.ndarray:
         OSError, ValueError: it can't be read.
     """
     with header_read():
-        return np.lib.format.open_memmap(path, mode="r")
+        array = np.lib.format.open_memmap(path, mode="r")
+    if beyond := path.stat().st_size - array.offset - array.nbytes:
+        raise ValueError(f"{beyond} bytes follow the array; a file holds one")
+    return array

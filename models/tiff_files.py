@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,18 @@ from models.unreadable import UNREADABLE, unreadable
 
 MOST_PIXELS = 178_956_970  # of one image: beyond it Pillow speaks of a bomb and raises
 ONE_CHANNEL = {"I;16", "I;16B", "I;16L", "I", "F"}  # Pillow's modes
-BITS_PER_SAMPLE, PHOTOMETRIC, SAMPLE_FORMAT = 258, 262, 339  # tags
-WHITE_IS_ZERO, SIGNED = 0, 2  # values of the latter two
+BITS_PER_SAMPLE, PHOTOMETRIC, ORIENTATION, SAMPLE_FORMAT = 258, 262, 274, 339  # tags
+WHITE_IS_ZERO, SIGNED = 0, 2  # values of PHOTOMETRIC and of SAMPLE_FORMAT
+# By the value of ORIENTATION: where row 0 and column 0 lie as the picture is seen (TIFF 6.0), and what puts it upright.
+UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    2: np.fliplr,
+    3: lambda values: np.rot90(values, 2),
+    4: np.flipud,
+    5: lambda values: values.swapaxes(0, 1),
+    6: lambda values: np.rot90(values, -1),
+    7: lambda values: np.rot90(values, 2).swapaxes(0, 1),
+    8: np.rot90,
+}
 SEEN = {tifffile.PHOTOMETRIC.MINISWHITE, tifffile.PHOTOMETRIC.MINISBLACK, tifffile.PHOTOMETRIC.RGB}
 CLASSES = {*SEEN, tifffile.PHOTOMETRIC.PALETTE, tifffile.PHOTOMETRIC.MASK}
 
@@ -32,7 +43,7 @@ def pillow_spoils(image: Image.Image) -> bool:
 
 
 def read_tiff(path: Path, raw: bool, indices: bool) -> np.ndarray:
-    """A TIFF by tifffile, [height, width, channels], of any type.
+    """A TIFF by tifffile, [height, width, channels], of any type, upright as its header has it.
 
     Args:
         path: the file.
@@ -50,13 +61,15 @@ def read_tiff(path: Path, raw: bool, indices: bool) -> np.ndarray:
             if not raw and shown not in (CLASSES if indices else SEEN):
                 raise ImageError(f"{path}: a TIFF whose values mean {colours(shown)}; save it as grey or RGB")
             values = tiff_values(path, file)
+            orientation = file.pages.first.tags.valueof(ORIENTATION, 1)
     except (*UNREADABLE, tifffile.TiffFileError, IndexError) as error:
         raise unreadable(path, error) from None
     if pages > 1 or values.ndim not in (2, 3):
         raise ImageError(f"{path}: {pages} pages of {values.ndim} dimensions; save each as an image of its own")
     if values.ndim == 3 and axes.startswith("S"):  # planes one after the other
         values = np.moveaxis(values, 0, -1)
-    return values[..., None] if values.ndim == 2 else values
+    upright = np.asarray(UPRIGHT.get(orientation, np.asarray)(values))
+    return upright[..., None] if upright.ndim == 2 else upright
 
 
 def colours(photometric: int) -> str:

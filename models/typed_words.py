@@ -7,6 +7,7 @@ from itertools import pairwise
 
 VALUE = "VALUE"  # where the user gave none
 ALIKE = 0.8  # of difflib's ratio: one letter of six is another, or lacks
+OPEN = "model.options"  # takes what the net's arguments are called, which stands in no file
 
 
 def as_key(flag: str, following: str, keys: Collection[str]) -> str:
@@ -19,12 +20,21 @@ def as_key(flag: str, following: str, keys: Collection[str]) -> str:
     """
     name, _, value = flag.removeprefix("--").partition("=")
     name = name.replace("-", "_")
-    last = [key for key in keys if key.rpartition(".")[2] == name]
-    near = get_close_matches(name, keys, n=1, cutoff=ALIKE)
-    key = name if name in keys else last[0] if len(last) == 1 else "".join(near)
+    last = [key for key in keys if f".{key}".endswith(f".{name}")]
+    alike = get_close_matches(tail(name), {tail(key) for key in keys}, n=len(keys) or 1, cutoff=ALIKE)
+    near = get_close_matches(name, [key for key in keys if tail(key) in alike], n=1, cutoff=ALIKE)
+    within = next((key for key in keys if "." in key and name.startswith(f"{key}.")), "")
+    inner = f"+{name}" if within == OPEN else name if within else ""
+    guesses = [name] if name in keys else last if len(last) == 1 else [inner] if within == OPEN else [*near, inner]
+    key = guesses[0]
     behind = "" if following.startswith("-") or "=" in following else following
     given = value or behind
     return f"{key}={given if given.isprintable() and given else VALUE}" if key else ""
+
+
+def tail(key: str) -> str:
+    """The last part of a key."""
+    return key.rpartition(".")[2]
 
 
 def mistaken_flag(words: Sequence[str], flags: Iterable[str], keys: Collection[str]) -> str:

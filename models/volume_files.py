@@ -16,9 +16,10 @@ from models.input_contract import InputContract, LabelRules
 from models.label_files import NNUNET, as_classes, check_apart, of_no_image
 from models.nifti import NiftiError, nifti_values, nifti_voxels
 from models.nifti_placement import apart
+from models.not_the_file import in_its_place
 from models.npy_files import mapped
 from models.tiff_files import tiff_values
-from models.unreadable import UNREADABLE
+from models.unreadable import UNREADABLE, unreadable
 from models.windows import Named
 
 NIFTI, NPY, TIFF, ZARR = (".nii", ".nii.gz"), (".npy",), (".tif", ".tiff"), (".zarr",)
@@ -163,9 +164,9 @@ def values_of(path: Path) -> np.ndarray:
     try:
         return READERS[suffix_of(path)](path)
     except NiftiError as error:
-        raise ImageError(f"{path}: {error}") from None
+        raise ImageError(f"{path}: {in_its_place(path) or error}") from None
     except GIVEN_UP as error:
-        raise ImageError(f"{path}: not a volume that can be read ({type(error).__name__})") from None
+        raise unreadable(path, error, "a volume") from None
 
 
 def voxels(path: Path) -> int:

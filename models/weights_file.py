@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import CheckpointError
+from models.not_the_file import in_its_place
 
 ROOT = Path(__file__).resolve().parent.parent
 SAFE = ".safetensors"
@@ -56,6 +57,8 @@ def kind_of(path: Path) -> str:
             first = file.read(9)
     except OSError:
         return ""
+    if other := in_its_place(path):
+        return other
     if path.suffix.lower() == SAFE:
         return "a file of torch.save's by its first bytes; call it .pt" if first.startswith(ARCHIVE) else ""
     if first[8:] == b"{":

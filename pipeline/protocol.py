@@ -164,7 +164,7 @@ def close_to_others() -> None:
 
 
 class PipeReporter:
-    """The worker's end.
+    """The worker's end. The commands come on what was stdin: whoever asks there for an answer finds its end at once.
 
     Attributes:
         phase: what the worker is at.
@@ -172,13 +172,14 @@ class PipeReporter:
 
     def __init__(self, descriptor: int) -> None:
         self._out = os.fdopen(descriptor, "w", encoding="utf-8")
+        self._commands, sys.stdin = sys.stdin, os.fdopen(os.open(os.devnull, os.O_RDONLY))
         self._speaker = os.getpid()
         self._lines: queue.Queue[str] = queue.Queue()
         self.phase = Phase.START
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        for line in sys.stdin:
+        for line in self._commands:
             self._lines.put(line)
         os._exit(3)  # the parent is gone; native code may hold the main thread, so no exception would end it
 

@@ -53,6 +53,27 @@ def test_what_is_no_json_is_an_error_of_the_stage() -> None:
         encoded(StageReport({"details": {"object": object()}}))
 
 
+ASKS = """
+import sys
+from pipeline.protocol import PipeReporter
+reporter = PipeReporter(1)
+try:
+    input("trust this repository? ")
+except EOFError:
+    reporter.progress(f"nobody answers {reporter.job()}")
+"""
+
+
+def test_a_net_that_asks_its_user_waits_for_nobody() -> None:
+    """As torch.hub asks whom to trust: it waited on the parent's commands until its phase's limit, and took one."""
+    with subprocess.Popen([sys.executable, "-c", ASKS], stdin=-1, stdout=-1, text=True) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write('{"role": "stage"}\n')
+        worker.stdin.flush()
+        assert "nobody answers {'role': 'stage'}" in worker.stdout.readline()
+
+
 ORPHAN = """
 import os, sys, time
 from pipeline.protocol import die_with_the_parent

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import yaml
@@ -14,7 +14,7 @@ from models.errors import InputError
 from pipeline.config.checks import shown
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.records.error_line import first_line, shortened
-from pipeline.records.migrations import MEASURE_KNOBS
+from pipeline.records.renamed import FILES, of_today
 
 
 def one_line(error: Exception, conf: Path) -> str:
@@ -45,17 +45,39 @@ def _unreadable_word(conf: Path, override: str) -> str:
     key = key.lstrip("+~")
     if sign := _strange_sign(key):
         return shortened(f"{shown(key)}: no such key, as it has a {sign}; {nearest(key, known_keys(conf))}")
-    if "," in value and not all(part.strip() for part in value.split(",")):
-        return f"{shown(override)}: a comma with no value before or after it; a sweep is -m {key}=ONE,OTHER"
-    if sign := next((sign for sign in value if sign in UNQUOTED), ""):
-        parts = [part.strip() for part in value.strip("[]").split(",")]
-        quoted = ",".join(f'"{part}"' for part in parts)
-        quoted = f"[{quoted}]" if value.startswith("[") or key == "subject_to" else quoted
-        return f"{shown(override)}: {sign!r} is read within quotes alone; write '{shown(f'{key}={quoted}')}'"
-    return f"{shown(override)}: an override is written key=value, such as stage=compile or data.batch_size=8"
+    why = (
+        _unreadable_value(key, value) or "an override is written key=value, such as stage=compile or data.batch_size=8"
+    )
+    return f"{shown(override)}: {why}"
+
+
+def _unreadable_value(key: str, value: str) -> str:
+    """What is wrong with a value that Hydra's grammar doesn't read, and what to write; empty where nobody knows."""
+    home = Path(value).expanduser() if value.startswith("~/") else value.replace("~", "/home/", 1)
+    unclosed = value[:1] in QUOTES and value.count(value[:1]) % 2
+    known = {
+        f"a comma with no value before or after it; a sweep is -m {key}=ONE,OTHER": "," in value
+        and not all(part.strip() for part in value.split(",")),
+        f"one = too many; write {shown(key + value)}": value.startswith("="),
+        f"a reference is written '{key}=${{KEY}}' or '{key}=${{oc.env:NAME}}', in quotes": "${" in value,
+        f"its quote {value[:1]} isn't closed; the shell takes the outermost quotes away": unclosed,
+        f"no shell puts a home folder in the place of this ~; write {shown(f'{key}={home}')}": value.startswith("~"),
+    }
+    return next((text for text, holds in known.items() if holds), "") or _unquoted(key, value)
+
+
+def _unquoted(key: str, value: str) -> str:
+    """The same of a sign that is read within quotes alone."""
+    sign = next((sign for sign in value if sign in UNQUOTED), "")
+    parts = [part.strip() for part in value.strip("[]").split(",")]
+    quoted = ",".join(f'"{part}"' for part in parts)
+    quoted = f"[{quoted}]" if value.startswith("[") or key == "subject_to" else quoted
+    return f"{sign!r} is read within quotes alone; write '{shown(f'{key}={quoted}')}'" if sign else ""
 
 
 MOST_OF_OWN = 1000  # characters of a line of ours, whose end says what to do; it quotes no text without a bound
+QUOTES = {"'", '"'}
+PRESET = "preset"  # the group whose files set keys of others
 UNQUOTED = "<>|&;!^"  # signs that Hydra's grammar has in no value without quotes, and bounds and shells have
 
 
@@ -69,6 +91,8 @@ def _unknown_file(conf: Path, group: str, name: str) -> str:
     """The line for a group that has no file of that name."""
     if group.startswith("hydra/"):
         return f"{group}={name}: Hydra finds none of that name; a plugin that brings one must be installed"
+    if now := FILES.get(group, {}).get(name):
+        return f"{group}={name}: no such file in conf/{group}; it is called {now!r} now"
     names = sorted(path.stem for path in (conf / group).glob("*.yaml"))
     why = f", as it has a {sign}" if (sign := _strange_sign(name)) else ""
     return f"{group}={name}: no such file in conf/{group}{why}; {nearest(name, names)}"
@@ -76,9 +100,9 @@ def _unknown_file(conf: Path, group: str, name: str) -> str:
 
 def _unknown_key(conf: Path, key: str) -> str:
     """The line for a key that no file of conf/ sets; one of an older version is told by its name of today."""
-    group, _, name = key.rpartition(".")
-    if group == "measure" and name in MEASURE_KNOBS:
-        return f"{key}: no such key; it is called {f'{group}.{MEASURE_KNOBS[name]}'!r} now"
+    group = key.rpartition(".")[0]
+    if (now := of_today(key)) != key:
+        return f"{key}: no such key; it is called {now!r} now"
     if group == "model.options":
         return f"{key}: no file sets it; '+{key}=...' adds it, where the net takes it"
     known = known_keys(conf)
@@ -97,13 +121,21 @@ def known_keys(conf: Path) -> list[str]:
     """Every key that a user can type, from the files of conf/ alone."""
     whole = OmegaConf.to_container(OmegaConf.load(conf / "config.yaml"), resolve=False)
     assert isinstance(whole, dict)
-    own = {str(key): part for key, part in whole.items() if key not in ("defaults", "hydra")}
-    keys = {*own, *(f"{key}.{inner!s}" for key, part in own.items() if isinstance(part, dict) for inner in part)}
+    keys = set(_places({str(key): part for key, part in whole.items() if key not in ("defaults", "hydra")}))
     for path in conf.glob("*/*.yaml"):
         loaded = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         if isinstance(loaded, dict):
-            keys |= {path.parent.name} | {f"{path.parent.name}.{key!s}" for key in loaded if key != "defaults"}
+            own = {str(key): part for key, part in loaded.items() if key != "defaults"}
+            keys |= {path.parent.name, *_places(own, "" if path.parent.name == PRESET else f"{path.parent.name}.")}
     return sorted(keys)
+
+
+def _places(values: Mapping[str, object], before: str = "") -> Iterator[str]:
+    """The place of each value, and of those within it, such as stage.tolerance.relative_l2."""
+    for key, value in values.items():
+        yield f"{before}{key}"
+        if isinstance(value, dict):
+            yield from _places(value, f"{before}{key}.")
 
 
 # What Hydra and OmegaConf say, and the line for it.
@@ -111,6 +143,7 @@ LINES: tuple[tuple[str, Callable[[re.Match[str], Path, Exception], str]], ...] =
     (r"Could not find '([\w/]+)/([^'/]*)'", lambda found, conf, _: _unknown_file(conf, *found.groups())),
     (r"Could not override '([^']+)'", lambda found, conf, _: _unknown_key(conf, found[1])),
     (r"Key '[^']+' is not in struct\s+full_key: (\S+)", lambda found, conf, _: _unknown_key(conf, found[1])),
+    (r"Could not delete from config\. '([^']+)' does not exist", lambda found, conf, _: _unknown_key(conf, found[1])),
     (
         r"Could not append to config. An item is already at '([^']+)'",
         lambda found, *_: f"+{found[1]}: there is such a key already; write it without the plus: {found[1]}=...",

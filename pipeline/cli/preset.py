@@ -1,6 +1,8 @@
 """Which preset is taken where the user names none."""
 
+from argparse import _VersionAction
 from collections.abc import Callable, Collection, Iterable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -91,8 +93,22 @@ def check_flags(arguments: list[str]) -> None:
         raise RequestError(f"{first_line(ValueError(text)).removeprefix('argument ')}; python -m pipeline --help")
 
     parser.error = refuse  # type: ignore[assignment, method-assign]
+    for action in parser._actions:
+        if isinstance(action, _VersionAction):  # Hydra's tells its own
+            action.version = versions()
     if parser.parse_args(arguments).experimental_rerun:
         raise RequestError("--experimental-rerun: it runs what a pickle holds; resume=RUN goes on with a run")
+
+
+def versions() -> str:
+    """This program's, torch's and Hydra's, on one line."""
+    found = []
+    for shown_as, package in (("unet-ladder", "unet-ladder"), ("torch", "torch"), ("Hydra", "hydra-core")):
+        try:
+            found.append(f"{shown_as} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            found.append(f"{shown_as}, which isn't installed")
+    return ", ".join(found)
 
 
 def config_folders(arguments: list[str]) -> list[Path]:

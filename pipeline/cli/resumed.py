@@ -6,6 +6,7 @@ from pathlib import Path
 from pipeline.analysis.sweep_jobs import job_folders
 from pipeline.cli.preset import overrides_in, values
 from pipeline.records import codec
+from pipeline.records.renamed import of_today
 
 OWN = {"resume", "resume_despite", "gpu_busy", "hydra.run.dir", "hydra.sweep.dir"}  # which every run has for itself
 PROGRAM_WORDS = 3  # python -m pipeline
@@ -20,7 +21,7 @@ def resumed_words(arguments: list[str]) -> list[str]:
     earlier = Path(values(typed["resume"])[-1])
     for folder in (earlier, *job_folders(earlier)):
         try:
-            words = shlex.split(codec.load(folder).command)[PROGRAM_WORDS:]
+            words = [of_today(word) for word in shlex.split(codec.load(folder).command)[PROGRAM_WORDS:]]
         except (codec.RecordError, OSError, ValueError):
             continue
         return [word for word in words if not {part.key_or_group for part in overrides_in([word])} & OWN]

@@ -5,7 +5,6 @@ build its searches, and nothing else.
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from typing import TypeVar
 import torch
 import triton
 
+from pipeline.devices.host import processors
 from pipeline.measure.timers import graph_replay_ms
 from pipeline.records.atomic_json import write_json
 from pipeline.records.content_digest import code_digest
@@ -139,6 +139,6 @@ def build_side_by_side(calls: Iterable[Callable[[], object]]) -> None:
         with suppress(RuntimeError, ValueError, triton.TritonError):
             call()
 
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(max_workers=min(8, processors())) as pool:
         list(pool.map(build, calls))
     torch.cuda.synchronize()

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline.compiler.allowed_operations import is_allowed
+from pipeline.records.error_line import shortened
 
 MOST_MEMBERS = 100_000
 MOST_BYTES_OF_GRAPH = 64 * 2**20
@@ -85,7 +86,7 @@ def _members(content: bytes) -> dict[str, bytes]:
     except ArchiveError:
         raise
     except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise ArchiveError(f"no whole archive ({' '.join(str(error).split())})") from None
+        raise ArchiveError(f"no whole archive ({shortened(' '.join(str(error).split()))})") from None
 
 
 def _read(archive: zipfile.ZipFile, size: int) -> dict[str, bytes]:

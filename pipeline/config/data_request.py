@@ -144,6 +144,8 @@ def _check_tensors(knobs: DataKnobs) -> None:
     """That a file of tensors is named, and no size for it."""
     if not knobs.path:
         raise RequestError("data.path: name the file of your tensors, such as data.path=inputs.safetensors")
+    if twice := next((name for name in knobs.inputs or () if (knobs.inputs or []).count(name) > 1), ""):
+        raise RequestError(f"data.inputs={shown(knobs.inputs)}: {twice} is given twice; a tensor is one input")
     if not is_folder("data.path", knobs.path) and not Path(knobs.path).is_file():
         raise RequestError(f"data.path={knobs.path}: no such file{_neighbour(Path(knobs.path))}")
     if knobs.size is not None:
@@ -180,8 +182,9 @@ def contract_of(knobs: DataKnobs) -> InputContract:
                 f"data.normalize={knobs.normalize}: it is for the {len(each)} channels of colour, data.channels="
                 f"{knobs.channels}; give your training's own, such as data.mean=0.449 data.std=0.226"
             )
-    if any(figure <= 0 for figure in figures["std"]) or (knobs.scale is not None and knobs.scale <= 0):
-        raise RequestError("data.std and data.scale are divided by: expected numbers above 0")
+    for key, each in (("std", figures["std"]), ("scale", () if knobs.scale is None else (knobs.scale,))):
+        if wrong := [figure for figure in each if figure <= 0]:
+            raise RequestError(f"data.{key}={wrong[0]:g}: values are divided by it; expected a number above 0")
     for key, each in {**figures, "scale": (knobs.scale or 1.0,)}.items():
         divides = key in ("std", "scale")
         if wrong := [part for part in each if abs(part) > FARTHEST or (divides and part < 1 / FARTHEST)]:
@@ -241,6 +244,8 @@ def label_rules_of(knobs: DataKnobs) -> LabelRules:
     colors = tuple(_color(part) for part in knobs.colors or ())
     if knobs.colors is not None and (len(colors) < 2 or len(set(colors)) < len(colors)):
         raise RequestError("data.colors: expected two or more different colours, that of class 0 first")
+    if knobs.ignore == knobs.positive and knobs.ignore not in (None, LabelRules.ignore):
+        raise RequestError(f"data.ignore={knobs.ignore}: data.positive makes that value class 1; leave one of them out")
     ignore = None if knobs.ignore == knobs.positive else knobs.ignore
     return LabelRules(knobs.label_pattern, knobs.positive, ignore, colors)
 
@@ -277,7 +282,8 @@ def check_memory(knobs: DataKnobs, memory: int) -> None:
 def _neighbour(path: Path) -> str:
     """A clause that names the folder beside `path` that is most like it; empty where none is."""
     if path.is_symlink() or path.exists():
-        return ", but a file" if path.exists() else ", but a link that leads nowhere"
+        kind = "a file" if path.is_file() else "no regular file"
+        return f", but {kind}" if path.exists() else ", but a link that leads nowhere"
     beside = [part.name for part in path.parent.iterdir()] if path.parent.is_dir() else []
     close = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.5)
     return f"; did you mean {path.parent / close[0]}?" if close else ""

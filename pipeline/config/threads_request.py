@@ -1,7 +1,9 @@
 """How many threads a run on a CPU may have."""
 
 from pipeline.config.request_error import RequestError
-from pipeline.devices.host import processors
+from pipeline.devices.cgroup import cpu_quota
+from pipeline.devices.host import processors, seen_processors
+from pipeline.records.run_record import RunWarning
 
 
 def check_threads(threads: int | None) -> None:
@@ -11,7 +13,31 @@ def check_threads(threads: int | None) -> None:
         RequestError: there are fewer processors.
     """
     if threads is not None and threads > (most := processors()):
-        found = f"{most} processor{'' if most == 1 else 's'}"
+        found = f"{counted(most)}{of_a_quota()}"
         raise RequestError(
             f"threads={threads}: this program may use {found}; expected at most {most}, or null for torch's own choice"
         )
+
+
+def counted(number: int) -> str:
+    """So many processors, in words."""
+    return f"{number} processor{'' if number == 1 else 's'}"
+
+
+def of_a_quota() -> str:
+    """A clause that says whose number of processors it is, where it is that of a quota of time; else empty."""
+    quota = cpu_quota()
+    there = seen_processors()
+    return f" of {there}, by its container's CPU quota of {quota:.4g}" if quota and processors() < there else ""
+
+
+def quota_warning() -> RunWarning | None:
+    """What a reader must know of a run on a CPU whose time is rationed; None where none is."""
+    if not (said := of_a_quota()):
+        return None
+    return RunWarning(
+        "processor quota",
+        f"this program may use {counted(processors())}{said}, and takes as many threads",
+        "a quota stops all threads until its next period where they have used it up, which is seen in single calls; "
+        "a set of processors (docker's --cpuset-cpus, taskset) doesn't",
+    )

@@ -1,5 +1,6 @@
 """What the operating system says of this machine: its processor, its driver, and who else uses a GPU."""
 
+import math
 import os
 import platform
 import sys
@@ -8,12 +9,18 @@ from pathlib import Path
 
 import pynvml
 
+from pipeline.devices.cgroup import cpu_quota
 from pipeline.devices.nvml import Gpu
 
 CPUINFO, MEMINFO, VMSTAT = Path("/proc/cpuinfo"), Path("/proc/meminfo"), Path("/proc/vmstat")
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # version 2's, as a container sees its own; what it uses lies beside
 INT8_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}  # as Linux names them, the last two Arm's
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them, on x86 the first two
+# Up to which instructions oneDNN, which torch calls, may go, in either of its spellings; and those short of sums of
+# int8 in 32 bits, and of units for bf16 (oneDNN's "CPU dispatcher control").
+INSTRUCTIONS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+WITHOUT_INT8 = {"sse41", "avx", "avx2", "avx512_core"}
+WITHOUT_BF16 = WITHOUT_INT8 | {"avx2_vnni", "avx2_vnni_2", "avx512_core_vnni"}
 
 
 def others_on(gpu: Gpu) -> list[str]:
@@ -46,11 +53,24 @@ def cpu_name() -> str:
 
 
 def computes_bf16(cpuinfo: Path = CPUINFO) -> bool:
-    """Whether the processor has units for bf16: AVX512-BF16 or AMX, or Arm's; False where nothing says so.
+    """Whether bf16 runs on units of the processor: AVX512-BF16 or AMX, or Arm's; False where nothing says so.
 
     Without them bf16 is emulated: on two AVX2 cores a net took seven times as long in bf16 as in fp32.
     """
-    return _has_any(BF16_FLAGS, cpuinfo)
+    return not why_no_bf16(cpuinfo)
+
+
+def why_no_bf16(cpuinfo: Path = CPUINFO) -> str:
+    """Why bf16 doesn't run on units of the processor, as a clause; empty where it does."""
+    if not _has_any(BF16_FLAGS, cpuinfo):
+        return "this CPU has no units for bf16"
+    name, most = _kept_to()
+    return f"{name}={most} keeps oneDNN from this CPU's units for bf16" if most.lower() in WITHOUT_BF16 else ""
+
+
+def _kept_to() -> tuple[str, str]:
+    """The variable by which oneDNN is kept to some of the processor's instructions, and its value; else empty."""
+    return next(((name, most) for name in INSTRUCTIONS if (most := os.environ.get(name))), ("", ""))
 
 
 def sums_int8_exactly(cpuinfo: Path = CPUINFO) -> bool:
@@ -59,7 +79,7 @@ def sums_int8_exactly(cpuinfo: Path = CPUINFO) -> bool:
     Without such an instruction AVX2 and AVX-512 add pairs of products in 16 bits, which saturate: one factor must then
     keep to 7 bits.
     """
-    return _has_any(INT8_FLAGS, cpuinfo)
+    return _has_any(INT8_FLAGS, cpuinfo) and _kept_to()[1].lower() not in WITHOUT_INT8
 
 
 def _has_any(wanted: set[str], cpuinfo: Path) -> bool:
@@ -77,7 +97,16 @@ def _said_of_cpu(key: str, cpuinfo: Path = CPUINFO) -> list[str]:
 
 
 def processors() -> int:
-    """How many this process may use: the machine's, or as many as `taskset`, a container or a scheduler leaves it."""
+    """How many this process may use: the machine's, or as many as `taskset`, a container or a scheduler leaves it.
+
+    A quota of time, such as 1.5 processors', counts as the processors that it keeps busy in part: two.
+    """
+    quota = cpu_quota()
+    return seen_processors() if quota is None else min(seen_processors(), max(1, math.ceil(quota)))
+
+
+def seen_processors() -> int:
+    """How many the process may run on, as torch counts them: on none of a quota of time."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 

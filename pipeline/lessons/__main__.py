@@ -21,7 +21,7 @@ from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import load
 from pipeline.lessons.runner import run_lessons
 from pipeline.lessons.variant_bench import Bench
-from pipeline.measure.torch_device import open_device
+from pipeline.measure.torch_device import keep_to_quota, open_device
 from pipeline.records.codec import RecordError
 
 REFUSED = 2
@@ -55,6 +55,7 @@ def run(asked: argparse.Namespace) -> int:
     """Run the lessons and draw them; 1 where one failed."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler's messages would stand among the progress lines
     lessons = chosen(asked.only, CONTENTS)
+    keep_to_quota()
     bench = Bench(open_device(choose_device(asked.device, accelerators(), "--device ")))
     with Progress(len(lessons)) as progress:
         record = run_lessons(lessons, bench, asked.out, progress.stage_started)

@@ -4,6 +4,7 @@ import torch
 
 from pipeline.devices.accelerator import Capabilities
 from pipeline.devices.choice import DeviceError
+from pipeline.devices.host import processors
 from pipeline.devices.kinds import Vendor, is_cuda
 from pipeline.devices.nvml import Gpu, gpu_of
 
@@ -21,6 +22,12 @@ def open_device(kind: str) -> torch.device:
             "GPUs and CPUs; device=cpu runs on the CPU"
         )
     return torch.device(kind)
+
+
+def keep_to_quota() -> None:
+    """Have torch compute with no more threads than a quota of processor time keeps busy: it counts processors alone."""
+    if (most := processors()) < torch.get_num_threads():
+        torch.set_num_threads(most)
 
 
 def capabilities(device: torch.device) -> Capabilities | None:

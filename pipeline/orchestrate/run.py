@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline.config.checks import shown
 from pipeline.config.schema import REFERENCE_LOGITS, RunConfig, StageSpec
+from pipeline.config.threads_request import quota_warning
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import check_script, interruption, offspring, resume, shared_reference
@@ -169,8 +170,9 @@ def describe_run(context: RunContext) -> None:
             shared_reference.keep(place, context.folder, fields, context.began)
     context.reference_mark = mark_of(context.folder / REFERENCE_LOGITS)
     found = fields.get("warnings", [])
-    busy = busy_processor(context.load_before, os.cpu_count() or 1) if context.config.device == "cpu" else None
-    warnings = [*context.record.warnings, *found, *([busy] if busy else [])]
+    of_a_cpu = (busy_processor(context.load_before, os.cpu_count() or 1), quota_warning())
+    noted = [warning for warning in of_a_cpu if warning and context.config.device == "cpu"]
+    warnings = [*context.record.warnings, *found, *noted]
     context.keep(**{**fields, "warnings": warnings, "described_by": shared.job if shared else None})
 
 

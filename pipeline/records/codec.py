@@ -13,7 +13,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from pipeline.records.atomic_json import json_text, write_text
-from pipeline.records.cross_checks import check_figures, check_settings
+from pipeline.records.cross_checks import check_command, check_figures, check_settings
 from pipeline.records.error_line import first_line, shortened
 from pipeline.records.masking import masked, referred_to, values_to_hide
 from pipeline.records.migrations import STEPS, migrated
@@ -155,6 +155,7 @@ def load(folder: Path) -> RunRecord:
         check_inputs(run)
         if run.stages:  # of a refused request nothing was measured
             check_settings(run)
+            check_command(run)
             check_figures(run)
     except (FileNotFoundError, NotADirectoryError):
         raise RecordError(f"{path}: no such file; name the folder of a run, such as outputs/DATE/TIME") from None

@@ -22,9 +22,17 @@ def digest(files: Iterable[tuple[str, Path]]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's contents."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """SHA-256 of a file's contents.
+
+    Raises:
+        OSError: it can't be read; it names the file, also where the system didn't.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def files_in(folder: Path, pattern: str = "*") -> list[tuple[str, Path]]:

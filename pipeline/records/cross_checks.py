@@ -3,11 +3,15 @@
 Each rule follows from how the figures are computed (`pipeline.measure.accuracy`), whatever was measured.
 """
 
+import json
 import math
+import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from models.input_contract import NAMED
 from pipeline.records.accuracy_check import judge
+from pipeline.records.renamed import of_today
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.run_settings import settings_of
 from pipeline.records.samples import Accuracy
@@ -15,6 +19,9 @@ from pipeline.records.samples import Accuracy
 ROUNDING = 1e-4  # relative: sums in fp64 of differences in fp32
 # Warnings of runs whose stages were measured as another request, or beside another baseline.
 PIECED_TOGETHER = {"resumed", "baseline replaced"}
+PROGRAM_WORDS = 3  # python -m pipeline
+PLAIN = re.compile(r"[\w./-]+")  # a value that the command line's grammar doesn't read otherwise than it is written
+NOT_THERE = object()  # in place of a value
 AS_CONFIGURED = {"model": ("name", "target", "options", "checkpoint"), "data": ("name", "path", "labels", "batch_size")}
 
 
@@ -27,6 +34,41 @@ def check_settings(run: RunRecord) -> None:
     for name, own, configured in _told_twice(run):
         if own != configured:
             raise ValueError(f"settings.{name} is {own!r}, and by its config {configured!r}")
+
+
+def check_command(run: RunRecord) -> None:
+    """That the config has what the command says, of which it was made; a sweep's jobs have one command.
+
+    Raises:
+        ValueError: it has something else; the text names the key.
+    """
+    for word in _words(run.command):
+        key, _, typed = of_today(word).lstrip("+").partition("=")
+        found: object = run.config
+        for part in key.split("."):
+            found = found.get(part, NOT_THERE) if isinstance(found, Mapping) else NOT_THERE
+        told = PLAIN.fullmatch(typed) and not _refers(found)
+        if told and isinstance(found, str | float | int | None) and not _means(typed, found):
+            raise ValueError(f"config.{key} is {found!r}, and by its command {typed}")
+
+
+def _words(command: str) -> list[str]:
+    """The words of a command that set a key to one value; none of a sweep's."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return []
+    return [] if {"-m", "--multirun"} & set(words[PROGRAM_WORDS:]) else words[PROGRAM_WORDS:]
+
+
+def _means(typed: str, found: str | float | None) -> bool:
+    """Whether a word's value, as it was typed, is that of the config: a number may be written in several ways."""
+    if typed == found or typed.lower() == json.dumps(found):
+        return True
+    try:
+        return isinstance(found, int | float) and float(typed) == float(found)
+    except ValueError:
+        return False
 
 
 def _told_twice(run: RunRecord) -> Iterator[tuple[str, object, object]]:
@@ -82,6 +124,7 @@ def check_figures(run: RunRecord) -> None:
     if PIECED_TOGETHER.isdisjoint(warning.code for warning in run.warnings):
         for stage in run.stages:
             _check_stage(run, stage)
+            _check_inputs(run, stage)
         _check_reference(run.stages)
 
 
@@ -96,6 +139,23 @@ def _check_stage(run: RunRecord, stage: StageRecord) -> None:
         _, wrong = judge(stage.accuracy, stage.tolerance, run.settings.model.trained, run.words)
         if wrong:
             raise ValueError(f"{stage.name} is ok, and by its figures {wrong}")
+
+
+def _check_inputs(run: RunRecord, stage: StageRecord) -> None:
+    """That a stage was called with the batch and the window of the settings, where it was timed on parts of them."""
+    data, found = run.settings.data, stage.diagnostics
+    if found is None:
+        return
+    if found.growth and data.batch_size and max(found.growth.images) != max(2, data.batch_size):
+        most = max(found.growth.images)
+        raise ValueError(
+            f"{stage.name} was timed on {most} images at once, and settings.data.batch_size is {data.batch_size}"
+        )
+    if found.image_growth and data.image_size and found.image_growth.pixels[-1] != data.image_size**2:
+        pixels = found.image_growth.pixels[-1]
+        raise ValueError(
+            f"{stage.name} was timed on images of {pixels} pixels, and settings.data.image_size is {data.image_size}"
+        )
 
 
 def _check_reference(stages: Sequence[StageRecord]) -> None:

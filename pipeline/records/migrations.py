@@ -10,6 +10,7 @@ import msgspec
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.records import schema3_sentences as sentences
+from pipeline.records.renamed import MEASURE_KNOBS
 from pipeline.records.run_record import INDUCTOR, SCHEMA_VERSION
 from pipeline.records.run_settings import settings_of
 
@@ -30,29 +31,6 @@ STAGE_FIELDS = {
     "why": "diagnostics",
 }
 SAMPLE_FIELDS = {"redone": "retries"}
-MEASURE_KNOBS = {
-    "gpu_slice_seconds": "gpu_sample_seconds",
-    "cpu_slice_seconds": "cpu_sample_seconds",
-    "least_calls": "min_calls",
-    "settling_calls": "sample_warmup_calls",
-    "most_redone": "most_retries",
-    "warm_least_calls": "warmup_min_calls",
-    "warm_least_seconds": "warmup_min_seconds",
-    "warm_window_seconds": "warmup_window_seconds",
-    "warm_tolerance": "warmup_tolerance",
-    "warm_limit_seconds": "warmup_limit_seconds",
-    "looks": "interim_analyses",
-    "turns_seconds": "sampling_seconds",
-    "twin_pairs": "aa_pairs",
-    "twin_blocks": "aa_blocks",
-    "launches": "trials",
-    "pairings": "head_to_head",
-    "ceilings": "measured_peaks",
-    "ceilings_limit_seconds": "peaks_limit_seconds",
-    "warm_phase_limit_seconds": "warmup_phase_limit_seconds",
-    "slice_limit_seconds": "sample_limit_seconds",
-    "series_limit_seconds": "latency_limit_seconds",
-}
 MOST_RETRIES = 3  # of a sample, where the config doesn't say
 # Codes of the warnings that `pipeline.stats.warnings` computes on reading.
 COMPUTED_WARNINGS = {

@@ -75,6 +75,7 @@ WarningCode = Literal[
     "phase failed",
     "precision contradicted",
     "processes alternated",
+    "processor quota",
     "reference in doubt",
     "refused",
     "resumed",
@@ -149,7 +150,7 @@ class Reference:
     weights_sha256: str | None
     repeat_relative_l2: float  # the same batch twice: the net's own noise
     batch_relative_l2: float  # each image by itself against all at once
-    fp64_relative_l2: float | None  # against the same net in fp64, where it fits
+    fp64_relative_l2: float | None  # against the same net in fp64, where it fits and runs
     minimal_bytes_per_image: int  # fp32 activations of every layer read and written once, for the roofline
     images: list[str]  # what each image is called, such as a file, or a window or shift of it
     labels: str | None  # what the labels are; None without labels

@@ -46,7 +46,7 @@ def build(
         StageError: another precision runs than was asked for, or int8 is over its budget.
     """
     check_here(workload)
-    openvino, asked = library("openvino", EXTRA), chosen(dtype, host.computes_bf16())
+    openvino, asked = library("openvino", EXTRA), chosen(dtype, host.why_no_bf16())
     export(workload.model, torch.float32, workload.batches[0], path := workload.folder / "fp32.onnx")
     layers, model = layers_of(path, "Conv", "ConvTranspose"), openvino.convert_model(str(path))
     if asked != "int8":

@@ -180,6 +180,6 @@ def probabilities(net: Net, logits: Tensor) -> list[RunWarning]:
         text = f"{channels} channels that don't sum to 1, as sigmoids': {net.words.one}'s mask is the largest channel's"
         remedy = (
             "leave the sigmoid out; where several classes may hold in one place, masks and Dice mean something else: "
-            "task=regression judges the values"
+            "task=regression without data.labels judges the values"
         )
     return [RunWarning("net in doubt", f"the answers of {net.name} lie within 0 and 1: {text}", remedy)]

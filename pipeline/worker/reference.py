@@ -1,6 +1,7 @@
 """The untouched fp32 net's answer, its own noise and its work: what every stage is checked against."""
 
 import copy
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -48,7 +49,7 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
             weights_sha256=digest(job.model.weights) if job.model.weights else None,
             repeat_relative_l2=relative_l2(repeat, logits[0]),
             batch_relative_l2=relative_l2(alone, logits[0]),
-            fp64_relative_l2=_fp64_error(model, one, logits[0][:1]),
+            fp64_relative_l2=fp64_error(model, one, logits[0][:1]),
             minimal_bytes_per_image=count_activation_bytes(model, *one),
             images=list(workload.sources),
             labels=_word_on_labels(job.data.name, workload),
@@ -140,26 +141,37 @@ def _word_on_labels(data: str, workload: Workload) -> str | None:
     return WORD if data in ("samples", "stain") else f"the labels given with the {workload.words.samples}"
 
 
-def _fp64_error(model: nn.Module, one: Batch, logits: Tensor) -> float | None:
-    """How far fp32 itself is from fp64, for one sample; None where fp64 would take too much memory."""
+def fp64_error(model: nn.Module, one: Batch, logits: Tensor) -> float | None:
+    """How far fp32 itself, whose logits [1, …] are given, is from fp64; None where it fails, or lacks the memory."""
     if count_activation_bytes(model, *one) * 2 > FP64_LIMIT_BYTES:
         return None
-    return relative_l2(logits, copied(model).double()(*one.mapped(in_fp64)))
+    doubled = copied(model).double()
+    try:
+        return relative_l2(logits, doubled(*one.mapped(in_fp64)))
+    except Exception as error:  # noqa: BLE001 - a net may ask for fp32, or make tensors of it: no run asked it for more
+        sys.stderr.write(f"no figure against fp64, in which the net fails: {typed_line(error)}\n")
+        return None
 
 
 def copied(model: nn.Module) -> nn.Module:
     """A copy of a net.
 
     Raises:
-        ModelError: it can't be copied.
+        ModelError: it can't be copied, or its copy has the same weights: who changes the one changes the other.
     """
     try:
-        return copy.deepcopy(model)
+        made = copy.deepcopy(model)
     except Exception as error:
         raise ModelError(
             f"model.target: {type(model).__name__} can't be copied, and most stages work on a copy: "
             f"{typed_line(error)}; keep threads, locks, open files and tensors with a gradient's history out of it"
         ) from error
+    if made is model or {*map(id, model.parameters())} & {*map(id, made.parameters())}:
+        raise ModelError(
+            f"model.target: {type(model).__name__} gives its own weights to its copy (its __deepcopy__), and most "
+            "stages change a copy; leave that to torch"
+        )
+    return made
 
 
 def in_fp64(part: Tensor) -> Tensor:

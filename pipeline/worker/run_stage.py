@@ -17,7 +17,7 @@ from pipeline.measure import environment, latency, memory_use, peaks
 from pipeline.measure.accuracy import classes
 from pipeline.measure.batch import of_batches
 from pipeline.measure.denoising import denoised
-from pipeline.measure.torch_device import cache_bytes, open_device
+from pipeline.measure.torch_device import cache_bytes, keep_to_quota, open_device
 from pipeline.protocol import Audit, Phase, TakeSample
 from pipeline.records.run_record import RunWarning
 from pipeline.records.samples import Sample
@@ -106,6 +106,7 @@ def prepare(job: Job) -> Bench:
     if is_cuda(job.device) and not torch.cuda.is_available():
         reason = "device=cuda: the driver lists a GPU but torch sees none; is this torch's CPU-only build?"
         raise StageError(reason, "wrong device")
+    keep_to_quota()
     if job.threads:
         torch.set_num_threads(job.threads)
     context_bytes = memory_use.context_bytes(device)

@@ -1,6 +1,7 @@
 """What a stage works on where the user gives tensors: every input of the net by its name, and what is right beside."""
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from models.errors import TensorError
 from models.stain import UNLABELLED
-from models.tensor_files import Header, file_at, headers, in_order, read_tensors, repeated
+from models.tensor_files import Header, arguments_of, file_at, headers, in_order, read_tensors, repeated
 from pipeline.config.data_request import GIB
 from pipeline.config.schema import DataSpec
 from pipeline.devices.host import memory_bytes
@@ -28,8 +29,7 @@ def workload_of_tensors(
     """
     path, labels = file_at(data.path), data.labels
     found = headers(path)
-    if labels and labels not in found:
-        raise TensorError(f"data.labels={labels}: {path} holds no such tensor; it holds {', '.join(found)}")
+    check_labels(labels, found, data.inputs or arguments_of(model)[1], path)
     names = in_order(model, [name for name in found if name != labels], data.inputs, path)
     size, samples = data.batch_size, next(iter(found.values())).shape[0]
     each = sum(found[name].size_bytes for name in names) // samples
@@ -57,6 +57,18 @@ def workload_of_tensors(
         others={name: rotations[name] for name in others},
         further=lambda begin, end: Batch(tuple(stored[name][begin:end].to(device) for name in names), tuple(names)),
     )
+
+
+def check_labels(labels: str | None, found: Mapping[str, Header], inputs: Sequence[str], path: str) -> None:
+    """That what is right is a tensor of the file, and none of the inputs.
+
+    Raises:
+        TensorError: it isn't; the line says what there is.
+    """
+    if labels and labels not in found:
+        raise TensorError(f"data.labels={labels}: {path} holds no such tensor; it holds {', '.join(found)}")
+    if labels and labels in inputs:
+        raise TensorError(f"data.labels={labels}: one of the net's inputs; name what is right, or none")
 
 
 def check_memory(path: str, found: dict[str, Header], rotation: int) -> None:

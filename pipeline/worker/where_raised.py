@@ -37,7 +37,8 @@ def _passed(error: BaseException) -> str:
     """By the error's traceback: the innermost call of a module's method whose class isn't torch's."""
     found, step = "", error.__traceback__
     while step is not None:
-        code, owner = step.tb_frame.f_code, step.tb_frame.f_locals.get("self")
+        code = step.tb_frame.f_code
+        owner = step.tb_frame.f_locals.get("".join(code.co_varnames[:1]))  # self, whatever it is called
         if isinstance(owner, nn.Module) and _is_a_nets(code.co_filename):
             found = _said(f"{type(owner).__name__}.{code.co_name}", code.co_filename, step.tb_lineno)
         step = step.tb_next

@@ -83,7 +83,7 @@ def workload_on(
         batches=in_batches(dataset.images[: batch_size * count], data, device),
         device=device,
         folder=folder,
-        labels=dataset.labels,
+        labels=dataset.labels if has_masks else None,  # masks are no truth for values
         images=dataset.images,
         contract=data.contract,
         sources=tuple(dataset.sources),

@@ -39,9 +39,9 @@ def test_one_report_takes_one_summary(small: RunRecord, tmp_path: Path) -> None:
 
 def test_a_sweep_summarizes_each_job_once(small: RunRecord, tmp_path: Path) -> None:
     """For the job's own report and for the sweep's."""
-    for number, batch in enumerate((1, 8)):
+    for number, size in enumerate((256, 512)):
         (tmp_path / str(number)).mkdir()
-        codec.save(made_up.with_settings(small, data={"batch_size": batch}), tmp_path / str(number))
+        codec.save(made_up.with_settings(small, data={"image_size": size}), tmp_path / str(number))
     with patch.object(sweep_jobs, "summarize", wraps=summarize) as computed:
         assert main([str(tmp_path)]) == 0
     assert computed.call_count == 2

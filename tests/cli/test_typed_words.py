@@ -1,5 +1,6 @@
 """Words that can't be meant as they were typed: a key as a flag, or one key with two values, in every program here."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -27,6 +28,11 @@ def typed(line: str) -> None:
         ("--prest smoke", "--prest: no such flag; write preset=smoke"),
         ("--batch-size 8", "--batch-size: no such flag; write data.batch_size=8"),
         ("--data.batch_size 8", "--data.batch_size: no such flag; write data.batch_size=8"),
+        ("--model.options.width 32", "--model.options.width: no such flag; write +model.options.width=32"),
+        ("--model.options.base=32", "--model.options.base: no such flag; write model.options.base=32"),
+        ("--encoder-name resnet18", "--encoder-name: no such flag; write model.options.encoder_name=resnet18"),
+        ("--stage.rungs.half.dtype bf16", "--stage.rungs.half.dtype: no such flag; write stage.rungs.half.dtype=bf16"),
+        ("--model.optons.base 8", "--model.optons.base: no such flag; write model.options.base=8"),
         ("--strict stage=eager", "--strict: no such flag; write strict=VALUE"),
         ("--threads --cfg job", "--threads: no such flag; write threads=VALUE"),
     ],
@@ -67,6 +73,17 @@ def test_the_program_itself_says_so(ask: Ask) -> None:
     """The flag's value is moved before the flags where Hydra reads the line."""
     refused = ask("--preset", "smoke")
     assert (refused.returncode, refused.stderr) == (2, "error: --preset: no such flag; write preset=smoke\n")
+
+
+@pytest.mark.parametrize("flag", ["--version", "--vers"])
+def test_the_version_is_this_program_s(flag: str, ask: Ask) -> None:
+    """With those of what it stands on; Hydra told its own alone."""
+    told = ask("stage=eager", flag)
+    own, torch, hydra = told.stdout.split(", ")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert re.fullmatch(r"unet-ladder \d+\.\d+\.\d+", own)
+    assert re.fullmatch(r"torch \d+\.\d+\.\d+\S*", torch)
+    assert re.fullmatch(r"Hydra 1\.3\.\d+\n", hydra)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ WRONG = [
     ({**GIVEN, "low": 200}, "data.low=200: expected less than data.high=200.0"),
     ({"low": 0, "high": 1, "mean": 0, "std": 1}, "data.low: it goes with data.normalize=ct"),
     ({**GIVEN, "high": [1, 2]}, "data.high: 2 figures for data.channels=1"),
-    ({**GIVEN, "std": 0}, "expected numbers above 0"),
+    ({**GIVEN, "std": 0}, "data.std=0: values are divided by it; expected a number above 0"),
 ]  # fmt: skip
 
 

@@ -59,8 +59,8 @@ WRONG = [
         "data.channels=1; give your training's own, such as data.mean=0.449 data.std=",
     ),
     ({"normalize": "imagnet"}, "data.normalize=imagnet: did you mean 'imagenet'?"),
-    ({"mean": 0, "std": 0}, "expected numbers above 0"),
-    ({"scale": -1.0}, "expected numbers above 0"),
+    ({"mean": 0, "std": 0}, "data.std=0: values are divided by it; expected a number above 0"),
+    ({"scale": -1.0}, "data.scale=-1: values are divided by it; expected a number above 0"),
     ({"scale": 1e-320}, "in fp32 no value is left"),
     ({"mean": 1e300, "std": 1.0}, "data.mean=1e+300: in fp32"),
     ({"mean": 0.0, "std": 1e-45}, "data.std="),
@@ -78,6 +78,7 @@ WRONG_OF_A_FOLDER = [
     ({"colors": [[0, 0, 0], [255, 0, 300]]}, "data.colors: [255, 0, 300]: expected a colour such as"),
     ({"colors": [[0, 0, 0]]}, "two or more different colours"),
     ({"colors": ["#000000", "#ffffff"], "positive": 1}, "leave one of them out"),
+    ({"positive": 3, "ignore": 3}, "data.ignore=3: data.positive makes that value class 1; leave one of them out"),
     ({"positive": -1}, "data.positive=-1: expected an integer ≥ 0, or null"),
 ]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.devices.host import computes_bf16, free_memory_bytes, memory_bytes, sums_int8_exactly
+from pipeline.devices.host import computes_bf16, free_memory_bytes, memory_bytes, sums_int8_exactly, why_no_bf16
 from pipeline.stages.common.precision import half_dtype, why_fp32
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -41,6 +41,31 @@ def test_exact_sums_of_int8_are_read_from_the_flags(line: str, found: bool, tmp_
     assert sums_int8_exactly(tmp_path / "cpuinfo") is found
 
 
+@pytest.mark.parametrize(
+    ("kept_to", "bf16", "int8"),
+    [
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, False, False),
+        ({"ONEDNN_MAX_CPU_ISA": "avx512_core"}, False, False),
+        ({"DNNL_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, False, True),
+        ({"ONEDNN_MAX_CPU_ISA": "", "DNNL_MAX_CPU_ISA": "AVX2"}, False, False),
+        ({"ONEDNN_MAX_CPU_ISA": "ALL", "DNNL_MAX_CPU_ISA": "AVX2"}, True, True),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}, True, True),
+    ],
+)
+def test_what_onednn_is_kept_from_counts_as_none(
+    kept_to: dict[str, str], bf16: bool, int8: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It then emulates bf16: on two cores `half` took six times as long as fp32, where auto had taken it for fast."""
+    (cpuinfo := tmp_path / "cpuinfo").write_text("flags\t\t: fpu avx512f avx512_vnni avx512_bf16\n")
+    for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, most in kept_to.items():
+        monkeypatch.setenv(name, most)
+    assert (computes_bf16(cpuinfo), sums_int8_exactly(cpuinfo)) == (bf16, int8)
+    named = next(f"{name}={most}" for name, most in kept_to.items() if most)
+    assert why_no_bf16(cpuinfo) == ("" if bf16 else f"{named} keeps oneDNN from this CPU's units for bf16")
+
+
 def test_a_system_without_the_list_has_none(tmp_path: Path) -> None:
     assert not computes_bf16(tmp_path / "none")
     assert not sums_int8_exactly(tmp_path / "none")
@@ -62,7 +87,14 @@ def test_auto_takes_bf16_on_a_cpu_only_with_units_for_it(
     """What is asked for by name runs as it is asked for; fp32 in its place is said in the record."""
     found = half_dtype(asked, device, lambda: units)
     assert found == dtype
-    assert ("no units for bf16" in why_fp32(found).get("dtype", "")) is (dtype == torch.float32)
+    assert why_fp32(found).get("dtype", "").startswith("fp32, as ") is (dtype == torch.float32)
+
+
+def test_a_record_says_why_it_is_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.devices.host.why_no_bf16", lambda: "this CPU has no units for bf16")
+    said = "fp32, as this CPU has no units for bf16; stage.dtype=bf16 emulates it"
+    assert why_fp32(torch.float32) == {"dtype": said}
+    assert why_fp32(torch.bfloat16) == {}
 
 
 def test_free_memory_is_the_machine_s_or_its_container_s(tmp_path: Path) -> None:

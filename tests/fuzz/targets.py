@@ -253,7 +253,7 @@ TARGETS = {
     "images": Target(spoilt_picture, read_picture, (InputError,)),
     "volumes": Target(spoilt_volume, read_spoilt_volume, (InputError,)),
     "tensors": Target(spoilt_tensors, read_spoilt_tensors, (InputError,)),
-    "overrides": Target(spoilt_overrides, read_overrides, (RequestError,)),
+    "overrides": Target(spoilt_overrides, read_overrides, (RequestError, InputError)),
     "archives": Target(spoilt_archive, read_archive, (ArtefactError,)),
     "reports": Target(spoilt_record, draw_record, ()),
 }

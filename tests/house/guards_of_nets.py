@@ -51,6 +51,27 @@ OF_NETS = [
         f"{CROSS_CHECKS}test_a_figure_that_another_contradicts_is_refused",
     ),
     Guard(
+        "a config that is not the command's",
+        "pipeline/records/codec.py",
+        "            check_command(run)\n",
+        "",
+        f"{CROSS_CHECKS}test_settings_and_config_that_were_edited_alike_are_not_what_was_typed",
+    ),
+    Guard(
+        "a batch that no call had",
+        "pipeline/records/cross_checks.py",
+        "            _check_inputs(run, stage)\n",
+        "",
+        f"{CROSS_CHECKS}test_a_figure_that_another_contradicts_is_refused",
+    ),
+    Guard(
+        "a copy with the net's own weights",
+        "pipeline/worker/reference.py",
+        "    if made is model or {*map(id, model.parameters())} & {*map(id, made.parameters())}:\n",
+        "    if False:\n",
+        "tests/worker/test_made_nets.py::test_a_net_whose_copy_has_its_weights_is_named",
+    ),
+    Guard(
         "nets whose code has changed since the run",
         AS_MEASURED,
         "    if other:\n",

@@ -3,6 +3,7 @@
 import gzip
 import pickle
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,17 @@ def test_a_state_dict_loads_however_it_was_saved(tmp_path: Path, nest: str | Non
     checkpoint.load_into(other, str(tmp_path / "net.pt"))
     wanted = net().state_dict()
     assert all(torch.equal(part, wanted[name]) for name, part in other.state_dict().items())
+
+
+@pytest.mark.parametrize(("counted", "fits"), [(0.0, True), (2048.0, True), (0.5, False), (torch.inf, False)])
+def test_counters_that_became_floats_are_taken_where_they_are_whole(counted: float, fits: bool, tmp_path: Path) -> None:
+    """As `{name: part.half() for …}` of a state dict makes those of batch norms."""
+    name, halves = "encoder.0.1.num_batches_tracked", net().half().state_dict()
+    torch.save({**halves, name: torch.tensor(counted)}, tmp_path / "net.pt")
+    other = UNet(base=4, depth=2)
+    with nullcontext() if fits else pytest.raises(CheckpointError, match=f"{name} is torch.float32, the net's is"):
+        checkpoint.load_into(other, str(tmp_path / "net.pt"))
+    assert bool(other.state_dict()[name] == counted) is fits
 
 
 def test_what_a_lightning_module_holds_beside_its_net_is_left_out(
@@ -161,6 +173,8 @@ def bad_files(folder: Path) -> dict[str, Path]:
     (folder / "empty.pt").touch()
     (folder / "text.safetensors").write_text("these are no weights")
     (folder / "empty.safetensors").touch()
+    (folder / "pointer.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+    (folder / "page.pt").write_text("<!DOCTYPE html><html><body>not found</body></html>")
     (folder / "notes.txt").write_text("x")
     (folder / "folder.safetensors").mkdir()
     save_file(net().state_dict(), folder / "whole.safetensors")
@@ -179,6 +193,8 @@ BAD = [
     ("text.safetensors", "no file of weights"),
     ("empty.safetensors", "no file of weights"),
     ("cut.safetensors", "no file of weights"),
+    ("pointer.safetensors", "a pointer of Git LFS in the file's place; git lfs pull fetches it"),
+    ("page.pt", "a page of HTML in the file's place; download it again"),
     ("notes.txt", "weights are read from .safetensors"),
     ("folder.safetensors", "is a folder"),
     ("missing.safetensors", "no such file"),

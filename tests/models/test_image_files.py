@@ -96,11 +96,13 @@ def write_refused(folder: Path, name: str) -> None:
     frames = io.BytesIO()
     Image.fromarray(COLOUR).save(frames, "PNG", save_all=True, append_images=[Image.fromarray(COLOUR[::-1])])
     arrays = {"volume.npy": np.zeros((2, 3, 4, 5)), "empty.npy": np.zeros((0, 3)), "five.npy": np.zeros((4, 6, 5)),
-              "channels_first.npy": np.zeros((3, 4, 6)),
+              "channels_first.npy": np.zeros((3, 4, 6)), "two.npy": np.zeros((4, 6)),
               "nan.npy": np.full((4, 6), np.nan), "integers.npy": np.zeros((4, 6), np.int64),
               "objects.npy": np.array([{}], dtype=object)}  # fmt: skip
     if name in arrays:
         np.save(folder / name, arrays[name], allow_pickle=True)
+        with (folder / name).open("ab") as file:
+            file.write(bytes(104) if name == "two.npy" else b"")
     elif name == "pages.tif":
         tifffile.imwrite(folder / name, np.zeros((3, 4, 6), np.uint8), photometric="minisblack")
     elif name == "deep_pages.tif":
@@ -112,7 +114,12 @@ def write_refused(folder: Path, name: str) -> None:
     elif name == "lab.tif":
         saved(folder, name, COLOUR, "LAB")
     else:
-        (folder / name).write_bytes({"text.png": b"no picture", "cut.png": frames.getvalue()[:60]}[name])
+        contents = {
+            "text.png": b"no picture", "cut.png": frames.getvalue()[:60],
+            "broken.png": saved(folder, "whole.png", COLOUR).read_bytes()[:-30],
+            "pointer.png": b"version https://git-lfs.github.com/spec/v1\n", "page.jpg": b"\n<!DOCTYPE html><html>",
+        }  # fmt: skip
+        (folder / name).write_bytes(contents[name])
 
 
 @pytest.mark.parametrize(
@@ -124,7 +131,11 @@ def write_refused(folder: Path, name: str) -> None:
         ("channels_first.npy", "data.channels=3; an array [3, 4, 6] is read as [height, width, channels]"),
         ("nan.npy", "NaN or infinite"),
         ("integers.npy", "values of type int64"),
-        ("objects.npy", "not an image that can be read (ValueError)"),
+        ("objects.npy", "not an image that can be read (ValueError: Array can't be memory-mapped: "),
+        ("two.npy", "not an image that can be read (ValueError: 104 bytes follow the array; a file holds one)"),
+        ("broken.png", "not an image that can be read (OSError: "),
+        ("pointer.png", "a pointer of Git LFS in the file's place; git lfs pull fetches it"),
+        ("page.jpg", "a page of HTML in the file's place; download it again"),
         ("pages.tif", "3 pages or frames"),
         ("deep_pages.tif", "3 pages"),
         ("frames.png", "2 pages or frames"),
@@ -184,7 +195,7 @@ def test_an_array_s_header_that_is_none_is_told(
     """Whatever numpy raises, which reads it as Python: of size, depth or grammar; and it warns of nothing."""
     header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(99))
-    with pytest.raises(ImageError, match=r"a\.npy: not an? \w+ that can be read \(ValueError\)"):
+    with pytest.raises(ImageError, match=r"a\.npy: not an? \w+ that can be read \(ValueError: "):
         read(tmp_path / "a.npy")
     assert pixels(tmp_path / "a.npy") == 0
     assert not recwarn.list

@@ -138,6 +138,9 @@ def test_a_label_is_named_by_the_pattern(tmp_path: Path) -> None:
     assert label_file(Path("images/a_0000.jpg"), tmp_path, rules) == tmp_path / "a_mask.tif", "nnU-Net's names"
     with pytest.raises(ImageError, match=r"a\.png: no such file \(there is a_mask\.tif\); .*data\.label_pattern="):
         label_file(Path("images/a.jpg"), tmp_path, INDICES)
+    (tmp_path / "a.png").mkdir()
+    with pytest.raises(ImageError, match=r"a\.png: no regular file"):
+        label_file(Path("images/a.jpg"), tmp_path, INDICES)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Volumes as their files hold them: NIfTI of both versions, either order of bytes, arrays and pages; and wrong ones."""
 
 import gzip
+import math
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -141,6 +142,11 @@ BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
     "axes": (lambda: nifti(VALUES[0]), "a volume has three, or more with channels"),
     "vectors": (lambda: nifti(np.zeros((2, 3, *SHAPE))), "3×2 values of a voxel; one axis of channels is read"),
     "empty": (lambda: b"", "no NIfTI"),
+    "no intercept": (
+        lambda: nifti(VALUES, slope=2.0, shift=math.nan),
+        "2 times what is stored, plus nan: no intercept",
+    ),
+    "pointer": (lambda: b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS in the file's place"),
 }
 
 
@@ -167,7 +173,7 @@ def test_a_tiff_that_announces_more_than_it_holds_is_refused(tmp_path: Path) -> 
 
 def test_what_begins_as_an_archive_is_no_volume(tmp_path: Path) -> None:
     """No array of several is opened."""
-    with pytest.raises(ImageError, match=r"not a volume that can be read \(ValueError\)"):
+    with pytest.raises(ImageError, match=r"not a volume that can be read \(ValueError: "):
         read_volume(written(tmp_path / "a.npy", b"PK\3\4 and no more"), 1)
 
 

@@ -58,6 +58,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "tf32.accuracy: the reference's figures are others than eager's, of one answer",
     ),
     "another's pairs": ({"stages.1.pairs.0.stage": "half"}, "tf32.pairs: of half against eager, and the baseline is"),
+    "batch and config": (
+        {"settings.data.batch_size": 4, "config.data.batch_size": 4, "command": "python -m pipeline"}
+        | {"stages.0.diagnostics.growth": {"images": [1, 4, 8], "seconds": [0.1, 0.2, 0.3]}},
+        "eager was timed on 8 images at once, and settings.data.batch_size is 4",
+    ),
+    "size and config": (
+        {"settings.data.image_size": 48, "config.data.size": 48, "command": "python -m pipeline"}
+        | {"stages.1.diagnostics.image_growth": {"pixels": [256, 1024], "seconds": [0.1, 0.2]}},
+        "tf32 was timed on images of 1024 pixels, and settings.data.image_size is 48",
+    ),
     "another baseline": ({"baseline": "amp"}, "eager.pairs: of eager against eager, and the baseline is amp"),
 }
 
@@ -103,6 +113,39 @@ def test_a_figure_that_another_contradicts_is_refused(name: str, tmp_path: Path)
     with pytest.raises(codec.RecordError, match=re.escape(said)) as refused:
         codec.load(written(tmp_path, changes))
     assert "\n" not in str(refused.value)
+
+
+COMMAND = "python -m pipeline model.checkpoint=unet.safetensors +data.std=0.250 data.batch_size=8 stage=compile"
+EDITED: dict[str, tuple[dict[str, Any], str]] = {
+    "weights": ({"model.checkpoint": "mine.safetensors"}, "config.model.checkpoint is 'mine.safetensors', and by its"),
+    "batch": ({"data.batch_size": 4}, "config.data.batch_size is 4, and by its command 8"),
+    "null": ({"data.std": None}, "config.data.std is None, and by its command 0.250"),
+}
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_settings_and_config_that_were_edited_alike_are_not_what_was_typed(name: str, tmp_path: Path) -> None:
+    """The command, of which the config was made, contradicts them."""
+    changes, said = EDITED[name]
+    both = {f"{place}.{key}": value for key, value in changes.items() for place in ("config", "settings")}
+    both = {key: value for key, value in both.items() if key != "settings.data.std"}
+    with pytest.raises(codec.RecordError, match=re.escape(said)):
+        codec.load(written(tmp_path, {"command": COMMAND, **both}))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        COMMAND,
+        "python -m pipeline -m data.batch_size=4,16 data.std=0.5",
+        "python -m pipeline data.batch_size=8.0 data.channels=03 model.checkpoint=unet.safetensors",
+        "python -m pipeline data.batch_size='${data.batches}' ~data.std hydra.run.dir=here measure.looks=3",
+        "python -m pipeline 'data.batch_size=4",
+    ],
+)
+def test_what_the_command_leaves_open_contradicts_nothing(command: str, tmp_path: Path) -> None:
+    """A sweep's, what refers to something else, what older versions called otherwise, and what no shell could read."""
+    codec.load(written(tmp_path, {"command": command}))
 
 
 def test_a_run_that_took_over_stages_of_another_may_hold_other_figures(tmp_path: Path) -> None:

@@ -200,7 +200,17 @@ def with_settings(whole: RunRecord, **parts: dict[str, Any]) -> RunRecord:
     for name, fields in parts.items():
         if name in config:
             config[name] = {**config[name], **{key: each for key, each in fields.items() if key in config[name]}}
-    return replace(whole, config=config, settings=replace(whole.settings, **changed))
+    found = replace(whole, config=config, settings=replace(whole.settings, **changed))
+    if (batch := parts.get("data", {}).get("batch_size")) is None:
+        return found
+    command = whole.command.replace(f"data.batch_size={whole.batch_size}", f"data.batch_size={batch}")
+    return replace(found, command=command, stages=[without_growth(stage) for stage in whole.stages])
+
+
+def without_growth(stage: StageRecord) -> StageRecord:
+    """The stage without its times at parts of the batch, which are of another batch where the settings change."""
+    found = stage.diagnostics
+    return replace(stage, diagnostics=replace(found, growth=None)) if found else stage
 
 
 def execution(name: str) -> Execution:

@@ -150,7 +150,8 @@ def test_runs_of_different_machines_are_compared_with_a_warning(
 
 
 OF_BATCH_1 = {
-    name: getattr(made_up.with_settings(RUN, data={"batch_size": 1}), name) for name in ("settings", "config")
+    name: getattr(made_up.with_settings(RUN, data={"batch_size": 1}), name)
+    for name in ("settings", "config", "command", "stages")
 }
 
 

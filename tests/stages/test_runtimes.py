@@ -159,11 +159,12 @@ def test_xla_hands_over_memory_and_copies_none() -> None:
 
 def test_bf16_without_units_for_it_is_skipped() -> None:
     """OpenVINO takes the hint on any CPU, and emulates it."""
-    with pytest.raises(Skip, match="no units for bf16"):
-        openvino_plugin.chosen("bf16", has_bf16=False)
-    assert openvino_plugin.chosen("auto", has_bf16=False) == "fp32"
-    assert openvino_plugin.chosen("auto", has_bf16=True) == openvino_plugin.chosen("bf16", has_bf16=True) == "bf16"
-    assert openvino_plugin.chosen("int8", has_bf16=True) == "int8"
+    why = "this CPU has no units for bf16"
+    with pytest.raises(Skip, match=why):
+        openvino_plugin.chosen("bf16", why)
+    assert openvino_plugin.chosen("auto", why) == "fp32"
+    assert openvino_plugin.chosen("auto", "") == openvino_plugin.chosen("bf16", "") == "bf16"
+    assert openvino_plugin.chosen("int8", "") == "int8"
 
 
 def test_openvino_declares_what_its_plugin_says() -> None:

@@ -11,7 +11,8 @@ from torch import nn
 from models.errors import ModelError
 from models.unet import UNet
 from pipeline.config.schema import ModelSpec
-from pipeline.worker.reference import copied
+from pipeline.measure.batch import batched
+from pipeline.worker.reference import copied, fp64_error
 from pipeline.worker.workload import net_of_spec
 
 MODULE = """
@@ -142,6 +143,40 @@ def test_a_net_that_cannot_be_copied_is_named() -> None:
     net.lock = threading.Lock()  # type: ignore[assignment]
     with pytest.raises(ModelError, match=r"UNet can't be copied, .*: TypeError: cannot pickle '_thread\.lock' object"):
         copied(net)
+
+
+class InFp32(nn.Module):
+    """Its input becomes fp32, which no convolution of fp64 takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Conv2d(3, 2, 1)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.head(image.float())
+        return answer
+
+
+def test_a_net_that_has_no_form_in_fp64_lacks_that_figure_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody asked it for fp64: its run was refused, as its reference couldn't be computed."""
+    net, image = InFp32().eval(), torch.rand(1, 3, 4, 4)
+    with torch.inference_mode():
+        assert fp64_error(net, batched(image), net(image)) is None
+        apart = fp64_error(net.head, batched(image), net(image))
+    assert apart is not None
+    assert apart < 1e-6
+    assert "no figure against fp64, in which the net fails: RuntimeError" in capsys.readouterr().err
+
+
+class Itself(UNet):
+    def __deepcopy__(self, memo: object) -> "Itself":
+        return self
+
+
+def test_a_net_whose_copy_has_its_weights_is_named() -> None:
+    """A stage's copy in half precision would be the net that it is held against."""
+    with pytest.raises(ModelError, match="Itself gives its own weights to its copy"):
+        copied(Itself(base=2, depth=1))
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")

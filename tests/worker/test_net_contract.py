@@ -159,6 +159,7 @@ def test_what_a_net_keeps_in_part_is_a_warning(kind: str) -> None:
     assert said in found.text
     if kind == "random":
         assert "at random" in found.text
+    assert ("task=regression without data.labels" in found.remedy) is (kind == "sigmoids")
 
 
 def test_labels_beyond_the_net_s_classes_are_refused_with_the_file() -> None:

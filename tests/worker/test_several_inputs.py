@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from models.errors import TensorError
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.records.run_record import Tolerance
 from pipeline.records.tasks import Task
@@ -38,7 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(folder: Path, stage: StageSpec = EAGER, role: str = "stage", task: Task = LOOP, **data: Any) -> Job:
-    spec = DataSpec("tensors", str(folder / "inputs.safetensors"), None, None, batch_size=2, batches=3, **data)
+    labels = data.pop("labels", None)
+    spec = DataSpec("tensors", str(folder / "inputs.safetensors"), labels, None, batch_size=2, batches=3, **data)
     model = ModelSpec("conditioned", "tests.input_nets.Conditioned", {}, None)
     return replace(job(stage, folder, role), model=model, data=spec, task=task)
 
@@ -66,6 +68,12 @@ def test_each_input_is_known_by_its_name(folder: Path) -> None:
     ]
     assert work.sources[:2] == ("inputs.safetensors sample 0", "inputs.safetensors sample 1")
     assert len(work.inputs) >= 3
+
+
+def test_an_input_says_nothing_of_what_is_right(folder: Path) -> None:
+    """Left out of the inputs, it was missing among them, and the line didn't name data.labels."""
+    with pytest.raises(TensorError, match=r"data\.labels=sample: one of the net's inputs; name what is right, or none"):
+        workload.load(asked(folder, labels="sample"), None)
 
 
 def test_a_stage_goes_the_whole_way(folder: Path) -> None:

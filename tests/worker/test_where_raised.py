@@ -17,6 +17,12 @@ class Inner(nn.Module):
         return torch.cat([image, image[:, :, :-1]], 1)
 
 
+class Terse(nn.Module):
+    def forward(s, image: Tensor) -> Tensor:  # noqa: N805 - as some write it
+        assert image.dim() == 3
+        return image
+
+
 class Outer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -62,6 +68,13 @@ def test_the_innermost_line_of_the_nets_own_code_is_named(net: nn.Module, place:
     found = re.search(r"\(in (.+), test_where_raised\.py:\d+\)$", reason)
     assert (found and found[1]) == place
     assert (".py:" in reason) == (place is not None)
+
+
+def test_the_place_is_told_whatever_the_net_calls_itself() -> None:
+    """An assertion has no text of its own."""
+    assert re.search(
+        r"\(in Terse.forward, test_where_raised\.py:\d+\)$", failure_of(raised(lambda: Terse()(torch.ones(1))))[1]
+    )
 
 
 def test_the_place_is_told_of_a_stages_own_error_too() -> None:

@@ -14,16 +14,16 @@ ELEMENT_TYPES: dict[str, Precision] = {"f32": "fp32", "bf16": "bf16", "f16": "fp
 MATRIX_WORK = ("Convolution", "Deconvolution", "MatMul", "FullyConnected")  # layer types of the CPU plugin
 
 
-def chosen(dtype: str, has_bf16: bool) -> Precision:
-    """The precision that is asked for of a CPU that has units for bf16 or hasn't.
+def chosen(dtype: str, why_no_bf16: str) -> Precision:
+    """The precision that is asked for of a CPU, of which it is said why it has no units for bf16, where it has none.
 
     Raises:
         Skip: bf16 without units for it: the plugin would emulate it.
     """
-    if dtype == "bf16" and not has_bf16:
-        raise Skip("this CPU has no units for bf16, which OpenVINO would emulate; stage.dtype=fp32 runs here")
+    if dtype == "bf16" and why_no_bf16:
+        raise Skip(f"{why_no_bf16}, and OpenVINO would emulate it; stage.dtype=fp32 runs here")
     known: dict[str, Precision] = {"fp32": "fp32", "bf16": "bf16", "int8": "int8"}
-    return known.get(dtype, "bf16" if has_bf16 else "fp32")
+    return known.get(dtype, "fp32" if why_no_bf16 else "bf16")
 
 
 def settings(hint: str) -> dict[str, str | int]:

@@ -63,7 +63,7 @@ def half_dtype(asked: str, device: torch.device, computes_bf16: Callable[[], boo
 
 def why_fp32(half: torch.dtype) -> dict[str, str]:
     """For the record of a stage that takes `half_dtype`: why it is fp32; nothing where it isn't."""
-    return {"dtype": "fp32, as this CPU has no units for bf16; stage.dtype=bf16 emulates it"} if half == FULL else {}
+    return {"dtype": f"fp32, as {host.why_no_bf16()}; stage.dtype=bf16 emulates it"} if half == FULL else {}
 
 
 def short(dtype: torch.dtype) -> Precision:
