@@ -1,5 +1,6 @@
 """Reads .npy files, whose header numpy takes for Python: whatever is wrong with it is one kind of error."""
 
+import io
 import tokenize
 import warnings
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ import numpy as np
 
 # What numpy raises besides ValueError where a header is no Python, or gives sizes that no array has.
 OF_A_HEADER = (ArithmeticError, MemoryError, RecursionError, SyntaxError, TypeError, tokenize.TokenError)
+
+MOST_TEXT = 2**16  # bytes behind an array
 
 
 @contextmanager
@@ -34,6 +37,25 @@ def mapped(path: Path) -> np.ndarray:
     """
     with header_read():
         array = np.lib.format.open_memmap(path, mode="r")
-    if beyond := path.stat().st_size - array.offset - array.nbytes:
+    end = array.offset + array.nbytes
+    if (beyond := path.stat().st_size - end) and text_behind(path, end) is None:
         raise ValueError(f"{beyond} bytes follow the array; a file holds one")
     return array
+
+
+def text_behind(path: Path, end: int) -> str | None:
+    """A text that follows the array in a file, as the masks of `predict` say what made them; None where none does.
+
+    Args:
+        path: of the file.
+        end: of its array, in bytes.
+    """
+    try:
+        with path.open("rb") as file, header_read():
+            file.seek(end)
+            if len(rest := file.read(MOST_TEXT + 1)) > MOST_TEXT:
+                return None
+            text = np.lib.format.read_array(held := io.BytesIO(rest), allow_pickle=False)
+            return str(text) if text.dtype.kind == "U" and not text.shape and not held.read() else None
+    except ValueError:
+        return None

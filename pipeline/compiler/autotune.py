@@ -17,7 +17,7 @@ from typing import TypeVar
 import torch
 import triton
 
-from pipeline.devices.host import processors
+from pipeline.devices.processors import processors
 from pipeline.measure.timers import graph_replay_ms
 from pipeline.records.atomic_json import write_json
 from pipeline.records.content_digest import code_digest

@@ -1,8 +1,7 @@
 """How many threads a run on a CPU may have."""
 
 from pipeline.config.request_error import RequestError
-from pipeline.devices.cgroup import cpu_quota
-from pipeline.devices.host import processors, seen_processors
+from pipeline.devices.processors import cpu_quota, processors, seen_processors
 from pipeline.records.run_record import RunWarning
 
 

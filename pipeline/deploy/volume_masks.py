@@ -13,7 +13,7 @@ import numpy as np
 import tifffile
 
 from models.nifti import HEADERS, MOST_AXES, opened, read_header
-from models.npy_files import header_read
+from models.npy_files import header_read, text_behind
 from models.volume_files import GIVEN_UP, NIFTI, NPY, TIFF, ZARR, suffix_of
 
 STAMP = "unet-ladder "  # before the text that says what made a mask, and of what
@@ -121,10 +121,7 @@ def description(path: Path) -> str:
 
 
 def second_array(path: Path) -> str:
-    """The text behind an array in a file of numpy's."""
-    with path.open("rb") as file, header_read():
-        version = np.lib.format.read_magic(file)
-        read = {(1, 0): np.lib.format.read_array_header_1_0}.get(version, np.lib.format.read_array_header_2_0)
-        shape, _, dtype = read(file)
-        file.seek(int(np.prod(shape)) * dtype.itemsize, io.SEEK_CUR)
-        return str(np.lib.format.read_array(file, allow_pickle=False))
+    """The text behind an array in a file of numpy's; empty where there is none."""
+    with header_read():
+        array = np.lib.format.open_memmap(path, mode="r")
+    return text_behind(path, array.offset + array.nbytes) or ""

@@ -1,15 +1,12 @@
 """What the operating system says of this machine: its processor, its driver, and who else uses a GPU."""
 
-import math
 import os
 import platform
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pynvml
 
-from pipeline.devices.cgroup import cpu_quota
 from pipeline.devices.nvml import Gpu
 
 CPUINFO, MEMINFO, VMSTAT = Path("/proc/cpuinfo"), Path("/proc/meminfo"), Path("/proc/vmstat")
@@ -94,20 +91,6 @@ def _said_of_cpu(key: str, cpuinfo: Path = CPUINFO) -> list[str]:
     except OSError:
         return []
     return [line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == key]
-
-
-def processors() -> int:
-    """How many this process may use: the machine's, or as many as `taskset`, a container or a scheduler leaves it.
-
-    A quota of time, such as 1.5 processors', counts as the processors that it keeps busy in part: two.
-    """
-    quota = cpu_quota()
-    return seen_processors() if quota is None else min(seen_processors(), max(1, math.ceil(quota)))
-
-
-def seen_processors() -> int:
-    """How many the process may run on, as torch counts them: on none of a quota of time."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def load_per_processor() -> float:

@@ -4,9 +4,9 @@ import torch
 
 from pipeline.devices.accelerator import Capabilities
 from pipeline.devices.choice import DeviceError
-from pipeline.devices.host import processors
 from pipeline.devices.kinds import Vendor, is_cuda
 from pipeline.devices.nvml import Gpu, gpu_of
+from pipeline.devices.processors import processors
 
 
 def open_device(kind: str) -> torch.device:

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.config.request_error import RequestError
 from pipeline.config.threads_request import check_threads
-from pipeline.devices.host import processors
+from pipeline.devices.processors import processors
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,27 @@
-"""How much of the processors the system's control groups leave this process, as a container's `--cpus` sets it."""
+"""How many processors this process may use: its affinity, and what control groups leave it (a container's `--cpus`)."""
 
+import math
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+
+def processors() -> int:
+    """How many this process may use: the machine's, or as many as `taskset`, a container or a scheduler leaves it.
+
+    A quota of time, such as 1.5 processors', counts as the processors that it keeps busy in part: two.
+    """
+    quota = cpu_quota()
+    return seen_processors() if quota is None else min(seen_processors(), max(1, math.ceil(quota)))
+
+
+def seen_processors() -> int:
+    """How many the process may run on, as torch counts them: on none of a quota of time."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def cpu_quota(root: Path = ROOT, own: Path = OWN) -> float | None:
