@@ -15,6 +15,7 @@ from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Se
 from pipeline.stages.common.net_candidate import net_digest
 from pipeline.stages.common.not_rewritten import by_inductor_alone
 from pipeline.stages.common.rewritten_net import Rewritten
+from pipeline.stages.common.time_limit import TooLongError
 from tests.stages.test_earlier_build import exported_once
 from tests.stages.test_fused import MOVED, no_gpu, small_unet, times, workload
 
@@ -137,6 +138,59 @@ def test_such_a_net_keeps_the_default_where_a_search_fails_or_is_not_wanted(
     stage = by_inductor_alone(never, "several inputs", Tuner(tmp_path), "never")
     assert stage.details["candidates_ms"] == {INDUCTOR: 0.0}
     assert said == [f"all of it by {INDUCTOR}"]
+
+
+def failing_search(error: Exception) -> Any:
+    """In the place of a compiler that meets this where it searches, and compiles by its defaults."""
+
+    def compiled(module: Any, *_: torch.Tensor, mode: str) -> tuple[Any, int]:
+        if mode != MODES[INDUCTOR]:
+            raise error
+        return module, MOVED
+
+    return compiled
+
+
+def test_a_search_that_somebody_else_s_memory_ended_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = workload(small_unet(), tmp_path)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(net_candidate, "compile_counting_bytes", failing_search(RuntimeError("out of memory")))
+        first = by_inductor_alone(work, "three axes", Tuner(tmp_path), "auto")
+    assert first.details["refused"] == {SEARCHED: "RuntimeError: out of memory"}
+    times(monkeypatch, 2.0, 1.0)
+    again = by_inductor_alone(work, "three axes", Tuner(tmp_path), "auto")
+    assert again.details == {"not_rewritten": "three axes", "candidates_ms": {INDUCTOR: 2.0, SEARCHED: 1.0}}
+
+
+def test_where_the_search_that_won_takes_too_long_the_defaults_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one graph as before, and the next build knows."""
+    times(monkeypatch, 2.0, 1.0)
+    work = workload(small_unet(), tmp_path)
+    by_inductor_alone(work, "three axes", Tuner(tmp_path), "auto")
+    slow = failing_search(TooLongError("given up after 360 s"))
+    monkeypatch.setattr(net_candidate, "compile_counting_bytes", slow)
+    for _ in range(2):
+        stage = by_inductor_alone(work, "three axes", Tuner(tmp_path), "auto")
+        assert stage.details["refused"] == {SEARCHED: "TooLongError: given up after 360 s"}
+        assert stage.description.startswith("fp16, all by Inductor, one CUDA graph; ")
+
+
+def test_a_second_build_of_a_rewritten_net_says_what_was_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = failing_search(TooLongError("given up after 360 s"))
+    monkeypatch.setattr(net_candidate, "compile_counting_bytes", slow)
+    times(monkeypatch, 1.0, 0.93)
+    first = built(tmp_path, [])
+    times(monkeypatch)
+    said: list[str] = []
+    again = built(tmp_path, said)
+    assert again.details["refused"] == first.details["refused"] == {SEARCHED: "TooLongError: given up after 360 s"}
+    assert f"all of it by {SEARCHED}" not in said
 
 
 def test_another_net_is_not_known() -> None:

@@ -40,13 +40,16 @@ def fastest_or_known(rewritten: Rewritten, makers: Makers, given: str = "") -> R
     winner = (makers | {SEARCHED: lambda: rewritten.by_searching_inductor}).get(str(known.get("choice")))
     if winner is not None and isinstance(times, dict) and (found := winner()) is not None:
         found.details["known"] = True
+        given_up = known.get("given_up")
+        rewritten.refused |= given_up if isinstance(given_up, dict) else {}
         return as_stage(rewritten, found, times)
     candidates = {maker: make() for maker, make in makers.items()}
     stage = fastest(rewritten, list(candidates.values()))
     candidates[SEARCHED] = vars(rewritten).get("by_searching_inductor")
     best = [maker for maker, found in candidates.items() if found is not None and found.captured is stage.run]
     if best:
-        rewritten.tuner.keep(name, {"choice": best[0], "tried_ms": stage.details["candidates_ms"]})
+        tried = {"tried_ms": stage.details["candidates_ms"], "given_up": rewritten.given_up}
+        rewritten.tuner.keep(name, {"choice": best[0], **tried})
     return stage
 
 

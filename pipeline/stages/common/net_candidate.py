@@ -20,7 +20,7 @@ from pipeline.records.samples import Calibration
 from pipeline.stages.common.graph_capture import Captured
 from pipeline.stages.common.inductor import Mode, compile_counting_bytes
 from pipeline.stages.common.precision import allow_tf32
-from pipeline.stages.common.time_limit import TooLongError, at_most
+from pipeline.stages.common.time_limit import AtMost, TooLongError
 
 QUOTED_CHARACTERS = 200  # of a compiler's error
 
@@ -86,7 +86,7 @@ def captured(
     """
     with torch.inference_mode():
         try:
-            with at_most(most_seconds):
+            with AtMost(most_seconds):
                 call, moved = compile_counting_bytes(module, *inputs, mode=mode)
         except TooLongError:
             shutdown_compile_workers()  # what they still compile would be timed beside the other candidates

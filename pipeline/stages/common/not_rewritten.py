@@ -22,6 +22,7 @@ from pipeline.stages.common.net_candidate import (
     switch_on_the_library,
 )
 from pipeline.stages.common.precision import Half, eager_execution
+from pipeline.stages.common.time_limit import TooLongError
 
 
 def by_inductor_alone(workload: Workload, why: str, tuner: Tuner, search: Search) -> Runner:
@@ -53,26 +54,37 @@ def _fastest_mode(half: Half, workload: Workload, tuner: Tuner, search: Search) 
 
     name = f"half net {net_digest(str(half), half, workload.inputs[0], [search])}"
     known = tuner.known(name)
-    times, winner = known.get("tried_ms"), str(known.get("choice"))
-    if winner in MODES and isinstance(times, dict):
-        found = made(winner)
-        found.details |= {"known": True} | ({"refused": refused} if (refused := known.get("refused")) else {})
-        return found, times
-    candidates = {INDUCTOR: made(INDUCTOR)}
-    if not worth_it(search, {INDUCTOR: 0.0}):
-        return candidates[INDUCTOR], {INDUCTOR: 0.0}
+    times, winner, given_up = known.get("tried_ms"), known.get("choice"), known.get("given_up")
+    candidates: dict[str, Candidate] = {}
     try:
+        if winner == SEARCHED and isinstance(times, dict):
+            return _known(made(SEARCHED)), times
+        candidates[INDUCTOR] = made(INDUCTOR)
+        if winner == INDUCTOR and isinstance(times, dict):
+            return _known(candidates[INDUCTOR], given_up if isinstance(given_up, dict) else {}), times
+        if not worth_it(search, {INDUCTOR: 0.0}):
+            return candidates[INDUCTOR], {INDUCTOR: 0.0}
         candidates[SEARCHED] = made(SEARCHED)
-    except Exception as error:  # noqa: BLE001 - whatever a compiler raises
+    except Exception as error:
+        if winner != SEARCHED and not candidates:
+            raise
         traceback.print_exc()
-        candidates[INDUCTOR].details["refused"] = refused = {SEARCHED: quoted(error)}
-        tuner.keep(name, {"choice": INDUCTOR, "tried_ms": {INDUCTOR: 0.0}, "refused": refused})
-        return candidates[INDUCTOR], {INDUCTOR: 0.0}
+        default = candidates.get(INDUCTOR) or made(INDUCTOR)
+        default.details["refused"] = refused = {SEARCHED: quoted(error)}
+        if isinstance(error, TooLongError):  # anything else may pass, such as memory that another program has
+            tuner.keep(name, {"choice": INDUCTOR, "tried_ms": {INDUCTOR: 0.0}, "given_up": refused})
+        return default, {INDUCTOR: 0.0}
     taken = full_load_ms([candidate.captured.graph for candidate in candidates.values()])
     times = dict(zip(candidates, taken, strict=True))
     winner = min(times, key=times.__getitem__)
     tuner.keep(name, {"choice": winner, "tried_ms": times})
     return candidates[winner], times
+
+
+def _known(found: Candidate, given_up: dict[str, str] | None = None) -> Candidate:
+    """A candidate that an earlier build found to be the fastest, and the search that it gave up."""
+    found.details |= {"known": True} | ({"refused": given_up} if given_up else {})
+    return found
 
 
 def beyond_kernels(workload: Workload) -> str:

@@ -35,6 +35,7 @@ from pipeline.stages.common.net_candidate import (
     switch_on_the_library,
 )
 from pipeline.stages.common.not_rewritten import half_instead
+from pipeline.stages.common.time_limit import TooLongError
 
 # How far a candidate may be from the net by Inductor (relative L2): a wrong kernel is off by more, whatever the net.
 # How right a stage must be is its tolerance, against fp32.
@@ -55,6 +56,7 @@ class Rewritten:
         barred: why no kernel runs on this GPU; None where they do.
         search: whether Inductor is also to time its choices.
         refused: for each candidate that could not be built, or was wrong, the reason in a line.
+        given_up: those of them that took too long, as they would again.
         plain: the net without a kernel of the project, to be called or compiled.
 
     Raises:
@@ -64,6 +66,7 @@ class Rewritten:
     def __init__(self, workload: Workload, tuner: Tuner, barred: str | None, search: Search = "auto") -> None:
         self.workload, self.tuner, self.barred, self.search = workload, tuner, barred, search
         self.refused: dict[str, str] = {}
+        self.given_up: dict[str, str] = {}
         switch_on_the_library()
         workload.progress("exporting the net")
         self.net: ExportedNet = export(workload.model, workload.batches[0], torch.float16)
@@ -122,6 +125,8 @@ class Rewritten:
         except Exception as error:  # noqa: BLE001 - whatever a compiler raises, the other candidates stay
             traceback.print_exc()
             self.refused[name] = quoted(error)
+            if isinstance(error, TooLongError):
+                self.given_up[name] = quoted(error)
             return None
         return found
 
