@@ -1,14 +1,18 @@
 """Nets of several inputs are exported, rewritten, lowered and saved with all of them, each in its own type."""
 
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch.nn import functional
 
 from pipeline.compiler.artifact import ABOUT, load, save
+from pipeline.compiler.autotune import Tuner
+from pipeline.compiler.choose import LIBRARY, MeasuredLayer, choose
 from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.fx_graph import channel_concatenations
 from pipeline.compiler.lowering import Plan, lower
@@ -16,7 +20,7 @@ from pipeline.measure.accuracy import distance
 from pipeline.measure.batch import Batch
 from pipeline.stages.common.precision import Half
 from tests.compiler.nets import lively
-from tests.compiler.rewriting import own_calls, rewrite_all
+from tests.compiler.rewriting import layers, own_calls, rewrite_all
 from tests.input_nets import SEVERAL
 
 KERNELS = {  # that take their layers, in the order of the graph
@@ -98,13 +102,57 @@ def test_whole_numbers_are_joined_as_whole_numbers() -> None:
 
 
 @torch.no_grad()
-def test_a_first_input_of_whole_numbers_stays(tmp_path: Path) -> None:
+def test_a_first_input_of_whole_numbers_stays() -> None:
     """Such as a map of classes that the net looks up."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Embedding(5000, 16), nn.Flatten(1)).eval()
     given = torch.randint(2049, 5000, (2, 1, 8, 8))
     exported = export(net, given, torch.float16)
     assert distance(exported.module(given), net(given)) < 1e-3
+
+
+def by_call(call: Callable[[], None]) -> float:
+    """A clock for which all candidates are as fast."""
+    call()
+    return 1.0
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+@torch.no_grad()
+def test_each_layer_is_measured_on_values_of_all_inputs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MeasuredLayer, "candidates", lambda _: iter([LIBRARY]))
+    net, inputs, exported = made(name, torch.float32)
+    said: list[str] = []
+    plan = choose(exported, {}, inputs, Tuner(tmp_path, by_call), said.append)
+    assert list(plan.by_library) == list(layers(exported))
+    assert len(said) == len(KERNELS[name])
+    assert distance(lower(exported, plan)(*inputs), net(*inputs)) < 2e-3
+
+
+class Classes(nn.Module):
+    """An image and a map of classes, each a channel of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3 + 5, 16, 3, padding=1)
+
+    def forward(self, image: Tensor, known: Tensor) -> Tensor:
+        planes = functional.one_hot(known, 5).permute(0, 3, 1, 2).to(image.dtype)
+        answer: Tensor = self.conv(torch.cat([image, planes], 1))
+        return answer
+
+
+@torch.no_grad()
+def test_a_map_of_classes_is_saved(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net = Classes().eval()
+    given = Batch((torch.rand(2, 3, 8, 8), torch.randint(5, (2, 8, 8))), ("image", "known"))
+    exported = export(net, given, torch.float32)
+    rewrite_all(exported)
+    save(lower(exported, Plan()), given, tmp_path)
+    assert distance(load(tmp_path)(*given), net(*given)) < 2e-3
 
 
 @pytest.mark.parametrize("name", SEVERAL)
